@@ -221,13 +221,13 @@ def read_plan(folder: Path) -> None:
 
 
 def read_a_run(folder: Path) -> None:
-    from mlfs_dask.results import read_run
+    from mlfs_dask.selection.runs import read_run
 
     read_run(str(folder))
 
 
 def read_state(folder: Path) -> None:
-    from mlfs_dask.checkpoints import Folder
+    from mlfs_dask.engine.checkpoints import Folder
 
     Folder(str(folder)).read("state.npz", "key")
 
@@ -420,7 +420,7 @@ def make_store() -> list[dict[str, bytes]]:
 
 
 def make_run() -> list[dict[str, bytes]]:
-    from mlfs_dask.results import write_run
+    from mlfs_dask.selection.runs import write_run
 
     record = {"d": 3, "k": 2, "method": "elc", "params": {}, "store": {"path": "a.zarr", "digest": "0"}}
     ranking, scores = np.array([2, 0, 1]), np.array([3.0, 2, 1])
@@ -430,7 +430,7 @@ def make_run() -> list[dict[str, bytes]]:
 
 
 def make_state() -> list[dict[str, bytes]]:
-    from mlfs_dask.checkpoints import Folder
+    from mlfs_dask.engine.checkpoints import Folder
 
     state = {"W": np.eye(3), "p": np.arange(4)}
     return [saved(lambda path: Folder(str(path.parent)).write(path.name, "key", state, {"iteration": 3}), "state.npz")]

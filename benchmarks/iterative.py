@@ -120,7 +120,7 @@ def fitted(
         scheduler is too, and "share_outside", the latter's share; and what the record of the fit tells.
     """
     from mlfs_dask import runtime
-    from mlfs_dask.cluster import connect
+    from mlfs_dask.cluster.connect import connect
     from mlfs_dask.selectors import get_method
     from mlfs_dask.storage.dataset import open_dataset
 

@@ -50,7 +50,7 @@ def store_of(folder: Path, partitions: int) -> Path:
 
 def partitions(folder: Path) -> None:
     """The same rows in few and in many partitions: seconds for each, and what the client holds."""
-    from mlfs_dask.cluster import connect
+    from mlfs_dask.cluster.connect import connect
     from mlfs_dask.runtime import current_rss
     from mlfs_dask.storage.dataset import open_dataset
 
@@ -105,7 +105,7 @@ def length(folder: Path, minutes: float) -> None:
     """Selections one after the other on one cluster: what its processes hold after a tenth of the time and at last."""
     from synthetic import make_store
 
-    from mlfs_dask.cluster import connect
+    from mlfs_dask.cluster.connect import connect
 
     dense = make_store(folder / "length-dense.zarr", 40_000, 100, 10)
     sparse = make_store(folder / "length-sparse.zarr", 40_000, 5_000, 10, nonzeros=30)
@@ -146,7 +146,7 @@ def length(folder: Path, minutes: float) -> None:
 CLIENT = """
 import json, sys, time
 import mlfs_dask
-from mlfs_dask.cluster import connect
+from mlfs_dask.cluster.connect import connect
 from mlfs_dask.selectors import get_method
 with connect(scheduler_file=sys.argv[1]) as client:
     started = time.time()
@@ -227,7 +227,7 @@ def planned(method: str, d: int, q: int, parameters: dict[str, Any], *, total: i
 
 def estimate(folder: Path) -> None:
     """100 TB of dense float32 on 1 000 workers of one core, from what was measured on two."""
-    from mlfs_dask.primitives.pass_plan import MAX_RUNS, RUNS_PER_SLOT
+    from mlfs_dask.engine.plan import MAX_RUNS, RUNS_PER_SLOT
     from mlfs_dask.storage.chunking import MAX_PARTITIONS, PARTITION_BYTES
 
     measured = json.loads((RESULTS / "partitions.json").read_text())["rows"]

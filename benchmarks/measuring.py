@@ -56,7 +56,7 @@ def in_cluster(
     `loaded` it is run once before, so that loading the compiled kernels (half a second a worker) is not counted.
     """
     from mlfs_dask import runtime
-    from mlfs_dask.cluster import connect
+    from mlfs_dask.cluster.connect import connect
 
     seconds, cpu, peaks, facts = [], [], [], {}
     for _ in range(repeats):

@@ -26,7 +26,7 @@ SPY = f"py-spy record --format raw --rate {RATE} --threads --nonblocking --durat
 #: What a sample is counted as: the first entry of which a frame of the stack, innermost first, holds the words.
 ACTIVITIES = {
     "counting (compiled kernel)": ("blocks/counts",),
-    "products (compiled kernel)": ("primitives/products", "blocks/products"),
+    "products (compiled kernel)": ("statistics/products", "blocks/products"),
     "reading files, checksums": ("mlfs_dask/storage/", "zarr/storage/_local", "fsspec/implementations/local", "crc32c"),
     "Zarr, apart from reading files": ("zarr/",),
     "Dask and its network": ("distributed/", "dask/", "tornado/", "asyncio/"),
@@ -42,7 +42,7 @@ def record(folder: Path, name: str, function: Callable[[Any], Any]) -> dict[str,
 
     from distributed import performance_report
 
-    from mlfs_dask.cluster import connect
+    from mlfs_dask.cluster.connect import connect
 
     with connect(workers=2, memory_limit=2**30) as client:
         function(client)  # loads the kernels

@@ -33,7 +33,7 @@ def annotate(path: str, run: str, name: str | None, k: int | float | None, force
       mlfs select elc cells.zarr -k 500 -o cells.elc
       mlfs annotate cells.h5ad cells.elc
     """
-    from mlfs_dask import annotate as library
+    from mlfs_dask.selection import annotate as library
 
     written = library.annotate(path, run, name=name, k=k, force=force)
     text = f"{written.path}: {', '.join(written.columns)} in var, {written.k:,} of {written.d:,} features chosen"

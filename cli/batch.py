@@ -70,9 +70,9 @@ def batch(
 
     from mlfs_dask.batch.running import Batch
     from mlfs_dask.batch.spec import read_spec
-    from mlfs_dask.caching import cache as keep_statistics
-    from mlfs_dask.cluster import connect, planned_resources
-    from mlfs_dask.dashboard import performance_report as report_performance
+    from mlfs_dask.cluster.connect import connect, planned_resources
+    from mlfs_dask.cluster.dashboard import performance_report as report_performance
+    from mlfs_dask.engine.cache import cache as keep_statistics
     from mlfs_dask.runtime import current_resources
 
     batch = Batch(read_spec(plan), place, resume=resume, force=force)

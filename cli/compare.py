@@ -48,7 +48,7 @@ def compare(
     """
     from mlfs_dask.evaluation.comparison import compare as library
     from mlfs_dask.reporting.comparison_folder import RECORD, write_comparison
-    from mlfs_dask.results import check_free
+    from mlfs_dask.selection.runs import check_free
 
     check_free(comparison, force=force, record=RECORD, what="a comparison")
     found = library(evaluations, runs=runs or None, control=control, k=k, alpha=alpha)

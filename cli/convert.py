@@ -273,7 +273,7 @@ def convert(
 def _standard_input() -> Iterator[str]:
     """A temporary file of what comes from standard input: readers look at a file more than once."""
     from mlfs_dask.errors import DISK_FULL
-    from mlfs_dask.redaction import call_file
+    from mlfs_dask.files.redaction import call_file
     from mlfs_dask.storage.limits import full_temporary_folder
 
     with tempfile.TemporaryDirectory(prefix="mlfs-") as folder:

@@ -141,16 +141,16 @@ def evaluate(
 
     runtime.require_address_space(LIBRARY_BYTES)
 
-    from mlfs_dask.caching import cache as keep_statistics
-    from mlfs_dask.cluster import connect
-    from mlfs_dask.dashboard import performance_report as report_performance
+    from mlfs_dask.cluster.connect import connect
+    from mlfs_dask.cluster.dashboard import performance_report as report_performance
+    from mlfs_dask.engine.cache import cache as keep_statistics
     from mlfs_dask.evaluation.experiment import Experiment
     from mlfs_dask.evaluation.inputs import Inputs
     from mlfs_dask.evaluation.protocols import make_settings
     from mlfs_dask.evaluation.results import RECORD, check_standard_error, write_eval
     from mlfs_dask.evaluation.resume import PartialResults, partial_folder
     from mlfs_dask.evaluation.splits import read_groups, read_split
-    from mlfs_dask.results import check_free
+    from mlfs_dask.selection.runs import check_free
 
     if print_protocol:
         settings = make_settings(protocol, options)

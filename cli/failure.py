@@ -25,7 +25,7 @@ from mlfs_dask.errors import (
     StoreUnavailableError,
     is_load_failure,
 )
-from mlfs_dask.redaction import redact
+from mlfs_dask.files.redaction import redact
 from mlfs_dask_cli.output import json_text
 
 logger = logging.getLogger(__name__)

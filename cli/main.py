@@ -168,7 +168,7 @@ class _Ending:
         if now - self._heard < ECHO_SECONDS:
             return
         self._heard = now
-        checkpoints = sys.modules.get("mlfs_dask.checkpoints")
+        checkpoints = sys.modules.get("mlfs_dask.engine.checkpoints")
         may_save = number != signal.SIGINT and self.grace.ident is None
         if not (may_save and checkpoints is not None and checkpoints.current().stop()):
             raise Interrupted

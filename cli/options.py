@@ -1,8 +1,8 @@
 """Options shared by the commands, each spelt and explained once.
 
 `@output_options(...)` gives a command one argument `output` (an `Output`); `@cluster_options` one argument
-`cluster` (keyword arguments of `mlfs_dask.cluster.connect`); `@cache_options` one argument `cache` (those of
-`mlfs_dask.caching.cache`).
+`cluster` (keyword arguments of `mlfs_dask.cluster.connect.connect`); `@cache_options` one argument `cache` (those of
+`mlfs_dask.engine.cache.cache`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from mlfs_dask.feature_counts import parse_n_features_to_select
+from mlfs_dask.selection.feature_counts import parse_n_features_to_select
 from mlfs_dask_cli.output import Output, print_line
 from mlfs_dask_cli.progress import PlainLines, waiting
 
@@ -154,7 +154,7 @@ def set_logging(verbosity: int, *, quiet: bool) -> None:
         logger.handlers[:] = [handler]
         logger.setLevel(level)
     # Which cluster is used is worth a line without being asked.
-    logging.getLogger("mlfs_dask.cluster").setLevel(min(level, logging.ERROR if quiet else logging.INFO))
+    logging.getLogger("mlfs_dask.cluster.connect").setLevel(min(level, logging.ERROR if quiet else logging.INFO))
 
 
 # Where to compute
@@ -267,7 +267,7 @@ cache_option_list = [
 
 
 def cache_options(command: Decorated) -> Decorated:
-    """Add the cache options; the command receives `cache`, keyword arguments for `mlfs_dask.caching.cache`."""
+    """Add the cache options; the command receives `cache`, keyword arguments for `mlfs_dask.engine.cache.cache`."""
 
     @functools.wraps(command)
     def wrapped(*args: Any, cache_place: str, cache_size: int, **kwargs: Any) -> Any:
@@ -325,7 +325,7 @@ def labels_option(command: Decorated, selectors: Sequence[Any]) -> Decorated:
 
 def recovered_labels(selector: Any, dataset: Any) -> Any:
     """The `RecoveredLabels` of a selector, to be written after its fit, which its plan counts from now on."""
-    from mlfs_dask.results import RecoveredLabels
+    from mlfs_dask.selection.runs import RecoveredLabels
     from mlfs_dask.storage.labels_store import LabelsStore
 
     profile = dataset.rows.profile

@@ -65,8 +65,8 @@ def _plan(
     output: Output,
     write_labels: bool = False,
 ) -> None:
-    from mlfs_dask.caching import cache as keep_statistics
-    from mlfs_dask.cluster import planned_resources
+    from mlfs_dask.cluster.connect import planned_resources
+    from mlfs_dask.engine.cache import cache as keep_statistics
     from mlfs_dask.selectors.costs import require_driver
     from mlfs_dask.selectors.timing import estimate_seconds
 

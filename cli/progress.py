@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TextIO
 
-from mlfs_dask.redaction import redact
+from mlfs_dask.files.redaction import redact
 from mlfs_dask_cli.output import Output, between, json_text
 
 #: Seconds between two plain lines: a tenth of the time that has passed, within these bounds. The second one is also

@@ -58,7 +58,7 @@ def report(
 
     The page stands alone: no network, no other file, and it can be read without scripts.
     """
-    from mlfs_dask.cluster import connect
+    from mlfs_dask.cluster.connect import connect
     from mlfs_dask.reporting.page import report as library
     from mlfs_dask_cli.progress import show_progress
 

@@ -97,8 +97,8 @@ class _Selection:
         checkpoint_every: float | None,
         output: Output,
     ) -> None:
-        from mlfs_dask.checkpoints import Folder, checkpoint_place
-        from mlfs_dask.results import check_free, finished_run, has_labels
+        from mlfs_dask.engine.checkpoints import Folder, checkpoint_place
+        from mlfs_dask.selection.runs import check_free, finished_run, has_labels
 
         self.selector, self.run, self._dataset = selector, run, dataset
         self._resume = resume
@@ -125,8 +125,8 @@ class _Selection:
 
     def fit(self) -> None:
         """Fit the selector and write the run folder."""
-        from mlfs_dask.checkpoints import keep_checkpoints
-        from mlfs_dask.results import remove_abandoned, write_run
+        from mlfs_dask.engine.checkpoints import keep_checkpoints
+        from mlfs_dask.selection.runs import remove_abandoned, write_run
 
         dataset, selector = self._dataset, self.selector
         every = self._checkpoint_every
@@ -175,9 +175,9 @@ def _select(
     checkpoint_every: float | None = None,
 ) -> None:
     from mlfs_dask import runtime
-    from mlfs_dask.caching import cache as keep_statistics
-    from mlfs_dask.cluster import connect
-    from mlfs_dask.dashboard import performance_report as report_performance
+    from mlfs_dask.cluster.connect import connect
+    from mlfs_dask.cluster.dashboard import performance_report as report_performance
+    from mlfs_dask.engine.cache import cache as keep_statistics
 
     shared = None
     with show_progress(output):

@@ -40,7 +40,7 @@ def transform(
     DEST is a new store, or by its suffix .npz, .h5ad, .svm, .csv, .parquet, or .arff (with an .xml beside it); text
     also with .gz behind it.
     """
-    from mlfs_dask import transform as library
+    from mlfs_dask.selection import transform as library
 
     with show_progress(output):
         written = library.write_chosen(store, run, destination, k=k, force=force, resume=resume, command=command_line())

@@ -16,11 +16,10 @@ from mlfs_dask._version import __version__
 
 if TYPE_CHECKING:
     from mlfs_dask.batch.running import run_batch
-    from mlfs_dask.caching import cache
+    from mlfs_dask.engine.cache import cache
     from mlfs_dask.evaluation.comparison import compare
     from mlfs_dask.evaluation.experiment import evaluate
     from mlfs_dask.evaluation.mlknn import MLkNN
-    from mlfs_dask.label_values import label_matrix
     from mlfs_dask.reporting.page import report
     from mlfs_dask.selectors.access_mfs import AccessMFS
     from mlfs_dask.selectors.auto import AutoSelector
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from mlfs_dask.storage.append import append
     from mlfs_dask.storage.convert import convert
     from mlfs_dask.storage.dataset import Dataset, open_dataset
+    from mlfs_dask.storage.label_values import label_matrix
 
 _PLACES = {
     "SCLS": "mlfs_dask.selectors.pair_criteria",
@@ -75,12 +75,12 @@ _PLACES = {
     "SMFS": "mlfs_dask.selectors.smfs",
     "SPFS": "mlfs_dask.selectors.spfs",
     "append": "mlfs_dask.storage.append",
-    "cache": "mlfs_dask.caching",
+    "cache": "mlfs_dask.engine.cache",
     "compare": "mlfs_dask.evaluation.comparison",
     "run_batch": "mlfs_dask.batch.running",
     "convert": "mlfs_dask.storage.convert",
     "evaluate": "mlfs_dask.evaluation.experiment",
-    "label_matrix": "mlfs_dask.label_values",
+    "label_matrix": "mlfs_dask.storage.label_values",
     "open_dataset": "mlfs_dask.storage.dataset",
     "report": "mlfs_dask.reporting.page",
 }

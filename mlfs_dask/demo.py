@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask import runtime
 from mlfs_dask.errors import UsageError
-from mlfs_dask.results import write_run, write_whole
+from mlfs_dask.selection.runs import write_run, write_whole
 
 SIDE = 8
 

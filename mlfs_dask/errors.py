@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from typing import Literal
 
 from mlfs_dask.context import assigned
-from mlfs_dask.redaction import redact
+from mlfs_dask.files.redaction import redact
 
 #: What the system says where no further file can be opened, and what to do.
 TOO_MANY_FILES = frozenset({errno.EMFILE, errno.ENFILE})

@@ -126,10 +126,11 @@ def current_resources(*, threads: int | None = None) -> Resources:
         count = threads or limits_here.threads or available_cores()
         held_here, compiled = driver_bytes(), driver_compiled_bytes()
         return Resources(1, count, driver_limit, driver_limit, None, held_here, compiled, _sklearn_bytes())
-    from mlfs_dask.admission import admission  # loads the code digest, which a job of one process never needs
+    from mlfs_dask.cluster.admission import admission  # loads the code digest, which a job of one process never needs
 
     admitted = admission(client).workers()
-    workers = admitted.values()
+    # A job that begins while all are started again is planned for such workers as there were.
+    workers = (admitted or admission(client).last_seen).values()
     if not workers:
         return Resources(1, 1, driver_limit, driver_limit, client, worker_wait=_worker_wait.get())
     limits = [int(w["memory_limit"]) or driver_limit for w in workers]
@@ -216,7 +217,7 @@ def prepare_for_kernels() -> None:
 
 def _settled(client: Any, workers: list[str]) -> tuple[list[int], frozenset[str]]:
     """Resident bytes of these workers once settled, and what all of them have loaded; none if they cannot tell."""
-    from mlfs_dask.admission import admission
+    from mlfs_dask.cluster.admission import admission
 
     answers = admission(client).ask(settle, workers=workers)
     settled = [each for each in answers if isinstance(each, tuple)]

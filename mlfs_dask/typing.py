@@ -162,7 +162,7 @@ class RowSource(ABC):
     """Rows of X and Y in partitions; any run of partitions can be streamed.
 
     Implemented for stores (`mlfs_dask.storage.store_reader`), Dask arrays and arrays in memory
-    (`mlfs_dask.primitives.row_sources`), and for subsets and joins of these (`mlfs_dask.primitives.subsets`).
+    (`mlfs_dask.rows.sources`), and for subsets and joins of these (`mlfs_dask.statistics.subsets`).
 
     Attributes
     ----------
@@ -198,7 +198,7 @@ class RowSource(ABC):
 
     @property
     def quantiles(self) -> NDArray[np.float64] | None:
-        """(d, s): quantiles that codes follow from (`primitives.codes.quantile_table`), if known without a pass."""
+        """(d, s): quantiles that codes follow from (`statistics.codes.quantile_table`), if known without a pass."""
         return None
 
     @property

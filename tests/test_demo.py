@@ -10,7 +10,7 @@ import pytest
 from mlfs_dask.demo import LABELS, METHODS, arff_text, load_digits, run_demo
 from mlfs_dask.errors import UsageError
 from mlfs_dask.evaluation.results import read_eval
-from mlfs_dask.results import read_run
+from mlfs_dask.selection.runs import read_run
 from mlfs_dask.storage.dataset import open_dataset
 
 

@@ -25,7 +25,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from mlfs_dask.results import read_run
+from mlfs_dask.selection.runs import read_run
 from mlfs_dask_cli.failure import KINDS
 
 REPOSITORY = Path(__file__).parent.parent

@@ -11,38 +11,36 @@ TESTS = Path(__file__).parent
 #: First column of the table -> tests.
 ROWS = {
     "a worker is killed": (
-        "test_network_faults.py::test_a_worker_is_killed_and_another_one_unplugged_for_a_moment",
-        "test_admission.py::test_a_worker_that_is_started_again_at_its_address_is_another_process",
-        "primitives/test_passes.py::test_a_worker_that_dies_once_goes_unnoticed",
+        "cluster/test_network_faults.py::test_a_worker_is_killed_and_another_one_unplugged_for_a_moment",
+        "cluster/test_admission.py::test_a_worker_that_is_started_again_at_its_address_is_another_process",
+        "engine/test_passes.py::test_a_worker_that_dies_once_goes_unnoticed",
     ),
-    "a worker is silent during a pass": ("test_worker_watch.py::test_a_worker_that_is_frozen_in_a_pass",),
-    "a worker does not answer before it gets a task": ("test_admission.py::test_a_frozen_worker_is_left_out",),
+    "a worker is silent during a pass": ("cluster/test_watch.py::test_a_worker_that_is_frozen_in_a_pass",),
+    "a worker does not answer before it gets a task": ("cluster/test_admission.py::test_a_frozen_worker_is_left_out",),
     "a worker has other code or libraries, or cannot load them": (
-        "test_admission.py::test_a_worker_with_other_code_gets_no_task",
-        "test_admission.py::test_a_worker_without_what_it_needs",
-        "test_admission.py::test_a_worker_whose_compiler_does_not_load",
-        "test_admission.py::test_a_pass_is_not_repeated_for_ever",
-        "test_admission.py::test_no_worker_is_left",
+        "cluster/test_admission.py::test_a_worker_with_other_code_gets_no_task",
+        "cluster/test_admission.py::test_a_worker_without_what_it_needs",
+        "cluster/test_admission.py::test_a_worker_whose_compiler_does_not_load",
+        "cluster/test_admission.py::test_a_pass_is_not_repeated_for_ever",
+        "cluster/test_admission.py::test_no_worker_is_left",
     ),
-    "a worker does not see the store": ("test_worker_watch.py::test_a_worker_that_does_not_see_the_store",),
-    "a worker joins late": ("primitives/test_passes.py::test_a_worker_that_joins_in_a_pass_gets_its_share",),
-    "a host is cut off": ("test_network_faults.py::test_a_host_is_frozen_and_another_one_cut_off",),
+    "a worker does not see the store": ("cluster/test_watch.py::test_a_worker_that_does_not_see_the_store",),
+    "a worker joins late": ("engine/test_passes.py::test_a_worker_that_joins_in_a_pass_gets_its_share",),
+    "a host is cut off": ("cluster/test_network_faults.py::test_a_host_is_frozen_and_another_one_cut_off",),
     "the network fails for a moment": (
-        "test_network_faults.py::test_a_worker_is_killed_and_another_one_unplugged_for_a_moment",
+        "cluster/test_network_faults.py::test_a_worker_is_killed_and_another_one_unplugged_for_a_moment",
     ),
     "workers die on the same partitions, four times": (
-        "primitives/test_passes.py::test_a_part_that_always_kills_its_worker_is_explained",
+        "engine/test_passes.py::test_a_part_that_always_kills_its_worker_is_explained",
     ),
-    "all workers are gone": (
-        "primitives/test_passes.py::test_a_cluster_that_has_lost_every_worker_is_given_up_in_time",
-    ),
-    "fewer workers than `--min-workers`": ("test_cluster.py::test_min_workers_are_waited_for",),
+    "all workers are gone": ("engine/test_passes.py::test_a_cluster_that_has_lost_every_worker_is_given_up_in_time",),
+    "fewer workers than `--min-workers`": ("cluster/test_connect.py::test_min_workers_are_waited_for",),
     "the scheduler is gone": (
-        "primitives/test_passes.py::test_a_scheduler_that_is_restarted_is_no_loss_of_workers",
-        "test_network_faults.py::test_a_certificate_of_another_authority_then_a_lost_scheduler_then_the_way_on",
+        "engine/test_passes.py::test_a_scheduler_that_is_restarted_is_no_loss_of_workers",
+        "cluster/test_network_faults.py::test_a_certificate_of_another_authority_then_a_lost_scheduler_then_the_way_on",
     ),
     "a certificate of another authority": (
-        "test_network_faults.py::test_a_certificate_of_another_authority_then_a_lost_scheduler_then_the_way_on",
+        "cluster/test_network_faults.py::test_a_certificate_of_another_authority_then_a_lost_scheduler_then_the_way_on",
     ),
     "the server of the store is throttled, or does not answer": (
         "cli/test_store_faults.py::test_a_server_that_refuses_for_a_while",
@@ -56,8 +54,8 @@ ROWS = {
         "cli/test_damage.py::test_no_ranking_of_a_damaged_store",
         "storage/test_damage.py::test_a_store_that_is_replaced_while_it_is_read",
     ),
-    "a checkpoint is damaged": ("test_checkpoints.py::test_a_torn_file_is_no_state",),
-    "the disk is full where a checkpoint goes": ("test_checkpoints.py::test_a_full_disk_does_not_end_the_job",),
+    "a checkpoint is damaged": ("engine/test_checkpoints.py::test_a_torn_file_is_no_state",),
+    "the disk is full where a checkpoint goes": ("engine/test_checkpoints.py::test_a_full_disk_does_not_end_the_job",),
     "the disk is full where the result goes": (
         "cli/test_bad_input.py::test_a_full_disk",
         "cli/test_quiet_faults.py::test_a_disk_that_is_full_where_workers_write",
@@ -67,7 +65,7 @@ ROWS = {
         "cli/test_local.py::test_a_signal_while_local_workers_start_is_answered_once",
     ),
     "SIGTERM, or SIGHUP of a terminal that is closed": (
-        "test_checkpoints.py::test_a_command_that_is_terminated_saves_its_state",
+        "engine/test_checkpoints.py::test_a_command_that_is_terminated_saves_its_state",
         "cli/test_main.py::test_a_loop_that_saves_its_state_at_sigterm_is_not_waited_for_without_end",
     ),
 }

@@ -15,7 +15,7 @@ import threadpoolctl
 from scipy import linalg
 
 from mlfs_dask import runtime
-from mlfs_dask.cluster import connect
+from mlfs_dask.cluster.connect import connect
 
 
 def in_new_process(code):
@@ -208,7 +208,7 @@ print(r.current_resources().sklearn_bytes)
 
 @pytest.mark.cluster
 def test_loaded_kernels_of_workers_are_not_counted_again():
-    from mlfs_dask.cluster import connect
+    from mlfs_dask.cluster.connect import connect
 
     def load():
         import mlfs_dask.blocks.counts_compiled  # noqa: F401

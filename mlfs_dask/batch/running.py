@@ -1,8 +1,8 @@
 """Running a batch: job after job. A finished job has a folder of its own, so that no interruption loses it.
 
-What several selections of a store read first is read in one pass, into the cache (`mlfs_dask.caching`), from which each
-job takes it. Where a job fails, its error is recorded and the others run. The tables are made from the folders at the
-end.
+What several selections of a store read first is read in one pass, into the cache (`mlfs_dask.engine.cache`), from
+which each job takes it. Where a job fails, its error is recorded and the others run. The tables are made from the
+folders at the end.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlfs_dask import caching, runtime
+from mlfs_dask import runtime
 from mlfs_dask._version import __version__
 from mlfs_dask.batch.sharing import read_shared, shared_statistics
 from mlfs_dask.batch.spec import BatchSpec, Job, StoreEntry, read_spec
-from mlfs_dask.checkpoints import Folder, checkpoint_place, keep_checkpoints
+from mlfs_dask.engine import cache as caching
+from mlfs_dask.engine.checkpoints import Folder, checkpoint_place, keep_checkpoints
+from mlfs_dask.engine.passes import cache_entry
 from mlfs_dask.errors import ClusterLostError, MlfsError, UsageError, spell_parameters_as
 from mlfs_dask.evaluation import results as evaluations
 from mlfs_dask.evaluation.candidates import ALL, RANDOM, Candidate
@@ -34,11 +36,10 @@ from mlfs_dask.evaluation.experiment import Experiment
 from mlfs_dask.evaluation.inputs import Inputs
 from mlfs_dask.evaluation.results import BATCH, JOBS
 from mlfs_dask.evaluation.resume import PartialResults, partial_folder
-from mlfs_dask.fingerprints import code_digest, digest_of
-from mlfs_dask.json_text import as_json, parse_json
-from mlfs_dask.primitives.passes import cache_entry
-from mlfs_dask.results import RECORD, is_url, read_run, write_run, write_whole
+from mlfs_dask.files.fingerprints import code_digest, digest_of
+from mlfs_dask.files.json_text import as_json, parse_json
 from mlfs_dask.runtime import Resources
+from mlfs_dask.selection.runs import RECORD, is_url, read_run, write_run, write_whole
 from mlfs_dask.selectors.base import count_kept
 from mlfs_dask.selectors.costs import Cost, Plan, Reading, project, require_driver
 from mlfs_dask.selectors.timing import estimate_seconds
@@ -201,7 +202,7 @@ def run_batch(
     force : bool
         Replace an earlier batch.
     cache : path, "auto" or None
-        Where statistics are kept (`mlfs_dask.caching.cache`). None: jobs share no pass.
+        Where statistics are kept (`mlfs_dask.engine.cache.cache`). None: jobs share no pass.
     cache_size : int
         Bytes.
 

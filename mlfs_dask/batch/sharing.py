@@ -6,9 +6,8 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from mlfs_dask import caching
-from mlfs_dask.errors import ClusterLostError, DataError, DoesNotFitError, MlfsError, UsageError
-from mlfs_dask.primitives.passes import (
+from mlfs_dask.engine import cache as caching
+from mlfs_dask.engine.passes import (
     CachedStatistic,
     MergeableStatistic,
     PassRecord,
@@ -18,6 +17,7 @@ from mlfs_dask.primitives.passes import (
     run_pass,
     state_key,
 )
+from mlfs_dask.errors import ClusterLostError, DataError, DoesNotFitError, MlfsError, UsageError
 from mlfs_dask.runtime import Resources
 from mlfs_dask.typing import RowSource
 

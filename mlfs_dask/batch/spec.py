@@ -17,9 +17,9 @@ from mlfs_dask.errors import UsageError, spell_parameters_as
 from mlfs_dask.evaluation.candidates import ALL, RANDOM
 from mlfs_dask.evaluation.protocols import Settings, make_settings
 from mlfs_dask.evaluation.table import dataset_name
-from mlfs_dask.feature_counts import parse_n_features_to_select
-from mlfs_dask.fingerprints import digest_of
-from mlfs_dask.results import is_url
+from mlfs_dask.files.fingerprints import digest_of
+from mlfs_dask.selection.feature_counts import parse_n_features_to_select
+from mlfs_dask.selection.runs import is_url
 from mlfs_dask.selectors import get_method
 from mlfs_dask.selectors.base import AUTO
 from mlfs_dask.selectors.options import Option, selector_options

@@ -15,7 +15,7 @@ from typing import Any
 from mlfs_dask.errors import UsageError, closest, spell_parameters_as
 from mlfs_dask.evaluation.results import RECORD as EVALUATION_RECORD
 from mlfs_dask.evaluation.results import Evaluation, read_eval
-from mlfs_dask.results import RECORD, Run, is_url, read_run
+from mlfs_dask.selection.runs import RECORD, Run, is_url, read_run
 from mlfs_dask.selectors import METHODS, get_method, method_name
 from mlfs_dask.selectors.base import plain
 from mlfs_dask.selectors.options import key_of, selector_options

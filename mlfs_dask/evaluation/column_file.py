@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask.array_files import free_disk, map_file
 from mlfs_dask.errors import DoesNotFitError, parameter
+from mlfs_dask.files.array_files import free_disk, map_file
 from mlfs_dask.typing import Profile
 
 
@@ -49,5 +49,5 @@ def new_column_file(folder: Path, n: int, k: int, dtype: Any) -> NDArray[Any]:
 
 
 def reading_bytes(profile: Profile, columns: int) -> int:
-    """Bytes that a thread holds that reads columns (`primitives.subsets.read_rows`), besides what it has read."""
+    """Bytes that a thread holds that reads columns (`statistics.subsets.read_rows`), besides what it has read."""
     return profile.buffer_bytes + profile.block_bytes + profile.block_rows * columns * profile.float_dtype.itemsize

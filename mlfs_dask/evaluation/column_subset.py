@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.array_files import drop_pages, is_mapped
 from mlfs_dask.blocks.missing import fill_block
 from mlfs_dask.errors import DataError, number_of
-from mlfs_dask.primitives.missing import MeansOfPresent
-from mlfs_dask.primitives.scaling import Scaling
+from mlfs_dask.files.array_files import drop_pages, is_mapped
+from mlfs_dask.statistics.missing import MeansOfPresent
+from mlfs_dask.statistics.scaling import Scaling
 from mlfs_dask.typing import Block, Matrix
 
 #: Values of a block of rows, and the least number of its rows.

@@ -36,9 +36,9 @@ from mlfs_dask.evaluation.scoring import Scorer, plan_scoring, search_minutes
 from mlfs_dask.evaluation.simulation import as_unknown
 from mlfs_dask.evaluation.splits import make_splits, repeat_seed
 from mlfs_dask.evaluation.table import open_table
-from mlfs_dask.json_text import as_json
-from mlfs_dask.results import Run, origin_of
+from mlfs_dask.files.json_text import as_json
 from mlfs_dask.runtime import Resources
+from mlfs_dask.selection.runs import Run, origin_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from mlfs_dask.errors import UsageError, parameter
-from mlfs_dask.feature_counts import parse_feature_count
+from mlfs_dask.selection.feature_counts import parse_feature_count
 
 _FORMS = "numbers (20), shares (10%, 0.1, 1/6) and ranges FIRST:LAST:STEP of them (10%:90%:10%), between commas"
 

@@ -16,8 +16,8 @@ from sklearn.utils.validation import check_is_fitted
 from mlfs_dask import runtime
 from mlfs_dask.errors import DataError
 from mlfs_dask.evaluation.column_subset import ColumnSubset
-from mlfs_dask.primitives.scaling import Scaling
 from mlfs_dask.selectors.labels import label_matrix
+from mlfs_dask.statistics.scaling import Scaling
 
 
 class BinaryRelevanceLogistic(ClassifierMixin, BaseEstimator):  # type: ignore[misc]

@@ -25,8 +25,8 @@ from mlfs_dask.blocks.sparse import as_labels, as_matrix
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.evaluation.column_subset import ColumnSubset, mean_centring
 from mlfs_dask.evaluation.nearest import nearest_rows
-from mlfs_dask.primitives.scaling import Scaling
 from mlfs_dask.selectors.labels import label_matrix
+from mlfs_dask.statistics.scaling import Scaling
 
 #: Entries (rows times labels) that are counted at a time.
 _BLOCK_ENTRIES = 2**20

@@ -16,7 +16,7 @@ from scipy import sparse as sp
 from mlfs_dask import runtime
 from mlfs_dask.blocks.neighbours import NearestRows, compiles_search, scratch_bytes
 from mlfs_dask.evaluation.column_subset import BLOCK_ROWS, BLOCK_VALUES, ColumnSubset
-from mlfs_dask.primitives.scaling import Scaling
+from mlfs_dask.statistics.scaling import Scaling
 
 #: Bytes of the queries, as float64, that a thread holds while all training rows pass by.
 GROUP_BYTES = 64 * 2**20

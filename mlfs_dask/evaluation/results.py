@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlfs_dask.errors import DataError, UsageError
-from mlfs_dask.json_text import as_json, parse_json
+from mlfs_dask.files.json_text import as_json, parse_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -207,7 +207,7 @@ def write_eval(path: str, evaluation: Evaluation, *, force: bool = False) -> Non
     MlfsError
         If it cannot be written.
     """
-    from mlfs_dask.results import write_folder
+    from mlfs_dask.selection.runs import write_folder
 
     texts = {
         name: _text(frame, columns)
@@ -235,7 +235,7 @@ def read_eval(path: str | Path) -> Evaluation:
     DataError
         If it is none, a file in it is damaged, or a newer version wrote it.
     """
-    from mlfs_dask.results import read_text
+    from mlfs_dask.selection.runs import read_text
 
     try:
         record = parse_json(read_text(str(path), RECORD, what="evaluation", cure=_CURE))
@@ -304,13 +304,13 @@ def missing_jobs_note(path: str | Path) -> str | None:
 
 
 def _is_finished(folder: Path) -> bool:
-    from mlfs_dask.results import RECORD as RUN_RECORD
+    from mlfs_dask.selection.runs import RECORD as RUN_RECORD
 
     return any((folder / record).is_file() for record in (RUN_RECORD, RECORD))
 
 
 def _job_folders(path: str | Path) -> list[Path]:
-    from mlfs_dask.results import read_text
+    from mlfs_dask.selection.runs import read_text
 
     text = read_text(str(path), BATCH, what="batch", cure="run `mlfs batch --resume`, or name the folders in jobs/")
     try:
@@ -358,7 +358,7 @@ def parse_frame(text: str, columns: Mapping[str, str]) -> pd.DataFrame:
 
 
 def _frame(path: str, name: str, columns: Mapping[str, str]) -> pd.DataFrame:
-    from mlfs_dask.results import read_text
+    from mlfs_dask.selection.runs import read_text
 
     text = read_text(path, name, what="evaluation", cure=_CURE)
     try:

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mlfs_dask.json_text import as_json, parse_json
-from mlfs_dask.results import is_url, write_whole
+from mlfs_dask.files.json_text import as_json, parse_json
+from mlfs_dask.selection.runs import is_url, write_whole
 
 _JOB = "job.json"
 

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask import runtime
-from mlfs_dask.array_files import free_disk, scratch_folder
 from mlfs_dask.errors import DoesNotFitError, parameter
 from mlfs_dask.evaluation.column_file import reading_bytes
 from mlfs_dask.evaluation.column_subset import ColumnSubset, mean_centring, missing_fill, unit_variance_scaling
@@ -26,8 +25,9 @@ from mlfs_dask.evaluation.metrics import Predictions, compute_metrics, metrics_b
 from mlfs_dask.evaluation.nearest import search_bytes
 from mlfs_dask.evaluation.protocols import Settings
 from mlfs_dask.evaluation.table import Table
-from mlfs_dask.primitives.scaling import Scaling
+from mlfs_dask.files.array_files import free_disk, scratch_folder
 from mlfs_dask.runtime import Resources
+from mlfs_dask.statistics.scaling import Scaling
 from mlfs_dask.typing import Matrix
 
 #: Multiplications of one fit and prediction of ML-kNN beyond which it learns from a sample, unless `max_train_rows` is

@@ -13,15 +13,15 @@ from scipy import sparse as sp
 
 from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import as_labels
+from mlfs_dask.engine.passes import PassRecord
 from mlfs_dask.errors import DataError, DoesNotFitError, parameter
 from mlfs_dask.evaluation.column_file import new_column_file
 from mlfs_dask.evaluation.column_subset import ColumnSubset
-from mlfs_dask.primitives.passes import PassRecord
-from mlfs_dask.primitives.row_sources import ArrayRows, as_rows
-from mlfs_dask.primitives.subsets import JoinedRows, read_rows, row_subset
-from mlfs_dask.redaction import redact
+from mlfs_dask.files.redaction import redact
+from mlfs_dask.rows.sources import ArrayRows, as_rows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.labels import label_matrix
+from mlfs_dask.statistics.subsets import JoinedRows, read_rows, row_subset
 from mlfs_dask.typing import Matrix, RowSource
 
 #: Fraction of this process's limit that data held in memory may fill, its copies counted.

@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask import checkpoints
 from mlfs_dask.blocks.adaptive_graph import column_graph, neighbours_used, simplex_weights
 from mlfs_dask.blocks.duplicate_labels import DuplicateLabels, duplicate_labels
 from mlfs_dask.blocks.neighbours import Neighbours
 from mlfs_dask.blocks.proximal import row_norms
-from mlfs_dask.checkpoints import State
+from mlfs_dask.engine import checkpoints
+from mlfs_dask.engine.checkpoints import State
 from mlfs_dask.errors import DataError
 from mlfs_dask.exact import graphs, matrix
 from mlfs_dask.exact.fit import ExactFit, FeatureMoments, save_if_due

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask.checkpoints import Arrays, Checkpoint
+from mlfs_dask.engine.checkpoints import Arrays, Checkpoint
 from mlfs_dask.solvers.trace import LoopTrace
 
 Array = NDArray[np.float64]

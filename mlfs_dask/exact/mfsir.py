@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask import checkpoints
 from mlfs_dask.blocks.column_keys import key_places
 from mlfs_dask.blocks.factorisation import nonnegative_factors
 from mlfs_dask.blocks.heat_kernel import heat_kernel_graph
 from mlfs_dask.blocks.proximal import row_norms
+from mlfs_dask.engine import checkpoints
 from mlfs_dask.exact import graphs, matrix
 from mlfs_dask.exact.fit import ExactFit, FeatureMoments, save_if_due
 from mlfs_dask.exact.graphs import nearest_rows

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask import checkpoints
 from mlfs_dask.blocks import isolation
 from mlfs_dask.blocks.neighbours import Neighbours
 from mlfs_dask.blocks.proximal import row_norms
+from mlfs_dask.engine import checkpoints
 from mlfs_dask.errors import DataError
 from mlfs_dask.exact import matrix
 from mlfs_dask.exact.fit import ExactFit, FeatureMoments, save_if_due

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.evaluation.comparison import FORMAT_VERSION, Comparison
 from mlfs_dask.evaluation.results import parse_frame
-from mlfs_dask.json_text import as_json, parse_json
+from mlfs_dask.files.json_text import as_json, parse_json
 from mlfs_dask.reporting.figures import Figure, Styles, critical_differences, curve, stability_curve, web, write_figure
 from mlfs_dask.reporting.tables import cases, comparison_table, csv_text, has_all, markdown, of_case, runs_of, title_of
 
@@ -83,7 +83,7 @@ def write_comparison(path: str | Path, comparison: Comparison, *, force: bool = 
     MlfsError
         If it cannot be written; nothing is left behind.
     """
-    from mlfs_dask.results import appearing, check_free, is_url
+    from mlfs_dask.selection.runs import appearing, check_free, is_url
 
     if is_url(str(path)):
         raise UsageError(f"{path}: a comparison is written to a local folder.")
@@ -206,7 +206,7 @@ def read_comparison(path: str | Path) -> Comparison:
     DataError
         If it is none, a file in it is damaged, or a newer version wrote it.
     """
-    from mlfs_dask.results import read_text
+    from mlfs_dask.selection.runs import read_text
 
     def parsed(name: str) -> Any:
         text = read_text(str(path), name, what="comparison", cure=_CURE)

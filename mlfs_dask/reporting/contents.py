@@ -12,9 +12,9 @@ from typing import Any
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.evaluation.comparison import Comparison, compare
 from mlfs_dask.evaluation.results import BATCH, JOBS, Evaluation, finished_jobs, missing_jobs_note, read_eval
-from mlfs_dask.redaction import redact
+from mlfs_dask.files.redaction import redact
 from mlfs_dask.reporting.comparison_folder import read_comparison
-from mlfs_dask.results import Run, is_url, read_run, read_text
+from mlfs_dask.selection.runs import Run, is_url, read_run, read_text
 from mlfs_dask.selectors import METHODS, get_method
 from mlfs_dask.selectors.options import key_of
 

@@ -21,7 +21,7 @@ from mlfs_dask._version import __version__
 from mlfs_dask.errors import DataError, MlfsError, UsageError
 from mlfs_dask.evaluation.comparison import Comparison
 from mlfs_dask.evaluation.results import Evaluation, splits_in_words
-from mlfs_dask.redaction import redact
+from mlfs_dask.files.redaction import redact
 from mlfs_dask.reporting import figures as draw
 from mlfs_dask.reporting.comparison_folder import anchor, figures_of
 from mlfs_dask.reporting.contents import Contents, LabelledRun, changed_params, read_contents
@@ -44,7 +44,7 @@ from mlfs_dask.reporting.tables import (
     text_cell,
     title_of,
 )
-from mlfs_dask.results import appearing, check_permission, is_url
+from mlfs_dask.selection.runs import appearing, check_permission, is_url
 from mlfs_dask.storage.object_store import require_writable
 
 if TYPE_CHECKING:
@@ -720,8 +720,8 @@ def _reachable(labelled: LabelledRun) -> Any:
 
 def _described(dataset: Any, group: Sequence[LabelledRun]) -> Any:
     from mlfs_dask import runtime
-    from mlfs_dask.diagnostics import describe
     from mlfs_dask.errors import DoesNotFitError
+    from mlfs_dask.reporting.diagnostics import describe
 
     profile = dataset.rows.profile
     q, d = profile.q, profile.d

@@ -16,26 +16,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask import checkpoints, runtime
+from mlfs_dask import runtime
 from mlfs_dask.blocks.adaptive_graph import column_graph
 from mlfs_dask.blocks.anchors import N_ANCHORS, anchor_values, join_coincident, place_anchors
 from mlfs_dask.blocks.column_keys import key_places, mean_of_copies
 from mlfs_dask.blocks.duplicate_labels import DuplicateLabels
 from mlfs_dask.blocks.linear import forward_block, laplacian_gram_bytes
 from mlfs_dask.blocks.proximal import row_norms
+from mlfs_dask.engine import checkpoints
+from mlfs_dask.engine.passes import Statistic
 from mlfs_dask.errors import DataError, UsageError, parameter
 from mlfs_dask.exact import access_mfs as exact_form
 from mlfs_dask.exact.access_mfs import EPSILON, SETTLED
 from mlfs_dask.exact.fit import ExactFit
-from mlfs_dask.primitives.column_keys import ColumnKeys
-from mlfs_dask.primitives.gram import GRAM_CAP, Gram, NormalProduct, scale_gram
-from mlfs_dask.primitives.label_statistics import LabelKnowledge, Labels
-from mlfs_dask.primitives.moments import FeatureMoments
-from mlfs_dask.primitives.passes import Statistic
-from mlfs_dask.primitives.predicted_rows import PredictedRows, PredictedSums, RowPrediction, settle_anchors
-from mlfs_dask.primitives.products import LabelMoments, LabelProducts, wants_compiled
-from mlfs_dask.primitives.sample import RowSample, SampledRows
-from mlfs_dask.primitives.scaling import Scaling, standard_scaling
 from mlfs_dask.selectors.base import Scores, never_positive_warnings
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.selectors.estimator import ConvergenceWarning
@@ -53,6 +46,14 @@ from mlfs_dask.selectors.iterative import (
 from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.solvers.uncorrelated import RESIDUAL_TOL, GramRegression, NystromSketch, Smoothing, SubspaceRegression
+from mlfs_dask.statistics.column_keys import ColumnKeys
+from mlfs_dask.statistics.gram import GRAM_CAP, Gram, NormalProduct, scale_gram
+from mlfs_dask.statistics.label_statistics import LabelKnowledge, Labels
+from mlfs_dask.statistics.moments import FeatureMoments
+from mlfs_dask.statistics.predicted_rows import PredictedRows, PredictedSums, RowPrediction, settle_anchors
+from mlfs_dask.statistics.products import LabelMoments, LabelProducts, wants_compiled
+from mlfs_dask.statistics.sample import RowSample, SampledRows
+from mlfs_dask.statistics.scaling import Scaling, standard_scaling
 from mlfs_dask.typing import HeldArray, Matrix, Profile, Seed
 
 Array = NDArray[np.float64]

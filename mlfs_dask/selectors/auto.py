@@ -27,12 +27,7 @@ from mlfs_dask.blocks.linear import forward_block
 from mlfs_dask.blocks.neighbours import NearestRows, compiles_search, scratch_bytes
 from mlfs_dask.blocks.row_draws import shuffled_places
 from mlfs_dask.blocks.sparse import columns_of_block
-from mlfs_dask.errors import DoesNotFitError, UsageError, number_of, parameter
-from mlfs_dask.primitives.codes import TABLE_SHARES, code_book, edge_rows, quantile_table
-from mlfs_dask.primitives.counts import code_statistics
-from mlfs_dask.primitives.gram import Gram, scale_gram
-from mlfs_dask.primitives.moments import FeatureMoments, Moments
-from mlfs_dask.primitives.passes import (
+from mlfs_dask.engine.passes import (
     CacheableStatistic,
     CachedStatistic,
     MergeableStatistic,
@@ -43,11 +38,9 @@ from mlfs_dask.primitives.passes import (
     run_pass,
     state_key,
 )
-from mlfs_dask.primitives.products import LabelProducts
-from mlfs_dask.primitives.row_sources import ArrayRows, MeasuredRows
-from mlfs_dask.primitives.sample import RowSample, SampledRows, draw_rows
-from mlfs_dask.primitives.scaling import standard_scaling
-from mlfs_dask.row_subset import RowSubset
+from mlfs_dask.errors import DoesNotFitError, UsageError, number_of, parameter
+from mlfs_dask.rows.sources import ArrayRows, MeasuredRows
+from mlfs_dask.rows.subset import RowSubset
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors import METHODS, get_method, method_name
 from mlfs_dask.selectors.base import BaseSelector, Scores, unknown_labels_error
@@ -55,6 +48,13 @@ from mlfs_dask.selectors.costs import Cost, PassRunner, Plan, Reading, Work, pro
 from mlfs_dask.selectors.counting import CODE_READINGS, RANGES
 from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.selectors.pairwise import MAX_ALL_PAIRS
+from mlfs_dask.statistics.codes import TABLE_SHARES, code_book, edge_rows, quantile_table
+from mlfs_dask.statistics.counts import code_statistics
+from mlfs_dask.statistics.gram import Gram, scale_gram
+from mlfs_dask.statistics.moments import FeatureMoments, Moments
+from mlfs_dask.statistics.products import LabelProducts
+from mlfs_dask.statistics.sample import RowSample, SampledRows, draw_rows
+from mlfs_dask.statistics.scaling import standard_scaling
 from mlfs_dask.typing import Block, HeldArray, Profile, RowSource, Seed, profile_of
 
 #: Parts of the sample, each of which is held out once.

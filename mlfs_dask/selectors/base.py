@@ -24,21 +24,22 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask import checkpoints, runtime
-from mlfs_dask.admission import refused_workers
+from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import columns_of_block
-from mlfs_dask.caching import record_hits
+from mlfs_dask.cluster.admission import refused_workers
+from mlfs_dask.engine import checkpoints
+from mlfs_dask.engine.cache import record_hits
+from mlfs_dask.engine.passes import CacheableStatistic, CachedStatistic, count_passes, is_cached, run_pass
 from mlfs_dask.errors import DataError, UsageError, number_of, parameter
-from mlfs_dask.primitives.missing import FILL_READING, FilledRows, fill_statistics, fill_values
-from mlfs_dask.primitives.passes import CacheableStatistic, CachedStatistic, count_passes, is_cached, run_pass
-from mlfs_dask.primitives.row_sources import as_rows
-from mlfs_dask.primitives.weights import weighted_rows
+from mlfs_dask.rows.sources import as_rows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.containers import first_other_column, is_dask_array, is_dataset, open_container, open_matrix
 from mlfs_dask.selectors.costs import Cost, PassRunner, Plan, Reading, project, require_driver
 from mlfs_dask.selectors.estimator import Estimator
 from mlfs_dask.selectors.labels import label_matrix
 from mlfs_dask.selectors.options import GENERATORS, draw_seed
+from mlfs_dask.statistics.missing import FILL_READING, FilledRows, fill_statistics, fill_values
+from mlfs_dask.statistics.weights import weighted_rows
 from mlfs_dask.typing import Profile, RowSource
 
 #: Labels that a warning names.
@@ -213,7 +214,7 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
     typical_iterations: ClassVar[tuple[int, int] | None] = None
     #: Whether labels may hold -1.
     accepts_unknown_labels: ClassVar[bool] = False
-    #: Whether its loop leaves checkpoints (`mlfs_dask.checkpoints`), from which a fit can go on.
+    #: Whether its loop leaves checkpoints (`mlfs_dask.engine.checkpoints`), from which a fit can go on.
     keeps_checkpoints: ClassVar[bool] = False
     #: Whether the best 10 features are not the first 10 of the best 20: a choice is learnt for one k.
     choice_depends_on_k: ClassVar[bool] = False

@@ -15,9 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask import runtime
-from mlfs_dask.errors import DoesNotFitError
-from mlfs_dask.primitives.pass_plan import PassPlan
-from mlfs_dask.primitives.passes import (
+from mlfs_dask.engine.passes import (
     PassRecord,
     Statistic,
     keeps_state,
@@ -25,6 +23,8 @@ from mlfs_dask.primitives.passes import (
     returned_bytes,
     run_pass,
 )
+from mlfs_dask.engine.plan import PassPlan
+from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.runtime import Resources
 from mlfs_dask.typing import Block, HeldArray, Profile, RowSource, profile_of
 

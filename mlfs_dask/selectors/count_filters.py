@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from mlfs_dask.blocks.contingency import AssignedChiSquare, ChiSquare, CountFormula, OddsRatio
-from mlfs_dask.primitives.counts import AssignedCountScores
 from mlfs_dask.selectors.base import Scores, uninformative_warning
 from mlfs_dask.selectors.costs import PassRunner
 from mlfs_dask.selectors.counting import COUNTING_PARAMETERS, CountFilter
+from mlfs_dask.statistics.counts import AssignedCountScores
 from mlfs_dask.typing import Profile, RowSource, Seed
 
 

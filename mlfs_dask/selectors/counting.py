@@ -14,12 +14,17 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask import caching
 from mlfs_dask.blocks.contingency import CountFormula
 from mlfs_dask.blocks.counts import MAX_CODES, CodeBook
 from mlfs_dask.blocks.entropy import entropy_of_counts
+from mlfs_dask.engine import cache as caching
+from mlfs_dask.engine.passes import CachedStatistic, Statistic
 from mlfs_dask.errors import DataError, UsageError, parameter
-from mlfs_dask.primitives.codes import (
+from mlfs_dask.runtime import Resources
+from mlfs_dask.selectors.base import Scores, rank, uninformative_warning, unknown_labels_error
+from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
+from mlfs_dask.selectors.resampling import ResamplingSelector
+from mlfs_dask.statistics.codes import (
     CROWDED_SHARE,
     TABLE_SHARES,
     Binning,
@@ -29,7 +34,7 @@ from mlfs_dask.primitives.codes import (
     known_crowded,
     widest_book,
 )
-from mlfs_dask.primitives.counts import (
+from mlfs_dask.statistics.counts import (
     Aggregate,
     ContingencyCounts,
     CountScores,
@@ -37,13 +42,8 @@ from mlfs_dask.primitives.counts import (
     code_statistics,
     count_in_tiles,
 )
-from mlfs_dask.primitives.passes import CachedStatistic, Statistic
-from mlfs_dask.primitives.resampling import ResampledScores, Resampling
-from mlfs_dask.primitives.sample import RowSample
-from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.base import Scores, rank, uninformative_warning, unknown_labels_error
-from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
-from mlfs_dask.selectors.resampling import ResamplingSelector
+from mlfs_dask.statistics.resampling import ResampledScores, Resampling
+from mlfs_dask.statistics.sample import RowSample
 from mlfs_dask.typing import FeatureInfo, HeldArray, Matrix, Profile, RowSource, Seed, profile_of
 
 #: Stored values from which the compiled loops pay for their loading.

@@ -23,13 +23,13 @@ from mlfs_dask.blocks.label_space import (
     standardised_products,
 )
 from mlfs_dask.errors import number_of, parameter
-from mlfs_dask.primitives.products import LabelMoments
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores, rank, round_scores, uninformative_warning
 from mlfs_dask.selectors.costs import Cost, PassRunner, Work
 from mlfs_dask.selectors.estimator import ConvergenceWarning
 from mlfs_dask.selectors.products import ProductsSelector
 from mlfs_dask.solvers.padm import MATRICES, Solution, best_mask, largest_of_copies, solve_corrected, solve_published
+from mlfs_dask.statistics.products import LabelMoments
 from mlfs_dask.typing import HeldArray, Profile, RowSource, Seed, profile_of
 
 #: λ and β of the paper's own experiment (Appendix B; λ as in the authors' code), and its rule to stop.

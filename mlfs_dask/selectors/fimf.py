@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.blocks.contingency import PairInteraction
-from mlfs_dask.primitives.counts import PairCountScores
 from mlfs_dask.selectors.counting import COUNTING_PARAMETERS, AllLabelsSelector
+from mlfs_dask.statistics.counts import PairCountScores
 from mlfs_dask.typing import Profile, RowSource, Seed
 
 

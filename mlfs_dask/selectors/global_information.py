@@ -17,11 +17,8 @@ from numpy.typing import NDArray
 
 from mlfs_dask.blocks.counts import CodeBook
 from mlfs_dask.blocks.entropy import mutual_information
+from mlfs_dask.engine.passes import CachedStatistic
 from mlfs_dask.errors import UsageError, number_of, parameter
-from mlfs_dask.primitives.counts import LabelInformation
-from mlfs_dask.primitives.label_statistics import LabelPairs
-from mlfs_dask.primitives.pairs import pair_information, partners_of_a_reading
-from mlfs_dask.primitives.passes import CachedStatistic
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading, Work
@@ -31,6 +28,9 @@ from mlfs_dask.selectors.options import is_number
 from mlfs_dask.selectors.pairwise import MAX_ALL_PAIRS, PairwiseSelector, most_relevant
 from mlfs_dask.solvers import simplex, sylvester
 from mlfs_dask.solvers.low_rank import LowRankPlusDiagonal, nystroem, solve_low_rank_sylvester
+from mlfs_dask.statistics.counts import LabelInformation
+from mlfs_dask.statistics.label_statistics import LabelPairs
+from mlfs_dask.statistics.pairs import pair_information, partners_of_a_reading
 from mlfs_dask.typing import FeatureInfo, HeldArray, Profile, RowSource, Seed, profile_of
 
 Array = NDArray[np.float64]

@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.blocks.counts import CodeBook
-from mlfs_dask.primitives.pairs import PairInformation, pair_information, partners_of_a_reading
-from mlfs_dask.primitives.resampling import NOT_RESAMPLED
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores, rank
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.selectors.counting import CODE_PARAMETERS, InformationSelector, label_entropies
+from mlfs_dask.statistics.pairs import PairInformation, pair_information, partners_of_a_reading
+from mlfs_dask.statistics.resampling import NOT_RESAMPLED
 from mlfs_dask.typing import FeatureInfo, HeldArray, Profile, RowSource, Seed, profile_of
 
 Array = NDArray[np.float64]

@@ -22,23 +22,23 @@ from scipy import sparse as sp
 from mlfs_dask import runtime
 from mlfs_dask.blocks.anchors import KMEANS_ITERATIONS, ROWS_PER_ANCHOR, Anchors, count_anchors, place_anchors
 from mlfs_dask.blocks.column_keys import key_places, mean_of_copies
-from mlfs_dask.checkpoints import Arrays, Checkpoint, State
 from mlfs_dask.context import assigned
+from mlfs_dask.engine.checkpoints import Arrays, Checkpoint, State
+from mlfs_dask.engine.passes import PassRecord, records_from_facts, records_to_facts, run_pass
 from mlfs_dask.errors import DataError, UsageError, number_of, parameter
 from mlfs_dask.exact.fit import ExactFit
-from mlfs_dask.primitives.moments import FeatureMoments, Moments
-from mlfs_dask.primitives.passes import PassRecord, records_from_facts, records_to_facts, run_pass
-from mlfs_dask.primitives.row_sources import ArrayRows
-from mlfs_dask.primitives.sample import draw_rows
-from mlfs_dask.primitives.scaling import Scaling
-from mlfs_dask.primitives.subsets import read_rows
-from mlfs_dask.primitives.write_rows import ArraySink, RowSink, WriteLabels
+from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import BaseSelector, Scores, unknown_labels_error
 from mlfs_dask.selectors.containers import is_dask_array, is_dataset, open_container
 from mlfs_dask.selectors.costs import Cost, PassRunner, Plan, Reading, Work, require_driver
 from mlfs_dask.selectors.estimator import ConvergenceWarning
 from mlfs_dask.solvers.trace import LoopTrace
+from mlfs_dask.statistics.moments import FeatureMoments, Moments
+from mlfs_dask.statistics.sample import draw_rows
+from mlfs_dask.statistics.scaling import Scaling
+from mlfs_dask.statistics.subsets import read_rows
+from mlfs_dask.statistics.write_rows import ArraySink, RowSink, WriteLabels
 from mlfs_dask.typing import HeldArray, Matrix, Profile, RowSource, profile_of
 
 Array = NDArray[np.float64]

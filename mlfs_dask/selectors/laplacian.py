@@ -15,14 +15,9 @@ from numpy.typing import NDArray
 
 from mlfs_dask.blocks.anchors import ANCHOR_NEIGHBORS, N_ANCHORS, ROWS_PER_ANCHOR, Anchors, count_anchors
 from mlfs_dask.blocks.neighbours import compiles_search
+from mlfs_dask.engine.passes import CachedStatistic, run_pass
 from mlfs_dask.exact import laplacian as exact_form
-from mlfs_dask.primitives.anchor_sums import AnchorSums
-from mlfs_dask.primitives.moments import FeatureMoments, Moments
-from mlfs_dask.primitives.passes import CachedStatistic, run_pass
-from mlfs_dask.primitives.row_sources import ArrayRows
-from mlfs_dask.primitives.sample import RowSample, draw_rows
-from mlfs_dask.primitives.scaling import standard_scaling
-from mlfs_dask.primitives.subsets import read_rows
+from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import BaseSelector, Scores, uninformative_warning
 from mlfs_dask.selectors.costs import Cost, PassRunner, Plan, Reading, Work
@@ -39,6 +34,11 @@ from mlfs_dask.selectors.iterative import (
     uses_anchors,
 )
 from mlfs_dask.selectors.options import check_parameters
+from mlfs_dask.statistics.anchor_sums import AnchorSums
+from mlfs_dask.statistics.moments import FeatureMoments, Moments
+from mlfs_dask.statistics.sample import RowSample, draw_rows
+from mlfs_dask.statistics.scaling import standard_scaling
+from mlfs_dask.statistics.subsets import read_rows
 from mlfs_dask.typing import HeldArray, Profile, RowSource, Seed, profile_of
 
 #: What the readings are called.

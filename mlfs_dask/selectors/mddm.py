@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask import runtime
+from mlfs_dask.engine.passes import MergeableStatistic
 from mlfs_dask.errors import DoesNotFitError, UsageError, parameter
-from mlfs_dask.primitives.gram import GRAM_CAP, Gram, scale_gram
-from mlfs_dask.primitives.passes import MergeableStatistic
-from mlfs_dask.primitives.products import LabelMoments
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import round_scores
 from mlfs_dask.selectors.costs import Cost
 from mlfs_dask.selectors.products import PRODUCTS_PARAMETERS, ProductsFilter
+from mlfs_dask.statistics.gram import GRAM_CAP, Gram, scale_gram
+from mlfs_dask.statistics.products import LabelMoments
 from mlfs_dask.typing import HeldArray, Profile, RowSource, Seed, profile_of
 
 Array = NDArray[np.float64]

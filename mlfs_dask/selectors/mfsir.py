@@ -17,22 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask import checkpoints
 from mlfs_dask.blocks.anchors import ANCHOR_NEIGHBORS, N_ANCHORS, Anchors, anchor_values
 from mlfs_dask.blocks.column_keys import key_places
 from mlfs_dask.blocks.factorisation import factors_from_pairs
 from mlfs_dask.blocks.heat_kernel import mean_degree
 from mlfs_dask.blocks.neighbours import compiles_search
 from mlfs_dask.blocks.proximal import row_norms
+from mlfs_dask.engine import checkpoints
 from mlfs_dask.errors import UsageError, parameter
 from mlfs_dask.exact import mfsir as exact_form
 from mlfs_dask.exact.fit import ExactFit
-from mlfs_dask.primitives.gram import GRAM_CAP, Gram, NormalProduct, scale_gram
-from mlfs_dask.primitives.label_statistics import LabelKnowledge, Labels
-from mlfs_dask.primitives.latent_rows import LatentRows, LatentSums
-from mlfs_dask.primitives.moments import FeatureMoments, Moments
-from mlfs_dask.primitives.sample import RowSample, SampledRows
-from mlfs_dask.primitives.scaling import Scaling, standard_scaling
 from mlfs_dask.selectors.base import Scores, never_positive_warnings
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.selectors.iterative import (
@@ -49,6 +43,12 @@ from mlfs_dask.selectors.iterative import (
 from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.solvers import spectral
 from mlfs_dask.solvers.blockwise import FEATURE_MATRICES, Factors, Trace, descend, unit_rows
+from mlfs_dask.statistics.gram import GRAM_CAP, Gram, NormalProduct, scale_gram
+from mlfs_dask.statistics.label_statistics import LabelKnowledge, Labels
+from mlfs_dask.statistics.latent_rows import LatentRows, LatentSums
+from mlfs_dask.statistics.moments import FeatureMoments, Moments
+from mlfs_dask.statistics.sample import RowSample, SampledRows
+from mlfs_dask.statistics.scaling import Scaling, standard_scaling
 from mlfs_dask.typing import HeldArray, Matrix, Profile, Seed
 
 Array = NDArray[np.float64]

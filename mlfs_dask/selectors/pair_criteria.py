@@ -11,8 +11,8 @@ from typing import Any, Literal
 import numpy as np
 
 from mlfs_dask.blocks.contingency import PairInteraction
-from mlfs_dask.primitives.counts import PairCountScores
 from mlfs_dask.selectors.greedy import GREEDY_NOTES, GREEDY_PARAMETERS, Array, GreedySelector
+from mlfs_dask.statistics.counts import PairCountScores
 from mlfs_dask.typing import Profile, RowSource, Seed
 
 #: Of criteria from counts of two features and a label.

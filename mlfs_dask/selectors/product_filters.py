@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask.primitives.moments import CardinalityMoments, FeatureMoments
-from mlfs_dask.primitives.passes import MergeableStatistic
-from mlfs_dask.primitives.products import LabelMoments
+from mlfs_dask.engine.passes import MergeableStatistic
 from mlfs_dask.selectors.products import PRODUCTS_PARAMETERS, ProductsFilter
+from mlfs_dask.statistics.moments import CardinalityMoments, FeatureMoments
+from mlfs_dask.statistics.products import LabelMoments
 from mlfs_dask.typing import Profile
 
 Array = NDArray[np.float64]

@@ -12,13 +12,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask.primitives.passes import CachedStatistic, MergeableStatistic, StatisticGroup
-from mlfs_dask.primitives.products import LabelMoments, LabelProducts, wants_compiled
-from mlfs_dask.primitives.resampling import Resampling, replicate_groups
+from mlfs_dask.engine.passes import CachedStatistic, MergeableStatistic, StatisticGroup
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores, uninformative_warning, unknown_labels_error
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.selectors.resampling import ResamplingSelector
+from mlfs_dask.statistics.products import LabelMoments, LabelProducts, wants_compiled
+from mlfs_dask.statistics.resampling import Resampling, replicate_groups
 from mlfs_dask.typing import HeldArray, Profile, RowSource, Seed, profile_of
 
 

@@ -16,13 +16,13 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.products import positives_block
 from mlfs_dask.blocks.relief import QUERY_ROWS, label_set_classes, relief_scores, scratch_bytes
-from mlfs_dask.primitives.counts import Ranges
-from mlfs_dask.primitives.passes import CachedStatistic, Statistic
-from mlfs_dask.primitives.sample import RowSample, draw_rows
+from mlfs_dask.engine.passes import CachedStatistic, Statistic
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import BaseSelector, Scores, unknown_labels_error
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading, Work
 from mlfs_dask.selectors.options import check_parameters
+from mlfs_dask.statistics.counts import Ranges
+from mlfs_dask.statistics.sample import RowSample, draw_rows
 from mlfs_dask.typing import Block, FeatureInfo, HeldArray, Matrix, Profile, RowSource, Seed, profile_of
 
 Array = NDArray[np.float64]

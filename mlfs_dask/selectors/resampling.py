@@ -1,7 +1,7 @@
 """How many features to keep, and how far ranks can be trusted: what replicates of the rows tell one-pass selectors.
 
 A selector whose scores follow from sums over rows has the sums of shuffled and resampled rows in the same reading
-(`mlfs_dask.primitives.resampling`). Scores of shuffled rows are scores by chance: the number of features that beat them
+(`mlfs_dask.statistics.resampling`). Scores of shuffled rows are scores by chance: the number of features that beat them
 at a false discovery rate is how many to keep. Ranks in resampled rows say how much of a ranking is chance.
 """
 
@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError, parameter
-from mlfs_dask.primitives.resampling import NOT_RESAMPLED, Resampling, draw_pool, label_sample
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import AUTO, BaseSelector
 from mlfs_dask.selectors.costs import PassRunner, Reading
 from mlfs_dask.selectors.options import check_parameters
+from mlfs_dask.statistics.resampling import NOT_RESAMPLED, Resampling, draw_pool, label_sample
 from mlfs_dask.typing import HeldArray, Profile, Seed
 
 #: What the reading of the labels that shuffles draw from is called.

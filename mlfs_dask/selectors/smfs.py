@@ -17,30 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask import checkpoints, runtime
+from mlfs_dask import runtime
 from mlfs_dask.blocks.anchors import FEWEST_ANCHORS, N_ANCHORS
 from mlfs_dask.blocks.column_keys import mean_of_copies
 from mlfs_dask.blocks.forest import Forest, forest_seeds, grow_forest, sample_size
 from mlfs_dask.blocks.isolation import TreeShape
 from mlfs_dask.blocks.mass_anchors import MassAnchors, landmark_dtype, landmark_tables
 from mlfs_dask.blocks.proximal import row_norms
+from mlfs_dask.engine import checkpoints
 from mlfs_dask.errors import DataError, UsageError, parameter
 from mlfs_dask.exact import graphs
 from mlfs_dask.exact import smfs as exact_form
 from mlfs_dask.exact.fit import ExactFit
-from mlfs_dask.primitives.column_keys import ColumnKeys
-from mlfs_dask.primitives.gram import GRAM_CAP, NormalProduct, WeightedGram
-from mlfs_dask.primitives.label_statistics import LabelKnowledge, Labels
-from mlfs_dask.primitives.moments import FeatureMoments, Moments
-from mlfs_dask.primitives.recovered_rows import (
-    LeafCounts,
-    RecoveredRows,
-    RecoveredSums,
-    RowRecovery,
-    settle_anchor_values,
-)
-from mlfs_dask.primitives.sample import RowSample, SampledRows, draw_rows
-from mlfs_dask.primitives.scaling import Scaling, standard_scaling
 from mlfs_dask.selectors.base import Scores, never_positive_warnings
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading, Work
 from mlfs_dask.selectors.iterative import (
@@ -56,6 +44,19 @@ from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.solvers import conjugate_gradients, row_sparse
 from mlfs_dask.solvers.row_sparse_regression import FEATURE_STEPS, SET_FEATURES, RowSparseRegression
 from mlfs_dask.solvers.trace import LoopTrace
+from mlfs_dask.statistics.column_keys import ColumnKeys
+from mlfs_dask.statistics.gram import GRAM_CAP, NormalProduct, WeightedGram
+from mlfs_dask.statistics.label_statistics import LabelKnowledge, Labels
+from mlfs_dask.statistics.moments import FeatureMoments, Moments
+from mlfs_dask.statistics.recovered_rows import (
+    LeafCounts,
+    RecoveredRows,
+    RecoveredSums,
+    RowRecovery,
+    settle_anchor_values,
+)
+from mlfs_dask.statistics.sample import RowSample, SampledRows, draw_rows
+from mlfs_dask.statistics.scaling import Scaling, standard_scaling
 from mlfs_dask.typing import HeldArray, Matrix, Profile, Seed
 
 Array = NDArray[np.float64]

@@ -12,16 +12,16 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from mlfs_dask.engine.passes import CachedStatistic
 from mlfs_dask.errors import parameter
-from mlfs_dask.primitives.columns import OfFeatures
-from mlfs_dask.primitives.gram import Gram
-from mlfs_dask.primitives.passes import CachedStatistic
-from mlfs_dask.primitives.products import LabelMoments, LabelProducts, wants_compiled
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores, uninformative_warning, unknown_labels_error
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading, Work
 from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.selectors.pairwise import MAX_ALL_PAIRS, PairwiseSelector, most_relevant
+from mlfs_dask.statistics.columns import OfFeatures
+from mlfs_dask.statistics.gram import Gram
+from mlfs_dask.statistics.products import LabelMoments, LabelProducts, wants_compiled
 from mlfs_dask.typing import HeldArray, Profile, RowSource, Seed, profile_of
 
 Array = NDArray[np.float64]

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mlfs_dask import runtime
-from mlfs_dask.primitives.pass_plan import PassPlan
-from mlfs_dask.primitives.passes import Statistic, is_cached
+from mlfs_dask.engine.passes import Statistic, is_cached
+from mlfs_dask.engine.plan import PassPlan
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.costs import Cost, Plan, Reading, Work
 from mlfs_dask.selectors.iterative import filled_placeholders

@@ -27,7 +27,7 @@ from mlfs_dask.errors import (
     StoreNotAllowedError,
     StoreUnavailableError,
 )
-from mlfs_dask.redaction import redact
+from mlfs_dask.files.redaction import redact
 
 _T = TypeVar("_T")
 

@@ -12,7 +12,7 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from numpy.typing import NDArray
 
 from mlfs_dask.blocks.sparse import as_matrix, columns_of_block
-from mlfs_dask.row_subset import Columns, Rows, RowSubset, numbers_between, offsets_of
+from mlfs_dask.rows.subset import Columns, Rows, RowSubset, numbers_between, offsets_of
 from mlfs_dask.storage.store_reader import MatrixLayout, StoreLocation, StoreRows, read_block
 
 

@@ -33,8 +33,8 @@ from scipy import sparse as sp
 from mlfs_dask import runtime
 from mlfs_dask._version import __version__
 from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError, UsageError
-from mlfs_dask.label_values import MinusOne
-from mlfs_dask.primitives.codes import (
+from mlfs_dask.files.redaction import redact
+from mlfs_dask.statistics.codes import (
     CROWDED_SHARE,
     TABLE_SHARES,
     default_quantiles,
@@ -43,7 +43,6 @@ from mlfs_dask.primitives.codes import (
     is_numeric,
     zero_share,
 )
-from mlfs_dask.redaction import redact
 from mlfs_dask.storage.chunking import (
     MAX_BATCH,
     MIN_BATCH,
@@ -59,6 +58,7 @@ from mlfs_dask.storage.destination import Destination, read_json, remove, sync_f
 from mlfs_dask.storage.digest import ROOT_KEY, Checksum, content_digest, join
 from mlfs_dask.storage.extension import ExtendedRows, OldEntries, StoreExtension
 from mlfs_dask.storage.inference import InferredSchema, infer_schema
+from mlfs_dask.storage.label_values import MinusOne
 from mlfs_dask.storage.object_store import LocalObjects, is_url, local_path, open_objects, read_schema
 from mlfs_dask.storage.readers.base import LabelSpec, Part, Reader, ReadOptions
 from mlfs_dask.storage.schema import KINDS, Partitions, StoreSchema

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from mlfs_dask.blocks.sparse import count_labels
 from mlfs_dask.errors import DataError, MlfsError, number_of
-from mlfs_dask.json_text import parse_json
-from mlfs_dask.primitives.codes import TABLE_SHARES, zero_share
-from mlfs_dask.redaction import redact
-from mlfs_dask.results import origin_of
-from mlfs_dask.row_subset import RowMask, RowSubset, numbers_of
+from mlfs_dask.files.json_text import parse_json
+from mlfs_dask.files.redaction import redact
+from mlfs_dask.rows.subset import RowMask, RowSubset, numbers_of
+from mlfs_dask.selection.runs import origin_of
+from mlfs_dask.statistics.codes import TABLE_SHARES, zero_share
 from mlfs_dask.storage.access import access_error, fault_of
 from mlfs_dask.storage.anndata_encoding import read_vector
 from mlfs_dask.storage.digest import ROOT_KEY, new_hash, root_is_intact
@@ -34,8 +34,8 @@ from mlfs_dask.storage.store_reader import (
     StoreLocation,
     StoreRows,
 )
+from mlfs_dask.storage.subset_spec import Chosen, choose_columns, choose_rows
 from mlfs_dask.storage.writer import QUANTILES
-from mlfs_dask.subset_spec import Chosen, choose_columns, choose_rows
 from mlfs_dask.typing import FeatureInfo
 
 if TYPE_CHECKING:

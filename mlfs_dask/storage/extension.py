@@ -3,7 +3,7 @@
 What was written stays as it is. A Zarr array is cut into shards of equal length, so of each array the last shard, if it
 is not full, is written again with the first new entries; an array of a single shard is cut anew, so that a small store
 does not grow by thousands of small files. Old partitions keep their rows, and new rows have partitions of their own:
-statistics of the old ones stay valid (`mlfs_dask.caching`).
+statistics of the old ones stay valid (`mlfs_dask.engine.cache`).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.label_values import MinusOne
 from mlfs_dask.storage.chunking import ArrayChunking, MatrixChunking, StoreChunking, chunk_store
 from mlfs_dask.storage.dataset import Dataset
 from mlfs_dask.storage.digest import Checksum
+from mlfs_dask.storage.label_values import MinusOne
 from mlfs_dask.storage.readers.base import BOOLEAN_SPELLINGS, Batch, Header, Part, Reader
 from mlfs_dask.storage.readers.classes import classes_of_store
 from mlfs_dask.storage.readers.concat import ConcatReader, FindsCategories, check_categories, check_names

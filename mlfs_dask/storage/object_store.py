@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Literal, Protocol, cast
 
 from mlfs_dask import runtime
 from mlfs_dask.errors import DataError, MlfsError, StoreNotAllowedError, UsageError
-from mlfs_dask.json_text import parse_json
+from mlfs_dask.files.json_text import parse_json
 from mlfs_dask.storage.access import NO_RANGES, NO_RANGES_CURE, access_error, answer, fault_of, file_system
 from mlfs_dask.storage.digest import ROOT_KEY
 from mlfs_dask.storage.schema import StoreSchema

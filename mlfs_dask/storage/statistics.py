@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.label_values import MinusOne
 from mlfs_dask.storage.chunking import narrowest_dtype
+from mlfs_dask.storage.label_values import MinusOne
 from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN
 
 _TILE_BYTES = 1 << 18

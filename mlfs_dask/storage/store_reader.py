@@ -34,7 +34,7 @@ from scipy import sparse as sp
 from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import indices_fault, offsets_fault
 from mlfs_dask.errors import DataError, StoreAccessError, StoreNotAllowedError, StoreUnavailableError
-from mlfs_dask.redaction import redact
+from mlfs_dask.files.redaction import redact
 from mlfs_dask.storage.access import access_error, fault_of
 from mlfs_dask.storage.chunking import CHUNK_BYTES
 from mlfs_dask.storage.digest import ROOT_KEY, crc32c, root_is_intact

@@ -12,7 +12,7 @@ from multiprocessing.synchronize import Event
 from typing import Any
 
 from mlfs_dask import runtime
-from mlfs_dask.interruption import SIGNALS, deferred_signals
+from mlfs_dask.files.interruption import SIGNALS, deferred_signals
 
 
 class WorkerPool:

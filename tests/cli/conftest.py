@@ -19,7 +19,7 @@ from mlfs_dask_cli.main import mlfs
 @pytest.fixture(autouse=True)
 def _restored_logging() -> Iterator[None]:
     """Commands set the log up for a process of their own."""
-    names = ("mlfs_dask", "mlfs_dask_cli", "mlfs_dask.cluster")
+    names = ("mlfs_dask", "mlfs_dask_cli", "mlfs_dask.cluster.connect")
     before = {name: (logging.getLogger(name).level, logging.getLogger(name).handlers[:]) for name in names}
     yield
     for name, (level, handlers) in before.items():

@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 from click.testing import Result
 
-from mlfs_dask.doctor import Check
-from mlfs_dask.results import read_run
+from mlfs_dask.cluster.doctor import Check
 from mlfs_dask.runtime import progress_to
+from mlfs_dask.selection.runs import read_run
 from mlfs_dask.storage.dataset import open_dataset
 from mlfs_dask.storage.readers.base import LabelSpec
 from mlfs_dask_cli.select import select
@@ -322,8 +322,8 @@ def test_select_arguments(run: Run, monkeypatch: pytest.MonkeyPatch, replace: Re
     monkeypatch.setattr(LabelEntropy, "fit", fit)
     monkeypatch.setattr(LabelEntropy, "require_accepted", lambda self, dataset: None)
     monkeypatch.setattr("mlfs_dask.storage.dataset.open_dataset", lambda store: {"s.zarr": dataset}[store])
-    monkeypatch.setattr("mlfs_dask.cluster.connect", no_cluster)
-    written = replace("mlfs_dask.results.write_run")
+    monkeypatch.setattr("mlfs_dask.cluster.connect.connect", no_cluster)
+    written = replace("mlfs_dask.selection.runs.write_run")
     result = run(
         *("select", "label-entropy", "s.zarr", "-k", "0.5", "-o", tmp_path / "run", "--seed", "7", "--force"),
         *("--n-promising-labels", "3", "--bins", "4", "--binning", "quantile", "--missing", "code"),
@@ -380,7 +380,7 @@ def test_select_defaults_are_those_of_the_selector(run: Run, monkeypatch: pytest
 
 
 def test_plan_arguments(run: Run, replace: Replace, tiny_store: Path) -> None:
-    calls = replace("mlfs_dask.cluster.planned_resources")
+    calls = replace("mlfs_dask.cluster.connect.planned_resources")
     run("plan", "elc", tiny_store, "--workers", "2", "--memory-limit", "2GiB", "--threads-per-worker", "3")
     ((_, kwargs),) = calls
     assert kwargs == {**NO_CLUSTER, "workers": 2, "memory_limit": 2**31, "threads_per_worker": 3}
@@ -415,7 +415,7 @@ def test_a_taken_place_is_refused_before_anything_runs(
     run: Run, replace: Replace, tiny_store: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("mine")
-    calls = replace("mlfs_dask.cluster.connect")
+    calls = replace("mlfs_dask.cluster.connect.connect")
     result = run("select", "elc", tiny_store, "-k", "2", "-o", tmp_path / "file")
     assert result.exit_code == 2
     assert calls == []
@@ -758,7 +758,7 @@ def test_a_url_as_destination(run_json: RunJson, tiny_store: Path) -> None:
 
 
 def test_transform_arguments(run: Run, replace: Replace) -> None:
-    calls = replace("mlfs_dask.transform.write_chosen")
+    calls = replace("mlfs_dask.selection.transform.write_chosen")
     run("transform", "s.zarr", "run", "out.svm", "-k", "3", "--force")
     ((args, kwargs),) = calls
     assert args == ("s.zarr", "run", "out.svm")
@@ -792,7 +792,7 @@ def test_doctor_arguments(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: P
         calls.append({"store": store, **options})
         yield Check("one", "ok", "fine")
 
-    monkeypatch.setattr("mlfs_dask.doctor.examine", examine)
+    monkeypatch.setattr("mlfs_dask.cluster.doctor.examine", examine)
     result = run("doctor", "a.zarr", "--directory", tmp_path, "--workers", "2")
     assert result.exit_code == 0
     assert calls == [{"store": "a.zarr", "directory": str(tmp_path), **NO_CLUSTER, "workers": 2}]
@@ -809,7 +809,7 @@ def test_doctor_arguments(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: P
     ],
 )
 def test_doctor_exit_codes(run: Run, monkeypatch: pytest.MonkeyPatch, checks: list[Check], code: int) -> None:
-    monkeypatch.setattr("mlfs_dask.doctor.examine", lambda store, **options: iter(checks))
+    monkeypatch.setattr("mlfs_dask.cluster.doctor.examine", lambda store, **options: iter(checks))
     result = run("doctor", "--json")
     assert result.exit_code == code
     found = json.loads(result.stdout)

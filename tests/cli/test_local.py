@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlfs_dask.checkpoints import checkpoint_place
-from mlfs_dask.results import read_run
+from mlfs_dask.engine.checkpoints import checkpoint_place
+from mlfs_dask.selection.runs import read_run
 from mlfs_dask.storage.dataset import open_dataset
 from tests.storage.stores import make_store
 

@@ -21,9 +21,9 @@ from click.testing import Result
 
 # Imported before tests replace what they take from other modules by name: later they would keep the replacements.
 import mlfs_dask.batch.running
-import mlfs_dask.transform  # noqa: F401
-from mlfs_dask import checkpoints
-from mlfs_dask.checkpoints import Folder, keep_checkpoints
+import mlfs_dask.selection.transform  # noqa: F401
+from mlfs_dask.engine import checkpoints
+from mlfs_dask.engine.checkpoints import Folder, keep_checkpoints
 from mlfs_dask.errors import ClusterLostError, DataError, DoesNotFitError, MlfsError, UsageError
 from mlfs_dask.selectors import get_method
 from mlfs_dask_cli import main
@@ -266,7 +266,7 @@ def test_resumable_commands_say_how_to_go_on(run: Run, monkeypatch: pytest.Monke
 
     monkeypatch.setattr("mlfs_dask.storage.dataset.open_dataset", fails)
     monkeypatch.setattr("mlfs_dask.storage.convert.convert", fails)
-    monkeypatch.setattr("mlfs_dask.transform.write_chosen", fails)
+    monkeypatch.setattr("mlfs_dask.selection.transform.write_chosen", fails)
     monkeypatch.setattr("mlfs_dask.batch.spec.read_spec", fails)
     result = run("select", "elc", "my store.zarr", "-k", "3", "-o", "run")
     assert "To go on where it stopped: mlfs select elc 'my store.zarr' -k 3 -o run --resume" in result.stderr

@@ -20,7 +20,7 @@ import pytest
 from click.testing import Result
 
 from mlfs_dask import runtime
-from mlfs_dask.checkpoints import Folder, job, keep_checkpoints
+from mlfs_dask.engine.checkpoints import Folder, job, keep_checkpoints
 from mlfs_dask.errors import StoreNotAllowedError, StoreUnavailableError
 from mlfs_dask.storage import access
 from mlfs_dask.storage.object_store import RemoteObjects
@@ -166,7 +166,7 @@ def test_an_upload_that_fails_is_resumed(
 
 def test_checkpoints_in_an_object_store(bucket: str, table: Path, run: Run, run_json: RunJson) -> None:
     """An iterative method is stopped after some iterations, and goes on from where it was."""
-    from mlfs_dask import checkpoints
+    from mlfs_dask.engine import checkpoints
 
     store, place = f"{bucket}/loop.zarr", f"{bucket}/loop.mfsir"
     run_json("convert", table, store, "--label-columns", "a,b")

@@ -13,7 +13,7 @@ import pytest
 from click.testing import Result
 
 from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError, UsageError
-from mlfs_dask.results import read_run
+from mlfs_dask.selection.runs import read_run
 from mlfs_dask.storage.dataset import open_dataset
 
 Run = Callable[..., Result]

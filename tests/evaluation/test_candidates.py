@@ -9,7 +9,7 @@ import pytest
 
 from mlfs_dask.errors import UsageError
 from mlfs_dask.evaluation.candidates import read_candidate, read_candidates
-from mlfs_dask.results import write_run
+from mlfs_dask.selection.runs import write_run
 
 
 def finished(place: Path) -> Path:

@@ -13,12 +13,12 @@ import pytest
 from scipy import sparse as sp
 
 import mlfs_dask as mlfs
-from mlfs_dask.array_files import is_mapped
 from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.evaluation.column_file import new_column_file
-from mlfs_dask.primitives.row_sources import ArrayRows
-from mlfs_dask.primitives.subsets import read_rows
+from mlfs_dask.files.array_files import is_mapped
+from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import current_resources
+from mlfs_dask.statistics.subsets import read_rows
 from tests.storage.stores import make_store
 
 

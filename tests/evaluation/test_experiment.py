@@ -15,7 +15,6 @@ from scipy import sparse as sp
 from sklearn.preprocessing import StandardScaler
 
 import mlfs_dask as mlfs
-from mlfs_dask.array_files import is_mapped
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.evaluation.experiment import Experiment, evaluate
 from mlfs_dask.evaluation.inputs import Inputs
@@ -26,8 +25,9 @@ from mlfs_dask.evaluation.resume import PartialResults
 from mlfs_dask.evaluation.scoring import Scorer, ScoringPlan
 from mlfs_dask.evaluation.splits import make_splits
 from mlfs_dask.evaluation.table import Table, open_table
-from mlfs_dask.results import write_run
+from mlfs_dask.files.array_files import is_mapped
 from mlfs_dask.runtime import current_resources, driver_bytes, process_limits
+from mlfs_dask.selection.runs import write_run
 from mlfs_dask.selectors.base import BaseSelector
 from mlfs_dask.selectors.labels import label_matrix
 from tests.storage.stores import make_store

@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.moments import add_zeros, moments_block
-from mlfs_dask.checkpoints import Folder, job, keep_checkpoints
+from mlfs_dask.engine.checkpoints import Folder, job, keep_checkpoints
 from mlfs_dask.exact import access_mfs, mfsir, smfs
 from mlfs_dask.runtime import progress_to
 

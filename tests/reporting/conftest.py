@@ -53,7 +53,7 @@ def write_store(folder: Path) -> Path:
 def select(
     store: Path, method: str, run: Path, k: int | str = 3, *, part: dict[str, Any] | None = None, **parameters: Any
 ) -> Path:
-    from mlfs_dask.results import write_run
+    from mlfs_dask.selection.runs import write_run
     from mlfs_dask.selectors import get_method
     from mlfs_dask.storage.dataset import open_dataset
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mlfs_dask.diagnostics import describe
 from mlfs_dask.errors import UsageError
+from mlfs_dask.reporting.diagnostics import describe
 from mlfs_dask.reporting.page import report
-from mlfs_dask.results import read_run
+from mlfs_dask.selection.runs import read_run
 from mlfs_dask.storage.dataset import open_dataset
 from tests.evaluation.evaluations import METRICS, steady, write_evaluation
 from tests.reporting.conftest import HOSTILE, MEANS, Folders, select
@@ -382,7 +382,7 @@ def test_a_failure_leaves_nothing(folders: Folders, tmp_path: Path, monkeypatch:
 def test_unknown_labels_have_no_correlations(tmp_path: Path) -> None:
     from mlfs_dask.reporting.contents import LabelledRun
     from mlfs_dask.reporting.page import _reachable
-    from mlfs_dask.results import Run
+    from mlfs_dask.selection.runs import Run
     from mlfs_dask.storage.convert import convert
     from mlfs_dask.storage.readers.base import LabelSpec
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.sparse import as_labels, as_matrix
-from mlfs_dask.primitives.row_sources import ArrayRows
+from mlfs_dask.rows.sources import ArrayRows
 
 #: As the dense twins, to 9 digits.
 NEAR = {"rel": 1e-9, "abs": 1e-10}

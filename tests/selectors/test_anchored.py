@@ -15,11 +15,11 @@ from scipy import sparse as sp
 import mlfs_dask
 from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import as_labels, as_matrix
-from mlfs_dask.checkpoints import Folder, keep_checkpoints
-from mlfs_dask.cluster import connect
+from mlfs_dask.cluster.connect import connect
+from mlfs_dask.engine.checkpoints import Folder, keep_checkpoints
+from mlfs_dask.engine.passes import run_pass
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
-from mlfs_dask.primitives.passes import run_pass
-from mlfs_dask.primitives.row_sources import ArrayRows
+from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors import costs, get_method, iterative
 from mlfs_dask.selectors.costs import Reading

@@ -17,17 +17,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse as sp
 
-from mlfs_dask import caching, convert, open_dataset, runtime
+from mlfs_dask import convert, open_dataset, runtime
 from mlfs_dask.blocks import neighbours
 from mlfs_dask.blocks.sparse import as_labels
+from mlfs_dask.engine import cache as caching
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
-from mlfs_dask.primitives.counts import ContingencyCounts
-from mlfs_dask.primitives.row_sources import ArrayRows
+from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import current_resources
 from mlfs_dask.selectors import METHODS, auto, get_method
 from mlfs_dask.selectors.auto import AutoSelector, compare, linear_scores, neighbour_scores
 from mlfs_dask.selectors.base import Scores, rank
 from mlfs_dask.selectors.costs import Work
+from mlfs_dask.statistics.counts import ContingencyCounts
 from mlfs_dask.storage.convert import convert_reader
 from mlfs_dask.storage.readers.base import LabelSpec
 from mlfs_dask_cli.main import mlfs

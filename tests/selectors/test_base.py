@@ -24,7 +24,7 @@ import mlfs_dask
 from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError, spell_parameters_as
-from mlfs_dask.primitives.row_sources import ArrayRows
+from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.selectors import METHODS, get_method
 from mlfs_dask.selectors.access_mfs import AccessMFS
 from mlfs_dask.selectors.base import count_kept, rank
@@ -352,7 +352,7 @@ def test_in_process_peaks_count_what_the_driver_holds_between_readings():
     code = """
 import numpy as np
 from mlfs_dask import runtime
-from mlfs_dask.primitives.moments import Moments
+from mlfs_dask.statistics.moments import Moments
 from mlfs_dask.selectors.base import BaseSelector, Scores
 from mlfs_dask.selectors.costs import Cost, Reading
 

@@ -12,10 +12,10 @@ from scipy import sparse as sp
 
 import mlfs_dask as mlfs
 from mlfs_dask.blocks.sparse import as_labels
-from mlfs_dask.primitives import codes
-from mlfs_dask.primitives.codes import code_book
-from mlfs_dask.primitives.row_sources import ArrayRows, measure_features
+from mlfs_dask.rows.sources import ArrayRows, measure_features
 from mlfs_dask.selectors import get_method
+from mlfs_dask.statistics import codes
+from mlfs_dask.statistics.codes import code_book
 from mlfs_dask_cli.main import mlfs as command
 from tests.reference.label_entropy import edges
 

@@ -10,12 +10,11 @@ import pytest
 from scipy import sparse as sp
 
 from mlfs_dask import runtime
-from mlfs_dask.caching import cache
+from mlfs_dask.engine.cache import cache
+from mlfs_dask.engine.passes import CacheableStatistic, Statistic, plan_statistics
+from mlfs_dask.engine.plan import PARAMETER_COPIES
 from mlfs_dask.errors import DoesNotFitError
-from mlfs_dask.primitives.moments import Moments
-from mlfs_dask.primitives.pass_plan import PARAMETER_COPIES
-from mlfs_dask.primitives.passes import CacheableStatistic, Statistic, plan_statistics
-from mlfs_dask.primitives.row_sources import ArrayRows
+from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import COMPILED_BYTES, PROCESS_BYTES, SKLEARN_BYTES, Resources
 from mlfs_dask.selectors.costs import (
     MESSAGE_COPIES,
@@ -28,6 +27,7 @@ from mlfs_dask.selectors.costs import (
     project,
     require_driver,
 )
+from mlfs_dask.statistics.moments import Moments
 
 MIB = 2**20
 HERE = Resources(1, 1, 2**40, 2**40)

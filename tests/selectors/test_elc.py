@@ -17,13 +17,13 @@ from sklearn.exceptions import ConvergenceWarning
 from mlfs_dask import runtime
 from mlfs_dask.blocks.label_space import standardised_products
 from mlfs_dask.blocks.sparse import as_labels
-from mlfs_dask.diagnostics import describe
 from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError, UsageError
-from mlfs_dask.primitives import products
-from mlfs_dask.primitives.row_sources import ArrayRows
+from mlfs_dask.reporting.diagnostics import describe
+from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.costs import MESSAGE_COPIES
 from mlfs_dask.selectors.elc import ELC, label_factor, screen_scores
+from mlfs_dask.statistics import products
 from tests.conftest import published
 from tests.problems import labelled_problem as problem
 from tests.problems import real_data

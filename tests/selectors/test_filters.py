@@ -9,7 +9,7 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
-from mlfs_dask.primitives.row_sources import ArrayRows
+from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.selectors import METHODS, get_method
 from tests.conftest import published
 from tests.problems import real_data

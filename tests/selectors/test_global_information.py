@@ -10,7 +10,7 @@ from scipy import sparse as sp
 import mlfs_dask
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
-from mlfs_dask.primitives.row_sources import ArrayRows
+from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources, current_resources, driver_bytes
 from mlfs_dask.selectors import global_information
 from mlfs_dask.selectors.global_information import GRRO, MICO, QPMLFS

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse as sp
 
-from mlfs_dask import caching, open_dataset
+from mlfs_dask import open_dataset
 from mlfs_dask.blocks.sparse import as_labels
+from mlfs_dask.engine import cache as caching
 from mlfs_dask.errors import DoesNotFitError, UsageError
-from mlfs_dask.primitives.row_sources import ArrayRows
+from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources, current_resources
 from mlfs_dask.selectors import get_method
 from mlfs_dask.selectors import greedy as greedy_module

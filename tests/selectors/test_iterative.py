@@ -15,11 +15,11 @@ from scipy import sparse as sp
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.primitives.row_sources import as_rows
-from mlfs_dask.primitives.sample import RowSample
+from mlfs_dask.rows.sources import as_rows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors import get_method
 from mlfs_dask.selectors.costs import PassRunner
+from mlfs_dask.statistics.sample import RowSample
 
 HERE = Resources(1, 1, 2**33, 2**33)
 

@@ -14,19 +14,19 @@ from scipy import sparse as sp
 from mlfs_dask import runtime
 from mlfs_dask.blocks.counts import CodeBook
 from mlfs_dask.blocks.sparse import as_labels
+from mlfs_dask.engine.passes import plan_statistics
+from mlfs_dask.engine.plan import pass_fits, split_evenly
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
-from mlfs_dask.primitives import counts as counts_module
-from mlfs_dask.primitives.codes import code_book, equal_width_book, quantile_table
-from mlfs_dask.primitives.counts import LabelInformation, count_in_tiles
-from mlfs_dask.primitives.pass_plan import pass_fits, split_evenly
-from mlfs_dask.primitives.passes import plan_statistics
-from mlfs_dask.primitives.resampling import NOT_RESAMPLED, Resampled, Resampling
-from mlfs_dask.primitives.row_sources import ArrayRows, as_rows, measure_features
-from mlfs_dask.primitives.subsets import JoinedRows
+from mlfs_dask.rows.sources import ArrayRows, as_rows, measure_features
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors import counting
 from mlfs_dask.selectors.costs import PassRunner
 from mlfs_dask.selectors.label_entropy import ENM, GMM, LabelEntropy
+from mlfs_dask.statistics import counts as counts_module
+from mlfs_dask.statistics.codes import code_book, equal_width_book, quantile_table
+from mlfs_dask.statistics.counts import LabelInformation, count_in_tiles
+from mlfs_dask.statistics.resampling import NOT_RESAMPLED, Resampled, Resampling
+from mlfs_dask.statistics.subsets import JoinedRows
 from mlfs_dask.typing import FeatureInfo
 from tests.conftest import published
 from tests.reference import label_entropy as twin

@@ -14,7 +14,7 @@ from mlfs_dask import runtime
 from mlfs_dask.blocks.anchors import place_anchors
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
-from mlfs_dask.primitives.row_sources import ArrayRows
+from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.selectors.laplacian import LaplacianScore
 from tests.reference import filters as twins
 

@@ -15,11 +15,11 @@ from scipy import sparse as sp
 from mlfs_dask.blocks.anchors import place_anchors
 from mlfs_dask.blocks.heat_kernel import mean_degree
 from mlfs_dask.blocks.latent_rows_compiled import sweep_nonnegative
-from mlfs_dask.primitives.row_sources import as_rows
-from mlfs_dask.primitives.sample import SampledRows
-from mlfs_dask.primitives.scaling import Scaling
+from mlfs_dask.rows.sources import as_rows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.mfsir import MFSIR
+from mlfs_dask.statistics.sample import SampledRows
+from mlfs_dask.statistics.scaling import Scaling
 from tests.reference import mfsir as exact_twin
 from tests.reference import mfsir_anchors as twin
 from tests.reference.anchors import means_of_rows

@@ -26,7 +26,7 @@ def load_libraries():
 if __name__ == "__main__":  # workers import nothing of this
     import warnings
     from mlfs_dask import open_dataset
-    from mlfs_dask.cluster import connect
+    from mlfs_dask.cluster.connect import connect
     from mlfs_dask.selectors import get_method
 
     warnings.simplefilter("ignore")

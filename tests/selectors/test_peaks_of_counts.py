@@ -26,7 +26,7 @@ if __name__ == "__main__":  # workers import nothing of this
     import bisect, warnings
     from dataclasses import replace
     from mlfs_dask import open_dataset, runtime
-    from mlfs_dask.cluster import connect
+    from mlfs_dask.cluster.connect import connect
     from mlfs_dask.errors import DoesNotFitError
     from mlfs_dask.selectors import get_method
 

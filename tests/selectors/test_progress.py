@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mlfs_dask import runtime
-from mlfs_dask.cluster import connect
+from mlfs_dask.cluster.connect import connect
 from mlfs_dask.selectors import get_method
 from tests.selectors.anchored import hide, problem, quiet
 from tests.selectors.test_anchored import MODULES

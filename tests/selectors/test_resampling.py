@@ -12,8 +12,7 @@ from sklearn.base import clone
 
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
-from mlfs_dask.primitives import resampling as replicates
-from mlfs_dask.primitives.row_sources import ArrayRows
+from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors import METHODS, get_method
 from mlfs_dask.selectors.base import rank_stability
@@ -24,6 +23,7 @@ from mlfs_dask.selectors.label_entropy import ENM, GMM, LabelEntropy
 from mlfs_dask.selectors.mddm import MDDM
 from mlfs_dask.selectors.product_filters import FisherScore
 from mlfs_dask.selectors.resampling import q_values
+from mlfs_dask.statistics import resampling as replicates
 from mlfs_dask.storage.conversion_options import Options
 from mlfs_dask.storage.convert import convert_reader
 from mlfs_dask.storage.dataset import open_dataset

@@ -10,7 +10,7 @@ import pytest
 from scipy import sparse as sp
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.primitives.row_sources import as_rows
+from mlfs_dask.rows.sources import as_rows
 from mlfs_dask.selectors import METHODS, get_method
 from mlfs_dask.selectors.count_filters import BROR, Chi2, ELAChi2
 from mlfs_dask.selectors.elc import ELC
@@ -129,7 +129,7 @@ def test_methods_that_are_no_sums_take_no_weights():
 def test_compiled_loops_are_not_taken_for_weights(monkeypatch):
     X, Y, weights = problem()
     expected = [selector.fit(X, Y, sample_weight=weights).scores_.tolist() for selector in (ELC(3), ENM(3))]
-    monkeypatch.setattr("mlfs_dask.primitives.products.COMPILED_WORK", 0)
+    monkeypatch.setattr("mlfs_dask.statistics.products.COMPILED_WORK", 0)
     monkeypatch.setattr("mlfs_dask.selectors.counting.COMPILE_FROM", 0)
     assert [s.fit(as_rows(X, Y), sample_weight=weights).scores_.tolist() for s in (ELC(3), ENM(3))] == expected
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from scipy import sparse as sp
 
-from mlfs_dask.primitives.moments import Moments
-from mlfs_dask.primitives.row_sources import ArrayRows
+from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors import METHODS, get_method, timing
 from mlfs_dask.selectors.costs import Cost, Reading, Work, project
 from mlfs_dask.selectors.timing import MESSAGE_RATE, TASK_SECONDS, estimate_seconds
+from mlfs_dask.statistics.moments import Moments
 
 HERE = Resources(1, 1, 2**40, 2**40)
 CLUSTER = Resources(2, 1, 2**40, 2**40, client="workers")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import mlfs_dask as mlfs
-from mlfs_dask.cluster import connect
+from mlfs_dask.cluster.connect import connect
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.dataset import Dataset, open_dataset
 from tests.storage.damage import FAULTS, flip, overwrite, remove_checksums

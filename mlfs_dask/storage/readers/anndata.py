@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from mlfs_dask.errors import DataError, UsageError
-from mlfs_dask.json_text import parse_json
-from mlfs_dask.label_values import MinusOne
+from mlfs_dask.files.json_text import parse_json
+from mlfs_dask.storage.label_values import MinusOne
 from mlfs_dask.storage.readers.base import Reader, ReadOptions
 from mlfs_dask.storage.readers.encoded import (
     ColumnRows,

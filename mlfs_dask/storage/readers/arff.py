@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError, UsageError, number_of
-from mlfs_dask.label_values import LabelValues, zero_in_sparse
+from mlfs_dask.storage.label_values import LabelValues, zero_in_sparse
 from mlfs_dask.storage.readers import tokens
 from mlfs_dask.storage.readers.arff_header import (
     ArffHeader,

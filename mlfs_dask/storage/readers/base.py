@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from scipy.sparse import csr_array
 
-from mlfs_dask.label_values import LabelValues, MinusOne
+from mlfs_dask.storage.label_values import LabelValues, MinusOne
 from mlfs_dask.typing import Matrix
 
 UNKNOWN, MINUS_ONE = -1, -2

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, hstack
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.label_values import MISSING_TEXTS, LabelValues
+from mlfs_dask.storage.label_values import MISSING_TEXTS, LabelValues
 from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN
 
 #: Different texts that a column of classes or of categories may hold.

@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError, UsageError
-from mlfs_dask.label_values import LabelValues
-from mlfs_dask.redaction import redact
+from mlfs_dask.files.redaction import redact
+from mlfs_dask.storage.label_values import LabelValues
 from mlfs_dask.storage.limits import require_arrow
 from mlfs_dask.storage.readers.base import Batch, Header, LabelSpec, Part, ReadOptions, sort_categories
 from mlfs_dask.storage.readers.classes import MAX_CATEGORIES, UNKNOWN_BYTES, ClassColumn, joined_labels

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from mlfs_dask.errors import DataError, UsageError, number_of
-from mlfs_dask.redaction import redact
+from mlfs_dask.files.redaction import redact
 from mlfs_dask.storage.access import answer, file_system
 from mlfs_dask.storage.readers import compressed_io
 from mlfs_dask.storage.readers.base import Reader, ReadOptions

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.redaction import redact
+from mlfs_dask.files.redaction import redact
 from mlfs_dask.storage.limits import require_memory
 from mlfs_dask.storage.readers.base import ReadOptions
 from mlfs_dask.storage.readers.matrix import (

@@ -28,9 +28,9 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array
 
 from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError
-from mlfs_dask.label_values import LabelValues, MinusOne
 from mlfs_dask.runtime import memory_limit
 from mlfs_dask.storage.access import open_remote
+from mlfs_dask.storage.label_values import LabelValues, MinusOne
 from mlfs_dask.storage.limits import filled_temporary_file, memory_cure, require_memory
 from mlfs_dask.storage.object_store import open_file
 from mlfs_dask.storage.readers.base import Batch, Header, Part, ReadOptions

@@ -25,7 +25,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.json_text import parse_json
+from mlfs_dask.files.json_text import parse_json
 from mlfs_dask.storage.limits import require_memory
 from mlfs_dask.storage.readers.base import ReadOptions
 from mlfs_dask.storage.readers.matrix import (

@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.json_text import parse_json
-from mlfs_dask.label_values import LabelValues
-from mlfs_dask.redaction import redact
+from mlfs_dask.files.json_text import parse_json
+from mlfs_dask.files.redaction import redact
+from mlfs_dask.storage.label_values import LabelValues
 from mlfs_dask.storage.limits import filled_temporary_file, require_arrow
 from mlfs_dask.storage.readers.base import (
     BOOLEAN_SPELLINGS,

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError, UsageError, number_of
-from mlfs_dask.redaction import redact
+from mlfs_dask.files.redaction import redact
 from mlfs_dask.storage.readers.base import ReadOptions
 from mlfs_dask.storage.readers.encoded import is_array, texts_of
 from mlfs_dask.storage.readers.label_columns import DEFAULT_VALUES, repeated_name

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.sparse import csr_array, vstack
 
 from mlfs_dask.errors import DataError, UsageError
-from mlfs_dask.label_values import LabelValues
+from mlfs_dask.storage.label_values import LabelValues
 from mlfs_dask.storage.readers.base import Batch, Header, Part, ReadOptions
 from mlfs_dask.storage.readers.compressed_io import SourceFile, open_source
 from mlfs_dask.storage.readers.indexed_text import UTF8_MARK, IndexedTextReader, fills_unknown

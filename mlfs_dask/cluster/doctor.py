@@ -1,0 +1,597 @@
+"""Checks of an installation, of a cluster and of what its workers see of a store; and a tiny job.
+
+Each worker answers by a task that it alone may run. Each check ends as ok, warn or fail, with what to do about it.
+Nothing outside a temporary folder is touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import resource
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mlfs_dask import runtime
+from mlfs_dask.cluster.admission import CODE, admission, describe_mismatches, identify
+from mlfs_dask.cluster.connect import DEFAULT_WAIT, connect, is_protected
+from mlfs_dask.errors import ClusterLostError, MlfsError, UsageError, number_of
+from mlfs_dask.storage.object_store import NOT_A_STORE, is_url, local_path
+
+if TYPE_CHECKING:
+    from distributed import Client
+    from distributed.security import Security
+
+LITTLE_MEMORY = 2**30
+"""Bytes for a worker below which little but small data fits."""
+
+LITTLE_SPACE = 2**30
+"""Bytes of scratch space below which a conversion may not find room for its staging files."""
+
+FEW_FILES = 4096
+"""Open files below which a scheduler with many workers, or a store with many shards, runs short."""
+
+CLOCK_SECONDS = 60.0
+"""Difference of two clocks from which on it is worth a word; object stores refuse requests from 15 minutes on."""
+
+DAYS_OF_CERTIFICATE = 7
+"""Days before its end from which on a certificate should be renewed."""
+
+SLOW_SHARE = 0.25
+"""Share of the middle worker's reading speed below which a worker is slow."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at.
+
+    Attributes
+    ----------
+    name : str
+    status : {"ok", "warn", "fail"}
+    detail : str
+        What was found.
+    cure : str
+        What to do; empty when ok.
+    """
+
+    name: str
+    status: str
+    detail: str
+    cure: str = ""
+
+    def to_dict(self) -> dict[str, str]:
+        """As plain data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class StoreReading:
+    """What one process saw of a store.
+
+    Attributes
+    ----------
+    digest : str
+        Of the content; empty where the store could not be opened.
+    bytes : int
+        Of X, in the partition that was read.
+    seconds : float
+    problem, cure : str
+        Why it could not be read; empty where it could.
+    """
+
+    digest: str = ""
+    bytes: int = 0
+    seconds: float = 0.0
+    problem: str = ""
+    cure: str = ""
+
+    @property
+    def speed(self) -> float:
+        """Bytes a second."""
+        return self.bytes / max(self.seconds, 1e-9)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What one process, here or on a worker, can use.
+
+    Attributes
+    ----------
+    host : str
+    versions : dict of str
+    memory_limit : int or None
+        Bytes that Dask lets the worker have; None where it sets no limit.
+    memory_available : int
+        Bytes that the system would give: free memory and what control groups leave.
+    memory_total : int
+        Bytes of the machine or of the control group.
+    open_files : int
+        How many files may be open at once.
+    scratch : str
+        Folder for temporary files.
+    scratch_free : int
+        Bytes free there; -1 if it cannot be written.
+    keeps_memory : bool
+        Whether freed buffers stay with the process (thresholds of malloc).
+    threads : int
+        Tasks that run at the same time.
+    blas_threads : int
+        Threads of BLAS in each.
+    cores : int
+        Cores that the process may keep busy.
+    clock : float
+        Seconds since 1970 at the time of the answer.
+    certificate_end : float or None
+        When the worker's certificate ends, in the same seconds; None without TLS.
+    reading : StoreReading or None
+    """
+
+    host: str
+    versions: dict[str, str]
+    memory_limit: int | None
+    memory_available: int
+    memory_total: int
+    open_files: int
+    scratch: str
+    scratch_free: int
+    keeps_memory: bool
+    threads: int = 1
+    blas_threads: int = 1
+    cores: int = 1
+    clock: float = 0.0
+    certificate_end: float | None = None
+    reading: StoreReading | None = None
+
+
+def examine(store: str | None = None, *, directory: str | None = None, **cluster: Any) -> Iterator[Check]:
+    """Make all checks, one after the other.
+
+    Parameters
+    ----------
+    store : str, optional
+        Path or URL of a store, of which this process and every worker read one partition.
+    directory : str, optional
+        Where the tiny job keeps its files; all workers must see it. Default: the system's temporary folder.
+    **cluster
+        Options of `mlfs_dask.cluster.connect.connect`.
+
+    Yields
+    ------
+    Check
+
+    Raises
+    ------
+    UsageError
+        If the cluster options contradict one another.
+    """
+    if store is not None and not is_url(store):
+        store = str(local_path(store).absolute())  # workers have other working folders
+    here = gather_facts(store=store)
+    yield from check_client(here)
+    try:
+        with connect(**cluster) as client:
+            yield from _check_workers(client, here, store, cluster.get("wait", DEFAULT_WAIT))
+            yield check_job(directory, client)
+    except UsageError:
+        raise
+    except ClusterLostError as error:
+        yield _failed("cluster", error)
+
+
+def gather_facts(
+    memory_limit: int | None = None,
+    scratch: str | None = None,
+    *,
+    threads: int = 1,
+    store: str | None = None,
+    partition: int = 0,
+) -> Facts:
+    """Look at this process, its machine, and one partition of a store."""
+    import socket
+
+    scratch = scratch or tempfile.gettempdir()
+    trim = os.environ.get("MALLOC_TRIM_THRESHOLD_", "")
+    worker = runtime.current_worker()
+    if worker is not None:
+        importlib.import_module("numba")  # which a worker is not asked for before the first pass with compiled kernels
+    return Facts(
+        host=socket.gethostname(),
+        versions=identify(),
+        memory_limit=memory_limit,
+        memory_available=runtime.available_memory(),
+        memory_total=total_memory(),
+        open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        scratch=scratch,
+        scratch_free=_free_space(scratch),
+        keeps_memory=trim.isdigit() and int(trim) >= 2**24,
+        threads=threads,
+        blas_threads=runtime.blas_threads(),
+        cores=runtime.available_cores(),
+        certificate_end=None if worker is None else _certificate_end(worker.security),
+        reading=None if store is None else _read_partition(store, partition),
+        clock=time.time(),
+    )
+
+
+def _certificate_end(security: Security) -> float | None:
+    """When the certificate of a worker ends; None without one, or where it cannot be read."""
+    from cryptography import x509
+
+    certificate = security.get_tls_config_for_role("worker").get("cert")
+    if certificate is None:
+        return None
+    try:
+        # Either the text itself or the path of a file.
+        text = str(certificate).encode() if "\n" in str(certificate) else Path(certificate).read_bytes()
+        return x509.load_pem_x509_certificate(text).not_valid_after_utc.timestamp()
+    except (OSError, ValueError):
+        return None
+
+
+def _read_partition(store: str, number: int) -> StoreReading:
+    from mlfs_dask.storage.dataset import open_dataset
+
+    try:
+        dataset = open_dataset(store)
+        rows = dataset.store_rows
+        first = number % rows.profile.partitions
+        started, count = time.perf_counter(), 0
+        for block in rows.stream(first, first + 1):
+            arrays = (block.X,) if not rows.profile.sparse else (block.X.data, block.X.indices)
+            count += sum(array.nbytes for array in arrays)
+        return StoreReading(dataset.digest, count, time.perf_counter() - started)
+    except Exception as error:  # of file systems and their libraries, too
+        problem, _, cure = str(error).partition("\n  cure: ")
+        return StoreReading(problem=problem or type(error).__name__, cure=cure)
+
+
+def total_memory(root: str = "/") -> int:
+    """Bytes of memory of the machine, or of the control group (version 1 or 2) if that has less.
+
+    Parameters
+    ----------
+    root : str
+        Where /proc and /sys are found.
+    """
+    amounts = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for group in runtime.control_groups("memory", root):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            with contextlib.suppress(OSError, ValueError):
+                amounts.append(int((group / name).read_text()))
+    return min(amounts)
+
+
+def _free_space(folder: str) -> int:
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return shutil.disk_usage(folder).free
+    except OSError:
+        return -1
+
+
+# The checks
+
+
+def check_client(facts: Facts) -> Iterator[Check]:
+    """Checks of the process that runs the command."""
+    known = {name: version[:12] if name == CODE else version for name, version in facts.versions.items()}
+    yield Check("versions", "ok", ", ".join(f"{name} {version}" for name, version in known.items()))
+    yield _check_memory("memory", facts)
+    yield _check_files("open files", facts)
+    yield _check_scratch("scratch space", facts)
+    if facts.reading is not None:
+        yield _check_reading("store", facts)
+
+
+def _check_workers(client: Client | None, here: Facts, store: str | None, wait: float) -> Iterator[Check]:
+    if client is None:
+        threads = number_of(runtime.current_resources().threads_per_worker, "thread")
+        yield Check("cluster", "ok", f"none: the work is done by {threads} of this process")
+        return
+    described = admission(client).workers()
+    yield Check("cluster", "ok", f"{len(described)} workers at {client.scheduler_info()['address']}")
+    yield from (Check("left out", "fail", str(refused), f"{refused.cure}.") for refused in admission(client).refused)
+    facts, offsets = {}, {}
+    for address, found in _ask_workers(client, described, store, wait).items():
+        if isinstance(found, str):
+            host = described[address].get("host", "an unknown host")
+            yield Check("worker", "fail", f"{address} on {host}: {found}", "look into its log, and start it again.")
+        else:
+            facts[address], offsets[address] = found
+    if facts:
+        yield _check_connection(client.scheduler_info()["address"], facts)
+        yield _check_clocks(facts, offsets)
+        yield from check_workers(facts, here)
+
+
+def _ask_workers(
+    client: Client, workers: Mapping[str, Mapping[str, Any]], store: str | None, wait: float
+) -> dict[str, tuple[Facts, float] | str]:
+    """Of every worker its facts and by how many seconds its clock differs, or why it has not answered."""
+    from distributed import wait as wait_for
+
+    started = time.time()
+    futures = {
+        address: client.submit(
+            gather_facts,
+            memory_limit=int(worker["memory_limit"]) or None,
+            scratch=worker["local_directory"],
+            threads=int(worker["nthreads"]),
+            store=store,
+            partition=number,
+            workers=[address],
+            allow_other_workers=False,
+            pure=False,
+            retries=0,
+        )
+        for number, (address, worker) in enumerate(sorted(workers.items()))
+    }
+    with contextlib.suppress(TimeoutError):
+        wait_for(list(futures.values()), timeout=wait)
+    ended = time.time()
+    answers: dict[str, tuple[Facts, float] | str] = {}
+    for address, future in futures.items():
+        if future.status == "finished":
+            facts = future.result()
+            # The answer was made at some time between the two.
+            answers[address] = facts, min(0.0, facts.clock - started) + max(0.0, facts.clock - ended)
+        elif future.status == "error":
+            answers[address] = str(future.exception()).partition("\n")[0]
+        else:
+            answers[address] = f"no answer within {wait:g} s"
+        future.release()
+    return answers
+
+
+def check_workers(facts: dict[str, Facts], here: Facts) -> Iterator[Check]:
+    """Checks of all workers: one line a check, for the worker that is worst off."""
+    lines = describe_mismatches(here.versions, {address: found.versions for address, found in facts.items()})
+    yield Check(
+        "worker versions",
+        "warn" if lines else "ok",
+        "; ".join(lines) or "the same as here, and the same code",
+        "install the same versions on every host" if lines else "",
+    )
+    yield _check_hosts(facts)
+    for name, check in (
+        ("worker memory", _check_memory),
+        ("worker open files", _check_files),
+        ("worker scratch space", _check_scratch),
+        ("worker allocator", _check_allocator),
+        ("worker threads", _check_threads),
+    ):
+        yield _worst(name, check, facts)
+    if here.reading is not None:
+        yield _check_readings(facts, here)
+
+
+def _worst(name: str, check: Callable[[str, Facts], Check], facts: dict[str, Facts]) -> Check:
+    checks = [(address, check(name, found)) for address, found in sorted(facts.items())]
+    troubled = [(address, found) for address, found in checks if found.status != "ok"]
+    if not troubled:
+        return checks[0][1]
+    address, worst = max(troubled, key=lambda pair: pair[1].status == "fail")
+    host = facts[address].host
+    detail = f"{worst.detail} (on {len(troubled)} of {len(checks)} workers, the first on {host})"
+    return Check(name, worst.status, detail, worst.cure)
+
+
+def _check_memory(name: str, facts: Facts) -> Check:
+    usable = min(facts.memory_limit or facts.memory_available, facts.memory_total)
+    detail = f"{_gib(usable)} to use, {_gib(facts.memory_total)} in all"
+    if facts.memory_limit is not None and facts.memory_limit > facts.memory_total:
+        return Check(
+            name,
+            "fail",
+            f"Dask lets the worker have {_gib(facts.memory_limit)}, its machine or control group "
+            f"{_gib(facts.memory_total)}: it would be killed without a word",
+            "start the workers with a --memory-limit below that, divided by the workers of the host.",
+        )
+    if usable < LITTLE_MEMORY:
+        return Check(name, "warn", detail, "give 1 GiB or more, or ask `mlfs plan` before every selection.")
+    return Check(name, "ok", detail)
+
+
+def _check_files(name: str, facts: Facts) -> Check:
+    unlimited = facts.open_files in (-1, resource.RLIM_INFINITY)
+    detail = "no limit" if unlimited else f"{facts.open_files:,} at once"
+    if not unlimited and facts.open_files < FEW_FILES:
+        return Check(name, "warn", detail, f"raise the limit: ulimit -n {FEW_FILES}")
+    return Check(name, "ok", detail)
+
+
+def _check_scratch(name: str, facts: Facts) -> Check:
+    if facts.scratch_free < 0:
+        return Check(
+            name,
+            "fail",
+            f"{facts.scratch} cannot be written",
+            "point TMPDIR (or `dask worker --local-directory`) to a folder that can be.",
+        )
+    detail = f"{_gib(facts.scratch_free)} free in {facts.scratch}"
+    if facts.scratch_free < LITTLE_SPACE:
+        return Check(name, "warn", detail, "make room, or point TMPDIR (`dask worker --local-directory`) elsewhere.")
+    return Check(name, "ok", detail)
+
+
+def _check_allocator(name: str, facts: Facts) -> Check:
+    if facts.keeps_memory:
+        return Check(name, "ok", "freed buffers are kept for the next block")
+    return Check(
+        name,
+        "warn",
+        "freed buffers go back to the system after every block, which slows reading down",
+        "start the workers with DASK_CONFIG=deploy/dask.yaml (see deploy/README.md).",
+    )
+
+
+def _check_threads(name: str, facts: Facts) -> Check:
+    detail = (
+        f"{number_of(facts.threads, 'task')} at a time with {number_of(facts.blas_threads, 'thread')} of BLAS,"
+        f" {number_of(facts.cores, 'core')}"
+    )
+    if facts.blas_threads > 1 and facts.threads * facts.blas_threads > facts.cores:
+        cure = "start the workers with OMP_NUM_THREADS=1 and OPENBLAS_NUM_THREADS=1."
+        return Check(name, "warn", f"{detail}: they wait for one another", cure)
+    if facts.threads > facts.cores:
+        return Check(name, "warn", detail, "start the workers with --nthreads no larger than their cores.")
+    return Check(name, "ok", detail)
+
+
+def _check_hosts(facts: dict[str, Facts]) -> Check:
+    """Whether the workers of a host may together have more than there is."""
+    hosts: dict[str, list[Facts]] = {}
+    for found in facts.values():
+        hosts.setdefault(found.host, []).append(found)
+    for host, workers in sorted(hosts.items()):
+        limits = sum(found.memory_limit or 0 for found in workers)
+        total = min(found.memory_total for found in workers)
+        if len(workers) > 1 and limits > total:
+            return Check(
+                "host memory",
+                "fail",
+                f"Dask lets {number_of(len(workers), 'worker')} of {host} have {_gib(limits)}, the machine or control "
+                f"group has {_gib(total)}: one would be killed without a word",
+                f"start each with --memory-limit {total // len(workers) // 2**20}MiB or less.",
+            )
+    return Check("host memory", "ok", f"enough for all workers of {number_of(len(hosts), 'host')}")
+
+
+def _check_clocks(facts: dict[str, Facts], offsets: dict[str, float]) -> Check:
+    address, offset = max(offsets.items(), key=lambda pair: abs(pair[1]))
+    if abs(offset) < CLOCK_SECONDS:
+        return Check("worker clocks", "ok", "no difference from here that could be noticed")
+    word = "ahead of" if offset > 0 else "behind"
+    return Check(
+        "worker clocks",
+        "warn",
+        f"that of {facts[address].host} is {abs(offset):,.0f} s {word} the one here, and object stores and TLS refuse "
+        "wrong clocks",
+        "set the clocks by NTP (chrony, systemd-timesyncd).",
+    )
+
+
+def _check_connection(address: str, facts: dict[str, Facts]) -> Check:
+    """Whether others can read along, or run code of theirs; and whether certificates end soon."""
+    name = "connection"
+    if not is_protected(address):
+        return Check(
+            name,
+            "warn",
+            f"{address} is not encrypted, and whoever reaches it can run code on the workers",
+            "start the cluster with TLS; deploy/ shows how.",
+        )
+    if not address.startswith("tls://"):
+        return Check(name, "ok", f"{address}, which this machine alone can reach")
+    ends = {found.certificate_end: found.host for found in facts.values() if found.certificate_end is not None}
+    if not ends:
+        return Check(name, "ok", "TLS")
+    days = (min(ends) - time.time()) / 86400
+    detail = f"TLS; the first certificate of a worker ends in {number_of(round(days), 'day')}"
+    if days < DAYS_OF_CERTIFICATE:
+        cure = "make new certificates, and start the workers again; deploy/ shows how."
+        return Check(name, "warn", f"{detail}, on {ends[min(ends)]}", cure)
+    return Check(name, "ok", detail)
+
+
+def _check_reading(name: str, facts: Facts) -> Check:
+    reading = facts.reading
+    assert reading is not None
+    if reading.problem:
+        return Check(name, "fail", reading.problem, reading.cure)
+    return Check(name, "ok", f"{reading.digest[:12]}, {_speed(reading)}")
+
+
+def _check_readings(facts: dict[str, Facts], here: Facts) -> Check:
+    """Whether all workers read the same store as this process, and none much slower than the others."""
+    name = "worker store"
+    digest = here.reading.digest if here.reading is not None else ""
+
+    def check(name: str, found: Facts) -> Check:
+        result = _check_reading(name, found)
+        # What this process sees is a store: the worker needs another cure than to make one.
+        elsewhere = digest and result.cure == NOT_A_STORE
+        if result.status == "ok" or (result.cure and not elsewhere):
+            return result
+        cure = "workers read the store themselves: the same file system at the same path, or a URL, and credentials"
+        return replace(result, cure=cure)
+
+    worst = _worst(name, check, facts)
+    if worst.status != "ok":
+        return worst
+    readings = {address: found.reading for address, found in facts.items() if found.reading is not None}
+    others = sorted({facts[address].host for address, reading in readings.items() if reading.digest != digest})
+    if others:
+        cure = "give all hosts the same file system, or the URL of one copy."
+        return Check(name, "fail", f"another store than here is at that place on {', '.join(others)}", cure)
+    slowest = min(readings, key=lambda address: readings[address].speed)
+    middle = statistics.median(reading.speed for reading in readings.values())
+    detail = f"{_speed(readings[slowest])} on the slowest of {number_of(len(readings), 'worker')}"
+    if readings[slowest].speed < SLOW_SHARE * middle:
+        cure = f"look at the network and the disk of {facts[slowest].host}, or leave it out."
+        return Check(
+            name, "warn", f"{detail} ({facts[slowest].host}), {middle / 1e6:,.0f} MB/s on the middle one", cure
+        )
+    return Check(name, "ok", detail)
+
+
+def _speed(reading: StoreReading) -> str:
+    return f"{reading.speed / 1e6:,.0f} MB/s"
+
+
+def check_job(directory: str | None, client: Client | None) -> Check:
+    """Convert a small file, select from it, and see that the feature that was planted comes first."""
+    name = "a tiny job"
+    try:
+        with tempfile.TemporaryDirectory(prefix="mlfs-doctor-", dir=directory) as folder:
+            best, seconds = run_tiny_job(Path(folder))
+    except ClusterLostError as error:
+        return _failed(name, error)
+    except (MlfsError, OSError) as error:
+        cure = ""
+        if client is not None:
+            cure = "give --directory, a folder on a file system that this host and all workers share."
+        check = _failed(name, error)
+        return Check(name, "fail", check.detail, check.cure or cure)
+    if best != PLANTED:
+        return Check(name, "fail", f"{best!r} came first, and {PLANTED!r} was planted", "report this.")
+    return Check(name, "ok", f"converted and selected in {seconds:.1f} s, with the right result")
+
+
+PLANTED = "planted"
+
+
+def run_tiny_job(folder: Path) -> tuple[str, float]:
+    """Name of the feature that came first, and the seconds it took."""
+    from mlfs_dask.selectors.label_entropy import LabelEntropy
+    from mlfs_dask.storage.convert import convert
+    from mlfs_dask.storage.dataset import open_dataset
+    from mlfs_dask.storage.readers.base import LabelSpec
+
+    started = time.perf_counter()
+    rows = ["noise,planted,label"]
+    rows += [f"{row * 37 % 64},{row % 2},{row % 2}" for row in range(64)]
+    source = folder / "tiny.csv"
+    source.write_text("\n".join(rows) + "\n")
+    store = folder / "tiny.zarr"
+    convert(source, store, labels=LabelSpec(columns=("label",)))
+    dataset = open_dataset(str(store))
+    selector = LabelEntropy(n_features_to_select=1).fit(dataset)
+    return str(dataset.feature_names[selector.ranking_[0]]), time.perf_counter() - started
+
+
+def _failed(name: str, error: Exception) -> Check:
+    detail, _, cure = str(error).partition("\n  cure: ")
+    return Check(name, "fail", detail, cure)
+
+
+def _gib(count: int) -> str:
+    return f"{count / 2**30:.1f} GiB"

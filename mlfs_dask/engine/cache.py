@@ -1,0 +1,389 @@
+"""Cache of statistics of whole stores: a second selection with another λ or k reads nothing.
+
+An entry is a folder `KIND-KEY` with an `.npy` file for every array, and `entry.json`, which describes it. The key is a
+digest of the kind, of the store's content, of the statistic's parameters, and of the code that computes it: if one of
+these changes, the key does too, so no entry is ever out of date. An entry appears whole, by a rename. Its digests are
+verified whenever it is read. It may be deleted at any time; a missing statistic is computed again.
+
+Primitives ask for the `entry` of a statistic before they compute it. Without `cache`, or for data without a digest, an
+entry is empty and nothing is saved.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import re
+import shutil
+import stat
+import time
+import tokenize
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask import runtime
+from mlfs_dask._version import __version__
+from mlfs_dask.context import assigned
+from mlfs_dask.errors import DISK_FULL, UsageError
+from mlfs_dask.files.fingerprints import code_digest, digest_of
+from mlfs_dask.files.json_text import parse_json
+from mlfs_dask.typing import Profile, RowSource
+
+logger = logging.getLogger(__name__)
+
+Arrays = Mapping[str, NDArray[Any]]
+
+#: Default of the bytes that a cache may hold.
+SIZE = 4 * 2**30
+
+#: Place of a cache that is beside its store.
+BESIDE = "auto"
+
+#: Bytes of an array from which on it is mapped and not read: what is not used of it takes no memory.
+MMAP_BYTES = 2**20
+
+#: Seconds after which a folder that a killed process left half-written is removed.
+_ABANDONED = 3600.0
+
+#: Tries to put an entry in its place while other processes put theirs there, or remove them.
+_TRIES = 5
+
+_FORMAT = 1
+_RECORD = "entry.json"
+_ENTRY = re.compile(r"[a-z][a-z-]*-[0-9a-f]{32}")
+_ASIDE = re.compile(r"\.[a-z][a-z-]*-[0-9a-f]{32}\.[0-9a-f]{8}")
+_TAG = """Signature: 8a477f597d28d172789f06886806bc55
+# Statistics that mlfs has computed and would otherwise compute again. Safe to delete at any time.
+"""
+
+
+@dataclass(frozen=True)
+class _Setting:
+    place: str | None
+    size: int
+
+
+# Of the context, so that threads of a user do not get each other's (`runtime.in_context`).
+_setting: ContextVar[_Setting | None] = ContextVar("setting", default=None)
+_hits: ContextVar[tuple[list[str], ...]] = ContextVar("hits", default=())
+_assumed: ContextVar[tuple[set[Path], ...]] = ContextVar("assumed", default=())
+
+
+@contextlib.contextmanager
+def cache(place: str | os.PathLike[str] | None = BESIDE, *, size: int = SIZE) -> Iterator[None]:
+    """Cache the statistics of stores in the with-block.
+
+    This holds for the thread of the with-block alone; another thread has a cache of its own, or none.
+
+    Parameters
+    ----------
+    place : path, "auto" or None
+        Folder of the cache. "auto": beside each store, `STORE.cache`; of a store at a URL in the user's cache folder
+        (`$XDG_CACHE_HOME/mlfs`). None: nothing is cached in the with-block.
+    size : int
+        Bytes that one folder may hold; the least recently used entries are removed first.
+
+    Raises
+    ------
+    UsageError
+        The place is a URL, is no folder, or is in a store or a folder of results.
+
+    Examples
+    --------
+    >>> import mlfs_dask as mlfs
+    >>> with mlfs.cache(None):
+    ...     pass
+    """
+    chosen = None if place is None else os.fspath(place)
+    if chosen is not None and chosen != BESIDE:
+        if "://" in chosen:
+            raise UsageError(f"the cache must be a local folder, since its arrays are mapped into memory; got {chosen}")
+        if Path(chosen).exists() and not Path(chosen).is_dir():
+            raise UsageError(f"the cache must be a folder; {chosen} is a file")
+        from mlfs_dask.storage.object_store import require_writable  # a cache beside its store needs no check
+
+        require_writable(chosen, takes_files=True)
+    if size <= 0:
+        raise UsageError(f"the size of the cache must be positive; got {size}")
+    with assigned(_setting, _Setting(chosen, size)):
+        yield
+
+
+def is_on(source: RowSource | Profile) -> bool:
+    """Whether statistics of these rows are cached; never of a profile, which has no content."""
+    return isinstance(source, RowSource) and _folder_of(source) is not None
+
+
+@contextlib.contextmanager
+def record_hits() -> Iterator[list[str]]:
+    """The kinds of statistics that came from the cache in the with-block, in their order, each once."""
+    kinds: list[str] = []
+    with assigned(_hits, (*_hits.get(), kinds)):
+        yield kinds
+
+
+@contextlib.contextmanager
+def assume_cached() -> Iterator[None]:
+    """Plan in the with-block as if the entries of `CacheEntry.assume_filled` were in the cache."""
+    with assigned(_assumed, (*_assumed.get(), set())):
+        yield
+
+
+def cache_of(store: str) -> Path:
+    """Folder of the cache of a store with `cache("auto")`.
+
+    >>> str(cache_of("data/enron.zarr"))
+    'data/enron.zarr.cache'
+    """
+    if store.startswith("file://"):
+        store = store[7:]
+    if "://" in store:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mlfs"
+    path = Path(store)
+    return path.with_name(path.name + ".cache")
+
+
+def _folder_of(source: RowSource) -> Path | None:
+    setting = _setting.get()
+    if setting is None or setting.place is None or source.digest is None:
+        return None
+    if setting.place != BESIDE:
+        return Path(setting.place)
+    return None if source.place is None else cache_of(source.place)
+
+
+def entry(
+    source: RowSource,
+    kind: str,
+    parameters: Mapping[str, Any],
+    *,
+    covers: Callable[[Arrays], bool] | None = None,
+    digest: str | None = None,
+) -> CacheEntry:
+    """The entry of one statistic.
+
+    Parameters
+    ----------
+    source : RowSource
+        Without a `digest` nothing of it is kept.
+    kind : str
+        Lower-case words joined by hyphens.
+    parameters : mapping
+        Plain values and arrays on which the statistic depends, beside the data.
+    covers : function, optional
+        ``covers(arrays)`` says whether the arrays of the entry suffice. An entry that does not is replaced.
+    digest : str, optional
+        Of the content that is meant, where it is an earlier one of the source (`RowSource.earlier`).
+    """
+    setting, folder = _setting.get(), _folder_of(source)
+    if setting is None or folder is None:
+        return CacheEntry()
+    identity = {
+        "format": _FORMAT,
+        "kind": kind,
+        "store": digest or source.digest,
+        "parameters": digest_of(parameters),
+        "code": [__version__, code_digest()],
+    }
+    return FolderEntry(folder, kind, identity, setting.size, covers)
+
+
+class CacheEntry:
+    """Entry of one statistic. This base class stays empty: it serves statistics for which there is no cache."""
+
+    @property
+    def is_filled(self) -> bool:
+        """Whether the statistic is cached; its digests are not verified."""
+        return False
+
+    def assume_filled(self) -> None:
+        """Assume in plans that an earlier job has filled this entry (`assume_cached`)."""
+
+    def load(self) -> dict[str, NDArray[Any]] | None:
+        """The cached arrays, verified; None if there are none. Writing to them changes no file."""
+        return None
+
+    def save(self, arrays: Arrays) -> None:
+        """Cache arrays. If they cannot be written this is logged, and the job continues."""
+
+
+class FolderEntry(CacheEntry):
+    """Entry in a folder of a cache."""
+
+    def __init__(
+        self,
+        folder: Path,
+        kind: str,
+        identity: Mapping[str, Any],
+        size: int,
+        covers: Callable[[Arrays], bool] | None,
+    ) -> None:
+        self._folder = folder
+        self._kind = kind
+        self._identity = dict(identity)
+        self._size = size
+        self._covers = covers
+        self._path = folder / f"{kind}-{digest_of(identity)}"
+
+    def assume_filled(self) -> None:
+        for paths in _assumed.get()[-1:]:
+            paths.add(self._path)
+
+    @property
+    def is_filled(self) -> bool:
+        return any(self._path in paths for paths in _assumed.get()) or self._is_complete()
+
+    def _is_complete(self) -> bool:
+        try:
+            record = _read_record(self._path)
+            arrays = {name: _open_array(self._path / f"{name}.npy", each) for name, each in record["arrays"].items()}
+        except (OSError, ValueError):
+            return False
+        return self._covers is None or self._covers(arrays)
+
+    def load(self) -> dict[str, NDArray[Any]] | None:
+        try:
+            record = _read_record(self._path)
+            for name, each in record["arrays"].items():
+                _verify(self._path / f"{name}.npy", each)
+            arrays = {name: _open_array(self._path / f"{name}.npy", each) for name, each in record["arrays"].items()}
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (OSError, ValueError) as error:
+            logger.warning("%s is damaged and is computed again: %s", self._path, error)
+            _remove(self._path)
+            return None
+        if self._covers is not None and not self._covers(arrays):
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(self._path / _RECORD)  # used now
+        logger.info("%s: from the cache", self._kind)
+        for kinds in _hits.get():
+            if self._kind not in kinds:
+                kinds.append(self._kind)
+        return arrays
+
+    def save(self, arrays: Arrays) -> None:
+        total = sum(array.nbytes for array in arrays.values())
+        if total > self._size:
+            logger.info("%s: %d bytes are more than the cache may hold", self._kind, total)
+            return
+        aside = self._folder / f".{self._path.name}.{uuid.uuid4().hex[:8]}"
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            _write_tag(self._folder)
+            aside.mkdir()
+            with runtime.stage("saving to the cache"):
+                self._write(aside, arrays)
+            for left in reversed(range(_TRIES)):
+                if self._path.exists() and not self._is_complete():
+                    _remove(self._path)  # damaged, or too little
+                try:
+                    aside.rename(self._path)
+                    break
+                except OSError:
+                    if self._is_complete():  # another process was faster, with the same content
+                        break
+                    if not left:
+                        raise
+            _make_room(self._folder, self._size)
+        except OSError as error:
+            why = "the disk is full" if error.errno in DISK_FULL else error
+            logger.warning("%s: not kept in %s: %s", self._kind, self._folder, why)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+
+    def _write(self, aside: Path, arrays: Arrays) -> None:
+        table = {}
+        for name, array in arrays.items():
+            file = aside / f"{name}.npy"
+            with file.open("wb") as stream:
+                try:
+                    np.save(stream, array, allow_pickle=False)
+                except OSError as error:
+                    if error.errno is None:  # NumPy tells how much was written, and not why no more
+                        os.write(stream.fileno(), bytes(2**16))
+                    raise
+            table[name] = {"bytes": file.stat().st_size, "digest": _digest_of_file(file)}
+        record = {**self._identity, "arrays": table}
+        record["digest"] = digest_of(record)
+        (aside / _RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+
+
+def _read_record(path: Path) -> dict[str, Any]:
+    """`entry.json`; ValueError if it is not what was written."""
+    record = parse_json((path / _RECORD).read_bytes())
+    if not isinstance(record, dict) or record.pop("digest", None) != digest_of(record):
+        raise ValueError(f"{_RECORD} does not have its digest")
+    return record
+
+
+def _verify(file: Path, expected: Mapping[str, Any]) -> None:
+    if not _has_size(file, expected) or _digest_of_file(file) != expected["digest"]:
+        raise ValueError(f"{file.name} does not have its digest")
+
+
+def _has_size(file: Path, expected: Mapping[str, Any]) -> bool:
+    """Whether it is a file, no pipe that would be waited for, of as many bytes as were written."""
+    facts = file.lstat()
+    return stat.S_ISREG(facts.st_mode) and facts.st_size == int(expected["bytes"])
+
+
+def _open_array(file: Path, expected: Mapping[str, Any]) -> NDArray[Any]:
+    if not _has_size(file, expected):
+        raise ValueError(f"{file.name} does not have its size")
+    # Copy-on-write: who computes in place changes memory of this process and no file.
+    how: Literal["c"] | None = None if expected["bytes"] < MMAP_BYTES else "c"
+    try:
+        return np.asarray(np.load(file, mmap_mode=how, allow_pickle=False))
+    except (EOFError, SyntaxError, tokenize.TokenError, MemoryError) as error:  # of a header that is no header
+        raise ValueError(f"{file.name} is no array: {error}") from error
+
+
+def _digest_of_file(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+
+
+def _write_tag(folder: Path) -> None:
+    """Mark the folder as a cache for backup programs (https://bford.info/cachedir/)."""
+    with contextlib.suppress(FileExistsError), (folder / "CACHEDIR.TAG").open("x", encoding="ascii") as stream:
+        stream.write(_TAG)
+
+
+def _remove(path: Path) -> None:
+    """Remove an entry, by a rename: no process reads half of it, and arrays that are mapped remain readable."""
+    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    with contextlib.suppress(OSError):
+        path.rename(aside)
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _make_room(folder: Path, size: int) -> None:
+    """Remove the least recently used entries until the others fit."""
+    entries = []
+    for path in folder.iterdir():
+        with contextlib.suppress(OSError):  # somebody else has removed it
+            if _ASIDE.fullmatch(path.name) and time.time() - path.stat().st_mtime > _ABANDONED:
+                shutil.rmtree(path, ignore_errors=True)
+            elif _ENTRY.fullmatch(path.name):
+                record = path / _RECORD
+                used = record.stat().st_mtime_ns if record.exists() else 0
+                entries.append((used, sum(file.stat().st_size for file in path.iterdir()), path))
+    total = sum(held for _, held, _ in entries)
+    for _, held, path in sorted(entries):
+        if total <= size:
+            break
+        logger.info("%s leaves the cache", path.name)
+        _remove(path)
+        total -= held

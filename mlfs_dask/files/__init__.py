@@ -1,0 +1,1 @@
+"""What all files of ours share: JSON, digests, names without secrets, scratch arrays."""

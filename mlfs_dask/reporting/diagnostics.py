@@ -1,0 +1,95 @@
+"""How good chosen sets of features are, by the two measures of the ELC paper (Wang et al. 2020, Section 5).
+
+One pass over X serves any number of sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask import runtime
+from mlfs_dask.blocks.label_space import (
+    label_correlations,
+    label_similarity,
+    redundancy,
+    residual_correlation,
+    standardised_products,
+)
+from mlfs_dask.engine.passes import run_pass
+from mlfs_dask.rows.sources import as_rows
+from mlfs_dask.statistics.products import LabelProducts, wants_compiled
+
+
+@dataclass(frozen=True)
+class SetDiagnostics:
+    """Diagnostics of one set of features; lower is better, NaN for fewer than two features.
+
+    Attributes
+    ----------
+    redundancy : float
+        Label-specific redundancy R (Eq. 16).
+    residual_correlation : float
+        Label correlation that the set does not hold, C (Eq. 17).
+    """
+
+    redundancy: float
+    residual_correlation: float
+
+
+@dataclass(frozen=True)
+class LabelSpace:
+    """Features and labels together.
+
+    Attributes
+    ----------
+    correlations : float64 array, shape (q, d)
+        Pearson correlation of every label with every feature; 0 where one of them is constant.
+    sets : list of SetDiagnostics
+    """
+
+    correlations: NDArray[np.float64]
+    sets: list[SetDiagnostics]
+
+
+def describe(X: Any, Y: Any = None, *, selections: Sequence[NDArray[Any]]) -> LabelSpace:
+    """R and C of every selection, and what they come from: the correlations of labels with features. One pass.
+
+    Parameters
+    ----------
+    X : array-like, shape (n, d)
+        NumPy, SciPy sparse, pandas, a Dask array, or a Dataset.
+    Y : array-like, shape (n, q), optional
+        Labels 1 and 0. None with a Dataset.
+    selections : sequence of int or bool arrays
+        Feature indices, or masks of shape (d,).
+
+    Returns
+    -------
+    LabelSpace
+        q × d correlations, held on the driver.
+
+    Examples
+    --------
+    >>> X = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
+    >>> describe(X, X[:, :1], selections=[np.array([0, 1])]).sets[0].redundancy
+    0.5
+    """
+    source = as_rows(X, Y)
+    profile = source.profile
+    statistic = LabelProducts(profile.d, profile.q, compiled=wants_compiled(profile))
+    (sums,), _ = run_pass(source, [statistic], runtime.current_resources(), label="diagnostics")
+    A = standardised_products(sums.products, sums.std)
+    S = label_similarity(sums.pairs, sums.positives)
+    correlations = label_correlations(A, sums.positives, sums.n)
+    return LabelSpace(
+        correlations,
+        [
+            SetDiagnostics(redundancy(correlations, chosen), residual_correlation(A, S, sums.n, chosen))
+            for chosen in map(np.asarray, selections)
+        ],
+    )

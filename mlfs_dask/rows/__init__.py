@@ -1,0 +1,1 @@
+"""Rows of X and Y, wherever they lie: sources, and views of them."""

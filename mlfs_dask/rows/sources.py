@@ -1,0 +1,384 @@
+"""Rows of X and Y from arrays: NumPy, SciPy sparse, pandas, Dask arrays, or anything that has rows already.
+
+Arrays in memory are streamed as views in this process; Dask arrays give one task per row chunk, whose blocks
+are its arguments. Stores have their own, faster source (`mlfs_dask.storage.store_reader`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+
+from mlfs_dask.blocks.missing import count_nonzero_block
+from mlfs_dask.blocks.sparse import as_labels, as_matrix, count_labels
+from mlfs_dask.errors import DataError
+from mlfs_dask.statistics.codes import edge_rows, quantile_table, zero_share
+from mlfs_dask.typing import Block, DerivedRows, FeatureInfo, Matrix, Profile, RowSource
+
+if TYPE_CHECKING:
+    import dask.array as da
+
+#: Bytes of X in one block handed to a kernel: large enough to hide the call, small enough for caches.
+BLOCK_BYTES = 8 * 2**20
+
+
+def as_rows(X: Any, Y: Any = None) -> RowSource:
+    """The rows of X and Y, whatever holds them.
+
+    Parameters
+    ----------
+    X : ndarray, SciPy sparse, DataFrame, dask Array (dense, GCXS, COO or SciPy blocks), Dataset or RowSource
+        Shape (n, d).
+    Y : like X, optional
+        Shape (n, q). None when X carries its labels (a Dataset or RowSource).
+
+    Raises
+    ------
+    DataError
+        When X and Y have different numbers of rows, or chunks of unknown size.
+    """
+    if Y is None:
+        rows = X if isinstance(X, RowSource) else getattr(X, "rows", None)
+        if isinstance(rows, RowSource):
+            return rows
+        raise DataError("no labels were given: X is an array and Y is None", cure="fit(X, Y)")
+    if any(_is_dask(array) and np.isnan(sum(sum(axis) for axis in array.chunks)) for array in (X, Y)):
+        raise DataError(
+            "the Dask array has chunks of unknown size",
+            cure="call X.compute_chunk_sizes() before fit, or make it with dataframe.to_dask_array(lengths=True)",
+        )
+    if X.shape[0] != Y.shape[0]:
+        raise DataError(f"X has {X.shape[0]} rows and Y has {Y.shape[0]}", cure="give labels for the same rows")
+    shortcut = _store_rows(X, Y)
+    if shortcut is not None:
+        return shortcut
+    if _is_dask(X) or _is_dask(Y):
+        return DaskRows(X, Y)
+    return ArrayRows(as_matrix(X), as_labels(Y))
+
+
+def _is_dask(array: Any) -> bool:
+    module = sys.modules.get("dask.array")
+    return module is not None and isinstance(array, module.Array)
+
+
+def _store_rows(X: Any, Y: Any) -> RowSource | None:
+    """The store's own source, when X and Y are the untouched arrays of one opened store."""
+    layers = []
+    for array in (X, Y):
+        if not _is_dask(array):
+            return None
+        layers.append(getattr(array.dask.layers.get(array.name), "rows", None))
+    return layers[0] if layers[0] is not None and layers[0] is layers[1] else None
+
+
+class ArrayRows(RowSource):
+    """Rows of arrays in memory.
+
+    Parameters
+    ----------
+    X : ndarray or csr_array, shape (n, d)
+    Y : csr_array of int8, shape (n, q)
+    block_bytes : int
+        Bytes of X in one block.
+    n_categories : int64 array, shape (d,), optional
+        What kind each feature is, where it is known (`FeatureInfo`).
+
+    Attributes
+    ----------
+    matrix : ndarray or csr_array
+        X.
+    """
+
+    residence = "process"
+
+    def __init__(
+        self,
+        X: Matrix,
+        Y: sp.csr_array,
+        *,
+        block_bytes: int = BLOCK_BYTES,
+        n_categories: NDArray[np.int64] | None = None,
+    ) -> None:
+        self.matrix = X
+        self._Y = Y
+        self._n_categories = n_categories
+        n, d = X.shape
+        nonzeros = int(X.nnz) if sp.issparse(X) else n * d
+        value_bytes = X.dtype.itemsize + 4 * sp.issparse(X)  # a sparse value has its column number
+        row_bytes = max(1, nonzeros * value_bytes // max(n, 1))
+        self._block_rows = max(1, min(n, block_bytes // row_bytes))
+        self._features: FeatureInfo | None = None
+        largest = self._block_rows * d * value_bytes
+        if isinstance(X, sp.csr_array):
+            edges = X.indptr[np.r_[0 : n : self._block_rows, n]]
+            largest = value_bytes * int(np.diff(edges).max(initial=0))
+        self._profile = Profile(
+            n=n,
+            d=d,
+            q=Y.shape[1],
+            sparse=sp.issparse(X),
+            dtype=X.dtype,
+            nonzeros=nonzeros,
+            label_nonzeros=int(Y.nnz),
+            partitions=max(1, -(-n // self._block_rows)),
+            block_rows=self._block_rows,
+            block_bytes=largest,
+            buffer_bytes=0,
+            read_bytes=0,
+        )
+
+    @property
+    def profile(self) -> Profile:
+        return self._profile
+
+    @property
+    def row_offsets(self) -> NDArray[np.int64]:
+        rows, n = self._block_rows, self.profile.n
+        return np.array([*range(0, rows * self.profile.partitions, rows), n], dtype=np.int64)
+
+    @property
+    def features(self) -> FeatureInfo:
+        if self._features is None:
+            self._features = replace(measure_features(self.matrix), n_categories=self._n_categories)
+        return self._features
+
+    @cached_property
+    def quantiles(self) -> NDArray[np.float64]:
+        return quantile_table(self.matrix, self.features, rows=edge_rows(self.profile))
+
+    @property
+    def label_counts(self) -> NDArray[np.int64]:
+        return count_labels(self._Y)
+
+    def labels_only(self) -> RowSource:
+        return ArrayRows(sp.csr_array((self.profile.n, 0)), self._Y)
+
+    def stream(self, first: int, last: int) -> Iterator[Block]:
+        rows = self._block_rows
+        for i in range(first, last):
+            part = slice(i * rows, min((i + 1) * rows, self.profile.n))
+            if part.start == 0 and part.stop == self.profile.n:
+                yield Block(0, self.matrix, self._Y)
+            else:
+                yield Block(part.start, self.matrix[part], self._Y[part])
+
+
+class DaskRows(RowSource):
+    """Rows of Dask arrays; every row chunk of X is a partition, and Y is cut to match it.
+
+    Parameters
+    ----------
+    X, Y : dask Array, or one of them an array in memory
+        Column chunks are put together inside the task that reduces the rows.
+    """
+
+    residence = "graph"
+
+    def __init__(self, X: Any, Y: Any) -> None:
+        import dask.array as da
+
+        if not _is_dask(X):
+            X = da.from_array(as_matrix(X), chunks=(Y.chunks[0], -1), asarray=False)
+        if not _is_dask(Y):
+            Y = da.from_array(as_labels(Y), chunks=(X.chunks[0], -1), asarray=False)
+        self.X: da.Array = X
+        self.Y: da.Array = Y
+        self.meta_is_sparse = not isinstance(X._meta, np.ndarray)
+        n, d = (int(s) for s in X.shape)
+        rows = max(X.chunks[0], default=0)
+        itemsize = X.dtype.itemsize
+        # The density of blocks that are not computed yet is unknown: dense is the safe guess for memory.
+        block_bytes = rows * d * (itemsize + 4 * self.meta_is_sparse)
+        self._profile = Profile(
+            n=n,
+            d=d,
+            q=int(Y.shape[1]),
+            sparse=self.meta_is_sparse,
+            dtype=X.dtype,
+            nonzeros=n * d,
+            label_nonzeros=n * int(Y.shape[1]),
+            partitions=max(1, len(X.chunks[0])),
+            block_rows=int(rows),
+            block_bytes=int(block_bytes),
+            buffer_bytes=int(block_bytes) + int(rows) * int(Y.shape[1]),
+            read_bytes=0,
+        )
+        self._x_blocks = X.to_delayed()
+        self._y_blocks = Y.to_delayed()
+        self._row_offsets: NDArray[np.int64] = np.cumsum((0, *X.chunks[0]))
+        self._y_bounds = np.cumsum((0, *Y.chunks[0]))
+
+    @property
+    def profile(self) -> Profile:
+        return self._profile
+
+    @property
+    def row_offsets(self) -> NDArray[np.int64]:
+        return self._row_offsets
+
+    def labels_only(self) -> RowSource:
+        import dask.array as da
+
+        return DaskRows(da.zeros((self.profile.n, 0), chunks=(self.X.chunks[0], (0,))), self.Y)
+
+    def stream(self, first: int, last: int) -> Iterator[Block]:
+        """Blocks computed one row chunk after another, by the default scheduler; passes use `delayed_partition`."""
+        for i in range(first, last):
+            yield from self.delayed_partition(i).compute().stream(i, i + 1)
+
+    def delayed_partition(self, partition: int) -> Any:
+        """A delayed `ChunkRows` of one row chunk."""
+        from dask.delayed import delayed
+
+        start, stop = self._row_offsets[partition : partition + 2]
+        first = int(np.searchsorted(self._y_bounds, start, side="right")) - 1
+        first = min(first, len(self._y_bounds) - 2)  # an empty chunk of X after the last row
+        last = max(int(np.searchsorted(self._y_bounds, stop, side="left")), first + 1)
+        return delayed(ChunkRows, pure=False)(
+            self._profile,
+            self._row_offsets,
+            partition,
+            int(self._y_bounds[first]),
+            list(self._x_blocks[partition]),
+            [list(row) for row in self._y_blocks[first:last]],
+        )
+
+
+class ChunkRows(RowSource):
+    """One row chunk of `DaskRows` whose pieces were computed by other tasks.
+
+    Parameters
+    ----------
+    profile : Profile
+    row_offsets : int64 array, shape (partitions + 1,)
+        Of the whole source.
+    partition : int
+    y_start : int
+        Row of the whole at which the pieces of Y begin.
+    x : list of blocks
+        Side by side.
+    y : list of lists of blocks
+        Rows of blocks that lie side by side.
+    """
+
+    residence = "process"
+
+    def __init__(
+        self,
+        profile: Profile,
+        row_offsets: NDArray[np.int64],
+        partition: int,
+        y_start: int,
+        x: list[Any],
+        y: list[list[Any]],
+    ) -> None:
+        self._profile = profile
+        self._row_offsets = row_offsets
+        self._partition = partition
+        start, stop = (int(bound) for bound in row_offsets[partition : partition + 2])
+        X = [as_matrix(piece) for piece in x]
+        self._X = X[0] if len(X) == 1 else _side_by_side(X)
+        rows = [[as_labels(piece) for piece in row] for row in y]
+        Y = sp.vstack([r[0] if len(r) == 1 else sp.hstack(r) for r in rows], format="csr")
+        self._Y = sp.csr_array(Y[start - y_start : stop - y_start])
+
+    @property
+    def profile(self) -> Profile:
+        return self._profile
+
+    @property
+    def row_offsets(self) -> NDArray[np.int64]:
+        return self._row_offsets
+
+    def stream(self, first: int, last: int) -> Iterator[Block]:
+        """The rows of the chunk, whose partition is `first`."""
+        if self._X.shape[0]:
+            yield Block(int(self._row_offsets[self._partition]), self._X, self._Y)
+
+
+class MeasuredRows(DerivedRows):
+    """The rows of another source, of which more is known.
+
+    Parameters
+    ----------
+    source : RowSource
+    features : FeatureInfo
+    label_counts : int64 array, shape (3, q), or None
+    quantiles : float64 array, shape (d, s), optional
+    """
+
+    def __init__(
+        self,
+        source: RowSource,
+        features: FeatureInfo,
+        label_counts: NDArray[np.int64] | None,
+        quantiles: NDArray[np.float64] | None = None,
+    ) -> None:
+        super().__init__(source)
+        self._features = features
+        self._label_counts = label_counts
+        self._quantiles = quantiles
+
+    @property
+    def features(self) -> FeatureInfo:
+        return self._features
+
+    @property
+    def label_counts(self) -> NDArray[np.int64] | None:
+        return self._label_counts
+
+    @property
+    def quantiles(self) -> NDArray[np.float64] | None:
+        return self._quantiles
+
+
+def _side_by_side(pieces: list[Matrix]) -> Matrix:
+    if any(sp.issparse(p) for p in pieces):
+        joined = sp.csr_array(sp.hstack(pieces, format="csr"))
+        joined.sort_indices()
+        return joined
+    return np.concatenate(pieces, axis=1)
+
+
+def measure_features(X: Matrix) -> FeatureInfo:
+    """Minimum, maximum, missing values and share of zeros of every column of a matrix in memory.
+
+    Columns without values get 0.
+    """
+    n, d = X.shape
+    if sp.issparse(X):
+        data = np.asarray(X.data)
+        missing = np.isnan(data) if data.dtype.kind == "f" else np.zeros(len(data), dtype=bool)
+        low = np.full(d, np.inf)
+        high = np.full(d, -np.inf)
+        columns = X.indices[~missing]
+        np.minimum.at(low, columns, data[~missing])
+        np.maximum.at(high, columns, data[~missing])
+        n_missing = np.bincount(X.indices[missing], minlength=d)
+        implicit = np.bincount(X.indices, minlength=d) < n
+        low[implicit] = np.minimum(low[implicit], 0)
+        high[implicit] = np.maximum(high[implicit], 0)
+    elif n == 0:
+        low = high = np.zeros(d)
+        n_missing = np.zeros(d, dtype=np.int64)
+    else:
+        n_missing = np.isnan(X).sum(axis=0) if X.dtype.kind == "f" else np.zeros(d, dtype=np.int64)
+        if n_missing.any():
+            low = np.fmin.reduce(X, axis=0).astype(np.float64)
+            high = np.fmax.reduce(X, axis=0).astype(np.float64)
+        else:
+            low, high = X.min(axis=0).astype(np.float64), X.max(axis=0).astype(np.float64)
+    empty = ~(np.isfinite(low) & np.isfinite(high)) & (n_missing == n)
+    low = np.where(empty, 0.0, low)
+    high = np.where(empty, 0.0, high)
+    # NaN is not 0.
+    share = zero_share(n - n_missing, count_nonzero_block(X) - n_missing)
+    return FeatureInfo(low, high, None, n_missing.astype(np.int64), share)

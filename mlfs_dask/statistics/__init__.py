@@ -1,0 +1,1 @@
+"""Reductions over the rows, a file each: zero, add, merge, finalize, over kernels of `blocks`."""

@@ -1,0 +1,602 @@
+"""Distributed counting: contingency tables of features with labels, and what must be known before them.
+
+`ContingencyCounts` sums `blocks.counts` tables over all rows and turns them into numbers per feature where the last
+merge ran, so that only arrays of length d travel to the driver: `LabelInformation` into mutual information,
+`CountScores` into whatever a formula of one table says. `Ranges` finds minima, maxima and label counts of data that
+carries no such record.
+"""
+
+from __future__ import annotations
+
+import bisect
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask import runtime
+from mlfs_dask.blocks.contingency import PAIR_BYTES, CountFormula, PairInteraction, with_label_pairs
+from mlfs_dask.blocks.counts import (
+    STRIP_COUNT_BYTES,
+    STRIP_COUNTS,
+    BlockCoder,
+    CodeBook,
+    CountLayout,
+    code_planes,
+    count_block,
+    empty_table,
+    layout_counts,
+    part_of_table,
+    table_items,
+    tile_positions,
+)
+from mlfs_dask.blocks.entropy import entropy_of_counts, mutual_information
+from mlfs_dask.blocks.missing import count_nonzero_block, missing_weights_block
+from mlfs_dask.blocks.products import positives_block
+from mlfs_dask.blocks.sparse import count_labels
+from mlfs_dask.engine.passes import (
+    CacheableStatistic,
+    MergeableStatistic,
+    SplittableStatistic,
+    State,
+    Statistic,
+    is_cached,
+    pass_sizes,
+)
+from mlfs_dask.engine.plan import PassSizes, pass_fits, plan_pass, split_evenly
+from mlfs_dask.rows.sources import measure_features
+from mlfs_dask.runtime import Resources
+from mlfs_dask.statistics.codes import edge_rows, zero_share
+from mlfs_dask.statistics.resampling import NOT_RESAMPLED, Resampled, Resampling
+from mlfs_dask.statistics.sample import RowSample
+from mlfs_dask.statistics.weights import exact_weights
+from mlfs_dask.typing import Block, FeatureInfo, Profile, RowSource, profile_of
+
+#: Bytes of temporaries that turning counts into entropies may hold.
+FINALIZE_BYTES = 32 * 2**20
+
+#: Bytes that a thread takes beside these, where several turn counts into entropies.
+FINISHING_BYTES = 2 * 2**20
+
+Aggregate = Literal["sum", "euclidean", "geometric"]
+
+Counts = TypeVar("Counts", bound="ContingencyCounts")
+
+
+@dataclass(frozen=True)
+class ContingencyCounts(CacheableStatistic, MergeableStatistic, SplittableStatistic):
+    """What follows from the counts of features first..last-1 with the counted labels: (scores, entropy) of features.
+
+    Parameters
+    ----------
+    book : CodeBook
+        How values become codes, for all features.
+    first, last : int
+        The features counted in this pass.
+    sparse : bool
+        Whether blocks are sparse.
+    slot_of_label : int64 array, shape (q,)
+        Slot of each counted label, -1 for the others.
+    n : int or float
+        Rows in all, or the sum of their weights. Counts are int32 while n < 2**30: no count can be larger than n, nor,
+        of resampled rows, than 2 n. Those of weights are float64.
+    compiled : bool
+        Count with the compiled loops.
+    weighted : bool
+        Whether rows have weights.
+    """
+
+    book: CodeBook
+    first: int
+    last: int
+    sparse: bool
+    slot_of_label: NDArray[np.int64]
+    n: int | float
+    compiled: bool = False
+    weighted: bool = False
+
+    state_names = ("lanes", "lane-marginal", "positions", "marginal", "positives", "rows")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The parameters alone travel to workers, which derive `coder` and the like from them."""
+        return {parameter.name: getattr(self, parameter.name) for parameter in fields(self)}
+
+    @cached_property
+    def coder(self) -> BlockCoder:
+        """Codes in the form the kernels want."""
+        return BlockCoder(self.book, layout_counts(self.book, self.first, self.last, sparse=self.sparse))
+
+    @cached_property
+    def p(self) -> int:
+        """Number of counted labels."""
+        return int(np.count_nonzero(self.slot_of_label >= 0))
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of a count."""
+        return np.dtype(np.float64 if self.weighted else np.int32 if self.n < 2**30 else np.int64)
+
+    @property
+    def state_bytes(self) -> int:
+        return self._state_bytes(table_items(self.coder.layout, self.p))
+
+    def _state_bytes(self, items: int) -> int:
+        return items * self.dtype.itemsize + 8 * (self.p + 1)
+
+    @property
+    def result_bytes(self) -> int:
+        return self._result_bytes(self.last - self.first)
+
+    def _result_bytes(self, width: int) -> int:
+        return 16 * width
+
+    @property
+    def parameter_bytes(self) -> int:
+        book = self.book
+        arrays = (book.edge_ptr, book.edges, book.has_missing, self.slot_of_label)
+        return sum(array.nbytes for array in arrays)
+
+    @property
+    def _coding(self) -> dict[str, Any]:
+        """The part of the parameters that says which features are counted, and how their values become codes."""
+        book = self.book.part(self.first, self.last)
+        return {"edges": [book.edge_ptr, book.edges, book.has_missing], "features": [self.first, self.last]}
+
+    @property
+    def state_kind(self) -> str:
+        return "counts"
+
+    @property
+    def state_parameters(self) -> Mapping[str, Any]:
+        return {**self._coding, "labels": np.sort(self.labels)}
+
+    def state_to_arrays(self, state: State) -> Mapping[str, NDArray[Any]]:
+        # By the number of the label: slots follow entropies, which change with the rows.
+        by_label = np.argsort(self.labels)
+        lanes, lane_marginal, positions, marginal, positives, rows = state
+        return super().state_to_arrays(
+            (lanes[by_label], lane_marginal, positions[by_label], marginal, positives[by_label], rows)
+        )
+
+    def state_from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> State:
+        slots = np.argsort(np.argsort(self.labels))
+        lanes, lane_marginal, positions, marginal, positives, rows = super().state_from_arrays(arrays)
+        return lanes[slots], lane_marginal, positions[slots], marginal, positives[slots], rows
+
+    @property
+    def keeps_state(self) -> bool:
+        # On a cluster it travels to the driver, which finishes it with temporaries of this size.
+        return self.state_bytes <= FINALIZE_BYTES
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """(p,): the counted labels, in the order of their slots."""
+        counted = np.flatnonzero(self.slot_of_label >= 0)
+        return counted[np.argsort(self.slot_of_label[counted])]
+
+    def scratch_bytes(self, profile: Profile) -> int:
+        layout = self.coder.layout
+        n_codes = int(self.book.part(self.first, self.last).n_codes.max())
+        return self._scratch_bytes(profile, layout.width, len(layout.by_position), n_codes)
+
+    def _scratch_bytes(self, profile: Profile, width: int, by_position: int, n_codes: int) -> int:
+        # What `finalize` holds: the last block is gone then.
+        return max(self._add_bytes(profile, width, by_position), self._finalize_chunk_bytes(width, n_codes))
+
+    def _add_bytes(self, profile: Profile, width: int, by_position: int) -> int:
+        labels = 40 * max(1, profile.label_nonzeros // max(profile.n, 1)) * profile.block_rows
+        if not self.compiled and by_position:
+            positions = width * max(1, int(self.book.n_codes.max()) - 1)
+            labels += STRIP_COUNT_BYTES * min(STRIP_COUNTS, self.p * positions)
+        if self.sparse:
+            # One position (int32) per stored value; the products of the small path need more.
+            return labels + profile.block_values * (4 if self.compiled else 60)
+        lanes = 0 if self.compiled else 3 * 8 * profile.block_rows * width
+        return labels + lanes + 20 * profile.block_rows * by_position
+
+    def tile_sizes(
+        self, source: RowSource | Profile, resources: Resources, n_tiles: int, resampling: Resampling
+    ) -> PassSizes:
+        """The most that any of so many tiles of the features takes; the tiles themselves are not made."""
+        profile = profile_of(source)
+        larger, replicates = resampling.resampled_profile(profile), len(resampling)
+        base, extra = divmod(self.book.d, n_tiles)
+        tiles = np.arange(n_tiles + 1)
+        first = tiles * base + np.minimum(tiles, extra)  # as `split_evenly` cuts
+        items, by_position = tile_positions(self.book, first, sparse=self.sparse)
+        width = base + (extra > 0)
+        scratch = self._scratch_bytes(larger, width, int(by_position.max()), int(self.book.n_codes.max()))
+        return replace(
+            pass_sizes(source, [Resampled(replace(self, first=0, last=1), resampling, profile)], resources),
+            state_bytes=replicates * self._state_bytes((self.p + 1) * int(items.max())),
+            scratch_bytes=scratch + resampling.copied_bytes(profile),
+            finishing_bytes=scratch + resampling.copied_bytes(profile),
+            result_bytes=replicates * self._result_bytes(width),
+        )
+
+    def zero(self) -> State:
+        table = empty_table(self.coder.layout, self.p, self.dtype)
+        counted = np.float64 if self.dtype == np.float64 else np.int64
+        return *table, np.zeros(self.p, counted), np.zeros(1, counted)
+
+    def add(self, state: State, block: Block) -> None:
+        *table, positives, rows = state
+        positives += count_block(self.coder, block, self.slot_of_label, tuple(table), compiled=self.compiled)
+        rows += block.X.shape[0] if block.weights is None else block.weights.sum()
+
+    def split(self, state: State, pieces: int) -> list[State]:
+        """The tables of `pieces` runs of features, copied; each has all labels' positive rows."""
+        *table, positives, rows = state
+        layout = self.coder.layout
+        return [
+            (*part_of_table(layout, tuple(table), a, b), positives.copy(), rows.copy())
+            for a, b in split_evenly(layout.width, pieces)
+        ]
+
+    def finalize_piece(self, state: State, piece: int, pieces: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """`finalize` of one run of features."""
+        a, b = split_evenly(self.coder.layout.width, pieces)[piece]
+        return self._finalize_part(self.coder.layout.part(a, b), state)
+
+    def join(
+        self, results: list[tuple[NDArray[np.float64], NDArray[np.float64]]]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The results of all runs of features, one after the other."""
+        scores, entropy = zip(*results, strict=True)
+        return np.concatenate(scores, axis=-1), np.concatenate(entropy)
+
+    def finalize(self, state: State) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """(w,) scores, and (w,) entropy of the features."""
+        return self._finalize_part(self.coder.layout, state)
+
+    def _finalize_part(self, layout: CountLayout, state: State) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        *table, positives, rows = state
+        n = rows[0].item()
+        statistic = self.with_labels(positives, n)
+        n_codes = self.book.n_codes[layout.first : layout.last]
+
+        def finish(chosen: slice) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+            most = int(n_codes[chosen].max())
+            joint, marginal = code_planes(layout, tuple(table), chosen, most, positives, n, compiled=self.compiled)
+            return statistic.features_from_counts(joint, marginal, positives, n)
+
+        # Threads share what one may hold: the widest feature has to fit each.
+        each = FINISHING_BYTES + self._finalize_bytes(int(n_codes.max(initial=1)))
+        threads = max(1, min(runtime.finishing_threads(), FINALIZE_BYTES // each))
+        most_bytes = FINALIZE_BYTES // threads - FINISHING_BYTES if threads > 1 else FINALIZE_BYTES
+        first, *others = self._finalize_chunks(n_codes, most_bytes)
+        found = finish(first)
+        # Results may be larger than the counts: parts that are joined at the end would hold them twice.
+        scores, entropy = (np.empty((*part.shape[:-1], layout.width)) for part in found)
+        scores[..., first], entropy[first] = found
+
+        def keep(chosen: slice) -> None:
+            scores[..., chosen], entropy[chosen] = finish(chosen)
+
+        if threads == 1:
+            for chosen in others:
+                keep(chosen)
+            return scores, entropy
+        with runtime.TaskThreads(threads, "mlfs-finish") as pool:
+            for _ in pool.map(keep, others):
+                pass
+        return scores, entropy
+
+    def with_labels(self, positives: NDArray[Any], n: int | float) -> ContingencyCounts:
+        """This statistic with what `features_from_counts` needs of the labels alone."""
+        return self
+
+    @abstractmethod
+    def features_from_counts(
+        self, joint: NDArray[Any], marginal: NDArray[Any], positives: NDArray[Any], n: int | float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Scores and entropy of some features; arrays as of `CountFormula`."""
+
+    def reduce(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(w,): the scores of the features, from those of `finalize`."""
+        return scores
+
+    def _finalize_bytes(self, n_codes: int) -> int:
+        """Bytes that turning the counts of one feature into numbers takes."""
+        return n_codes * (self.p + 1) * 8 + self.p * 48
+
+    def _finalize_chunk_bytes(self, width: int, n_codes: int) -> int:
+        """Bytes that turning the counts of as many features into numbers takes as are done together."""
+        one = self._finalize_bytes(n_codes)
+        return max(one, min(FINALIZE_BYTES, width * one))
+
+    def _finalize_chunks(self, n_codes: NDArray[np.int64], most_bytes: int) -> list[slice]:
+        """Runs of features whose temporaries stay under a number of bytes."""
+        chunks, start, widest = [], 0, 1
+        for f, codes in enumerate(n_codes.tolist()):
+            widest = max(widest, codes)
+            if f > start and (f + 1 - start) * self._finalize_bytes(widest) > most_bytes:
+                chunks.append(slice(start, f))
+                start, widest = f, codes
+        chunks.append(slice(start, len(n_codes)))
+        return chunks
+
+
+@dataclass(frozen=True)
+class LabelInformation(ContingencyCounts):
+    """Mutual information of features with the counted labels.
+
+    Parameters
+    ----------
+    aggregate : {"sum", "euclidean", "geometric"}
+        How the p informations of a feature become one number.
+    per_label : bool
+        Whether the result is the information with every label, (p, w), which the driver aggregates: kept in the cache,
+        it serves other aggregates and subsets of the labels.
+    """
+
+    aggregate: Aggregate = "sum"
+    per_label: bool = False
+
+    kind = "information"
+
+    def _result_bytes(self, width: int) -> int:
+        return 8 * (1 + (self.p if self.per_label else 1)) * width
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        if self.per_label:
+            return {**self._coding, "aggregate": None}
+        return {**self._coding, "aggregate": self.aggregate, "labels": self.slot_of_label}
+
+    def covers(self, arrays: Mapping[str, NDArray[Any]]) -> bool:
+        return bool(np.isin(self.labels, arrays["labels"]).all())
+
+    def to_arrays(self, result: tuple[NDArray[np.float64], NDArray[np.float64]]) -> dict[str, NDArray[Any]]:
+        return {"information": result[0], "entropy": result[1], "labels": self.labels}
+
+    def from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        information, entropy, labels = arrays["information"], arrays["entropy"], arrays["labels"]
+        if not self.per_label or np.array_equal(labels, self.labels):
+            return information, entropy
+        row_of = {int(label): row for row, label in enumerate(labels)}
+        return information[[row_of[int(label)] for label in self.labels]], entropy
+
+    def features_from_counts(
+        self, joint: NDArray[Any], marginal: NDArray[Any], positives: NDArray[Any], n: int | float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Information, shape (w,), or (p, w) per label, and entropy."""
+        shared, entropy = mutual_information(joint, marginal, positives, n)
+        if self.per_label:
+            return shared, entropy
+        # A rare label may be absent from a replicate; its 0 would make every geometric mean 0.
+        varying = (positives > 0) & (positives < n)
+        return aggregate(shared[varying], self.aggregate), entropy
+
+    def reduce(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        return aggregate(scores, self.aggregate) if self.per_label else scores
+
+
+@dataclass(frozen=True)
+class CountScores(ContingencyCounts):
+    """Scores of features by a formula of their counts with the labels.
+
+    Parameters
+    ----------
+    formula : CountFormula
+    """
+
+    formula: CountFormula = field(kw_only=True)
+
+    kind = "scores"
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        formula = [type(self.formula).__name__, asdict(self.formula)]
+        return {**self._coding, "labels": self.slot_of_label, "formula": formula}
+
+    def to_arrays(self, result: tuple[NDArray[np.float64], NDArray[np.float64]]) -> dict[str, NDArray[Any]]:
+        return {"scores": result[0], "entropy": result[1]}
+
+    def from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        return arrays["scores"], arrays["entropy"]
+
+    def features_from_counts(
+        self, joint: NDArray[Any], marginal: NDArray[Any], positives: NDArray[Any], n: int | float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Scores, shape (w,), and entropy."""
+        entropy = entropy_of_counts(marginal, n)
+        # The sums of a constant feature may leave a rounding error, which would part it from other constant ones.
+        return np.where(entropy > 0, self.formula(joint, marginal, positives, n), 0.0), entropy
+
+
+@dataclass(frozen=True)
+class AssignedCountScores(CountScores):
+    """Scores from counts of rows each of which is shared out among its labels, 1/|L| to each of its |L| ones.
+
+    Counts are float64 sums, `weighted` or not, of weights rounded so that these are exact: the same for any chunks.
+    Rows without a label count in the entropies of features alone.
+    """
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(np.float64)
+
+    @property
+    def state_kind(self) -> str:
+        return "assigned-counts"
+
+    def _add_bytes(self, profile: Profile, width: int, by_position: int) -> int:
+        return super()._add_bytes(profile, width, by_position) + 16 * profile.block_rows
+
+    def add(self, state: State, block: Block) -> None:
+        weights = 1.0 / np.maximum(np.diff(positives_block(block.Y).indptr), 1)
+        if block.weights is not None:
+            weights *= block.weights
+        super().add(state, block._replace(weights=exact_weights(weights, 2.0 * self.n)))  # of resampled rows up to 2 n
+
+
+@dataclass(frozen=True)
+class PairCountScores(CountScores):
+    """Scores from counts of features with labels and with pairs of chosen ones.
+
+    `slot_of_label` has a slot for each of the q labels, and then for each pair.
+    """
+
+    formula: PairInteraction = field(kw_only=True)
+
+    @property
+    def state_kind(self) -> str:
+        return "pair-counts"
+
+    @property
+    def state_parameters(self) -> Mapping[str, Any]:
+        return {**super().state_parameters, "chosen": list(self.formula.chosen)}
+
+    def _add_bytes(self, profile: Profile, width: int, by_position: int) -> int:
+        # The pairs of labels that rows have, as labels.
+        labels = profile.label_nonzeros // max(profile.n, 1) + 1
+        pairs = min(len(self.slot_of_label) - self.formula.n_labels, labels**2)
+        own = profile.block_rows * (100 * labels + 50 * pairs)
+        return super()._add_bytes(profile, width, by_position) + own
+
+    def _finalize_bytes(self, n_codes: int) -> int:
+        return 8 * (n_codes + 3) * (self.p + 1) + 48 * self.formula.n_labels
+
+    def _finalize_chunk_bytes(self, width: int, n_codes: int) -> int:
+        # Beside what features take: information of labels with one another, and temporaries of some pairs.
+        between = 120 * (self.p - self.formula.n_labels) + 8 * PAIR_BYTES
+        return super()._finalize_chunk_bytes(width, n_codes) + between
+
+    def with_labels(self, positives: NDArray[Any], n: int | float) -> PairCountScores:
+        return replace(self, formula=self.formula.with_labels(positives, n))
+
+    def add(self, state: State, block: Block) -> None:
+        super().add(state, block._replace(Y=with_label_pairs(block.Y, self.formula.chosen)))
+
+
+def count_in_tiles(
+    counts: Counts,
+    source: RowSource | Profile,
+    resources: Resources,
+    *,
+    n_tiles: int | None = None,
+    resampling: Resampling = NOT_RESAMPLED,
+) -> list[Counts]:
+    """Statistics that count all features together: one, or the fewest tiles of features whose tables fit the workers.
+
+    Parameters
+    ----------
+    counts : ContingencyCounts
+        Of all features.
+    source : RowSource or Profile
+    resources : Resources
+    n_tiles : int, optional
+        As found before.
+    resampling : Resampling
+        The replicates of the rows that a tile is counted for in one reading.
+
+    Raises
+    ------
+    DoesNotFitError
+        The table of a single feature does not fit.
+    """
+    d = counts.book.d
+    if n_tiles is None:
+        n_tiles = 1
+        if len(resampling) > 1 or not is_cached(source, counts):
+            profile = profile_of(source)
+
+            def fits(n_tiles: int) -> bool:
+                return pass_fits(profile, resources, counts.tile_sizes(source, resources, n_tiles, resampling))
+
+            if not fits(1):
+                n_tiles = min(d, 1 + bisect.bisect_left(range(1, d + 1), True, key=fits))
+                # Refuses what fits in no way.
+                plan_pass(profile, resources, counts.tile_sizes(source, resources, n_tiles, resampling))
+    return [replace(counts, first=first, last=last) for first, last in split_evenly(d, n_tiles)]
+
+
+def aggregate(shared: NDArray[np.float64], how: Aggregate) -> NDArray[np.float64]:
+    """One number per column of (p, w), summed over labels in their order."""
+    total = np.zeros(shared.shape[1])
+    if how == "geometric":
+        if not len(shared):
+            return total
+        with np.errstate(divide="ignore"):
+            for row in shared:
+                total += np.log(row)
+        return np.exp(total / len(shared))
+    for row in shared:
+        total += row * row if how == "euclidean" else row
+    return np.sqrt(total) if how == "euclidean" else total
+
+
+@dataclass(frozen=True)
+class Ranges(Statistic):
+    """Statistic: minimum, maximum, missing values and share of zeros of every feature, and the counts of every label.
+
+    Parameters
+    ----------
+    d, q : int
+    weighted : bool
+        Whether rows have weights; the counts of labels are sums of these then, of float64.
+    """
+
+    d: int
+    q: int
+    weighted: bool = False
+
+    @property
+    def state_bytes(self) -> int:
+        return 8 * (6 * self.d + 3 * self.q)
+
+    def scratch_bytes(self, profile: Profile) -> int:
+        labels = profile.label_nonzeros * profile.block_rows // max(profile.n, 1)
+        of_weights = 24 * profile.block_values if self.weighted else 0
+        return 2 * profile.block_bytes + of_weights + 32 * self.d + 24 * labels
+
+    def zero(self) -> State:
+        counted = np.float64 if self.weighted else np.int64
+        return (
+            np.full(self.d, np.inf),
+            np.full(self.d, -np.inf),
+            np.zeros(self.d, dtype=np.int64),
+            np.zeros(self.d, dtype=counted),
+            np.zeros(self.d, dtype=counted),
+            np.zeros((3, self.q), dtype=counted),
+        )
+
+    def add(self, state: State, block: Block) -> None:
+        low, high, missing, zeros, present, labels = state
+        info = measure_features(block.X)
+        assert info.minimum is not None
+        assert info.maximum is not None
+        assert info.n_missing is not None
+        some = info.n_missing < block.X.shape[0]
+        np.minimum(low, info.minimum, out=low, where=some)
+        np.maximum(high, info.maximum, out=high, where=some)
+        missing += info.n_missing
+        rows: float = block.X.shape[0] if block.weights is None else block.weights.sum()
+        zeros += rows - count_nonzero_block(block.X, block.weights)
+        present += rows
+        if info.n_missing.any():
+            present -= info.n_missing if block.weights is None else missing_weights_block(block.X, block.weights)
+        labels += count_labels(block.Y, block.weights)
+
+    def merge(self, into: State, other: State) -> None:
+        np.minimum(into[0], other[0], out=into[0])
+        np.maximum(into[1], other[1], out=into[1])
+        super().merge(into[2:], other[2:])
+
+    def finalize(self, state: State) -> tuple[FeatureInfo, NDArray[Any]]:
+        """The features' record and the (3, q) label counts."""
+        low, high, missing, zeros, present, labels = state
+        empty = low > high
+        low, high = np.where(empty, 0.0, low), np.where(empty, 0.0, high)
+        return FeatureInfo(low, high, None, missing, zero_share(present, present - zeros)), labels
+
+
+def code_statistics(profile: Profile) -> tuple[Ranges, RowSample]:
+    """Statistics from which the codes of features follow where nothing is known of these: ranges, and drawn rows."""
+    ranges = Ranges(profile.d, profile.q, weighted=profile.weight is not None)
+    return ranges, RowSample(edge_rows(profile), profile)

@@ -1,0 +1,156 @@
+"""What is known of the labels, in sums over the rows: pairs of labels, known entries, and which labels are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask.blocks.duplicate_labels import group_columns
+from mlfs_dask.blocks.products import label_pairs_block, label_sums_block, positives_block, weighted_block
+from mlfs_dask.blocks.row_draws import row_bits
+from mlfs_dask.engine.passes import MergeableStatistic, State
+from mlfs_dask.typing import Block, Profile
+
+
+class LabelKnowledge(NamedTuple):
+    """Sums over the rows of Y.
+
+    Attributes
+    ----------
+    positive, unknown : int64 array, shape (q,)
+        Entries 1 and −1 of each label.
+    pairs : int64 array, shape (q, q)
+        Rows that have both labels.
+    rows : int64 array, shape (3,)
+        Rows with a positive label, with no known entry, and with some entries known and some unknown.
+    fingerprints : uint64 array, shape (2, q)
+        Of every label a sum of one draw of 64 bits for each row that has it, and for each row in which it is unknown:
+        equal for labels whose known entries are the same, and else once in 2⁶⁴ times.
+    """
+
+    positive: NDArray[np.int64]
+    unknown: NDArray[np.int64]
+    pairs: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    fingerprints: NDArray[np.uint64]
+
+    @property
+    def groups(self) -> NDArray[np.intp]:
+        """Group of every label, shape (q,): labels of which the same is known; numbered by their first labels."""
+        return group_columns(self.fingerprints).group
+
+
+class Labels(MergeableStatistic):
+    """Statistic: `LabelKnowledge`.
+
+    Parameters
+    ----------
+    n_labels : int
+    unlabelled_without_positive : bool
+        In the fingerprints a row without a positive label counts as unknown in all labels.
+    """
+
+    kind = "labels"
+    state_names = LabelKnowledge._fields
+
+    def __init__(self, n_labels: int, *, unlabelled_without_positive: bool = False) -> None:
+        self.n_labels = n_labels
+        self.unlabelled_without_positive = unlabelled_without_positive
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        return {"unlabelled_without_positive": self.unlabelled_without_positive}
+
+    @property
+    def state_bytes(self) -> int:
+        return 8 * self.n_labels * (self.n_labels + 4) + 24
+
+    def scratch_bytes(self, profile: Profile) -> int:
+        stored = 40 * profile.label_nonzeros // max(profile.n, 1)
+        return (stored + 64) * profile.block_rows + 24 * self.n_labels**2
+
+    def zero(self) -> State:
+        q = self.n_labels
+        return tuple(
+            LabelKnowledge(
+                np.zeros(q, np.int64),
+                np.zeros(q, np.int64),
+                np.zeros((q, q), np.int64),
+                np.zeros(3, np.int64),
+                np.zeros((2, q), np.uint64),
+            )
+        )
+
+    def add(self, state: State, block: Block) -> None:
+        sums, Y = LabelKnowledge(*state), block.Y
+        P = positives_block(Y)
+        positive = label_sums_block(P)
+        np.add(sums.positive, positive, out=sums.positive)
+        np.add(sums.unknown, label_sums_block(Y) - positive, out=sums.unknown)
+        np.add(sums.pairs, label_pairs_block(P), out=sums.pairs)
+        has = np.diff(P.indptr) > 0
+        missing = np.diff(Y.indptr) - np.diff(P.indptr)
+        partly = (missing > 0) & (missing < self.n_labels)
+        sums.rows[...] += [has.sum(), (missing == self.n_labels).sum(), partly.sum()]
+        draws = row_bits(block.start, Y.shape[0])
+        of_entry = np.repeat(draws, np.diff(Y.indptr))
+        unknown = Y.data < 0
+        np.add.at(sums.fingerprints[0], Y.indices[~unknown], of_entry[~unknown])
+        if self.unlabelled_without_positive:
+            # Such a row says nothing of any label: nothing of it is added.
+            unknown &= np.repeat(has, np.diff(Y.indptr))
+        np.add.at(sums.fingerprints[1], Y.indices[unknown], of_entry[unknown])
+
+    def finalize(self, state: State) -> LabelKnowledge:
+        return LabelKnowledge(*state)
+
+
+class LabelPairs(MergeableStatistic):
+    """Statistic: rows that have both labels of each pair, shape (q, q), int64; of weighted rows their weights.
+
+    Parameters
+    ----------
+    n_labels : int
+    weighted : bool
+        Whether rows have weights.
+
+    Examples
+    --------
+    >>> from scipy import sparse as sp
+    >>> Y = sp.csr_array(np.array([[1, 1], [0, 1], [-1, 1]], dtype=np.int8))
+    >>> pairs = LabelPairs(2)
+    >>> state = pairs.zero()
+    >>> pairs.add(state, Block(0, np.zeros((3, 0)), Y))
+    >>> pairs.finalize(state).tolist()
+    [[1, 1], [1, 3]]
+    """
+
+    kind = "label-pairs"
+    state_names = ("pairs",)
+
+    def __init__(self, n_labels: int, *, weighted: bool = False) -> None:
+        self.n_labels = n_labels
+        self.weighted = weighted
+
+    @property
+    def state_bytes(self) -> int:
+        return 8 * self.n_labels**2
+
+    def scratch_bytes(self, profile: Profile) -> int:
+        stored = 40 * profile.label_nonzeros // max(profile.n, 1)
+        return stored * profile.block_rows + 24 * self.n_labels**2
+
+    def zero(self) -> State:
+        return (np.zeros((self.n_labels, self.n_labels), np.float64 if self.weighted else np.int64),)
+
+    def add(self, state: State, block: Block) -> None:
+        positive = positives_block(block.Y)
+        weighted = None if block.weights is None else weighted_block(positive, block.weights)
+        np.add(state[0], label_pairs_block(positive, weighted), out=state[0])
+
+    def finalize(self, state: State) -> NDArray[Any]:
+        pairs: NDArray[Any] = state[0]
+        return pairs

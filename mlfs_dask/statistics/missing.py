@@ -1,0 +1,224 @@
+"""Missing features, filled in while rows are read: with their mean, from one reading before, or with their median.
+
+An exact median needs all values of a feature in order, which no bounded state holds. It is therefore that of a uniform
+sample of rows, as quantile edges are, and exact where the sample has all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask.blocks.missing import (
+    column_medians,
+    fill_block,
+    missing_weights_block,
+    only_zero_and_one_block,
+    present_sums_block,
+)
+from mlfs_dask.blocks.row_draws import QUANTILE_ROWS
+from mlfs_dask.engine.passes import CacheableStatistic, State
+from mlfs_dask.files.fingerprints import digest_of
+from mlfs_dask.rows.sources import measure_features
+from mlfs_dask.statistics.sample import RowSample, draw_rows
+from mlfs_dask.typing import Block, DerivedRows, FeatureInfo, Profile, RowSource
+
+#: What the reading is called that finds what missing features are filled with.
+FILL_READING = "means of features"
+
+
+class PresentMeans(NamedTuple):
+    """Of the values that are not missing.
+
+    Attributes
+    ----------
+    mean : float64 array, shape (d,)
+        Exactly the value of a feature that has only one; 0 for a feature without values.
+    n_missing : int64 array, shape (d,)
+    zero_one : bool array, shape (d,)
+        Whether the values of a feature are both 0 and 1, and no others.
+    """
+
+    mean: NDArray[np.float64]
+    n_missing: NDArray[np.int64]
+    zero_one: NDArray[np.bool_]
+
+
+class MeansOfPresent(CacheableStatistic):
+    """Statistic: `PresentMeans` of X.
+
+    Parameters
+    ----------
+    n_features : int
+    """
+
+    kind = "means of present values"
+
+    def __init__(self, n_features: int) -> None:
+        self.n_features = n_features
+
+    @property
+    def state_bytes(self) -> int:
+        return 41 * self.n_features
+
+    @property
+    def result_bytes(self) -> int:
+        return 17 * self.n_features
+
+    def scratch_bytes(self, profile: Profile) -> int:
+        return 2 * profile.block_bytes + 24 * self.n_features
+
+    def zero(self) -> State:
+        d = self.n_features
+        low, high = np.full(d, np.inf), np.full(d, -np.inf)
+        return np.zeros(d), np.zeros(d), np.zeros(d, np.int64), low, high, np.zeros(d, bool)
+
+    def add(self, state: State, block: Block) -> None:
+        sums, present, missing, low, high, others = state
+        info = measure_features(block.X)
+        assert info.minimum is not None
+        assert info.maximum is not None
+        assert info.n_missing is not None
+        some = info.n_missing < block.X.shape[0]
+        with np.errstate(over="ignore", invalid="ignore"):  # infinite values are refused by what reads them next
+            sums += present_sums_block(block.X, block.weights)
+        if block.weights is None:
+            present += block.X.shape[0] - info.n_missing
+        else:
+            present += block.weights.sum() - missing_weights_block(block.X, block.weights)
+        missing += info.n_missing
+        np.minimum(low, info.minimum, out=low, where=some)
+        np.maximum(high, info.maximum, out=high, where=some)
+        others |= (low < 0) | (high > 1)
+        if len(known := np.flatnonzero(~others)):
+            others[known] = ~only_zero_and_one_block(block.X, known)
+
+    def merge(self, into: State, other: State) -> None:
+        with np.errstate(invalid="ignore"):
+            super().merge(into[:3], other[:3])
+        np.minimum(into[3], other[3], out=into[3])
+        np.maximum(into[4], other[4], out=into[4])
+        np.logical_or(into[5], other[5], out=into[5])
+
+    def finalize(self, state: State) -> PresentMeans:
+        sums, present, missing, low, high, others = state
+        some = present > 0
+        mean = np.zeros(self.n_features)
+        np.divide(sums, present, out=mean, where=some)
+        # A sum of equal values is rounded: the mean of a constant feature has to be its value.
+        np.clip(mean, low, high, out=mean, where=some)
+        return PresentMeans(mean, missing, (low == 0) & (high == 1) & ~others)
+
+    def to_arrays(self, result: PresentMeans) -> dict[str, NDArray[Any]]:
+        return result._asdict()
+
+    def from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> PresentMeans:
+        # Entries of earlier versions do not tell 0/1 features; they are of stores, which know theirs.
+        zero_one = arrays.get("zero_one", np.zeros(self.n_features, bool))
+        return PresentMeans(arrays["mean"], arrays["n_missing"], zero_one)
+
+
+def fill_statistics(profile: Profile, missing: str, seed: int) -> list[CacheableStatistic]:
+    """What is read to know what missing features are filled with; one reading gives all of it."""
+    means: list[CacheableStatistic] = [MeansOfPresent(profile.d)]
+    return means + ([RowSample(draw_rows(profile, QUANTILE_ROWS, seed), profile)] if missing == "median" else [])
+
+
+def fill_values(
+    statistics: Sequence[Any], results: Sequence[Any], weights: NDArray[np.float64] | None = None
+) -> NDArray[np.float64] | None:
+    """What missing features are filled with, shape (d,); None where none is missing.
+
+    Parameters
+    ----------
+    statistics : sequence of Statistic
+        `fill_statistics`.
+    results : sequence
+        Theirs, in their order.
+    weights : float64 array, shape (n,), optional
+        Of the rows.
+
+    Notes
+    -----
+    A feature without a value in the sample of rows is filled with its mean.
+    """
+    means, *samples = results
+    if not means.n_missing.any():
+        return None
+    fill: NDArray[np.float64] = means.mean
+    for statistic, sample in zip(statistics[1:], samples, strict=True):
+        chosen = None if weights is None else weights[statistic.chosen]
+        fill = column_medians(sample.X, np.flatnonzero(means.n_missing), fill, chosen)
+    return fill
+
+
+class FilledRows(DerivedRows):
+    """Rows of another source, with values in the places of those that are missing.
+
+    Parameters
+    ----------
+    source : RowSource
+    fill : float64 array, shape (d,)
+        It travels to the workers with the source.
+    zero_one : bool array, shape (d,), optional
+        Features that were 0/1 before they were filled, which codes keep, where the source does not know its categories.
+    """
+
+    def __init__(self, source: RowSource, fill: NDArray[np.float64], zero_one: NDArray[np.bool_] | None = None) -> None:
+        super().__init__(source)
+        self._fill = fill
+        self._zero_one = zero_one
+
+    @cached_property
+    def profile(self) -> Profile:
+        whole = self._source.profile
+        # What is filled in makes a copy of the block.
+        return replace(whole, buffer_bytes=whole.buffer_bytes + whole.block_bytes)
+
+    @property
+    def features(self) -> FeatureInfo:
+        known = self._source.features
+        if known.n_categories is None and self._zero_one is not None:
+            known = replace(known, n_categories=2 * self._zero_one.astype(np.int64))
+        if known.minimum is None or known.maximum is None:
+            return FeatureInfo(n_categories=known.n_categories)
+        # Means and medians lie between minimum and maximum; without a value there is none of these.
+        low, high = (np.where(np.isnan(bound), self._fill, bound) for bound in (known.minimum, known.maximum))
+        share, missing = known.zero_share, known.n_missing
+        if share is not None:
+            n = self._source.profile.n
+            filled = np.zeros(len(low), np.int64) if missing is None else missing
+            share = (np.rint(share * (n - filled)) + filled * (self._fill == 0)) / n
+        none = np.zeros(len(low), dtype=np.int64)
+        return replace(known, minimum=low, maximum=high, n_missing=none, zero_share=share)
+
+    @property
+    def quantiles(self) -> NDArray[np.float64] | None:
+        missing = self._source.features.n_missing
+        return None if missing is None or missing.any() else self._source.quantiles
+
+    @cached_property
+    def digest(self) -> str | None:
+        whole = self._source.digest
+        return None if whole is None else digest_of({"source": whole, "fill": self._fill})
+
+    def stream(self, first: int, last: int) -> Iterator[Block]:
+        """Blocks of partitions first..last-1 in row order."""
+        for block in self._source.stream(first, last):
+            yield block._replace(X=fill_block(block.X, self._fill))
+
+    def delayed_partition(self, partition: int) -> Any:
+        from dask.delayed import delayed
+
+        return delayed(FilledRows, pure=False)(self._source.delayed_partition(partition), self._delayed_fill)
+
+    @cached_property
+    def _delayed_fill(self) -> Any:
+        from dask.delayed import delayed
+
+        return delayed(self._fill, pure=False)

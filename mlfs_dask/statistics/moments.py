@@ -1,0 +1,152 @@
+"""Mean and variance of every feature in one pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask.blocks.moments import ColumnMoments, add_zeros, integer_sums, merge_moments, moments_block
+from mlfs_dask.blocks.products import positives_block
+from mlfs_dask.engine.passes import MergeableStatistic, State
+from mlfs_dask.typing import Block, Matrix, Profile
+
+
+@dataclass(frozen=True)
+class FeatureMoments:
+    """Moments of every feature over all rows.
+
+    Attributes
+    ----------
+    n : int or float
+        Rows, or the sum of their weights.
+    mean : float64 array, shape (d,)
+    m2 : float64 array, shape (d,)
+        Sum of squared deviations; exactly 0 for a constant feature, NaN where a value is NaN or infinite.
+    """
+
+    n: int | float
+    mean: NDArray[np.float64]
+    m2: NDArray[np.float64]
+
+    @property
+    def std(self) -> NDArray[np.float64]:
+        """Population standard deviation, shape (d,)."""
+        return np.sqrt(self.m2 / max(self.n, 1))
+
+
+class Moments(MergeableStatistic):
+    """Statistic: `FeatureMoments` of X.
+
+    Means are kept relative to the first row of dense data that a state meets; zero is the origin of sparse data.
+
+    Parameters
+    ----------
+    n_features : int
+    """
+
+    kind = "moments"
+    state_names = ("rows", "shift", "counts", "mean", "m2")
+
+    def __init__(self, n_features: int) -> None:
+        self.n_features = n_features
+
+    @property
+    def state_bytes(self) -> int:
+        return 8 + 32 * self.n_features
+
+    @property
+    def result_bytes(self) -> int:
+        return 16 * self.n_features
+
+    def scratch_bytes(self, profile: Profile) -> int:
+        return moments_scratch_bytes(profile)
+
+    def zero(self) -> State:
+        d = self.n_features
+        return np.zeros(1, np.int64), np.zeros(d), np.zeros(d, np.int64), np.zeros(d), np.zeros(d)
+
+    def add(self, state: State, block: Block) -> None:
+        _add_rows(state, block.X, None)
+
+    def merge(self, into: State, other: State) -> None:
+        if into[0][0] == 0:
+            into[1][:] = other[1]
+        into[0][0] += other[0][0]
+        merge_moments(ColumnMoments(*into[2:]), moved(ColumnMoments(*other[2:]), other[1] - into[1]))
+
+    def finalize(self, state: State) -> FeatureMoments:
+        rows, shift, *moments = state
+        n = rows[0].item()
+        total = add_zeros(ColumnMoments(*moments), n, shift)
+        mean, m2, integers = total.mean + shift, total.m2, integer_sums(total, shift)
+        mean[integers.which], m2[integers.which] = integers.mean, integers.m2
+        return FeatureMoments(n, mean, m2)
+
+
+class CardinalityMoments(Moments):
+    """Statistic: `FeatureMoments` of X in which a row counts once for each label that it has.
+
+    Their n is the number of positive labels, and M2 the scatter of the labels' rows about their common mean. Weights of
+    rows are taken too.
+
+    Parameters
+    ----------
+    n_features : int
+    """
+
+    kind = "cardinality-moments"
+
+    def scratch_bytes(self, profile: Profile) -> int:
+        # The rows that have a label are copied; of weighted dense rows the squares are an array of their own.
+        squares = 0 if profile.sparse else 8 * profile.block_rows * profile.d
+        return super().scratch_bytes(profile) + profile.block_bytes + 16 * profile.block_rows + squares
+
+    def zero(self) -> State:
+        d = self.n_features
+        return np.zeros(1), np.zeros(d), np.zeros(d), np.zeros(d), np.zeros(d)
+
+    def add(self, state: State, block: Block) -> None:
+        weights = np.diff(positives_block(block.Y).indptr).astype(np.float64)
+        if block.weights is not None:
+            weights *= block.weights
+        weighted_rows = np.flatnonzero(weights)
+        if len(weighted_rows):
+            _add_rows(
+                state, block.X if len(weighted_rows) == len(weights) else block.X[weighted_rows], weights[weighted_rows]
+            )
+
+
+def _add_rows(state: State, X: Matrix, weights: NDArray[np.float64] | None) -> None:
+    rows, shift, *moments = state
+    if rows[0] == 0:
+        shift[:] = first_values(X)
+    rows[0] += X.shape[0] if weights is None else weights.sum()
+    merge_moments(ColumnMoments(*moments), moments_block(X, shift, weights))
+
+
+def first_values(X: Matrix) -> NDArray[np.float64]:
+    """An origin near the values of X, shape (d,): its first row when dense, zero when sparse.
+
+    Values that are not finite give 0, so that they spoil their own column's sums and no origin.
+    """
+    if not isinstance(X, np.ndarray) or X.shape[0] == 0:
+        return np.zeros(X.shape[1])
+    first = X[0].astype(np.float64)
+    return np.where(np.isfinite(first), first, 0.0)
+
+
+def moved(moments: ColumnMoments, by: NDArray[np.float64]) -> ColumnMoments:
+    """The same moments about an origin that lies lower by `by`."""
+    return moments._replace(mean=moments.mean + by)
+
+
+def moments_scratch_bytes(profile: Profile) -> int:
+    """Bytes of temporaries of `moments_block` on the largest block, merging included."""
+    if profile.sparse:
+        # Deviations and their squares of the stored values, and indices as bincount takes them (int64).
+        stored = profile.block_values
+        return 32 * stored + 64 * profile.d
+    # One block of deviations, and buffers inside NumPy.
+    return 8 * profile.block_rows * profile.d + 64 * profile.d + 128 * 1024

@@ -1,0 +1,285 @@
+"""Information of every feature with some partners, other features, and with each of them and every label.
+
+`PairInformation` counts a block of partners against all features in one reading and turns the counts into information
+where the last merge ran. It is a `ContingencyCounts` of columns that are made of each block's rows: the codes of the
+partners, the labels, and the products of both.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+
+from mlfs_dask.blocks.counts import BlockCoder, CodeBook, code_indicators, layout_counts, table_items
+from mlfs_dask.blocks.entropy import count_log_count
+from mlfs_dask.blocks.pairs import (
+    COUNTS_TOGETHER,
+    PairCounts,
+    PartnerCounts,
+    pair_terms,
+    paired_columns,
+    row_runs,
+)
+from mlfs_dask.blocks.products import positives_block
+from mlfs_dask.blocks.sparse import columns_of_block
+from mlfs_dask.engine.passes import State, pass_sizes
+from mlfs_dask.engine.plan import PassSizes, pass_fits, plan_pass
+from mlfs_dask.runtime import Resources
+from mlfs_dask.statistics.counts import ContingencyCounts
+from mlfs_dask.typing import Block, Profile, RowSource, profile_of
+
+#: Most values of X in a run of rows, and most entries of the indicator columns that are counted at a time; bytes that
+#: such an entry takes until it is counted.
+COLUMN_ENTRIES = 2**19
+COLUMN_ENTRY_BYTES = 64
+
+#: Fraction of the driver's memory that what partners share with features may take.
+PARTNERS_FRACTION = 0.25
+
+#: Loading the compiled loops pays from so many additions on, or from so many counts in the tables of all blocks, since
+#: NumPy makes a new table for every block. From so many counts in a table on, NumPy's products take too much memory.
+COMPILED_WORK = 100_000_000
+COMPILED_TABLES = 2**25
+COMPILED_ITEMS = 2**22
+
+#: Most rows for which c log c is looked up in a table of all counts c: 8 MiB, of which the processor's cache holds the
+#: entries of small counts.
+MAX_LOG_ROWS = 2**20
+
+
+@dataclass(frozen=True)
+class PairInformation(ContingencyCounts):
+    """Statistic: information of features first..last-1 with partners; made by `pair_information`.
+
+    The result is (terms, entropy): terms, shape (2, c, w), hold I(f; s) of every feature f with every partner s, and
+    the sum over the labels of the interaction information I(f; s; l) = I(f; s) - I(f; s | l); entropy, shape (w,), is
+    that of the features. Without labels terms have shape (1, c, w). They rest on counts and are the same bits for any
+    chunking, and for any other partners that are counted with s.
+
+    Parameters
+    ----------
+    book, first, last, sparse, slot_of_label, n, compiled, weighted
+        As of `ContingencyCounts`; its labels are the columns that are made here.
+    partners : int64 array, shape (c,)
+        Features.
+    n_labels : int
+        q, or 0 for I(f; s) alone.
+    """
+
+    partners: NDArray[np.int64] = field(kw_only=True)
+    n_labels: int = 0
+
+    kind = "pairs"
+
+    @cached_property
+    def partner_coder(self) -> BlockCoder:
+        """Codes of the partners."""
+        book = self.book.take(self.partners)
+        return BlockCoder(book, layout_counts(book, 0, book.d, sparse=True))
+
+    @cached_property
+    def partner_ptr(self) -> NDArray[np.int64]:
+        """(c + 1,): where the codes of each partner begin."""
+        return self.partner_coder.layout.offset
+
+    @cached_property
+    def most_partner_codes(self) -> int:
+        """Codes that any partner has."""
+        return int(self.partner_coder.book.n_codes.max(initial=1))
+
+    def _result_bytes(self, width: int) -> int:
+        return 8 * (1 + (2 if self.n_labels else 1) * len(self.partners)) * width
+
+    @property
+    def has_log_table(self) -> bool:
+        """Whether logarithms of counts are looked up by compiled loops."""
+        return self.compiled and self.n <= MAX_LOG_ROWS
+
+    @cached_property
+    def logs(self) -> NDArray[np.float64] | None:
+        """c log c for all counts c of rows."""
+        return count_log_count(np.arange(self.n + 1)) if self.has_log_table else None
+
+    @property
+    def parameter_bytes(self) -> int:
+        return super().parameter_bytes + self.partners.nbytes
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        return {**self._coding, "partners": self.partners, "n_labels": self.n_labels}
+
+    @property
+    def superset(self) -> PairInformation | None:
+        """Every feature with every other, which methods read that weigh all at once; they do so without labels."""
+        if self.n_labels or len(self.partners) == self.book.d:
+            return None
+        codes = np.arange((self.book.n_codes - 1).sum())
+        return replace(self, partners=np.arange(self.book.d), slot_of_label=codes)
+
+    @property
+    def state_kind(self) -> str:
+        return "pair-counts"
+
+    @property
+    def state_parameters(self) -> Mapping[str, Any]:
+        return self.parameters
+
+    def to_arrays(self, result: tuple[NDArray[np.float64], NDArray[np.float64]]) -> dict[str, NDArray[Any]]:
+        return {"terms": result[0], "entropy": result[1]}
+
+    def from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        terms = arrays["terms"]
+        return terms if terms.shape[1] == len(self.partners) else terms[:, self.partners], arrays["entropy"]
+
+    def _add_bytes(self, profile: Profile, width: int, by_position: int) -> int:
+        of_partners = min(profile.block_values, profile.block_rows * len(self.partners), COLUMN_ENTRIES)
+        of_labels = profile.block_rows * -(-profile.label_nonzeros // max(profile.n, 1))
+        # NumPy's products are a table of their own, sparse and dense, before they are added.
+        products = 0 if self.compiled else 24 * table_items(self.coder.layout, self.p)
+        made = (40 + profile.itemsize) * of_partners + 20 * of_labels + COLUMN_ENTRY_BYTES * COLUMN_ENTRIES
+        return super()._add_bytes(replace(profile, label_nonzeros=0), width, by_position) + made + products
+
+    def _scratch_bytes(self, profile: Profile, width: int, by_position: int, n_codes: int) -> int:
+        # Of one partner as `_finalize_bytes` says, or of so many that they have `COUNTS_TOGETHER` counts.
+        logs = 8 * 4 * int(self.n) * self.has_log_table  # and the temporaries in which they are made
+        return super()._scratch_bytes(profile, width, by_position, n_codes) + 64 * COUNTS_TOGETHER + logs
+
+    def _finalize_bytes(self, n_codes: int) -> int:
+        return 8 * ((n_codes + 2) * (self.p + 1) + 8 * n_codes * (self.most_partner_codes + 1) * (self.n_labels + 1))
+
+    def add(self, state: State, block: Block) -> None:
+        X, Y, weights = block.X, positives_block(block.Y), block.weights
+        values = np.diff(X.indptr) if sp.issparse(X) else np.full(X.shape[0], len(self.partners))
+        for run in row_runs(values, COLUMN_ENTRIES):
+            partners = code_indicators(self.partner_coder, columns_of_block(X[run], self.partners))
+            labels = Y[run] if self.n_labels else sp.csr_array((partners.shape[0], 0), dtype=np.int8)
+            of_partners, of_labels = (np.diff(matrix.indptr).astype(np.int64) for matrix in (partners, labels))
+            for part in row_runs(of_partners + of_labels + of_partners * of_labels, COLUMN_ENTRIES):
+                first, last = run.start + part.start, run.start + part.stop
+                columns = paired_columns(partners[part], labels[part])
+                own = None if weights is None else weights[first:last]
+                super().add(state, Block(block.start + first, X[first:last], columns, own))
+
+    def features_from_counts(
+        self, joint: NDArray[Any], marginal: NDArray[Any], positives: NDArray[Any], n: int | float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Terms, shape (2, c, w) or (1, c, w), and entropy."""
+        q, m = self.n_labels, int(self.partner_ptr[-1])
+        codes, width = joint.shape[0], joint.shape[2]
+        pairs = PairCounts(marginal, joint[:, q : q + m], joint[:, :q], joint[:, q + m :].reshape(codes, m, q, width))
+        partner = PartnerCounts(positives[q : q + m], positives[:q], positives[q + m :].reshape(m, q))
+        return pair_terms(pairs, partner, self.partner_ptr, n, self.logs if n <= self.n else None)
+
+
+def pair_information(
+    profile: Profile,
+    book: CodeBook,
+    partners: NDArray[np.integer[Any]],
+    *,
+    with_labels: bool,
+) -> PairInformation:
+    """The statistic of all features with some partners.
+
+    Parameters
+    ----------
+    profile : Profile
+        Of the rows that are read.
+    book : CodeBook
+        Of all features.
+    partners : int array, shape (c,)
+        Features, in any order; every feature gives all d x d pairs.
+    with_labels : bool
+        Whether the interaction information with the labels is asked for: (q + 1) times the counts.
+
+    Returns
+    -------
+    PairInformation
+        A worker holds (c (codes - 1) (q + 1) + q) d (codes - 1) counts of 4 bytes with labels, c d (codes - 1)^2
+        without; the result is 2 c d or c d numbers of 8 bytes.
+
+    Examples
+    --------
+    >>> from mlfs_dask.statistics.codes import equal_width_book
+    >>> from mlfs_dask.engine.passes import run_pass
+    >>> from mlfs_dask.rows.sources import as_rows
+    >>> X, Y = np.array([[0, 0], [0, 1], [1, 0], [1, 1]]), np.array([[0], [1], [1], [0]])
+    >>> source = as_rows(X, Y)
+    >>> book = equal_width_book(source.features, 2)
+    >>> statistic = pair_information(source.profile, book, np.array([0]), with_labels=True)
+    >>> ((terms, entropy),), _ = run_pass(source, [statistic], Resources(1, 1, 2**32, 2**32))
+    >>> terms.round(3).tolist()  # the label is the exclusive or of two features: only together they tell it
+    [[[0.693, 0.0]], [[0.0, -0.693]]]
+    """
+    m = int((book.n_codes[partners] - 1).sum())
+    q = profile.q if with_labels else 0
+    statistic = PairInformation(
+        book=book,
+        first=0,
+        last=profile.d,
+        sparse=profile.sparse,
+        slot_of_label=np.arange(q + m + m * q),
+        n=profile.total,
+        weighted=profile.weight is not None,
+        partners=partners.astype(np.int64),
+        n_labels=q,
+    )
+    # Columns that a row has: codes of partners, at most as many as values, labels, and both.
+    labels = profile.label_nonzeros / max(profile.n, 1)
+    codes = min(len(partners), profile.nonzeros / max(profile.n, 1))
+    work = profile.nonzeros * (codes + (labels + codes * labels) * with_labels)
+    items = table_items(statistic.coder.layout, statistic.p)
+    tables = items * -(-profile.n // max(profile.block_rows, 1))
+    large = work >= COMPILED_WORK or tables >= COMPILED_TABLES or items >= COMPILED_ITEMS
+    return replace(statistic, compiled=large and profile.weight is None)
+
+
+def partners_that_fit(
+    source: RowSource | Profile,
+    resources: Resources,
+    book: CodeBook,
+    most: int,
+    *,
+    with_labels: bool,
+) -> int:
+    """The most partners, up to `most`, that one reading can count, whichever they are.
+
+    Raises
+    ------
+    DoesNotFitError
+        The table of a single partner does not fit.
+    """
+    profile = profile_of(source)
+
+    def sizes(count: int) -> PassSizes:
+        statistic = pair_information(profile, book, book.widest(count), with_labels=with_labels)
+        return pass_sizes(source, [statistic], resources)
+
+    fitting = bisect.bisect_left(range(1, most + 1), True, key=lambda n: not pass_fits(profile, resources, sizes(n)))
+    if not fitting:
+        plan_pass(profile, resources, sizes(1))  # raises
+    return fitting
+
+
+def partners_of_a_reading(
+    source: RowSource | Profile, resources: Resources, book: CodeBook, most: int, *, with_labels: bool
+) -> int:
+    """`partners_that_fit`, of so many as leave the driver room for what they share with features.
+
+    Raises
+    ------
+    DoesNotFitError
+        The table of a single partner does not fit.
+    """
+    room = int(resources.driver_limit * PARTNERS_FRACTION) // (8 * 5 * book.d)
+    if resources.client is None:
+        # The driver's share is of the same process.
+        limit = resources.memory_limit - int(resources.memory_limit * PARTNERS_FRACTION)
+        resources = replace(resources, memory_limit=limit)
+    return partners_that_fit(source, resources, book, max(1, min(most, room)), with_labels=with_labels)

@@ -1,0 +1,264 @@
+"""One iteration of SMFS in one pass: sums over the recovered labels of all rows, which are not kept.
+
+Known entries of a row stay. The others minimise s_i ‖x_iP − y‖² + α Σ_a z_ia ‖y − u_a‖²:
+y = (s_i x_iP + αU'z_i) / (s_i + α), within [−1, 1], with the weight s_i of the row (Eq. 7) and anchor values U.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+
+from mlfs_dask.blocks.forest import Forest
+from mlfs_dask.blocks.linear import (
+    GROUP_ROWS,
+    backward_block,
+    forward_block,
+    group_scratch_bytes,
+    group_values,
+    row_groups,
+    tile_rows,
+)
+from mlfs_dask.blocks.mass_anchors import MassAnchors
+from mlfs_dask.engine.passes import State, Statistic
+from mlfs_dask.statistics.gram import row_weights
+from mlfs_dask.statistics.scaling import Scaling
+from mlfs_dask.typing import Block, Matrix, Profile
+
+Array = NDArray[np.float64]
+
+
+class LeafCounts(Statistic):
+    """Statistic: rows in every leaf of every tree, int64 (trees, leaves).
+
+    Parameters
+    ----------
+    forest : Forest
+    """
+
+    compiled = True
+
+    def __init__(self, forest: Forest) -> None:
+        self.forest = forest
+
+    @property
+    def _shape(self) -> tuple[int, int]:
+        return len(self.forest.shapes), max(shape.n_leaves for shape in self.forest.shapes)
+
+    @property
+    def state_bytes(self) -> int:
+        return 8 * self._shape[0] * self._shape[1]
+
+    @property
+    def parameter_bytes(self) -> int:
+        return self.forest.nbytes
+
+    def scratch_bytes(self, profile: Profile) -> int:
+        return leaf_scratch_bytes(profile, self._shape[0])
+
+    def zero(self) -> State:
+        return (np.zeros(self._shape, np.int64),)
+
+    def add(self, state: State, block: Block) -> None:
+        trees, leaves = self._shape
+        for part in row_groups(block.X.shape[0]):
+            codes = self.forest.leaf_numbers(block.X[part], compiled=True)
+            for t in range(trees):
+                state[0][t] += np.bincount(codes[:, t], minlength=leaves)
+
+    def finalize(self, state: State) -> NDArray[np.int64]:
+        counts: NDArray[np.int64] = state[0].copy()
+        return counts
+
+
+def leaf_scratch_bytes(profile: Profile, trees: int) -> int:
+    """Bytes that `Forest.leaf_numbers` allocates for a block."""
+    values = tile_rows(profile.d) * profile.d
+    converted = 24 * group_values(profile) + 16 * profile.d + 4 * values if profile.sparse else 24 * values
+    return min(profile.block_rows, GROUP_ROWS) * (8 + 2 * trees) + converted
+
+
+class RecoveredSums(NamedTuple):
+    """Sums over all rows, Y holding their labels, Z their weights of anchors, S their weights in the regression.
+
+    Attributes
+    ----------
+    XSY : float64 array, shape (d, q)
+    ZY : float64 array, shape (m, q)
+        Of rows of which anything is known.
+    ZZ : float64 array, shape (m, m)
+        Z'Z of the rows of which nothing is known.
+    masses : float64 array, shape (m,)
+        λ = Z'1.
+    terms : float64 array, shape (3,)
+        Σ s_i ‖x_iP − y_i‖², Σ s_i ‖y_i‖², and Σ ‖y_i‖² of rows of which anything is known.
+    """
+
+    XSY: Array
+    ZY: Array
+    ZZ: Array
+    masses: Array
+    terms: Array
+
+
+@dataclass(frozen=True)
+class RowRecovery:
+    """The small variables from which the labels of a row are recovered.
+
+    Attributes
+    ----------
+    anchors : MassAnchors
+    P : float64 array, shape (d, q), or None
+        None for the first sums: unknown entries are then estimated from the anchors (Eq. 4), and are -1 where there
+        are no anchor values either.
+    U : float64 array, shape (m, q), or None
+    alpha : float
+    label_weights : float64 array, shape (q,)
+        1 over the positive rows of each label: their sum over the positive labels of a row is s_i.
+    coded : bool
+        Whether entries -1 are the unknown ones; otherwise all that are not 1.
+    """
+
+    anchors: MassAnchors
+    P: Array | None
+    U: Array | None
+    alpha: float
+    label_weights: Array
+    coded: bool
+
+    def labels(self, Y: sp.csr_array) -> tuple[Array, NDArray[np.bool_], Array]:
+        """Y as 1 and −1, which entries are known, both of shape (rows, q), and the weights s, shape (rows, 1)."""
+        entries = Y.toarray()
+        known = entries >= 0 if self.coded else entries > 0
+        return np.where(entries > 0, 1.0, -1.0), known, row_weights(Y, self.label_weights)[:, np.newaxis]
+
+    def recover(self, Y: Array, known: NDArray[np.bool_], s: Array, XP: Array | None, Z: sp.csr_array) -> Array:
+        """The labels of some rows, shape (rows, q)."""
+        if self.U is None:
+            return Y
+        near = Z @ self.U
+        if XP is None:
+            # Eq. 4; rows of which nothing is known keep −1 in the paper. Here they follow their anchors from the start.
+            return np.where(known, Y, near)
+        weight = s + self.alpha
+        estimate = np.divide(s * XP + self.alpha * near, weight, out=np.full_like(Y, -1.0), where=weight > 0)
+        return np.where(known, Y, np.clip(estimate, -1.0, 1.0))
+
+
+@dataclass(frozen=True)
+class RecoveredRows(Statistic):
+    """Statistic: `RecoveredSums`.
+
+    Parameters
+    ----------
+    scaling : Scaling
+    recovery : RowRecovery
+    """
+
+    scaling: Scaling
+    recovery: RowRecovery
+
+    compiled = True
+
+    @property
+    def _sizes(self) -> tuple[int, int, int]:
+        return len(self.scaling.centre), len(self.recovery.label_weights), self.recovery.anchors.count
+
+    @property
+    def state_bytes(self) -> int:
+        d, q, m = self._sizes
+        return 8 * (d * q + m * (q + m + 1) + 3)
+
+    @property
+    def parameter_bytes(self) -> int:
+        d, q, m = self._sizes
+        P = 0 if self.recovery.P is None else d * q
+        return self.recovery.anchors.nbytes + 8 * (P + m * q + 2 * d)
+
+    def scratch_bytes(self, profile: Profile) -> int:
+        d, q, m = self._sizes
+        weights = 36 * GROUP_ROWS * self.recovery.anchors.neighbors + 4 * 2**20
+        leaves = leaf_scratch_bytes(profile, len(self.recovery.anchors.tables))
+        return int(group_scratch_bytes(profile, 9 * q) + leaves + weights + 8 * (d * q + 2 * m * m))
+
+    def zero(self) -> State:
+        d, q, m = self._sizes
+        return tuple(np.zeros(shape) for shape in ((d, q), (m, q), (m, m), (m,), (3,)))
+
+    def add(self, state: State, block: Block) -> None:
+        sums = RecoveredSums(*state)
+        for part in row_groups(block.X.shape[0]):
+            X = block.X[part]
+            Z, known, s, XP, Y = self._recover(X, block.Y[part])
+            weighted = np.flatnonzero(s[:, 0])
+            backward_block(X[weighted], s[weighted] * Y[weighted], self.scaling.centre, sums.XSY)
+            some = known.any(axis=1)
+            sums.ZY[...] += Z[some].T @ Y[some]
+            nothing = Z[~some]
+            sums.ZZ[...] += nothing.T @ nothing
+            sums.masses[...] += np.asarray(Z.sum(axis=0)).ravel()
+            fit = 0.0 if XP is None else float((s * np.square(XP - Y)).sum())
+            sums.terms[...] += [fit, float((s * np.square(Y)).sum()), float(np.square(Y[some]).sum())]
+
+    def _recover(
+        self, X: Matrix, labels: sp.csr_array
+    ) -> tuple[sp.csr_array, NDArray[np.bool_], Array, Array | None, Array]:
+        """Z, which labels are known, s, X P, and Y of some rows."""
+        recovery = self.recovery
+        Z = recovery.anchors.weigh(X)
+        given, known, s = recovery.labels(labels)
+        XP: Array | None = None
+        if recovery.P is not None:
+            # Only rows with a weight in the regression need X P.
+            XP, weighted = np.zeros(given.shape), np.flatnonzero(s[:, 0])
+            product = np.empty((len(weighted), given.shape[1]))
+            forward_block(X[weighted], self.scaling.scale_rows(recovery.P), self.scaling.centre, product)
+            XP[weighted] = product
+        return Z, known, s, XP, recovery.recover(given, known, s, XP, Z)
+
+    def labels(self, block: Block) -> Array:
+        """Y of the rows of a block, shape (rows, q)."""
+        groups = row_groups(block.X.shape[0])
+        return np.concatenate([self._recover(block.X[part], block.Y[part])[-1] for part in groups])
+
+    def finalize(self, state: State) -> RecoveredSums:
+        sums = RecoveredSums(*state)
+        return sums._replace(XSY=self.scaling.scale_rows(sums.XSY))
+
+
+def settle_anchor_values(sums: RecoveredSums) -> Array:
+    """U that minimises Σ_i Σ_a z_ia ‖y_i − u_a‖² together with the y_i of the rows of which nothing is known.
+
+    Σ_i z_ia (y_i − u_a) = 0 with y_i = U'z_i in the rows of which nothing is known is (Λ − ZZ) U = ZY.
+
+    Parameters
+    ----------
+    sums : RecoveredSums
+
+    Returns
+    -------
+    float64 array, shape (m, q)
+        −1 for anchors that rows with known labels do not reach.
+    """
+    m, q = sums.ZY.shape
+    U: Array = np.full((m, q), -1.0)
+    system = np.diag(sums.masses) - sums.ZZ
+    reached = _reached(sums)
+    if reached.any():
+        U[reached] = np.linalg.solve(system[np.ix_(reached, reached)], sums.ZY[reached])
+    np.clip(U, -1.0, 1.0, out=U)
+    return U
+
+
+def _reached(sums: RecoveredSums) -> NDArray[np.bool_]:
+    """Anchors of rows with known labels, and those connected to them through other rows."""
+    known: NDArray[np.bool_] = sums.masses - sums.ZZ.sum(axis=1) > 1e-9 * np.maximum(sums.masses, 1e-300)
+    while True:
+        more: NDArray[np.bool_] = known | ((sums.ZZ > 0) & known).any(axis=1)
+        if (more == known).all():
+            return known
+        known = more

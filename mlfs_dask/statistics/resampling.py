@@ -1,0 +1,325 @@
+"""Statistics of shuffled and resampled rows, in the same reading as those of the rows as they are.
+
+Shuffles give what a score is by chance alone (a permutation null): rows keep their features and get the labels of other
+rows. Resamples (a bootstrap, Efron 1979) give how much a score varies: every row counts 0, 1, 2, ... times. A replicate
+is a block of rows like any other, so every statistic serves without a kernel of its own; the time of a reading grows
+with the number of replicates, its bytes do not.
+
+**Shuffles.** If features and labels are independent and rows exchangeable, the scores of the data have the same
+distribution as those of rows that are paired with the labels of a random permutation of the rows. A permutation of n
+rows asks for labels of far rows, which a task that streams its own does not have. Therefore a reading of the labels
+alone takes those of m rows first, drawn without replacement (`draw_rows`), and puts them into a random order, the pool;
+rows i = 0..m-1 then get the labels of the pool at the places of `shuffled_places`, rows m..2m-1 those of the same pool
+at other places, and so on. A row's labels follow from its number, the seed and the number of the shuffle, so chunks,
+partitions and workers change nothing. Since the pool's order is uniform, so is the permutation of every single shuffle;
+the multipliers, which differ between shuffles, keep two of them from being alike where rows are ordered.
+
+With n <= m (`POOL_ROWS`) the pool holds every row, and a shuffle is a permutation of all rows: tests from it are exact.
+With more rows a label set is drawn from the pool's distribution in place of that of all rows. A label's share of the
+rows is then off by 0.2 % of the rows (one standard error) at most, by which the distribution of a score under
+independence moves little: of n M(f; l) for instance it does not depend on the share at all as n grows.
+
+**Resamples.** The times that a row counts are Poisson draws of mean 1, from its number, the seed and the number of the
+resample: for many rows the multinomial draws of the bootstrap, without their sum, which no task knows (Chamandy et al.
+2012, "Estimating uncertainty for massive data streams").
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+
+from mlfs_dask.blocks.row_draws import poisson_counts, shuffled_places
+from mlfs_dask.engine.passes import (
+    CacheableStatistic,
+    MergeableStatistic,
+    SplittableStatistic,
+    State,
+    plan_statistics,
+)
+from mlfs_dask.engine.plan import split_evenly
+from mlfs_dask.errors import DoesNotFitError
+from mlfs_dask.runtime import Resources
+from mlfs_dask.statistics.sample import RowSample, SampledRows, draw_rows
+from mlfs_dask.typing import Block, Profile, RowSource, profile_of
+
+#: Rows whose labels shuffles draw from: a label's share of them is off by 0.2 % of the rows (one standard error).
+POOL_ROWS = 65536
+
+#: Bytes up to which the states of replicates are kept, where they are larger than the results: they travel to the
+#: driver.
+KEPT_STATE_BYTES = 32 * 2**20
+
+#: Rows of a resampled block for each of the block, at most. Of 4 096 rows the standard error is 1.6 %.
+_RESAMPLED_ROWS = 1.25
+
+
+@dataclass(frozen=True)
+class Resampling:
+    """Which replicates of the rows there are: the rows as they are first, then shuffles, then resamples.
+
+    Parameters
+    ----------
+    shuffles, resamples : int
+    seed : int
+    pool : csr_array of int8, shape (m, q), or None
+        Labels that shuffled rows get (`draw_pool`). None: for a plan, or without shuffles.
+    """
+
+    shuffles: int = 0
+    resamples: int = 0
+    seed: int = 0
+    pool: sp.csr_array | None = None
+
+    def __len__(self) -> int:
+        return 1 + self.shuffles + self.resamples
+
+    def pool_bytes(self, profile: Profile) -> int:
+        """Bytes of the pool, of data with that profile."""
+        labels_of_row = -(-profile.label_nonzeros // max(profile.n, 1))
+        return min(profile.n, POOL_ROWS) * (8 + 5 * labels_of_row) * (self.shuffles > 0)
+
+    def copied_bytes(self, profile: Profile) -> int:
+        """Bytes of the rows of one replicate of the largest block."""
+        labels = profile.block_rows * (8 + 5 * -(-profile.label_nonzeros // max(profile.n, 1)))
+        rows = int(_RESAMPLED_ROWS * (profile.block_bytes + 8 * profile.block_rows))
+        return max(labels * (self.shuffles > 0), rows * (self.resamples > 0))
+
+    def resampled_profile(self, profile: Profile) -> Profile:
+        """The profile of data whose largest block is the largest of any replicate."""
+        if not self.resamples:
+            return profile
+        return replace(
+            profile,
+            block_rows=int(_RESAMPLED_ROWS * profile.block_rows),
+            block_bytes=int(_RESAMPLED_ROWS * profile.block_bytes),
+        )
+
+    def replicate(self, block: Block, i: int) -> Block:
+        """Replicate i of a block."""
+        if i == 0:
+            return block
+        start, rows = block.start, block.X.shape[0]
+        key = int(np.random.SeedSequence([self.seed, i]).generate_state(1, np.uint64)[0])
+        if i <= self.shuffles:
+            # A plan that is measured has no pool; the labels of the block take the same time.
+            pool = block.Y if self.pool is None else self.pool
+            return block._replace(Y=pool[shuffled_places(start, rows, pool.shape[0], key)])
+        drawn = np.repeat(np.arange(rows), poisson_counts(start, rows, key))
+        weights = None if block.weights is None else block.weights[drawn]
+        return block._replace(X=block.X[drawn], Y=block.Y[drawn], weights=weights)
+
+
+#: The rows as they are, alone.
+NOT_RESAMPLED = Resampling()
+
+
+def label_sample(profile: Profile, seed: int) -> RowSample:
+    """The statistic that `draw_pool` makes a pool of; for `RowSource.labels_only`.
+
+    Parameters
+    ----------
+    profile : Profile
+        Of the labels alone.
+    seed : int
+    """
+    return RowSample(draw_rows(profile, POOL_ROWS, seed), profile)
+
+
+def draw_pool(sample: SampledRows, seed: int) -> sp.csr_array:
+    """The labels of a sample of rows in a random order, shape (m, q)."""
+    order = np.random.default_rng([seed, 0]).permutation(sample.Y.shape[0])
+    return sp.csr_array(sample.Y[order])
+
+
+class Resampled(MergeableStatistic, SplittableStatistic):
+    """Statistic: the results of another one for every replicate of the rows, in a list.
+
+    Its state is kept for other jobs. After an append that of resamples is continued; shuffles draw from the labels of
+    all rows, which are then others.
+
+    Parameters
+    ----------
+    statistic : MergeableStatistic
+    resampling : Resampling
+    profile : Profile
+        Of the rows.
+    first, last : int
+        Replicates first..last-1 alone; all by default.
+    """
+
+    kind = "resampled"
+
+    def __init__(
+        self,
+        statistic: MergeableStatistic,
+        resampling: Resampling,
+        profile: Profile,
+        first: int = 0,
+        last: int | None = None,
+    ) -> None:
+        self.statistic = statistic
+        self.resampling = resampling
+        self.replicates = range(first, len(resampling) if last is None else last)
+        self.compiled = statistic.compiled
+        self._pool_bytes = resampling.pool_bytes(profile)
+        self._n = profile.n
+
+    @property
+    def _replicate_parameters(self) -> dict[str, Any]:
+        own = self.resampling
+        return {
+            "replicates": [own.shuffles, own.resamples, self.replicates.start, self.replicates.stop],
+            "seed": own.seed,
+            # What is drawn from n rows follows from the seed.
+            "pool": self._n if own.shuffles else None,
+        }
+
+    @property
+    def state_kind(self) -> str:
+        return "resampled-states"
+
+    @property
+    def state_parameters(self) -> Mapping[str, Any]:
+        return {"of": [self.statistic.state_kind, self.statistic.state_parameters], **self._replicate_parameters}
+
+    @property
+    def keeps_state(self) -> bool:
+        bound = max(KEPT_STATE_BYTES, 2 * self.result_bytes)
+        return self.statistic.keeps_state and self.state_bytes <= bound
+
+    @property
+    def copied_bytes(self) -> int:
+        return self.state_bytes
+
+    def state_to_arrays(self, state: State) -> Mapping[str, NDArray[Any]]:
+        return _stacked([self.statistic.state_to_arrays(own) for own in state])
+
+    def state_from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> State:
+        return [self.statistic.state_from_arrays(own) for own in _unstacked(arrays, len(self.replicates))]
+
+    def continue_state(self, cached: State, added: State) -> State:
+        return [self.statistic.continue_state(old, new) for old, new in zip(cached, added, strict=True)]
+
+    @property
+    def can_split(self) -> bool:
+        return self.statistic.can_split
+
+    @property
+    def state_bytes(self) -> int:
+        return len(self.replicates) * self.statistic.state_bytes
+
+    @property
+    def result_bytes(self) -> int:
+        return len(self.replicates) * self.statistic.result_bytes
+
+    @property
+    def parameter_bytes(self) -> int:
+        return self.statistic.parameter_bytes + self._pool_bytes
+
+    def scratch_bytes(self, profile: Profile) -> int:
+        larger = self.resampling.resampled_profile(profile)
+        return self.statistic.scratch_bytes(larger) + self.resampling.copied_bytes(profile)
+
+    def zero(self) -> State:
+        return [self.statistic.zero() for _ in self.replicates]
+
+    def add(self, state: State, block: Block) -> None:
+        for i, own in zip(self.replicates, state, strict=True):
+            replicate = self.resampling.replicate(block, i)
+            if replicate.X.shape[0]:
+                self.statistic.add(own, replicate)
+            del replicate  # before the next one is made
+
+    def merge(self, into: State, other: State) -> None:
+        for mine, theirs in zip(into, other, strict=True):
+            self.statistic.merge(mine, theirs)
+
+    def finalize(self, state: State) -> list[Any]:
+        return [self.statistic.finalize(own) for own in state]
+
+    def split(self, state: State, pieces: int) -> list[State]:
+        """Every replicate's state is cut as the statistic cuts it."""
+        cut = [self._splittable.split(own, pieces) for own in state]
+        return [list(piece) for piece in zip(*cut, strict=True)]
+
+    def finalize_piece(self, state: State, piece: int, pieces: int) -> list[Any]:
+        return [self._splittable.finalize_piece(own, piece, pieces) for own in state]
+
+    def join(self, results: list[Any]) -> list[Any]:
+        return [self._splittable.join(list(pieces)) for pieces in zip(*results, strict=True)]
+
+    @property
+    def _splittable(self) -> SplittableStatistic:
+        assert isinstance(self.statistic, SplittableStatistic)
+        return self.statistic
+
+
+class ResampledScores(Resampled, CacheableStatistic):
+    """Statistic: `Resampled` of one whose results are far smaller than its states, and are kept where those are not.
+
+    Parameters
+    ----------
+    statistic : CacheableStatistic
+        A `MergeableStatistic` too.
+    resampling, profile, first, last
+        As of `Resampled`.
+    """
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        return {"of": [self.statistic.kind, self.statistic.parameters], **self._replicate_parameters}
+
+    def to_arrays(self, result: list[Any]) -> Mapping[str, NDArray[Any]]:
+        return _stacked([self._cacheable.to_arrays(own) for own in result])
+
+    def from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> list[Any]:
+        return [self._cacheable.from_arrays(own) for own in _unstacked(arrays, len(self.replicates))]
+
+    @property
+    def _cacheable(self) -> CacheableStatistic:
+        assert isinstance(self.statistic, CacheableStatistic)
+        return self.statistic
+
+
+def _stacked(replicates: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    """Arrays of the same names and shapes of every replicate, as arrays with an axis more."""
+    return {name: np.stack([arrays[name] for arrays in replicates]) for name in replicates[0]}
+
+
+def _unstacked(arrays: Mapping[str, NDArray[Any]], replicates: int) -> list[dict[str, NDArray[Any]]]:
+    """The arrays of every replicate that `_stacked` was given."""
+    return [{name: array[i] for name, array in arrays.items()} for i in range(replicates)]
+
+
+def replicate_groups(
+    statistic: MergeableStatistic, resampling: Resampling, source: RowSource | Profile, resources: Resources
+) -> list[Resampled]:
+    """Statistics that serve all replicates together: one, or the fewest runs of replicates that fit the workers.
+
+    Parameters
+    ----------
+    statistic : MergeableStatistic
+    resampling : Resampling
+    source : RowSource or Profile
+    resources : Resources
+    """
+    profile = profile_of(source)
+
+    def fits(n: int) -> bool:
+        longest = Resampled(statistic, resampling, profile, 0, -(-len(resampling) // n))
+        try:
+            plan_statistics(source, [longest], resources)
+        except DoesNotFitError:
+            return False
+        return True
+
+    # Where even one replicate does not fit, the plan of its reading says so.
+    n = 1 + bisect.bisect_left(range(1, len(resampling)), True, key=fits)
+    return [Resampled(statistic, resampling, profile, *run) for run in split_evenly(len(resampling), n)]

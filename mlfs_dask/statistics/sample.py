@@ -1,0 +1,126 @@
+"""A uniform sample of rows, drawn by row index: the sketch from which quantile edges, anchors and forests come.
+
+Which rows are drawn is settled before the pass from the seed and n alone, so the sketch is the same for any chunking
+and any number of workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+
+from mlfs_dask.blocks.row_draws import SAMPLE_BYTES, draw_row_numbers
+from mlfs_dask.engine.passes import CacheableStatistic, State
+from mlfs_dask.typing import Block, Matrix, Profile
+
+
+def row_bytes(profile: Profile) -> int:
+    """Bytes of a sampled row of X, on average."""
+    if profile.sparse:
+        return (profile.itemsize + 4) * -(-profile.nonzeros // max(profile.n, 1)) + 8
+    return profile.itemsize * profile.d
+
+
+def draw_rows(profile: Profile, n_rows: int, seed: int | None, *, max_bytes: int = SAMPLE_BYTES) -> NDArray[np.int64]:
+    """Ascending indices of the sampled rows; all of them when n is small.
+
+    Parameters
+    ----------
+    profile : Profile
+    n_rows : int
+        Rows of the sample, where `max_bytes` hold as many; never fewer than `FEWEST_ROWS`.
+    seed : int or None
+    max_bytes : int
+    """
+    return draw_row_numbers(profile.n, n_rows, seed, row_bytes=row_bytes(profile), max_bytes=max_bytes)
+
+
+class SampledRows(NamedTuple):
+    """Rows of a sample, in the order of their indices: X (m, d), as the source has it, and Y (m, q) of int8."""
+
+    X: Matrix
+    Y: sp.csr_array
+
+
+@dataclass(frozen=True)
+class RowSample(CacheableStatistic):
+    """Statistic: `SampledRows` of chosen rows.
+
+    Its states are lists of pieces, which a merge puts together.
+
+    Parameters
+    ----------
+    chosen : int64 array, shape (m,)
+        Ascending row indices.
+    profile : Profile
+    """
+
+    chosen: NDArray[np.int64]
+    profile: Profile
+
+    kind = "rows"
+
+    @property
+    def state_bytes(self) -> int:
+        return len(self.chosen) * (row_bytes(self.profile) + 16)
+
+    @property
+    def parameter_bytes(self) -> int:
+        return self.chosen.nbytes
+
+    def scratch_bytes(self, profile: Profile) -> int:
+        return 0
+
+    def zero(self) -> State:
+        return []
+
+    def add(self, state: State, block: Block) -> None:
+        low, high = np.searchsorted(self.chosen, (block.start, block.start + block.X.shape[0]))
+        if high > low:
+            inside = self.chosen[low:high] - block.start
+            # Indexed by an array, rows are copied: a block is a view of a buffer that the next one overwrites.
+            state.append((int(low), block.X[inside], block.Y[inside]))
+
+    def merge(self, into: State, other: State) -> None:
+        into.extend(other)
+
+    def finalize(self, state: State) -> SampledRows:
+        pieces = sorted(state, key=lambda piece: int(piece[0]))
+        Y = sp.csr_array(sp.vstack([Y for _, _, Y in pieces], format="csr"))
+        rows = [X for _, X, _ in pieces]
+        if any(sp.issparse(X) for X in rows):
+            joined = sp.csr_array(sp.vstack(rows, format="csr"))
+            joined.sort_indices()
+            return SampledRows(joined, Y)
+        return SampledRows(np.concatenate(rows), Y)
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        return {"chosen": self.chosen, "features": self.profile.d}
+
+    def to_arrays(self, result: SampledRows) -> dict[str, NDArray[Any]]:
+        arrays = _matrix_to_arrays("X", result.X) | _matrix_to_arrays("Y", result.Y)
+        return {name: np.asarray(array) for name, array in arrays.items()}
+
+    def from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> SampledRows:
+        m, profile = len(self.chosen), self.profile
+        return SampledRows(
+            _matrix_from_arrays("X", arrays, (m, profile.d)), _matrix_from_arrays("Y", arrays, (m, profile.q))
+        )
+
+
+def _matrix_to_arrays(name: str, matrix: Matrix) -> dict[str, NDArray[Any]]:
+    if isinstance(matrix, np.ndarray):
+        return {name: matrix}
+    return {f"{name}-data": matrix.data, f"{name}-indices": matrix.indices, f"{name}-indptr": matrix.indptr}
+
+
+def _matrix_from_arrays(name: str, arrays: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> Matrix:
+    if name in arrays:
+        return arrays[name]
+    return sp.csr_array(tuple(arrays[f"{name}-{part}"] for part in ("data", "indices", "indptr")), shape=shape)

@@ -1,0 +1,765 @@
+"""Kept statistics: whole, verified, bounded, and the same bits as if they had been computed."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mlfs_dask as mlfs
+from mlfs_dask import runtime
+from mlfs_dask.blocks.sparse import as_labels
+from mlfs_dask.engine import cache as caching
+from mlfs_dask.engine.cache import assume_cached, cache, cache_of, entry, is_on, record_hits
+from mlfs_dask.engine.passes import count_passes, run_pass
+from mlfs_dask.errors import UsageError
+from mlfs_dask.rows.sources import ArrayRows
+from mlfs_dask.runtime import Resources, current_resources
+from mlfs_dask.selectors import METHODS, get_method
+from mlfs_dask.statistics.gram import Gram, WeightedGram
+from mlfs_dask.statistics.label_statistics import Labels
+from mlfs_dask.statistics.moments import Moments
+from mlfs_dask.statistics.products import LabelProducts
+from mlfs_dask.statistics.resampling import Resampled
+from mlfs_dask.statistics.scaling import Scaling
+from mlfs_dask.statistics.subsets import row_subset
+from mlfs_dask.storage.conversion_options import Options
+from mlfs_dask.storage.convert import convert_reader
+from mlfs_dask.storage.extension import StoreExtension
+from tests.storage.memory_reader import make_reader
+
+
+class Rows(ArrayRows):
+    """A row of a store."""
+
+    digest = place = None
+
+    def __init__(self, digest: str | None, place: str | None) -> None:
+        super().__init__(np.zeros((1, 1)), as_labels(np.zeros((1, 1), np.int8)))
+        self.digest, self.place = digest, place
+
+
+HERE = Resources(1, 3, 2**32, 2**32)
+SOURCE = Rows("abc", "data/a.zarr")
+ARRAYS = {
+    "small": np.arange(6.0).reshape(2, 3),
+    "large": np.arange(2**18, dtype=np.float64),
+    "number": np.array(3),
+    "empty": np.empty((0, 2), np.int8),
+}
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def entries(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.is_dir())
+
+
+# ---------------------------------------------------------------- entries
+
+
+def test_arrays_come_back(tmp_path):
+    with cache(tmp_path / "deep/cache"), record_hits() as taken:
+        assert entry(SOURCE, "sums", {"a": 1}).load() is None
+        assert not entry(SOURCE, "sums", {"a": 1}).is_filled
+        entry(SOURCE, "sums", {"a": 1}).save(ARRAYS)
+        assert entry(SOURCE, "sums", {"a": 1}).is_filled
+        assert taken == []
+        found = entry(SOURCE, "sums", {"a": 1}).load()
+        assert taken == ["sums"]
+    assert {name: (a.dtype, a.shape, a.tolist()) for name, a in found.items()} == {
+        name: (a.dtype, a.shape, a.tolist()) for name, a in ARRAYS.items()
+    }
+    (folder,) = entries(tmp_path / "deep/cache")
+    assert names(tmp_path / "deep/cache" / folder) == sorted(["entry.json", *(f"{n}.npy" for n in ARRAYS)])
+    assert (tmp_path / "deep/cache/CACHEDIR.TAG").read_text().startswith("Signature: 8a477f597d28d172789f06886806bc55")
+
+
+def test_threads_have_caches_of_their_own(tmp_path):
+    meet = threading.Barrier(2, timeout=60)
+
+    def work(number):
+        with cache(tmp_path / str(number)), record_hits() as taken:
+            meet.wait()
+            entry(SOURCE, "sums", {}).save({"x": np.full(3, number)})
+            found = entry(SOURCE, "sums", {}).load()["x"].tolist()
+            meet.wait()
+        assert not is_on(SOURCE)
+        return found, taken
+
+    def assume(number):
+        with cache(tmp_path / "empty"), contextlib.ExitStack() as stack:
+            if number == 0:
+                stack.enter_context(assume_cached())
+            entry(SOURCE, "sums", {}).assume_filled()
+            meet.wait()
+            filled = entry(SOURCE, "sums", {}).is_filled
+            meet.wait()
+        return filled
+
+    with cache(tmp_path / "outside"), ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(work, range(2))) == [([0] * 3, ["sums"]), ([1] * 3, ["sums"])]
+        assert list(pool.map(assume, range(2))) == [True, False]
+    assert not (tmp_path / "outside").exists()
+
+
+def test_what_is_read_can_be_written_to_and_the_files_stay(tmp_path):
+    for _ in range(2):
+        with cache(tmp_path):
+            entry(SOURCE, "sums", {}).save(ARRAYS)
+            found = entry(SOURCE, "sums", {}).load()
+        assert found["large"][5] == 5.0
+        found["large"] *= 2.0
+        found["small"][0] = -1.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "digest", "parameters", "code"),
+    [
+        ("other", "abc", {"a": np.zeros(2)}, "now"),
+        ("sums", "abd", {"a": np.zeros(2)}, "now"),
+        ("sums", "abc", {"a": np.ones(2)}, "now"),
+        ("sums", "abc", {"a": np.zeros(2)}, "later"),
+    ],
+)
+def test_another_kind_store_parameter_or_code_is_another_entry(tmp_path, monkeypatch, kind, digest, parameters, code):
+    monkeypatch.setattr(caching, "code_digest", lambda: "now")
+    with cache(tmp_path):
+        entry(SOURCE, "sums", {"a": np.zeros(2)}).save({"x": np.ones(1)})
+        assert entry(SOURCE, "sums", {"a": np.zeros(2)}).load() is not None
+        monkeypatch.setattr(caching, "code_digest", lambda: code)
+        assert entry(Rows(digest, "b"), kind, parameters).load() is None
+
+
+def test_a_moved_store_finds_its_statistics(tmp_path):
+    with cache(tmp_path):
+        entry(SOURCE, "sums", {}).save({"x": np.ones(1)})
+        assert entry(Rows("abc", "elsewhere.zarr"), "sums", {}).load() is not None
+
+
+@pytest.mark.parametrize("file", ["entry.json", "small.npy", "large.npy", "empty.npy"])
+@pytest.mark.parametrize("damage", ["flip", "cut", "grow", "remove"])
+def test_damage_is_found_told_and_healed(tmp_path, caplog, file, damage):
+    with cache(tmp_path):
+        entry(SOURCE, "sums", {}).save(ARRAYS)
+        (folder,) = entries(tmp_path)
+        path = tmp_path / folder / file
+        content = bytearray(path.read_bytes())
+        content[-3 if file == "entry.json" else -1] ^= 64
+        changed = {"flip": bytes(content), "cut": path.read_bytes()[:-2], "grow": path.read_bytes() + b" "}
+        if damage == "remove":
+            path.unlink()
+        elif (file, damage) != ("entry.json", "grow"):  # a blank after JSON changes nothing
+            path.write_bytes(changed[damage])
+        else:
+            path.write_bytes(b"")
+        with caplog.at_level(logging.WARNING, "mlfs_dask"):
+            assert entry(SOURCE, "sums", {}).load() is None
+        assert ("is damaged and is computed again" in caplog.text) == (damage != "remove")
+        entry(SOURCE, "sums", {}).save(ARRAYS)
+        assert entry(SOURCE, "sums", {}).load()["small"].tolist() == ARRAYS["small"].tolist()
+
+
+@pytest.mark.parametrize("damage", ["empty", "header", "long header", "pipe", "link"])
+def test_what_is_no_array_is_computed_again(tmp_path, caplog, damage):
+    """Also where only a plan asks whether the entry is there."""
+    with cache(tmp_path):
+        entry(SOURCE, "sums", {}).save(ARRAYS)
+        (file,) = tmp_path.glob("sums-*/small.npy")
+        content = file.read_bytes()
+        file.unlink()
+        if damage == "pipe":
+            os.mkfifo(file)
+        elif damage == "link":
+            file.symlink_to("/dev/zero")
+        else:
+            start = content.index(b"{")
+            changed = {"empty": b"", "header": content.replace(b"}", b"{"), "long header": content}[damage]
+            if damage == "long header":
+                changed = content[:start] + b"((((" + content[start + 4 :]
+            file.write_bytes(changed)
+        assert not entry(SOURCE, "sums", {}).is_filled
+        with caplog.at_level(logging.WARNING, "mlfs_dask"):
+            assert entry(SOURCE, "sums", {}).load() is None
+        assert "is damaged and is computed again" in caplog.text
+        entry(SOURCE, "sums", {}).save(ARRAYS)
+        assert entry(SOURCE, "sums", {}).load()["small"].tolist() == ARRAYS["small"].tolist()
+
+
+def test_no_pickle_is_written_or_read(tmp_path):
+    with cache(tmp_path), pytest.raises(ValueError, match="allow_pickle"):
+        entry(SOURCE, "sums", {}).save({"x": np.array([{}], dtype=object)})
+    assert entries(tmp_path) == []
+
+
+def test_an_entry_that_is_not_enough_is_replaced(tmp_path):
+    def needs(least):
+        return entry(SOURCE, "sums", {}, covers=lambda arrays: len(arrays["x"]) >= least)
+
+    with cache(tmp_path):
+        needs(1).save({"x": np.ones(2)})
+        assert needs(2).is_filled
+        assert not needs(3).is_filled
+        assert needs(3).load() is None
+        needs(3).save({"x": np.ones(3)})
+        assert len(needs(1).load()["x"]) == 3
+
+
+# ---------------------------------------------------------------- bounds and neighbours
+
+
+def test_what_was_not_used_for_longest_leaves_first(tmp_path):
+    big = {"x": np.zeros(1000)}
+    with cache(tmp_path, size=30_000):
+        for a in range(3):
+            entry(SOURCE, "sums", {"a": a}).save(big)
+            time.sleep(0.01)
+        assert entry(SOURCE, "sums", {"a": 0}).load() is not None  # used now: the youngest
+        entry(SOURCE, "sums", {"a": 3}).save(big)
+        left = [a for a in range(4) if entry(SOURCE, "sums", {"a": a}).is_filled]
+        assert left == [0, 2, 3]
+        entry(SOURCE, "sums", {"a": 4}).save({"x": np.zeros(10_000)})  # larger than the cache
+        assert not entry(SOURCE, "sums", {"a": 4}).is_filled
+        assert len(entries(tmp_path)) == 3
+
+
+def test_other_files_are_left_alone(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/data").write_bytes(b"x" * 50_000)
+    with cache(tmp_path, size=10_000):
+        entry(SOURCE, "sums", {"a": 0}).save({"x": np.zeros(1000)})
+        entry(SOURCE, "sums", {"a": 1}).save({"x": np.zeros(1000)})
+    assert (tmp_path / "mine/data").exists()
+    assert len(entries(tmp_path)) == 2
+
+
+def test_half_an_entry_of_a_killed_process_goes_in_time(tmp_path):
+    for name, age in (("old", 2 * 3600), ("new", 0)):
+        aside = tmp_path / f".{name}-{'0' * 32}.{'0' * 8}"
+        aside.mkdir()
+        os.utime(aside, (time.time() - age,) * 2)
+    with cache(tmp_path):
+        entry(SOURCE, "sums", {}).save({"x": np.zeros(1)})
+    assert [name.split("-")[0] for name in entries(tmp_path) if name.startswith(".")] == [".new"]
+
+
+def test_mapped_arrays_outlive_the_cache(tmp_path):
+    import shutil
+
+    with cache(tmp_path / "c"):
+        entry(SOURCE, "sums", {}).save(ARRAYS)
+        found = entry(SOURCE, "sums", {}).load()
+        shutil.rmtree(tmp_path / "c")
+        assert found["large"].sum() == ARRAYS["large"].sum()
+        assert entry(SOURCE, "sums", {}).load() is None
+
+
+WRITER = """
+import sys, numpy as np
+from types import SimpleNamespace
+from mlfs_dask.engine.cache import cache, entry
+source = SimpleNamespace(digest="abc", place="a")
+with cache(sys.argv[1], size=200_000):
+    print("ready", flush=True)
+    while True:
+        for a in range(6):
+            place = entry(source, "sums", {"a": a})
+            found = place.load()
+            assert found is None or (found["x"] == a).all()
+            place.save({"x": np.full(5000, a)})
+"""
+
+
+def test_writers_and_readers_at_the_same_time_are_harmless_and_a_kill_leaves_no_half_entry(tmp_path):
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    for writer in writers:
+        assert writer.stdout.readline() == b"ready\n"
+    with cache(tmp_path, size=200_000):
+        until = time.monotonic() + 1.5
+        while time.monotonic() < until:
+            for a in range(6):
+                found = entry(SOURCE, "sums", {"a": a}).load()
+                assert found is None or (found["x"] == a).all()
+    for writer in writers:
+        writer.send_signal(signal.SIGKILL)
+        _, told = writer.communicate()
+        assert writer.returncode == -signal.SIGKILL, told.decode()
+        assert told == b"", told.decode()
+    for folder in entries(tmp_path):
+        if not folder.startswith("."):
+            json.loads((tmp_path / folder / "entry.json").read_bytes())
+
+
+def test_a_place_that_cannot_be_written_costs_a_warning_alone(tmp_path, caplog):
+    (tmp_path / "file").write_text("")
+    with cache(tmp_path / "file/cache"):
+        entry(SOURCE, "sums", {}).save({"x": np.ones(1)})
+        assert entry(SOURCE, "sums", {}).load() is None
+    assert "sums: not kept in" in caplog.text
+
+
+def test_a_full_disk_is_called_one(small_disk, caplog):
+    """NumPy tells how many numbers it has written, and not why no more."""
+    place = small_disk("100k")
+    with cache(place):
+        entry(SOURCE, "sums", {}).save({"x": np.ones(50_000)})
+    assert f"sums: not kept in {place}: the disk is full" in caplog.text
+    assert [path.name for path in place.iterdir()] == ["CACHEDIR.TAG"]
+
+
+# ---------------------------------------------------------------- places
+
+
+def test_places(monkeypatch, tmp_path):
+    assert str(cache_of("a/b.zarr/")) == "a/b.zarr.cache"
+    assert str(cache_of("file:///a/b.zarr")) == "/a/b.zarr.cache"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_of("s3://bucket/b.zarr") == tmp_path / "mlfs"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert cache_of("s3://bucket/b.zarr") == Path.home() / ".cache/mlfs"
+
+
+def test_nothing_is_kept_without_a_cache_a_digest_or_where_it_is_switched_off(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    nameless = Rows(None, "a.zarr")
+    placeless = Rows("abc", None)
+    entry(SOURCE, "sums", {}).save({"x": np.ones(1)})
+    with cache():
+        for source in (nameless, placeless):
+            entry(source, "sums", {}).save({"x": np.ones(1)})
+        with cache(None):
+            entry(SOURCE, "sums", {}).save({"x": np.ones(1)})
+        assert names(tmp_path) == []
+        entry(SOURCE, "sums", {}).save({"x": np.ones(1)})
+    assert names(tmp_path / "data") == ["a.zarr.cache"]
+
+
+def test_places_and_sizes_that_cannot_be_are_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    for place, size, text in (
+        ("s3://bucket/cache", 1, "must be a local folder"),
+        (tmp_path / "file", 1, "is a file"),
+        (None, 0, "must be positive; got 0"),
+    ):
+        with pytest.raises(UsageError, match=text), cache(place, size=size):
+            pass
+
+
+# ---------------------------------------------------------------- selections
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    """Stores of one set of rows, dense and sparse, in several partitions, all labels known; and some unknown."""
+    folder = tmp_path_factory.mktemp("stores")
+    rng = np.random.default_rng(0)
+    Y = (rng.random((90, 4)) < 0.4).astype(np.int8)
+    X = np.round(rng.normal(size=(90, 8)), 2)
+    X[:, :4] += Y
+    unknown = np.where(rng.random(Y.shape) < 0.2, -1, Y).astype(np.int8)
+    for name, labels in (("known", Y), ("unknown", unknown)):
+        reader = make_reader(X, labels)
+        convert_reader(lambda reader=reader: reader, folder / f"{name}.zarr", workers=1)
+    return folder
+
+
+OTHERS = {
+    "access-mfs": {"theta": 3.0},
+    "auto": {},
+    "anova-f": {},
+    "br-cc": {},
+    "br-or": {"smoothing": 1.0},
+    "chi2": {},
+    "ela-chi": {},
+    "elc": {"lambda_": 0.5},
+    "enm": {},
+    "fimf": {},
+    "fisher": {},
+    "gmm": {},
+    "grro": {"alpha": 2.0},
+    "label-entropy": {"n_promising_labels": 0.1},
+    "laplacian": {"graph": "anchors"},
+    "mddm": {"n_components": 2},
+    "mfs-f": {},
+    "mfsir": {"alpha": 2.0},
+    "mico": {"alpha": 2.0},
+    "qpmlfs": {"alpha": 0.5},
+    "relieff": {"n_neighbors": 3},
+    "smfs": {"beta": 3.0},
+    "spfs": {},
+}
+FIRST = {"label-entropy": {"n_promising_labels": 0.5}, "laplacian": {"graph": "anchors"}}
+
+#: Methods that read relevances, and pairs of features, which are few.
+GREEDY = ("ami", "d2f", "jmi", "mdmr", "mrmr", "pmu", "scls")
+
+#: Of methods with a loop: what their first reading gives, which does not depend on the parameter that changes.
+FIRST_READING = {
+    "access-mfs": ["products", "labels", "rows", "gram"],
+    "mfsir": ["moments", "labels", "rows", "gram"],
+    "smfs": ["moments", "labels", "rows"],
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*did not converge")
+@pytest.mark.parametrize("method", METHODS)
+def test_a_second_selection_reads_less_and_gives_the_same_bits(method, stores, tmp_path):
+    selector = get_method(method)
+    common = {"graph": "anchors", "max_iter": 4} if selector.keeps_checkpoints else {}
+    dataset = mlfs.open_dataset(stores / ("unknown.zarr" if selector.accepts_unknown_labels else "known.zarr"))
+    expected = selector(5, **OTHERS.get(method, {}), **common).fit(dataset)
+    unplanned = selector(5, **OTHERS.get(method, {}), **common).plan(dataset.rows, current_resources())
+    with cache(tmp_path):
+        first = selector(2, **FIRST.get(method, {}), **common).fit(dataset)
+        planned = selector(5, **OTHERS.get(method, {}), **common).plan(dataset.rows, current_resources())
+        second = selector(5, **OTHERS.get(method, {}), **common).fit(dataset)
+    assert "from_cache" not in first.report_.extra
+    assert np.array_equal(second.scores_, expected.scores_)
+    assert np.array_equal(second.support_, expected.support_)
+    cached = 1 + (method in GREEDY)
+    assert second.report_.passes == expected.report_.passes - cached
+    assert planned.passes == unplanned.passes - cached
+    if selector.keeps_checkpoints:
+        assert second.report_.extra["from_cache"] == FIRST_READING[method]
+        assert planned.passes >= second.report_.passes > 0
+    else:
+        assert second.report_.extra["from_cache"]
+        again = method == "laplacian"  # whose second reading is of anchors
+        assert expected.report_.passes == cached + again
+        assert (second.report_.passes, planned.passes) == (again, again)
+        if not again:
+            assert (second.report_.tasks, second.report_.bytes_read, planned.tasks, planned.bytes_read) == (0,) * 4
+
+
+@pytest.mark.parametrize("method", FIRST_READING)
+def test_the_exact_form_takes_nothing_from_the_cache(method, stores, tmp_path):
+    dataset = mlfs.open_dataset(stores / "known.zarr")
+    with cache(tmp_path):
+        found = [get_method(method)(2, graph="exact", max_iter=2, tol=1.0).fit(dataset) for _ in range(2)]
+    assert [selector.report_.passes for selector in found] == [1, 1]
+    assert names(tmp_path) == []
+
+
+def test_scores_from_the_same_counts_share_them(stores, tmp_path):
+    dataset = mlfs.open_dataset(stores / "known.zarr")
+
+    def passes(selector):
+        alone = type(selector)(**selector.get_params()).fit(dataset)
+        with cache(tmp_path):
+            planned = selector.plan(dataset.rows, current_resources()).passes
+            found = selector.fit(dataset)
+        assert np.array_equal(alone.scores_, found.scores_)
+        assert planned == found.report_.passes
+        return found.report_.passes
+
+    assert passes(mlfs.LabelEntropy(3, n_promising_labels=1)) == 1
+    assert passes(mlfs.LabelEntropy(3, n_promising_labels=3)) == 1  # more than is there
+    assert passes(mlfs.LabelEntropy(3, n_promising_labels=2)) == 0
+    assert passes(mlfs.ENM(3)) == 1
+    assert passes(mlfs.GMM(3)) == 0
+    assert passes(mlfs.LabelEntropy(3, n_promising_labels=1.0)) == 0
+    assert passes(mlfs.LabelEntropy(3, n_promising_labels=0)) == 0
+    assert passes(mlfs.GMM(3, bins=4)) == 1
+
+
+def test_all_threads_make_the_results_of_cached_states_too(tmp_path, monkeypatch):
+    found = []
+
+    def recorded(self, state):
+        found.append(runtime.finishing_threads())
+        return finalize(self, state)
+
+    finalize = Moments.finalize
+    monkeypatch.setattr(Moments, "finalize", recorded)
+    with cache(tmp_path):
+        for resources in (HERE, HERE, replace(HERE, client=object())):
+            run_pass(SOURCE, [Moments(1)], resources)
+    assert found == [3, 3, 1]  # read, and from the cache; of a client's process only one
+    assert runtime.finishing_threads() == 1
+
+
+def test_information_too_large_to_keep_whole_is_kept_as_scores_need_it(stores, tmp_path, monkeypatch):
+    from mlfs_dask.selectors import counting
+    from mlfs_dask.statistics import counts
+
+    monkeypatch.setattr(counting, "MAX_INFORMATION_BYTES", 0)
+    monkeypatch.setattr(counts, "FINALIZE_BYTES", 0)
+    dataset = mlfs.open_dataset(stores / "known.zarr")
+    with cache(tmp_path):
+        found = [mlfs.ENM(k).fit(dataset) for k in (2, 3)] + [mlfs.GMM(2).fit(dataset)]
+    assert [selector.report_.passes for selector in found] == [1, 0, 1]
+    assert np.array_equal(found[1].scores_, mlfs.ENM(2).fit(dataset).scores_)
+
+
+def test_quantile_edges_cost_no_second_sample(stores, tmp_path):
+    dataset = mlfs.open_dataset(stores / "known.zarr")
+    with cache(tmp_path):
+        # More codes than the quantiles tell that the store keeps.
+        first = mlfs.ENM(2, binning="quantile", bins=9).fit(dataset)
+        second = mlfs.GMM(2, binning="quantile", bins=9).fit(dataset)
+        third = mlfs.GMM(2, binning="quantile", bins=10).fit(dataset)
+    assert [s.report_.passes for s in (first, second, third)] == [2, 0, 1]
+
+
+def test_a_gram_matrix_is_read_for_once(stores, tmp_path):
+    rows = mlfs.open_dataset(stores / "known.zarr").rows
+    d, q = rows.profile.d, rows.profile.q
+    weighted = WeightedGram(Scaling(np.zeros(d), np.ones(d)), np.ones(q))
+    with cache(tmp_path), record_hits() as taken:
+        readings = [run_pass(rows, [each], current_resources()) for each in (Gram(d), Gram(d), weighted, weighted)]
+    # Weights of rows change from iteration to iteration.
+    assert [count_passes([record]) for _, record in readings] == [1, 0, 1, 1]
+    assert taken == ["gram"]
+    assert np.array_equal(readings[0][0], readings[1][0])
+
+
+def test_a_damaged_statistic_is_computed_again(stores, tmp_path, caplog):
+    dataset = mlfs.open_dataset(stores / "known.zarr")
+    with cache(tmp_path):
+        first = mlfs.ELC(3).fit(dataset)
+        file = next(tmp_path.glob("products-*/products.npy"))
+        content = bytearray(file.read_bytes())
+        content[-9] ^= 1
+        file.write_bytes(content)
+        second = mlfs.ELC(3).fit(dataset)
+        third = mlfs.ELC(3).fit(dataset)
+    assert [s.report_.passes for s in (first, second, third)] == [1, 1, 0]
+    assert "products.npy does not have its digest" in caplog.text
+    assert np.array_equal(first.scores_, second.scores_)
+    assert np.array_equal(first.scores_, third.scores_)
+
+
+def test_chosen_rows_have_statistics_of_their_own(stores, tmp_path):
+    rows = mlfs.open_dataset(stores / "known.zarr").rows
+    Y = as_labels(np.concatenate([block.Y.toarray() for block in rows.stream(0, len(rows.row_offsets) - 1)]))
+
+    def passes(chosen, labels):
+        chosen = np.asarray(chosen)
+        subset, _ = row_subset(rows, chosen, labels[chosen], current_resources())
+        return mlfs.ELC(3).fit(subset).report_.passes
+
+    with cache(tmp_path):
+        assert mlfs.ELC(3).fit(rows).report_.passes == 1
+        assert [passes(range(40), Y), passes(range(40), Y), passes(range(41), Y)] == [1, 0, 1]
+        assert [passes(range(40), as_labels(1 - Y.toarray())), passes(range(40), Y)] == [1, 0]
+
+
+def test_arrays_in_memory_are_not_kept(tmp_path):
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(30, 4)), (rng.random((30, 3)) < 0.5).astype(int)
+    with cache(tmp_path):
+        assert [mlfs.ELC(3).fit(X, Y).report_.passes for _ in range(2)] == [1, 1]
+    assert names(tmp_path) == []
+
+
+# ---------------------------------------------------------------- data that grows
+
+
+def grown_store(path: Path, X: np.ndarray, Y: np.ndarray, cuts: tuple[int, ...], *, sparse: bool) -> Path:
+    """A store of the first rows to which the others are appended, in several partitions each."""
+    options = Options(storage="sparse" if sparse else "dense", partition_bytes=700)
+    for start, stop in itertools.pairwise((0, *cuts)):
+        reader = make_reader(X[start:stop], Y[start:stop])
+        extension = StoreExtension(mlfs.open_dataset(path)) if start else None
+        open_reader = functools.partial(lambda reader: reader, reader)
+        convert_reader(open_reader, path, workers=1, options=options, extension=extension)
+    return path
+
+
+@pytest.fixture(params=[False, True], ids=["dense", "sparse"])
+def growing(request, tmp_path):
+    """(X, Y, store): 0/1 features, so that codes stay as rows are appended."""
+    rng = np.random.default_rng(3)
+    Y = (rng.random((120, 4)) < 0.4).astype(np.int8)
+    X = (rng.random((120, 9)) < 0.3).astype(float)
+    X[:, :4] = np.where(rng.random((120, 4)) < 0.8, Y, X[:, :4])
+    X[:6], Y[:6] = np.arange(6)[:, None] % 2, np.arange(6)[:, None] % 2
+    return X, Y, tmp_path, request.param
+
+
+@pytest.mark.parametrize(
+    "method", ["elc", "fisher", "enm", "gmm", "label-entropy", "ela-chi", "fimf", "mfsir", "access-mfs"]
+)
+@pytest.mark.filterwarnings("ignore:.*did not converge")
+def test_after_an_append_only_what_is_new_is_read(method, growing):
+    X, Y, folder, sparse = growing
+    selector = get_method(method)
+    common = {"graph": "anchors", "max_iter": 2, "random_state": 0} if selector.keeps_checkpoints else {}
+    if selector.keeps_checkpoints:  # equal distances of 0/1 rows would be told apart by last digits
+        X = X * (1 + np.random.default_rng(1).random(X.shape))
+    common |= {"n_promising_labels": 1.0} if method == "label-entropy" else {}  # which are promising would change
+    with cache(folder / "cache"):
+        for rows in (70, 100, 120):
+            store = grown_store(
+                folder / f"{rows}.zarr", X, Y, tuple(c for c in (70, 100, 120) if c <= rows), sparse=sparse
+            )
+            dataset = mlfs.open_dataset(store)
+            planned = selector(3, **common).plan(dataset.rows, current_resources())
+            grown = selector(3, **common).fit(dataset)
+    whole = mlfs.open_dataset(grown_store(folder / "whole.zarr", X, Y, (120,), sparse=sparse))
+    expected = selector(3, **common).fit(whole)
+    np.testing.assert_allclose(grown.scores_, expected.scores_, rtol=1e-9, atol=1e-12)
+    np.testing.assert_array_equal(grown.support_, expected.support_)
+    if method in ("enm", "gmm", "label-entropy", "fimf"):  # counts are whole numbers
+        np.testing.assert_array_equal(grown.scores_, expected.scores_)
+    if selector.keeps_checkpoints:
+        return  # the loop reads everything
+    _, partitions = dataset.rows.earlier[-1]
+    assert grown.report_.passes == planned.passes == 1
+    assert grown.report_.bytes_read == planned.bytes_read == dataset.rows.tail(partitions).profile.read_bytes
+    assert grown.report_.bytes_read < expected.report_.bytes_read / 4
+    assert grown.report_.extra["from_cache"]
+
+
+REPLICATES = ["elc", "mfs-f", "enm", "ela-chi"]
+
+
+@pytest.mark.parametrize("method", REPLICATES)
+def test_replicates_are_read_for_once(method, growing):
+    X, Y, folder, sparse = growing
+    dataset = mlfs.open_dataset(grown_store(folder / "a.zarr", X, Y, (70, 120), sparse=sparse))
+
+    def fit(**parameters):
+        selector = get_method(method)("auto", **{"fdr": 0.3, "resamples": 3, "random_state": 0, **parameters})
+        planned = selector.plan(dataset.rows, current_resources()).passes
+        fitted = selector.fit(dataset)
+        assert fitted.report_.passes == planned
+        return fitted
+
+    with cache(folder / "cache"):
+        first, again, *others = (fit(**each) for each in ({}, {}, {"resamples": 4}, {"random_state": 1}, {"fdr": 0.4}))
+    assert (first.report_.passes, again.report_.passes) == (2, 0)
+    assert all(other.report_.passes for other in others)
+    for name in ("scores_", "q_values_", "rank_intervals_", "selection_frequency_", "support_"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(first, name))
+
+
+@pytest.mark.parametrize("method", REPLICATES)
+def test_after_an_append_resamples_read_only_what_is_new(method, growing):
+    X, Y, folder, sparse = growing
+    selector = get_method(method)(3, resamples=4, random_state=0)
+    store = grown_store(folder / "a.zarr", X, Y, (100,), sparse=sparse)
+    with cache(folder / "cache"):
+        selector.fit(mlfs.open_dataset(store))
+        dataset = mlfs.open_dataset(_append(store, X[100:], Y[100:]))
+        grown = selector.fit(dataset)
+    assert grown.report_.bytes_read == dataset.rows.tail(dataset.rows.earlier[-1][1]).profile.read_bytes
+    intervals, frequency, read = grown.rank_intervals_, grown.selection_frequency_, grown.report_.bytes_read
+    whole = selector.fit(dataset)
+    assert read < whole.report_.bytes_read / 4
+    np.testing.assert_array_equal(intervals, whole.rank_intervals_)
+    np.testing.assert_array_equal(frequency, whole.selection_frequency_)
+
+
+def test_of_states_of_replicates_too_large_to_keep_the_results_are_kept(growing, monkeypatch):
+    monkeypatch.setattr(Resampled, "keeps_state", False)
+    X, Y, folder, sparse = growing
+    selector = mlfs.ENM(3, resamples=4)
+    store = grown_store(folder / "a.zarr", X, Y, (100,), sparse=sparse)
+    with cache(folder / "cache"):
+        read = [selector.fit(mlfs.open_dataset(store)).report_.bytes_read for _ in range(2)]
+        _append(store, X[100:], Y[100:])
+        read.append(selector.fit(mlfs.open_dataset(store)).report_.bytes_read)
+    assert read[1] == 0
+    assert read[2] > read[0]
+
+
+def test_of_appended_rows_no_old_partition_is_read(growing, monkeypatch):
+    X, Y, folder, sparse = growing
+    store = grown_store(folder / "a.zarr", X, Y, (70,), sparse=sparse)
+    d, q = X.shape[1], Y.shape[1]
+    statistics = [Moments(d), Labels(q), LabelProducts(d, q), Gram(d)]
+    with cache(folder / "cache"):
+        run_pass(mlfs.open_dataset(store).rows, statistics, current_resources())
+        grown_store_rows = mlfs.open_dataset(_append(store, X[70:], Y[70:])).rows
+        starts = []
+        stream = type(grown_store_rows).stream
+
+        def spied(self, first, last):
+            for block in stream(self, first, last):
+                starts.append(block.start)
+                yield block
+
+        monkeypatch.setattr(type(grown_store_rows), "stream", spied)
+        found, record = run_pass(grown_store_rows, statistics, current_resources())
+        assert min(starts) == 70
+    expected, _ = run_pass(grown_store_rows, statistics, current_resources())
+    assert count_passes([record]) == 1
+    for got, want in zip(found, expected, strict=True):
+        for a, b in zip(_arrays(got), _arrays(want), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+    for a, b in zip(found[1], expected[1], strict=True):
+        np.testing.assert_array_equal(a, b)
+    with cache(folder / "cache"):
+        # A statistic of which nothing was kept has everything read, and the others with it.
+        starts.clear()
+        run_pass(
+            mlfs.open_dataset(_append(store, X[:9], Y[:9])).rows,
+            [*statistics[:1], Labels(q, unlabelled_without_positive=True)],
+            current_resources(),
+        )
+        assert min(starts) == 0
+
+
+def test_a_damaged_state_has_everything_read(growing):
+    X, Y, folder, sparse = growing
+    store = grown_store(folder / "a.zarr", X, Y, (70,), sparse=sparse)
+    with cache(folder / "cache"):
+        mlfs.ELC(3).fit(mlfs.open_dataset(store))
+        file = next((folder / "cache").glob("products-*/products.npy"))
+        file.write_bytes(file.read_bytes()[:-1] + b"\x01")
+        found = mlfs.ELC(3).fit(mlfs.open_dataset(_append(store, X[70:], Y[70:])))
+    expected = mlfs.ELC(3).fit(mlfs.open_dataset(store))
+    np.testing.assert_allclose(found.scores_, expected.scores_, rtol=1e-12)
+    assert found.report_.bytes_read == expected.report_.bytes_read
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_on_a_cluster_states_are_continued_too(growing, kept, monkeypatch):
+    from mlfs_dask.cluster.connect import connect
+    from mlfs_dask.statistics import counts
+
+    if not kept:
+        monkeypatch.setattr(counts, "FINALIZE_BYTES", 0)
+    X, Y, folder, sparse = growing
+    store = grown_store(folder / "a.zarr", X, Y, (70,), sparse=sparse)
+    with cache(folder / "cache"), connect(workers=2, memory_limit=600 * 2**20):
+        mlfs.ENM(3).fit(mlfs.open_dataset(store))
+        dataset = mlfs.open_dataset(_append(store, X[70:], Y[70:]))
+        found = mlfs.ENM(3).fit(dataset)
+    expected = mlfs.ENM(3).fit(dataset)
+    np.testing.assert_array_equal(found.scores_, expected.scores_)
+    assert (found.report_.bytes_read < expected.report_.bytes_read) == kept
+
+
+def _append(store: Path, X: np.ndarray, Y: np.ndarray) -> Path:
+    reader = make_reader(X, Y)
+    extension = StoreExtension(mlfs.open_dataset(store))
+    options = Options(partition_bytes=700)
+    convert_reader(lambda: reader, store, workers=1, options=options, extension=extension)
+    return store
+
+
+def _arrays(result: object) -> list[np.ndarray]:
+    if isinstance(result, np.ndarray):
+        return [result]
+    return [np.asarray(value) for value in (result if isinstance(result, tuple) else vars(result).values())]

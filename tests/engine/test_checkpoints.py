@@ -1,0 +1,655 @@
+"""States of loops on disk: whole or not at all, for the same job alone; every method goes on to the same bits."""
+
+from __future__ import annotations
+
+import csv
+import json
+import logging
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+import time
+import tracemalloc
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import mlfs_dask
+from mlfs_dask import runtime
+from mlfs_dask.engine import cache as caching
+from mlfs_dask.engine import checkpoints
+from mlfs_dask.engine.checkpoints import Checkpoint, Folder, checkpoint_place, keep_checkpoints
+from mlfs_dask.errors import StoreNotAllowedError
+from mlfs_dask.selection.runs import remove_abandoned
+from mlfs_dask.selectors import METHODS, get_method
+from mlfs_dask.storage.convert import convert_reader
+from mlfs_dask_cli.main import mlfs
+from tests.storage.memory_reader import make_reader
+
+JOB = {"method": "m", "params": {"a": 1}, "digest": "d"}
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*did not converge")
+
+
+def problem(n=80, d=9, q=3):
+    rng = np.random.default_rng(0)
+    Y = (rng.random((n, q)) < 0.4).astype(np.int8)
+    X = rng.normal(size=(n, d))
+    X[:, :q] += Y
+    return X, Y
+
+
+def hidden(Y):
+    rng = np.random.default_rng(1)
+    Y = np.where(rng.random(Y.shape) < 0.3, -1, Y)
+    Y[rng.random(len(Y)) < 0.4] = -1
+    return Y.astype(np.int8)
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    """A store with all labels known, and one with some unknown."""
+    folder = tmp_path_factory.mktemp("stores")
+    X, Y = problem()
+    for name, labels in (("known", Y), ("unknown", hidden(Y))):
+        reader = make_reader(X, labels)
+        convert_reader(lambda reader=reader: reader, folder / f"{name}.zarr", workers=1)
+    return folder
+
+
+# ---------------------------------------------------------------- the files
+
+
+@pytest.mark.parametrize("place", ["local", "memory://states/a"])
+def test_a_state_comes_back(tmp_path, place):
+    folder = Folder(str(tmp_path / "deep/states") if place == "local" else place)
+    arrays = {"x": np.arange(6.0).reshape(2, 3), "file": np.array(3), "empty": np.empty((0, 2), np.int8)}
+    facts = {"list": [1, 2.5], "third": 1 / 3, "scalar": np.float64(0.1), "yes": np.bool_(True), "none": None}
+    assert folder.read("state.npz", "key") is None
+    folder.write("state.npz", "key", {"x": np.zeros(3)}, {})
+    folder.write("state.npz", "key", arrays, facts)
+    state = folder.read("state.npz", "key")
+    assert state.facts == {"list": [1, 2.5], "third": 1 / 3, "scalar": 0.1, "yes": True, "none": None}
+    assert {name: array.tolist() for name, array in state.arrays.items()} == {n: a.tolist() for n, a in arrays.items()}
+    assert state.arrays["empty"].dtype == np.int8
+    assert folder.read("state.npz", "other key") is None
+    folder.remove()
+    assert folder.read("state.npz", "key") is None
+    folder.remove()
+
+
+def test_no_pickle_is_written_or_read(tmp_path):
+    folder = Folder(str(tmp_path))
+    with pytest.raises(ValueError, match="allow_pickle"):
+        folder.write("state.npz", "key", {"x": np.array([{}], dtype=object)}, {})
+    np.savez(tmp_path / "state.npz", x=np.array([{}], dtype=object))
+    assert folder.read("state.npz", "key") is None
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["state.npz"]
+
+
+def test_a_torn_file_is_no_state(tmp_path, caplog):
+    folder = Folder(str(tmp_path))
+    folder.write("state.npz", "key", {"x": np.arange(1000.0)}, {})
+    whole = (tmp_path / "state.npz").read_bytes()
+    flipped = bytearray(whole)
+    flipped[len(whole) // 2] ^= 1
+    for torn in (whole[: len(whole) // 2], whole[:10], b"", bytes(flipped)):
+        (tmp_path / "state.npz").write_bytes(torn)
+        with caplog.at_level(logging.WARNING):
+            assert folder.read("state.npz", "key") is None
+        assert "is damaged and left aside" in caplog.text
+        caplog.clear()
+
+
+def test_no_flipped_bit_and_no_cut_gives_another_state(tmp_path):
+    """Names, places and lengths in the archive's own directory are no part of any check sum of its members."""
+    folder = Folder(str(tmp_path))
+    folder.write("state.npz", "key", {"x": np.arange(5.0), "y": np.ones((3, 4), np.int8)}, {"a": [1, 2]})
+    whole = (tmp_path / "state.npz").read_bytes()
+    rng = np.random.default_rng(0)
+    places = range(len(whole) - 330, len(whole))  # all of the directory, and some of the rest
+    for place in [*places, *rng.integers(len(whole) - 330, size=60)]:
+        flipped = bytearray(whole)
+        flipped[place] ^= 1 << rng.integers(8)
+        (tmp_path / "state.npz").write_bytes(bytes(flipped))
+        state = folder.read("state.npz", "key")
+        if state is not None:
+            assert sorted(state.arrays) == ["x", "y"]
+            assert state.arrays["x"].tolist() == [0, 1, 2, 3, 4]
+            assert state.arrays["y"].tolist() == [[1] * 4] * 3
+            assert state.facts == {"a": [1, 2]}
+    for length in rng.integers(len(whole), size=60):
+        (tmp_path / "state.npz").write_bytes(whole[:length])
+        assert folder.read("state.npz", "key") is None
+
+
+@pytest.mark.parametrize("shape", ["(20000 ,), }", "(999999999999999,), }", "((200000,), }"])
+def test_a_wrong_length_in_a_header_is_damage(tmp_path, caplog, shape):
+    """NumPy would read the first values and verify no check sum, or ask for memory that nobody has."""
+    folder = Folder(str(tmp_path))
+    folder.write("state.npz", "key", {"x": np.arange(200_000.0)}, {})
+    whole = (tmp_path / "state.npz").read_bytes()
+    right = "(200000,), }".ljust(len(shape)).encode()
+    assert whole.count(right) == 1
+    (tmp_path / "state.npz").write_bytes(whole.replace(right, shape.encode()))
+    assert folder.read("state.npz", "key") is None
+    assert "is damaged and left aside: wrong check sum of array/x.npy" in caplog.text
+
+
+def test_a_type_that_is_none_is_damage(tmp_path, caplog):
+    folder = Folder(str(tmp_path))
+    folder.write("state.npz", "key", {}, {})
+    header = b"{'descr': ',f8', 'fortran_order': False, 'shape': (1,), }"
+    with zipfile.ZipFile(tmp_path / "state.npz", "w") as archive:
+        archive.writestr("facts.npy", b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(8))
+    assert folder.read("state.npz", "key") is None
+    assert "is damaged and left aside" in caplog.text
+
+
+def test_a_state_that_cannot_be_read_now_is_not_begun_over(tmp_path, monkeypatch):
+    folder = Folder(str(tmp_path))
+    folder.write("state.npz", "key", {"x": np.array(1)}, {})
+
+    def refuse(self, *args, **kwargs):
+        raise PermissionError(13, "Permission denied", str(self))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", refuse)
+        with pytest.raises(StoreNotAllowedError, match=f"no permission to read {tmp_path}/state.npz") as refusal:
+            folder.read("state.npz", "key")
+    assert "without --resume" in str(refusal.value)
+    assert folder.read("state.npz", "key").arrays["x"] == 1
+
+
+def test_an_upload_that_breaks_off_leaves_the_state_before(monkeypatch, caplog):
+    """An object that is closed is complete for its store, whatever had been written into it by then."""
+    folder = Folder("memory://states/torn")
+    folder.write("state.npz", "key", {"x": np.array(1)}, {})
+
+    def fail(stream, array, allow_pickle):
+        stream.write(b"half of it")
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints.np.lib.format, "write_array", fail)
+        with pytest.raises(OSError, match="No space"):
+            folder.write("state.npz", "key", {"x": np.array(2)}, {})
+    assert folder.read("state.npz", "key").arrays["x"] == 1
+
+    class ClientError(Exception):
+        """As clients of object stores raise, which know no OSError."""
+
+    def refuse(self, *args, **kwargs):
+        raise ClientError("SlowDown")
+
+    monkeypatch.setattr("fsspec.implementations.memory.MemoryFileSystem.pipe_file", refuse)
+    with keep_checkpoints(folder, every=0), checkpoints.job(**JOB) as checkpoint:
+        checkpoint.save({"x": np.array(2)}, {})
+    assert "no checkpoint could be written to memory://states/torn: it cannot be written: SlowDown" in caplog.text
+
+
+def test_a_file_url_is_a_folder(tmp_path):
+    folder = Folder(f"file://{tmp_path}/states/")
+    assert not folder.holds_state
+    folder.write("state.npz", "key", {"x": np.array(1)}, {})
+    assert (tmp_path / "states/state.npz").is_file()
+    assert folder.holds_state
+    assert not folder.is_remote
+
+
+def test_what_a_kill_left_of_a_state_goes_with_the_next(tmp_path):
+    (tmp_path / ".state.npz.12345678").write_text("half of a state")
+    Folder(str(tmp_path)).write("state.npz", "key", {}, {})
+    assert [p.name for p in tmp_path.iterdir()] == ["state.npz"]
+
+
+def test_saving_holds_little_beside_the_state(tmp_path):
+    state = np.random.default_rng(0).random((2_000_000, 4))
+    folder = Folder(str(tmp_path))
+    folder.write("state.npz", "key", {"x": state[:10]}, {})
+    tracemalloc.start()
+    try:
+        folder.write("state.npz", "key", {"x": state}, {})
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 40 * 2**20 < state.nbytes
+
+
+def test_a_write_that_breaks_off_leaves_the_state_before(tmp_path, monkeypatch):
+    folder = Folder(str(tmp_path))
+    folder.write("state.npz", "key", {"x": np.array(1)}, {})
+
+    def fail(self, target):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", fail)
+        with pytest.raises(OSError, match="No space"):
+            folder.write("state.npz", "key", {"x": np.array(2)}, {})
+    assert folder.read("state.npz", "key").arrays["x"] == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["state.npz"]
+
+
+def test_removing_leaves_what_is_not_ours(tmp_path):
+    place = tmp_path / "states"
+    folder = Folder(str(place))
+    folder.write("state.npz", "key", {}, {})
+    (place / "notes.txt").write_text("mine")
+    (place / ".state.npz.12345678").write_text("left by a kill")
+    folder.remove()
+    assert [p.name for p in place.iterdir()] == ["notes.txt"]
+
+
+# ---------------------------------------------------------------- jobs
+
+
+def test_without_anybody_asking_nothing_is_kept(tmp_path):
+    with checkpoints.job(**JOB) as checkpoint:
+        assert type(checkpoint) is Checkpoint
+        assert checkpoints.current() is checkpoint
+        checkpoint.save({}, {})
+        assert checkpoint.load() is None
+        assert not checkpoint.due()
+    with keep_checkpoints(Folder(str(tmp_path))), checkpoints.job(**JOB | {"digest": None}) as checkpoint:
+        assert type(checkpoint) is Checkpoint
+    assert type(checkpoints.current()) is Checkpoint
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "other", [{"method": "n"}, {"params": {"a": 2}}, {"params": {"a": 1, "b": None}}, {"digest": "e"}, {}]
+)
+def test_only_the_same_job_takes_a_state_up(tmp_path, other, caplog, monkeypatch):
+    folder = Folder(str(tmp_path))
+    with keep_checkpoints(folder, every=0, resume=True):
+        with checkpoints.job(**JOB) as checkpoint:
+            assert checkpoint.due()
+            checkpoint.save({"x": np.array(7)}, {"step": 3})
+        with checkpoints.job(**JOB | other) as checkpoint, caplog.at_level(logging.WARNING):
+            state = checkpoint.load()
+        if other:
+            assert state is None
+            assert "left by another method, data, parameters or version" in caplog.text
+        else:
+            assert state.facts == {"step": 3}
+            monkeypatch.setattr(checkpoints, "code_digest", lambda: "changed")
+            with checkpoints.job(**JOB) as checkpoint:
+                assert checkpoint.load() is None
+    with keep_checkpoints(folder, every=0, resume=False), checkpoints.job(**JOB) as checkpoint:
+        assert checkpoint.load() is None
+
+
+def test_states_are_left_as_time_passes(tmp_path, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(checkpoints.time, "monotonic", lambda: now[0])
+    with keep_checkpoints(Folder(str(tmp_path)), every=60), checkpoints.job(**JOB) as checkpoint:
+        assert not checkpoint.due()
+        now[0] += 61
+        assert checkpoint.due()
+        checkpoint.save({}, {})
+        assert not checkpoint.due()
+
+
+@pytest.mark.parametrize(("every", "rest"), [(60, 300), (600, 600), (0, 0)])
+def test_large_states_are_left_less_often(tmp_path, monkeypatch, every, rest):
+    """At most a tenth of the time goes into them, unless every iteration is asked for."""
+    now = [100.0]
+    monkeypatch.setattr(checkpoints.time, "monotonic", lambda: now[0])
+
+    def slow(*args, **kwargs):
+        now[0] += 30
+
+    monkeypatch.setattr(Folder, "write", slow)
+    with keep_checkpoints(Folder(str(tmp_path)), every=every), checkpoints.job(**JOB) as checkpoint:
+        checkpoint.save({}, {})
+        now[0] += max(rest - 0.5, 0)
+        assert checkpoint.due() == (rest == 0)
+        now[0] += 1
+        assert checkpoint.due()
+
+
+def test_a_full_disk_does_not_end_the_job(tmp_path, monkeypatch, caplog):
+    def fail(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Folder, "write", fail)
+    with keep_checkpoints(Folder(str(tmp_path)), every=0), checkpoints.job(**JOB) as checkpoint:
+        checkpoint.save({"x": np.array(1)}, {})
+    assert "no checkpoint could be written" in caplog.text
+
+
+# ---------------------------------------------------------------- the methods
+
+FORMS = ["anchors", "exact"]
+
+SMALL = {
+    "smfs": {"n_neighbors": 5, "n_trees": 10, "max_samples": 32, "tol": 0.0, "max_iter": 7},
+    "mfsir": {"n_neighbors": 4, "tol": 0.0, "max_iter": 7},
+    "access-mfs": {"k_s": 3, "k_p": 1, "tol": 0.0, "max_iter": 7},
+}
+BOTH_FORMS = [
+    ("smfs", "unknown", {}),
+    ("smfs", "known", {"unknown_labels": "coded"}),
+    ("smfs", "unknown", {"gram_cap": 0}),
+    ("smfs", "unknown", {"gram_cap": 4}),
+    ("smfs", "known", {"gram_cap": 4, "unknown_labels": "coded"}),
+    ("mfsir", "known", {}),
+    ("mfsir", "known", {"gram_cap": 0}),
+    ("mfsir", "known", {"beta": 0.0}),
+    ("access-mfs", "unknown", {}),
+    ("access-mfs", "unknown", {"gram_cap": 0}),
+    ("access-mfs", "unknown", {"inner_iterations": 2}),
+    ("access-mfs", "known", {"theta": 0.0, "mu": 0.0}),
+]
+#: Readings at most that a loop with anchors makes again when it resumes: those of its start and the one it was in.
+REPEATED = {"smfs": 3, "mfsir": 0, "access-mfs": 1}
+VARIANTS = [
+    *((method, store, options | {"graph": graph}) for method, store, options in BOTH_FORMS for graph in FORMS),
+    ("mfsir", "known", {"graph": "exact", "step": "fixed", "random_state": 1}),
+    ("smfs", "known", {"graph": "exact", "consistency": "none", "beta": 0.01}),
+]
+
+
+def test_every_method_with_a_loop_over_data_keeps_checkpoints():
+    assert sorted(name for name in METHODS if get_method(name).keeps_checkpoints) == sorted(SMALL)
+
+
+def stop_at(number):
+    def sink(event):
+        if event["kind"] == "step" and event["number"] == number:
+            raise KeyboardInterrupt
+
+    return sink
+
+
+@pytest.mark.parametrize("stop", [2, 5, 7])
+@pytest.mark.parametrize(("method", "store", "options"), VARIANTS)
+def test_an_interrupted_job_goes_on_to_the_same_bits(tmp_path, stores, method, store, options, stop):
+    dataset = mlfs_dask.open_dataset(stores / f"{store}.zarr")
+    options = SMALL[method] | options
+    with runtime.process_limits(threads=1):
+        expected = get_method(method)(3, **options).fit(dataset)
+    with runtime.process_limits(threads=1), caching.cache(tmp_path / "cache"):
+        folder = Folder(str(tmp_path / "states"))
+        with keep_checkpoints(folder, every=0), runtime.progress_to(stop_at(stop)), pytest.raises(KeyboardInterrupt):
+            get_method(method)(3, **options).fit(dataset)
+        with np.load(tmp_path / "states/state.npz") as state:
+            shapes = [state[name].shape for name in state.files if name.startswith("array/")]
+        assert (options["graph"] == "exact") == any(len(problem()[0]) in shape for shape in shapes)
+        events = []
+        with keep_checkpoints(folder, every=0, resume=True), runtime.progress_to(events.append):
+            found = get_method(method)(3, **options).fit(dataset)
+    steps = [event["number"] for event in events if event["kind"] == "step"]
+    assert steps[0] == stop  # the one that was not finished when it was left
+    assert found.scores_.tolist() == expected.scores_.tolist()
+    assert found.report_.objective == expected.report_.objective
+    assert found.report_.iterations == expected.report_.iterations
+    assert found.report_.converged == expected.report_.converged
+    if expected.label_threshold is not None:
+        assert found.recover_labels(dataset).tolist() == expected.recover_labels(dataset).tolist()
+    extra = {k: v for k, v in found.report_.extra.items() if not isinstance(v, float)}
+    cached = extra.pop("from_cache", [])
+    if options["graph"] == "exact":
+        assert (expected.report_.passes, found.report_.passes, cached) == (1, 1, [])
+    else:
+        assert {"moments", "products"} & set(cached)
+        assert "moments and sample" not in {event.get("label") for event in events}
+        # The record is of the whole, both processes together.
+        assert 0 <= found.report_.passes - expected.report_.passes <= REPEATED[method]
+    assert extra == {k: v for k, v in expected.report_.extra.items() if not isinstance(v, float)}
+    json.dumps(found.report_.to_dict(), allow_nan=False)
+
+
+@pytest.mark.parametrize("graph", FORMS)
+def test_another_k_goes_on(tmp_path, stores, graph):
+    """Scores do not depend on how many features are kept."""
+    dataset = mlfs_dask.open_dataset(stores / "unknown.zarr")
+    folder, options = Folder(str(tmp_path / "states")), SMALL["smfs"] | {"graph": graph}
+    with keep_checkpoints(folder, every=0), runtime.progress_to(stop_at(5)), pytest.raises(KeyboardInterrupt):
+        get_method("smfs")(3, **options).fit(dataset)
+    events = []
+    with keep_checkpoints(folder, every=0, resume=True), runtime.progress_to(events.append):
+        found = get_method("smfs")(5, **options).fit(dataset)
+    assert next(e["number"] for e in events if e["kind"] == "step") == 5
+    assert found.support_.sum() == 5
+
+
+@pytest.mark.parametrize(
+    ("graph", "changed"), [("anchors", {"alpha": 0.5}), ("exact", {"alpha": 0.5}), ("anchors", {"graph": "exact"})]
+)
+def test_other_parameters_begin_anew(tmp_path, stores, graph, changed):
+    dataset = mlfs_dask.open_dataset(stores / "unknown.zarr")
+    folder, options = Folder(str(tmp_path / "states")), SMALL["smfs"] | {"graph": graph}
+    first = get_method("smfs")(3, **options).fit(dataset)
+    with keep_checkpoints(folder, every=0), runtime.progress_to(stop_at(5)), pytest.raises(KeyboardInterrupt):
+        get_method("smfs")(3, **options).fit(dataset)
+    other = options | changed
+    events = []
+    with keep_checkpoints(folder, every=0, resume=True), runtime.progress_to(events.append):
+        found = get_method("smfs")(3, **other).fit(dataset)
+    assert next(e["number"] for e in events if e["kind"] == "step") == 1
+    assert found.scores_.tolist() == get_method("smfs")(3, **other).fit(dataset).scores_.tolist()
+    assert found.scores_.tolist() != first.scores_.tolist()
+
+
+def test_threads_keep_checkpoints_of_their_own(tmp_path):
+    meet = threading.Barrier(2, timeout=60)
+
+    def work(number):
+        folder = Folder(str(tmp_path / str(number)))
+        with keep_checkpoints(folder, every=0, resume=True), checkpoints.job(**JOB) as mine:
+            meet.wait()
+            assert checkpoints.current() is mine
+            mine.save({"x": np.full(2, number)}, {})
+            meet.wait()
+            found = mine.load()
+        assert type(checkpoints.current()) is Checkpoint
+        return None if found is None else found.arrays["x"].tolist()
+
+    with keep_checkpoints(Folder(str(tmp_path / "outside")), every=0), ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(work, range(2))) == [[0, 0], [1, 1]]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1"]
+
+
+# ---------------------------------------------------------------- kills, by the command line
+
+
+def command(*words):
+    return [sys.executable, "-m", "mlfs_dask", *map(str, words)]
+
+
+def scores(run):
+    with (run / "ranking.csv").open(newline="") as stream:
+        return [(row["feature_index"], row["score"]) for row in csv.DictReader(stream)]
+
+
+@pytest.mark.parametrize("graph", FORMS)
+def test_a_killed_client_goes_on_to_the_same_ranking(tmp_path, stores, graph):
+    words = ["select", "smfs", stores / "unknown.zarr", "-k", "3", "--in-process", "--quiet", "--checkpoint-every", "0"]
+    words += ["--graph", graph, "--tol", "0", "--max-iter", "45", "--n-trees", "10"]
+    subprocess.run(command(*words, "-o", tmp_path / "whole"), check=True, timeout=120)
+    assert not (tmp_path / ".whole.checkpoint").exists()
+    states = Path(checkpoint_place(str(tmp_path / "run"))) / "state.npz"
+    process = subprocess.Popen(command(*words, "-o", tmp_path / "run"))
+    deadline = time.monotonic() + 60
+    while not states.exists() and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert states.exists()
+    assert not (tmp_path / "run").exists()
+    subprocess.run(command(*words, "-o", tmp_path / "run", "--resume"), check=True, timeout=120)
+    assert scores(tmp_path / "run") == scores(tmp_path / "whole")
+    assert not states.parent.exists()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["run", "whole"]
+
+
+@pytest.mark.parametrize("method", ["smfs", "access-mfs"])
+@pytest.mark.parametrize("max_iter", [3, 100])
+def test_a_loop_that_has_ended_is_not_made_again_for_its_labels(tmp_path, stores, method, max_iter):
+    """Its state is saved before labels are written, which takes a reading of all rows."""
+    dataset = mlfs_dask.open_dataset(stores / "unknown.zarr")
+    options = SMALL[method] | {"graph": "anchors", "max_iter": max_iter, "tol": 1e-3}
+    folder = Folder(str(tmp_path / "states"))
+    with keep_checkpoints(folder, every=3600, keep_end=True):
+        ended = get_method(method)(3, **options).fit(dataset)
+    assert ended.report_.converged == (max_iter == 100)
+    events = []
+    with runtime.progress_to(events.append), keep_checkpoints(folder, resume=True, keep_end=True):
+        again = get_method(method)(3, **options).fit(dataset)
+    assert "step" not in {event["kind"] for event in events}
+    assert again.scores_.tolist() == ended.scores_.tolist()
+    assert again.recover_labels(dataset).tolist() == ended.recover_labels(dataset).tolist()
+    for name in ("iterations", "converged", "objective", "extra"):
+        assert getattr(again.report_, name) == getattr(ended.report_, name)
+
+
+def test_a_command_that_is_killed_while_it_writes_labels(tmp_path, stores):
+    """Its half-written folder goes with the next command, and its loop is not made again."""
+    slow = tmp_path / "slow.py"
+    slow.write_text(
+        "import sys, time\n"
+        "from mlfs_dask.storage.labels_store import LabelsStore\n"
+        "LabelsStore.write = lambda *arguments: time.sleep(60)\n"
+        "from mlfs_dask_cli.main import main\n"
+        "main()\n"
+    )
+    words = ["select", "smfs", stores / "unknown.zarr", "-k", "3", "--graph", "anchors", "--write-labels"]
+    words += ["--n-trees", "10", "--max-iter", "4", "--in-process", "--progress", "json", "-o", tmp_path / "run"]
+    process = subprocess.Popen([sys.executable, slow, *map(str, words)], stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob(".run.*/labels.zarr")) and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.01)
+    (left,) = (path.parent for path in tmp_path.glob(".run.*/labels.zarr"))
+    os.utime(left, (0, 0))
+    remove_abandoned(str(tmp_path / "run"))
+    assert left.exists(), "its process lives"
+    process.kill()
+    process.wait()
+    other = tmp_path / ".run.0badcafe"  # somebody else's
+    other.mkdir()
+    (other / "mine.txt").touch()
+    os.utime(other, (0, 0))
+    done = subprocess.run(command(*words, "--resume"), check=True, timeout=60, capture_output=True, text=True)
+    assert '"step"' not in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == [other.name, "run", "slow.py"]
+    assert (tmp_path / "run" / "labels.zarr").is_dir()
+
+
+ON_ITS_TERMINAL = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize(("graph", "closes"), [("exact", False), ("anchors", True)], ids=["SIGTERM", "terminal"])
+def test_a_command_that_is_terminated_saves_its_state(tmp_path, stores, graph, closes):
+    """As batch systems do at the end of a job's time; or its terminal closes. No state was due before that."""
+    words = ["select", "smfs", stores / "unknown.zarr", "-k", "3", "--in-process", "--checkpoint-every", "3600"]
+    words += ["--graph", graph, "--tol", "0", "--n-trees", "10", "--progress", "json", "-o", tmp_path / "run"]
+    words = command(*words, "--max-iter", "1000000")
+    parent, child = pty.openpty() if closes else os.pipe()
+    streams = {"stdin": child, "stdout": child, "start_new_session": True} if closes else {}
+    process = subprocess.Popen(
+        [sys.executable, "-c", ON_ITS_TERMINAL, *words] if closes else words, stderr=child, **streams
+    )
+    os.close(child)
+    with os.fdopen(parent) as shown:
+        for line in shown:
+            if '"step"' in line and json.loads(line)["number"] == 3:
+                break
+        if not closes:
+            process.send_signal(signal.SIGTERM)
+            said = shown.read()
+            assert "ends with this iteration" in said
+            assert "To go on where it stopped: mlfs select smfs" in said
+    assert process.wait(60) == 130
+    assert not (tmp_path / "run").exists()
+    with np.load(Path(checkpoint_place(str(tmp_path / "run"))) / "state.npz") as state:
+        done = len(json.loads(state["facts"].tobytes())["facts"]["trace"]["objective"])
+    assert done >= 3
+
+
+def test_states_that_outlived_their_run_are_removed_or_told(tmp_path, stores):
+    """A kill may come between the last file of a run and the end; and a state is not overwritten without a word."""
+    words = [
+        "select",
+        "smfs",
+        stores / "unknown.zarr",
+        "-k",
+        "3",
+        "--in-process",
+        "--n-trees",
+        "10",
+        "-o",
+        tmp_path / "run",
+    ]
+    runner = CliRunner()
+    place = Path(checkpoint_place(str(tmp_path / "run")))
+    Folder(str(place)).write("state.npz", "of another job", {}, {})
+    told = runner.invoke(mlfs, list(map(str, words)), catch_exceptions=False)
+    assert "--resume would go on from there" in told.stderr
+    assert not place.exists()
+    Folder(str(place)).write("state.npz", "key", {}, {})
+    told = runner.invoke(mlfs, [*map(str, words), "--resume"], catch_exceptions=False)
+    assert "complete already" in told.stderr
+    assert not place.exists()
+
+
+@pytest.mark.cluster
+def test_a_killed_scheduler_is_told_and_survived(tmp_path, stores, start_dask, free_port):
+    """Exit 5, with the command that goes on; and that one does."""
+    words = ["select", "smfs", stores / "unknown.zarr", "-k", "3", "--checkpoint-every", "0"]
+    words += ["--graph", "anchors", "--tol", "0", "--max-iter", "45", "--n-trees", "10", "-o", tmp_path / "run"]
+    address = f"tcp://127.0.0.1:{free_port}"
+    scheduler = start_dask("scheduler", "--host", "127.0.0.1", "--port", free_port)
+    start_dask("worker", address, "--nthreads", 1, "--memory-limit", "1GiB")
+    process = subprocess.Popen(command(*words, "--scheduler", address), stderr=subprocess.PIPE, text=True)
+    states = Path(checkpoint_place(str(tmp_path / "run"))) / "state.npz"
+    deadline = time.monotonic() + 90
+    while not states.exists() and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.01)
+    assert states.exists()
+    scheduler.kill()
+    _, told = process.communicate(timeout=120)
+    assert process.returncode == 5, told
+    assert "To go on where it stopped" in told
+    assert "--resume" in told
+    subprocess.run(command(*words, "--in-process", "--quiet", "--resume"), check=True, timeout=120)
+    whole = [word if word != tmp_path / "run" else tmp_path / "whole" for word in words]
+    subprocess.run(command(*whole, "--in-process", "--quiet"), check=True, timeout=120)
+    mine, theirs = (dict(scores(tmp_path / name)) for name in ("run", "whole"))
+    assert {k: float(v) for k, v in mine.items()} == pytest.approx({k: float(v) for k, v in theirs.items()}, rel=1e-9)
+
+
+@pytest.mark.cluster
+def test_a_killed_worker_goes_unnoticed(stores):
+    from mlfs_dask.cluster.connect import connect
+
+    dataset = mlfs_dask.open_dataset(stores / "unknown.zarr")
+    options = SMALL["smfs"] | {"graph": "anchors", "max_iter": 20}
+    expected = get_method("smfs")(3, **options).fit(dataset)
+    with connect(workers=2, memory_limit=800 * 2**20) as client:
+        victims = list(client.run(os.getpid).values())
+        killed = []
+
+        def kill(event):
+            if event["kind"] == "step" and event["number"] in (5, 6) and victims:
+                killed.append(victims.pop())
+                os.kill(killed[-1], signal.SIGKILL)
+
+        with runtime.progress_to(kill):
+            found = get_method("smfs")(3, **options).fit(dataset)
+    assert len(killed) == 2
+    assert found.scores_ == pytest.approx(expected.scores_, rel=1e-9)
+    assert found.recover_labels(dataset) == pytest.approx(expected.recover_labels(dataset), abs=1e-8)

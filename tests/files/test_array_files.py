@@ -1,0 +1,76 @@
+"""Arrays in files: what is mapped, what its pages cost, and which folder has room."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+
+import dask
+import numpy as np
+
+from mlfs_dask.files import array_files
+from mlfs_dask.files.array_files import drop_pages, is_mapped, map_file
+
+
+def resident_file_bytes():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith(("RssFile", "RssShmem"))) * 1024
+
+
+def new_file_array(folder, shape):
+    with (folder / "x").open("wb+") as file:
+        file.truncate(8 * int(np.prod(shape)))
+        return map_file(file, shape, np.float64)
+
+
+def test_what_is_written_to_a_mapped_array_is_in_the_file(tmp_path):
+    x = np.random.default_rng(0).random((300, 7))
+    mapped = new_file_array(tmp_path, x.shape)
+    assert is_mapped(mapped[2:9])
+    assert not mapped.any()
+    mapped[:] = x
+    assert (np.fromfile(tmp_path / "x").reshape(x.shape) == x).all()
+    view = mapped[5]
+    del mapped
+    gc.collect()
+    assert (view == x[5]).all()
+    del view
+    gc.collect()
+    assert str(tmp_path) not in Path("/proc/self/maps").read_text()
+
+
+def test_what_is_not_mapped(tmp_path):
+    assert not is_mapped(new_file_array(tmp_path, (0, 3)))
+    assert not is_mapped(np.ones((5, 2))[1:])
+
+
+def test_pages_that_are_dropped_are_no_memory_of_the_process(tmp_path):
+    array = new_file_array(tmp_path, (2**20, 8))
+    before = resident_file_bytes()
+    array[:] = np.arange(2**20)[:, np.newaxis]
+    assert resident_file_bytes() - before > array.nbytes // 2
+    drop_pages()
+    assert resident_file_bytes() - before < 8 * 2**20
+    assert array.sum() == 8 * sum(range(2**20))
+
+
+def test_a_folder_in_memory_has_no_room(tmp_path, monkeypatch):
+    monkeypatch.setattr(array_files, "_file_system", lambda folder: "tmpfs")
+    assert array_files.free_disk(tmp_path) == 0
+    monkeypatch.setattr(array_files, "_file_system", lambda folder: "xfs")
+    assert array_files.free_disk(tmp_path) > 0
+    assert array_files.free_disk(tmp_path / "absent") == 0
+
+
+def test_the_file_system_is_that_of_the_nearest_mount():
+    assert array_files._file_system(Path("/proc/self")) == "proc"
+    if Path("/dev/shm").is_mount():
+        assert array_files._file_system(Path("/dev/shm/somewhere")) == "tmpfs"
+
+
+def test_the_scratch_folder_is_that_of_dask_or_of_the_system(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "system"))
+    with dask.config.set({"temporary-directory": None}):
+        assert array_files.scratch_folder() == tmp_path / "system"
+    with dask.config.set({"temporary-directory": str(tmp_path / "dask")}):
+        assert array_files.scratch_folder() == tmp_path / "dask"

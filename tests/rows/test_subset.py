@@ -1,0 +1,149 @@
+"""Parts of a store: the same as a store of the part."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mlfs_dask as mlfs
+from mlfs_dask.engine.cache import cache
+from mlfs_dask.engine.plan import PARAMETER_COPIES
+from mlfs_dask.errors import UsageError
+from mlfs_dask.rows.subset import RowMask, RowSubset, numbers_of
+from mlfs_dask.runtime import Resources
+from mlfs_dask.selectors import METHODS, get_method
+from tests.storage.stores import make_store
+
+PARTS: list[dict[str, Any]] = [
+    {"rows": "0:60"},
+    {"rows": "::3"},
+    {"rows": [5, 6, 7, 90, 119, *range(20, 60)]},
+    {"labels": ["label 0", "label 2"]},
+    {"features": "1:6"},
+    {"rows": "10:100", "labels": "0:2", "features": "0,2,4,5"},
+]
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["dense", "sparse"])
+def data(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, Any]:
+    rng = np.random.default_rng(5)
+    Y = (rng.random((120, 4)) < 0.4).astype(np.int8)
+    X = np.where(rng.random((120, 8)) < 0.5, np.round(rng.normal(size=(120, 8)), 2), 0)
+    X[:, :4] += Y
+    path = tmp_path_factory.mktemp("part") / "a.zarr"
+    make_store(path, X, Y, storage="sparse" if request.param else "dense", partition_bytes=1500)
+    return path, X, Y
+
+
+def indices(dataset: Any, part: dict[str, Any]) -> tuple[Any, Any, Any]:
+    subset = dataset.subset(**part)
+    everything = (np.arange(120), np.arange(8), np.arange(4))
+    chosen = (None if subset._rows is None else numbers_of(subset._rows), subset._features, subset._labels)
+    return tuple(whole if each is None else each for each, whole in zip(chosen, everything, strict=True))
+
+
+@pytest.mark.parametrize("part", PARTS, ids=str)
+def test_a_part_is_its_rows_features_and_labels(data, part):
+    path, X, Y = data
+    whole = mlfs.open_dataset(path)
+    subset = whole.subset(**part)
+    rows, features, labels = indices(whole, part)
+    X, Y = X[np.ix_(rows, features)], Y[np.ix_(rows, labels)]
+    assert subset.shape == X.shape
+    assert subset.feature_names.tolist() == whole.feature_names[features].tolist()
+    assert subset.label_names.tolist() == whole.label_names[labels].tolist()
+    assert subset.kinds.tolist() == whole.kinds[features].tolist()
+    np.testing.assert_array_equal(subset.label_counts[2], Y.sum(axis=0))
+    np.testing.assert_array_equal(subset.rows.all_labels().toarray(), Y)
+    for lazy, values in ((subset.X, X), (subset.Y, Y)):
+        found = lazy.compute()
+        np.testing.assert_array_equal(found if isinstance(found, np.ndarray) else found.todense(), values)
+    source = pickle.loads(pickle.dumps(subset.rows))
+    for block in source.stream(0, source.profile.partitions):
+        stop = block.start + block.X.shape[0]
+        np.testing.assert_array_equal(
+            block.X if isinstance(block.X, np.ndarray) else block.X.toarray(), X[block.start : stop]
+        )
+        np.testing.assert_array_equal(block.Y.toarray(), Y[block.start : stop])
+    assert stop == len(X)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.filterwarnings("ignore:.*did not converge")
+def test_a_selection_from_a_part_is_that_from_its_values(data, method):
+    path, X, Y = data
+    selector = get_method(method)
+    common = {"graph": "anchors", "max_iter": 3} if selector.keeps_checkpoints else {}
+    common |= {"random_state": 0} if "random_state" in selector._get_param_names() else {}
+    whole = mlfs.open_dataset(path)
+    rows, features, labels = indices(whole, PARTS[-1])
+    expected = selector(2, **common).fit(X[np.ix_(rows, features)], Y[np.ix_(rows, labels)])
+    subset = whole.subset(**PARTS[-1])
+    for found in (selector(2, **common).fit(subset), selector(2, **common).fit(subset.X, subset.Y)):
+        np.testing.assert_allclose(found.scores_, expected.scores_, rtol=1e-5, atol=1e-7)
+        np.testing.assert_array_equal(found.support_, expected.support_)
+
+
+def test_partitions_without_chosen_rows_are_not_read(data, monkeypatch):
+    path, _, _ = data
+    rows = mlfs.open_dataset(path).rows
+    offsets = rows.row_offsets
+    chosen = np.array([0, int(offsets[2]), int(offsets[2]) + 1])
+    subset = RowSubset(rows, chosen)
+    asked = []
+    stream = type(rows).stream
+    monkeypatch.setattr(type(rows), "stream", lambda self, a, b: (asked.append((a, b)), stream(self, a, b))[1])
+    assert sum(block.X.shape[0] for block in subset.stream(0, len(offsets) - 1)) == 3
+    assert asked == [(0, 1), (2, 3)]
+    assert 0 < subset.profile.read_bytes < rows.profile.read_bytes
+
+
+@pytest.mark.parametrize("rows", [[], [0], [8], [7, 8, 15, 16, 25], list(range(26))])
+def test_a_mask_has_the_numbers_of_its_rows(rows):
+    mask = RowMask(np.array(rows, np.int64), 26)
+    assert len(mask) == len(rows)
+    assert numbers_of(mask).tolist() == rows
+    for first in range(27):
+        for last in range(first, 27):
+            assert mask.between(first, last).tolist() == [row for row in rows if first <= row < last]
+
+
+def test_the_mask_of_the_rows_is_in_the_plan(data):
+    """Of numbers of rows, which a range has none of, every process holds a bit a row."""
+    whole = mlfs.open_dataset(data[0])
+    nbytes = 15  # of 120 rows
+    cluster = Resources(2, 1, 2**40, 2**40, client=object())
+    plans = [mlfs.ELC(2).plan(whole.subset(rows=rows).rows, cluster) for rows in ("0:40", np.arange(40))]
+    assert [plan.arrays.get("chosen rows") for plan in plans] == [None, nbytes]
+    assert plans[1].peak_worker_bytes - plans[0].peak_worker_bytes == PARAMETER_COPIES * nbytes
+    assert mlfs.ELC(2).fit(whole.subset(rows=np.arange(40))).report_.plan["arrays"]["chosen rows"] == nbytes
+
+
+def test_parts_have_digests_and_statistics_of_their_own(data, tmp_path):
+    whole = mlfs.open_dataset(data[0])
+    parts = [whole, *(whole.subset(**part) for part in PARTS), whole.subset(rows="1:61")]
+    assert len({part.digest for part in parts}) == len(parts)
+    assert whole.subset(rows="0:60").digest == whole.subset(rows="0:60:1").digest
+    with cache(tmp_path):
+        passes = [mlfs.ELC(2).fit(part).report_.passes for part in (whole, parts[1], parts[4], parts[1], whole)]
+    assert passes == [1, 1, 1, 0, 0]
+
+
+def test_a_part_of_a_part(data):
+    whole = mlfs.open_dataset(data[0])
+    nested = whole.subset(rows="10:100", features="0:6").subset(rows="::2", features="2:")
+    flat = whole.subset(rows="10:100:2", features="2:6")
+    np.testing.assert_array_equal(nested.feature_names, flat.feature_names)
+    a, b = (np.asarray(each.Y.compute() if hasattr(each.Y.compute(), "shape") else 0) for each in (nested, flat))
+    assert a.shape == b.shape
+    assert mlfs.ELC(2).fit(nested).scores_.tolist() == mlfs.ELC(2).fit(flat).scores_.tolist()
+
+
+def test_what_is_not_there_is_refused(data):
+    whole = mlfs.open_dataset(data[0])
+    with pytest.raises(UsageError, match="there is no label 'label 9'"):
+        whole.subset(labels="label 9")

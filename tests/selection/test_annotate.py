@@ -1,0 +1,252 @@
+"""A run's mask, scores and ranks in `var` of AnnData; the rest of the file as it was."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import shutil
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anndata
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse as sp
+
+from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError, UsageError
+from mlfs_dask.selection import annotate as module
+from mlfs_dask.selection.annotate import annotate
+from mlfs_dask.selection.runs import write_run
+from tests.storage.stores import make_store
+
+NAMES = ["gene a", "b", "c", "d/e"]
+RANKING = np.array([3, 1, 0, 2])
+SCORES = np.array([0.25, 0.5, -1.0, 2.0])
+
+
+def cells(**more: Any) -> anndata.AnnData:
+    generator = np.random.default_rng(0)
+    return anndata.AnnData(
+        sp.random(7, 4, 0.5, format="csr", random_state=0),
+        obs=pd.DataFrame({"kind": pd.Categorical(list("aabbaab"))}, index=[f"cell{i}" for i in range(7)]),
+        var=pd.DataFrame({"length": [1.0, 2.0, 3.0, 4.0], **more}, index=NAMES),
+        obsm={"labels": generator.integers(0, 2, (7, 2))},
+        uns={"note": "kept"},
+    )
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> str:
+    return make_run(tmp_path / "run", NAMES, RANKING, SCORES)
+
+
+def make_run(path: Path, names: list[str], ranking: np.ndarray, scores: np.ndarray) -> str:
+    record = {"method": "elc", "k": 2, "d": len(names), "store": {"path": "s.zarr", "digest": "x"}}
+    write_run(str(path), ranking=ranking, scores=scores, feature_names=names, record=record)
+    return str(path)
+
+
+def save(folder: Path, kind: str, data: anndata.AnnData) -> Path:
+    suffix, _, version = kind.partition(" ")
+    path = folder / f"cells.{suffix}"
+    if suffix == "h5ad":
+        data.write_h5ad(path)
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of anndata, on what it will do later
+            with anndata.settings.override(zarr_write_format=int(version)):
+                data.write_zarr(path)
+    return path
+
+
+def load(path: Path) -> anndata.AnnData:
+    return anndata.read_h5ad(path) if path.suffix == ".h5ad" else anndata.read_zarr(path)
+
+
+def content(path: Path) -> dict[str, str]:
+    """Digest of each file of a folder, or of a file."""
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    return {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+KINDS = pytest.mark.parametrize("kind", ["h5ad", "zarr 2", "zarr 3"])
+
+
+@KINDS
+def test_mask_score_and_rank(tmp_path: Path, run: str, kind: str) -> None:
+    path = save(tmp_path, kind, cells())
+    written = annotate(str(path), run)
+    assert written == module.Annotation(str(path), ["elc_mask", "elc_score", "elc_rank"], 2, 4, 0)
+    after, before = load(path), cells()
+    assert after.var["elc_mask"].tolist() == [False, True, False, True]
+    assert after.var["elc_mask"].dtype == bool
+    assert after.var["elc_score"].tolist() == SCORES.tolist()
+    assert after.var["elc_rank"].tolist() == [3, 2, 4, 1]
+    assert after.var["elc_rank"].dtype == np.int64
+    del after.var["elc_mask"], after.var["elc_score"], after.var["elc_rank"]
+    pd.testing.assert_frame_equal(after.var, before.var)
+    pd.testing.assert_frame_equal(after.obs, before.obs)
+    np.testing.assert_array_equal(after.X.toarray(), before.X.toarray())
+    np.testing.assert_array_equal(after.obsm["labels"], before.obsm["labels"])
+    assert after.uns == before.uns
+    assert [file.name for file in tmp_path.iterdir() if file.name.startswith(".")] == []
+
+
+@KINDS
+def test_methods_side_by_side(tmp_path: Path, run: str, kind: str) -> None:
+    path = save(tmp_path, kind, cells())
+    annotate(str(path), run)
+    annotate(str(path), run, name="best", k=0.25)
+    var = load(path).var
+    assert list(var) == ["length", "elc_mask", "elc_score", "elc_rank", "best_mask", "best_score", "best_rank"]
+    assert var["best_mask"].tolist() == [False, False, False, True]
+
+
+@KINDS
+def test_columns_are_replaced_with_force_alone(tmp_path: Path, run: str, kind: str) -> None:
+    path = save(tmp_path, kind, cells(elc_score=[9.0, 9.0, 9.0, 9.0]))
+    before = content(path)
+    with pytest.raises(UsageError, match="var has a column 'elc_score' already\n  cure: --force replaces it"):
+        annotate(str(path), run)
+    assert content(path) == before
+    annotate(str(path), run, force=True)
+    var = load(path).var
+    assert list(var) == ["length", "elc_mask", "elc_score", "elc_rank"]
+    assert var["elc_score"].tolist() == SCORES.tolist()
+
+
+@KINDS
+def test_features_that_were_left_out(tmp_path: Path, kind: str) -> None:
+    run = make_run(tmp_path / "run", ["d/e", "b"], np.array([1, 0]), np.array([0.5, 1.5]))
+    path = save(tmp_path, kind, cells())
+    assert annotate(str(path), run, k=1).not_ranked == 2
+    var = load(path).var
+    assert var["elc_mask"].tolist() == [False, True, False, False]
+    np.testing.assert_array_equal(var["elc_rank"], [np.nan, 1, np.nan, 2])
+    np.testing.assert_array_equal(var["elc_score"], [np.nan, 1.5, np.nan, 0.5])
+
+
+@KINDS
+def test_another_file_is_refused(tmp_path: Path, kind: str) -> None:
+    run = make_run(tmp_path / "run", ["b", "y", "z"], np.array([1, 0, 2]), np.ones(3))
+    path = save(tmp_path, kind, cells())
+    before = content(path)
+    with pytest.raises(DataError, match="value 'y': 2 of the 3 features that the run ranks are not in var") as caught:
+        annotate(str(path), run)
+    assert "annotate the file that the run's store was converted from" in str(caught.value)
+    assert content(path) == before
+    assert sorted(file.name for file in tmp_path.iterdir()) == [path.name, "run"]
+
+
+def test_names_that_are_not_unique(tmp_path: Path, run: str) -> None:
+    path = save(tmp_path, "h5ad", cells())
+    with h5py.File(path, "r+") as file:
+        index = file["var"].attrs["_index"]
+        texts = [*NAMES, "b"]
+        del file["var"][index]
+        file["var"][index] = texts
+    with pytest.raises(DataError, match="value 'b': var names a feature twice"):
+        annotate(str(path), run)
+
+
+def test_a_failure_leaves_the_file_as_it_was(tmp_path: Path, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = save(tmp_path, "h5ad", cells())
+    before = content(path)
+
+    def full(*args: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module, "set_columns", full)
+    with pytest.raises(MlfsError, match="it cannot be written: No space left on device"):
+        annotate(str(path), run)
+    assert content(path) == before
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["cells.h5ad", "run"]
+
+
+def test_a_full_disk_leaves_the_file_as_it_was(small_disk: Callable[[str], Path], tmp_path: Path) -> None:
+    """Wherever in the copy the room ends: HDF5 passes over what it cannot write when a data set is let go of."""
+    names = [f"g{i}" for i in range(3000)]
+    run = make_run(tmp_path / "run", names, np.arange(3000), np.linspace(1, 0, 3000))
+    disk = small_disk("2m")
+    path = disk / "cells.h5ad"
+    anndata.AnnData(np.ones((2, 3000)), var=pd.DataFrame(index=names)).write_h5ad(path)
+    before = content(path)
+    needed = 3000 * (1 + 8 + 8)
+    refused = 0
+    for room in range(0, needed + 40_000, 8192):
+        free = shutil.disk_usage(disk).free
+        (disk / "other").write_bytes(bytes(free - path.stat().st_size - room))
+        with contextlib.suppress(DoesNotFitError):
+            annotate(str(path), run)
+            assert load(path).var["elc_rank"].tolist() == list(range(1, 3001))
+            break
+        refused += 1
+        with pytest.raises(DoesNotFitError, match="it cannot be written: No space left on device") as caught:
+            annotate(str(path), run)
+        assert caught.value.projected > caught.value.available > 0
+        assert content(path) == before
+        (disk / "other").unlink()
+        assert [file.name for file in disk.iterdir()] == ["cells.h5ad"]
+    assert needed // 8192 <= refused <= (needed + 40_000) // 8192
+
+
+def test_a_full_disk_and_a_folder(tmp_path: Path, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = save(tmp_path, "zarr 3", cells())
+
+    def full(*args: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module, "_put", full)
+    with pytest.raises(DoesNotFitError, match="it cannot be written: No space left on device: more than there is"):
+        annotate(str(path), run)
+
+
+def test_the_index_is_never_replaced(tmp_path: Path, run: str) -> None:
+    data = cells()
+    data.var.index.name = "elc_mask"
+    path = save(tmp_path, "h5ad", data)
+    before = content(path)
+    with pytest.raises(UsageError, match="the index of var, which names the features, is called 'elc_mask'\n  cure: "):
+        annotate(str(path), run, force=True)
+    assert content(path) == before
+    annotate(str(path), run, name="best")
+
+
+def test_a_link_stays_a_link(tmp_path: Path, run: str) -> None:
+    (tmp_path / "data").mkdir()
+    path = save(tmp_path / "data", "h5ad", cells())
+    path.chmod(0o640)
+    (tmp_path / "link.h5ad").symlink_to(path)
+    annotate(str(tmp_path / "link.h5ad"), run)
+    assert (tmp_path / "link.h5ad").is_symlink()
+    assert "elc_rank" in load(path).var
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+def test_what_is_no_anndata(tmp_path: Path, run: str) -> None:
+    with pytest.raises(DataError, match="there is no such file"):
+        annotate(str(tmp_path / "absent.h5ad"), run)
+    (tmp_path / "text.h5ad").write_text("x")
+    with pytest.raises(DataError, match="it is no HDF5 file, or damaged"):
+        annotate(str(tmp_path / "text.h5ad"), run)
+    with h5py.File(tmp_path / "other.h5ad", "w") as file:
+        file["X"] = [1]
+    with pytest.raises(DataError, match="it has no data frame var as AnnData writes it"):
+        annotate(str(tmp_path / "other.h5ad"), run)
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(DataError, match="there is no Zarr group"):
+        annotate(str(tmp_path / "folder"), run)
+    with pytest.raises(UsageError, match="only local files are annotated"):
+        annotate("s3://bucket/a.h5ad", run)
+
+
+def test_a_store_is_refused(tmp_path: Path, run: str) -> None:
+    store = make_store(tmp_path / "t.zarr", np.ones((3, 2)), np.ones((3, 1)))
+    before = content(store)
+    with pytest.raises(UsageError, match="is a store, which never changes"):
+        annotate(str(store), run)
+    assert content(store) == before

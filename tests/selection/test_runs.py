@@ -1,0 +1,346 @@
+"""Run folders: written whole or not at all, and read back to the same bits."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import pytest
+
+from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError, UsageError
+from mlfs_dask.selection import runs as results
+from mlfs_dask.selection.runs import RecoveredLabels, check_free, finished_run, read_run, write_run
+
+NAMES = ["plain", 'quoted "name"', "comma, blank", "ünïcode", "line\nbreak"]
+SCORES = np.array([0.1, 1 / 3, -2.5e-300, np.nextafter(1.0, 2.0), 0.0])
+RANKING = np.array([3, 1, 0, 4, 2])
+
+
+def record(**changes: Any) -> dict[str, Any]:
+    return {
+        "method": "elc",
+        "params": {"beta": None, "lambda_": 0.1},
+        "store": {"path": "x.zarr", "digest": "abc"},
+        "d": 5,
+        "k": 2,
+        **changes,
+    }
+
+
+def write(path: Path | str, **changes: Any) -> None:
+    arguments: dict[str, Any] = {
+        "ranking": RANKING,
+        "scores": SCORES,
+        "feature_names": NAMES,
+        "record": record(),
+        **changes,
+    }
+    write_run(str(path), **arguments)
+
+
+def test_files_are_as_promised(tmp_path: Path) -> None:
+    run = tmp_path / "deep" / "run"
+    write(run)
+    assert sorted(file.name for file in run.iterdir()) == ["ranking.csv", "run.json", "selected.txt"]
+    with (run / "ranking.csv").open(newline="") as stream:
+        header, *rows = csv.reader(stream)
+    assert header == ["rank", "feature_index", "feature_name", "score"]
+    assert rows[0] == ["1", "3", "ünïcode", "1.0000000000000002"]
+    assert [row[2] for row in rows] == [NAMES[index] for index in RANKING]
+    assert (run / "selected.txt").read_text() == 'ünïcode\nquoted "name"\n'
+    assert json.loads((run / "run.json").read_text()) == record()
+    assert [p.name for p in run.parent.iterdir()] == ["run"]
+
+
+def test_reads_back_to_the_same_bits(tmp_path: Path) -> None:
+    write(tmp_path / "run")
+    run = read_run(str(tmp_path / "run"))
+    assert run.ranking.tolist() == RANKING.tolist()
+    assert run.scores.tobytes() == SCORES[RANKING].tobytes()
+    assert run.feature_names == [NAMES[index] for index in RANKING]
+    assert run.k == 2
+    assert run.record == record()
+
+
+def test_columns_of_replicates_come_back_and_others_do_not(tmp_path: Path) -> None:
+    share = np.array([0.1, 0.2, 0.3, 0.4, 0.5])
+    write(tmp_path / "run", columns={"selection_frequency": share, "note": np.array(list("abcde"))})
+    found = read_run(str(tmp_path / "run")).replicates
+    assert {name: values.tolist() for name, values in found.items()} == {"selection_frequency": share[RANKING].tolist()}
+    file = tmp_path / "run" / "ranking.csv"
+    file.write_text(file.read_text().replace(",0.4,", ",much,"))
+    with pytest.raises(DataError, match=r"line 2.*much"):
+        read_run(str(tmp_path / "run"))
+
+
+def test_a_line_break_in_a_name_does_not_make_two_lines(tmp_path: Path) -> None:
+    write(tmp_path / "run", record=record(k=5))
+    assert (tmp_path / "run" / "selected.txt").read_text().splitlines()[3] == "line\\nbreak"
+
+
+def test_the_record_is_strict_json(tmp_path: Path) -> None:
+    values = {"objective": [math.inf, math.nan, 1.0], "count": np.int64(3), "array": np.arange(2)}
+    write(tmp_path / "run", record=record(**values))
+    text = (tmp_path / "run" / "run.json").read_text()
+    found = json.loads(text, parse_constant=pytest.fail)
+    assert found["objective"] == [None, None, 1.0]
+    assert (found["count"], found["array"]) == (3, [0, 1])
+
+
+def test_an_earlier_run_is_kept_without_force_and_replaced_with_it(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    write(run)
+    with pytest.raises(UsageError, match="holds a run already; --force replaces it"):
+        write(run, record=record(method="other"))
+    assert read_run(str(run)).record["method"] == "elc"
+    write(run, record=record(method="other"), force=True)
+    assert read_run(str(run)).record["method"] == "other"
+    assert [p.name for p in tmp_path.iterdir()] == ["run"]
+
+
+def test_behind_a_symbolic_link_the_run_is_replaced_and_the_link_stays(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    write(tmp_path / "runs" / "first")
+    link = tmp_path / "latest"
+    link.symlink_to("runs/first")
+    write(link, record=record(method="other"), force=True)
+    assert link.readlink() == Path("runs/first")
+    assert read_run(str(tmp_path / "runs" / "first")).record["method"] == "other"
+    assert sorted(p.name for p in tmp_path.rglob("*")) == sorted(
+        ["latest", "runs", "first", "ranking.csv", "run.json", "selected.txt"]
+    )
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_what_is_no_run_is_never_replaced(tmp_path: Path, kind: str) -> None:
+    place = tmp_path / "precious"
+    if kind == "file":
+        place.write_text("data")
+    else:
+        place.mkdir()
+        (place / "data").write_text("data")
+    for force in (False, True):
+        with pytest.raises(UsageError, match=r"is not a run .* even with --force"):
+            check_free(str(place), force=force)
+    assert (place if kind == "file" else place / "data").read_text() == "data"
+
+
+def test_a_run_is_not_written_into_a_run(tmp_path: Path) -> None:
+    """It would go with the one around it when that is replaced."""
+    write(tmp_path / "run")
+    for force in (False, True):
+        with pytest.raises(UsageError, match=r"run is a run itself"):
+            check_free(str(tmp_path / "run" / "chi2"), force=force)
+        with pytest.raises(UsageError, match=r"run is a run itself"):
+            check_free(str(tmp_path / "run" / "compared"), force=force, record="compare.json", what="a comparison")
+
+
+def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    write(tmp_path / "run")
+    assert read_run(str(tmp_path / "run")).k == 2
+
+
+def test_failure_while_writing_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(results.os, "fsync", full)
+    with pytest.raises(
+        MlfsError, match=r"run: it cannot be written: No space left on device\n  cure: .*free space"
+    ) as caught:
+        write(tmp_path / "run")
+    assert caught.value.exit_code == DoesNotFitError.exit_code
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("place", ["run", "folder/run"])
+def test_a_folder_without_permission_is_refused_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setattr(results.os, "access", lambda path, mode: Path(path) != tmp_path)  # root may do anything
+    with pytest.raises(MlfsError, match="run: it cannot be written: no permission") as caught:
+        check_free(str(tmp_path / place), force=False)
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_a_file_in_the_way_is_refused_before_any_work(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(MlfsError, match="file is no folder"):
+        check_free(str(tmp_path / "file" / "run"), force=False)
+
+
+def test_failure_of_the_last_rename_brings_the_old_run_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tmp_path / "run"
+    write(run)
+    rename = Path.rename
+
+    def fails_at_the_end(self: Path, target: Path) -> Path:
+        if target == run and not self.name.endswith(".old"):
+            raise OSError("lost")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fails_at_the_end)
+    with pytest.raises(MlfsError, match="lost"):
+        write(run, record=record(method="other"), force=True)
+    assert read_run(str(run)).record["method"] == "elc"
+    assert [p.name for p in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize("moment", ["rename of the old", "rename of the new", "removal of the old"])
+def test_an_interrupt_at_the_end_leaves_one_whole_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    run = tmp_path / "run"
+    write(run)
+    rename, rmtree, calls = Path.rename, results.shutil.rmtree, []
+
+    def interrupted_rename(self: Path, target: Path) -> Path:
+        calls.append("old" if self == run else "new")
+        renamed = rename(self, target)
+        if moment == f"rename of the {calls[-1]}" and len(calls) <= 2:
+            raise KeyboardInterrupt
+        return renamed
+
+    def interrupted_rmtree(path: Path, **options: Any) -> None:
+        if moment == "removal of the old" and "rmtree" not in calls:
+            calls.append("rmtree")
+            raise KeyboardInterrupt
+        rmtree(path, **options)
+
+    monkeypatch.setattr(Path, "rename", interrupted_rename)
+    monkeypatch.setattr(results.shutil, "rmtree", interrupted_rmtree)
+    with pytest.raises(KeyboardInterrupt):
+        write(run, record=record(method="other"), force=True)
+    assert read_run(str(run)).record["method"] == ("elc" if moment == "rename of the old" else "other")
+    assert [p.name for p in tmp_path.iterdir()] == ["run"]
+
+
+def test_at_a_url_the_record_comes_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = fsspec.filesystem("memory")
+    url = "memory://results-test/run"
+    written: list[str] = []
+    pipe = type(memory).pipe_file
+
+    def note(self: Any, path: str, value: bytes, **kwargs: Any) -> Any:
+        written.append(path.rsplit("/", 1)[1])
+        return pipe(self, path, value, **kwargs)
+
+    monkeypatch.setattr(type(memory), "pipe_file", note)
+    try:
+        write(url)
+        assert written == ["ranking.csv", "selected.txt", "run.json"]
+        assert read_run(url).record == record()
+        with pytest.raises(UsageError, match="holds a run already"):
+            write(url)
+        write(url, record=record(method="other"), force=True)
+        assert read_run(url).record["method"] == "other"
+    finally:
+        memory.rm("/results-test", recursive=True)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("run.json", None, "no run.json here, so this is not a finished run"),
+        ("ranking.csv", None, "no ranking.csv here"),
+        ("run.json", "{", "this is not the record of a run"),
+        ("run.json", '{"k": 2}', "this is not the record of a run"),
+        ("run.json", '{"k": 2, "d": Infinity}', "this is not the record of a run"),
+        ("ranking.csv", "a,b\n", "expected the columns rank, feature_index"),
+        (
+            "ranking.csv",
+            "rank,feature_index,feature_name,score\n2,0,a,1\n",
+            "line 2: rank 2 where 1 was expected",
+        ),
+        ("ranking.csv", "rank,feature_index,feature_name,score\n1,0,a,much\n", "line 2: could not convert"),
+        ("ranking.csv", "rank,feature_index,feature_name,score\n1,0,a,1\n", "expected each of 5 features"),
+    ],
+)
+def test_damage_is_named(tmp_path: Path, file: str, text: str | None, message: str) -> None:
+    run = tmp_path / "run"
+    write(run)
+    if text is None:
+        (run / file).unlink()
+    else:
+        (run / file).write_text(text)
+    with pytest.raises(DataError, match=message) as caught:
+        read_run(str(run))
+    assert "mlfs select -o" in str(caught.value)
+
+
+def test_only_the_same_run_is_finished(tmp_path: Path) -> None:
+    path = str(tmp_path / "run")
+    same: dict[str, Any] = {"method": "elc", "params": record()["params"], "digest": "abc"}
+    assert finished_run(path, **same) is None
+    write(path)
+    assert finished_run(path, **same) is not None
+    for change in ({"method": "enm"}, {"params": {"beta": 1.0}}, {"digest": "abd"}):
+        assert finished_run(path, **{**same, **change}) is None
+
+
+VALUES = np.array([[0.5, -1.0], [0.25, 1.0]])
+
+
+def recovered(write: Any = None) -> RecoveredLabels:
+    write = write or (lambda store: store.write(0, VALUES))
+    return RecoveredLabels(write=write, n=2, names=["a", "b"], threshold=0.3, partition_rows=2)
+
+
+@pytest.mark.parametrize("place", ["local", "memory://runs/labels"])
+def test_recovered_labels_come_and_go_with_their_run(tmp_path: Path, place: str) -> None:
+    import zarr
+
+    path = str(tmp_path / "run") if place == "local" else place
+    assert not results.has_labels(path)
+    write(path, labels=recovered())
+    assert results.has_labels(path)
+    group = zarr.open_group(f"{path}/labels.zarr", mode="r")
+    assert group["X"][...].tolist() == VALUES.tolist()
+    assert group["layers/positive"][...].tolist() == [[1, 0], [0, 1]]
+    assert group["var/_index"][...].tolist() == ["a", "b"]
+    assert read_run(path).k == 2
+    write(path, force=True)
+    assert not results.has_labels(path)
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), ValueError("lost"), KeyboardInterrupt()])
+def test_labels_that_are_written_halfway_are_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    places = []
+
+    def half(store: Any) -> None:
+        places.append(Path(store.place))
+        store.write(0, VALUES)
+        assert (places[0] / "X/c/0/0").is_file()
+        raise error
+
+    expected = MlfsError if isinstance(error, OSError) else type(error)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(expected):
+        write("run", labels=recovered(half))
+    assert places[0].is_absolute()  # workers have folders of their own
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_labels_that_break_off_at_a_url_leave_no_finished_run() -> None:
+    """A run is finished when its record is there, and the record of the run before was removed first."""
+
+    def half(store: Any) -> None:
+        store.write(0, VALUES)
+        raise KeyboardInterrupt
+
+    path = "memory://runs/halfway"
+    write(path)
+    with pytest.raises(KeyboardInterrupt):
+        write(path, labels=recovered(half), force=True)
+    with pytest.raises(DataError, match=r"no run\.json here"):
+        read_run(path)
+    write(path, labels=recovered())
+    assert read_run(path).k == 2

@@ -1,0 +1,141 @@
+"""The chosen columns, written as a store and as files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.selection.runs import write_run
+from mlfs_dask.selection.transform import write_chosen
+from mlfs_dask.storage.convert import convert
+from mlfs_dask.storage.dataset import open_dataset
+from mlfs_dask.storage.readers.base import LabelSpec
+
+ROWS = np.array([[0, 3, 1, 7], [1, 4, 1, 0], [0, 5, 1, 2], [1, 6, 0, 0], [1, 7, 0, 9]])
+LABELS = np.array([[0, 1], [1, 0], [0, 0], [1, 1], [1, 0]])
+RANKING = np.array([3, 1, 0, 2])
+
+
+@pytest.fixture(params=["dense", "sparse"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    source = tmp_path / "source.csv"
+    lines = ["a,b,c,d,y1,y2", *(",".join(map(str, [*x, *y])) for x, y in zip(ROWS, LABELS, strict=True))]
+    source.write_text("\n".join(lines) + "\n")
+    # Without .zarr: the name of a store is free.
+    path = tmp_path / "a store"
+    convert(source, path, labels=LabelSpec(columns=("y1", "y2")), storage=request.param)
+    return path
+
+
+@pytest.fixture
+def run(store: Path, tmp_path: Path) -> Path:
+    record = {"k": 2, "d": 4, "store": {"path": str(store), "digest": open_dataset(store).digest}}
+    path = tmp_path / "run"
+    write_run(str(path), ranking=RANKING, scores=np.arange(4.0), feature_names=list("abcd"), record=record)
+    return path
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("chosen.zarr", "chosen", "chosen.npz", "chosen.svm", "chosen.parquet", "chosen.arff", "chosen.h5ad"),
+        *("chosen.csv", "chosen.svm.gz"),
+    ],
+)
+def test_reads_back_as_the_chosen_columns(store: Path, run: Path, tmp_path: Path, name: str) -> None:
+    destination = tmp_path / name
+    written = write_chosen(str(store), str(run), str(destination))
+    assert (written.n, written.k, written.q, written.features) == (5, 2, 2, ["b", "d"])
+    assert written.bytes > 0
+    again = destination
+    if destination.suffix not in ("", ".zarr"):
+        again = tmp_path / "again.zarr"
+        labels = LabelSpec(xml=str(tmp_path / "chosen.xml")) if destination.suffix == ".arff" else LabelSpec()
+        if destination.suffix in (".parquet", ".csv"):
+            labels = LabelSpec(columns=("y1", "y2"))
+        convert(destination, again, labels=labels)
+    dataset = open_dataset(again)
+    X, Y = (np.asarray(array.map_blocks(_dense).compute()) for array in (dataset.X, dataset.Y))
+    assert X.tolist() == ROWS[:, [1, 3]].tolist()
+    assert Y.tolist() == LABELS.tolist()
+    if ".svm" not in name:
+        assert list(dataset.feature_names) == ["b", "d"]
+        assert list(dataset.label_names) == ["y1", "y2"]
+
+
+def _dense(block: object) -> object:
+    return block.todense() if hasattr(block, "todense") else block
+
+
+@pytest.mark.parametrize(("k", "features"), [(1, ["d"]), (3, ["a", "b", "d"]), (0.5, ["b", "d"]), (4, list("abcd"))])
+def test_another_number_of_features(store: Path, run: Path, tmp_path: Path, k: float, features: list[str]) -> None:
+    assert write_chosen(str(store), str(run), str(tmp_path / "c.svm"), k=k).features == features
+
+
+@pytest.mark.parametrize("k", [0, 5])
+def test_impossible_numbers(store: Path, run: Path, tmp_path: Path, k: int) -> None:
+    with pytest.raises(UsageError, match=f"got {k}"):
+        write_chosen(str(store), str(run), str(tmp_path / "c.svm"), k=k)
+
+
+def test_a_run_of_another_store_is_refused(store: Path, run: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.csv"
+    other.write_text("a,b,c,d,y1\n1,2,3,4,0\n2,3,4,5,1\n")
+    convert(other, tmp_path / "other.zarr", labels=LabelSpec(columns=("y1",)))
+    with pytest.raises(DataError, match="made from another store") as caught:
+        write_chosen(str(tmp_path / "other.zarr"), str(run), str(tmp_path / "c.svm"))
+    assert str(store) in str(caught.value)
+    assert not (tmp_path / "c.svm").exists()
+
+
+def test_an_unknown_suffix(store: Path, run: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"cannot write \.docx; a store ends in \.zarr, a file in one of \.npz"):
+        write_chosen(str(store), str(run), str(tmp_path / "c.docx"))
+
+
+def test_an_interrupted_store_goes_on(
+    store: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = tmp_path / "whole.zarr"
+    write_chosen(str(store), str(run), str(whole))
+
+    def interrupted(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mlfs_dask.storage.convert.write_one_shard", interrupted)
+    caplog.set_level("INFO", logger="mlfs_dask")
+    with pytest.raises(KeyboardInterrupt):
+        write_chosen(str(store), str(run), str(tmp_path / "c.zarr"))
+    monkeypatch.undo()
+    assert "keeps what is done, for --resume" in caplog.text
+    with pytest.raises(UsageError, match="--resume"):
+        write_chosen(str(store), str(run), str(tmp_path / "c.zarr"))
+    with pytest.raises(UsageError, match="cannot resume"):
+        write_chosen(str(store), str(run), str(tmp_path / "c.zarr"), k=1, resume=True)
+    write_chosen(str(store), str(run), str(tmp_path / "c.zarr"), resume=True)
+    assert open_dataset(tmp_path / "c.zarr").digest == open_dataset(whole).digest
+    assert not (tmp_path / ".c.zarr.wip").exists()
+
+
+@pytest.mark.parametrize("name", ["c.zarr", "c.svm"])
+def test_what_is_there_is_kept_without_force(store: Path, run: Path, tmp_path: Path, name: str) -> None:
+    destination = str(tmp_path / name)
+    write_chosen(str(store), str(run), destination)
+    with pytest.raises(UsageError, match="--force"):
+        write_chosen(str(store), str(run), destination, k=1)
+    assert write_chosen(str(store), str(run), destination, k=1, force=True).k == 1
+
+
+def test_a_store_is_not_written_over_itself(store: Path, run: Path, tmp_path: Path) -> None:
+    digest = open_dataset(store).digest
+    link = tmp_path / "link"
+    link.symlink_to(store)
+    for destination in (str(store), str(link), f"file://{store}"):
+        with pytest.raises(UsageError, match="is both read and written"):
+            write_chosen(str(store), str(run), destination, force=True)
+        with pytest.raises(UsageError, match="is both read and written"):
+            convert(store, destination, drop=["a"], force=True)
+    assert open_dataset(store).digest == digest

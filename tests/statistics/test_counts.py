@@ -1,0 +1,138 @@
+"""Distributed counting: cut states give the same bits as whole ones; ranges of anything."""
+
+from __future__ import annotations
+
+import pickle
+import tracemalloc
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import sparse as sp
+
+from mlfs_dask.blocks.contingency import PairInteraction
+from mlfs_dask.blocks.sparse import as_labels
+from mlfs_dask.engine.passes import build_pass, plan_statistics, run_pass
+from mlfs_dask.engine.plan import SPLIT_FROM_BYTES, PassSizes, plan_pass
+from mlfs_dask.rows.sources import ArrayRows
+from mlfs_dask.runtime import Resources
+from mlfs_dask.statistics.codes import equal_width_book
+from mlfs_dask.statistics.counts import LabelInformation, PairCountScores, Ranges
+from mlfs_dask.typing import FeatureInfo
+
+HERE = Resources(1, 1, 2**32, 2**32)
+
+
+def problem(sparse, n=300, d=17, q=4):
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(n, d))
+    X[:, 3] = rng.integers(0, 40, n)  # counted by position even when dense
+    X[:, 11] = rng.integers(0, 25, n)
+    X[:, 5] = 1.0
+    if sparse:
+        X[rng.random((n, d)) < 0.6] = 0
+    Y = as_labels((rng.random((n, q)) < 0.3).astype(int))
+    source = ArrayRows(sp.csr_array(X) if sparse else X, Y, block_bytes=2000)
+    categories = np.zeros(d, dtype=np.int64)
+    categories[[3, 11]] = 40, 25
+    info = source.features
+    book = equal_width_book(FeatureInfo(info.minimum, info.maximum, categories, info.n_missing), 3)
+    statistic = LabelInformation(book, 0, d, sparse, np.arange(q), n)
+    return source, statistic
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("pieces", [2, 5, 17])
+def test_states_merged_in_pieces_give_the_same_bits(sparse, pieces):
+    source, statistic = problem(sparse)
+    (whole,), _ = run_pass(source, [statistic], HERE)
+    plan = replace(plan_statistics(source, [statistic], HERE), pieces=pieces, runs=((0, 1), (1, 4), (4, 9)), fan_in=2)
+    last = source.profile.partitions
+    plan = replace(plan, runs=((0, 1), (1, 4), (4, last)))
+    (found,), _ = build_pass(source, [statistic], plan).compute(scheduler="sync")
+    for a, b in zip(found, whole, strict=True):
+        assert a.tobytes() == b.tobytes()
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_pieces_hold_the_whole_state_once(sparse):
+    source, statistic = problem(sparse)
+    state = statistic.zero()
+    for block in source.stream(0, source.profile.partitions):
+        statistic.add(state, block)
+    parts = statistic.split(state, 4)
+    assert sum(a.nbytes for a in state) == statistic.state_bytes
+    # The rows that have each label, and all rows, are in every piece.
+    *table, positives, rows = state
+    assert sum(a.nbytes for *part, _, _ in parts for a in part) == sum(a.nbytes for a in table)
+    assert sum(int(a.sum()) for *part, _, _ in parts for a in part) == sum(int(a.sum()) for a in table)
+    for *_, own_positives, own_rows in parts:
+        assert own_positives.tolist() == positives.tolist()
+        assert own_rows.tolist() == rows.tolist() == [300]
+
+
+def test_large_states_are_merged_in_as_many_pieces_as_there_are_slots():
+    source, _ = problem(False)
+    profile = replace(source.profile, partitions=40)
+    cluster = Resources(3, 2, 2**32, 2**32, client=object())
+    large = PassSizes(SPLIT_FROM_BYTES, 0, can_split=True)
+    plan = plan_pass(profile, cluster, large)
+    assert plan.pieces == 6
+    # 12 runs merged 4 at a time: 3 + 1 merges a piece, its end, its share of every run; and one join.
+    assert len(plan.runs) == 12
+    assert plan.tasks == 12 + 6 * (4 + 1) + 12 * 6 + 1
+    graph = build_pass(
+        ArrayRows(np.zeros((40, 1)), as_labels(np.zeros((40, 1))), block_bytes=8), [problem(False)[1]], plan
+    )
+    shared = 2  # the statistic and the source
+    assert len(dict(graph.__dask_graph__())) == plan.tasks + shared
+    assert plan_pass(profile, cluster, replace(large, state_bytes=SPLIT_FROM_BYTES - 1)).pieces == 1
+    assert plan_pass(profile, HERE, large).pieces == 1
+
+
+def test_cutting_needs_less_memory():
+    profile = replace(problem(False)[0].profile, partitions=40)
+    cluster = Resources(8, 1, 2**34, 2**32, client=object())
+    state = 100 * 2**20
+    whole = plan_pass(profile, cluster, PassSizes(state, 0))
+    cut = plan_pass(profile, cluster, PassSizes(state, 0, can_split=True))
+    assert cut.peak_worker_bytes < 0.7 * whole.peak_worker_bytes
+
+
+def test_ranges_of_rows_in_any_order_of_merging():
+    X = np.array([[1.0, np.nan], [-2.0, np.nan], [5.0, 3.0]])
+    source = ArrayRows(X, as_labels([[1, 0], [0, -1], [0, 0]]), block_bytes=16)
+    (result,), _ = run_pass(source, [Ranges(2, 2)], Resources(1, 3, 2**32, 2**32))
+    features, labels = result
+    assert features.minimum.tolist() == [-2, 3]
+    assert features.maximum.tolist() == [5, 3]
+    assert features.n_missing.tolist() == [0, 2]
+    assert labels.tolist() == [[0, 1], [2, 2], [1, 0]]
+
+
+def test_memory_of_pairs_of_many_labels_is_that_of_the_pairs_that_rows_have():
+    n, d, q, each = 1500, 40, 400, 4
+    rng = np.random.default_rng(0)
+    labels = np.sort(rng.permuted(np.tile(np.arange(q), (n, 1)), axis=1)[:, :each], axis=1)
+    Y = sp.csr_array((np.ones(n * each, np.int8), labels.ravel(), np.arange(0, n * each + 1, each)), shape=(n, q))
+    X = sp.csr_array((rng.random((n, d)) < 0.3).astype(np.float64))
+    source = ArrayRows(X, as_labels(Y))
+    formula = PairInteraction(q, tuple(range(q)))
+    book = equal_width_book(source.features, 2)
+    statistic = PairCountScores(book, 0, d, True, np.arange(q * (q + 1) // 2), n, formula=formula)
+    plan = plan_statistics(source, [statistic], HERE)
+    tracemalloc.start()
+    run_pass(source, [statistic], HERE, plan=plan)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak <= plan.peak_worker_bytes - HERE.process_bytes <= 3 * peak
+
+
+def test_parameters_alone_travel_to_workers() -> None:
+    book = equal_width_book(FeatureInfo(np.zeros(2000), np.ones(2000)), 2)
+    counts = LabelInformation(book=book, first=0, last=2000, sparse=True, slot_of_label=np.arange(5), n=1000)
+    assert counts.state_bytes > 0  # makes what is derived from the parameters
+    assert counts.coder.single_edges is not None
+    message = pickle.dumps(counts)
+    assert len(message) < 1.1 * counts.parameter_bytes
+    assert pickle.loads(message).state_bytes == counts.state_bytes

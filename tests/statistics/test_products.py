@@ -1,0 +1,240 @@
+"""Moments and label products of whole matrices: any cut and container, columns far from zero, plans kept."""
+
+from __future__ import annotations
+
+import itertools
+import tracemalloc
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse as sp
+
+from mlfs_dask.blocks.sparse import as_labels
+from mlfs_dask.engine.passes import run_pass
+from mlfs_dask.rows.sources import ArrayRows
+from mlfs_dask.runtime import Resources
+from mlfs_dask.statistics.moments import Moments
+from mlfs_dask.statistics.products import COMPILED_WORK, LabelProducts, wants_compiled
+from mlfs_dask.typing import Block
+from tests.reference import elc as twin
+
+
+def problem(seed=0, n=60, d=6, q=4, centre=0.0):
+    rng = np.random.default_rng(seed)
+    Y = np.where(rng.random((n, q)) < 0.3, 1, np.where(rng.random((n, q)) < 0.05, -1, 0)).astype(np.int8)
+    X = rng.normal(size=(n, d)) * (rng.random((n, d)) < 0.6)
+    return X + centre, Y
+
+
+def reduce(statistic, X, Y, states):
+    """Blocks into states, states merged in order; `states` lists lists of (first, last)."""
+    total = statistic.zero()
+    for cuts in states:
+        state = statistic.zero()
+        for first, last in cuts:
+            statistic.add(state, Block(first, X[first:last], Y[first:last]))
+        statistic.merge(total, state)
+    return statistic.finalize(total)
+
+
+def draw_cuts(data, n):
+    cuts = [0, *sorted(data.draw(st.lists(st.integers(0, n), max_size=5))), n]
+    pieces = list(itertools.pairwise(cuts))
+    where = [data.draw(st.integers(0, 2)) for _ in pieces]
+    return [[p for p, w in zip(pieces, where, strict=True) if w == state] for state in range(3)]
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_any_cut_gives_the_sums_of_the_whole(data):
+    n = data.draw(st.integers(1, 40))
+    X, Y = problem(data.draw(st.integers(0, 1000)), n=n)
+    container = sp.csr_array(X) if data.draw(st.booleans()) else X
+    statistic = LabelProducts(6, 4, compiled=data.draw(st.booleans()))
+    found = reduce(statistic, container, as_labels(Y), draw_cuts(data, n))
+    positive = (Y == 1).astype(float)
+    assert found.n == n
+    assert found.mean == pytest.approx(X.mean(axis=0), abs=1e-12)
+    assert found.m2 == pytest.approx(X.var(axis=0) * n, abs=1e-11)
+    assert found.products == pytest.approx(positive.T @ (X - X.mean(axis=0)), abs=1e-11)
+    assert found.positives.tolist() == positive.sum(axis=0).tolist()
+    assert found.unknown.tolist() == (Y == -1).sum(axis=0).tolist()
+    assert found.pairs.tolist() == (positive.T @ positive).tolist()
+
+
+@settings(max_examples=20)
+@given(st.data())
+def test_dense_and_sparse_blocks_may_be_mixed(data):
+    X, Y = problem(3, n=30, centre=5.0)
+    X[X == 5.0] = 0.0
+    statistic = LabelProducts(6, 4, compiled=data.draw(st.booleans()))
+    total = statistic.zero()
+    labels = as_labels(Y)
+    for cuts in draw_cuts(data, 30):
+        state = statistic.zero()
+        for first, last in cuts:
+            part = X[first:last]
+            wrapped = sp.csr_array(part) if data.draw(st.booleans()) else part
+            statistic.add(state, Block(first, wrapped, labels[first:last]))
+        statistic.merge(total, state)
+    found = statistic.finalize(total)
+    assert found.mean == pytest.approx(X.mean(axis=0))
+    assert found.m2 == pytest.approx(X.var(axis=0) * 30)
+    assert found.products == pytest.approx((Y == 1).T.astype(float) @ (X - X.mean(axis=0)), abs=1e-11)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("ratio", [1.0, 1e4, 1e8])
+def test_columns_far_from_zero_keep_their_digits(compiled, ratio):
+    X, Y = problem(n=3000)
+    X = X + ratio  # standard deviation about 0.8
+    found = reduce(LabelProducts(6, 4, compiled=compiled), X, as_labels(Y), [[(0, 700), (700, 1000)], [(1000, 3000)]])
+    A = (Y == 1).T.astype(np.longdouble) @ twin.standardise(X)
+    exact = (X - ratio).astype(np.longdouble)  # no digit is lost by this subtraction
+    deviation = exact - exact.mean(axis=0)
+    exact_A = (Y == 1).T.astype(np.longdouble) @ (deviation / np.sqrt((deviation**2).mean(axis=0)))
+    assert found.products / found.std == pytest.approx(exact_A.astype(float), rel=1e-9)
+    assert A.astype(float) == pytest.approx(exact_A.astype(float), rel=1e-9)  # the twin is as good
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_small_integers_and_floats_do_not_saturate(compiled):
+    Y = as_labels(np.ones((70_000, 1), dtype=np.int8))
+    ones = np.ones((70_000, 1), dtype=np.uint8)
+    ones[0] = 0
+    found = reduce(LabelProducts(1, 1, compiled=compiled), ones, Y, [[(0, 70_000)]])
+    assert found.mean[0] * 70_000 == pytest.approx(69_999)
+    big = np.full((70_000, 1), 2.0**24, dtype=np.float32)  # float32 sums would stand still
+    big[::2] += 2
+    found = reduce(LabelProducts(1, 1, compiled=compiled), big, Y, [[(0, 70_000)]])
+    assert found.mean[0] == 2.0**24 + 1
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_states_start_with_any_finite_origin(compiled):
+    X, Y = problem(n=20)
+    X[0, 2] = np.nan
+    found = reduce(LabelProducts(6, 4, compiled=compiled), X, as_labels(Y), [[(0, 10)], [(10, 20)]])
+    assert not np.isfinite(found.mean[2] + found.m2[2])
+    others = [0, 1, 3, 4, 5]
+    assert found.mean[others] == pytest.approx(X[:, others].mean(axis=0))
+
+
+def test_finalize_leaves_the_state_as_it_is():
+    X, Y = problem()
+    statistic = LabelProducts(6, 4)
+    state = statistic.zero()
+    statistic.add(state, Block(0, X, as_labels(Y)))
+    copies = [a.copy() for a in state]
+    first, second = statistic.finalize(state), statistic.finalize(state)
+    assert all(np.array_equal(a, b) for a, b in zip(state, copies, strict=True))
+    assert np.array_equal(first.products, second.products)
+
+
+@pytest.mark.parametrize("container", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("moments_only", [False, True])
+def test_memory_is_as_declared(container, compiled, moments_only):
+    n, d, q = 2000, 300, 40
+    rng = np.random.default_rng(0)
+    X = container(rng.normal(size=(n, d)) * (rng.random((n, d)) < 0.5))
+    Y = as_labels(rng.random((n, q)) < 0.1)
+    source = ArrayRows(X, Y, block_bytes=400_000)
+    statistic = Moments(d) if moments_only else LabelProducts(d, q, compiled=compiled)
+    state = statistic.zero()
+    assert sum(a.nbytes for a in state) == statistic.state_bytes
+    blocks = list(source.stream(0, source.profile.partitions))
+    statistic.add(state, blocks[0])
+    tracemalloc.start()
+    for block in blocks:
+        statistic.add(state, block)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    declared = statistic.scratch_bytes(source.profile)
+    assert peak <= declared
+    if not compiled:
+        assert declared <= 4 * peak
+    result = statistic.finalize(state)
+    arrays = [v for v in vars(result).values() if isinstance(v, np.ndarray)]
+    assert sum(a.nbytes for a in arrays) == statistic.result_bytes
+
+
+def test_moments_alone():
+    X, Y = problem(centre=1e8)
+    source = ArrayRows(X, as_labels(Y), block_bytes=500)
+    assert source.profile.partitions > 3
+    (moments, sums), record = run_pass(source, [Moments(6), LabelProducts(6, 4)], Resources(1, 2, 2**31, 2**31))
+    assert moments.n == 60
+    assert moments.mean == pytest.approx(X.mean(axis=0), rel=1e-15)
+    assert moments.std == pytest.approx((X - 1e8).std(axis=0), rel=1e-7)
+    assert moments.m2 == pytest.approx(sums.m2, rel=1e-12)
+    assert record.tasks > 1
+
+
+def test_the_choice_of_kernels_depends_on_sizes_alone():
+    profile = ArrayRows(np.zeros((4, 3)), as_labels(np.ones((4, 2)))).profile
+    large = replace(profile, n=10**6, nonzeros=COMPILED_WORK // 4 + 1, label_nonzeros=2 * 10**6)
+    assert wants_compiled(large)
+    assert wants_compiled(replace(large, partitions=77, block_rows=1, block_bytes=5))
+    assert not wants_compiled(replace(large, nonzeros=COMPILED_WORK // 4 - 1))
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_any_cut_and_container_of_integers_gives_the_same_bits(data):
+    n, rng = data.draw(st.integers(1, 60)), np.random.default_rng(data.draw(st.integers(0, 1000)))
+    X = rng.integers(*data.draw(st.sampled_from([(0, 2), (-3, 9), (1000, 1003)])), (n, 6)).astype(np.float64)
+    X[:, 5] = 7.0
+    Y = as_labels((rng.random((n, 4)) < 0.3).astype(np.int8))
+    results = []
+    for _ in range(2):
+        container = sp.csr_array(X) if data.draw(st.booleans()) else X
+        results.append(reduce(LabelProducts(6, 4, compiled=data.draw(st.booleans())), container, Y, draw_cuts(data, n)))
+    moments = reduce(Moments(6), container, Y, draw_cuts(data, n))
+    # Quotients of integers, rounded once.
+    total, count = X.sum(axis=0), Y.sum(axis=0)
+    for found in (*results, moments):
+        assert np.array_equal(found.mean, total / n)
+        assert np.array_equal(found.m2, (n * (X * X).sum(axis=0) - total**2) / n)
+    for found in results:
+        assert np.array_equal(found.products, (n * (Y.T @ X) - np.outer(count, total)) / n)
+
+
+def test_sums_that_are_rounding_are_zero():
+    rng = np.random.default_rng(0)
+    Z = rng.normal(size=(60, 5))
+    X, Y = np.vstack([Z, Z]), np.repeat([[0], [1]], 60, axis=0)
+    X[:, 0] += 1e-9 * Y[:, 0]
+    order = rng.permutation(120)
+    found = reduce(LabelProducts(5, 1), X[order], as_labels(Y[order]), [[(0, 17), (17, 80)], [(80, 120)]])
+    assert found.products[0, 0] == pytest.approx(30e-9, rel=1e-6)
+    assert found.products[0, 1:].tolist() == [0.0] * 4
+
+
+@pytest.mark.parametrize("container", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("scale", [1e-5, 1e-9, 1e-120])
+def test_small_values_are_no_integers(container, scale):
+    X, Y = problem(n=40)
+    expected, found = (
+        reduce(LabelProducts(6, 4), container(X * factor), as_labels(Y), [[(0, 15)], [(15, 40)]])
+        for factor in (1.0, scale)
+    )
+    moments = reduce(Moments(6), container(X * scale), as_labels(Y), [[(0, 15)], [(15, 40)]])
+    assert found.mean == pytest.approx(scale * expected.mean, rel=1e-10, abs=1e-13 * scale)
+    assert found.products == pytest.approx(scale * expected.products, rel=1e-10, abs=1e-13 * scale)
+    for each in (found, moments):
+        assert each.m2 == pytest.approx(scale**2 * expected.m2, rel=1e-10, abs=0)
+
+
+@pytest.mark.parametrize("container", [np.asarray, sp.csr_array])
+def test_standardised_values_are_no_integers(container):
+    """Their sums are nearly 0 and n, in single precision."""
+    X, Y = problem(n=40)
+    X = ((X - X.mean(axis=0)) / X.std(axis=0)).astype(np.float32)
+    found = reduce(Moments(6), container(X), as_labels(Y), [[(0, 15)], [(15, 40)]])
+    exact = X.astype(np.longdouble)
+    assert found.mean == pytest.approx(exact.mean(axis=0).astype(float), rel=1e-9, abs=1e-14)
+    assert found.m2 == pytest.approx(((exact - exact.mean(axis=0)) ** 2).sum(axis=0).astype(float), rel=1e-12)

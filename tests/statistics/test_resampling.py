@@ -1,0 +1,262 @@
+"""Shuffled and resampled rows: the same replicates for any cut, each a permutation or a bootstrap of the rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import dask.array as da
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse as sp
+
+from mlfs_dask.blocks.sparse import as_labels
+from mlfs_dask.engine.cache import cache
+from mlfs_dask.engine.passes import build_pass, pass_sizes, plan_statistics, run_pass
+from mlfs_dask.rows.sources import ArrayRows, as_rows
+from mlfs_dask.runtime import Resources
+from mlfs_dask.statistics import resampling as module
+from mlfs_dask.statistics.products import LabelProducts
+from mlfs_dask.statistics.resampling import (
+    Resampled,
+    Resampling,
+    draw_pool,
+    label_sample,
+    replicate_groups,
+)
+from mlfs_dask.statistics.sample import RowSample
+from mlfs_dask.statistics.subsets import JoinedRows, TrainingRows
+from mlfs_dask.storage.conversion_options import Options
+from mlfs_dask.storage.convert import convert_reader
+from mlfs_dask.storage.dataset import open_dataset
+from mlfs_dask.typing import Block
+from tests.statistics.test_counts import problem as counting_problem
+from tests.storage.memory_reader import make_reader
+
+HERE = Resources(1, 1, 2**33, 2**33)
+
+
+def problem(n=90, d=5, q=4, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n, d)).round(2), (rng.random((n, q)) < 0.4).astype(np.int8)
+
+
+def pool_of(source, seed=3):
+    labels = source.labels_only()
+    (sample,), _ = run_pass(labels, [label_sample(labels.profile, seed)], HERE)
+    return draw_pool(sample, seed)
+
+
+def replicate_rows(source, resampling, i):
+    """X and Y of a replicate of all rows."""
+    blocks = [resampling.replicate(block, i) for block in source.stream(0, source.profile.partitions)]
+    X = np.concatenate([b.X.toarray() if sp.issparse(b.X) else b.X for b in blocks])
+    return X, np.concatenate([b.Y.toarray() for b in blocks])
+
+
+@settings(max_examples=25)
+@given(st.data())
+def test_replicates_are_the_same_for_any_cut_and_container(data):
+    X, Y = problem()
+    whole = ArrayRows(X, as_labels(Y))
+    resampling = Resampling(2, 2, seed=3, pool=pool_of(whole))
+    cuts = [0, *sorted(data.draw(st.lists(st.integers(0, 90), max_size=4))), 90]
+    lazy = da.from_array(X, chunks=(tuple(np.diff(cuts).tolist()), (2, 3)))
+    i = data.draw(st.integers(0, 4))
+    for source in (
+        ArrayRows(X, as_labels(Y), block_bytes=data.draw(st.sampled_from([1, 300]))),
+        ArrayRows(sp.csr_array(X), as_labels(Y), block_bytes=200),
+        as_rows(lazy, da.from_array(Y, chunks=(40, -1))),
+    ):
+        assert (pool_of(source) != resampling.pool).nnz == 0
+        for found, expected in zip(
+            replicate_rows(source, resampling, i), replicate_rows(whole, resampling, i), strict=True
+        ):
+            assert found.tolist() == expected.tolist()
+
+
+def test_a_shuffle_permutes_the_labels_of_all_rows_and_leaves_the_features():
+    X, Y = problem()
+    source = ArrayRows(X, as_labels(Y), block_bytes=300)
+    resampling = Resampling(5, 0, seed=3, pool=pool_of(source))
+    shuffled = [replicate_rows(source, resampling, i) for i in range(1, 6)]
+    for features, labels in shuffled:
+        assert features.tolist() == X.tolist()
+        assert sorted(labels.tolist()) == sorted(Y.tolist())
+    assert len({labels.tobytes() for _, labels in [*shuffled, (X, Y)]}) == 6
+
+
+def test_labels_of_ordered_rows_are_spread_over_all_rows():
+    """A shuffle within blocks would leave them where they are."""
+    Y = np.repeat(np.eye(4, dtype=np.int8), 250, axis=0)
+    source = ArrayRows(np.zeros((1000, 1)), as_labels(Y), block_bytes=400)
+    resampling = Resampling(20, 0, seed=0, pool=pool_of(source))
+    for i in range(1, 21):
+        _, labels = replicate_rows(source, resampling, i)
+        together = labels.reshape(4, 250, 4).sum(axis=1)  # by quarter and label: 62.5 each, standard error 6
+        assert np.abs(together - 62.5).max() < 30
+
+
+def test_beyond_the_pool_labels_are_drawn_from_it_equally_often(monkeypatch):
+    monkeypatch.setattr(module, "POOL_ROWS", 300)
+    n = 900
+    rng = np.random.default_rng(0)
+    Y = (rng.random((n, 40)) < 0.5).astype(np.int8)  # every row is another
+    source = ArrayRows(np.zeros((n, 1)), as_labels(Y), block_bytes=1000)
+    pool = pool_of(source)
+    assert pool.shape == (300, 40)
+    every = {row.tobytes() for row in Y}
+    assert {row.tobytes() for row in pool.toarray()} <= every
+    resampling = Resampling(1, 0, seed=3, pool=pool)
+    _, labels = replicate_rows(source, resampling, 1)
+    _, counts = np.unique(labels, axis=0, return_counts=True)
+    assert counts.tolist() == [3] * 300
+
+
+def test_a_resample_repeats_rows_with_their_labels():
+    X, Y = problem(n=2000)
+    source = ArrayRows(X, as_labels(Y), block_bytes=3000)
+    resampling = Resampling(0, 3, seed=3)
+    rows = {(*x, *y) for x, y in zip(X.tolist(), Y.tolist(), strict=True)}
+    sizes = []
+    for i in (1, 2, 3):
+        features, labels = replicate_rows(source, resampling, i)
+        drawn = [(*x, *y) for x, y in zip(features.tolist(), labels.tolist(), strict=True)]
+        assert set(drawn) <= rows
+        assert len(set(drawn)) / len(rows) == pytest.approx(1 - np.exp(-1), abs=0.04)
+        sizes.append(len(drawn))
+    assert np.mean(sizes) == pytest.approx(2000, abs=80)
+    assert len(set(sizes)) == 3
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_results_are_those_of_the_replicates_rows(threads):
+    X, Y = problem(n=300)
+    source = ArrayRows(X, as_labels(Y), block_bytes=1500)
+    resampling = Resampling(2, 2, seed=1, pool=pool_of(source))
+    statistic = LabelProducts(5, 4)
+    resources = replace(HERE, threads_per_worker=threads)
+    (found,), record = run_pass(source, [Resampled(statistic, resampling, source.profile)], resources)
+    assert record.tasks
+    for i, sums in enumerate(found):
+        features, labels = replicate_rows(source, resampling, i)
+        (expected,), _ = run_pass(ArrayRows(features, as_labels(labels)), [statistic], HERE)
+        assert sums.n == expected.n == len(features)
+        assert sums.pairs.tolist() == expected.pairs.tolist()
+        assert sums.products == pytest.approx(expected.products, rel=1e-10, abs=1e-10)
+        assert sums.m2 == pytest.approx(expected.m2, rel=1e-10)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("pieces", [1, 3])
+def test_counts_of_replicates_in_pieces_and_runs_give_the_same_bits(sparse, pieces):
+    source, statistic = counting_problem(sparse)
+    resampling = Resampling(2, 2, seed=1, pool=pool_of(source))
+    resampled = Resampled(statistic, resampling, source.profile)
+    assert resampled.can_split
+    (whole,), _ = run_pass(source, [resampled], HERE)
+    plan = replace(plan_statistics(source, [resampled], HERE), pieces=pieces, fan_in=2)
+    plan = replace(plan, runs=((0, 1), (1, 4), (4, source.profile.partitions)))
+    (found,), _ = build_pass(source, [resampled], plan).compute(scheduler="sync")
+    assert len(found) == len(whole) == 5
+    for i, (own, expected) in enumerate(zip(found, whole, strict=True)):
+        features, labels = replicate_rows(source, resampling, i)
+        (alone,), _ = run_pass(ArrayRows(features, as_labels(labels)), [replace(statistic, sparse=False)], HERE)
+        for a, b, c in zip(own, expected, alone, strict=True):
+            assert a.tobytes() == b.tobytes()
+            assert a == pytest.approx(c, rel=1e-9, abs=1e-12)
+
+
+def test_sizes_are_those_of_all_replicates():
+    source, statistic = counting_problem(False)
+    resampling = Resampling(2, 3, seed=1, pool=pool_of(source))
+    resampled = Resampled(statistic, resampling, source.profile)
+    state = resampled.zero()
+    assert sum(array.nbytes for own in state for array in own) == resampled.state_bytes == 6 * statistic.state_bytes
+    pool = resampling.pool
+    held = pool.data.nbytes + pool.indices.nbytes + pool.indptr.nbytes
+    planned = resampled.parameter_bytes - statistic.parameter_bytes
+    assert held <= planned <= 2 * held
+    assert Resampling(0, 3).pool_bytes(source.profile) == 0
+    block = next(iter(source.stream(0, 1)))
+    copied = max(resampling.replicate(block, i).X.nbytes for i in (3, 4, 5))
+    assert copied <= resampling.copied_bytes(source.profile)
+
+
+def test_replicates_go_into_the_fewest_readings_that_fit():
+    X, Y = problem(n=40, d=2000, q=20)
+    source = ArrayRows(X, as_labels(Y))
+    statistic, resampling = LabelProducts(2000, 20), Resampling(10, 20, pool=pool_of(source))
+    assert len(replicate_groups(statistic, resampling, source, HERE)) == 1
+    sizes = pass_sizes(source, [Resampled(statistic, resampling, source.profile, 0, 10)], HERE)
+    everything = sizes.state_bytes + sizes.result_bytes + sizes.scratch_bytes + sizes.parameter_bytes
+    tight = replace(HERE, memory_limit=int((HERE.process_bytes + everything + 2**16) / 0.8))
+    groups = replicate_groups(statistic, resampling, source, tight)
+    assert [len(group.replicates) for group in groups] == [8, 8, 8, 7]
+    assert [i for group in groups for i in group.replicates] == list(range(31))
+
+
+def sources(tmp_path):
+    X, Y = problem(n=70)
+    labels = as_labels(Y)
+    convert_reader(
+        lambda: make_reader(X.astype(np.float32), Y), tmp_path / "dense.zarr", options=Options(partition_bytes=600)
+    )
+    rows = np.arange(0, 70, 2)
+    whole = ArrayRows(X, labels)
+    yield open_dataset(tmp_path / "dense.zarr").rows, Y
+    yield whole, Y
+    yield as_rows(da.from_array(X, chunks=(13, 2)), da.from_array(Y, chunks=(30, -1))), Y
+    yield TrainingRows(whole, rows, labels[rows]), Y[rows]
+    yield JoinedRows([whole, whole]), np.concatenate([Y, Y])
+
+
+def test_labels_alone_are_read_without_the_features(tmp_path):
+    for source, Y in sources(tmp_path):
+        alone = source.labels_only()
+        sample = RowSample(np.arange(len(Y)), alone.profile)
+        (found,), record = run_pass(alone, [sample], HERE)
+        assert found.Y.toarray().tolist() == Y.tolist()
+        assert found.X.shape == (len(Y), 0)
+        assert alone.profile.d == 0
+        assert alone.profile.n == len(Y)
+        assert alone.row_offsets[-1] == len(Y)
+        assert record.bytes_read == alone.profile.read_bytes <= source.profile.read_bytes
+
+
+def test_a_store_reads_its_labels_from_their_files_alone(tmp_path):
+    X, Y = problem(n=70)
+    convert_reader(
+        lambda: make_reader(X.astype(np.float32), Y), tmp_path / "s.zarr", options=Options(partition_bytes=600)
+    )
+    rows = open_dataset(tmp_path / "s.zarr").rows
+    assert rows.profile.partitions > 1
+    (tmp_path / "s.zarr" / "X").rename(tmp_path / "X")
+    found = np.concatenate([block.Y.toarray() for block in rows.labels_only().stream(0, rows.profile.partitions)])
+    assert found.tolist() == Y.tolist()
+    assert rows.labels_only().profile.read_bytes < rows.profile.read_bytes
+
+
+def test_the_cache_tells_a_sample_of_labels_from_one_of_rows(tmp_path):
+    X, Y = problem(n=70)
+    convert_reader(lambda: make_reader(X.astype(np.float32), Y), tmp_path / "s.zarr")
+    rows = open_dataset(tmp_path / "s.zarr").rows
+    alone = rows.labels_only()
+    with cache(tmp_path / "cache"):
+        run_pass(alone, [RowSample(np.arange(70), alone.profile)], HERE)
+        (found,), record = run_pass(rows, [RowSample(np.arange(70), rows.profile)], HERE)
+        (_,), again = run_pass(alone, [RowSample(np.arange(70), alone.profile)], HERE)
+    assert record.tasks
+    assert not again.tasks
+    assert found.X.shape == X.shape
+
+
+def test_a_replicate_of_no_rows_adds_nothing():
+    statistic = LabelProducts(2, 1)
+    resampled = Resampled(statistic, Resampling(0, 40, seed=0), ArrayRows(np.ones((1, 2)), as_labels([[1]])).profile)
+    state = resampled.zero()
+    resampled.add(state, Block(0, np.ones((1, 2)), as_labels([[1]])))
+    rows = [statistic.finalize(own).n for own in state]
+    assert min(rows) == 0
+    assert max(rows) > 1

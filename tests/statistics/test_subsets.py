@@ -1,0 +1,145 @@
+"""Some rows, joined rows and some columns of a source."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse as sp
+
+from mlfs_dask import runtime
+from mlfs_dask.errors import DataError
+from mlfs_dask.rows.sources import ArrayRows, measure_features
+from mlfs_dask.runtime import current_resources
+from mlfs_dask.selectors.elc import ELC
+from mlfs_dask.selectors.label_entropy import LabelEntropy
+from mlfs_dask.statistics.subsets import JoinedRows, read_rows, row_subset
+from mlfs_dask.storage.dataset import open_dataset
+from tests.storage.stores import make_store, sample
+
+
+def rows_of(source: Any) -> tuple[np.ndarray, np.ndarray]:
+    """All rows of a source, and the indices that its blocks say they have."""
+    blocks = [(b.start, b.X.toarray() if sp.issparse(b.X) else b.X.copy()) for b in source.stream(0, _parts(source))]
+    starts = np.concatenate([np.arange(start, start + len(X)) for start, X in blocks])
+    return np.concatenate([X for _, X in blocks]), starts
+
+
+def _parts(source: Any) -> int:
+    return len(source.row_offsets) - 1
+
+
+@pytest.fixture(params=[False, True], ids=["dense", "sparse"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Any, np.ndarray, np.ndarray]:
+    """A store of several partitions, with its X and Y."""
+    X, Y = sample(n=200, d=12, q=5, sparse=request.param)
+    X, Y = np.nan_to_num(X), np.abs(Y)
+    path = make_store(tmp_path / "s.zarr", X, Y, partition_bytes=4096)
+    dataset = open_dataset(path)
+    assert dataset.rows.profile.partitions > 1
+    assert dataset.rows.profile.sparse == request.param
+    return dataset, X, Y
+
+
+def test_a_subset_is_its_rows(store: tuple[Any, np.ndarray, np.ndarray]) -> None:
+    dataset, X, Y = store
+    chosen = np.sort(np.random.default_rng(0).choice(200, 90, replace=False))
+    subset, record = row_subset(dataset.rows, chosen, sp.csr_array(Y[chosen]), current_resources())
+    found, starts = rows_of(subset)
+    assert np.array_equal(found, X[chosen])
+    assert starts.tolist() == list(range(90))
+    assert subset.profile.n == 90
+    assert record.bytes_read == dataset.rows.profile.read_bytes
+    expected = measure_features(X[chosen])
+    assert np.array_equal(subset.features.minimum, expected.minimum)
+    assert np.array_equal(subset.features.maximum, expected.maximum)
+    assert np.array_equal(subset.features.n_categories, dataset.features.n_categories)
+    assert np.array_equal(subset.label_counts[2], Y[chosen].sum(axis=0))
+
+
+@pytest.mark.parametrize("make", [lambda: LabelEntropy(3), lambda: ELC(3)])
+def test_selectors_learn_the_same_from_a_subset_as_from_its_arrays(
+    store: tuple[Any, np.ndarray, np.ndarray], make: Callable[[], Any]
+) -> None:
+    dataset, X, Y = store
+    chosen = np.arange(0, 200, 2)
+    subset, _ = row_subset(dataset.rows, chosen, sp.csr_array(Y[chosen]), current_resources())
+    alone = ArrayRows(X[chosen], sp.csr_array(Y[chosen]), n_categories=dataset.features.n_categories)
+    scores = make().fit(subset).scores_
+    np.testing.assert_allclose(scores, make().fit(alone).scores_, rtol=1e-9)
+    again = pickle.loads(pickle.dumps(subset))  # as it travels to a worker
+    assert np.array_equal(rows_of(again)[0], X[chosen])
+
+
+def test_columns_come_in_the_order_asked_for(store: tuple[Any, np.ndarray, np.ndarray]) -> None:
+    dataset, X, Y = store
+    columns = np.array([7, 0, 11])
+    found, labels, record = read_rows(dataset.rows, current_resources(), columns=columns)
+    assert np.array_equal(found, X[:, columns].astype(found.dtype))
+    assert np.array_equal(labels.toarray(), Y)
+    assert record.bytes_read == dataset.rows.profile.read_bytes
+
+
+def test_columns_go_where_they_are_wanted(store: tuple[Any, np.ndarray, np.ndarray]) -> None:
+    dataset, X, _ = store
+    columns = np.array([3, 1])
+    out = np.full((200, 2), np.nan)
+    found, _, _ = read_rows(dataset.rows, current_resources(), columns=columns, out=out)
+    assert found is out
+    assert np.array_equal(out, X[:, columns])
+
+
+def test_all_rows_come_as_the_source_has_them(store: tuple[Any, np.ndarray, np.ndarray]) -> None:
+    dataset, X, Y = store
+    events: list[dict[str, Any]] = []
+    with runtime.progress_to(events.append):
+        found, labels, _ = read_rows(dataset.rows, current_resources(), label="training rows")
+    assert sp.issparse(found) == dataset.rows.profile.sparse
+    assert np.array_equal(found.toarray() if sp.issparse(found) else found, X)
+    assert np.array_equal(labels.toarray(), Y)
+    partitions = dataset.rows.profile.partitions
+    assert events[0] == {"kind": "pass", "label": "training rows", "partitions": partitions}
+    assert sum(event.get("done", 0) for event in events) == partitions
+    # Nothing that the source reads next changes what was read.
+    assert not np.shares_memory(labels.data, next(dataset.rows.stream(0, 1)).Y.data)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "read"),
+    [("uint8", "float32"), ("int16", "float32"), ("int32", "float64"), ("float32", "float32"), ("float64", "float64")],
+)
+def test_no_value_is_rounded(dtype: str, read: str) -> None:
+    largest = 2.0**30 + 1 if dtype in ("int32", "float64") else 100.0
+    X = np.array([[largest, 1], [largest - 1, 0]]).astype(dtype)
+    found, _, _ = read_rows(ArrayRows(X, sp.csr_array(np.ones((2, 1), np.int8))), current_resources())
+    assert found.dtype == read
+    np.testing.assert_array_equal(found, X)
+
+
+def test_no_rows_are_a_matrix_of_none() -> None:
+    source = ArrayRows(sp.csr_array((0, 3)), sp.csr_array((0, 2), dtype=np.int8))
+    X, Y, _ = read_rows(source, current_resources())
+    assert (X.shape, Y.shape) == ((0, 3), (0, 2))
+
+
+def test_joined_rows_come_one_after_another(store: tuple[Any, np.ndarray, np.ndarray]) -> None:
+    dataset, X, _ = store
+    joined = JoinedRows((dataset.rows, dataset.rows))
+    found, starts = rows_of(joined)
+    assert np.array_equal(found, np.concatenate([X, X]))
+    assert starts.tolist() == list(range(400))
+    parts = dataset.rows.profile.partitions
+    (block,) = list(joined.stream(parts, parts + 1))[:1]  # the first partition of the second
+    assert block.start == 200
+    assert joined.row_offsets[[0, parts, 2 * parts]].tolist() == [0, 200, 400]
+    assert joined.profile.n == 400
+
+
+def test_dense_and_sparse_rows_are_not_joined() -> None:
+    Y = sp.csr_array((2, 1), dtype=np.int8)
+    with pytest.raises(DataError, match="stored dense and some sparse"):
+        JoinedRows((ArrayRows(np.zeros((2, 2)), Y), ArrayRows(sp.csr_array((2, 2)), Y)))
