@@ -24,7 +24,8 @@ from mlfs_dask.storage.digest import Checksum
 from mlfs_dask.storage.label_values import MinusOne
 from mlfs_dask.storage.readers.base import BOOLEAN_SPELLINGS, Batch, Header, Part, Reader
 from mlfs_dask.storage.readers.classes import classes_of_store
-from mlfs_dask.storage.readers.concat import ConcatReader, FindsCategories, check_categories, check_names
+from mlfs_dask.storage.readers.concat import ConcatReader, check_categories, check_names
+from mlfs_dask.storage.readers.table import TableReader
 from mlfs_dask.storage.schema import KINDS, Partitions, StoreSchema
 from mlfs_dask.storage.spool import SpooledRows
 from mlfs_dask.storage.statistics import Statistics, limits_of
@@ -134,7 +135,7 @@ class StoreExtension:
             readers = tuple(self._with_categories(each) for each in reader.readers)
             header = replace(reader.header, categories=readers[0].header.categories)
             return replace(reader, readers=readers, header=header)
-        if not isinstance(reader, FindsCategories):
+        if not isinstance(reader, TableReader):
             return reader
         ours = self.header.categories
         lacking = [feature for feature in ours if feature not in reader.found_categories]

@@ -9,45 +9,20 @@ known before the last row (svmlight), the widest file counts.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Protocol
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.readers.base import Batch, Header, Part, Reader, is_subsequence, sort_categories
 from mlfs_dask.storage.readers.classes import united_classes
+from mlfs_dask.storage.readers.table import TableReader
 
 # Positions of file k begin at k * 2^48, so a part or a position says by itself to which file it belongs.
 _FILE_BITS = 48
 _INSIDE = (1 << _FILE_BITS) - 1
 _CURE = "convert the files one by one, or make their columns agree"
 _SAME_VALUES = "declare the same values in the same order, or convert the files one by one"
-
-R = TypeVar("R", bound="FindsCategories")
-
-
-@runtime_checkable
-class FindsCategories(Protocol):
-    """A reader whose categories come from the rows and can be extended."""
-
-    header: Header
-
-    @property
-    def path(self) -> str: ...
-
-    @property
-    def ordered(self) -> frozenset[int]:
-        """Features whose categories are in the order that the file gives."""
-
-    @property
-    def found_categories(self) -> frozenset[int]:
-        """Features whose categories were found, not declared."""
-
-    def distinct(self, features: Iterable[int]) -> dict[int, set[str]]:
-        """Different texts of some features."""
-
-    def with_categories(self: R, categories: Mapping[int, Sequence[str]]) -> R:
-        """The same file with these categories, in this order."""
 
 
 @dataclass(frozen=True)
@@ -205,7 +180,7 @@ def _listed(values: tuple[str, ...] | None) -> str:
 
 def _united(readers: Sequence[Reader]) -> list[Reader]:
     """Readers that found categories in their rows, each given those of all."""
-    finders = [reader for reader in readers if isinstance(reader, FindsCategories)]
+    finders = [reader for reader in readers if isinstance(reader, TableReader)]
     if len(finders) != len(readers):
         return list(readers)
     features = sorted(frozenset().union(*(finder.found_categories for finder in finders)))
@@ -223,7 +198,7 @@ def _united(readers: Sequence[Reader]) -> list[Reader]:
     return [finder.with_categories(united) for finder in finders]
 
 
-def _order(finders: Sequence[FindsCategories], feature: int, texts: set[str]) -> tuple[str, ...]:
+def _order(finders: Sequence[TableReader], feature: int, texts: set[str]) -> tuple[str, ...]:
     """The order that files give for the texts of a feature; () where none does.
 
     Raises

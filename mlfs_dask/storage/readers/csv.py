@@ -18,36 +18,31 @@ import itertools
 import logging
 import re
 import signal
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, BinaryIO, ClassVar, NamedTuple, NoReturn
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.files.redaction import redact
-from mlfs_dask.storage.label_values import LabelValues
 from mlfs_dask.storage.limits import require_arrow
-from mlfs_dask.storage.readers.base import Batch, Header, LabelSpec, Part, ReadOptions, sort_categories
-from mlfs_dask.storage.readers.classes import MAX_CATEGORIES, UNKNOWN_BYTES, ClassColumn, joined_labels
+from mlfs_dask.storage.readers.base import Batch, Header, Part, ReadOptions, sort_categories
 from mlfs_dask.storage.readers.compressed_io import LONGEST_LINE, SourceFile, format_suffix, line_too_long, open_source
 from mlfs_dask.storage.readers.label_columns import (
     DEFAULT_VALUES,
     bad_label,
     find_column,
     is_nameless,
-    label_block,
-    split_columns,
     unique_names,
 )
+from mlfs_dask.storage.readers.lines import line_number
+from mlfs_dask.storage.readers.table import TableReader, choose_columns
 
 logger = logging.getLogger(__name__)
 
 SAMPLE_BYTES = 8 << 20
-# Excel writes this line, and shows a table by it: the delimiter, and no row.
-_SEPARATOR_LINE = re.compile(rb"(?:\xef\xbb\xbf)?\"?sep=([,;\t|])\"?\r?\n")
 _SCAN_BYTES = 1 << 20  # stays in a core's cache between being read and looked at
 _TILE_BYTES = 1 << 18
 _MANY_ROWS = 1 << 16
@@ -87,111 +82,17 @@ class _Block(NamedTuple):
     quoted: bool
 
 
-@dataclass(frozen=True)
-class CsvReader:
-    """One CSV file; made by `open_csv`. Positions are uncompressed bytes.
+@dataclass(frozen=True, kw_only=True)
+class CsvReader(TableReader):
+    """One CSV file; made by `open_csv`. Positions are uncompressed bytes."""
 
-    Attributes
-    ----------
-    header : Header
-    path : str
-    """
-
-    in_threads: ClassVar[bool] = True
-
-    header: Header
-    path: str
     _source: SourceFile
-    _names: tuple[str, ...]
-    _features: tuple[int, ...]
-    _labels: tuple[int, ...]
-    _texts: frozenset[int]
     _delimiter: str
-    _decimal: str
+    _decimal: str = "."
     _data_start: int
     _row_bytes: float
     _sample_has_quotes: bool
     _empty: frozenset[int] = frozenset()
-    _meaning: LabelValues = DEFAULT_VALUES
-    _classes: Mapping[int, ClassColumn] = field(default_factory=dict)
-    _codes: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
-
-    # ---- what concatenation asks for: files have to agree on categories found in the data
-
-    ordered: ClassVar[frozenset[int]] = frozenset()
-
-    @property
-    def found_categories(self) -> frozenset[int]:
-        """Features whose categories were found in the rows, not declared."""
-        return frozenset(self.header.categories)
-
-    def distinct(self, features: Iterable[int]) -> dict[int, set[str]]:
-        """Different texts of some features; one reading of the file."""
-        columns = [self._features[feature] for feature in features]
-        texts = self._scan(columns)
-        return {feature: texts[self._features[feature]] for feature in features}
-
-    def with_categories(self, categories: Mapping[int, Sequence[str]]) -> CsvReader:
-        """The same file, with these features read as categories in this order."""
-        merged = {**self.header.categories, **{k: tuple(v) for k, v in categories.items()}}
-        return replace(
-            self,
-            header=replace(self.header, categories=dict(sorted(merged.items()))),
-            _texts=self._texts | {self._features[feature] for feature in categories},
-            _codes={
-                self._features[feature]: {text: code for code, text in enumerate(texts)}
-                for feature, texts in merged.items()
-            },
-        )
-
-    # ---- a table with features as rows
-
-    def row_names(self) -> Iterator[list[str]]:
-        """See `Table`."""
-        reader = replace(self, _texts=frozenset({0}))
-        for block in self._blocks(self._data_start, None, max(1, SAMPLE_BYTES // (8 * len(self._names)))):
-            for chunk in reader._parse(block, only=[0]).column("0").chunks:
-                texts = chunk.to_pylist()
-                yield ["" if text is None else text for text in texts]
-
-    def rows_of_numbers(self, batch_bytes: int) -> Iterator[NDArray[np.float64]]:
-        """See `Table`."""
-        for block in self._blocks(self._data_start, None, max(1, batch_bytes // (8 * len(self._names)))):
-            yield self._feature_values(self._parse(block))
-
-    def _require_numbers(self, texts: set[int]) -> None:
-        """Refuse a column of texts among those of samples."""
-        for column in sorted(texts & {*self._features}):
-            raise DataError(
-                "a column of numbers of a sample was expected, and it holds texts",
-                file=self.path,
-                column=self._names[column],
-                cure=f"leave it out: --drop {self._names[column]!r}",
-            )
-
-    # ---- columns of classes
-
-    @property
-    def class_columns(self) -> dict[str, ClassColumn]:
-        """See `FindsClasses`."""
-        return {column.name: column for column in self._classes.values()}
-
-    def with_classes(self, columns: Mapping[str, ClassColumn]) -> CsvReader:
-        """See `FindsClasses`."""
-        classes = {column: columns.get(self._names[column], old) for column, old in self._classes.items()}
-        names = tuple(name for column in self._labels for name in classes[column].label_names)
-        return replace(self, _classes=classes, header=replace(self.header, label_names=names, n_labels=len(names)))
-
-    def _with_found_classes(self, labels: LabelSpec) -> CsvReader:
-        """The same file, of whose label columns each class becomes a label; one reading finds them."""
-        texts = self._scan(self._labels)
-        classes = {
-            column: ClassColumn.of(self._names[column], texts[column], labels.separator, labels.values, file=self.path)
-            for column in self._labels
-        }
-        return replace(self, _classes=classes, _texts=self._texts | set(self._labels)).with_classes({})
-
-    # ---- the protocol
 
     def parts(self, part_bytes: int) -> list[Part]:
         """Byte ranges that begin and end between records; one part if compressed.
@@ -220,8 +121,7 @@ class CsvReader:
     def read(self, part: Part, *, batch_bytes: int, start: int | None = None) -> Iterator[Batch]:
         """Batches of one part; X is dense, Y sparse. See `Reader.read`."""
         position = part.start if start is None else start
-        n_classes = sum(len(column.classes) for column in self._classes.values())
-        rows_wanted = max(1, batch_bytes // (8 * len(self._names) + UNKNOWN_BYTES * n_classes))
+        rows_wanted = max(1, batch_bytes // self._row_bytes_held(len(self._names)))
         # Of a narrow table less at a time, which stays in the cache; a column costs the same however few its rows.
         rows_wanted = max(rows_wanted // 4, min(rows_wanted, _MANY_ROWS))
         # Known from the file's first record on; a part in the middle counts lines only when it must.
@@ -229,12 +129,20 @@ class CsvReader:
         for block in self._blocks(position, part.stop, rows_wanted):
             table = self._parse(block)
             if table.num_rows:
-                X, Y = self._feature_values(table), self._label_values(table, block)
+                X, Y = self._matrices(table.to_batches(), lambda row, block=block: self._place(block, row))  # type: ignore[misc]
                 del table
                 yield Batch(X, Y, block.at + len(block.data), line)
                 del X, Y
             if line is not None:
                 line += block.newlines
+
+    def _arrow_name(self, column: int) -> str:
+        return str(column)
+
+    def _text_batches(self, columns: Sequence[int]) -> Iterator[Any]:
+        reader = replace(self, _texts=frozenset(columns))
+        for block in self._blocks(self._data_start, None, max(1, SAMPLE_BYTES // (8 * len(self._names)))):
+            yield from reader._parse(block, columns).to_batches()
 
     @property
     def _parsed(self) -> list[int]:
@@ -246,7 +154,6 @@ class CsvReader:
     def _text_columns(self, sample: bytes) -> tuple[set[int], str]:
         """Columns that hold a text in the sample, and the decimal point: a comma if that leaves fewer."""
         import pyarrow as pa
-        from pyarrow import csv as arrow_csv
 
         decimals = "." if self._delimiter == "," else ".,"
         block = _Block(sample, self._data_start, 0, b'"' in sample)
@@ -258,24 +165,12 @@ class CsvReader:
         outcomes = []
         for decimal in decimals:
             try:
-                table = _read_csv(
-                    sample,
-                    # One block: types are inferred from the first only.
-                    read_options=arrow_csv.ReadOptions(
-                        column_names=[str(column) for column in range(len(self._names))],
-                        block_size=len(sample) + 1,
-                    ),
-                    parse_options=_parse_options(self._delimiter, quoted=block.quoted),
-                    convert_options=_convert_options(decimal),
-                )
+                # One block: types are inferred from the first only.
+                table = replace(self, _decimal=decimal)._table(block, None, block_size=len(sample) + 1)
             except pa.ArrowInvalid as error:
                 self._explain(block, error)
-            texts = {
-                column
-                for column, kind in enumerate(table.schema.types)
-                if kind not in (pa.null(), pa.int64(), pa.float64())
-            }
-            outcomes.append((texts, decimal))
+            numbers = (pa.null(), pa.int64(), pa.float64())
+            outcomes.append(({at for at, kind in enumerate(table.schema.types) if kind not in numbers}, decimal))
         return min(outcomes, key=lambda outcome: len(outcome[0]))
 
     def _blocks(self, position: int, stop: int | None, rows_wanted: int) -> Iterator[_Block]:
@@ -329,192 +224,83 @@ class CsvReader:
         except pa.ArrowInvalid as error:
             self._explain(block, error)
 
-    def _table(self, block: _Block, types: Mapping[int, Any]) -> Any:
-        """Table of some columns of a block, of these types."""
+    def _table(self, block: _Block, types: Mapping[int, Any] | None, *, block_size: int = 0) -> Any:
+        """Table of some columns of a block, of these types; None: of all, whose types are inferred."""
+        import pyarrow as pa
         from pyarrow import csv as arrow_csv
 
-        named = {str(column): kind for column, kind in types.items()}
-        return _read_csv(
-            block.data,
+        if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+            # The program answers Ctrl-C itself. Arrow would put another handler in that place for each block, and a
+            # signal that comes while it does so ends the process.
+            pa.enable_signal_handlers(False)
+        named = None if types is None else {str(column): kind for column, kind in types.items()}
+        return arrow_csv.read_csv(
+            pa.BufferReader(block.data),
             read_options=arrow_csv.ReadOptions(
                 column_names=[str(column) for column in range(len(self._names))],
                 # What one thread parses at a time. It has to hold a record, and in a wide table many,
                 # because each block costs every column some microseconds.
-                block_size=max(1 << 20, int(256 * self._row_bytes)),
+                block_size=block_size or max(1 << 20, int(256 * self._row_bytes)),
             ),
-            parse_options=_parse_options(self._delimiter, quoted=block.quoted),
-            convert_options=_convert_options(self._decimal, column_types=named, include_columns=list(named)),
+            parse_options=arrow_csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=block.quoted),
+            convert_options=arrow_csv.ConvertOptions(
+                null_values=MISSING_TEXTS,
+                strings_can_be_null=True,
+                true_values=[],
+                false_values=[],
+                decimal_point=self._decimal,
+                column_types=named,
+                include_columns=None if named is None else list(named),
+            ),
         )
-
-    def _feature_values(self, table: Any) -> NDArray[np.float64]:
-        """(rows, d) float64 with codes for texts and NaN where missing."""
-        X = np.empty((table.num_rows, len(self._features)))
-        at = {column: position for position, column in enumerate(self._parsed)}
-        numeric = [place for place, column in enumerate(self._features) if column not in self._texts]
-        positions = [at[self._features[place]] for place in numeric]
-        texts = [place for place, column in enumerate(self._features) if column in self._texts]
-        row = 0
-        for batch in table.to_batches():
-            rows = X[row : row + batch.num_rows]
-            _fill(rows, numeric, batch, positions)
-            for place in texts:
-                column = self._features[place]
-                rows[:, place] = self._looked_up(batch.column(at[column]), self._codes[column], column)
-            row += batch.num_rows
-        return X
-
-    def _looked_up(self, texts: Any, values: Mapping[str, float], column: int) -> NDArray[np.float64]:
-        """Numbers that stand for the texts of a dictionary column; NaN where missing."""
-        try:
-            table = np.array([values[text] for text in texts.dictionary.to_pylist()] + [np.nan])
-        except KeyError as error:
-            raise DataError(
-                "a text that was not there when the file was opened: it has changed since",
-                file=self.path,
-                column=self._names[column],
-                value=error.args[0],
-                cure="convert again, from a file that nobody writes to",
-            ) from error
-        codes = texts.indices.fill_null(len(table) - 1).to_numpy(zero_copy_only=False)
-        looked_up: NDArray[np.float64] = table[codes]
-        return looked_up
-
-    def _label_values(self, table: Any, block: _Block) -> csr_array:
-        if self._classes:
-            return self._class_values(table)
-        return self._plain_labels(table, block)
-
-    def _class_values(self, table: Any) -> csr_array:
-        """Labels of columns of classes."""
-        at = {column: position for position, column in enumerate(self._parsed)}
-        batches = table.to_batches()
-        blocks = []
-        for column in self._labels:
-            classes = self._classes[column]
-            codes = [self._looked_up(batch.column(at[column]), classes.codes, column) for batch in batches]
-            blocks.append(classes.labels(np.concatenate(codes)))
-        return joined_labels(blocks)
-
-    def _plain_labels(self, table: Any, block: _Block) -> csr_array:
-        Y = np.empty((table.num_rows, len(self._labels)))
-        meaning = self._meaning
-        position = {column: position for position, column in enumerate(self._parsed)}
-        numeric = [place for place, column in enumerate(self._labels) if column not in self._texts]
-        positions = [position[self._labels[place]] for place in numeric]
-        row = 0
-        for batch in table.to_batches():
-            rows = Y[row : row + batch.num_rows]
-            _fill(rows, numeric, batch, positions)
-            for place, column in enumerate(self._labels):
-                values = batch.column(position[column])
-
-                def refuse(at: int, values: Any = values, place: int = place, row: int = row) -> NoReturn:
-                    bad_label(
-                        values[at].as_py(),
-                        place,
-                        names=self._label_names,
-                        file=self.path,
-                        line=self._line_of_row(block, row + at),
-                        meaning=meaning,
-                    )
-
-                if column in self._texts:
-                    found = [meaning.of_text(text) for text in values.dictionary.to_pylist()]
-                    numbers = [np.inf if number is None else number for number in (*found, meaning.of_text("NA"))]
-                    rows[:, place] = np.array(numbers)[
-                        values.indices.fill_null(len(found)).to_numpy(zero_copy_only=False)
-                    ]
-                    if (wrong := np.isinf(rows[:, place])).any():
-                        refuse(int(np.argmax(wrong)))
-                else:
-                    rows[:, place] = meaning.of_numbers(rows[:, place], refuse)
-            row += batch.num_rows
-        return label_block(
-            Y,
-            names=self._label_names,
-            file=self.path,
-            place=lambda row: {"line": self._line_of_row(block, row)},
-        )
-
-    def _scan(self, columns: Sequence[int]) -> dict[int, set[str]]:
-        """Different texts of some columns, from one reading of the file."""
-        reader = replace(self, _texts=self._texts | set(columns))
-        texts: dict[int, set[str]] = {column: set() for column in columns}
-        rows = max(1, SAMPLE_BYTES // (8 * len(self._names)))
-        for block in self._blocks(self._data_start, None, rows):
-            table = reader._parse(block, only=columns)
-            for column in columns:
-                for chunk in table.column(str(column)).chunks:
-                    texts[column].update(chunk.dictionary.to_pylist())
-                if len(texts[column]) > MAX_CATEGORIES:
-                    raise DataError(
-                        f"a categorical column may hold {MAX_CATEGORIES:,} different texts, and this one holds more",
-                        file=self.path,
-                        column=self._names[column],
-                        cure="remove the column (an identifier or free text is no feature), or code it",
-                    )
-        return texts
 
     def _check_categories(self, sample: bytes, column: int, texts: set[str]) -> None:
         """Refuse a column of measurements that a few texts would turn into categories; tell of what may be one."""
         others = {text for text in texts if not _NUMBER.fullmatch(text)}
         with_commas = bool(others) and all(_GROUPED.fullmatch(t) or _DECIMAL_COMMA.fullmatch(t) for t in others)
-        if not with_commas and (len(texts) < _FEW or len(others) > len(texts) * _STRAY):
-            n_numbers = len(texts) - len(others)
-            if others and all(map(_READ_AS_NUMBER.fullmatch, texts)):
-                logger.warning(
-                    "%s: column %r is taken for categories: %r and the like are no numbers here; write them as -1.5 "
-                    "if they are measurements (--key categorical=%s: they are categories)",
-                    redact(self.path),
-                    self._names[column],
-                    min(others),
-                    self._names[column],
-                )
-            elif n_numbers > len(others):
-                logger.warning(
-                    "%s: column %r is taken for categories: beside %d different numbers it holds %r%s; in a column of "
-                    "measurements leave such fields empty (--key categorical=%s: they are categories)",
-                    redact(self.path),
-                    self._names[column],
-                    n_numbers,
-                    min(others),
-                    "" if len(others) == 1 else " and other texts",
-                    self._names[column],
-                )
+        name, n_numbers = self._names[column], len(texts) - len(others)
+        if with_commas or (len(texts) >= _FEW and len(others) <= len(texts) * _STRAY):
+            problem = "numbers with commas in them" if with_commas else "a few texts among many different numbers"
+            for line, fields in _records(sample.decode("utf-8", "replace"), self._delimiter):
+                if fields[column] in others:
+                    raise DataError(
+                        f"{problem}: {len(others):,} of its {len(texts):,} different values are no numbers",
+                        file=self.path,
+                        line=self._line_at(self._data_start) + line,
+                        column=name,
+                        value=fields[column],
+                        cure="correct them (an empty field is a missing value); or, if the column holds categories, "
+                        f"say so with --key categorical={name}",
+                    )
             return
-        problem = "numbers with commas in them" if with_commas else "a few texts among many different numbers"
-        for line, fields in _records(sample.decode("utf-8", "replace"), self._delimiter):
-            if fields[column] in others:
-                raise DataError(
-                    f"{problem}: {len(others):,} of its {len(texts):,} different values are no numbers",
-                    file=self.path,
-                    line=self._line_at(self._data_start) + line,
-                    column=self._names[column],
-                    value=fields[column],
-                    cure="correct them (an empty field is a missing value); or, if the column holds categories, say so "
-                    f"with --key categorical={self._names[column]}",
-                )
+        if others and all(map(_READ_AS_NUMBER.fullmatch, texts)):
+            why = f"{min(others)!r} and the like are no numbers here; write them as -1.5 if they are measurements"
+        elif n_numbers > len(others) > 0:
+            more = "" if len(others) == 1 else " and other texts"
+            why = (
+                f"beside {n_numbers} different numbers it holds {min(others)!r}{more}; in a column of measurements "
+                "leave such fields empty"
+            )
+        else:
+            return
+        logger.warning(
+            "%s: column %r is taken for categories: %s (--key categorical=%s: they are categories)",
+            redact(self.path),
+            name,
+            why,
+            name,
+        )
 
     # ---- where something is, looked up only for messages
 
-    @property
-    def _label_names(self) -> list[str]:
-        return [self._names[column] for column in self._labels]
-
     def _line_at(self, position: int) -> int:
         """Line number of the uncompressed byte `position`."""
-        return 1 + sum(piece.count(b"\n") for piece in self._pieces(position))
+        return line_number(self._source, position)
 
-    def _pieces(self, stop: int) -> Iterator[bytes]:
-        with self._source.open() as stream:
-            while stop > 0 and (piece := stream.read(min(_SCAN_BYTES, stop))):
-                stop -= len(piece)
-                yield piece
-
-    def _line_of_row(self, block: _Block, row: int) -> int:
+    def _place(self, block: _Block, row: int) -> dict[str, Any]:
         text = str(block.data, "utf-8", "replace")
         line, _ = next(itertools.islice(_records(text, self._delimiter), row, None))
-        return self._line_at(block.at) + line
+        return {"line": self._line_at(block.at) + line}
 
     def _refuse_long(self, content: bytes, at: int) -> NoReturn:
         """Raise a DataError for a long run of bytes in which no record ends: a line, or a quote that is not closed."""
@@ -527,23 +313,12 @@ class CsvReader:
     def _explain(self, block: _Block, error: Exception) -> NoReturn:
         """Raise a DataError with the line and column that pyarrow does not give."""
         content, at = bytes(block.data), block.at
-        try:
-            text = content.decode("utf-8")
-        except UnicodeDecodeError as failure:
-            raise DataError(
-                "the text is not UTF-8",
-                file=self.path,
-                line=self._line_at(at) + content.count(b"\n", 0, failure.start),
-                value=content[failure.start : failure.start + 1],
-                cure="convert the file, for example with iconv -f latin1 -t utf-8",
-            ) from error
+        text = _decoded(content, self.path, lambda: self._line_at(at))
         if (quote := _open_quote(content, self._delimiter)) is not None:
             raise _unclosed(self.path, self._line_at(at + quote)) from error
-        try:
+        with contextlib.suppress(csv.Error):
             self._explain_ragged(text, at)
             self._explain_value(text, at)
-        except csv.Error:
-            pass
         raise DataError(
             f"pyarrow cannot parse the rows from here on: {error}",
             file=self.path,
@@ -607,8 +382,7 @@ def open_csv(path: str, options: ReadOptions = _DEFAULTS, *, tabs: bool = False)
         separated by commas) and ``header`` (yes or no; by default a first line of nothing but numbers, other
         than 0, 1, 2... or 1, 2, 3..., is taken for a row).
     tabs : bool
-        The delimiter is a tab; otherwise whichever of ``, ; tab |`` occurs most in the first line, or a blank where
-        none does and names are quoted. A first line `sep=;`, which Excel writes and reads, names it.
+        The delimiter is a tab; otherwise whichever of ``, ; tab |`` occurs most in the first line.
 
     Raises
     ------
@@ -619,173 +393,162 @@ def open_csv(path: str, options: ReadOptions = _DEFAULTS, *, tabs: bool = False)
     """
     require_arrow()
     source = open_source(path, options.storage_options)
+    sample = _sample(source)
     tabs = tabs or format_suffix(path) in (".tsv", ".tab")
-    sample = source.read_range(0, SAMPLE_BYTES)
-    while sample.count(b"\n") < 2:
-        too_long = sample.rfind(b"\n") + 1 + LONGEST_LINE
-        if len(sample) >= too_long:
-            raise line_too_long(path, sample.count(b"\n") + 1)
-        more = source.read_range(len(sample), min(2 * len(sample), too_long))
-        if not more:
-            break
-        sample += more
-    if sample.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise DataError(
-            "the text is UTF-16, UTF-8 was expected",
-            file=path,
-            line=1,
-            cure="convert the file, for example with iconv -f utf-16 -t utf-8",
-        )
-    if b"\0" in sample:
-        raise DataError(
-            "the text holds NUL bytes: it is UTF-16, or damaged",
-            file=path,
-            line=sample.count(b"\n", 0, sample.index(b"\0")) + 1,
-            cure="convert it, for example with iconv -f utf-16le -t utf-8, or fetch it again",
-        )
-    if b"\n" not in sample and b"\r" in sample:
-        raise DataError(
-            "lines end with CR alone, LF or CR LF was expected",
-            file=path,
-            line=1,
-            cure="convert the file, for example with tr '\\r' '\\n'",
-        )
-    if not sample.strip():
-        raise DataError(
-            "the file is empty" if not sample else "the file holds nothing but blank lines",
-            file=path,
-            cure="give a table with a header row of column names",
-        )
-    separator = _SEPARATOR_LINE.match(sample)
-    lead = separator.end() if separator else len(sample) - len(sample.removeprefix(_BOM))
-    given = separator[1].decode() if separator else "\t" if tabs else ""
-    delimiter, first, quoted, header_line, data_start = _first_record(sample, path, lead, given)
-    if _begins_with_comments(first, sample[data_start:].decode("utf-8", "replace"), delimiter):
+    first = _first_record(sample, path, tabs=tabs)
+    delimiter, body = first.delimiter, sample[first.end :]
+    if _begins_with_comments(first.fields, body.decode("utf-8", "replace"), delimiter):
         raise DataError(
             "the file begins with a comment, a header row of column names was expected",
             file=path,
-            line=header_line,
-            value=delimiter.join(first)[:60],
+            line=first.line,
+            value=delimiter.join(first.fields)[:60],
             cure="remove the lines of comments, for example with grep -v '^#'",
         )
-    told = DEFAULT_VALUES.of_text(options.keys.get("header", "yes"))
-    if told not in (0, 1):
-        raise UsageError(f"header must be yes or no, not {options.keys['header']!r}")
-    headerless = told == 0
-    if "header" not in options.keys:
-        following = sample[data_start : sample.find(b"\n", data_start) + 1 or None].decode("utf-8", "replace")
-        # Only names are quoted where values are not.
-        names_quoted = quoted and not _all_quoted(following, delimiter)
-        headerless = not names_quoted and _is_row_of_numbers(first)
-    names = tuple(str(number) for number in range(1, len(first) + 1)) if headerless else tuple(first)
+    headerless = _is_headerless(first, body, options)
+    names = tuple(map(str, range(1, len(first.fields) + 1))) if headerless else tuple(first.fields)
     if headerless:
-        data_start = lead
+        body = sample[first.start :]
         if "header" not in options.keys:
             logger.warning(
                 "%s: no header row: the first line holds numbers, and is not taken for names (--key header=yes)",
                 redact(path),
             )
-    unique_names(names, file=path, line=header_line)
-    body = sample[data_start:]
+    unique_names(names, file=path, line=first.line)
     # What is longer than a sample was cut off anywhere.
     whole = len(body) if len(sample) < SAMPLE_BYTES else _record_end(body, len(body)) or len(body)
     complete = body[:whole]
-    has_row_names = not headerless and _has_row_names(complete, len(names), delimiter)
-    if has_row_names:
-        names = ("", *names)
     ignored = _ignored_columns(complete, names, delimiter, headerless=headerless)
-    if has_row_names:
-        ignored[0] = "the names of rows, as R writes them"
     for column, content in ignored.items():
         logger.warning("%s: column %d has no name and holds %s: it is left out", redact(path), column + 1, content)
-    if options.transpose:  # the first column has the names of rows
-        dropped = {find_column(names, name, "column to leave out,", file=path) for name in options.drop}
-        features = [column for column in range(1, len(names)) if column not in dropped | {*ignored}]
-        labels: list[int] = []
-    else:
-        features, labels = split_columns(names, options.labels, drop=options.drop, ignored=ignored, file=path)
+    features, labels = choose_columns(names, options, ignored=ignored, file=path)
     if not body.strip():
         raise DataError("a header row and no rows after it", file=path, cure="check the file")
-    rows = max(complete.count(b"\n"), 1)
-    header = Header(
-        feature_names=None if headerless else tuple(names[column] for column in features),
-        label_names=None if headerless else tuple(names[column] for column in labels),
-        n_features=len(features),
-        n_labels=len(labels),
-    )
     dropped = {find_column(names, name, "column to leave out,", file=path) for name in options.drop}
     # What is empty in the sample has to be so behind it.
     empty = {column for column, content in ignored.items() if content == _NOTHING} - {*features, *labels, *dropped}
     reader = CsvReader(
-        header=header,
+        header=Header(
+            feature_names=None if headerless else tuple(names[column] for column in features),
+            label_names=None if headerless else tuple(names[column] for column in labels),
+            n_features=len(features),
+            n_labels=len(labels),
+        ),
         path=path,
         _source=source,
         _names=names,
         _features=tuple(features),
         _labels=tuple(labels),
-        _texts=frozenset(),
         _delimiter=delimiter,
-        _decimal=".",
-        _data_start=data_start,
-        _row_bytes=len(complete) / rows,
+        _data_start=first.start if headerless else first.end,
+        _row_bytes=len(complete) / max(complete.count(b"\n"), 1),
         _sample_has_quotes=b'"' in complete,
         _empty=frozenset(empty if len(sample) >= SAMPLE_BYTES else ()),
         _meaning=options.labels.values,
     )
     texts, decimal = reader._text_columns(complete)
     if options.transpose:
-        reader._require_numbers(texts)
-    asked = [name for name in options.keys.get("categorical", "").split(",") if name]
-    texts |= {find_column(names, name, "column of categories", file=path) for name in asked}
+        reader.require_numbers(texts)
+    asked = {
+        find_column(names, name, "column of categories", file=path)
+        for name in options.keys.get("categorical", "").split(",")
+        if name
+    }
+    texts |= asked
     if options.labels.values.has_texts:  # also where the sample holds none
         texts |= {*labels}
     reader = replace(reader, _texts=frozenset(texts), _decimal=decimal)
     categorical = [place for place, column in enumerate(features) if column in texts]
+    values = reader.distinct(categorical)
+    for place in categorical:
+        if features[place] not in asked:
+            reader._check_categories(complete, features[place], values[place])
     if categorical:
-        values = reader.distinct(categorical)
-        for place in categorical:
-            if names[features[place]] not in asked and str(features[place] + 1) not in asked:
-                reader._check_categories(complete, features[place], values[place])
-        reader = reader.with_categories({place: sort_categories(values[place]) for place in categorical})
-    return reader._with_found_classes(options.labels) if options.labels.classes else reader
+        reader = reader.with_categories({place: sort_categories(texts) for place, texts in values.items()})
+    return reader.with_found_classes(options.labels) if options.labels.classes else reader
 
 
-def _fill(rows: NDArray[np.float64], places: list[int], batch: Any, positions: list[int]) -> None:
-    """Copy the columns of a batch at `positions` to the columns `places`."""
-    if places:
-        numbers = batch.select(positions).to_tensor(null_to_nan=True, row_major=True).to_numpy()
-        rows[:, slice(None) if len(places) == rows.shape[1] else places] = numbers
+def _sample(source: SourceFile) -> bytes:
+    """The first bytes of a file, two lines at least; DataError where they are no text of lines."""
+    sample = source.read_range(0, SAMPLE_BYTES)
+    while sample.count(b"\n") < 2:
+        too_long = sample.rfind(b"\n") + 1 + LONGEST_LINE
+        if len(sample) >= too_long:
+            raise line_too_long(source.path, sample.count(b"\n") + 1)
+        more = source.read_range(len(sample), min(2 * len(sample), too_long))
+        if not more:
+            break
+        sample += more
+    nul = sample.find(b"\0")
+    for is_so, problem, line, cure in (
+        (
+            sample.startswith((b"\xff\xfe", b"\xfe\xff")),
+            "the text is UTF-16, UTF-8 was expected",
+            1,
+            "convert the file, for example with iconv -f utf-16 -t utf-8",
+        ),
+        (
+            nul >= 0,
+            "the text holds NUL bytes: it is UTF-16, or damaged",
+            sample.count(b"\n", 0, max(nul, 0)) + 1,
+            "convert it, for example with iconv -f utf-16le -t utf-8, or fetch it again",
+        ),
+        (
+            b"\n" not in sample and b"\r" in sample,
+            "lines end with CR alone, LF or CR LF was expected",
+            1,
+            "convert the file, for example with tr '\\r' '\\n'",
+        ),
+        (not sample, "the file is empty", None, "give a table with a header row of column names"),
+        (
+            not sample.strip(),
+            "the file holds nothing but blank lines",
+            None,
+            "give a table with a header row of column names",
+        ),
+    ):
+        if is_so:
+            raise DataError(problem, file=source.path, line=line, cure=cure)
+    return sample
 
 
-def _read_csv(data: Any, **options: Any) -> Any:
-    """The table of some bytes."""
-    import pyarrow as pa
-    from pyarrow import csv as arrow_csv
+class _FirstRecord(NamedTuple):
+    """The first record that is not blank: its fields, whether all are in quotes, its line, and its bytes."""
 
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        # The program answers Ctrl-C itself. Arrow would put another handler in that place for each block, and a signal
-        # that comes while it does so ends the process.
-        pa.enable_signal_handlers(False)
-    return arrow_csv.read_csv(pa.BufferReader(data), **options)
-
-
-def _parse_options(delimiter: str, *, quoted: bool) -> Any:
-    from pyarrow import csv as arrow_csv
-
-    return arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=quoted)
+    delimiter: str
+    fields: list[str]
+    quoted: bool
+    line: int
+    start: int
+    end: int
 
 
-def _convert_options(decimal: str, **options: Any) -> Any:
-    from pyarrow import csv as arrow_csv
+def _is_headerless(first: _FirstRecord, body: bytes, options: ReadOptions) -> bool:
+    """Whether the first record is a row."""
+    said = options.keys.get("header")
+    if said is None:
+        following = body[: body.find(b"\n") + 1 or None].decode("utf-8", "replace")
+        # Only names are quoted where values are not.
+        names_quoted = first.quoted and not _all_quoted(following, first.delimiter)
+        return not names_quoted and _is_row_of_numbers(first.fields)
+    meaning = DEFAULT_VALUES.of_text(said)
+    if meaning not in (0, 1):
+        raise UsageError(f"header must be yes or no, not {said!r}")
+    return meaning == 0
 
-    return arrow_csv.ConvertOptions(
-        null_values=MISSING_TEXTS,
-        strings_can_be_null=True,
-        true_values=[],
-        false_values=[],
-        decimal_point=decimal,
-        **options,
-    )
+
+def _decoded(content: bytes, path: str, first_line: Callable[[], int]) -> str:
+    """A text; DataError with the line where it is not UTF-8."""
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            "the text is not UTF-8",
+            file=path,
+            line=first_line() + content.count(b"\n", 0, error.start),
+            value=content[error.start : error.start + 1],
+            cure="convert the file, for example with iconv -f latin1 -t utf-8",
+        ) from error
 
 
 def _begins_with_comments(first: list[str], rest: str, delimiter: str) -> bool:
@@ -803,11 +566,8 @@ def _all_quoted(record: str, delimiter: str) -> bool:
     return '"' in record and not re.sub('"[^"]*"', "", record).replace(delimiter, "").strip()
 
 
-def _first_record(sample: bytes, path: str, lead: int, given: str) -> tuple[str, list[str], bool, int, int]:
-    """Delimiter (`given`, or found), fields, whether all are quoted, line number, and end in bytes of the first record
-    behind `lead` bytes that is not blank.
-    """
-    end = lead
+def _first_record(sample: bytes, path: str, *, tabs: bool) -> _FirstRecord:
+    end = len(sample) - len(sample.removeprefix(_BOM))
     while True:
         start = end
         end = sample.find(b"\n", start) + 1 or len(sample)
@@ -818,40 +578,13 @@ def _first_record(sample: bytes, path: str, lead: int, given: str) -> tuple[str,
     if sample.count(b'"', start, end) % 2:
         quote = sample.rfind(b'"', start, sample.find(b"\n", start) + 1 or end)
         raise _unclosed(path, sample.count(b"\n", 0, max(quote, start)) + 1)
-    try:
-        text = sample[start:end].decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(
-            "the text is not UTF-8",
-            file=path,
-            line=sample.count(b"\n", 0, start) + 1,
-            value=error.object[error.start : error.start + 1],
-            cure="convert the file, for example with iconv -f latin1 -t utf-8",
-        ) from error
+    line = sample.count(b"\n", 0, start) + 1
+    text = _decoded(sample[start:end], path, lambda: line)
     outside = re.sub('"[^"]*"', "", text)
-    delimiter = given or max(",;\t|", key=outside.count)
-    # R's write.table separates quoted names with blanks, which names themselves may hold.
-    if not given and delimiter not in outside and '" ' in text:
-        delimiter = " "
+    delimiter = "\t" if tabs else max(",;\t|", key=outside.count)
     _, fields = next(_records(text, delimiter))
     quoted = _all_quoted(text, delimiter)
-    names = fields if quoted else [name.strip() for name in fields]
-    return delimiter, names, quoted, sample.count(b"\n", 0, start) + 1, end
-
-
-def _has_row_names(sample: bytes, named: int, delimiter: str) -> bool:
-    """Whether records begin with a name of their row, for which the header of R's write.table has no field."""
-    records = _records(sample.decode("utf-8", "replace"), delimiter)
-    try:
-        _, first = next(records, (0, []))
-        if len(first) != named + 1:
-            return False
-        # Rows that end in a delimiter have an empty field more; names of rows are not empty, and none is there twice.
-        whole = [first, *(fields for _, fields in records if len(fields) == named + 1)]
-    except csv.Error:  # what cannot be read is told of where it is read
-        return False
-    row_names = {fields[0] for fields in whole}
-    return len(row_names) == len(whole) and "" not in row_names and any(fields[-1] for fields in whole)
+    return _FirstRecord(delimiter, fields if quoted else [name.strip() for name in fields], quoted, line, start, end)
 
 
 def _ignored_columns(sample: bytes, names: Sequence[str], delimiter: str, *, headerless: bool) -> dict[int, str]:

@@ -15,39 +15,31 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, BinaryIO, ClassVar, NoReturn, cast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.files.json_text import parse_json
 from mlfs_dask.files.redaction import redact
-from mlfs_dask.storage.label_values import LabelValues
 from mlfs_dask.storage.limits import filled_temporary_file, require_arrow
 from mlfs_dask.storage.readers.base import (
     BOOLEAN_SPELLINGS,
     Batch,
     Header,
-    LabelSpec,
     Part,
     ReadOptions,
     is_subsequence,
     sort_categories,
 )
-from mlfs_dask.storage.readers.classes import MAX_CATEGORIES, UNKNOWN_BYTES, ClassColumn, joined_labels
-from mlfs_dask.storage.readers.label_columns import (
-    DEFAULT_VALUES,
-    bad_label,
-    find_column,
-    is_nameless,
-    label_block,
-    split_columns,
-    unique_names,
-)
+from mlfs_dask.storage.readers.classes import MAX_CATEGORIES
+from mlfs_dask.storage.readers.label_columns import is_nameless, unique_names
 from mlfs_dask.storage.readers.matrix import SMALL_BYTES, FileArray, fortran_rows, open_random
+from mlfs_dask.storage.readers.table import Place, TableReader, as_text, choose_columns
 
 logger = logging.getLogger(__name__)
 
@@ -58,66 +50,21 @@ _METADATA_KEY = b"mlfs"
 _DEFAULTS = ReadOptions()
 
 
-@dataclass(frozen=True)
-class ParquetReader:
-    """One Parquet or Feather file; made by `open_parquet`. Positions are rows.
+@dataclass(frozen=True, kw_only=True)
+class ParquetReader(TableReader):
+    """One Parquet or Feather file; made by `open_parquet`. Positions are rows."""
 
-    Attributes
-    ----------
-    header : Header
-    path : str
-    ordered : frozenset of int
-        Features whose categories are in the order that the file gives.
-    """
-
-    in_threads: ClassVar[bool] = True
-
-    header: Header
-    path: str
     _storage_options: dict[str, Any]
-    _names: tuple[str, ...]
-    _features: tuple[int, ...]
-    _labels: tuple[int, ...]
-    _texts: frozenset[int]
     _group_starts: tuple[int, ...]
     _group_bytes: tuple[int, ...]
-    _codes: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
-    _meaning: LabelValues = DEFAULT_VALUES
-    _classes: Mapping[int, ClassColumn] = field(default_factory=dict)
-    _names_column: int = 0
-    ordered: frozenset[int] = frozenset()
 
-    @property
-    def found_categories(self) -> frozenset[int]:
-        """Features whose categories were found in the rows, not declared."""
-        return frozenset(self.header.categories)
+    def _arrow_name(self, column: int) -> str:
+        return self._names[column]
 
-    def distinct(self, features: Iterable[int]) -> dict[int, set[str]]:
-        """Different texts of some features; reads those columns only."""
-        columns = {feature: self._features[feature] for feature in features}
-        texts = self._distinct_texts(columns.values())
-        return {feature: texts[column] for feature, column in columns.items()}
-
-    def _distinct_texts(self, columns: Iterable[int]) -> dict[int, set[str]]:
-        """Different texts of some columns."""
-        found: dict[int, set[str]] = {column: set() for column in columns}
-        import pyarrow.compute as pc
-
+    def _text_batches(self, columns: Sequence[int]) -> Iterator[Any]:
         with _open(self.path, self._storage_options) as file:
-            for column, texts in found.items():
-                name = self._names[column]
-                for batch in file.iter_batches(batch_size=_SCAN_ROWS, columns=[name]):
-                    values = batch.column(0)
-                    texts.update(_as_text(text) for text in pc.unique(values).to_pylist() if text is not None)
-                    if len(texts) > MAX_CATEGORIES:
-                        raise DataError(
-                            f"a categorical column may hold {MAX_CATEGORIES:,} different texts, and this one "
-                            "holds more",
-                            file=self.path,
-                            column=name,
-                            cure="leave the column out with --drop, or code it",
-                        )
-        return found
+            for column in columns:
+                yield from file.iter_batches(batch_size=_SCAN_ROWS, columns=[self._names[column]])
 
     def dictionary(self, feature: int) -> list[str]:
         """Texts of an ordered dictionary in its order, also those that no row has; [] where row groups differ.
@@ -130,57 +77,11 @@ class ParquetReader:
         with _open(self.path, self._storage_options) as file:
             for group in np.flatnonzero(file.rows).tolist():
                 first = next(iter(file.iter_batches(batch_size=1, columns=[name], row_groups=[group])))
-                texts = [_as_text(text) for text in first.column(0).dictionary.to_pylist()]
+                texts = [as_text(text) for text in first.column(0).dictionary.to_pylist()]
                 shorter, longest = sorted((longest, texts), key=len)
                 if not is_subsequence(shorter, longest):
                     return []
         return longest
-
-    def with_categories(self, categories: Mapping[int, Sequence[str]]) -> ParquetReader:
-        """The same file, with these features read as categories in this order."""
-        merged = {**self.header.categories, **{k: tuple(v) for k, v in categories.items()}}
-        return replace(
-            self,
-            header=replace(self.header, categories=dict(sorted(merged.items()))),
-            _texts=self._texts | {self._features[feature] for feature in categories},
-            _codes={
-                self._features[feature]: {text: code for code, text in enumerate(texts)}
-                for feature, texts in merged.items()
-            },
-        )
-
-    def row_names(self) -> Iterator[list[str]]:
-        """See `Table`."""
-        with _open(self.path, self._storage_options) as file:
-            for batch in file.iter_batches(batch_size=_SCAN_ROWS, columns=[self._names[self._names_column]]):
-                yield ["" if text is None else _as_text(text) for text in batch.column(0).to_pylist()]
-
-    def rows_of_numbers(self, batch_bytes: int) -> Iterator[NDArray[np.float64]]:
-        """See `Table`."""
-        for part in self.parts(batch_bytes):
-            for batch in self.read(part, batch_bytes=batch_bytes):
-                assert isinstance(batch.X, np.ndarray)
-                yield batch.X
-
-    @property
-    def class_columns(self) -> dict[str, ClassColumn]:
-        """See `FindsClasses`."""
-        return {column.name: column for column in self._classes.values()}
-
-    def with_classes(self, columns: Mapping[str, ClassColumn]) -> ParquetReader:
-        """See `FindsClasses`."""
-        classes = {column: columns.get(self._names[column], old) for column, old in self._classes.items()}
-        names = tuple(name for column in self._labels for name in classes[column].label_names)
-        return replace(self, _classes=classes, header=replace(self.header, label_names=names, n_labels=len(names)))
-
-    def with_found_classes(self, labels: LabelSpec) -> ParquetReader:
-        """The same file, of whose label columns each class becomes a label; one reading of them finds them."""
-        texts = self._distinct_texts(self._labels)
-        classes = {
-            column: ClassColumn.of(self._names[column], texts[column], labels.separator, labels.values, file=self.path)
-            for column in self._labels
-        }
-        return replace(self, _classes=classes).with_classes({})
 
     def parts(self, part_bytes: int) -> list[Part]:
         """Runs of row groups of about `part_bytes` stored bytes."""
@@ -202,27 +103,13 @@ class ParquetReader:
             return
         first = int(np.searchsorted(self._group_starts, row, side="right")) - 1
         last = int(np.searchsorted(self._group_starts, stop, side="left"))
-        allowed = max(SMALL_BYTES, 4 * batch_bytes)
-        n_classes = sum(len(column.classes) for column in self._classes.values())
-        width = 8 * len(self._columns)
-        batch_bytes = batch_bytes * width // (width + UNKNOWN_BYTES * n_classes)
+        allowed = _allowed(batch_bytes)
+        width = len(self._columns)
+        batch_bytes = batch_bytes * 8 * width // self._row_bytes_held(width)
         with _open(self.path, self._storage_options) as file:
             needed = max(sum(file.bytes_needed(group, self._columns)) for group in range(first, last))
-            if needed <= allowed:
-                pieces = self._streamed(file, range(first, last), row, batch_bytes)
-            else:
-                pieces = self._by_columns(file, range(first, last), row, batch_bytes, allowed)
-            for X, labels in pieces:
-                if self._classes:
-                    columns = [self._classes[column] for column in self._labels]
-                    Y = joined_labels([column.labels(labels[:, place]) for place, column in enumerate(columns)])
-                else:
-                    Y = label_block(
-                        labels,
-                        names=self.header.label_names,
-                        file=self.path,
-                        place=lambda offset, row=row: {"row": row + offset + 1},  # type: ignore[misc]
-                    )
+            rows_of = self._streamed if needed <= allowed else self._by_columns
+            for X, Y in rows_of(file, range(first, last), row, batch_bytes):
                 row += len(X)
                 yield Batch(X, Y, row)
 
@@ -232,7 +119,7 @@ class ParquetReader:
 
     def _streamed(
         self, file: Any, groups: range, row: int, batch_bytes: int
-    ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    ) -> Iterator[tuple[NDArray[np.float64], csr_array]]:
         """(X, Y) of the rows from `row` on, straight from the row groups."""
         skip = row - self._group_starts[groups.start]
         for batch in file.iter_batches(
@@ -244,14 +131,14 @@ class ParquetReader:
                 skip -= batch.num_rows
                 continue
             batch, skip = batch.slice(skip), 0
-            yield self._values(batch, self._features, row), self._values(batch, self._labels, row)
+            yield self._matrices([batch], _from(row))
             row += batch.num_rows
 
     def _by_columns(
-        self, file: Any, groups: range, row: int, batch_bytes: int, allowed: int
-    ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+        self, file: Any, groups: range, row: int, batch_bytes: int
+    ) -> Iterator[tuple[NDArray[np.float64], csr_array]]:
         """(X, Y) of the rows from `row` on, each row group through a temporary file."""
-        width, d = len(self._columns), len(self._features)
+        width, d, allowed = len(self._columns), len(self._features), _allowed(batch_bytes)
         for group in groups:
             start = self._group_starts[group]
             n = self._group_starts[group + 1] - start
@@ -265,7 +152,7 @@ class ParquetReader:
                         row_groups=[group],
                         columns=[self._names[column] for column in columns],
                     ):
-                        values = self._values(batch, columns, start + at)
+                        values = self._values([batch], columns, _from(start + at))
                         for column in range(some):
                             spool.seek(8 * ((place + column) * n + at))
                             spool.write(values[:, column].tobytes())
@@ -278,78 +165,17 @@ class ParquetReader:
                 while local < n:
                     stop = rows.reach(local, batch_bytes)
                     values = cast("NDArray[np.float64]", rows.take(local, stop))
-                    yield np.ascontiguousarray(values[:, :d]), values[:, d:]
+                    yield np.ascontiguousarray(values[:, :d]), self._label_matrix(values[:, d:], _from(start + local))
                     local = stop
 
-    def _values(self, batch: Any, columns: Sequence[int], row: int) -> NDArray[np.float64]:
-        values = np.empty((batch.num_rows, len(columns)))
-        for place, column in enumerate(columns):
-            array = batch.column(self._names[column])
-            if column in self._classes:
-                values[:, place] = self._looked_up(array, self._classes[column].codes, column)
-                continue
-            if column not in self._texts:
-                values[:, place] = _numbers(array)
-            elif column in self._codes:
-                values[:, place] = self._looked_up(array, self._codes[column], column)
-            else:
-                values[:, place] = self._label_texts(array)
-            if column in self._labels:
-                values[:, place] = self._label_values(values[:, place], array, column, row)
-        return values
 
-    def _label_values(self, values: NDArray[np.float64], array: Any, column: int, row: int) -> NDArray[np.float64]:
-        """What the values of a label become; those of texts have become it already, and are infinite if they mean
-        nothing.
-        """
+def _allowed(batch_bytes: int) -> int:
+    """Bytes that reading a row group may hold."""
+    return max(SMALL_BYTES, 4 * batch_bytes)
 
-        def refuse(place: int) -> NoReturn:
-            bad_label(
-                array[place].as_py(),
-                self._labels.index(column),
-                names=self.header.label_names,
-                file=self.path,
-                row=row + place + 1,
-                meaning=self._meaning,
-            )
 
-        if column not in self._texts:
-            return self._meaning.of_numbers(values, refuse)
-        wrong = np.flatnonzero(np.isinf(values))
-        if wrong.size:
-            refuse(int(wrong[0]))
-        return values
-
-    def _label_texts(self, array: Any) -> NDArray[np.float64]:
-        import pyarrow as pa
-
-        if not pa.types.is_dictionary(array.type):
-            array = array.dictionary_encode()
-        found = [self._meaning.of_text(_as_text(text)) for text in array.dictionary.to_pylist()]
-        numbers = [np.inf if number is None else number for number in (*found, self._meaning.of_text("NA"))]
-        codes = array.indices.fill_null(len(found)).to_numpy(zero_copy_only=False)
-        looked_up: NDArray[np.float64] = np.array(numbers)[codes]
-        return looked_up
-
-    def _looked_up(self, array: Any, table: Mapping[str, float], column: int) -> NDArray[np.float64]:
-        """Codes of texts, NaN where missing."""
-        import pyarrow as pa
-
-        if not pa.types.is_dictionary(array.type):
-            array = array.dictionary_encode()
-        texts = [_as_text(text) for text in array.dictionary.to_pylist()]
-        numbers = [table.get(text, -1.0) for text in texts]  # no row has it: a dictionary may hold more
-        codes = array.indices.fill_null(len(numbers)).to_numpy(zero_copy_only=False)
-        looked_up: NDArray[np.float64] = np.array([*numbers, np.nan])[codes]
-        if (looked_up == -1).any():
-            raise DataError(
-                "a text that the first reading of the column did not find",
-                file=self.path,
-                column=self._names[column],
-                value=texts[codes[int(np.argmax(looked_up == -1))]],
-                cure="the file is damaged, or was changed meanwhile: fetch or write it again",
-            )
-        return looked_up
+def _from(row: int) -> Place:
+    return lambda offset: {"row": row + offset + 1}
 
 
 def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
@@ -381,16 +207,12 @@ def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
     labels = options.labels
     if not labels.names_columns and "labels" in stored:
         labels = replace(labels, columns=tuple(stored["labels"]))
-    names_column = 0
-    if options.transpose:  # the index of pandas, else the first column, has the names of rows
-        names_column = next((column for column, what in index.items() if what == "is the index of a pandas table"), 0)
-        dropped = {find_column(names, name, "column to leave out,", file=path) for name in options.drop}
-        gone = {names_column, *index, *dropped}
-        features = [column for column in range(len(names)) if column not in gone]
-        label_columns: list[int] = []
+    # The index of pandas, else the first column, has the names of rows.
+    names_column = next((column for column, what in index.items() if what == "is the index of a pandas table"), 0)
+    choice = replace(options, labels=labels)
+    features, label_columns = choose_columns(names, choice, ignored=index, names_column=names_column, file=path)
+    if options.transpose:
         index = {}
-    else:
-        features, label_columns = split_columns(names, labels, drop=options.drop, ignored=index, file=path)
     for column, what in index.items():
         if column not in label_columns and names[column] not in options.drop:
             logger.warning("%s: column %r %s: it is left out", redact(path), names[column], what)
@@ -414,13 +236,8 @@ def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
         _meaning=labels.values,
         _names_column=names_column,
     )
-    if options.transpose and texts:
-        raise DataError(
-            "a column of numbers of a sample was expected, and it holds texts",
-            file=path,
-            column=names[min(texts)],
-            cure=f"leave it out: --drop {names[min(texts)]!r}",
-        )
+    if options.transpose:
+        reader.require_numbers(texts)
     if not sum(rows):
         raise DataError("the table has no rows", file=path, cure="check the file")
     declared = stored.get("categories", {})
@@ -466,12 +283,14 @@ def _index_columns(schema: Any, names: Sequence[str], path: str) -> list[int]:
 
 def _content(file: Any, column: Any) -> str:
     """What is in a column without a name: "row numbers" (0, 1, 2... or 1, 2, 3...), "nothing", or "" for data."""
-    if not _is_number(column.type):
+    import pyarrow as pa
+
+    if not _is_number(column.type) or pa.types.is_boolean(column.type):
         return ""
     numbers = empty = True
     row = first = 0
     for batch in file.iter_batches(batch_size=_SCAN_ROWS, columns=[column.name]):
-        values = _numbers(batch.column(0))
+        values = batch.column(0).cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
         if not row:
             first = int((values[:1] == 1).any())
         numbers = numbers and np.array_equal(values, np.arange(row, row + len(values)) + first)
@@ -628,16 +447,3 @@ def _is_number(kind: Any) -> bool:
 
     tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
     return any(test(kind) for test in (*tests, pa.types.is_null))
-
-
-def _numbers(array: Any) -> NDArray[np.float64]:
-    import pyarrow as pa
-
-    if pa.types.is_boolean(array.type):
-        array = array.cast(pa.uint8())
-    values: NDArray[np.float64] = array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    return values
-
-
-def _as_text(value: object) -> str:
-    return value if isinstance(value, str) else str(value)

@@ -11,16 +11,16 @@ import importlib
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.storage.limits import filled_temporary_file
-from mlfs_dask.storage.readers.base import Header, LabelSpec, ReadOptions
+from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
 from mlfs_dask.storage.readers.label_columns import DEFAULT_VALUES, numbered_apart, repeated_name
 from mlfs_dask.storage.readers.label_table import read_label_table
 from mlfs_dask.storage.readers.matrix import (
@@ -34,6 +34,7 @@ from mlfs_dask.storage.readers.matrix import (
     fortran_rows,
     matrix_reader,
 )
+from mlfs_dask.storage.readers.table import TableReader
 
 _BATCH_BYTES = 8 << 20
 #: Format -> the function that opens a table of it.
@@ -43,22 +44,6 @@ OPENERS = {
     "parquet": "parquet:open_parquet",
     "feather": "parquet:open_parquet",
 }
-
-
-class Table(Protocol):
-    """A table whose first column names its rows, and whose others are numbers; what readers of tables give."""
-
-    @property
-    def header(self) -> Header: ...
-
-    @property
-    def path(self) -> str: ...
-
-    def row_names(self) -> Iterator[Sequence[str]]:
-        """Names of all rows, some at a time."""
-
-    def rows_of_numbers(self, batch_bytes: int) -> Iterator[NDArray[np.float64]]:
-        """All rows, some at a time, without the first column."""
 
 
 def open_transposed(path: str, options: ReadOptions, format: str) -> MatrixReader:
@@ -87,7 +72,7 @@ def open_transposed(path: str, options: ReadOptions, format: str) -> MatrixReade
     module, _, function = OPENERS[format].partition(":")
     opener = getattr(importlib.import_module(f"mlfs_dask.storage.readers.{module}"), function)
     alone = replace(options, labels=LabelSpec(), keys={k: v for k, v in options.keys.items() if k != "names"})
-    table: Table = opener(path, alone)
+    table: TableReader = opener(path, alone)
     samples = table.header.feature_names
     if samples is None:
         raise DataError("a header row with the names of the samples was expected", file=path, line=1, cure="write one")
@@ -138,7 +123,7 @@ def _require_room(path: str, n: int, d: int) -> None:
 class _Opener:
     """Samples and their labels; the temporary file stays open for the next one who reads in this process."""
 
-    table: Table
+    table: TableReader
     Y: NDArray[np.float64]
     shape: tuple[int, int]
     _turned: Sliceable | None = field(default=None, repr=False)

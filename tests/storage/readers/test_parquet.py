@@ -248,7 +248,7 @@ def test_columns_that_are_neither(tmp_path: Path) -> None:
 
 
 def test_too_many_categories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet_module, "MAX_CATEGORIES", 3)
+    monkeypatch.setattr("mlfs_dask.storage.readers.table.MAX_CATEGORIES", 3)
     with pytest.raises(DataError, match="column 'id': a categorical column may hold 3 different texts"):
         open_parquet(save(tmp_path, id=list("abcd"), y=[0, 1, 0, 1]), LAST)
 

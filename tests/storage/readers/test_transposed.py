@@ -45,11 +45,11 @@ def write(folder: Path, name: str, table: pd.DataFrame = EXPRESSION) -> str:
     elif ".feather" in name:
         table.reset_index().to_feather(path)
     else:
-        table.to_csv(path, sep="\t" if ".tsv" in name else ",", index_label=None if "r.csv" not in name else False)
+        table.to_csv(path, sep="\t" if ".tsv" in name else ",")
     return str(path)
 
 
-@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "r.csv", "t.tsv", "t.parquet", "t.feather"])
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.tsv", "t.parquet", "t.feather"])
 def test_samples_are_rows_and_labels_follow_their_names(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:

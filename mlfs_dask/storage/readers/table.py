@@ -1,0 +1,262 @@
+"""Rows of Arrow batches: what CSV, TSV, Parquet and Feather have in common.
+
+A format opens a file, names its columns and gives batches; codes of texts, classes and labels are made here. The codes
+of a column of texts are the order of the distinct texts of the whole file, found by one reading of such columns, so
+that they are the same for any size of batches, any split into parts and any order of rows.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, NoReturn, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from mlfs_dask.errors import DataError
+from mlfs_dask.storage.label_values import LabelValues
+from mlfs_dask.storage.readers.base import Batch, Header, LabelSpec, Part, ReadOptions
+from mlfs_dask.storage.readers.classes import MAX_CATEGORIES, UNKNOWN_BYTES, ClassColumn, joined_labels
+from mlfs_dask.storage.readers.label_columns import (
+    DEFAULT_VALUES,
+    bad_label,
+    find_column,
+    label_block,
+    split_columns,
+)
+
+Place = Callable[[int], dict[str, Any]]
+"""From a row of some batches to what a DataError says of it: its line, or its number."""
+
+T = TypeVar("T", bound="TableReader")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableReader(ABC):
+    """One table.
+
+    Attributes
+    ----------
+    header : Header
+    path : str
+    ordered : frozenset of int
+        Features whose categories are in the order that the file gives.
+    """
+
+    in_threads: ClassVar[bool] = True
+
+    header: Header
+    path: str
+    _names: tuple[str, ...]
+    _features: tuple[int, ...]
+    _labels: tuple[int, ...]
+    _texts: frozenset[int] = frozenset()
+    _meaning: LabelValues = DEFAULT_VALUES
+    _classes: Mapping[int, ClassColumn] = field(default_factory=dict)
+    _codes: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+    _names_column: int = 0
+    ordered: frozenset[int] = frozenset()
+
+    @abstractmethod
+    def parts(self, part_bytes: int) -> list[Part]:
+        """See `Reader.parts`."""
+
+    @abstractmethod
+    def read(self, part: Part, *, batch_bytes: int, start: int | None = None) -> Iterator[Batch]:
+        """See `Reader.read`."""
+
+    @abstractmethod
+    def _arrow_name(self, column: int) -> str:
+        """Name of a column in Arrow's batches."""
+
+    @abstractmethod
+    def _text_batches(self, columns: Sequence[int]) -> Iterator[Any]:
+        """Arrow batches of the whole file with some columns, or one after the other with each."""
+
+    # ---- values
+
+    def _row_bytes_held(self, width: int) -> int:
+        """Bytes of a row of some columns while its labels are written out."""
+        return 8 * width + UNKNOWN_BYTES * sum(len(column.classes) for column in self._classes.values())
+
+    def _matrices(self, batches: Sequence[Any], place: Place) -> tuple[NDArray[np.float64], csr_array]:
+        """Features and labels of some batches."""
+        X, values = (self._values(batches, columns, place) for columns in (self._features, self._labels))
+        return X, self._label_matrix(values, place)
+
+    def _label_matrix(self, values: NDArray[np.float64], place: Place) -> csr_array:
+        if self._classes:
+            columns = [self._classes[column] for column in self._labels]
+            return joined_labels([column.labels(values[:, at]) for at, column in enumerate(columns)])
+        return label_block(values, names=self._label_names, file=self.path, place=place)
+
+    @property
+    def _label_names(self) -> list[str]:
+        return [self._names[column] for column in self._labels]
+
+    def _values(self, batches: Sequence[Any], columns: Sequence[int], place: Place) -> NDArray[np.float64]:
+        """Numbers of some columns, shape (rows, columns): codes of texts and what labels mean, NaN where missing."""
+        values = np.empty((sum(batch.num_rows for batch in batches), len(columns)))
+        numeric = [at for at, column in enumerate(columns) if column not in self._texts]
+        names = [self._arrow_name(columns[at]) for at in numeric]
+        translated = self._texts if self._meaning.is_default else self._texts.union(self._labels)
+        row = 0
+        for batch in batches:
+            rows = values[row : row + batch.num_rows]
+            if numeric:
+                rows[:, slice(None) if len(numeric) == len(columns) else numeric] = _numbers(batch.select(names))
+            for at, column in enumerate(columns):
+                if column in translated:
+                    array = batch.column(self._arrow_name(column))
+                    rows[:, at] = self._translated(array, rows[:, at], column, row, place)
+            row += batch.num_rows
+        return values
+
+    def _translated(
+        self, array: Any, numbers: NDArray[np.float64], column: int, row: int, place: Place
+    ) -> NDArray[np.float64]:
+        """Codes of texts or what labels mean, of a column whose numbers are read."""
+
+        def refuse(at: int) -> NoReturn:
+            value, label = array[at].as_py(), self._labels.index(column)
+            meaning, names = self._meaning, self._label_names
+            bad_label(value, label, names=names, file=self.path, meaning=meaning, **place(row + at))
+
+        if column not in self._texts:
+            return self._meaning.of_numbers(numbers, refuse)
+        array = array if hasattr(array, "dictionary") else array.dictionary_encode()
+        texts = [as_text(text) for text in array.dictionary.to_pylist()]
+        codes = self._classes[column].codes if column in self._classes else self._codes.get(column)
+        # A dictionary may hold more texts than the rows have.
+        found = [self._meaning.of_text(text) if codes is None else codes.get(text) for text in texts]
+        found.append(self._meaning.of_text("NA") if codes is None else np.nan)
+        table = np.array([np.inf if number is None else number for number in found])
+        places = array.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False)
+        values: NDArray[np.float64] = table[places]
+        wrong = np.flatnonzero(np.isinf(values))
+        if wrong.size and codes is None:
+            refuse(int(wrong[0]))
+        if wrong.size:
+            raise DataError(
+                "a text that the first reading of the column did not find",
+                file=self.path,
+                column=self._names[column],
+                value=texts[places[wrong[0]]],
+                cure="the file is damaged, or was changed meanwhile: fetch or write it again",
+            )
+        return values
+
+    # ---- categories and classes
+
+    @property
+    def found_categories(self) -> frozenset[int]:
+        """Features whose categories were found in the rows, not declared."""
+        return frozenset(self.header.categories)
+
+    def distinct(self, features: Iterable[int]) -> dict[int, set[str]]:
+        """Different texts of some features; one reading of the file or of those columns."""
+        columns = {feature: self._features[feature] for feature in features}
+        texts = self._distinct_texts(tuple(columns.values()))
+        return {feature: texts[column] for feature, column in columns.items()}
+
+    def _distinct_texts(self, columns: Sequence[int]) -> dict[int, set[str]]:
+        import pyarrow.compute as pc
+
+        texts: dict[int, set[str]] = {column: set() for column in columns}
+        column_of = {self._arrow_name(column): column for column in columns}
+        for batch in self._text_batches(columns) if columns else ():
+            for name, array in zip(batch.schema.names, batch.columns, strict=True):
+                found = texts[column_of[name]]
+                found.update(as_text(text) for text in pc.unique(array).to_pylist() if text is not None)
+                if len(found) > MAX_CATEGORIES:
+                    raise DataError(
+                        f"a categorical column may hold {MAX_CATEGORIES:,} different texts, and this one holds more",
+                        file=self.path,
+                        column=self._names[column_of[name]],
+                        cure="leave it out with --drop (an identifier or free text is no feature), or code it",
+                    )
+        return texts
+
+    def with_categories(self: T, categories: Mapping[int, Sequence[str]]) -> T:
+        """The same file, with these features read as categories in this order."""
+        merged = {**self.header.categories, **{k: tuple(v) for k, v in categories.items()}}
+        return replace(
+            self,
+            header=replace(self.header, categories=dict(sorted(merged.items()))),
+            _texts=self._texts | {self._features[feature] for feature in categories},
+            _codes={
+                self._features[feature]: {text: code for code, text in enumerate(texts)}
+                for feature, texts in merged.items()
+            },
+        )
+
+    @property
+    def class_columns(self) -> dict[str, ClassColumn]:
+        """See `FindsClasses`."""
+        return {column.name: column for column in self._classes.values()}
+
+    def with_classes(self: T, columns: Mapping[str, ClassColumn]) -> T:
+        """See `FindsClasses`."""
+        classes = {column: columns.get(self._names[column], old) for column, old in self._classes.items()}
+        names = tuple(name for column in self._labels for name in classes[column].label_names)
+        return replace(self, _classes=classes, header=replace(self.header, label_names=names, n_labels=len(names)))
+
+    def with_found_classes(self: T, labels: LabelSpec) -> T:
+        """The same file, of whose label columns each class becomes a label; one reading of them finds them."""
+        texts = self._distinct_texts(self._labels)
+        classes = {
+            column: ClassColumn.of(self._names[column], texts[column], labels.separator, labels.values, file=self.path)
+            for column in self._labels
+        }
+        return replace(self, _classes=classes, _texts=self._texts.union(self._labels)).with_classes({})
+
+    # ---- a table with features as rows
+
+    def row_names(self) -> Iterator[list[str]]:
+        """Names of all rows, some at a time."""
+        for batch in self._text_batches([self._names_column]):
+            yield ["" if text is None else as_text(text) for text in batch.column(0).to_pylist()]
+
+    def rows_of_numbers(self, batch_bytes: int) -> Iterator[NDArray[np.float64]]:
+        """All rows, some at a time, without their names."""
+        for batch in self.read(self.parts(1 << 62)[0], batch_bytes=batch_bytes):
+            assert isinstance(batch.X, np.ndarray)
+            yield batch.X
+
+    def require_numbers(self, texts: Collection[int]) -> None:
+        """Raise DataError for a column of texts among those of samples."""
+        for column in sorted({*texts}.intersection(self._features)):
+            raise DataError(
+                "a column of numbers of a sample was expected, and it holds texts",
+                file=self.path,
+                column=self._names[column],
+                cure=f"leave it out: --drop {self._names[column]!r}",
+            )
+
+
+def choose_columns(
+    names: Sequence[str], options: ReadOptions, *, ignored: Collection[int], names_column: int = 0, file: str
+) -> tuple[list[int], list[int]]:
+    """Columns of the features and of the labels; of a table with features as rows, those of samples and none."""
+    if not options.transpose:
+        return split_columns(names, options.labels, drop=options.drop, ignored=ignored, file=file)
+    dropped = {find_column(names, name, "column to leave out,", file=file) for name in options.drop}
+    return [column for column in range(len(names)) if column not in {names_column, *ignored, *dropped}], []
+
+
+def as_text(value: object) -> str:
+    return value if isinstance(value, str) else str(value)
+
+
+def _numbers(batch: Any) -> Any:
+    """Columns of an Arrow batch as float64, shape (rows, columns), NaN where missing."""
+    import pyarrow as pa
+
+    if any(kind != pa.float64() for kind in batch.schema.types):
+        arrays = [array.cast(pa.uint8()) if pa.types.is_boolean(array.type) else array for array in batch.columns]
+        arrays = [array.cast(pa.float64(), safe=False) for array in arrays]
+        batch = pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
+    return batch.to_tensor(null_to_nan=True, row_major=True).to_numpy()
