@@ -23,7 +23,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,8 +51,8 @@ from mlfs_dask.storage.readers.lines import (
     block_bytes_for,
     excerpt,
     line_blocks,
+    line_error,
     line_from,
-    line_number,
     split_lines,
 )
 from mlfs_dask.storage.readers.parse_float import number_from_text
@@ -231,10 +231,10 @@ def _make_reader(
             declared[i] = declarations.setdefault((values, codes), len(declarations))
             # A sparse row leaves out the value that is declared first.
             if is_label:
-                if codes[0] != 0:
+                if header.sparse and codes[0] != 0:
                     default_labels[label_number[i]] = _LABELS.get(codes[0], UNKNOWN)
             elif i not in classes:
-                if codes[0] == 1:
+                if header.sparse and codes[0] == 1:
                     default_features[int(targets[i])] = 1
                 by_code = sorted(range(len(codes)), key=codes.__getitem__)
                 categories[int(targets[i])] = tuple(readable(attribute.values[v]) for v in by_code)
@@ -316,15 +316,6 @@ def _shown(values: tuple[str, ...]) -> str:
     return f"{{{listed}{', ...' if len(values) > 8 else ''}}}"
 
 
-class _Rows(NamedTuple):
-    """Parsed rows of one block: from byte `first` of it, up to byte `after`."""
-
-    X: Any
-    Y: Any
-    first: int
-    after: int
-
-
 @dataclass
 class ArffReader:
     """Rows of one ARFF file; satisfies `mlfs_dask.storage.readers.base.Reader`."""
@@ -355,108 +346,71 @@ class ArffReader:
         position = part.start if start is None else start
         line = self.data_line if position == self.data_start else None
         nominals = tokens.index_nominals(self.columns.declarations)
-        parse = self._sparse_rows if self.sparse else self._dense_rows
         report = np.zeros(tokens.REPORT_FIELDS, dtype=np.int64)
         weights = 0
         for block in line_blocks(self.source, position, part.stop, block_bytes=block_bytes_for(batch_bytes)):
             p = 0
             while p < block.length:
-                for rows in parse(block, p, nominals, batch_bytes, report):
-                    passed = int(np.count_nonzero(block.data[p : rows.first] == NEWLINE))
-                    yield Batch(
-                        rows.X,
-                        rows.Y,
-                        block.offset + rows.after,
-                        None if line is None else line + passed,
-                    )
+                for X, Y, first, after in self._rows(block, p, nominals, batch_bytes, report):
+                    passed = int(np.count_nonzero(block.data[p:first] == NEWLINE))
+                    yield Batch(X, Y, block.offset + after, None if line is None else line + passed)
                 line = None if line is None else line + int(report[tokens.LINES])
                 weights += int(report[tokens.WEIGHTS])
                 p = int(report[tokens.POSITION])
         if weights:
             log.warning("%s: instance weights are not used (%d rows have one)", self.path, weights)
 
-    def _dense_rows(
+    def _rows(
         self,
         block: LineBlock,
         p: int,
         nominals: tokens.Nominals,
         batch_bytes: int,
         report: NDArray[np.int64],
-    ) -> Iterator[_Rows]:
-        columns = self.columns
-        n = len(columns.attributes)
+    ) -> Iterator[tuple[Matrix, csr_array, int, int]]:
+        """Features and labels of some rows of a block from byte `p` on, and the bytes where these begin and end."""
+        columns, n = self.columns, len(self.columns.attributes)
         lines = int(np.count_nonzero(block.data[p : block.length] == NEWLINE))
-        held = 8 * columns.n_values + UNKNOWN_BYTES * sum(len(column.classes) for column in columns.classes)
-        capacity = max(1, min(lines, block.length // (2 * n - 1), batch_bytes // held))
-        X = np.empty((capacity, columns.n_values))
-        label_bounds = np.empty(capacity + 1, dtype=np.int64)
-        labels = np.empty(min(capacity * columns.n_labels, block.length) + columns.n_labels, dtype=np.int32)
-        label_values = np.empty(len(labels), dtype=np.int8)
-        row_starts = np.empty(capacity + 1, dtype=np.int64)
-        deferred = np.empty((n + _DEFERRED_ROWS, tokens.DEFERRED_FIELDS), dtype=np.int64)
-        tokens.dense_arff_rows(
-            block.data, p, block.length, columns.kinds, columns.declared, columns.targets, nominals,
-            X, label_bounds, labels, label_values, row_starts, deferred, report,
-        )  # fmt: skip
-        self._resolve(block, deferred, report, X.reshape(-1), label_values)
-        self._check_dense(block, report)
-        rows, n_labels = int(report[tokens.ROWS]), int(report[tokens.LABELS])
-        if rows:
-            Y = sorted_rows(
-                label_bounds[: rows + 1],
-                labels[:n_labels],
-                label_values[:n_labels],
-                columns.n_labels,
-                in_order=True,
+        unknown_bytes = UNKNOWN_BYTES * sum(len(column.classes) for column in columns.classes)
+        if self.sparse:
+            # An entry takes 4 bytes at least, and a row without repeats has n at most.
+            room = label_room = (block.length - p) // 4 + n + 1
+        else:
+            lines = max(
+                1, min(lines, block.length // (2 * n - 1), batch_bytes // (8 * columns.n_values + unknown_bytes))
             )
-            parts = columns.split(X[:rows], without_zeros(Y))
-            yield _Rows(*parts, int(row_starts[0]), int(report[tokens.POSITION]))
-
-    def _sparse_rows(
-        self,
-        block: LineBlock,
-        p: int,
-        nominals: tokens.Nominals,
-        batch_bytes: int,
-        report: NDArray[np.int64],
-    ) -> Iterator[_Rows]:
-        columns = self.columns
-        n = len(columns.attributes)
-        lines = int(np.count_nonzero(block.data[p : block.length] == NEWLINE))
-        # An entry takes 4 bytes at least, and a row without repeats has n at most.
-        capacity = (block.length - p) // 4 + n + 1
-        bounds = np.empty(lines + 1, dtype=np.int64)
-        features = np.empty(capacity, dtype=np.int32)
-        values = np.empty(capacity)
-        label_bounds = np.empty(lines + 1, dtype=np.int64)
-        labels = np.empty(capacity, dtype=np.int32)
-        label_values = np.empty(capacity, dtype=np.int8)
-        row_starts = np.empty(lines + 1, dtype=np.int64)
+            room = lines * columns.n_values
+            label_room = min(lines * columns.n_labels, block.length) + columns.n_labels
+        bounds, label_bounds, row_starts = (np.empty(lines + 1, dtype=np.int64) for _ in range(3))
+        features, values = np.empty(room if self.sparse else 0, dtype=np.int32), np.empty(room)
+        labels, label_values = np.empty(label_room, dtype=np.int32), np.empty(label_room, dtype=np.int8)
         deferred = np.empty((n + _DEFERRED_ROWS, tokens.DEFERRED_FIELDS), dtype=np.int64)
-        tokens.sparse_arff_rows(
-            block.data, p, block.length, columns.kinds, columns.declared, columns.targets, nominals,
-            bounds, features, values, label_bounds, labels, label_values, row_starts, deferred, report,
+        tokens.arff_rows(
+            block.data, p, block.length, self.sparse, columns.n_values, columns.kinds, columns.declared,
+            columns.targets, nominals, bounds, features, values, label_bounds, labels, label_values, row_starts,
+            deferred, report,
         )  # fmt: skip
         self._resolve(block, deferred, report, values, label_values)
         rows = int(report[tokens.ROWS])
         row_starts[rows] = report[tokens.POSITION]
-        X = self._canonical(block, row_starts, bounds[: rows + 1], features, values, report, "feature")
         Y = self._canonical(block, row_starts, label_bounds[: rows + 1], labels, label_values, report, "label")
-        self._check_sparse(block, report)
+        X: Matrix = (
+            values.reshape(-1, columns.n_values)[:rows]
+            if not self.sparse
+            else self._canonical(block, row_starts, bounds[: rows + 1], features, values, report, "feature")
+        )
+        self._check(block, report)
         # Values absent that mean 1 are written out: a few rows at a time, for they may be many.
-        n_classes = sum(len(column.classes) for column in columns.classes)
-        filled = 16 * (len(columns.default_features) + len(columns.default_labels)) + UNKNOWN_BYTES * n_classes
+        filled = 16 * (len(columns.default_features) + len(columns.default_labels))
+        filled += unknown_bytes if self.sparse else 0
         step = max(1, batch_bytes // filled) if filled else max(rows, 1)
         for first in range(0, rows, step):
             last = min(first + step, rows)
-            yield _Rows(
-                *columns.split(
-                    without_zeros(with_defaults(X[first:last], columns.default_features)),
-                    without_zeros(with_defaults(Y[first:last], columns.default_labels)),
-                ),
-                int(row_starts[first]),
-                int(row_starts[last]),
-            )
+            some: Matrix = X[first:last]
+            if not isinstance(some, np.ndarray):
+                some = without_zeros(with_defaults(some, columns.default_features))
+            some_labels = without_zeros(with_defaults(Y[first:last], columns.default_labels))
+            yield *columns.split(some, some_labels), int(row_starts[first]), int(row_starts[last])
 
     def _canonical(
         self,
@@ -478,10 +432,11 @@ class ArffReader:
                 in_order=not report[tokens.UNSORTED],
             )
         except RepeatedIndexError as error:
-            raise self._refuse(
-                "an attribute may stand only once in a sparse row",
+            raise line_error(
+                self.source,
                 block,
                 int(row_starts[error.row]),
+                "an attribute may stand only once in a sparse row",
                 column=self.columns.name_of(error.column if what == "feature" else -1 - error.column),
                 cure="keep one of its values",
             ) from error
@@ -507,10 +462,11 @@ class ArffReader:
                 token, self.columns.attributes[i], codes.get(declaration, {}), self.meaning if place < 0 else None
             )
             if problem:
-                raise self._refuse(
-                    problem,
+                raise line_error(
+                    self.source,
                     block,
                     start,
+                    problem,
                     column=readable(self.columns.attributes[i].name),
                     value=excerpt(token),
                     cure=cure,
@@ -520,115 +476,45 @@ class ArffReader:
             else:
                 label_values[-1 - place] = _LABELS.get(value, UNKNOWN)
 
-    def _check_dense(self, block: LineBlock, report: NDArray[np.int64]) -> None:
+    def _check(self, block: LineBlock, report: NDArray[np.int64]) -> None:
+        """Raise DataError where a row stopped the kernel."""
         status, p, count = (int(report[field]) for field in (tokens.STATUS, tokens.POSITION, tokens.COUNT))
-        if status in (tokens.DONE, tokens.FULL):
-            return
-        names = [readable(attribute.name) for attribute in self.columns.attributes]
-        n = len(names)
-        if status == tokens.NOT_A_ROW:
-            raise self._refuse(
-                "the first row is dense, this one is sparse",
-                block,
-                p,
-                value=excerpt(line_from(block, p)),
-                cure="write all rows in one form",
-            )
-        if status == tokens.EMPTY_VALUE:
-            raise self._refuse(
-                "a value was expected, nothing stands here",
-                block,
-                p,
-                column=names[min(count, n - 1)],
-                cure="write ? for a missing value",
-            )
-        if status == tokens.NOT_CLOSED:
-            raise self._refuse(
-                "a comma was expected after the value",
-                block,
-                p,
-                column=names[count - 1],
-                value=excerpt(line_from(block, p)),
-                cure="put quotes around the whole value",
-            )
-        if status == tokens.TOO_MANY:
-            count = n + max(len(_VALUE.findall(line_from(block, p))), 1)  # after the last comma may be nothing
-        raise self._refuse(
-            f"a row of {n} values was expected, this one has {count}",
-            block,
-            p,
-            cure="correct the row: look for lost or doubled commas and values with blanks but no quotes",
-        )
-
-    def _check_sparse(self, block: LineBlock, report: NDArray[np.int64]) -> None:
-        status, p, count = (int(report[field]) for field in (tokens.STATUS, tokens.POSITION, tokens.COUNT))
-        attributes = self.columns.attributes
-        n = len(attributes)
         if status == tokens.DONE or (status == tokens.FULL and report[tokens.ROWS]):
             return
-        line = excerpt(line_from(block, p))
+        n = len(self.columns.attributes)
+        rest = line_from(block, p)
+        line, name = excerpt(rest) or None, readable(self.columns.attributes[max(count, 0)].name)
+        form, other = ("sparse", "dense") if self.sparse else ("dense", "sparse")
+        column = value = None
         if status == tokens.FULL:
-            raise self._refuse(
-                f"a sparse row has at most {n} entries, this one has more",
-                block,
-                p,
-                cure="keep one value of each attribute",
-            )
-        if status == tokens.NOT_A_ROW:
-            raise self._refuse(
-                "the first row is sparse, this one is dense",
-                block,
-                p,
-                value=line,
-                cure="write all rows in one form, {index value, index value}",
-            )
-        if status == tokens.TOO_MANY:
-            raise self._refuse(
-                "nothing but a weight {number} may follow the row's }",
-                block,
-                p,
-                value=line or None,
-                cure="correct the row",
-            )
-        if not line:
-            raise self._refuse("the row ends without }", block, p, cure="correct the row, or fetch the file again")
-        if status == tokens.BAD_INDEX:
-            raise self._refuse(
-                f"an attribute index from 0 to {n - 1} was expected",
-                block,
-                p,
-                value=line,
-                cure="correct the row: indices count from 0, labels included",
-            )
-        raise self._refuse(
-            "a value was expected after the index"
-            if status == tokens.EMPTY_VALUE
-            else "a comma or } was expected after the value",
-            block,
-            p,
-            column=readable(attributes[count].name),
-            value=line,
-            cure="write {index value, index value}, with quotes around values that hold blanks",
-        )
-
-    def _refuse(
-        self,
-        problem: str,
-        block: LineBlock,
-        p: int,
-        *,
-        cure: str,
-        column: str | None = None,
-        value: str | None = None,
-    ) -> DataError:
-        return DataError(
-            problem,
-            file=self.path,
-            line=line_number(self.source, block.offset + p),
-            column=column,
-            value=value,
-            cure=cure,
-        )
+            problem = f"a sparse row has at most {n} entries, this one has more"
+            cure = "keep one value of each attribute"
+        elif status == tokens.NOT_A_ROW:
+            problem, value = f"the first row is {form}, this one is {other}", line
+            cure = "write all rows in one form" + (", {index value, index value}" if self.sparse else "")
+        elif not self.sparse and status == tokens.EMPTY_VALUE:
+            problem, column = "a value was expected, nothing stands here", name
+            cure = "write ? for a missing value"
+        elif not self.sparse and status == tokens.NOT_CLOSED:
+            problem, column, value = "a comma was expected after the value", name, line
+            cure = "put quotes around the whole value"
+        elif not self.sparse:
+            if status == tokens.TOO_MANY:
+                count = n + max(len(_VALUE.findall(rest)), 1)  # after the last comma may be nothing
+            problem = f"a row of {n} values was expected, this one has {count}"
+            cure = "correct the row: look for lost or doubled commas and values with blanks but no quotes"
+        elif status == tokens.TOO_MANY:
+            problem, value, cure = "nothing but a weight {number} may follow the row's }", line, "correct the row"
+        elif line is None:
+            problem, cure = "the row ends without }", "correct the row, or fetch the file again"
+        elif status == tokens.BAD_INDEX:
+            problem, value = f"an attribute index from 0 to {n - 1} was expected", line
+            cure = "correct the row: indices count from 0, labels included"
+        else:
+            what, after = ("a value", "index") if status == tokens.EMPTY_VALUE else ("a comma or }", "value")
+            problem, column, value = f"{what} was expected after the {after}", name, line
+            cure = "write {index value, index value}, with quotes around values that hold blanks"
+        raise line_error(self.source, block, p, problem, column=column, value=value, cure=cure)
 
 
 def _value_of(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ from mlfs_dask.storage.readers.lines import (
     block_bytes_for,
     excerpt,
     line_blocks,
+    line_error,
     line_from,
     line_number,
     split_lines,
@@ -266,11 +267,12 @@ class IndexedTextReader:
                 continue
             place = int(row_starts[np.searchsorted(bounds, int(numbers.argmax()), side="right") - 1])
             if numbers is labels[1]:
-                raise self._refuse(
-                    f"labels are numbers from 0, and so many would take {projected >> 20:,} MiB of memory, "
-                    f"of which there are {limit >> 20:,}",
+                raise line_error(
+                    self.source,
                     block,
                     place,
+                    f"labels are numbers from 0, and so many would take {projected >> 20:,} MiB of memory, "
+                    f"of which there are {limit >> 20:,}",
                     value=top,
                     cure=f"correct the row, number the labels anew, {more}{self._offer_classes}",
                 )
@@ -302,10 +304,11 @@ class IndexedTextReader:
                 )
             )
         except RepeatedIndexError as error:
-            raise self._refuse(
-                "a feature may stand only once in a row",
+            raise line_error(
+                self.source,
                 block,
                 int(row_starts[error.row]),
+                "a feature may stand only once in a row",
                 column=error.column + self.feature_base,
                 cure="keep one of its values",
             ) from error
@@ -314,10 +317,11 @@ class IndexedTextReader:
         text = bytes(block.data[start:stop]).decode("utf-8", "replace")
         number = number_from_text(text)
         if number is None or math.isinf(number):
-            raise self._refuse(
-                f"a {'number' if number is None else 'finite number'} was expected",
+            raise line_error(
+                self.source,
                 block,
                 start,
+                f"a {'number' if number is None else 'finite number'} was expected",
                 column=index + self.feature_base,
                 value=excerpt(text),
                 cure="write index:value pairs with blanks between them, nan for a missing value",
@@ -350,7 +354,7 @@ class IndexedTextReader:
                 cure = "number the features anew"
         else:
             problem, cure = "a pair index:value was expected", "correct the row"
-        raise self._refuse(problem, block, p, value=excerpt(text), cure=cure)
+        raise line_error(self.source, block, p, problem, value=excerpt(text), cure=cure)
 
     @property
     def _offer_classes(self) -> str:
@@ -378,16 +382,4 @@ class IndexedTextReader:
                 cure = cure + self._offer_classes
             elif text.rpartition(":")[0].isdigit():
                 problem += ", and none follows the comma"
-        return self._refuse(problem, block, p, value=excerpt(text) or None, cure=cure)
-
-    def _refuse(
-        self, problem: str, block: LineBlock, p: int, *, cure: str, column: Any = None, value: Any = None
-    ) -> DataError:
-        return DataError(
-            problem,
-            file=self.path,
-            line=line_number(self.source, block.offset + p),
-            column=column,
-            value=value,
-            cure=cure,
-        )
+        return line_error(self.source, block, p, problem, value=excerpt(text) or None, cure=cure)

@@ -8,11 +8,12 @@ process and every line is read once.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mlfs_dask.errors import DataError
 from mlfs_dask.storage.readers.base import Part
 from mlfs_dask.storage.readers.compressed_io import LONGEST_LINE, SourceFile, line_too_long
 
@@ -132,13 +133,18 @@ def line_number(source: SourceFile, offset: int) -> int:
     """Number, from 1, of the line that holds byte `offset`. Reads the file up to there."""
     number, position = 1, 0
     with source.open() as stream:
-        while position < offset:
-            piece = stream.read(min(1 << 20, offset - position))
-            if not piece:
-                break
+        while position < offset and (piece := stream.read(min(1 << 20, offset - position))):
             number += piece.count(b"\n")
             position += len(piece)
     return number
+
+
+def line_error(
+    source: SourceFile, block: LineBlock, p: int, problem: str, *, cure: str, column: Any = None, value: Any = None
+) -> DataError:
+    """The error of what stands at byte `p` of a block, with its line."""
+    line = line_number(source, block.offset + p)
+    return DataError(problem, file=source.path, line=line, column=column, value=value, cure=cure)
 
 
 def _pass_line(stream: object) -> int:

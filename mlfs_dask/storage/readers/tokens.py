@@ -1,4 +1,4 @@
-"""Compiled tokenizers: bytes of whole lines to numbers, for dense ARFF, sparse ARFF and svmlight/XMLC text.
+"""Compiled tokenizers: bytes of whole lines to numbers, for ARFF, dense and sparse, and for svmlight and XMLC text.
 
 A kernel does the common case and sets aside what is not: every token that it cannot finish (a quoted value,
 an undeclared category, a date, text where a number should be) goes with its place into `deferred`, and Python
@@ -248,115 +248,6 @@ def _after_row(buffer, p):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def dense_arff_rows(  # type: ignore[no-untyped-def]
-    buffer, start, stop, kinds, declared, targets, nominals,
-    X, label_bounds, labels, label_values, row_starts, deferred, report,
-):  # fmt: skip
-    """Rows `value,value,...` of the lines in `buffer[start:stop]`.
-
-    Parameters
-    ----------
-    buffer : uint8 array
-    start, stop : int
-    kinds : uint8 array, shape (attributes,)
-    declared : int32 array, shape (attributes,)
-        Number of a nominal attribute's declaration.
-    targets : int32 array, shape (attributes,)
-    nominals : Nominals
-    X : float64 array, shape (capacity, d)
-    label_bounds : int64 array, shape (capacity + 1,)
-        CSR row bounds of `labels` (int32 array) and `label_values` (int8 array: 1, `UNKNOWN`, `MINUS_ONE`, or 2 where
-        Python must look at the value). Zeros are not written.
-    row_starts : int64 array, shape (capacity + 1,)
-        Byte at which each row begins.
-    deferred : int64 array, shape (capacity, 4)
-    report : int64 array
-    """
-    n_attributes = len(kinds)
-    single = nominals.single
-    rows = entries = n_deferred = lines = weights = count = 0
-    status = DONE
-    p = start
-    label_bounds[0] = 0
-    while p < stop:
-        line_start, row_entries, row_deferred = p, entries, n_deferred
-        p = _after_blanks(buffer, p)
-        if buffer[p] == _NEWLINE or buffer[p] == _PERCENT:
-            p = _next_line(buffer, p)
-            lines += 1
-            continue
-        if rows == len(X):
-            status = FULL
-        elif buffer[p] == _OPEN:
-            status = NOT_A_ROW
-        attribute = 0
-        while status == DONE:
-            c = buffer[p]
-            if c in (_COMMA, _NEWLINE, _PERCENT):
-                status = TOO_FEW if c != _COMMA and attribute < n_attributes else EMPTY_VALUE
-                break
-            declaration = declared[attribute]
-            what, value, end = _value_of(buffer, p, kinds[attribute], declaration, single)
-            if what == LOOK_UP:
-                code = _code_of(buffer, p, end, declaration, nominals)
-                if code >= 0:
-                    what, value = KNOWN, np.float64(code)
-            known = what == KNOWN
-            target = targets[attribute]
-            label = np.int8(0)
-            if target >= 0:
-                X[rows, target] = value
-            elif target != IGNORED:
-                label = _label_of(value, kinds[attribute]) if known else np.int8(2)
-                if label != 0:
-                    if entries == len(labels):
-                        status = FULL
-                        break
-                    labels[entries] = -1 - target
-                    label_values[entries] = label
-                    entries += 1
-            if target != IGNORED and (not known or label == 2):
-                if n_deferred == len(deferred):
-                    status = FULL
-                    break
-                deferred[n_deferred, FROM] = p
-                deferred[n_deferred, TO] = end
-                deferred[n_deferred, ATTRIBUTE] = attribute
-                deferred[n_deferred, PLACE] = np.int64(rows) * X.shape[1] + target if target >= 0 else -entries
-                n_deferred += 1
-            attribute += 1
-            if attribute == n_attributes:
-                fine, after, weight = _after_row(buffer, end)
-                weights += weight
-                p = after
-                if not fine:
-                    status = TOO_MANY
-                break
-            p = end
-            if buffer[p] != _COMMA:
-                p = _after_blanks(buffer, p)
-            if buffer[p] == _COMMA:
-                p = _after_blanks(buffer, p + 1)
-                if buffer[p] == _NEWLINE:
-                    status = EMPTY_VALUE
-            elif p == end and buffer[p] != _NEWLINE:
-                status = NOT_CLOSED  # something sticks to a closing quote
-        if status != DONE:
-            count = attribute
-            if status == FULL:
-                p = line_start
-            entries, n_deferred = (row_entries, row_deferred) if status == FULL else (entries, n_deferred)
-            break
-        row_starts[rows] = line_start
-        rows += 1
-        lines += 1
-        label_bounds[rows] = entries
-    report[STATUS], report[POSITION], report[ROWS], report[ENTRIES] = status, p, rows, 0
-    report[LABELS], report[DEFERRED], report[LINES], report[UNSORTED] = entries, n_deferred, lines, 0
-    report[WEIGHTS], report[COUNT] = weights, count
-
-
-@njit(cache=True, nogil=True)
 def _read_index(buffer, p):  # type: ignore[no-untyped-def]
     """(index, end) of the digits at p; -1 where there are none or they pass 31 bits."""
     index = np.int64(0)
@@ -371,95 +262,138 @@ def _read_index(buffer, p):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def sparse_arff_rows(  # type: ignore[no-untyped-def]
-    buffer, start, stop, kinds, declared, targets, nominals,
+def arff_rows(  # type: ignore[no-untyped-def]
+    buffer, start, stop, sparse, width, kinds, declared, targets, nominals,
     bounds, features, values, label_bounds, labels, label_values, row_starts, deferred, report,
 ):  # fmt: skip
-    """Rows `{index value, index value, ...}` of the lines in `buffer[start:stop]`.
+    """Rows `value,value,...` or, if `sparse`, `{index value, index value, ...}` of the lines in `buffer[start:stop]`.
 
-    Parameters as in `dense_arff_rows`, and `bounds`, `features`, `values`: CSR arrays (int64, int32, float64)
-    of the features. Every entry is written, zeros too, in the order of the file; `report[UNSORTED]` tells
-    whether some row has an index that is not above the one before.
+    Parameters
+    ----------
+    buffer : uint8 array
+    start, stop : int
+    sparse : bool
+    width : int
+        Features of a row, and behind them codes of classes.
+    kinds : uint8 array, shape (attributes,)
+    declared : int32 array, shape (attributes,)
+        Number of a nominal attribute's declaration.
+    targets : int32 array, shape (attributes,)
+    nominals : Nominals
+    bounds, features, values : int64, int32 and float64 arrays
+        CSR arrays of the features: every entry is written, zeros too, in the order of the file; `report[UNSORTED]`
+        tells whether some row has an index that is not above the one before. Of dense rows `values` are all, row
+        after row, and the others are not written.
+    label_bounds, labels, label_values : int64, int32 and int8 arrays
+        CSR arrays of the labels: 1, `UNKNOWN`, `MINUS_ONE`, or 2 where Python must look at the value; 0 in sparse rows
+        alone.
+    row_starts : int64 array, shape (capacity + 1,)
+        Byte at which each row begins.
+    deferred : int64 array, shape (capacity, 4)
+    report : int64 array
     """
     n_attributes = len(kinds)
     single = nominals.single
     rows = entries = n_labels = n_deferred = lines = weights = unsorted = 0
+    attribute = -1
     status = DONE
     p = start
-    last = -1
     bounds[0] = label_bounds[0] = 0
     while p < stop:
-        line_start = p
+        line_start, row_entries, row_labels, row_deferred = p, entries, n_labels, n_deferred
         p = _after_blanks(buffer, p)
         if buffer[p] == _NEWLINE or buffer[p] == _PERCENT:
             p = _next_line(buffer, p)
             lines += 1
             continue
-        row_entries, row_labels, row_deferred = entries, n_labels, n_deferred
-        if buffer[p] != _OPEN:
-            status = NOT_A_ROW
-            break
+        attribute = -1
+        closed = False
         if rows == len(row_starts) - 1:
             status = FULL
-            p = line_start
-            break
-        p = _after_blanks(buffer, p + 1)
-        last = -1
-        while buffer[p] != _CLOSE:
-            index, end = _read_index(buffer, p)
-            if index < 0 or index >= n_attributes:
-                status = BAD_INDEX
-                break
-            if index <= last:
-                unsorted = 1
-            last = index
-            p = _after_blanks(buffer, end)
-            c = buffer[p]
-            if p == end or c in (_COMMA, _CLOSE, _NEWLINE):
-                status = EMPTY_VALUE
-                break
-            declaration = declared[index]
-            what, value, end = _value_of(buffer, p, kinds[index], declaration, single)
+        elif (buffer[p] == _OPEN) != sparse:
+            status = NOT_A_ROW
+        elif sparse:
+            p = _after_blanks(buffer, p + 1)
+            closed = buffer[p] == _CLOSE
+        while status == DONE and not closed:
+            if sparse:
+                index, end = _read_index(buffer, p)
+                if index < 0 or index >= n_attributes:
+                    status = BAD_INDEX
+                    break
+                if index <= attribute:
+                    unsorted = 1
+                attribute = index
+                p = _after_blanks(buffer, end)
+                c = buffer[p]
+                if p == end or c in (_COMMA, _CLOSE, _NEWLINE):
+                    status = EMPTY_VALUE
+                    break
+            else:
+                attribute += 1
+                c = buffer[p]
+                if c in (_COMMA, _NEWLINE, _PERCENT):
+                    status = EMPTY_VALUE if c == _COMMA else TOO_FEW
+                    break
+            kind, declaration, target = kinds[attribute], declared[attribute], targets[attribute]
+            what, value, end = _value_of(buffer, p, kind, declaration, single)
             if what == LOOK_UP:
                 code = _code_of(buffer, p, end, declaration, nominals)
                 if code >= 0:
                     what, value = KNOWN, np.float64(code)
             known = what == KNOWN
-            target = targets[index]
-            if target != IGNORED:
-                label = np.int8(0)
-                if entries == len(values) or n_labels == len(labels):
-                    status = FULL
-                    break
-                if target >= 0:
+            place = np.int64(rows) * width + target
+            if target >= 0:
+                if sparse:
+                    if entries == len(values):
+                        status = FULL
+                        break
                     features[entries] = target
-                    values[entries] = value
+                    place = np.int64(entries)
                     entries += 1
-                else:
-                    label = _label_of(value, kinds[index]) if known else np.int8(2)
+                values[place] = value
+            elif target != IGNORED:
+                label = _label_of(value, kind) if known else np.int8(2)
+                if label != 0 or sparse:
+                    if n_labels == len(labels):
+                        status = FULL
+                        break
                     labels[n_labels] = -1 - target
                     label_values[n_labels] = label
                     n_labels += 1
-                if not known or label == 2:
-                    if n_deferred == len(deferred):
-                        status = FULL
-                        break
-                    deferred[n_deferred, FROM] = p
-                    deferred[n_deferred, TO] = end
-                    deferred[n_deferred, ATTRIBUTE] = index
-                    deferred[n_deferred, PLACE] = entries - 1 if target >= 0 else -n_labels
-                    n_deferred += 1
-            p = _after_blanks(buffer, end)
-            if buffer[p] == _COMMA:
-                p = _after_blanks(buffer, p + 1)
-                if buffer[p] == _CLOSE:
-                    status = BAD_INDEX
+                    known = label != 2
+                    place = np.int64(-n_labels)
+            if not known and target != IGNORED:
+                if n_deferred == len(deferred):
+                    status = FULL
                     break
-            elif buffer[p] != _CLOSE:
-                status = NOT_CLOSED
-                break
+                deferred[n_deferred, FROM] = p
+                deferred[n_deferred, TO] = end
+                deferred[n_deferred, ATTRIBUTE] = attribute
+                deferred[n_deferred, PLACE] = place
+                n_deferred += 1
+            p = end
+            if sparse:
+                p = _after_blanks(buffer, p)
+                closed = buffer[p] == _CLOSE
+                if buffer[p] == _COMMA:
+                    p = _after_blanks(buffer, p + 1)
+                elif not closed:
+                    status = NOT_CLOSED
+            elif attribute + 1 == n_attributes:
+                closed = True
+            else:
+                if buffer[p] != _COMMA:
+                    p = _after_blanks(buffer, p)
+                if buffer[p] == _COMMA:
+                    p = _after_blanks(buffer, p + 1)
+                    if buffer[p] == _NEWLINE:
+                        attribute += 1
+                        status = EMPTY_VALUE
+                elif p == end and buffer[p] != _NEWLINE:
+                    status = NOT_CLOSED  # something sticks to a closing quote
         if status == DONE:
-            fine, p, weight = _after_row(buffer, p + 1)
+            fine, p, weight = _after_row(buffer, p + 1 if sparse else p)
             weights += weight
             if not fine:
                 status = TOO_MANY
@@ -475,7 +409,7 @@ def sparse_arff_rows(  # type: ignore[no-untyped-def]
         label_bounds[rows] = n_labels
     report[STATUS], report[POSITION], report[ROWS], report[ENTRIES] = status, p, rows, entries
     report[LABELS], report[DEFERRED], report[LINES] = n_labels, n_deferred, lines
-    report[UNSORTED], report[WEIGHTS], report[COUNT] = unsorted, weights, last
+    report[UNSORTED], report[WEIGHTS], report[COUNT] = unsorted, weights, attribute
 
 
 @njit(cache=True, nogil=True)
@@ -511,7 +445,7 @@ def svmlight_rows(  # type: ignore[no-untyped-def]
     classes : float64 array
         Of the length of `row_starts`: the number that is the first word of a row, its class, NaN where there is none;
         or empty: then that word is labels.
-    Others as in `sparse_arff_rows`.
+    Others as in `arff_rows`.
     """
     rows = entries = n_label_entries = n_deferred = lines = unsorted = 0
     status = DONE
