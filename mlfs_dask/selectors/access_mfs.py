@@ -97,62 +97,18 @@ class Trace(LoopTrace):
         return self.residual[-1] if self.residual else 0.0
 
 
+@method(
+    "access-mfs",
+    "Adaptive collaborative correlation learning",
+    paper="Huang et al. 2024, arXiv:2406.12193",
+    doi="10.48550/arXiv.2406.12193",
+)
 class AccessMFS(IterativeSelector):
     """Adaptive collaborative correlation learning for semi-supervised selection (Huang et al. 2024).
 
     Regresses predicted labels F on the features with projections W that are uncorrelated and sparse in rows, while F
     keeps to the known labels and is smooth over a graph of rows and a graph of labels that are learnt with it (Eq. 8).
     A feature's score is the norm of its row of W.
-
-    Parameters
-    ----------
-    n_features_to_select : int or float, optional
-        Number of features to keep, or a fraction of them; half by default.
-    variant : {"corrected", "published_code"}
-        "corrected" is the paper's method with the errors of its equations corrected. "published_code" does what the
-        authors' program does, which stops after two or three iterations: see the notes.
-    lambda_ : float
-        Weight of the row-sparse penalty.
-    theta : float
-        Weight of smoothness over near rows; 0 spares their graph.
-    mu : float
-        Weight of smoothness over similar labels; 0 spares their graph.
-    k_s : int
-        Neighbours of a row in the exact graph.
-    graph : {"anchors", "exact", "auto"}
-        "anchors": rows are near that belong to the same anchors; nothing grows with the number of rows. "exact": the
-        paper's graph, with X and F in the memory of this process. "auto": exact up to 20 000 rows.
-    n_anchors : int
-        Anchors, at most a quarter of the rows, and fewer where 32 MiB do not hold Z'X of as many.
-    anchor_neighbors : int
-        Nearest anchors that a row belongs to.
-    k_p : int
-        Neighbours of a label in its graph; at most the number of labels less two are used.
-    unknown_labels : {"coded", "zeros"}
-        Which labels are unknown. "coded": the entries -1. "zeros": those, and all labels of rows without a positive
-        one, as in the paper's experiments.
-    standardise : bool
-        Divide every feature by its standard deviation.
-    inner_iterations : int
-        Maximum number of alternations between W (Eq. 14) and D (Eq. 9) before F is updated. Fewer are made if W changes
-        by less than 1e-6 of its norm. The paper alternates until convergence; one alternation reaches nearly the same
-        objective with far fewer readings. With anchors above gram_cap it is always 1.
-    solver_tol : float, optional
-        Error that solves of the exact form may leave; 1e-7 by default, which gives the objective of dense algebra to 8
-        digits and its scores to 6.
-    gram_cap : int
-        Most features for which X'X is formed, and W is solved for by a factor. Above it the solve goes on from one
-        iteration to the next.
-    tol : float
-        Relative change of the objective at which the loop stops.
-    max_iter : int
-        Most iterations.
-    missing : {"error", "mean", "median"}
-        Missing feature values are an error, or are filled with the feature's mean or its median, which is that of
-        16 384 rows drawn at random where there are more.
-    random_state : int, Generator or RandomState, optional
-        Seed of the sample of rows and of its k-means, from which the first anchors come; of the exact form that of the
-        W with which the first graph is made; 0 by default.
 
     Attributes
     ----------
@@ -206,12 +162,69 @@ class AccessMFS(IterativeSelector):
     (np.int64(2), np.float64(0.0), (4, 2))
     """
 
-    method = "access-mfs"
+    variant: Annotated[
+        Literal["corrected", "published_code"],
+        Param(
+            '"corrected" is the paper\'s method with the errors of its equations corrected. "published_code" does what the authors\' program does, which stops after two or three iterations: see the notes.'
+        ),
+    ] = "corrected"
+    lambda_: Annotated[float, Param("Weight of the row-sparse penalty.")] = 1.0
+    theta: Annotated[float, Param("Weight of smoothness over near rows; 0 spares their graph.")] = 1.0
+    mu: Annotated[float, Param("Weight of smoothness over similar labels; 0 spares their graph.")] = 1.0
+    k_s: Annotated[int, Param("Neighbours of a row in the exact graph.")] = 5
+    graph: Annotated[
+        GraphKind,
+        Param(
+            '"anchors": rows are near that belong to the same anchors; nothing grows with the number of rows. "exact": the paper\'s graph, with X and F in the memory of this process. "auto": exact up to 20 000 rows.'
+        ),
+    ] = "auto"
+    n_anchors: Annotated[
+        int, Param("Anchors, at most a quarter of the rows, and fewer where 32 MiB do not hold Z'X of as many.")
+    ] = 300
+    anchor_neighbors: Annotated[int, Param("Nearest anchors that a row belongs to.")] = 5
+    k_p: Annotated[
+        int, Param("Neighbours of a label in its graph; at most the number of labels less two are used.")
+    ] = 5
+    unknown_labels: Annotated[
+        Literal["coded", "zeros"],
+        Param(
+            'Which labels are unknown. "coded": the entries -1. "zeros": those, and all labels of rows without a positive one, as in the paper\'s experiments.'
+        ),
+    ] = "coded"
+    standardise: Annotated[bool, Param("Divide every feature by its standard deviation.")] = True
+    inner_iterations: Annotated[
+        int,
+        Param(
+            "Maximum number of alternations between W (Eq. 14) and D (Eq. 9) before F is updated. Fewer are made if W changes by less than 1e-6 of its norm. The paper alternates until convergence; one alternation reaches nearly the same objective with far fewer readings. With anchors above gram_cap it is always 1."
+        ),
+    ] = 1
+    solver_tol: Annotated[
+        float | None,
+        Param(
+            "Error that solves of the exact form may leave; 1e-7 by default, which gives the objective of dense algebra to 8 digits and its scores to 6.",
+            least=1e-12,
+            most=0.1,
+        ),
+    ] = None
+    gram_cap: Annotated[
+        int,
+        Param(
+            "Most features for which X'X is formed, and W is solved for by a factor. Above it the solve goes on from one iteration to the next.",
+            least=0,
+        ),
+    ] = 4096
+    tol: Annotated[float, Param("Relative change of the objective at which the loop stops.")] = 1e-06
+    max_iter: MaxIter = 100
+    missing: Missing = "error"
+    random_state: Annotated[
+        Seed,
+        seed_of(
+            "the sample of rows and of its k-means, from which the first anchors come; of the exact form that of the W with which the first graph is made; 0 by default"
+        ),
+    ] = None
+
     published = "variant", "published_code"
     typical_iterations = TYPICAL_ITERATIONS
-    title = "Adaptive collaborative correlation learning"
-    paper = "Huang et al. 2024, arXiv:2406.12193"
-    doi = "10.48550/arXiv.2406.12193"
     supervision = "semi-supervised: labels may be unknown"
     passes = "1 + 1 an iteration (above the Gram cap one more); with the exact graph 1"
     memory = (
@@ -222,49 +235,6 @@ class AccessMFS(IterativeSelector):
     label_threshold = 0.5
 
     labels_: Array
-
-    def __init__(
-        self,
-        n_features_to_select: int | float | None = None,
-        *,
-        variant: Literal["corrected", "published_code"] = "corrected",
-        lambda_: float = 1.0,
-        theta: float = 1.0,
-        mu: float = 1.0,
-        k_s: int = 5,
-        graph: GraphKind = "auto",
-        n_anchors: int = N_ANCHORS,
-        anchor_neighbors: int = ANCHOR_NEIGHBORS,
-        k_p: int = 5,
-        unknown_labels: Literal["coded", "zeros"] = "coded",
-        standardise: bool = True,
-        inner_iterations: int = 1,
-        solver_tol: float | None = None,
-        gram_cap: int = GRAM_CAP,
-        tol: float = 1e-6,
-        max_iter: int = 100,
-        missing: Literal["error", "mean", "median"] = "error",
-        random_state: Seed = None,
-    ) -> None:
-        self.n_features_to_select = n_features_to_select
-        self.variant = variant
-        self.lambda_ = lambda_
-        self.theta = theta
-        self.mu = mu
-        self.k_s = k_s
-        self.graph = graph
-        self.n_anchors = n_anchors
-        self.anchor_neighbors = anchor_neighbors
-        self.k_p = k_p
-        self.unknown_labels = unknown_labels
-        self.standardise = standardise
-        self.inner_iterations = inner_iterations
-        self.solver_tol = solver_tol
-        self.gram_cap = gram_cap
-        self.tol = tol
-        self.max_iter = max_iter
-        self.missing = missing
-        self.random_state = random_state
 
     def _check_parameters(self) -> None:
         check_parameters(self, minimums={"gram_cap": 0, "random_state": 0})

@@ -151,6 +151,12 @@ class _SharedResults(PassRunner):
         return result if form is statistic else statistic.from_arrays(form.to_arrays(result))  # type: ignore[attr-defined]
 
 
+@method(
+    "auto",
+    "The method that held-out rows favour",
+    paper="Stone 1974, Journal of the Royal Statistical Society B 36, 111",
+    doi="10.1111/j.2517-6161.1974.tb00994.x",
+)
 class AutoSelector(BaseSelector):
     """The method that held-out rows favour, or the mean rank of those that they cannot tell apart.
 
@@ -159,21 +165,6 @@ class AutoSelector(BaseSelector):
     for every fifth. The method of the highest mean ranks the features on all rows, together with those that are no more
     than one standard error of the difference below it: they tie, and which of them is best is chance. Features are then
     ranked by the mean of their ranks.
-
-    Parameters
-    ----------
-    n_features_to_select : int or float, optional
-        Number of features to keep, or a fraction of them; half by default. Which method is best depends on it.
-    candidates : str, optional
-        Names of the methods to judge, between commas, with their default parameters; by default the filters, `ami`,
-        `qpmlfs`, `scls` and `spfs`.
-    judge : {"both", "linear", "neighbours"}
-        Ridge regression, nearest neighbours, or the mean of the two: what is like the model that the features are for.
-    missing : {"error", "mean", "median"}
-        Missing feature values are an error, or are filled with the feature's mean or its median, which is that of
-        16 384 rows drawn at random where there are more.
-    random_state : int, Generator or RandomState, optional
-        Seed of the sample of rows, of its parts, and of the sample for medians.
 
     Notes
     -----
@@ -212,29 +203,26 @@ class AutoSelector(BaseSelector):
     ([3, 4], ['elc', 'enm'])
     """
 
-    method = "auto"
-    title = "The method that held-out rows favour"
-    paper = "Stone 1974, Journal of the Royal Statistical Society B 36, 111"
-    doi = "10.1111/j.2517-6161.1974.tb00994.x"
+    on_features = "Which method is best depends on it."
+    candidates: Annotated[
+        str | None,
+        Param(
+            "Names of the methods to judge, between commas, with their default parameters; by default the filters, `ami`, `qpmlfs`, `scls` and `spfs`."
+        ),
+    ] = None
+    judge: Annotated[
+        Literal["both", "linear", "neighbours"],
+        Param(
+            "Ridge regression, nearest neighbours, or the mean of the two: what is like the model that the features are for."
+        ),
+    ] = "both"
+    missing: Missing = "error"
+    random_state: Annotated[Seed, seed_of("the sample of rows, of its parts, and of the sample for medians")] = None
+
     choice_depends_on_k = True
     scores_from_counts = True  # rounded if those of the chosen method are
     passes = "1 (+1 for ranges and quantiles of data without them)"
     memory = "worker: the sums of all candidates; driver: these, 4 times the sampled rows, and a fit to them"
-
-    def __init__(
-        self,
-        n_features_to_select: int | float | None = None,
-        *,
-        candidates: str | None = None,
-        judge: Literal["both", "linear", "neighbours"] = "both",
-        missing: Literal["error", "mean", "median"] = "error",
-        random_state: Seed = None,
-    ) -> None:
-        self.n_features_to_select = n_features_to_select
-        self.candidates = candidates
-        self.judge = judge
-        self.missing = missing
-        self.random_state = random_state
 
     def _check_parameters(self) -> None:
         check_parameters(self, minimums={"random_state": 0})

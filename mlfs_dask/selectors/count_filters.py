@@ -13,16 +13,19 @@ from mlfs_dask.statistics.counts import AssignedCountScores
 from mlfs_dask.typing import Profile, RowSource, Seed
 
 
+@method(
+    "chi2",
+    "Sum of chi-squares with the labels",
+    paper="Yang & Pedersen 1997, ICML, 412; for labels Spolaôr et al. 2013, ENTCS 292, 135",
+    doi="10.1016/j.entcs.2013.02.010",
+)
 class Chi2(CountFilter):
-    __doc__ = (
-        """Sum over labels of Pearson's chi-square of a feature and the label.
+    """Sum over labels of Pearson's chi-square of a feature and the label.
 
     Binary relevance: the table of a label has the codes of the feature in its rows, and having the label or not in its
     two columns. For a 0/1 feature that is the statistic of Yang & Pedersen (1997), summed over the categories without
     weights. (scikit-learn's `chi2` differs: it compares sums of values, those of absent 0/1 features left out.)
-"""
-        + COUNTING_PARAMETERS
-        + """
+
     Notes
     -----
     Passes and memory as `LabelEntropy` with all labels counted. Scores rest on integer counts: the same bits for any
@@ -43,32 +46,25 @@ class Chi2(CountFilter):
     >>> Chi2(n_features_to_select=1).fit(X, Y).scores_.round(3)
     array([5.333, 1.333, 0.   ])
     """
-    )
-    method = "chi2"
-    title = "Sum of chi-squares with the labels"
-    paper = "Yang & Pedersen 1997, ICML, 412; for labels Spolaôr et al. 2013, ENTCS 292, 135"
-    doi = "10.1016/j.entcs.2013.02.010"
 
     @property
     def _formula(self) -> CountFormula:
         return ChiSquare()
 
 
+@method(
+    "br-or",
+    "Sum of absolute log odds ratios with the labels (BR+OR)",
+    paper="Chen, Huang, Tian & Qu 2009, Expert Systems with Applications 36, 5432",
+    doi="10.1016/j.eswa.2008.06.054",
+)
 class BROR(CountFilter):
-    __doc__ = (
-        """Sum over labels of the absolute log odds ratio of a feature and the label (BR+OR).
+    """Sum over labels of the absolute log odds ratio of a feature and the label (BR+OR).
 
     Binary relevance with the odds ratio: `|log(P(f|l)(1 - P(f|not l)) / ((1 - P(f|l))P(f|not l)))|`, summed over the
     labels as Chen et al. (2009) sum it over classes. Of a feature with more than two codes, it is the mean over having
     each code, weighted by the rows that have it. Constant features and labels give 0.
-"""
-        + COUNTING_PARAMETERS.replace(
-            "    fdr : float",
-            """    smoothing : float
-        Added to each of the four counts of an odds ratio, which keeps it finite; 0.5 is Haldane's correction.
-    fdr : float""",
-        )
-        + """
+
     Notes
     -----
     Passes and memory as `LabelEntropy` with all labels counted. Scores rest on integer counts: the same bits for any
@@ -87,34 +83,14 @@ class BROR(CountFilter):
     >>> BROR(n_features_to_select=1).fit(X, np.array([0, 0, 1, 1])).scores_.round(3)  # log(2.5² / 0.5²)
     array([3.219, 0.   , 0.   ])
     """
-    )
-    method = "br-or"
-    title = "Sum of absolute log odds ratios with the labels (BR+OR)"
-    paper = "Chen, Huang, Tian & Qu 2009, Expert Systems with Applications 36, 5432"
-    doi = "10.1016/j.eswa.2008.06.054"
 
-    def __init__(
-        self,
-        n_features_to_select: int | float | Literal["auto"] | None = None,
-        *,
-        bins: int = 2,
-        binning: Literal["auto", "quantile", "equal-width"] = "auto",
-        missing: Literal["error", "code", "mean", "median"] = "error",
-        smoothing: float = 0.5,
-        fdr: float = 0.1,
-        resamples: int = 0,
-        random_state: Seed = None,
-    ) -> None:
-        super().__init__(
-            n_features_to_select,
-            bins=bins,
-            binning=binning,
-            missing=missing,
-            fdr=fdr,
-            resamples=resamples,
-            random_state=random_state,
-        )
-        self.smoothing = smoothing
+    smoothing: Annotated[
+        float,
+        Param(
+            "Added to each of the four counts of an odds ratio, which keeps it finite; 0.5 is Haldane's correction.",
+            above=0,
+        ),
+    ] = 0.5
 
     def _check_parameters(self) -> None:
         self._check_counting(positive=("smoothing",))
@@ -124,17 +100,20 @@ class BROR(CountFilter):
         return OddsRatio(float(self.smoothing))
 
 
+@method(
+    "ela-chi",
+    "Chi-square after entropy-based label assignment (ELA+CHI)",
+    paper="Chen, Yan, Zhang, Chen & Yang 2007, IEEE ICDM, 451",
+    doi="10.1109/ICDM.2007.18",
+)
 class ELAChi2(CountFilter):
-    __doc__ = (
-        """Chi-square of a feature and the labels as classes, by entropy-based label assignment (ELA+CHI).
+    """Chi-square of a feature and the labels as classes, by entropy-based label assignment (ELA+CHI).
 
     A row with `|L|` labels stands for `|L|` rows of one class each that weigh `1/|L|` (Chen et al. 2007): the more
     labels, the less is known of each. Pearson's chi-square of the table of codes and classes follows. Rows without a
     label, and labels without a row, are left out, as in the program of Lee & Kim (2013), which the scores equal: a
     single label has nothing to be told from, and gives 0.
-"""
-        + COUNTING_PARAMETERS
-        + """
+
     Notes
     -----
     Passes as `LabelEntropy`. A worker holds (q + 1) * sum of (codes - 1) sums of 8 bytes, of weights that are
@@ -154,11 +133,7 @@ class ELAChi2(CountFilter):
     >>> ELAChi2(n_features_to_select=1).fit(X, Y).scores_
     array([4., 0., 0.])
     """
-    )
-    method = "ela-chi"
-    title = "Chi-square after entropy-based label assignment (ELA+CHI)"
-    paper = "Chen, Yan, Zhang, Chen & Yang 2007, IEEE ICDM, 451"
-    doi = "10.1109/ICDM.2007.18"
+
     memory = "worker: 8 bytes * d * (codes - 1) * (q + 1)"
 
     @property

@@ -466,29 +466,18 @@ COUNTING_PARAMETERS = (
 )
 
 
+@family
 class AllLabelsSelector(CountingSelector):
     """Base class of the selectors that count every label and have no other parameters than those of counting."""
 
     memory = "worker: 4 bytes * d * (codes - 1) * (q + 1)"
 
-    def __init__(
-        self,
-        n_features_to_select: int | float | Literal["auto"] | None = None,
-        *,
-        bins: int = 2,
-        binning: Literal["auto", "quantile", "equal-width"] = "auto",
-        missing: Literal["error", "code", "mean", "median"] = "error",
-        fdr: float = 0.1,
-        resamples: int = 0,
-        random_state: Seed = None,
-    ) -> None:
-        self.n_features_to_select = n_features_to_select
-        self.bins = bins
-        self.binning = binning
-        self.missing = missing
-        self.fdr = fdr
-        self.resamples = resamples
-        self.random_state = random_state
+    bins: Bins = 2
+    binning: Binning = "auto"
+    missing: MissingOrCode = "error"
+    fdr: FalseDiscoveryRate = 0.1
+    resamples: Resamples = 0
+    random_state: Annotated[Seed, seed_of("shuffles and of resamples, and of the rows that medians come from")] = None
 
 
 class CountFilter(AllLabelsSelector):

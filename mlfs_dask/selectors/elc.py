@@ -51,49 +51,17 @@ TYPICAL_ITERATIONS = (15, 750)
 ELEMENT_FLOPS = 500
 
 
+@method(
+    "elc",
+    "Embedding label correlations",
+    paper="Wang et al. 2020, Applied Sciences 10, 8093",
+    doi="10.3390/app10228093",
+)
 class ELC(ProductsSelector):
     """Feature selection by embedding label correlations (Wang et al. 2020).
 
     Chooses k features so that the correlations of the labels, seen through the chosen features, come close to the
     correlations of the labels themselves (Eq. 1).
-
-    Parameters
-    ----------
-    n_features_to_select : int, float or "auto", optional
-        Number of features to keep, or a fraction of them; half by default. The choice depends on it: the best 10
-        are not the first 10 of the best 20. "auto": as many as have a better score of the variant "screen" than by
-        chance, at the false discovery rate `fdr`.
-    variant : {"corrected", "published", "screen"}
-        "corrected" solves what the paper set out to solve. "published" is Algorithm 1 as printed; on real data
-        it stops after two passes with the features of "screen". "screen" ranks every feature alone by Eq. 1.
-    similarity : {"gaussian", "exponential"}
-        Similarity of two labels at Euclidean distance d of their columns. "gaussian": the paper's, exp(−d²/2δ²) with
-        the mean δ² of d², and 0 for labels that no row has both of. "exponential": that of the authors' program,
-        exp(−d)/2m with the mean m of d. Columns are some √n apart, so that it is next to nothing between different
-        labels and every label counts by itself.
-    lambda_ : float, optional
-        Weight of the row-sparse penalty. Relative to the largest useful value, and 0.1 by default, in the
-        corrected variant; as it is, and 0.001 by default, in the published one.
-    beta : float, optional
-        Penalty on W − U. Relative to the largest eigenvalue of AA', and 1 by default, in the corrected variant;
-        as it is, and 1e8 by default, in the published one.
-    mask_iter : int
-        Iterations of the corrected variant in which features are still exchanged; afterwards the loop converges
-        on the features it has. Left alone the exchange goes on for ever.
-    tol : float
-        Stop of the corrected variant: relative change of W. The published one stops at ‖ΔW‖ <= 1e-4.
-    max_iter : int
-        Most iterations.
-    missing : {"error", "mean", "median"}
-        Missing feature values are an error, or are filled with the feature's mean or its median, which is that of
-        16 384 rows drawn at random where there are more.
-    fdr : float
-        False discovery rate of "auto": the share of features independent of the labels among those that are kept.
-    resamples : int
-        Resamples of the rows (bootstrap) that give each feature's rank interval and selection frequency; the loop runs
-        for each.
-    random_state : int, Generator or RandomState, optional
-        Seed of shuffles, of resamples, and of the sample of rows for medians.
 
     Attributes
     ----------
@@ -131,43 +99,58 @@ class ELC(ProductsSelector):
     array([0, 1, 2])
     """
 
-    method = "elc"
-    title = "Embedding label correlations"
-    paper = "Wang et al. 2020, Applied Sciences 10, 8093"
-    doi = "10.3390/app10228093"
+    on_features = 'The choice depends on it: the best 10 are not the first 10 of the best 20. "auto": as many as have a better score of the variant "screen" than by chance, at the false discovery rate `fdr`.'
+    variant: Annotated[
+        Literal["corrected", "published", "screen"],
+        Param(
+            '"corrected" solves what the paper set out to solve. "published" is Algorithm 1 as printed; on real data it stops after two passes with the features of "screen". "screen" ranks every feature alone by Eq. 1.'
+        ),
+    ] = "corrected"
+    similarity: Annotated[
+        Literal["gaussian", "exponential"],
+        Param(
+            'Similarity of two labels at Euclidean distance d of their columns. "gaussian": the paper\'s, exp(−d²/2δ²) with the mean δ² of d², and 0 for labels that no row has both of. "exponential": that of the authors\' program, exp(−d)/2m with the mean m of d. Columns are some √n apart, so that it is next to nothing between different labels and every label counts by itself.'
+        ),
+    ] = "gaussian"
+    lambda_: Annotated[
+        float | None,
+        Param(
+            "Weight of the row-sparse penalty. Relative to the largest useful value, and 0.1 by default, in the corrected variant; as it is, and 0.001 by default, in the published one."
+        ),
+    ] = None
+    beta: Annotated[
+        float | None,
+        Param(
+            "Penalty on W − U. Relative to the largest eigenvalue of AA', and 1 by default, in the corrected variant; as it is, and 1e8 by default, in the published one.",
+            above=0,
+        ),
+    ] = None
+    mask_iter: Annotated[
+        int,
+        Param(
+            "Iterations of the corrected variant in which features are still exchanged; afterwards the loop converges on the features it has. Left alone the exchange goes on for ever.",
+            least=0,
+        ),
+    ] = 200
+    tol: Annotated[
+        float,
+        Param("Stop of the corrected variant: relative change of W. The published one stops at ‖ΔW‖ <= 1e-4.", above=0),
+    ] = 0.001
+    max_iter: MaxIter = 5000
+    missing: Missing = "error"
+    fdr: FalseDiscoveryRate = 0.1
+    resamples: Annotated[
+        int,
+        Param(
+            "Resamples of the rows (bootstrap) that give each feature's rank interval and selection frequency; the loop runs for each."
+        ),
+    ] = 0
+    random_state: Annotated[Seed, seed_of("shuffles, of resamples, and of the sample of rows for medians")] = None
+
     choice_depends_on_k = True
     typical_iterations = TYPICAL_ITERATIONS
     passes = "1 (+1 over the labels alone for -k auto)"
     memory = "worker: 8 bytes * (q * d + q²); driver: 8 bytes * (8 * q * d + 6 * q²)"
-
-    def __init__(
-        self,
-        n_features_to_select: int | float | Literal["auto"] | None = None,
-        *,
-        variant: Literal["corrected", "published", "screen"] = "corrected",
-        similarity: LabelKernel = "gaussian",
-        lambda_: float | None = None,
-        beta: float | None = None,
-        mask_iter: int = 200,
-        tol: float = 1e-3,
-        max_iter: int = 5000,
-        missing: Literal["error", "mean", "median"] = "error",
-        fdr: float = 0.1,
-        resamples: int = 0,
-        random_state: Seed = None,
-    ) -> None:
-        self.n_features_to_select = n_features_to_select
-        self.variant = variant
-        self.similarity = similarity
-        self.lambda_ = lambda_
-        self.beta = beta
-        self.mask_iter = mask_iter
-        self.tol = tol
-        self.max_iter = max_iter
-        self.missing = missing
-        self.fdr = fdr
-        self.resamples = resamples
-        self.random_state = random_state
 
     def _check_parameters(self) -> None:
         self._check_values(positive=("beta", "tol"), minimums={"mask_iter": 0})

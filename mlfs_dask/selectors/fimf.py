@@ -16,21 +16,19 @@ from mlfs_dask.statistics.counts import PairCountScores
 from mlfs_dask.typing import Profile, RowSource, Seed
 
 
+@method(
+    "fimf",
+    "Information with labels and pairs of them (FIMF)",
+    paper="Lee & Kim 2015, Pattern Recognition 48, 2761",
+    doi="10.1016/j.patcog.2015.04.009",
+)
 class FIMF(AllLabelsSelector):
-    __doc__ = (
-        """Fast multi-label feature selection by information-theoretic feature ranking (FIMF; Lee & Kim 2015).
+    """Fast multi-label feature selection by information-theoretic feature ranking (FIMF; Lee & Kim 2015).
 
     J(f) is the sum over all labels of the mutual information M(f; l), less the interaction information of f with every
     pair of the labels of largest entropy, M(l; l') - M(l; l' | f): what two labels tell of each other and the feature
     tells as well is counted once. In natural logarithms.
-"""
-        + COUNTING_PARAMETERS.replace(
-            "    fdr : float",
-            """    n_interacting_labels : int
-        Labels of largest entropy whose pairs are counted; at most all are. 0 and 1 give the sum of informations alone.
-    fdr : float""",
-        )
-        + """
+
     Notes
     -----
     Passes as `LabelEntropy`. A worker holds (q + p(p - 1)/2 + 1) * sum of (codes - 1) counts of 4 bytes for p
@@ -54,35 +52,16 @@ class FIMF(AllLabelsSelector):
     >>> FIMF(n_features_to_select=1).fit(X, Y).scores_.round(3)
     array([0.693, 0.347, 0.   ])
     """
-    )
-    method = "fimf"
-    title = "Information with labels and pairs of them (FIMF)"
-    paper = "Lee & Kim 2015, Pattern Recognition 48, 2761"
-    doi = "10.1016/j.patcog.2015.04.009"
-    memory = "worker: 4 bytes * d * (codes - 1) * (q + p²/2 + 1)"
 
-    def __init__(
-        self,
-        n_features_to_select: int | float | Literal["auto"] | None = None,
-        *,
-        bins: int = 2,
-        binning: Literal["auto", "quantile", "equal-width"] = "auto",
-        missing: Literal["error", "code", "mean", "median"] = "error",
-        n_interacting_labels: int = 10,
-        fdr: float = 0.1,
-        resamples: int = 0,
-        random_state: Seed = None,
-    ) -> None:
-        super().__init__(
-            n_features_to_select,
-            bins=bins,
-            binning=binning,
-            missing=missing,
-            fdr=fdr,
-            resamples=resamples,
-            random_state=random_state,
-        )
-        self.n_interacting_labels = n_interacting_labels
+    n_interacting_labels: Annotated[
+        int,
+        Param(
+            "Labels of largest entropy whose pairs are counted; at most all are. 0 and 1 give the sum of informations alone.",
+            least=0,
+        ),
+    ] = 10
+
+    memory = "worker: 4 bytes * d * (codes - 1) * (q + p²/2 + 1)"
 
     def _check_parameters(self) -> None:
         self._check_counting(minimums={"n_interacting_labels": 0})

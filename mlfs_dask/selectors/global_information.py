@@ -97,8 +97,20 @@ class InformationTerms:
     n: int | float
 
 
+@family
 class GlobalSelector(PairwiseSelector, CountingSelector):
     """Base class of methods that weigh all features at once. A subclass gives the weights (`_weigh`)."""
+
+    n_landmarks: Annotated[
+        int | None,
+        Param(
+            "Features of which redundancy with all others is counted: those of most information with the labels. Of two others it is approximated. By default all, or 1024 of more than 4096 features."
+        ),
+    ] = None
+    bins: Bins = 2
+    binning: Binning = "auto"
+    missing: MissingOrCode = "error"
+    random_state: Annotated[Seed, seed_of("the rows that medians come from")] = None
 
     resamples_rows = False
     passes = "1 (2 or more with landmarks; +1 for the ranges of data without them, or quantiles)"
@@ -254,29 +266,21 @@ def first_of_same(R: Array, Q: Array) -> NDArray[np.intp]:
     return np.array([first.setdefault(key, f) for f, key in enumerate(keys)], dtype=np.intp)
 
 
+@method(
+    "grro",
+    "Global relevance and redundancy optimisation",
+    paper="Zhang, Lin, Jiang, Li, Tang & Tan 2020, IJCAI, 2512-2518",
+    doi="10.24963/ijcai.2020/348",
+)
 class GRRO(GlobalSelector):
-    __doc__ = (
-        """Global relevance and redundancy optimisation (GRRO; Zhang et al. 2020).
+    """Global relevance and redundancy optimisation (GRRO; Zhang et al. 2020).
 
     The weights W of features for labels minimise ½‖W − R‖² + α/2 tr(W'QW) + β/2 tr(W D W'): they are near the relevance
     R = I(f; l), small together for features that are redundant, Q = I(f; g), and for labels that are far from each
     other, D. They solve (I + αQ) W + β W D = R. The score of a feature is the sum of its weights.
 
-    Parameters
-    ----------
-    n_features_to_select : int or float, optional
-        Number of features to keep, or a fraction of them; half by default.
-    alpha : float
-        Weight of redundancy.
-    beta : float
-        Weight of label distance.
-"""
-        + SHARED_PARAMETERS
-        + """
     Notes
-    -----"""
-        + SHARED_NOTES
-        + """
+    -----
     Without landmarks the driver holds 8 (8 d² + 8 q d) bytes and takes some 9 d³ operations, with them
     8 (2 r d + 6 r² + 8 q d) and 2 q r² d operations.
 
@@ -299,35 +303,13 @@ class GRRO(GlobalSelector):
     >>> GRRO(n_features_to_select=1).fit(X, Y).ranking_.tolist()
     [2, 0, 1]
     """
-    )
-    method = "grro"
-    title = "Global relevance and redundancy optimisation"
-    paper = "Zhang, Lin, Jiang, Li, Tang & Tan 2020, IJCAI, 2512-2518"
-    doi = "10.24963/ijcai.2020/348"
+
+    alpha: Annotated[float, Param("Weight of redundancy.")] = 100.0
+    beta: Annotated[float, Param("Weight of label distance.")] = 0.1
+
     memory = SHARED_MEMORY + "(8 d² + 8 q d); with: 8 * (2 r d + 6 r² + 8 q d)"
     quantiles_cut_binary = True
     unit_diagonal = True
-
-    def __init__(
-        self,
-        n_features_to_select: int | float | None = None,
-        *,
-        alpha: float = 100.0,
-        beta: float = 0.1,
-        n_landmarks: int | None = None,
-        bins: int = 2,
-        binning: Literal["auto", "quantile", "equal-width"] = "auto",
-        missing: Literal["error", "code", "mean", "median"] = "error",
-        random_state: Seed = None,
-    ) -> None:
-        self.n_features_to_select = n_features_to_select
-        self.alpha = alpha
-        self.beta = beta
-        self.n_landmarks = n_landmarks
-        self.bins = bins
-        self.binning = binning
-        self.missing = missing
-        self.random_state = random_state
 
     def _work(self, d: int, q: int, r: int) -> Work:
         if r < d:
@@ -440,9 +422,14 @@ class _SimplexSelector(GlobalSelector):
 TYPICAL_ITERATIONS = (50, 500)
 
 
+@method(
+    "mico",
+    "Mutual information by constrained convex optimisation",
+    paper="Sun, Zhang, Dai, Li, Zhou, Xin & Li 2019, Neurocomputing 329, 447-456",
+    doi="10.1016/j.neucom.2018.10.047",
+)
 class MICO(_SimplexSelector):
-    __doc__ = (
-        """Mutual information by constrained convex optimisation (MICO; Sun et al. 2019).
+    """Mutual information by constrained convex optimisation (MICO; Sun et al. 2019).
 
     The weights W of features for labels, W >= 0 with columns that sum to 1, minimise
     −tr(W'R) + α/2 tr(W'QW) + β/2 Σ S_lm ‖w_l − w_m‖² (sum over unordered pairs of labels): they lie on features of much
@@ -450,25 +437,8 @@ class MICO(_SimplexSelector):
     S = I(l; m). The score of a feature is the sum of its weights; features without weight are ranked below, by how
     little the objective would rise with some.
 
-    Parameters
-    ----------
-    n_features_to_select : int or float, optional
-        Number of features to keep, or a fraction of them; half by default.
-    alpha : float
-        Weight of redundancy.
-    beta : float
-        Weight of label correlation.
-    tol : float
-        Largest gap between the objective and a lower bound of it, as a share of its size, at which the loop stops.
-    max_iter : int
-        Most iterations; they read no data.
-"""
-        + SHARED_PARAMETERS
-        + """
     Notes
-    -----"""
-        + SHARED_NOTES
-        + """
+    -----
     Without landmarks the driver holds 8 (3 d² + d²/4 + 12 q d) bytes, with them 8 (2 r d + 6 r² + 12 q d).
 
     There is no public program, and what is implemented is the problem as later papers describe it: information in bits,
@@ -487,37 +457,18 @@ class MICO(_SimplexSelector):
     >>> MICO(n_features_to_select=1).fit(X, Y).scores_.round(3)
     array([0.5, 0.5, 1. ])
     """
-    )
-    method = "mico"
-    title = "Mutual information by constrained convex optimisation"
-    paper = "Sun, Zhang, Dai, Li, Zhou, Xin & Li 2019, Neurocomputing 329, 447-456"
-    doi = "10.1016/j.neucom.2018.10.047"
-    memory = SHARED_MEMORY + "(3 d² + d²/4 + 12 q d); with: 8 * (2 r d + 6 r² + 12 q d)"
 
-    def __init__(
-        self,
-        n_features_to_select: int | float | None = None,
-        *,
-        alpha: float = 1.0,
-        beta: float = 1.0,
-        tol: float = 1e-9,
-        max_iter: int = 5000,
-        n_landmarks: int | None = None,
-        bins: int = 2,
-        binning: Literal["auto", "quantile", "equal-width"] = "auto",
-        missing: Literal["error", "code", "mean", "median"] = "error",
-        random_state: Seed = None,
-    ) -> None:
-        self.n_features_to_select = n_features_to_select
-        self.alpha = alpha
-        self.beta = beta
-        self.tol = tol
-        self.max_iter = max_iter
-        self.n_landmarks = n_landmarks
-        self.bins = bins
-        self.binning = binning
-        self.missing = missing
-        self.random_state = random_state
+    alpha: Annotated[float, Param("Weight of redundancy.")] = 1.0
+    beta: Annotated[float, Param("Weight of label correlation.")] = 1.0
+    tol: Annotated[
+        float,
+        Param(
+            "Largest gap between the objective and a lower bound of it, as a share of its size, at which the loop stops."
+        ),
+    ] = 1e-09
+    max_iter: Annotated[int, Param("Most iterations; they read no data.")] = 5000
+
+    memory = SHARED_MEMORY + "(3 d² + d²/4 + 12 q d); with: 8 * (2 r d + 6 r² + 12 q d)"
 
     def _weigh_informative(self, terms: InformationTerms) -> Scores:
         S = label_information(terms.both, terms.positives, terms.n)
@@ -547,31 +498,21 @@ def label_information(both: NDArray[Any] | None, positives: NDArray[Any], n: int
     return shared
 
 
+@method(
+    "qpmlfs",
+    "Quadratic programming for multi-label feature selection",
+    paper="Lim, Lee & Kim 2017, Pattern Recognition Letters 89, 25-30",
+    doi="10.1016/j.patrec.2017.02.004",
+)
 class QPMLFS(_SimplexSelector):
-    __doc__ = (
-        """Quadratic programming for multi-label feature selection (QPMLFS; Lim, Lee & Kim 2017).
+    """Quadratic programming for multi-label feature selection (QPMLFS; Lim, Lee & Kim 2017).
 
     The weights x of the features, x >= 0 with sum 1, minimise (1 − α)/2 x'Qx − α r'x: they lie on features of much
     relevance r, the sum over the labels of I(f; l), and little redundancy Q = I(f; g). The score of a feature is its
     weight; features without weight are ranked below, by how little the objective would rise with some.
 
-    Parameters
-    ----------
-    n_features_to_select : int or float, optional
-        Number of features to keep, or a fraction of them; half by default.
-    alpha : float, optional
-        Share of relevance, from 0 to 1. By default mean(Q) / (mean(Q) + mean(r)), with which both terms weigh as much.
-    tol : float
-        Largest gap between the objective and a lower bound of it, as a share of its size, at which the loop stops.
-    max_iter : int
-        Most iterations; they read no data.
-"""
-        + SHARED_PARAMETERS
-        + """
     Notes
-    -----"""
-        + SHARED_NOTES
-        + """
+    -----
     Without landmarks the driver holds 8 (3 d² + d²/4 + 2 q d) bytes, with them 8 (2 r d + 6 r² + 2 q d).
 
     There is no public program; α and its default are those of quadratic programming feature selection for a single
@@ -592,36 +533,24 @@ class QPMLFS(_SimplexSelector):
     >>> QPMLFS(n_features_to_select=1).fit(X, Y).scores_.round(3)
     array([0.25, 0.25, 0.5 ])
     """
-    )
-    method = "qpmlfs"
-    title = "Quadratic programming for multi-label feature selection"
-    paper = "Lim, Lee & Kim 2017, Pattern Recognition Letters 89, 25-30"
-    doi = "10.1016/j.patrec.2017.02.004"
+
+    alpha: Annotated[
+        float | None,
+        Param(
+            "Share of relevance, from 0 to 1. By default mean(Q) / (mean(Q) + mean(r)), with which both terms weigh as much.",
+            most=1,
+        ),
+    ] = None
+    tol: Annotated[
+        float,
+        Param(
+            "Largest gap between the objective and a lower bound of it, as a share of its size, at which the loop stops."
+        ),
+    ] = 1e-09
+    max_iter: Annotated[int, Param("Most iterations; they read no data.")] = 5000
+
     memory = SHARED_MEMORY + "(3 d² + d²/4 + 2 q d); with: 8 * (2 r d + 6 r² + 2 q d)"
     needs_label_pairs = False
-
-    def __init__(
-        self,
-        n_features_to_select: int | float | None = None,
-        *,
-        alpha: float | None = None,
-        tol: float = 1e-9,
-        max_iter: int = 5000,
-        n_landmarks: int | None = None,
-        bins: int = 2,
-        binning: Literal["auto", "quantile", "equal-width"] = "auto",
-        missing: Literal["error", "code", "mean", "median"] = "error",
-        random_state: Seed = None,
-    ) -> None:
-        self.n_features_to_select = n_features_to_select
-        self.alpha = alpha
-        self.tol = tol
-        self.max_iter = max_iter
-        self.n_landmarks = n_landmarks
-        self.bins = bins
-        self.binning = binning
-        self.missing = missing
-        self.random_state = random_state
 
     def _check_values(self, **kwargs: Any) -> None:
         super()._check_values(**kwargs)

@@ -70,6 +70,7 @@ GREEDY_NOTES = """
 """
 
 
+@family
 class GreedySelector(InformationSelector):
     """Base class of selectors that choose one feature after another by what pairs of features share.
 
@@ -84,20 +85,10 @@ class GreedySelector(InformationSelector):
     #: Whether the criterion takes the interaction information with the labels.
     with_labels: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        n_features_to_select: int | float | None = None,
-        *,
-        bins: int = 2,
-        binning: Literal["auto", "quantile", "equal-width"] = "auto",
-        missing: Literal["error", "code", "mean", "median"] = "error",
-        random_state: Seed = None,
-    ) -> None:
-        self.n_features_to_select = n_features_to_select
-        self.bins = bins
-        self.binning = binning
-        self.missing = missing
-        self.random_state = random_state
+    bins: Bins = 2
+    binning: Binning = "auto"
+    missing: MissingOrCode = "error"
+    random_state: Annotated[Seed, seed_of("the rows that medians come from")] = None
 
     # ------------------------------------------------------------------ for subclasses
 

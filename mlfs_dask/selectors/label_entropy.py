@@ -19,34 +19,14 @@ from mlfs_dask.selectors.counting import COUNTING_PARAMETERS, AllLabelsSelector,
 from mlfs_dask.typing import Seed
 
 
+@method(
+    "label-entropy", "Entropy-based label selection", paper="Lee & Kim 2016, Entropy 18, 405", doi="10.3390/e18110405"
+)
 class LabelEntropy(InformationSelector):
     """Entropy-based label selection (Lee & Kim 2016).
 
     The score of a feature f is the sum of M(f; l) over the promising labels, those of largest entropy, plus the
     sum of min(H(f), H(l)) over the other labels (Algorithm 1, line 9). Entropies are in natural logarithms.
-
-    Parameters
-    ----------
-    n_features_to_select : int, float or "auto", optional
-        Number of features to keep, or a fraction of them; half by default. "auto": those that have more information
-        with the counted labels than by chance, at the false discovery rate `fdr`.
-    n_promising_labels : int or float
-        Number of promising labels, or a fraction of the labels (rounded up). 1.0 gives the exact sum over all
-        labels, 0 the bound.
-    bins : int
-        Codes that a numeric feature gets. Features that are 0/1 or categorical are used as they are.
-    binning : {"auto", "quantile", "equal-width"}
-        How numeric features are cut. "auto": features that are mostly 0 into 0 and the others, the rest as "quantile",
-        into codes of equal shares of the rows. "equal-width": between minimum and maximum.
-    missing : {"error", "code", "mean", "median"}
-        Missing feature values are an error, get a code of their own, or are filled with the feature's mean or its
-        median, which is that of 16 384 rows drawn at random where there are more.
-    fdr : float
-        False discovery rate of "auto": the share of features independent of the labels among those that are kept.
-    resamples : int
-        Resamples of the rows (bootstrap) that give each feature's rank interval and selection frequency.
-    random_state : int, Generator or RandomState, optional
-        Seed of shuffles and of resamples, and of the rows that medians come from.
 
     Notes
     -----
@@ -71,33 +51,16 @@ class LabelEntropy(InformationSelector):
     ([0, 1, 2], [0.909, 0.216, 0.0])
     """
 
-    method = "label-entropy"
-    title = "Entropy-based label selection"
-    paper = "Lee & Kim 2016, Entropy 18, 405"
-    doi = "10.3390/e18110405"
+    on_features = '"auto": those that have more information with the counted labels than by chance, at the false discovery rate `fdr`.'
+    n_promising_labels: Annotated[
+        int | float,
+        Param(
+            "Number of promising labels, or a fraction of the labels (rounded up). 1.0 gives the exact sum over all labels, 0 the bound."
+        ),
+    ] = 0.2
+
     memory = "worker: 4 bytes * d * (codes - 1) * (p + 1)"
     aggregate = "sum"
-
-    def __init__(
-        self,
-        n_features_to_select: int | float | Literal["auto"] | None = None,
-        *,
-        n_promising_labels: int | float = 0.2,
-        bins: int = 2,
-        binning: Literal["auto", "quantile", "equal-width"] = "auto",
-        missing: Literal["error", "code", "mean", "median"] = "error",
-        fdr: float = 0.1,
-        resamples: int = 0,
-        random_state: Seed = None,
-    ) -> None:
-        self.n_features_to_select = n_features_to_select
-        self.n_promising_labels = n_promising_labels
-        self.bins = bins
-        self.binning = binning
-        self.missing = missing
-        self.fdr = fdr
-        self.resamples = resamples
-        self.random_state = random_state
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -153,30 +116,39 @@ _NOTES = """
 """
 
 
+@method("enm", "Euclidean norm of mutual information", paper=_NORMS_PAPER, doi=_NORMS_DOI)
 class ENM(InformationSelector, AllLabelsSelector):
-    __doc__ = (
-        "Euclidean norm over labels of the mutual information M(f; l) (González-López et al. 2020).\n"
-        + COUNTING_PARAMETERS
-        + _NOTES
-    )
-    method = "enm"
-    title = "Euclidean norm of mutual information"
-    paper = _NORMS_PAPER
-    doi = _NORMS_DOI
+    """Euclidean norm over labels of the mutual information M(f; l) (González-López et al. 2020).
+
+    Notes
+    -----
+    Passes and memory as `LabelEntropy` with all labels counted.
+
+    References
+    ----------
+    J. González-López, S. Ventura, A. Cano, "Distributed multi-label feature selection using individual mutual
+    information measures", Knowledge-Based Systems 188 (2020) 105052, doi:10.1016/j.knosys.2019.105052.
+    """
+
     aggregate = "euclidean"
 
 
+@method("gmm", "Geometric mean of mutual information", paper=_NORMS_PAPER, doi=_NORMS_DOI)
 class GMM(InformationSelector, AllLabelsSelector):
-    __doc__ = (
-        "Geometric mean over labels of the mutual information M(f; l) (González-López et al. 2020).\n\n"
-        "    Labels that are the same in every row are left out: they would make every product 0.\n"
-        + COUNTING_PARAMETERS
-        + _NOTES
-    )
-    method = "gmm"
-    title = "Geometric mean of mutual information"
-    paper = _NORMS_PAPER
-    doi = _NORMS_DOI
+    """Geometric mean over labels of the mutual information M(f; l) (González-López et al. 2020).
+
+    Labels that are the same in every row are left out: they would make every product 0.
+
+    Notes
+    -----
+    Passes and memory as `LabelEntropy` with all labels counted.
+
+    References
+    ----------
+    J. González-López, S. Ventura, A. Cano, "Distributed multi-label feature selection using individual mutual
+    information measures", Knowledge-Based Systems 188 (2020) 105052, doi:10.1016/j.knosys.2019.105052.
+    """
+
     aggregate = "geometric"
 
     def _counted_labels(self, entropies: NDArray[np.float64]) -> NDArray[np.int64]:

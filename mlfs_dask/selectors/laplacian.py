@@ -45,34 +45,13 @@ from mlfs_dask.typing import HeldArray, Profile, RowSource, Seed, profile_of
 FIRST, ROWS = "moments and sample", "rows of anchors"
 
 
+@method("laplacian", "Laplacian score", paper="He, Cai & Niyogi 2005, NIPS 18, 507", doi="10.5555/2976248.2976312")
 class LaplacianScore(BaseSelector):
     """Laplacian score (He, Cai & Niyogi 2005).
 
     The Laplacian score of a feature is L(f) = f'(D - S)f / f'Df, f being centred with the degrees D as weights: small
     where rows that are near each other have similar values. `scores_` holds 1 - L(f), at most 1, so that larger is
     better; a constant feature has 0. Labels are not looked at and may be unknown.
-
-    Parameters
-    ----------
-    n_features_to_select : int, float or None
-        Number of features to keep, or a fraction of them; half by default.
-    graph : {"anchors", "exact", "auto"}
-        "anchors": rows are near that belong to the same anchors; nothing grows with the number of rows. "exact": the
-        paper's graph of nearest rows, with X in the memory of this process. "auto": exact up to 20 000 rows.
-    n_neighbors : int
-        Nearest rows of a row in the exact graph, all others where there are fewer.
-    lambda_ : float, optional
-        Width λ of the heat kernel exp(−d²/λ²) of the exact graph, on standardised features; by default its square is
-        the mean squared distance over all pairs of rows.
-    n_anchors : int
-        Anchors, placed by k-means on a sample of the rows; at most a quarter of the rows.
-    anchor_neighbors : int
-        Nearest anchors that a row belongs to.
-    missing : {"error", "mean", "median"}
-        Missing feature values are an error, or are filled with the feature's mean or its median, which is that of
-        16 384 rows drawn at random where there are more.
-    random_state : int, Generator or RandomState, optional
-        Seed of the sample and of k-means. The exact graph draws nothing.
 
     Notes
     -----
@@ -102,35 +81,35 @@ class LaplacianScore(BaseSelector):
     array([0.82, 0.9 , 0.92])
     """
 
-    method = "laplacian"
-    title = "Laplacian score"
-    paper = "He, Cai & Niyogi 2005, NIPS 18, 507"
-    doi = "10.5555/2976248.2976312"
+    graph: Annotated[
+        GraphKind,
+        Param(
+            '"anchors": rows are near that belong to the same anchors; nothing grows with the number of rows. "exact": the paper\'s graph of nearest rows, with X in the memory of this process. "auto": exact up to 20 000 rows.'
+        ),
+    ] = "auto"
+    n_neighbors: Annotated[
+        int, Param("Nearest rows of a row in the exact graph, all others where there are fewer.")
+    ] = 5
+    lambda_: Annotated[
+        float | None,
+        Param(
+            "Width λ of the heat kernel exp(−d²/λ²) of the exact graph, on standardised features; by default its square is the mean squared distance over all pairs of rows.",
+            above=0,
+        ),
+    ] = None
+    n_anchors: Annotated[
+        int, Param("Anchors, placed by k-means on a sample of the rows; at most a quarter of the rows.")
+    ] = 300
+    anchor_neighbors: Annotated[int, Param("Nearest anchors that a row belongs to.")] = 3
+    missing: Missing = "error"
+    random_state: Annotated[
+        Seed, Param("Seed of the sample and of k-means. The exact graph draws nothing.", least=0)
+    ] = None
+
     supervision = "unsupervised"
     passes = "1; with anchors 2"
     memory = "driver: X twice; with anchors worker: 8 bytes * 4 * m * d for m anchors, driver: 8 bytes * 6 * m * d"
     accepts_unknown_labels = True
-
-    def __init__(
-        self,
-        n_features_to_select: int | float | None = None,
-        *,
-        graph: GraphKind = "auto",
-        n_neighbors: int = 5,
-        lambda_: float | None = None,
-        n_anchors: int = N_ANCHORS,
-        anchor_neighbors: int = ANCHOR_NEIGHBORS,
-        missing: Literal["error", "mean", "median"] = "error",
-        random_state: Seed = None,
-    ) -> None:
-        self.n_features_to_select = n_features_to_select
-        self.graph = graph
-        self.n_neighbors = n_neighbors
-        self.lambda_ = lambda_
-        self.n_anchors = n_anchors
-        self.anchor_neighbors = anchor_neighbors
-        self.missing = missing
-        self.random_state = random_state
 
     def _check_parameters(self) -> None:
         check_parameters(self, positive=("lambda_",), minimums={"random_state": 0})

@@ -29,31 +29,15 @@ Array = NDArray[np.float64]
 SOLVED_BITS = 30
 
 
+@method("mddm", "Dependence maximisation", paper="Zhang & Zhou 2010, ACM TKDD 4, 14", doi="10.1145/1839490.1839495")
 class MDDM(ProductsFilter):
-    __doc__ = (
-        """Dependence maximisation (MDDM; Zhang & Zhou 2010) as a ranking of features.
+    """Dependence maximisation (MDDM; Zhang & Zhou 2010) as a ranking of features.
 
     MDDM finds the projection P of the features whose Hilbert-Schmidt independence criterion with the labels,
     tr P'X'HYY'HXP, is largest. The score of a feature is the norm of its row of P L^(1/2), L holding the eigenvalues:
     what it brings into the projection, each direction counting with its dependence on the labels. With all directions
     of the constraint "projection" its square is the feature's own criterion, the trace of HSIC for the feature alone.
-"""
-        + PRODUCTS_PARAMETERS.replace(
-            "    missing : {",
-            """    constraint : {"projection", "subspace"}
-        "projection": directions are orthonormal, P'P = I. "subspace": projected features are uncorrelated, P'CP = I
-        with C = mu X'HX + (1 - mu) I, so that a feature that repeats others adds less.
-    n_components : int, optional
-        Directions that are counted; by default all, which are as many as labels.
-    mu : float
-        Weight of X'HX beside the identity in the constraint "subspace", from 0 to below 1; 0 is "projection".
-    standardise : bool
-        Whether features are brought to unit variance. The paper centres them alone.
-    gram_cap : int
-        Most features for which "subspace" forms X'X; of more it is refused.
-    missing : {""",
-        )
-        + """
+
     Notes
     -----
     One pass over X. A worker holds q * d + q² numbers of 8 bytes a running task, with "subspace" d² more; the driver
@@ -72,33 +56,31 @@ class MDDM(ProductsFilter):
     >>> MDDM(n_features_to_select=1).fit(X, Y).scores_.round(3)
     array([2.236, 1.   , 0.   ])
     """
-    )
-    method = "mddm"
-    title = "Dependence maximisation"
-    paper = "Zhang & Zhou 2010, ACM TKDD 4, 14"
-    doi = "10.1145/1839490.1839495"
-    memory = "worker: 8 bytes * (q * d + q²), driver: 8 bytes * 2 * q * d; with subspace d² and 3 * d² more"
 
-    def __init__(
-        self,
-        n_features_to_select: int | float | Literal["auto"] | None = None,
-        *,
-        constraint: Literal["projection", "subspace"] = "projection",
-        n_components: int | None = None,
-        mu: float = 0.5,
-        standardise: bool = True,
-        gram_cap: int = GRAM_CAP,
-        missing: Literal["error", "mean", "median"] = "error",
-        fdr: float = 0.1,
-        resamples: int = 0,
-        random_state: Seed = None,
-    ) -> None:
-        super().__init__(n_features_to_select, missing=missing, fdr=fdr, resamples=resamples, random_state=random_state)
-        self.constraint = constraint
-        self.n_components = n_components
-        self.mu = mu
-        self.standardise = standardise
-        self.gram_cap = gram_cap
+    constraint: Annotated[
+        Literal["projection", "subspace"],
+        Param(
+            '"projection": directions are orthonormal, P\'P = I. "subspace": projected features are uncorrelated, P\'CP = I with C = mu X\'HX + (1 - mu) I, so that a feature that repeats others adds less.'
+        ),
+    ] = "projection"
+    n_components: Annotated[
+        int | None, Param("Directions that are counted; by default all, which are as many as labels.")
+    ] = None
+    mu: Annotated[
+        float,
+        Param(
+            'Weight of X\'HX beside the identity in the constraint "subspace", from 0 to below 1; 0 is "projection".',
+            below=1,
+        ),
+    ] = 0.5
+    standardise: Annotated[
+        bool, Param("Whether features are brought to unit variance. The paper centres them alone.")
+    ] = True
+    gram_cap: Annotated[
+        int, Param('Most features for which "subspace" forms X\'X; of more it is refused.', least=0)
+    ] = 4096
+
+    memory = "worker: 8 bytes * (q * d + q²), driver: 8 bytes * 2 * q * d; with subspace d² and 3 * d² more"
 
     def _check_parameters(self) -> None:
         self._check_values(minimums={"gram_cap": 0})

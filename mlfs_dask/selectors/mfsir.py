@@ -70,60 +70,18 @@ _NO_ROWS = np.empty((0, 0))
 TYPICAL_PRODUCTS = (3, 9)
 
 
+@method(
+    "mfsir",
+    "Implicit regularisation with latent labels",
+    paper="Mansouri, Benabdeslem & Benkabou 2024, arXiv:2411.11436",
+    doi="10.48550/arXiv.2411.11436",
+)
 class MFSIR(IterativeSelector):
     """Multi-label feature selection by implicit regularisation (Mansouri, Benabdeslem & Benkabou 2024).
 
     Regresses latent labels V, found with Y ≈ VB and smooth over near rows, on the features with weights G⊙H (Eq. 8).
     The product of two factors and the early stop take the place of a penalty. A feature's score is the norm of its
     row of G⊙H.
-
-    Parameters
-    ----------
-    n_features_to_select : int or float, optional
-        Number of features to keep, or a fraction of them; half by default.
-    alpha : float
-        Weight of the factorisation Y ≈ VB.
-    beta : float
-        Weight of the smoothness of V over near rows; 0 spares their graph.
-    n_latent : int, optional
-        Latent labels, from 1 to the number of labels; half of the labels, and one more, by default.
-    n_neighbors : int
-        Nearest rows of a row in the exact graph, all others where there are fewer. With anchors it decides what β
-        means: see the notes.
-    graph : {"anchors", "exact", "auto"}
-        "anchors": rows are near that belong to the same anchors; nothing grows with the number of rows. "exact": the
-        paper's graph, with X, Y and V in the memory of this process. "auto": exact up to 20 000 rows.
-    n_anchors : int
-        Anchors, at most a quarter of the rows, and fewer where 32 MiB do not hold as many.
-    anchor_neighbors : int
-        Nearest anchors that a row belongs to.
-    lambda_ : float, optional
-        Width λ of the heat kernel exp(−d²/λ²), on standardised features; by default its square is the mean squared
-        distance over all pairs of rows.
-    step : {"blockwise", "fixed"}
-        "blockwise": G, H, V and B move by the Lipschitz constant of their own, so that the objective never rises.
-        "fixed": Algorithm 1 as printed, one step for all and a random start near 0, for max_iter iterations; on real
-        data it hardly moves.
-    eta : float, optional
-        The one step of the fixed form; by default the largest that is stable for factors of size 1.
-    omega : float
-        Bound of the random start of the fixed form.
-    weight_steps : int, optional
-        Steps of G and H in one blockwise iteration; 5 by default where X'X is formed, and 1 where it is not.
-    label_steps : int
-        Steps of B in one blockwise iteration, and of V with the exact graph.
-    gram_cap : int
-        Most features for which X'X is formed.
-    tol : float
-        Relative change of the objective in one iteration at which the blockwise form stops.
-    max_iter : int
-        Most iterations.
-    missing : {"error", "mean", "median"}
-        Missing feature values are an error, or are filled with the feature's mean or its median, which is that of
-        16 384 rows drawn at random where there are more.
-    random_state : int, Generator or RandomState, optional
-        Seed of the sample of rows and of its k-means, from which the anchors come, and of the random start of the fixed
-        form; 0 by default.
 
     Notes
     -----
@@ -159,60 +117,71 @@ class MFSIR(IterativeSelector):
     ([0, 1, 2], np.float64(0.0))
     """
 
-    method = "mfsir"
+    alpha: Annotated[float, Param("Weight of the factorisation Y ≈ VB.")] = 1.0
+    beta: Annotated[float, Param("Weight of the smoothness of V over near rows; 0 spares their graph.")] = 1.0
+    n_latent: Annotated[
+        int | None,
+        Param("Latent labels, from 1 to the number of labels; half of the labels, and one more, by default."),
+    ] = None
+    n_neighbors: Annotated[
+        int,
+        Param(
+            "Nearest rows of a row in the exact graph, all others where there are fewer. With anchors it decides what β means: see the notes."
+        ),
+    ] = 5
+    graph: Annotated[
+        GraphKind,
+        Param(
+            '"anchors": rows are near that belong to the same anchors; nothing grows with the number of rows. "exact": the paper\'s graph, with X, Y and V in the memory of this process. "auto": exact up to 20 000 rows.'
+        ),
+    ] = "auto"
+    n_anchors: Annotated[
+        int, Param("Anchors, at most a quarter of the rows, and fewer where 32 MiB do not hold as many.")
+    ] = 300
+    anchor_neighbors: Annotated[int, Param("Nearest anchors that a row belongs to.")] = 3
+    lambda_: Annotated[
+        float | None,
+        Param(
+            "Width λ of the heat kernel exp(−d²/λ²), on standardised features; by default its square is the mean squared distance over all pairs of rows.",
+            above=0,
+        ),
+    ] = None
+    step: Annotated[
+        Literal["blockwise", "fixed"],
+        Param(
+            '"blockwise": G, H, V and B move by the Lipschitz constant of their own, so that the objective never rises. "fixed": Algorithm 1 as printed, one step for all and a random start near 0, for max_iter iterations; on real data it hardly moves.'
+        ),
+    ] = "blockwise"
+    eta: Annotated[
+        float | None,
+        Param("The one step of the fixed form; by default the largest that is stable for factors of size 1.", above=0),
+    ] = None
+    omega: Annotated[float, Param("Bound of the random start of the fixed form.", above=0)] = 1e-05
+    weight_steps: Annotated[
+        int | None,
+        Param("Steps of G and H in one blockwise iteration; 5 by default where X'X is formed, and 1 where it is not."),
+    ] = None
+    label_steps: Annotated[int, Param("Steps of B in one blockwise iteration, and of V with the exact graph.")] = 5
+    gram_cap: Annotated[int, Param("Most features for which X'X is formed.", least=0)] = 4096
+    tol: Annotated[
+        float, Param("Relative change of the objective in one iteration at which the blockwise form stops.")
+    ] = 0.001
+    max_iter: MaxIter = 100
+    missing: Missing = "error"
+    random_state: Annotated[
+        Seed,
+        seed_of(
+            "the sample of rows and of its k-means, from which the anchors come, and of the random start of the fixed form; 0 by default"
+        ),
+    ] = None
+
     published = "step", "fixed"
     typical_iterations = TYPICAL_ITERATIONS
-    title = "Implicit regularisation with latent labels"
-    paper = "Mansouri, Benabdeslem & Benkabou 2024, arXiv:2411.11436"
-    doi = "10.48550/arXiv.2411.11436"
     passes = "2 + 1 an iteration (above the Gram cap 3 to 9 more); with the exact graph 1"
     memory = (
         "worker: 8 bytes * (2 d l + 2 d m) (8 d² more below the Gram cap); driver: the same and 80 d l bytes; with the "
         "exact graph the driver holds X, 8 d² and n * (48 l + 32 p) bytes"
     )
-
-    def __init__(
-        self,
-        n_features_to_select: int | float | None = None,
-        *,
-        alpha: float = 1.0,
-        beta: float = 1.0,
-        n_latent: int | None = None,
-        n_neighbors: int = 5,
-        graph: GraphKind = "auto",
-        n_anchors: int = N_ANCHORS,
-        anchor_neighbors: int = ANCHOR_NEIGHBORS,
-        lambda_: float | None = None,
-        step: Literal["blockwise", "fixed"] = "blockwise",
-        eta: float | None = None,
-        omega: float = 1e-5,
-        weight_steps: int | None = None,
-        label_steps: int = LABEL_STEPS,
-        gram_cap: int = GRAM_CAP,
-        tol: float = 1e-3,
-        max_iter: int = 100,
-        missing: Literal["error", "mean", "median"] = "error",
-        random_state: Seed = None,
-    ) -> None:
-        self.n_features_to_select = n_features_to_select
-        self.alpha = alpha
-        self.beta = beta
-        self.n_latent = n_latent
-        self.n_neighbors = n_neighbors
-        self.graph = graph
-        self.n_anchors = n_anchors
-        self.anchor_neighbors = anchor_neighbors
-        self.lambda_ = lambda_
-        self.step = step
-        self.eta = eta
-        self.omega = omega
-        self.weight_steps = weight_steps
-        self.label_steps = label_steps
-        self.gram_cap = gram_cap
-        self.tol = tol
-        self.max_iter = max_iter
-        self.missing = missing
-        self.random_state = random_state
 
     def _check_parameters(self) -> None:
         minimums = {"gram_cap": 0, "random_state": 0}

@@ -21,16 +21,20 @@ TRIPLES_MEMORY = (
 )
 
 
+@method(
+    "d2f",
+    "Second-degree interaction information (D2F)",
+    paper="Lee & Kim 2015, Expert Systems with Applications 42, 2013",
+    doi="10.1016/j.eswa.2014.09.063",
+)
 class D2F(GreedySelector):
-    __doc__ = (
-        """Selection by pairs of dependent features and labels (D2F; Lee & Kim 2015).
+    """Selection by pairs of dependent features and labels (D2F; Lee & Kim 2015).
 
     J(f) = sum over l of I(f; l) - sum over s and l of I(f; s; l), for chosen features s: what features tell of labels,
     approximated by terms of second degree.
-"""
-        + GREEDY_PARAMETERS
-        + GREEDY_NOTES
-        + """
+
+    Notes
+    -----
     The authors' program (github.com/CAU-AIR-Lab/D2F) subtracts the terms of all chosen features from a score that holds
     those of the earlier ones already, so that from the third step on the first is counted twice, and so on. The paper's
     criterion is followed here.
@@ -48,11 +52,7 @@ class D2F(GreedySelector):
     >>> selector.ranking_.tolist(), selector.scores_.round(3).tolist()
     ([0, 2, 1], [0.693, 0.0, 0.693])
     """
-    )
-    method = "d2f"
-    title = "Second-degree interaction information (D2F)"
-    paper = "Lee & Kim 2015, Expert Systems with Applications 42, 2013"
-    doi = "10.1016/j.eswa.2014.09.063"
+
     memory = TRIPLES_MEMORY
     with_labels = True
 
@@ -60,16 +60,20 @@ class D2F(GreedySelector):
         return relevance - shared
 
 
+@method(
+    "pmu",
+    "Multivariate mutual information (PMU)",
+    paper="Lee & Kim 2013, Pattern Recognition Letters 34, 349",
+    doi="10.1016/j.patrec.2012.10.005",
+)
 class PMU(D2F):
-    __doc__ = (
-        """Selection by multivariate mutual information (pairwise multi-label utility, PMU; Lee & Kim 2013).
+    """Selection by multivariate mutual information (pairwise multi-label utility, PMU; Lee & Kim 2013).
 
     J(f) = sum over l of I(f; l) - sum over pairs of labels l < m of I(f; l; m) - sum over s and l of I(f; s; l), for
     chosen features s.
-"""
-        + GREEDY_PARAMETERS
-        + GREEDY_NOTES
-        + """
+
+    Notes
+    -----
     The first pass is that of `FIMF` with pairs of all labels: it counts q (q + 1)/2 labels and pairs, in tiles of
     features where the counts do not fit. The authors' program (github.com/CAU-AIR-Lab/PMU) gives the same ranking.
 
@@ -85,11 +89,7 @@ class PMU(D2F):
     >>> PMU(n_features_to_select=2).fit(X, Y).scores_.round(3)
     array([ 0.693, -0.693,  0.693])
     """
-    )
-    method = "pmu"
-    title = "Multivariate mutual information (PMU)"
-    paper = "Lee & Kim 2013, Pattern Recognition Letters 34, 349"
-    doi = "10.1016/j.patrec.2012.10.005"
+
     memory = TRIPLES_MEMORY + ", and 4 bytes * d * (codes - 1) * q²/2"
 
     def _statistic(self, source: Profile | RowSource, **fields: Any) -> PairCountScores:
@@ -98,15 +98,19 @@ class PMU(D2F):
         return PairCountScores(**{**fields, "slot_of_label": slots}, formula=PairInteraction(q, tuple(range(q))))
 
 
+@method(
+    "mdmr",
+    "Max-dependency, min-redundancy (MDMR)",
+    paper="Lin, Hu, Liu & Duan 2015, Neurocomputing 168, 92",
+    doi="10.1016/j.neucom.2015.06.010",
+)
 class MDMR(GreedySelector):
-    __doc__ = (
-        """Max-dependency and min-redundancy (MDMR; Lin et al. 2015).
+    """Max-dependency and min-redundancy (MDMR; Lin et al. 2015).
 
     J(f) = sum over l of I(f; l) - mean over s of (I(f; s) - sum over l of I(f; l | s)), for chosen features s.
-"""
-        + GREEDY_PARAMETERS
-        + GREEDY_NOTES
-        + """
+
+    Notes
+    -----
     No program of the authors was found. A public one of this name subtracts the sum over s and l of I(f; s; l), as
     D2F does; the paper is followed here.
 
@@ -122,11 +126,7 @@ class MDMR(GreedySelector):
     >>> MDMR(n_features_to_select=2).fit(X, Y).scores_.round(3)
     array([0.693, 0.   , 1.386])
     """
-    )
-    method = "mdmr"
-    title = "Max-dependency, min-redundancy (MDMR)"
-    paper = "Lin, Hu, Liu & Duan 2015, Neurocomputing 168, 92"
-    doi = "10.1016/j.neucom.2015.06.010"
+
     memory = TRIPLES_MEMORY
     with_labels = True
 
@@ -139,16 +139,20 @@ class MDMR(GreedySelector):
         return relevance - (shared / len(chosen) - relevance)
 
 
+@method(
+    "scls",
+    "Scalable criterion for large label sets (SCLS)",
+    paper="Lee & Kim 2017, Pattern Recognition 66, 342",
+    doi="10.1016/j.patcog.2017.01.014",
+)
 class SCLS(GreedySelector):
-    __doc__ = (
-        """Scalable criterion for large label sets (SCLS; Lee & Kim 2017).
+    """Scalable criterion for large label sets (SCLS; Lee & Kim 2017).
 
     J(f) = (1 - sum over s of I(f; s) / H(f)) * sum over l of I(f; l), for chosen features s: of two features that share
     as much with the chosen ones, the one of which that is the smaller part loses less. Constant features have 0.
-"""
-        + GREEDY_PARAMETERS
-        + GREEDY_NOTES
-        + """
+
+    Notes
+    -----
     No program of the authors was found.
 
     References
@@ -163,11 +167,6 @@ class SCLS(GreedySelector):
     >>> SCLS(n_features_to_select=2).fit(X, Y).ranking_.tolist()
     [0, 2, 1]
     """
-    )
-    method = "scls"
-    title = "Scalable criterion for large label sets (SCLS)"
-    paper = "Lee & Kim 2017, Pattern Recognition 66, 342"
-    doi = "10.1016/j.patcog.2017.01.014"
 
     def _criterion(self, relevance: Array, entropy: Array, shared: Array, chosen: list[int]) -> Array:
         part = np.divide(shared, entropy, out=np.zeros(len(shared)), where=entropy > 0)
@@ -175,15 +174,19 @@ class SCLS(GreedySelector):
         return scores
 
 
+@method(
+    "ami",
+    "Approximated mutual information (AMI)",
+    paper="Lee, Lim & Kim 2012, Electronics Letters 48, 929",
+    doi="10.1049/el.2012.1600",
+)
 class AMI(GreedySelector):
-    __doc__ = (
-        """Approximated mutual information (AMI; Lee, Lim & Kim 2012).
+    """Approximated mutual information (AMI; Lee, Lim & Kim 2012).
 
     J(f) = sum over l of I(f; l) - sum over s of I(f; s), for chosen features s.
-"""
-        + GREEDY_PARAMETERS
-        + GREEDY_NOTES
-        + """
+
+    Notes
+    -----
     The authors' program (github.com/CAU-AIR-Lab/MLFS2012) subtracts what all features share with the chosen ones from
     the score of one arbitrary feature a step, so that it ranks by relevance almost; the paper is followed here.
 
@@ -199,30 +202,24 @@ class AMI(GreedySelector):
     >>> AMI(n_features_to_select=2).fit(X, Y).ranking_.tolist()
     [0, 2, 1]
     """
-    )
-    method = "ami"
-    title = "Approximated mutual information (AMI)"
-    paper = "Lee, Lim & Kim 2012, Electronics Letters 48, 929"
-    doi = "10.1049/el.2012.1600"
 
     def _criterion(self, relevance: Array, entropy: Array, shared: Array, chosen: list[int]) -> Array:
         return relevance - shared
 
 
+@method(
+    "mrmr",
+    "Minimal redundancy, maximal relevance (mRMR)",
+    paper="Peng, Long & Ding 2005, IEEE Trans. PAMI 27, 1226",
+    doi="10.1109/TPAMI.2005.159",
+)
 class MRMR(GreedySelector):
-    __doc__ = (
-        """Minimal redundancy, maximal relevance (mRMR; Peng, Long & Ding 2005), its relevance summed over the labels.
+    """Minimal redundancy, maximal relevance (mRMR; Peng, Long & Ding 2005), its relevance summed over the labels.
 
     The relevance of f is the sum over l of I(f; l), its redundancy the mean over chosen features s of I(f; s).
-"""
-        + GREEDY_PARAMETERS.replace(
-            "    random_state :",
-            """    criterion : {"mid", "miq"}
-        Relevance less redundancy (MID), or divided by it (MIQ; Ding & Peng 2005).
-    random_state :""",
-        )
-        + GREEDY_NOTES
-        + """
+
+    Notes
+    -----
     The paper has one label; for several, relevances are summed, and with one label it is as published. The authors'
     program looks at the 500 features of largest relevance alone; all are looked at here. The quotient of a feature that
     is independent of all chosen ones would be infinite: redundancies are taken as 2e-16 at least. Redundancies near 0
@@ -243,24 +240,10 @@ class MRMR(GreedySelector):
     >>> MRMR(n_features_to_select=2).fit(X, Y).ranking_.tolist()
     [0, 2, 1]
     """
-    )
-    method = "mrmr"
-    title = "Minimal redundancy, maximal relevance (mRMR)"
-    paper = "Peng, Long & Ding 2005, IEEE Trans. PAMI 27, 1226"
-    doi = "10.1109/TPAMI.2005.159"
 
-    def __init__(
-        self,
-        n_features_to_select: int | float | None = None,
-        *,
-        bins: int = 2,
-        binning: Literal["auto", "quantile", "equal-width"] = "auto",
-        missing: Literal["error", "code", "mean", "median"] = "error",
-        criterion: Literal["mid", "miq"] = "mid",
-        random_state: Seed = None,
-    ) -> None:
-        super().__init__(n_features_to_select, bins=bins, binning=binning, missing=missing, random_state=random_state)
-        self.criterion = criterion
+    criterion: Annotated[
+        Literal["mid", "miq"], Param("Relevance less redundancy (MID), or divided by it (MIQ; Ding & Peng 2005).")
+    ] = "mid"
 
     def _criterion(self, relevance: Array, entropy: Array, shared: Array, chosen: list[int]) -> Array:
         redundancy: Array = shared / len(chosen)
@@ -270,16 +253,20 @@ class MRMR(GreedySelector):
         return scores
 
 
+@method(
+    "jmi",
+    "Joint mutual information (JMI)",
+    paper="Yang & Moody 1999, NIPS 12, 687; Brown et al. 2012, JMLR 13, 27",
+    doi="",
+)
 class JMI(GreedySelector):
-    __doc__ = (
-        """Joint mutual information (JMI; Yang & Moody 1999), summed over the labels.
+    """Joint mutual information (JMI; Yang & Moody 1999), summed over the labels.
 
     J(f) = sum over s and l of I((f, s); l), for chosen features s; the first is the feature of largest relevance, the
     sum over l of I(f; l).
-"""
-        + GREEDY_PARAMETERS
-        + GREEDY_NOTES
-        + """
+
+    Notes
+    -----
     The paper has one label, with which it is as published; for several, the sums over labels are taken. Terms of s
     alone are the same for all features of a step and are part of the score, which therefore grows from step to step.
 
@@ -297,11 +284,7 @@ class JMI(GreedySelector):
     >>> JMI(n_features_to_select=2).fit(X, Y).scores_.round(3)
     array([0.693, 0.693, 1.386])
     """
-    )
-    method = "jmi"
-    title = "Joint mutual information (JMI)"
-    paper = "Yang & Moody 1999, NIPS 12, 687; Brown et al. 2012, JMLR 13, 27"
-    doi = ""
+
     memory = TRIPLES_MEMORY
     with_labels = True
 

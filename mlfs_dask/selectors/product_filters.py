@@ -46,15 +46,18 @@ def _scatter_ratio(between: Array, total: Array) -> Array:
     return np.divide(between, within, out=ratio, where=within > LEAST_WITHIN * total)
 
 
+@method(
+    "br-cc",
+    "Sum of absolute correlations with the labels (BR+CC)",
+    paper="Jungjit, Michaelis, Freitas & Cinatl 2013, IEEE SMC, 1519",
+    doi="10.1109/SMC.2013.262",
+)
 class BRCC(ProductsFilter):
-    __doc__ = (
-        """Sum over labels of the absolute Pearson correlation of a feature with the label (BR+CC).
+    """Sum over labels of the absolute Pearson correlation of a feature with the label (BR+CC).
 
     Binary relevance with a correlation coefficient: the relevance term of multi-label correlation-based feature
     selection (Jungjit et al. 2013), as Lee & Kim (2016) compare with it. A constant feature or label has correlation 0.
-"""
-        + PRODUCTS_PARAMETERS
-        + """
+
     Notes
     -----
     One pass over X. A worker holds q * d + q² numbers of 8 bytes a running task, the driver as many. Unknown labels
@@ -74,11 +77,6 @@ class BRCC(ProductsFilter):
     >>> BRCC(n_features_to_select=1).fit(X, Y).scores_.round(3)
     array([1.577, 0.577, 0.   ])
     """
-    )
-    method = "br-cc"
-    title = "Sum of absolute correlations with the labels (BR+CC)"
-    paper = "Jungjit, Michaelis, Freitas & Cinatl 2013, IEEE SMC, 1519"
-    doi = "10.1109/SMC.2013.262"
 
     def _score_features(self, sums: LabelMoments, *others: Any) -> Array:
         score = np.zeros(len(sums.m2))
@@ -87,17 +85,20 @@ class BRCC(ProductsFilter):
         return _quotient(score, np.sqrt(sums.m2))
 
 
+@method(
+    "anova-f",
+    "Sum of one-way ANOVA F statistics",
+    paper="Elssied, Ibrahim & Osman 2014, RJASET 7, 625",
+    doi="10.19026/rjaset.7.299",
+)
 class AnovaF(ProductsFilter):
-    __doc__ = (
-        """Sum over labels of the F statistic of one-way analysis of variance.
+    """Sum over labels of the F statistic of one-way analysis of variance.
 
     The two classes of a label are the rows that have it and those that have not (binary relevance). F is the variance
     between the classes over the variance within them, on 1 and n - 2 degrees of freedom; a constant feature has 0. Of
     a feature that separates the classes exactly, the variance within is taken as 1e-12 of the whole: F stays finite,
     and is the same for all such features.
-"""
-        + PRODUCTS_PARAMETERS
-        + """
+
     Notes
     -----
     One pass over X. A worker holds q * d + q² numbers of 8 bytes a running task, the driver as many. Unknown labels
@@ -116,11 +117,6 @@ class AnovaF(ProductsFilter):
     >>> AnovaF(n_features_to_select=1).fit(X, np.array([0, 0, 1, 1])).scores_
     array([2., 0.])
     """
-    )
-    method = "anova-f"
-    title = "Sum of one-way ANOVA F statistics"
-    paper = "Elssied, Ibrahim & Osman 2014, RJASET 7, 625"
-    doi = "10.19026/rjaset.7.299"
 
     def _score_features(self, sums: LabelMoments, *others: Any) -> Array:
         score = np.zeros(len(sums.m2))
@@ -154,17 +150,17 @@ def _class_scatters(sums: LabelMoments, classes: FeatureMoments) -> tuple[Array,
     return about_rows, np.maximum(about_rows - total**2 / (classes.n or 1), 0.0)
 
 
+@method(
+    "fisher", "Fisher score with labels as classes", paper="Gu, Li & Han 2011, UAI, 266", doi="10.48550/arXiv.1202.3725"
+)
 class FisherScore(_ClassFilter):
-    __doc__ = (
-        """Fisher score of a feature, with the labels as classes.
+    """Fisher score of a feature, with the labels as classes.
 
     The scatter of the labels' means about the mean of the rows over the scatter of rows about the means of their labels
     (Duda, Hart & Stork 2001; Gu, Li & Han 2011), where a row is in the class of every label that it has. Rows
     without a label are in none. A feature that is constant among the labels' rows has 0; of one that is constant in
     every class, the scatter within is taken as 1e-12 of the whole.
-"""
-        + PRODUCTS_PARAMETERS
-        + """
+
     Notes
     -----
     One pass over X. A worker holds q * d + q² numbers of 8 bytes a running task, the driver as many. Unknown labels
@@ -183,11 +179,6 @@ class FisherScore(_ClassFilter):
     >>> FisherScore(n_features_to_select=1).fit(X, Y).scores_
     array([2.25, 0.  ])
     """
-    )
-    method = "fisher"
-    title = "Fisher score with labels as classes"
-    paper = "Gu, Li & Han 2011, UAI, 266"
-    doi = "10.48550/arXiv.1202.3725"
 
     def _score_features(self, sums: LabelMoments, *others: Any) -> Array:
         (classes,) = others
@@ -197,17 +188,20 @@ class FisherScore(_ClassFilter):
         return np.where(sums.m2 > 0, _quotient(about_rows, within), 0.0)
 
 
+@method(
+    "mfs-f",
+    "Multi-label F statistic (MFS)",
+    paper="Kong, Ding, Huang & Zhao 2012, IEEE CVPR, 2352",
+    doi="10.1109/CVPR.2012.6247947",
+)
 class MultiLabelF(_ClassFilter):
-    __doc__ = (
-        """Multi-label F statistic (MFS; Kong et al. 2012).
+    """Multi-label F statistic (MFS; Kong et al. 2012).
 
     F = ((n - K) / (K - 1)) * S_b / S_w of the class-wise scatters of a feature: S_b is that of the labels' means about
     the mean of the labels' rows, in which a row counts for each of its labels, S_w that of the rows about the means of
     their labels; K is the number of labels that occur, and n - K at least 1. One label alone has nothing to be compared
     with, and gives 0. Of a feature that is constant in every class, S_w is taken as 1e-12 of the whole scatter.
-"""
-        + PRODUCTS_PARAMETERS
-        + """
+
     Notes
     -----
     One pass over X. A worker holds q * d + q² numbers of 8 bytes a running task, the driver as many. Unknown labels
@@ -226,11 +220,6 @@ class MultiLabelF(_ClassFilter):
     >>> MultiLabelF(n_features_to_select=1).fit(X, Y).scores_
     array([4.5, 0. ])
     """
-    )
-    method = "mfs-f"
-    title = "Multi-label F statistic (MFS)"
-    paper = "Kong, Ding, Huang & Zhao 2012, IEEE CVPR, 2352"
-    doi = "10.1109/CVPR.2012.6247947"
 
     def _score_features(self, sums: LabelMoments, *others: Any) -> Array:
         (classes,) = others

@@ -94,26 +94,17 @@ PRODUCTS_PARAMETERS = """
 """
 
 
+@family
 class ProductsFilter(ProductsSelector):
     """Base class of filters whose scores are a formula of moments and cross-products."""
 
     passes = "1 (+1 over the labels alone for -k auto)"
     memory = "worker and driver: 8 bytes * (q * d + q²)"
 
-    def __init__(
-        self,
-        n_features_to_select: int | float | Literal["auto"] | None = None,
-        *,
-        missing: Literal["error", "mean", "median"] = "error",
-        fdr: float = 0.1,
-        resamples: int = 0,
-        random_state: Seed = None,
-    ) -> None:
-        self.n_features_to_select = n_features_to_select
-        self.missing = missing
-        self.fdr = fdr
-        self.resamples = resamples
-        self.random_state = random_state
+    missing: Missing = "error"
+    fdr: FalseDiscoveryRate = 0.1
+    resamples: Resamples = 0
+    random_state: Annotated[Seed, seed_of("shuffles, of resamples, and of the sample of rows for medians")] = None
 
     def _check_parameters(self) -> None:
         self._check_values()

@@ -34,28 +34,18 @@ ROUNDING = 2.0**-50
 TRIAL_VALUES = 2**26
 
 
+@method(
+    "relieff",
+    "ReliefF of label sets (PPT)",
+    paper="Kononenko 1994, ECML, 171-182; Read 2008, NZCSRSC, 143-150",
+    doi="10.1007/3-540-57868-4_57",
+)
 class ReliefF(BaseSelector):
     """ReliefF of label sets (Kononenko 1994; Read 2008).
 
     The pruned problem transformation makes a class of every set of labels that enough rows have, and leaves the other
     rows out. For every row, the differences of a feature from the nearest rows of its own class count against the
     feature, those from the nearest rows of each other class count for it, by the share of that class.
-
-    Parameters
-    ----------
-    n_features_to_select : int or float, optional
-        Number of features to keep, or a fraction of them; half by default.
-    n_neighbors : int
-        Nearest rows in each class.
-    n_sampled : int
-        Rows of the sample, each of which is drawn once and among which neighbours are searched; never fewer than 256.
-    min_rows : int
-        Rows of the sample that a label set needs to be a class.
-    missing : {"error", "mean", "median"}
-        Missing feature values are an error, or are filled with the feature's mean or its median, which is that of
-        16 384 rows drawn at random where there are more.
-    random_state : int, Generator or RandomState, optional
-        Seed of the samples of rows; 0 by default.
 
     Notes
     -----
@@ -82,29 +72,19 @@ class ReliefF(BaseSelector):
     array([ 0.8 , -0.75])
     """
 
-    method = "relieff"
-    title = "ReliefF of label sets (PPT)"
-    paper = "Kononenko 1994, ECML, 171-182; Read 2008, NZCSRSC, 143-150"
-    doi = "10.1007/3-540-57868-4_57"
+    n_neighbors: Annotated[int, Param("Nearest rows in each class.")] = 10
+    n_sampled: Annotated[
+        int,
+        Param(
+            "Rows of the sample, each of which is drawn once and among which neighbours are searched; never fewer than 256."
+        ),
+    ] = 2000
+    min_rows: Annotated[int, Param("Rows of the sample that a label set needs to be a class.")] = 6
+    missing: Missing = "error"
+    random_state: Annotated[Seed, seed_of("the samples of rows; 0 by default")] = None
+
     passes = "1"
     memory = "driver: the sample of m rows, of dense rows 16 bytes * m * d, and 8 KiB * m"
-
-    def __init__(
-        self,
-        n_features_to_select: int | float | None = None,
-        *,
-        n_neighbors: int = 10,
-        n_sampled: int = 2000,
-        min_rows: int = 6,
-        missing: Literal["error", "mean", "median"] = "error",
-        random_state: Seed = None,
-    ) -> None:
-        self.n_features_to_select = n_features_to_select
-        self.n_neighbors = n_neighbors
-        self.n_sampled = n_sampled
-        self.min_rows = min_rows
-        self.missing = missing
-        self.random_state = random_state
 
     def _check_parameters(self) -> None:
         check_parameters(self, minimums={"random_state": 0})

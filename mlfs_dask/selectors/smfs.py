@@ -106,59 +106,17 @@ class Trace(LoopTrace):
     regression_steps: list[int] = field(default_factory=list)
 
 
+@method(
+    "smfs",
+    "Structure-induced selection with incomplete labels",
+    paper="Xu & Zhao 2020, IEEE Access 8, 71219-71230",
+    doi="10.1109/ACCESS.2020.2987922",
+)
 class SMFS(IterativeSelector):
     """Structure-induced feature selection with incomplete labels (Xu & Zhao 2020).
 
     Minimises Σ s_ii ‖xⁱP − yⁱ‖² + α ‖(I − W)Y‖² + β ‖P‖_{2,1} (Eq. 6) over P and the unknown entries of Y. A feature's
     score is the norm of its row of P.
-
-    Parameters
-    ----------
-    n_features_to_select : int or float, optional
-        Number of features to keep, or a fraction of them; half by default.
-    alpha : float, optional
-        Weight of the density structure of labels. By default the mean weight s_ii of a labelled row, so that it means
-        the same for any number of rows; a third of it with anchors.
-    beta : float, optional
-        Weight of the row-sparse penalty on P. By default 0.1 of the least value at which P is 0.
-    n_neighbors : int
-        Neighbours of a row in the exact density structure (k in the paper), all others where there are fewer.
-    graph : {"anchors", "exact", "auto"}
-        "anchors": rows are near that belong to the same landmark rows by isolation mass; nothing grows with the number
-        of rows. "exact": the paper's structure, with X and Y in the memory of this process. "auto": exact up to 20 000
-        rows.
-    n_anchors : int
-        Landmark rows, at most a quarter of the rows.
-    anchor_neighbors : int
-        Landmarks that a row belongs to.
-    n_trees : int
-        Trees of the isolation forest.
-    max_samples : int
-        Rows on which a tree is grown.
-    unknown_labels : {"auto", "coded", "zeros"}
-        What is unknown. "coded": entries -1. "zeros": every entry that is not 1, the paper's setting; a row is then
-        labelled if it has a positive label. "auto": "coded" where Y holds a -1, else "zeros".
-    consistency : {"observed", "none"}
-        "observed" keeps known entries as they are. "none" is the published form, in which nothing ties Y to the given
-        labels: its minimum is P = 0 and Y = 0, and it goes there within some 15 iterations.
-    standardise : bool
-        Whether features have zero mean and unit variance in the regression. The forest does not depend on it.
-    inner_iterations : int, optional
-        Reweightings of a P-step; the published form has one. By default until P changes by 1 %, at most 10; 1 where
-        each reads X (`gram_cap=0`).
-    gram_cap : int
-        Most features for which X'SX is formed. Above it, it is formed for the features that matter, 2048 at most at a
-        time; 0 leaves conjugate gradients that read X.
-    tol : float
-        Change of the objective at which the loop stops, relative to the objective, or, where labelled rows are known in
-        all labels and Y has no part in P, to Σ s_ii ‖yⁱ‖².
-    max_iter : int
-        Most iterations.
-    missing : {"error", "mean", "median"}
-        Missing feature values are an error, or are filled with the feature's mean or its median, which is that of
-        16 384 rows drawn at random where there are more.
-    random_state : int, Generator or RandomState, optional
-        Seed of the forest; 0 by default.
 
     Attributes
     ----------
@@ -199,13 +157,71 @@ class SMFS(IterativeSelector):
     (np.int64(2), np.float64(0.0), (4, 2))
     """
 
-    method = "smfs"
+    alpha: Annotated[
+        float | None,
+        Param(
+            "Weight of the density structure of labels. By default the mean weight s_ii of a labelled row, so that it means the same for any number of rows; a third of it with anchors."
+        ),
+    ] = None
+    beta: Annotated[
+        float | None, Param("Weight of the row-sparse penalty on P. By default 0.1 of the least value at which P is 0.")
+    ] = None
+    n_neighbors: Annotated[
+        int,
+        Param("Neighbours of a row in the exact density structure (k in the paper), all others where there are fewer."),
+    ] = 15
+    graph: Annotated[
+        GraphKind,
+        Param(
+            '"anchors": rows are near that belong to the same landmark rows by isolation mass; nothing grows with the number of rows. "exact": the paper\'s structure, with X and Y in the memory of this process. "auto": exact up to 20 000 rows.'
+        ),
+    ] = "auto"
+    n_anchors: Annotated[int, Param("Landmark rows, at most a quarter of the rows.")] = 300
+    anchor_neighbors: Annotated[int, Param("Landmarks that a row belongs to.")] = 5
+    n_trees: Annotated[int, Param("Trees of the isolation forest.")] = 100
+    max_samples: Annotated[int, Param("Rows on which a tree is grown.", most=2**16)] = 256
+    unknown_labels: Annotated[
+        Literal["auto", "coded", "zeros"],
+        Param(
+            'What is unknown. "coded": entries -1. "zeros": every entry that is not 1, the paper\'s setting; a row is then labelled if it has a positive label. "auto": "coded" where Y holds a -1, else "zeros".'
+        ),
+    ] = "auto"
+    consistency: Annotated[
+        Literal["observed", "none"],
+        Param(
+            '"observed" keeps known entries as they are. "none" is the published form, in which nothing ties Y to the given labels: its minimum is P = 0 and Y = 0, and it goes there within some 15 iterations.'
+        ),
+    ] = "observed"
+    standardise: Annotated[
+        bool,
+        Param("Whether features have zero mean and unit variance in the regression. The forest does not depend on it."),
+    ] = True
+    inner_iterations: Annotated[
+        int | None,
+        Param(
+            "Reweightings of a P-step; the published form has one. By default until P changes by 1 %, at most 10; 1 where each reads X (`gram_cap=0`)."
+        ),
+    ] = None
+    gram_cap: Annotated[
+        int,
+        Param(
+            "Most features for which X'SX is formed. Above it, it is formed for the features that matter, 2048 at most at a time; 0 leaves conjugate gradients that read X.",
+            least=0,
+        ),
+    ] = 4096
+    tol: Annotated[
+        float,
+        Param(
+            "Change of the objective at which the loop stops, relative to the objective, or, where labelled rows are known in all labels and Y has no part in P, to Σ s_ii ‖yⁱ‖²."
+        ),
+    ] = 0.0001
+    max_iter: MaxIter = 45
+    missing: Missing = "error"
+    random_state: Annotated[Seed, seed_of("the forest; 0 by default")] = None
+
     published = "consistency", "none"
     exact_loads_sklearn = True
     typical_iterations = TYPICAL_ITERATIONS
-    title = "Structure-induced selection with incomplete labels"
-    paper = "Xu & Zhao 2020, IEEE Access 8, 71219-71230"
-    doi = "10.1109/ACCESS.2020.2987922"
     supervision = "semi-supervised: labels may be unknown or missing"
     passes = "3 + at most 1 an iteration (above the Gram cap 2, and some 6 at first); with the exact graph 1"
     memory = (
@@ -216,47 +232,6 @@ class SMFS(IterativeSelector):
     label_threshold = 0.0
 
     labels_: Array
-
-    def __init__(
-        self,
-        n_features_to_select: int | float | None = None,
-        *,
-        alpha: float | None = None,
-        beta: float | None = None,
-        n_neighbors: int = 15,
-        graph: GraphKind = "auto",
-        n_anchors: int = N_ANCHORS,
-        anchor_neighbors: int = LANDMARK_NEIGHBORS,
-        n_trees: int = 100,
-        max_samples: int = 256,
-        unknown_labels: Literal["auto", "coded", "zeros"] = "auto",
-        consistency: Literal["observed", "none"] = "observed",
-        standardise: bool = True,
-        inner_iterations: int | None = None,
-        gram_cap: int = GRAM_CAP,
-        tol: float = 1e-4,
-        max_iter: int = 45,
-        missing: Literal["error", "mean", "median"] = "error",
-        random_state: Seed = None,
-    ) -> None:
-        self.n_features_to_select = n_features_to_select
-        self.alpha = alpha
-        self.beta = beta
-        self.n_neighbors = n_neighbors
-        self.graph = graph
-        self.n_anchors = n_anchors
-        self.anchor_neighbors = anchor_neighbors
-        self.n_trees = n_trees
-        self.max_samples = max_samples
-        self.unknown_labels = unknown_labels
-        self.consistency = consistency
-        self.standardise = standardise
-        self.inner_iterations = inner_iterations
-        self.gram_cap = gram_cap
-        self.tol = tol
-        self.max_iter = max_iter
-        self.missing = missing
-        self.random_state = random_state
 
     def _check_parameters(self) -> None:
         check_parameters(self, minimums={"gram_cap": 0, "random_state": 0})

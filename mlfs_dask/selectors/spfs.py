@@ -33,6 +33,12 @@ DIGITS = 12
 STEP_FLOPS = 20
 
 
+@method(
+    "spfs",
+    "Similarity preserving feature selection",
+    paper="Zhao, Wang, Liu & Ye 2013, IEEE Transactions on Knowledge and Data Engineering 25, 619-632",
+    doi="10.1109/TKDE.2011.222",
+)
 class SPFS(PairwiseSelector):
     """Similarity preserving feature selection, by forward selection (Zhao et al. 2013).
 
@@ -41,19 +47,6 @@ class SPFS(PairwiseSelector):
     Σ 1/n_l over the labels l that two rows share, n_l being the number of rows that have l, scaled so that it has, once
     centred, the trace of the similarity by all features; where every row has one label it is the paper's similarity of
     classes. A score is by how much ‖R‖² fell when the feature was chosen.
-
-    Parameters
-    ----------
-    n_features_to_select : int or float, optional
-        Number of features to keep, or a fraction of them; half by default.
-    n_candidates : int
-        Most features that are weighed against one another. Of more, those that preserve most by themselves are, and
-        the others come after them in the order of what they preserve by themselves.
-    missing : {"error", "mean", "median"}
-        Missing feature values are an error, or are filled with the feature's mean or its median, which is that of
-        16 384 rows drawn at random where there are more.
-    random_state : int, Generator or RandomState, optional
-        Seed of the sample of rows for medians.
 
     Notes
     -----
@@ -81,25 +74,17 @@ class SPFS(PairwiseSelector):
     array([1, 2, 0])
     """
 
-    method = "spfs"
-    title = "Similarity preserving feature selection"
-    paper = "Zhao, Wang, Liu & Ye 2013, IEEE Transactions on Knowledge and Data Engineering 25, 619-632"
-    doi = "10.1109/TKDE.2011.222"
+    n_candidates: Annotated[
+        int,
+        Param(
+            "Most features that are weighed against one another. Of more, those that preserve most by themselves are, and the others come after them in the order of what they preserve by themselves."
+        ),
+    ] = 4096
+    missing: Missing = "error"
+    random_state: Annotated[Seed, seed_of("the sample of rows for medians")] = None
+
     passes = "1 (2 above n_candidates features)"
     memory = "worker: 8 bytes * (q * d + q² + m²) for m candidates; driver: 8 bytes * (2 m² + 3 q d)"
-
-    def __init__(
-        self,
-        n_features_to_select: int | float | None = None,
-        *,
-        n_candidates: int = MAX_ALL_PAIRS,
-        missing: Literal["error", "mean", "median"] = "error",
-        random_state: Seed = None,
-    ) -> None:
-        self.n_features_to_select = n_features_to_select
-        self.n_candidates = n_candidates
-        self.missing = missing
-        self.random_state = random_state
 
     def _check_parameters(self) -> None:
         check_parameters(self, minimums={"random_state": 0})

@@ -1,0 +1,413 @@
+"""A method as data: its parameters, its name and its paper; checks, options and documentation are made of them.
+
+A parameter is a field of a class under `method` or `family`, annotated with its type and a `Param`:
+
+    @method("mddm", "Maximum dependence", paper="Zhang & Zhou 2010, ACM TKDD 4, 14", doi="10.1145/1839490.1839495")
+    class MDDM(ProductsFilter):
+        mu: Annotated[float, Param("Weight of X'HX beside the identity.", below=1)] = 0.5
+
+Constructor and signature are the dataclass's. From the same fields come the checks of values (`Method.check`), the
+options of the command line, the Parameters section of the documentation and the JSON schema of batches.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import numbers
+import re
+import textwrap
+import types
+import typing
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar, dataclass_transform
+
+import numpy as np
+
+from mlfs_dask.blocks.counts import MAX_CODES
+from mlfs_dask.errors import UsageError, parameter
+from mlfs_dask.typing import MAX_SEED, Seed
+
+_M = TypeVar("_M", bound="type[Method]")
+
+#: Values of `random_state` that have no form in text.
+GENERATORS = (np.random.Generator, np.random.RandomState)
+
+
+@dataclass(frozen=True)
+class Param:
+    """Text of a parameter, and the bounds of its values.
+
+    Where there is neither `above` nor `least`, whole numbers are at least 1 and others at least 0.
+
+    Attributes
+    ----------
+    text : str
+        What it means, with defaults that follow from the data.
+    above, below : float, optional
+        Bounds that no value reaches.
+    least, most : float, optional
+        Bounds that a value may have.
+    """
+
+    text: str
+    above: float | None = None
+    below: float | None = None
+    least: float | None = None
+    most: float | None = None
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a method, read from its annotation.
+
+    Attributes
+    ----------
+    name : str
+        As in Python.
+    types : tuple of type
+        What its value may be, among bool, int, float and str.
+    default : object
+    choices : tuple of str
+        The only values it may have; empty if there is no such list.
+    optional : bool
+        Whether None is a value.
+    param : Param
+    seeds : bool
+        Whether generators of random numbers are values, too.
+    """
+
+    name: str
+    types: tuple[type, ...]
+    default: Any
+    choices: tuple[str, ...] = ()
+    optional: bool = False
+    param: Param = Param("")
+    seeds: bool = False
+
+    @property
+    def help(self) -> str:
+        """What it means."""
+        return self.param.text
+
+    @property
+    def key(self) -> str:
+        """Spelling in plans and in tables: ``max_iter``, ``lambda``."""
+        return key_of(self.name)
+
+    @property
+    def flag(self) -> str:
+        """Spelling on the command line: ``--max-iter``."""
+        return "--" + self.key.replace("_", "-")
+
+    @property
+    def type_text(self) -> str:
+        """The types in words: ``int | float``."""
+        names = [t.__name__ for t in self.types] + (["none"] if self.optional else [])
+        return " | ".join(self.choices or names)
+
+    @property
+    def least(self) -> float:
+        """The least value of a number; no value has it where `Param.above` is given."""
+        bounds = (self.param.above, self.param.least, 1 if self.types == (int,) else 0)
+        return next(bound for bound in bounds if bound is not None)
+
+    @property
+    def values(self) -> str:
+        """The values in words: "a positive number", "'a', 'b' or 'c'"."""
+        if self.choices:
+            *others, last = map(repr, self.choices)
+            return f"{', '.join(others)} or {last}" if others else last
+        if self.types == (bool,):
+            return "true or false"
+        whole, param = self.types == (int,), self.param
+        noun = "whole number" if whole else "number"
+        if param.most is not None:
+            return f"a {noun} from {self.least:g} to {param.most:g}"
+        sign = f"above {param.above:g}" if param.above else "positive" if param.above == 0 else "non-negative"
+        text = f"a {noun} of at least {self.least:g}" if whole else f"a {sign} {noun}"
+        return text if param.below is None else f"{text} below {param.below:g}"
+
+    def accepts(self, value: Any) -> bool:
+        """Whether it may have a value. Of more than one type of numbers the method itself decides."""
+        if (value is None and self.optional) or (self.seeds and isinstance(value, GENERATORS)):
+            return True
+        if self.choices:
+            return isinstance(value, str) and value in self.choices
+        if self.types == (bool,):
+            return isinstance(value, (bool, np.bool_))
+        if self.types not in ((int,), (float,)):
+            return True
+        whole, param = self.types == (int,), self.param
+        return (
+            is_number(value)
+            and (not whole or isinstance(value, numbers.Integral))
+            and (value > self.least or (value == self.least and param.above is None))
+            and (param.below is None or value < param.below)
+            and (param.most is None or value <= param.most)
+        )
+
+    def check(self, value: Any) -> None:
+        """Refuse a value that it cannot have.
+
+        Raises
+        ------
+        UsageError
+        """
+        if not self.accepts(value):
+            raise UsageError(f"{parameter(self.name)} must be {self.values}; got {value!r}")
+        if self.seeds and isinstance(value, numbers.Integral) and value > MAX_SEED:
+            raise UsageError(f"{parameter(self.name)} must be at most {MAX_SEED}; got {value!r}")
+
+    def parse(self, text: str) -> Any:
+        """The value that `text` stands for.
+
+        Raises
+        ------
+        UsageError
+            It is none of the types or choices.
+        """
+        if self.choices:
+            if text in self.choices:
+                return text
+            raise UsageError(f"{parameter(self.name)} must be one of {', '.join(self.choices)}; got {text!r}.")
+        if self.optional and text.lower() == "none":
+            return None
+        for kind in (bool, int, float, str):
+            if kind in self.types:
+                try:
+                    return _READ[kind](text)
+                except ValueError:
+                    continue
+        raise UsageError(f"{parameter(self.name)} must be {self.type_text}; got {text!r}.")
+
+    @property
+    def documentation(self) -> str:
+        """Its entry in a numpydoc section, four blanks within a docstring."""
+        kinds = [kind.__name__ for kind in self.types] + ["Generator", "RandomState"] * self.seeds
+        kind = " or ".join([", ".join(kinds[:-1]), kinds[-1]] if len(kinds) > 1 else kinds)
+        if self.choices:
+            kind = f"{{{', '.join(map(repr, self.choices))}}}".replace("'", '"')
+        default = f"default {self.default!r}" if self.default is not None else "optional"
+        text = textwrap.fill(self.param.text, 112, initial_indent=" " * 8, subsequent_indent=" " * 8)
+        return f"    {self.name} : {kind}, {default}\n{text}"
+
+
+def key_of(spelling: str) -> str:
+    """The key that a spelling stands for: the command line's, Python's, or the key itself.
+
+    >>> key_of("--max-iter"), key_of("lambda_"), key_of("k_s")
+    ('max_iter', 'lambda', 'k_s')
+    """
+    return spelling.strip("-_").replace("-", "_")
+
+
+def _truth(text: str) -> bool:
+    if text.lower() in ("true", "yes", "1", "on"):
+        return True
+    if text.lower() in ("false", "no", "0", "off"):
+        return False
+    raise ValueError(text)
+
+
+_READ: dict[type, Callable[[str], Any]] = {bool: _truth, int: int, float: float, str: str}
+
+
+@dataclass(eq=False, repr=False)
+class Method:
+    """Base class of methods: parameters, and what they are called."""
+
+    #: Name on the command line.
+    method: ClassVar[str]
+    #: One line: what it is called.
+    title: ClassVar[str]
+    #: Authors, year, journal.
+    paper: ClassVar[str]
+    doi: ClassVar[str]
+    #: All parameters but `n_features_to_select`: its own before those of its family.
+    parameters: ClassVar[tuple[Parameter, ...]]
+    #: What the documentation says of `n_features_to_select` after its first sentence.
+    on_features: ClassVar[str] = ""
+    #: Notes that all methods of a family share.
+    family_notes: ClassVar[str] = ""
+
+    n_features_to_select: int | float | Literal["auto"] | None = None
+    _: KW_ONLY
+
+    def check(self) -> None:
+        """Refuse values that parameters cannot have. A method adds rules between parameters.
+
+        Raises
+        ------
+        UsageError
+        """
+        for each in self.parameters:
+            each.check(getattr(self, each.name))
+
+
+@dataclass_transform(kw_only_default=True)
+def family(cls: _M) -> _M:
+    """Class decorator: a base class of methods, with the parameters that they share."""
+    return dataclass(kw_only=True, eq=False, repr=False)(cls)
+
+
+@dataclass_transform(kw_only_default=True)
+def method(name: str, title: str, *, paper: str, doi: str) -> Callable[[_M], _M]:
+    """Class decorator: a published method.
+
+    Parameters
+    ----------
+    name : str
+        On the command line.
+    title : str
+        What it is called, on one line.
+    paper : str
+        Authors, year, journal, volume and page.
+    doi : str
+    """
+
+    def make(cls: _M) -> _M:
+        made = family(cls)
+        made.method, made.title, made.paper, made.doi = name, title, paper, doi
+        made.parameters = _parameters(made)
+        made.__doc__ = _documentation(made)
+        return made
+
+    return make
+
+
+def _parameters(cls: type[Method]) -> tuple[Parameter, ...]:
+    fields = [field for field in dataclasses.fields(cls) if field.name != "n_features_to_select"]
+    own = cls.__dict__.get("__annotations__", {})
+    fields.sort(key=lambda field: field.name not in own)
+    # Every name in the module of the class that declares it.
+    hints = typing.get_type_hints(cls, include_extras=True)
+    return tuple(read_parameter(field.name, hints[field.name], field.default, cls.__name__) for field in fields)
+
+
+def read_parameter(name: str, hint: Any, default: Any, owner: str) -> Parameter:
+    """The parameter that an annotation describes.
+
+    Raises
+    ------
+    TypeError
+        It has no `Param`, or a type that no text stands for: the class has to be corrected.
+    """
+    kind, *notes = typing.get_args(hint) if typing.get_origin(hint) is Annotated else (hint,)
+    param = next((note for note in notes if isinstance(note, Param)), None)
+    if param is None:
+        raise TypeError(f"{owner}: parameter {name!r} is not documented")
+    union = typing.get_origin(kind) in (typing.Union, types.UnionType)
+    members = typing.get_args(kind) if union else (kind,)
+    kinds: list[type] = []
+    choices: list[str] = []
+    for member in members:
+        if typing.get_origin(member) is Literal:
+            choices += typing.get_args(member)
+        elif member in _READ:
+            kinds.append(member)
+        elif member is not types.NoneType and member not in GENERATORS:
+            raise TypeError(f"{owner}.{name}: an option cannot be made of {member}")
+    seeds, optional = any(member in GENERATORS for member in members), types.NoneType in members
+    return Parameter(name, tuple(kinds or (str,)), default, tuple(choices), optional, param, seeds)
+
+
+#: Headings of numpydoc within a docstring of a class.
+_HEADING = re.compile(r"\n\n(?=    \w[\w ]*\n    -{3,}\n)")
+
+
+def _documentation(cls: type[Method]) -> str:
+    """The docstring of a class with its parameters as a section, and the notes of its family before its own."""
+    prose, *sections = _HEADING.split((cls.__doc__ or "").rstrip())
+    count = textwrap.fill(
+        f"Number of features to keep, or a fraction of them; half by default. {cls.on_features}".rstrip(),
+        112,
+        initial_indent=" " * 8,
+        subsequent_indent=" " * 8,
+    )
+    entries = [f"    n_features_to_select : int or float, optional\n{count}"]
+    entries += [each.documentation for each in cls.parameters]
+    parts = [prose, "    Parameters\n    ----------\n" + "\n".join(entries)]
+    notes, heading = cls.family_notes.strip("\n"), "    Notes\n    -----\n"
+    if notes and not any(section.startswith(heading) for section in sections):
+        sections.insert(0, heading.rstrip("\n"))
+    for section in sections:
+        own = section.startswith(heading.rstrip("\n")) and notes
+        parts.append(f"{heading}{notes}\n\n{section[len(heading) :]}".rstrip() if own else section)
+    return "\n\n".join(parts) + "\n"
+
+
+def draw_seed(random_state: Seed) -> int:
+    """The seed of a fit: a whole number as it is, 0 for None, and a number drawn from a generator.
+
+    >>> draw_seed(None), draw_seed(7), draw_seed(np.random.RandomState(0)), draw_seed(np.random.default_rng(0))
+    (0, 7, 209652396, 1826701615)
+    """
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(2**31 - 1))
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**31))
+    return int(random_state or 0)
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a finite number, and no truth value."""
+    number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    return number and math.isfinite(value)
+
+
+# ------------------------------------------------------------------ parameters that several methods have
+
+Bins: TypeAlias = Annotated[
+    int,
+    Param(
+        "Codes that a numeric feature gets. Features that are 0/1 or categorical are used as they are.",
+        least=2,
+        most=MAX_CODES,
+    ),
+]
+
+Binning: TypeAlias = Annotated[
+    Literal["auto", "quantile", "equal-width"],
+    Param(
+        'How numeric features are cut. "auto": features that are mostly 0 into 0 and the others, the rest as '
+        '"quantile", into codes of equal shares of the rows. "equal-width": between minimum and maximum.'
+    ),
+]
+
+_FILLED = (
+    "filled with the feature's mean or its median, which is that of 16 384 rows drawn at random where there are more."
+)
+
+Missing: TypeAlias = Annotated[
+    Literal["error", "mean", "median"], Param(f"Missing feature values are an error, or are {_FILLED}")
+]
+
+MissingOrCode: TypeAlias = Annotated[
+    Literal["error", "code", "mean", "median"],
+    Param(f"Missing feature values are an error, get a code of their own, or are {_FILLED}"),
+]
+
+FalseDiscoveryRate: TypeAlias = Annotated[
+    float,
+    Param(
+        'False discovery rate of "auto": the share of features independent of the labels among those that are kept.',
+        above=0,
+        below=1,
+    ),
+]
+
+Resamples: TypeAlias = Annotated[
+    int,
+    Param("Resamples of the rows (bootstrap) that give each feature's rank interval and selection frequency.", least=0),
+]
+
+Standardise: TypeAlias = Annotated[bool, Param("Whether features are brought to zero mean and unit variance.")]
+
+MaxIter: TypeAlias = Annotated[int, Param("Most iterations.")]
+
+
+def seed_of(text: str) -> Param:
+    """The `Param` of a `random_state`."""
+    return Param(f"Seed of {text}.", least=0)
