@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem
 from mlfs_dask_cli.main import refuse_unknown
 
 if TYPE_CHECKING:
-    from mlfs_dask.selectors.options import Option
+    from mlfs_dask.selectors.contract import Parameter
 
 #: Parameters that a shared option stands for: --seed.
 SEED_PARAMETER = "random_state"
@@ -23,7 +23,7 @@ class SelectorValue(click.ParamType):
     It is converted to the value for every selector, by the selector's name.
     """
 
-    def __init__(self, options: dict[str, Option]) -> None:
+    def __init__(self, options: dict[str, Parameter]) -> None:
         self.name = " | ".join(dict.fromkeys(option.type_text for option in options.values()))
         self._options = options
 
@@ -70,16 +70,15 @@ class MethodGroup(click.Group):
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         from mlfs_dask.selectors import METHODS, get_method
-        from mlfs_dask.selectors.options import selector_options
 
         names = self._names(name)
         if not names or not METHODS.keys() >= set(names):
             return None
         selectors = {each: get_method(each) for each in names}
         command = self._make_command(list(selectors.values()))
-        options: dict[str, dict[str, Option]] = {}
+        options: dict[str, dict[str, Parameter]] = {}
         for method, selector in selectors.items():
-            for option in selector_options(selector):
+            for option in selector.parameters:
                 if option.name != SEED_PARAMETER:
                     options.setdefault(option.name, {})[method] = option
         command.params = [
@@ -150,7 +149,7 @@ class MethodGroup(click.Group):
             formatter.write_dl([record for option in options if (record := option.get_help_record(ctx)) is not None])
 
 
-def _as_click(options: dict[str, Option]) -> click.Option:
+def _as_click(options: dict[str, Parameter]) -> click.Option:
     """The click option of a parameter that one selector has, or several, by their names."""
     first = next(iter(options.values()))
     kind = SelectorValue(options)
@@ -178,5 +177,5 @@ def make_selector(
     if SEED_PARAMETER in selector._get_param_names() and seed is not None:
         params = {**params, SEED_PARAMETER: seed}
     configured = selector(n_features_to_select=k, **params)
-    configured._check_parameters()
+    configured.check()
     return configured, configured.is_random

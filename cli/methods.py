@@ -38,7 +38,6 @@ def methods(method: str | None, output: Output) -> None:
 
 
 def _describe(selector: Any) -> dict[str, Any]:
-    from mlfs_dask.selectors.options import selector_options
 
     return {
         "name": selector.method,
@@ -56,7 +55,7 @@ def _describe(selector: Any) -> dict[str, Any]:
                 "default": option.default,
                 "help": option.help,
             }
-            for option in selector_options(selector)
+            for option in selector.parameters
             if option.name != SEED_PARAMETER  # --seed is there for all
         ],
     }

@@ -10,7 +10,7 @@ from mlfs_dask.evaluation.metrics import METRICS
 from mlfs_dask.evaluation.protocols import CLASSIFIERS, PROTOCOLS, Settings
 from mlfs_dask.evaluation.splits import KINDS
 from mlfs_dask.selectors import METHODS, get_method
-from mlfs_dask.selectors.options import Option, selector_options
+from mlfs_dask.selectors.contract import Parameter
 
 _TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
 _SEEDS = {"type": "integer", "minimum": 0}
@@ -68,7 +68,7 @@ def _store() -> dict[str, Any]:
 
 def _method(name: str) -> dict[str, Any]:
     selector = get_method(name)
-    options = [option for option in selector_options(selector) if option.name != "random_state"]
+    options = [option for option in selector.parameters if option.name != "random_state"]
     properties: dict[str, Any] = {
         "method": {"const": name},
         "name": {"type": "string", "minLength": 1},
@@ -93,7 +93,7 @@ def _method(name: str) -> dict[str, Any]:
     }
 
 
-def _value(option: Option) -> dict[str, Any]:
+def _value(option: Parameter) -> dict[str, Any]:
     if option.choices:
         alternatives: list[dict[str, Any]] = [{"enum": list(option.choices)}]
     else:

@@ -22,7 +22,7 @@ from mlfs_dask.selection.feature_counts import parse_n_features_to_select
 from mlfs_dask.selection.runs import is_url
 from mlfs_dask.selectors import get_method
 from mlfs_dask.selectors.base import AUTO
-from mlfs_dask.selectors.options import Option, selector_options
+from mlfs_dask.selectors.contract import Parameter
 from mlfs_dask.typing import MAX_SEED
 
 SPEC_KEYS = ("stores", "methods", "k", "seeds", "evaluation")
@@ -211,7 +211,7 @@ class _SpecReader:
             method = selector.method
         except UsageError as error:
             raise entries["method"].error(str(error)) from None
-        options = {option.key: option for option in selector_options(selector)}
+        options = {option.key: option for option in selector.parameters}
         options.pop("random_state", None)
         given = entries["params"].mapping(f"params of {method}", options) if "params" in entries else {}
         grid = {key: [_parameter(each, options[key]) for each in value.items()] for key, value in given.items()}
@@ -228,7 +228,7 @@ class _SpecReader:
             point = dict(zip(grid, chosen, strict=True))
             params = {options[key].name: value for key, value in point.items()}
             try:
-                selector(n_features_to_select=1, **params)._check_parameters()
+                selector(n_features_to_select=1, **params).check()
             except UsageError as error:
                 text = str(error)
                 raise _entry_named_in(text, given, entries.get("params", item)).error(text) from None
@@ -335,7 +335,7 @@ def _refuse_duplicates(item: Item, names: Sequence[Any], what: str, cure: str) -
         raise item.error(f"two {what} {twice[0]!r}", cure=cure)
 
 
-def _parameter(item: Item, option: Option) -> Any:
+def _parameter(item: Item, option: Parameter) -> Any:
     """A value of a selector's parameter; numbers that YAML takes for text (1e-3) are read as numbers."""
     value: Any = item.value
     if isinstance(value, str):

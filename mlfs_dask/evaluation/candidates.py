@@ -18,7 +18,7 @@ from mlfs_dask.evaluation.results import Evaluation, read_eval
 from mlfs_dask.selection.runs import RECORD, Run, is_url, read_run
 from mlfs_dask.selectors import METHODS, get_method, method_name
 from mlfs_dask.selectors.base import plain
-from mlfs_dask.selectors.options import key_of, selector_options
+from mlfs_dask.selectors.contract import key_of
 
 #: Candidates that are no selectors.
 RANDOM, ALL = "random", "all"
@@ -101,7 +101,7 @@ def read_candidate(text: str | Candidate) -> Candidate:
     if method in METHODS:
         with spell_parameters_as("key"):
             params = _read_params(method, options)
-            get_method(method)(n_features_to_select=1, **params)._check_parameters()
+            get_method(method)(n_features_to_select=1, **params).check()
         return Candidate(method + text[len(name) :], method, params)
     if is_url(text) or (Path(text) / RECORD).is_file():
         return candidate_of_run(read_run(text))
@@ -151,7 +151,7 @@ def read_candidates(texts: Sequence[str | Candidate]) -> list[Candidate]:
 
 
 def _read_params(method: str, text: str) -> dict[str, Any]:
-    options = {option.key: option for option in selector_options(get_method(method))}
+    options = {option.key: option for option in get_method(method).parameters}
     params: dict[str, Any] = {}
     for part in re.split(r",(?=[^,=]+=)", text) if text else []:
         name, equals, value = part.partition("=")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlfs_dask.errors import UsageError, closest
@@ -14,39 +16,23 @@ if TYPE_CHECKING:
 #: stores, as the command line does, sets it to False before and is spared the import of scikit-learn.
 as_estimators = True
 
-#: Name on the command line -> module and class. Nothing is imported until it is asked for.
-METHODS: dict[str, str] = {
-    "access-mfs": "mlfs_dask.selectors.access_mfs:AccessMFS",
-    "ami": "mlfs_dask.selectors.pair_criteria:AMI",
-    "anova-f": "mlfs_dask.selectors.product_filters:AnovaF",
-    "auto": "mlfs_dask.selectors.auto:AutoSelector",
-    "br-cc": "mlfs_dask.selectors.product_filters:BRCC",
-    "br-or": "mlfs_dask.selectors.count_filters:BROR",
-    "chi2": "mlfs_dask.selectors.count_filters:Chi2",
-    "d2f": "mlfs_dask.selectors.pair_criteria:D2F",
-    "ela-chi": "mlfs_dask.selectors.count_filters:ELAChi2",
-    "elc": "mlfs_dask.selectors.elc:ELC",
-    "enm": "mlfs_dask.selectors.label_entropy:ENM",
-    "fimf": "mlfs_dask.selectors.fimf:FIMF",
-    "fisher": "mlfs_dask.selectors.product_filters:FisherScore",
-    "gmm": "mlfs_dask.selectors.label_entropy:GMM",
-    "grro": "mlfs_dask.selectors.global_information:GRRO",
-    "jmi": "mlfs_dask.selectors.pair_criteria:JMI",
-    "label-entropy": "mlfs_dask.selectors.label_entropy:LabelEntropy",
-    "laplacian": "mlfs_dask.selectors.laplacian:LaplacianScore",
-    "mddm": "mlfs_dask.selectors.mddm:MDDM",
-    "mdmr": "mlfs_dask.selectors.pair_criteria:MDMR",
-    "mfs-f": "mlfs_dask.selectors.product_filters:MultiLabelF",
-    "mfsir": "mlfs_dask.selectors.mfsir:MFSIR",
-    "mico": "mlfs_dask.selectors.global_information:MICO",
-    "mrmr": "mlfs_dask.selectors.pair_criteria:MRMR",
-    "pmu": "mlfs_dask.selectors.pair_criteria:PMU",
-    "qpmlfs": "mlfs_dask.selectors.global_information:QPMLFS",
-    "relieff": "mlfs_dask.selectors.relieff:ReliefF",
-    "scls": "mlfs_dask.selectors.pair_criteria:SCLS",
-    "smfs": "mlfs_dask.selectors.smfs:SMFS",
-    "spfs": "mlfs_dask.selectors.spfs:SPFS",
-}
+#: A class under `@method`, with the name of the method.
+_DECLARED = re.compile(r'^@method\(\s*"([^"]+)".*?^class (\w+)', re.MULTILINE | re.DOTALL)
+
+
+def _declared() -> dict[str, str]:
+    """Name on the command line -> module and class. Files are read, and none is imported before it is asked for."""
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    found = {
+        name: f"{__name__}.{file.stem}:{cls}"
+        for file in files
+        for name, cls in _DECLARED.findall(file.read_text(encoding="utf-8"))
+    }
+    return dict(sorted(found.items()))
+
+
+#: Every method.
+METHODS = _declared()
 
 
 def method_name(name: str) -> str:

@@ -10,7 +10,7 @@ Semi-Supervised Multi-Label Feature Selection", arXiv:2406.12193 (2024), doi:10.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,18 +18,19 @@ from scipy import sparse as sp
 
 from mlfs_dask import runtime
 from mlfs_dask.blocks.adaptive_graph import column_graph
-from mlfs_dask.blocks.anchors import N_ANCHORS, anchor_values, join_coincident, place_anchors
+from mlfs_dask.blocks.anchors import anchor_values, join_coincident, place_anchors
 from mlfs_dask.blocks.column_keys import key_places, mean_of_copies
 from mlfs_dask.blocks.duplicate_labels import DuplicateLabels
 from mlfs_dask.blocks.linear import forward_block, laplacian_gram_bytes
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.engine import checkpoints
 from mlfs_dask.engine.passes import Statistic
-from mlfs_dask.errors import DataError, UsageError, parameter
+from mlfs_dask.errors import DataError, parameter
 from mlfs_dask.exact import access_mfs as exact_form
 from mlfs_dask.exact.access_mfs import EPSILON, SETTLED
 from mlfs_dask.exact.fit import ExactFit
 from mlfs_dask.selectors.base import Scores, never_positive_warnings
+from mlfs_dask.selectors.contract import MaxIter, Missing, Param, method, seed_of
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.selectors.estimator import ConvergenceWarning
 from mlfs_dask.selectors.iterative import (
@@ -43,11 +44,10 @@ from mlfs_dask.selectors.iterative import (
     product_flops,
     save_state,
 )
-from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.solvers.uncorrelated import RESIDUAL_TOL, GramRegression, NystromSketch, Smoothing, SubspaceRegression
 from mlfs_dask.statistics.column_keys import ColumnKeys
-from mlfs_dask.statistics.gram import GRAM_CAP, Gram, NormalProduct, scale_gram
+from mlfs_dask.statistics.gram import Gram, NormalProduct, scale_gram
 from mlfs_dask.statistics.label_statistics import LabelKnowledge, Labels
 from mlfs_dask.statistics.moments import FeatureMoments
 from mlfs_dask.statistics.predicted_rows import PredictedRows, PredictedSums, RowPrediction, settle_anchors
@@ -165,7 +165,8 @@ class AccessMFS(IterativeSelector):
     variant: Annotated[
         Literal["corrected", "published_code"],
         Param(
-            '"corrected" is the paper\'s method with the errors of its equations corrected. "published_code" does what the authors\' program does, which stops after two or three iterations: see the notes.'
+            '"corrected" is the paper\'s method with the errors of its equations corrected. "published_code" does '
+            "what the authors' program does, which stops after two or three iterations: see the notes."
         ),
     ] = "corrected"
     lambda_: Annotated[float, Param("Weight of the row-sparse penalty.")] = 1.0
@@ -175,7 +176,9 @@ class AccessMFS(IterativeSelector):
     graph: Annotated[
         GraphKind,
         Param(
-            '"anchors": rows are near that belong to the same anchors; nothing grows with the number of rows. "exact": the paper\'s graph, with X and F in the memory of this process. "auto": exact up to 20 000 rows.'
+            '"anchors": rows are near that belong to the same anchors; nothing grows with the number of rows. '
+            '"exact": the paper\'s graph, with X and F in the memory of this process. "auto": exact up to 20 000 '
+            "rows."
         ),
     ] = "auto"
     n_anchors: Annotated[
@@ -188,20 +191,24 @@ class AccessMFS(IterativeSelector):
     unknown_labels: Annotated[
         Literal["coded", "zeros"],
         Param(
-            'Which labels are unknown. "coded": the entries -1. "zeros": those, and all labels of rows without a positive one, as in the paper\'s experiments.'
+            'Which labels are unknown. "coded": the entries -1. "zeros": those, and all labels of rows without a '
+            "positive one, as in the paper's experiments."
         ),
     ] = "coded"
     standardise: Annotated[bool, Param("Divide every feature by its standard deviation.")] = True
     inner_iterations: Annotated[
         int,
         Param(
-            "Maximum number of alternations between W (Eq. 14) and D (Eq. 9) before F is updated. Fewer are made if W changes by less than 1e-6 of its norm. The paper alternates until convergence; one alternation reaches nearly the same objective with far fewer readings. With anchors above gram_cap it is always 1."
+            "Maximum number of alternations between W (Eq. 14) and D (Eq. 9) before F is updated. Fewer are made if "
+            "W changes by less than 1e-6 of its norm. The paper alternates until convergence; one alternation "
+            "reaches nearly the same objective with far fewer readings. With anchors above gram_cap it is always 1."
         ),
     ] = 1
     solver_tol: Annotated[
         float | None,
         Param(
-            "Error that solves of the exact form may leave; 1e-7 by default, which gives the objective of dense algebra to 8 digits and its scores to 6.",
+            "Error that solves of the exact form may leave; 1e-7 by default, which gives the objective of dense "
+            "algebra to 8 digits and its scores to 6.",
             least=1e-12,
             most=0.1,
         ),
@@ -209,7 +216,8 @@ class AccessMFS(IterativeSelector):
     gram_cap: Annotated[
         int,
         Param(
-            "Most features for which X'X is formed, and W is solved for by a factor. Above it the solve goes on from one iteration to the next.",
+            "Most features for which X'X is formed, and W is solved for by a factor. Above it the solve goes on from "
+            "one iteration to the next.",
             least=0,
         ),
     ] = 4096
@@ -219,7 +227,8 @@ class AccessMFS(IterativeSelector):
     random_state: Annotated[
         Seed,
         seed_of(
-            "the sample of rows and of its k-means, from which the first anchors come; of the exact form that of the W with which the first graph is made; 0 by default"
+            "the sample of rows and of its k-means, from which the first anchors come; of the exact form that of the "
+            "W with which the first graph is made; 0 by default"
         ),
     ] = None
 
@@ -233,14 +242,6 @@ class AccessMFS(IterativeSelector):
     )
     accepts_unknown_labels = True
     label_threshold = 0.5
-
-    labels_: Array
-
-    def _check_parameters(self) -> None:
-        check_parameters(self, minimums={"gram_cap": 0, "random_state": 0})
-        if self.solver_tol is not None and not 1e-12 <= self.solver_tol <= 0.1:
-            raise UsageError(f"{parameter('solver_tol')} must be a number from 1e-12 to 0.1; got {self.solver_tol!r}")
-        self._check_form()
 
     # ------------------------------------------------------------------ what it costs
 

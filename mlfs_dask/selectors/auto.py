@@ -14,7 +14,7 @@ import itertools
 import math
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,9 +44,9 @@ from mlfs_dask.rows.subset import RowSubset
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors import METHODS, get_method, method_name
 from mlfs_dask.selectors.base import BaseSelector, Scores, unknown_labels_error
+from mlfs_dask.selectors.contract import Missing, Param, method, seed_of
 from mlfs_dask.selectors.costs import Cost, PassRunner, Plan, Reading, Work, project, require_driver
 from mlfs_dask.selectors.counting import CODE_READINGS, RANGES
-from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.selectors.pairwise import MAX_ALL_PAIRS
 from mlfs_dask.statistics.codes import TABLE_SHARES, code_book, edge_rows, quantile_table
 from mlfs_dask.statistics.counts import code_statistics
@@ -207,13 +207,15 @@ class AutoSelector(BaseSelector):
     candidates: Annotated[
         str | None,
         Param(
-            "Names of the methods to judge, between commas, with their default parameters; by default the filters, `ami`, `qpmlfs`, `scls` and `spfs`."
+            "Names of the methods to judge, between commas, with their default parameters; by default the filters, "
+            "`ami`, `qpmlfs`, `scls` and `spfs`."
         ),
     ] = None
     judge: Annotated[
         Literal["both", "linear", "neighbours"],
         Param(
-            "Ridge regression, nearest neighbours, or the mean of the two: what is like the model that the features are for."
+            "Ridge regression, nearest neighbours, or the mean of the two: what is like the model that the features "
+            "are for."
         ),
     ] = "both"
     missing: Missing = "error"
@@ -224,8 +226,8 @@ class AutoSelector(BaseSelector):
     passes = "1 (+1 for ranges and quantiles of data without them)"
     memory = "worker: the sums of all candidates; driver: these, 4 times the sampled rows, and a fit to them"
 
-    def _check_parameters(self) -> None:
-        check_parameters(self, minimums={"random_state": 0})
+    def check(self) -> None:
+        super().check()
         self._names()
 
     def _judges(self, sampled: Profile | RowSource) -> list[tuple[Callable[..., NDArray[np.float64]], int]]:
@@ -298,10 +300,8 @@ class AutoSelector(BaseSelector):
         self, name: str, source: Profile | RowSource, sampled: Profile | RowSource, resources: Resources
     ) -> _Candidate | str:
         """The candidate of a name; or why there is none."""
-        selector: Any = get_method(name)(
-            n_features_to_select=self.n_features_to_select,
-            random_state=self._seed,
-        )
+        method: Any = get_method(name)
+        selector = method(n_features_to_select=self.n_features_to_select, random_state=self._seed)
         selector._label_names = self._label_names
         if self._feature_names is not None:
             selector.feature_names_in_ = self._feature_names

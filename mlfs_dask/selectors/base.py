@@ -34,10 +34,10 @@ from mlfs_dask.errors import DataError, UsageError, number_of, parameter
 from mlfs_dask.rows.sources import as_rows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.containers import first_other_column, is_dask_array, is_dataset, open_container, open_matrix
+from mlfs_dask.selectors.contract import GENERATORS, Method, draw_seed
 from mlfs_dask.selectors.costs import Cost, PassRunner, Plan, Reading, project, require_driver
 from mlfs_dask.selectors.estimator import Estimator
 from mlfs_dask.selectors.labels import label_matrix
-from mlfs_dask.selectors.options import GENERATORS, draw_seed
 from mlfs_dask.statistics.missing import FILL_READING, FilledRows, fill_statistics, fill_values
 from mlfs_dask.statistics.weights import weighted_rows
 from mlfs_dask.typing import Profile, RowSource
@@ -166,7 +166,7 @@ class Report:
         return asdict(self)
 
 
-class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
+class BaseSelector(Method, Estimator):  # type: ignore[misc,valid-type]
     """Base class of all selectors.
 
     A subclass sets the class attributes, takes its parameters in `__init__` (`n_features_to_select` first,
@@ -197,13 +197,6 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
         Share of the resamples in which each feature is among the k best. Only with resamples.
     """
 
-    #: Name on the command line.
-    method: ClassVar[str]
-    #: One line: what it is called.
-    title: ClassVar[str]
-    #: Authors, year, journal.
-    paper: ClassVar[str]
-    doi: ClassVar[str]
     #: What labels it needs: "supervised", "semi-supervised", "unsupervised"; and whether they may be unknown.
     supervision: ClassVar[str] = "supervised"
     #: How many passes over X, in words.
@@ -225,7 +218,6 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
     #: Where a fit leaves `labels_`, (n, q): the value above which a label applies. None: labels are not recovered.
     label_threshold: ClassVar[float | None] = None
 
-    n_features_to_select: int | float | str | None
     missing: str = "error"
 
     #: What the last fit has filled missing features with; None where none was missing.
@@ -283,9 +275,6 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
     def _score(self, passes: PassRunner, k: int) -> Scores:
         """Run the method. With n_features_to_select="auto" `k` is d, and `Scores.discovered` is what is kept."""
         raise NotImplementedError
-
-    def _check_parameters(self) -> None:
-        """Refuse values that parameters cannot have, with UsageError."""
 
     @property
     def is_random(self) -> bool:
@@ -357,7 +346,7 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
         return self._fit_with_seed(X, y)
 
     def _fit_with_seed(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        self._check_parameters()
+        self.check()
         self._fit_seed = draw_seed(getattr(self, "random_state", None))
         try:
             return self._fit(X, y, sample_weight)

@@ -13,8 +13,8 @@ options of the command line, the Parameters section of the documentation and the
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
-import numbers
 import re
 import textwrap
 import types
@@ -29,7 +29,7 @@ from mlfs_dask.blocks.counts import MAX_CODES
 from mlfs_dask.errors import UsageError, parameter
 from mlfs_dask.typing import MAX_SEED, Seed
 
-_M = TypeVar("_M", bound="type[Method]")
+_M = TypeVar("_M", bound="Method")
 
 #: Values of `random_state` that have no form in text.
 GENERATORS = (np.random.Generator, np.random.RandomState)
@@ -142,7 +142,7 @@ class Parameter:
         whole, param = self.types == (int,), self.param
         return (
             is_number(value)
-            and (not whole or isinstance(value, numbers.Integral))
+            and (not whole or isinstance(value, (int, np.integer)))
             and (value > self.least or (value == self.least and param.above is None))
             and (param.below is None or value < param.below)
             and (param.most is None or value <= param.most)
@@ -157,7 +157,7 @@ class Parameter:
         """
         if not self.accepts(value):
             raise UsageError(f"{parameter(self.name)} must be {self.values}; got {value!r}")
-        if self.seeds and isinstance(value, numbers.Integral) and value > MAX_SEED:
+        if self.seeds and isinstance(value, (int, np.integer)) and value > MAX_SEED:
             raise UsageError(f"{parameter(self.name)} must be at most {MAX_SEED}; got {value!r}")
 
     def parse(self, text: str) -> Any:
@@ -189,7 +189,8 @@ class Parameter:
         kind = " or ".join([", ".join(kinds[:-1]), kinds[-1]] if len(kinds) > 1 else kinds)
         if self.choices:
             kind = f"{{{', '.join(map(repr, self.choices))}}}".replace("'", '"')
-        default = f"default {self.default!r}" if self.default is not None else "optional"
+        shown = f'"{self.default}"' if isinstance(self.default, str) else self.default
+        default = f"default {shown}" if self.default is not None else "optional"
         text = textwrap.fill(self.param.text, 112, initial_indent=" " * 8, subsequent_indent=" " * 8)
         return f"    {self.name} : {kind}, {default}\n{text}"
 
@@ -232,7 +233,7 @@ class Method:
     #: Notes that all methods of a family share.
     family_notes: ClassVar[str] = ""
 
-    n_features_to_select: int | float | Literal["auto"] | None = None
+    n_features_to_select: int | float | str | None = None
     _: KW_ONLY
 
     def check(self) -> None:
@@ -247,13 +248,13 @@ class Method:
 
 
 @dataclass_transform(kw_only_default=True)
-def family(cls: _M) -> _M:
+def family(cls: type[_M]) -> type[_M]:
     """Class decorator: a base class of methods, with the parameters that they share."""
     return dataclass(kw_only=True, eq=False, repr=False)(cls)
 
 
 @dataclass_transform(kw_only_default=True)
-def method(name: str, title: str, *, paper: str, doi: str) -> Callable[[_M], _M]:
+def method(name: str, title: str, *, paper: str, doi: str) -> Callable[[type[_M]], type[_M]]:
     """Class decorator: a published method.
 
     Parameters
@@ -267,10 +268,13 @@ def method(name: str, title: str, *, paper: str, doi: str) -> Callable[[_M], _M]
     doi : str
     """
 
-    def make(cls: _M) -> _M:
+    def make(cls: type[_M]) -> type[_M]:
         made = family(cls)
         made.method, made.title, made.paper, made.doi = name, title, paper, doi
         made.parameters = _parameters(made)
+        # What `help` shows; of every name in the module of the class that declares it.
+        hints = typing.get_type_hints(made)
+        made.__init__.__annotations__ = {f.name: hints[f.name] for f in dataclasses.fields(made)} | {"return": None}
         made.__doc__ = _documentation(made)
         return made
 
@@ -279,9 +283,8 @@ def method(name: str, title: str, *, paper: str, doi: str) -> Callable[[_M], _M]
 
 def _parameters(cls: type[Method]) -> tuple[Parameter, ...]:
     fields = [field for field in dataclasses.fields(cls) if field.name != "n_features_to_select"]
-    own = cls.__dict__.get("__annotations__", {})
+    own = inspect.get_annotations(cls)
     fields.sort(key=lambda field: field.name not in own)
-    # Every name in the module of the class that declares it.
     hints = typing.get_type_hints(cls, include_extras=True)
     return tuple(read_parameter(field.name, hints[field.name], field.default, cls.__name__) for field in fields)
 
@@ -329,7 +332,7 @@ def _documentation(cls: type[Method]) -> str:
     entries = [f"    n_features_to_select : int or float, optional\n{count}"]
     entries += [each.documentation for each in cls.parameters]
     parts = [prose, "    Parameters\n    ----------\n" + "\n".join(entries)]
-    notes, heading = cls.family_notes.strip("\n"), "    Notes\n    -----\n"
+    notes, heading = cls.family_notes.rstrip().strip("\n"), "    Notes\n    -----\n"
     if notes and not any(section.startswith(heading) for section in sections):
         sections.insert(0, heading.rstrip("\n"))
     for section in sections:
@@ -411,3 +414,7 @@ MaxIter: TypeAlias = Annotated[int, Param("Most iterations.")]
 def seed_of(text: str) -> Param:
     """The `Param` of a `random_state`."""
     return Param(f"Seed of {text}.", least=0)
+
+
+#: What `n_features_to_select` may be of methods that shuffle labels.
+ON_AUTO = '"auto": those that go with the labels more than by chance, at the false discovery rate `fdr`.'

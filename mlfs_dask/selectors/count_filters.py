@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Annotated, Any
 
 from mlfs_dask.blocks.contingency import AssignedChiSquare, ChiSquare, CountFormula, OddsRatio
 from mlfs_dask.selectors.base import Scores, uninformative_warning
+from mlfs_dask.selectors.contract import Param, method
 from mlfs_dask.selectors.costs import PassRunner
-from mlfs_dask.selectors.counting import COUNTING_PARAMETERS, CountFilter
+from mlfs_dask.selectors.counting import CountFilter
 from mlfs_dask.statistics.counts import AssignedCountScores
-from mlfs_dask.typing import Profile, RowSource, Seed
+from mlfs_dask.typing import Profile, RowSource
 
 
 @method(
@@ -91,9 +92,6 @@ class BROR(CountFilter):
             above=0,
         ),
     ] = 0.5
-
-    def _check_parameters(self) -> None:
-        self._check_counting(positive=("smoothing",))
 
     @property
     def _formula(self) -> CountFormula:

@@ -7,9 +7,9 @@ over features.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,15 +19,24 @@ from mlfs_dask.blocks.counts import MAX_CODES, CodeBook
 from mlfs_dask.blocks.entropy import entropy_of_counts
 from mlfs_dask.engine import cache as caching
 from mlfs_dask.engine.passes import CachedStatistic, Statistic
-from mlfs_dask.errors import DataError, UsageError, parameter
+from mlfs_dask.errors import DataError, parameter
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores, rank, uninformative_warning, unknown_labels_error
+from mlfs_dask.selectors.contract import (
+    ON_AUTO,
+    Binning,
+    Bins,
+    FalseDiscoveryRate,
+    MissingOrCode,
+    Resamples,
+    family,
+    seed_of,
+)
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.selectors.resampling import ResamplingSelector
 from mlfs_dask.statistics.codes import (
     CROWDED_SHARE,
     TABLE_SHARES,
-    Binning,
     code_book,
     edge_rows,
     is_cut,
@@ -82,17 +91,6 @@ class CountingSelector(ResamplingSelector):
     bins: int
     binning: Binning
     missing: Literal["error", "code", "mean", "median"]
-
-    def _check_parameters(self) -> None:
-        self._check_counting()
-
-    def _check_counting(self, *, positive: Collection[str] = (), minimums: Mapping[str, int] | None = None) -> None:
-        """`_check_values`, and the number of codes."""
-        if isinstance(self.bins, bool) or not isinstance(self.bins, (int, np.integer)):
-            raise UsageError(f"{parameter('bins')} must be a whole number; got {self.bins!r}")
-        if not 2 <= self.bins <= MAX_CODES:
-            raise UsageError(f"{parameter('bins')} must be between 2 and {MAX_CODES}; got {self.bins}")
-        self._check_values(positive=positive, minimums=minimums)
 
     # ------------------------------------------------------------------ what is counted
 
@@ -435,40 +433,11 @@ class InformationSelector(CountingSelector):
         return replace(statistic, per_label=per_label)
 
 
-#: Documentation of the parameters of what is counted.
-CODE_PARAMETERS = """    bins : int
-        Codes that a numeric feature gets. Features that are 0/1 or categorical are used as they are.
-    binning : {"auto", "quantile", "equal-width"}
-        How numeric features are cut. "auto": features that are mostly 0 into 0 and the others, the rest as "quantile",
-        into codes of equal shares of the rows. "equal-width": between minimum and maximum.
-    missing : {"error", "code", "mean", "median"}
-        Missing feature values are an error, get a code of their own, or are filled with the feature's mean or its
-        median, which is that of 16 384 rows drawn at random where there are more.
-"""
-
-#: Documentation of the parameters that `AllLabelsSelector` has.
-COUNTING_PARAMETERS = (
-    """
-    Parameters
-    ----------
-    n_features_to_select : int, float or "auto", optional
-        Number of features to keep, or a fraction of them; half by default. "auto": those that go with the labels more
-        than by chance, at the false discovery rate `fdr`.
-"""
-    + CODE_PARAMETERS
-    + """    fdr : float
-        False discovery rate of "auto": the share of features independent of the labels among those that are kept.
-    resamples : int
-        Resamples of the rows (bootstrap) that give each feature's rank interval and selection frequency.
-    random_state : int, Generator or RandomState, optional
-        Seed of shuffles and of resamples, and of the rows that medians come from.
-"""
-)
-
-
 @family
-class AllLabelsSelector(CountingSelector):
-    """Base class of the selectors that count every label and have no other parameters than those of counting."""
+class CountingFilter(CountingSelector):
+    """Base class of filters of counts: a feature is scored by itself."""
+
+    on_features = ON_AUTO
 
     memory = "worker: 4 bytes * d * (codes - 1) * (q + 1)"
 
@@ -480,7 +449,7 @@ class AllLabelsSelector(CountingSelector):
     random_state: Annotated[Seed, seed_of("shuffles and of resamples, and of the rows that medians come from")] = None
 
 
-class CountFilter(AllLabelsSelector):
+class CountFilter(CountingFilter):
     """Base class of filters whose scores are a formula of the counts of every feature with every label."""
 
     @property

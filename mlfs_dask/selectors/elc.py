@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from mlfs_dask.blocks.label_space import (
 from mlfs_dask.errors import number_of, parameter
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores, rank, round_scores, uninformative_warning
+from mlfs_dask.selectors.contract import FalseDiscoveryRate, MaxIter, Missing, Param, method, seed_of
 from mlfs_dask.selectors.costs import Cost, PassRunner, Work
 from mlfs_dask.selectors.estimator import ConvergenceWarning
 from mlfs_dask.selectors.products import ProductsSelector
@@ -99,36 +100,46 @@ class ELC(ProductsSelector):
     array([0, 1, 2])
     """
 
-    on_features = 'The choice depends on it: the best 10 are not the first 10 of the best 20. "auto": as many as have a better score of the variant "screen" than by chance, at the false discovery rate `fdr`.'
+    on_features = (
+        'The choice depends on it: the best 10 are not the first 10 of the best 20. "auto": as many as have a better '
+        'score of the variant "screen" than by chance, at the false discovery rate `fdr`.'
+    )
     variant: Annotated[
         Literal["corrected", "published", "screen"],
         Param(
-            '"corrected" solves what the paper set out to solve. "published" is Algorithm 1 as printed; on real data it stops after two passes with the features of "screen". "screen" ranks every feature alone by Eq. 1.'
+            '"corrected" solves what the paper set out to solve. "published" is Algorithm 1 as printed; on real data '
+            'it stops after two passes with the features of "screen". "screen" ranks every feature alone by Eq. 1.'
         ),
     ] = "corrected"
     similarity: Annotated[
         Literal["gaussian", "exponential"],
         Param(
-            'Similarity of two labels at Euclidean distance d of their columns. "gaussian": the paper\'s, exp(−d²/2δ²) with the mean δ² of d², and 0 for labels that no row has both of. "exponential": that of the authors\' program, exp(−d)/2m with the mean m of d. Columns are some √n apart, so that it is next to nothing between different labels and every label counts by itself.'
+            'Similarity of two labels at Euclidean distance d of their columns. "gaussian": the paper\'s, '
+            'exp(−d²/2δ²) with the mean δ² of d², and 0 for labels that no row has both of. "exponential": that of '
+            "the authors' program, exp(−d)/2m with the mean m of d. Columns are some √n apart, so that it is next to "
+            "nothing between different labels and every label counts by itself."
         ),
     ] = "gaussian"
     lambda_: Annotated[
         float | None,
         Param(
-            "Weight of the row-sparse penalty. Relative to the largest useful value, and 0.1 by default, in the corrected variant; as it is, and 0.001 by default, in the published one."
+            "Weight of the row-sparse penalty. Relative to the largest useful value, and 0.1 by default, in the "
+            "corrected variant; as it is, and 0.001 by default, in the published one."
         ),
     ] = None
     beta: Annotated[
         float | None,
         Param(
-            "Penalty on W − U. Relative to the largest eigenvalue of AA', and 1 by default, in the corrected variant; as it is, and 1e8 by default, in the published one.",
+            "Penalty on W − U. Relative to the largest eigenvalue of AA', and 1 by default, in the corrected "
+            "variant; as it is, and 1e8 by default, in the published one.",
             above=0,
         ),
     ] = None
     mask_iter: Annotated[
         int,
         Param(
-            "Iterations of the corrected variant in which features are still exchanged; afterwards the loop converges on the features it has. Left alone the exchange goes on for ever.",
+            "Iterations of the corrected variant in which features are still exchanged; afterwards the loop "
+            "converges on the features it has. Left alone the exchange goes on for ever.",
             least=0,
         ),
     ] = 200
@@ -142,7 +153,9 @@ class ELC(ProductsSelector):
     resamples: Annotated[
         int,
         Param(
-            "Resamples of the rows (bootstrap) that give each feature's rank interval and selection frequency; the loop runs for each."
+            "Resamples of the rows (bootstrap) that give each feature's rank interval and selection frequency; the "
+            "loop runs for each.",
+            least=0,
         ),
     ] = 0
     random_state: Annotated[Seed, seed_of("shuffles, of resamples, and of the sample of rows for medians")] = None
@@ -151,9 +164,6 @@ class ELC(ProductsSelector):
     typical_iterations = TYPICAL_ITERATIONS
     passes = "1 (+1 over the labels alone for -k auto)"
     memory = "worker: 8 bytes * (q * d + q²); driver: 8 bytes * (8 * q * d + 6 * q²)"
-
-    def _check_parameters(self) -> None:
-        self._check_values(positive=("beta", "tol"), minimums={"mask_iter": 0})
 
     def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
         profile = profile_of(source)

@@ -5,15 +5,16 @@ All terms follow from the counts N(feature, code, label) and N(feature, code, pa
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.blocks.contingency import PairInteraction
-from mlfs_dask.selectors.counting import COUNTING_PARAMETERS, AllLabelsSelector
+from mlfs_dask.selectors.contract import Param, method
+from mlfs_dask.selectors.counting import CountingFilter
 from mlfs_dask.statistics.counts import PairCountScores
-from mlfs_dask.typing import Profile, RowSource, Seed
+from mlfs_dask.typing import Profile, RowSource
 
 
 @method(
@@ -22,7 +23,7 @@ from mlfs_dask.typing import Profile, RowSource, Seed
     paper="Lee & Kim 2015, Pattern Recognition 48, 2761",
     doi="10.1016/j.patcog.2015.04.009",
 )
-class FIMF(AllLabelsSelector):
+class FIMF(CountingFilter):
     """Fast multi-label feature selection by information-theoretic feature ranking (FIMF; Lee & Kim 2015).
 
     J(f) is the sum over all labels of the mutual information M(f; l), less the interaction information of f with every
@@ -56,15 +57,13 @@ class FIMF(AllLabelsSelector):
     n_interacting_labels: Annotated[
         int,
         Param(
-            "Labels of largest entropy whose pairs are counted; at most all are. 0 and 1 give the sum of informations alone.",
+            "Labels of largest entropy whose pairs are counted; at most all are. 0 and 1 give the sum of "
+            "informations alone.",
             least=0,
         ),
     ] = 10
 
     memory = "worker: 4 bytes * d * (codes - 1) * (q + p²/2 + 1)"
-
-    def _check_parameters(self) -> None:
-        self._check_counting(minimums={"n_interacting_labels": 0})
 
     def _statistic(self, source: Profile | RowSource, **fields: Any) -> PairCountScores:
         slots: NDArray[np.int64] = fields["slot_of_label"]  # 0 is the label of largest entropy

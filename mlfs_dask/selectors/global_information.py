@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 from mlfs_dask.blocks.counts import CodeBook
 from mlfs_dask.blocks.entropy import mutual_information
 from mlfs_dask.engine.passes import CachedStatistic
-from mlfs_dask.errors import UsageError, number_of, parameter
+from mlfs_dask.errors import number_of, parameter
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores
+from mlfs_dask.selectors.contract import Binning, Bins, MissingOrCode, Param, family, method, seed_of
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading, Work
-from mlfs_dask.selectors.counting import CODE_PARAMETERS, CountingSelector, label_entropies
+from mlfs_dask.selectors.counting import CountingSelector, label_entropies
 from mlfs_dask.selectors.estimator import ConvergenceWarning
-from mlfs_dask.selectors.options import is_number
 from mlfs_dask.selectors.pairwise import MAX_ALL_PAIRS, PairwiseSelector, most_relevant
 from mlfs_dask.solvers import simplex, sylvester
 from mlfs_dask.solvers.low_rank import LowRankPlusDiagonal, nystroem, solve_low_rank_sylvester
@@ -41,32 +41,11 @@ N_LANDMARKS = 1024
 #: What the readings of landmarks with all features are called, and the work that makes Q of them.
 LANDMARKS, LOW_RANK = "landmarks", "low rank"
 
-#: Documentation of the parameters that all these methods have, and what they note.
-SHARED_PARAMETERS = (
-    """    n_landmarks : int, optional
-        Features of which redundancy with all others is counted: those of most information with the labels. Of two
-        others it is approximated. By default all, or 1024 of more than 4096 features.
-"""
-    + CODE_PARAMETERS
-    + """    random_state : int, Generator or RandomState, optional
-        Seed of the rows that medians come from.
-"""
-)
 #: Of a worker, and the beginning of what the driver holds.
 SHARED_MEMORY = (
     "worker: 4 bytes * (r d * (codes - 1)² + q * d * (codes - 1)) and 8 * (r d + q * d) for r landmarks, d of up to "
     "4096 features; driver, without landmarks: 8 bytes * "
 )
-SHARED_NOTES = """
-    One pass over X of a store, and one more where there are landmarks, or several where memory is short; one more where
-    ranges or quantiles are not recorded. A worker holds 4 r d (codes - 1)² counts for
-    r landmarks (r = d without) and 4 q d (codes - 1), and as a result 8 r d and 8 q d bytes. Scores rest on integer
-    counts and are the same bits for any chunking and number of workers. Unknown labels (-1) are refused. Sparse data
-    stays sparse.
-
-    With landmarks Q is C P⁺ C' and a diagonal (Nyström), where C holds the redundancy of all features with landmarks
-    and P that of landmarks: rows of landmarks and the diagonal are exact.
-"""
 
 
 @dataclass(frozen=True)
@@ -104,7 +83,8 @@ class GlobalSelector(PairwiseSelector, CountingSelector):
     n_landmarks: Annotated[
         int | None,
         Param(
-            "Features of which redundancy with all others is counted: those of most information with the labels. Of two others it is approximated. By default all, or 1024 of more than 4096 features."
+            "Features of which redundancy with all others is counted: those of most information with the labels. Of "
+            "two others it is approximated. By default all, or 1024 of more than 4096 features."
         ),
     ] = None
     bins: Bins = 2
@@ -113,13 +93,21 @@ class GlobalSelector(PairwiseSelector, CountingSelector):
     random_state: Annotated[Seed, seed_of("the rows that medians come from")] = None
 
     resamples_rows = False
+    family_notes = """
+    One pass over X of a store, and one more where there are landmarks, or several where memory is short; one more where
+    ranges or quantiles are not recorded. A worker holds 4 r d (codes - 1)² counts for
+    r landmarks (r = d without) and 4 q d (codes - 1), and as a result 8 r d and 8 q d bytes. Scores rest on integer
+    counts and are the same bits for any chunking and number of workers. Unknown labels (-1) are refused. Sparse data
+    stays sparse.
+
+    With landmarks Q is C P⁺ C' and a diagonal (Nyström), where C holds the redundancy of all features with landmarks
+    and P that of landmarks: rows of landmarks and the diagonal are exact.
+    """
     passes = "1 (2 or more with landmarks; +1 for the ranges of data without them, or quantiles)"
     #: Whether it takes pairs of labels.
     needs_label_pairs: ClassVar[bool] = True
     #: Whether the diagonal of Q is 1 in place of the entropies.
     unit_diagonal: ClassVar[bool] = False
-
-    n_landmarks: int | None
 
     def _weigh(self, terms: InformationTerms) -> Scores:
         """Scores of the features."""
@@ -463,7 +451,8 @@ class MICO(_SimplexSelector):
     tol: Annotated[
         float,
         Param(
-            "Largest gap between the objective and a lower bound of it, as a share of its size, at which the loop stops."
+            "Largest gap between the objective and a lower bound of it, as a share of its size, at which the loop "
+            "stops."
         ),
     ] = 1e-09
     max_iter: Annotated[int, Param("Most iterations; they read no data.")] = 5000
@@ -537,25 +526,22 @@ class QPMLFS(_SimplexSelector):
     alpha: Annotated[
         float | None,
         Param(
-            "Share of relevance, from 0 to 1. By default mean(Q) / (mean(Q) + mean(r)), with which both terms weigh as much.",
+            "Share of relevance, from 0 to 1. By default mean(Q) / (mean(Q) + mean(r)), with which both terms weigh "
+            "as much.",
             most=1,
         ),
     ] = None
     tol: Annotated[
         float,
         Param(
-            "Largest gap between the objective and a lower bound of it, as a share of its size, at which the loop stops."
+            "Largest gap between the objective and a lower bound of it, as a share of its size, at which the loop "
+            "stops."
         ),
     ] = 1e-09
     max_iter: Annotated[int, Param("Most iterations; they read no data.")] = 5000
 
     memory = SHARED_MEMORY + "(3 d² + d²/4 + 2 q d); with: 8 * (2 r d + 6 r² + 2 q d)"
     needs_label_pairs = False
-
-    def _check_values(self, **kwargs: Any) -> None:
-        super()._check_values(**kwargs)
-        if self.alpha is not None and not (is_number(self.alpha) and self.alpha <= 1):
-            raise UsageError(f"{parameter('alpha')} must be a number from 0 to 1; got {self.alpha!r}")
 
     def _weigh_informative(self, terms: InformationTerms) -> Scores:
         relevance = terms.R.sum(axis=1, keepdims=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from mlfs_dask.blocks.counts import CodeBook
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores, rank
+from mlfs_dask.selectors.contract import Binning, Bins, MissingOrCode, family, seed_of
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
-from mlfs_dask.selectors.counting import CODE_PARAMETERS, InformationSelector, label_entropies
+from mlfs_dask.selectors.counting import InformationSelector, label_entropies
 from mlfs_dask.statistics.pairs import PairInformation, pair_information, partners_of_a_reading
 from mlfs_dask.statistics.resampling import NOT_RESAMPLED
 from mlfs_dask.typing import FeatureInfo, HeldArray, Profile, RowSource, Seed, profile_of
@@ -41,34 +42,6 @@ VALUE_TERMS, READING_TERMS = 3, 10**6
 #: more (`benchmarks/greedy.py`, and 4 sets of 500 to 20 000 rows with k = 64 to 500 and 16 to 100 candidates).
 READINGS_PER_BLOCK, FURTHER_READINGS = 3, 9
 
-#: Documentation of the parameters that all greedy selectors have.
-GREEDY_PARAMETERS = (
-    """
-    Parameters
-    ----------
-    n_features_to_select : int or float, optional
-        Number of features to keep, or a fraction of them; half by default. No more are chosen one after another: the
-        others are ranked by their score in the step that chose the last.
-"""
-    + CODE_PARAMETERS
-    + """    random_state : int, Generator or RandomState, optional
-        Seed of the rows that medians come from.
-"""
-)
-
-#: What all greedy selectors note.
-GREEDY_NOTES = """
-    Notes
-    -----
-    `ranking_` begins with the chosen features in the order of their choice. `scores_` holds the value of the criterion
-    in the step that chose a feature; for features that were not chosen, in the last step. One pass gives the relevances
-    (as `LabelEntropy` with all labels). Another gives what pairs share, for a block of candidates: the 64 features of
-    highest score, or up to k where so many are counted in the time of a reading. It is made again for the next block
-    when a feature is chosen that was not a candidate; where there are few features, one block has them all. Logarithms
-    are natural. Scores rest on integer counts and are the same bits for any chunking, number of workers and memory.
-    Unknown labels (-1) are refused.
-"""
-
 
 @family
 class GreedySelector(InformationSelector):
@@ -77,6 +50,18 @@ class GreedySelector(InformationSelector):
     A subclass gives the criterion (`_criterion`), and what of a pair it needs (`_of_pairs`).
     """
 
+    on_features = (
+        "No more are chosen one after another: the others are ranked by their score in the step that chose the last."
+    )
+    family_notes = """
+    `ranking_` begins with the chosen features in the order of their choice. `scores_` holds the value of the criterion
+    in the step that chose a feature; for features that were not chosen, in the last step. One pass gives the relevances
+    (as `LabelEntropy` with all labels). Another gives what pairs share, for a block of candidates: the 64 features of
+    highest score, or up to k where so many are counted in the time of a reading. It is made again for the next block
+    when a feature is chosen that was not a candidate; where there are few features, one block has them all. Logarithms
+    are natural. Scores rest on integer counts and are the same bits for any chunking, number of workers and memory.
+    Unknown labels (-1) are refused.
+    """
     aggregate = "sum"
     resamples_rows = False
     passes = "2 to 1 + k/5 (+1 for the ranges of data without them, or quantiles)"

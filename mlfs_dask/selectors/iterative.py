@@ -145,8 +145,8 @@ class IterativeSelector(BaseSelector):
 
     # ------------------------------------------------------------------ the two forms
 
-    def _check_form(self) -> None:
-        """Refuse anchors for the published form."""
+    def check(self) -> None:
+        super().check()
         if self._is_published and self.graph == "anchors":
             raise UsageError(
                 f"{parameter(*self.published)} is a published form, which has the exact graph: "

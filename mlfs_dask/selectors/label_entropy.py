@@ -9,20 +9,20 @@ the geometric mean of the information with all labels. All follow from the count
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import UsageError, parameter
-from mlfs_dask.selectors.counting import COUNTING_PARAMETERS, AllLabelsSelector, InformationSelector
-from mlfs_dask.typing import Seed
+from mlfs_dask.selectors.contract import Param, method
+from mlfs_dask.selectors.counting import CountingFilter, InformationSelector
 
 
 @method(
     "label-entropy", "Entropy-based label selection", paper="Lee & Kim 2016, Entropy 18, 405", doi="10.3390/e18110405"
 )
-class LabelEntropy(InformationSelector):
+class LabelEntropy(InformationSelector, CountingFilter):
     """Entropy-based label selection (Lee & Kim 2016).
 
     The score of a feature f is the sum of M(f; l) over the promising labels, those of largest entropy, plus the
@@ -51,19 +51,23 @@ class LabelEntropy(InformationSelector):
     ([0, 1, 2], [0.909, 0.216, 0.0])
     """
 
-    on_features = '"auto": those that have more information with the counted labels than by chance, at the false discovery rate `fdr`.'
+    on_features = (
+        '"auto": those that have more information with the counted labels than by chance, at the false discovery '
+        "rate `fdr`."
+    )
     n_promising_labels: Annotated[
         int | float,
         Param(
-            "Number of promising labels, or a fraction of the labels (rounded up). 1.0 gives the exact sum over all labels, 0 the bound."
+            "Number of promising labels, or a fraction of the labels (rounded up). 1.0 gives the exact sum over all "
+            "labels, 0 the bound."
         ),
     ] = 0.2
 
     memory = "worker: 4 bytes * d * (codes - 1) * (p + 1)"
     aggregate = "sum"
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
+    def check(self) -> None:
+        super().check()
         value = self.n_promising_labels
         whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
         if not (whole and value >= 0) and not (isinstance(value, (float, np.floating)) and 0 <= value <= 1):
@@ -117,7 +121,7 @@ _NOTES = """
 
 
 @method("enm", "Euclidean norm of mutual information", paper=_NORMS_PAPER, doi=_NORMS_DOI)
-class ENM(InformationSelector, AllLabelsSelector):
+class ENM(InformationSelector, CountingFilter):
     """Euclidean norm over labels of the mutual information M(f; l) (González-López et al. 2020).
 
     Notes
@@ -134,7 +138,7 @@ class ENM(InformationSelector, AllLabelsSelector):
 
 
 @method("gmm", "Geometric mean of mutual information", paper=_NORMS_PAPER, doi=_NORMS_DOI)
-class GMM(InformationSelector, AllLabelsSelector):
+class GMM(InformationSelector, CountingFilter):
     """Geometric mean over labels of the mutual information M(f; l) (González-López et al. 2020).
 
     Labels that are the same in every row are left out: they would make every product 0.

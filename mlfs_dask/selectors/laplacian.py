@@ -8,18 +8,19 @@ variance and from Z'X, in two passes, and nothing grows with the number of rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask.blocks.anchors import ANCHOR_NEIGHBORS, N_ANCHORS, ROWS_PER_ANCHOR, Anchors, count_anchors
+from mlfs_dask.blocks.anchors import ROWS_PER_ANCHOR, Anchors, count_anchors
 from mlfs_dask.blocks.neighbours import compiles_search
 from mlfs_dask.engine.passes import CachedStatistic, run_pass
 from mlfs_dask.exact import laplacian as exact_form
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import BaseSelector, Scores, uninformative_warning
+from mlfs_dask.selectors.contract import Missing, Param, method
 from mlfs_dask.selectors.costs import Cost, PassRunner, Plan, Reading, Work
 from mlfs_dask.selectors.iterative import (
     SAMPLE_BYTES,
@@ -33,7 +34,6 @@ from mlfs_dask.selectors.iterative import (
     standardised_points,
     uses_anchors,
 )
-from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.statistics.anchor_sums import AnchorSums
 from mlfs_dask.statistics.moments import FeatureMoments, Moments
 from mlfs_dask.statistics.sample import RowSample, draw_rows
@@ -84,7 +84,9 @@ class LaplacianScore(BaseSelector):
     graph: Annotated[
         GraphKind,
         Param(
-            '"anchors": rows are near that belong to the same anchors; nothing grows with the number of rows. "exact": the paper\'s graph of nearest rows, with X in the memory of this process. "auto": exact up to 20 000 rows.'
+            '"anchors": rows are near that belong to the same anchors; nothing grows with the number of rows. '
+            '"exact": the paper\'s graph of nearest rows, with X in the memory of this process. "auto": exact up to '
+            "20 000 rows."
         ),
     ] = "auto"
     n_neighbors: Annotated[
@@ -93,7 +95,8 @@ class LaplacianScore(BaseSelector):
     lambda_: Annotated[
         float | None,
         Param(
-            "Width λ of the heat kernel exp(−d²/λ²) of the exact graph, on standardised features; by default its square is the mean squared distance over all pairs of rows.",
+            "Width λ of the heat kernel exp(−d²/λ²) of the exact graph, on standardised features; by default its "
+            "square is the mean squared distance over all pairs of rows.",
             above=0,
         ),
     ] = None
@@ -110,9 +113,6 @@ class LaplacianScore(BaseSelector):
     passes = "1; with anchors 2"
     memory = "driver: X twice; with anchors worker: 8 bytes * 4 * m * d for m anchors, driver: 8 bytes * 6 * m * d"
     accepts_unknown_labels = True
-
-    def _check_parameters(self) -> None:
-        check_parameters(self, positive=("lambda_",), minimums={"random_state": 0})
 
     def _count_anchors(self, profile: Profile) -> int:
         return count_anchors(self.n_anchors, profile.n, profile.d)

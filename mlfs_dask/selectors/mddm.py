@@ -6,21 +6,22 @@ A = Y'(X − mean). Its maximum under either constraint on P follows from A, and
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask import runtime
 from mlfs_dask.engine.passes import MergeableStatistic
-from mlfs_dask.errors import DoesNotFitError, UsageError, parameter
+from mlfs_dask.errors import DoesNotFitError, parameter
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import round_scores
+from mlfs_dask.selectors.contract import Param, method
 from mlfs_dask.selectors.costs import Cost
-from mlfs_dask.selectors.products import PRODUCTS_PARAMETERS, ProductsFilter
-from mlfs_dask.statistics.gram import GRAM_CAP, Gram, scale_gram
+from mlfs_dask.selectors.products import ProductsFilter
+from mlfs_dask.statistics.gram import Gram, scale_gram
 from mlfs_dask.statistics.products import LabelMoments
-from mlfs_dask.typing import HeldArray, Profile, RowSource, Seed, profile_of
+from mlfs_dask.typing import HeldArray, Profile, RowSource, profile_of
 
 Array = NDArray[np.float64]
 
@@ -60,7 +61,8 @@ class MDDM(ProductsFilter):
     constraint: Annotated[
         Literal["projection", "subspace"],
         Param(
-            '"projection": directions are orthonormal, P\'P = I. "subspace": projected features are uncorrelated, P\'CP = I with C = mu X\'HX + (1 - mu) I, so that a feature that repeats others adds less.'
+            '"projection": directions are orthonormal, P\'P = I. "subspace": projected features are uncorrelated, '
+            "P'CP = I with C = mu X'HX + (1 - mu) I, so that a feature that repeats others adds less."
         ),
     ] = "projection"
     n_components: Annotated[
@@ -69,7 +71,8 @@ class MDDM(ProductsFilter):
     mu: Annotated[
         float,
         Param(
-            'Weight of X\'HX beside the identity in the constraint "subspace", from 0 to below 1; 0 is "projection".',
+            'Weight of X\'HX beside the identity in the constraint "subspace", from 0 to below 1, where features that '
+            'repeat others would have no scores; 0 is "projection".',
             below=1,
         ),
     ] = 0.5
@@ -81,13 +84,6 @@ class MDDM(ProductsFilter):
     ] = 4096
 
     memory = "worker: 8 bytes * (q * d + q²), driver: 8 bytes * 2 * q * d; with subspace d² and 3 * d² more"
-
-    def _check_parameters(self) -> None:
-        self._check_values(minimums={"gram_cap": 0})
-        if self.mu >= 1:
-            raise UsageError(
-                f"{parameter('mu')} must be below 1, or features that repeat others have no scores; got {self.mu:g}"
-            )
 
     def _statistics(self, profile: Profile) -> list[MergeableStatistic]:
         statistics = super()._statistics(profile)

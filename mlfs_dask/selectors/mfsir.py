@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.blocks.anchors import ANCHOR_NEIGHBORS, N_ANCHORS, Anchors, anchor_values
+from mlfs_dask.blocks.anchors import Anchors, anchor_values
 from mlfs_dask.blocks.column_keys import key_places
 from mlfs_dask.blocks.factorisation import factors_from_pairs
 from mlfs_dask.blocks.heat_kernel import mean_degree
@@ -28,6 +28,7 @@ from mlfs_dask.errors import UsageError, parameter
 from mlfs_dask.exact import mfsir as exact_form
 from mlfs_dask.exact.fit import ExactFit
 from mlfs_dask.selectors.base import Scores, never_positive_warnings
+from mlfs_dask.selectors.contract import MaxIter, Missing, Param, method, seed_of
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.selectors.iterative import (
     GraphKind,
@@ -40,10 +41,9 @@ from mlfs_dask.selectors.iterative import (
     save_state,
     standardised_points,
 )
-from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.solvers import spectral
 from mlfs_dask.solvers.blockwise import FEATURE_MATRICES, Factors, Trace, descend, unit_rows
-from mlfs_dask.statistics.gram import GRAM_CAP, Gram, NormalProduct, scale_gram
+from mlfs_dask.statistics.gram import Gram, NormalProduct, scale_gram
 from mlfs_dask.statistics.label_statistics import LabelKnowledge, Labels
 from mlfs_dask.statistics.latent_rows import LatentRows, LatentSums
 from mlfs_dask.statistics.moments import FeatureMoments, Moments
@@ -126,13 +126,16 @@ class MFSIR(IterativeSelector):
     n_neighbors: Annotated[
         int,
         Param(
-            "Nearest rows of a row in the exact graph, all others where there are fewer. With anchors it decides what β means: see the notes."
+            "Nearest rows of a row in the exact graph, all others where there are fewer. With anchors it decides "
+            "what β means: see the notes."
         ),
     ] = 5
     graph: Annotated[
         GraphKind,
         Param(
-            '"anchors": rows are near that belong to the same anchors; nothing grows with the number of rows. "exact": the paper\'s graph, with X, Y and V in the memory of this process. "auto": exact up to 20 000 rows.'
+            '"anchors": rows are near that belong to the same anchors; nothing grows with the number of rows. '
+            '"exact": the paper\'s graph, with X, Y and V in the memory of this process. "auto": exact up to 20 000 '
+            "rows."
         ),
     ] = "auto"
     n_anchors: Annotated[
@@ -142,14 +145,17 @@ class MFSIR(IterativeSelector):
     lambda_: Annotated[
         float | None,
         Param(
-            "Width λ of the heat kernel exp(−d²/λ²), on standardised features; by default its square is the mean squared distance over all pairs of rows.",
+            "Width λ of the heat kernel exp(−d²/λ²), on standardised features; by default its square is the mean "
+            "squared distance over all pairs of rows.",
             above=0,
         ),
     ] = None
     step: Annotated[
         Literal["blockwise", "fixed"],
         Param(
-            '"blockwise": G, H, V and B move by the Lipschitz constant of their own, so that the objective never rises. "fixed": Algorithm 1 as printed, one step for all and a random start near 0, for max_iter iterations; on real data it hardly moves.'
+            '"blockwise": G, H, V and B move by the Lipschitz constant of their own, so that the objective never '
+            'rises. "fixed": Algorithm 1 as printed, one step for all and a random start near 0, for max_iter '
+            "iterations; on real data it hardly moves."
         ),
     ] = "blockwise"
     eta: Annotated[
@@ -171,7 +177,8 @@ class MFSIR(IterativeSelector):
     random_state: Annotated[
         Seed,
         seed_of(
-            "the sample of rows and of its k-means, from which the anchors come, and of the random start of the fixed form; 0 by default"
+            "the sample of rows and of its k-means, from which the anchors come, and of the random start of the "
+            "fixed form; 0 by default"
         ),
     ] = None
 
@@ -182,11 +189,6 @@ class MFSIR(IterativeSelector):
         "worker: 8 bytes * (2 d l + 2 d m) (8 d² more below the Gram cap); driver: the same and 80 d l bytes; with the "
         "exact graph the driver holds X, 8 d² and n * (48 l + 32 p) bytes"
     )
-
-    def _check_parameters(self) -> None:
-        minimums = {"gram_cap": 0, "random_state": 0}
-        check_parameters(self, positive=("lambda_", "eta", "omega"), minimums=minimums)
-        self._check_form()
 
     def _latent(self, q: int) -> int:
         if self.n_latent is None:

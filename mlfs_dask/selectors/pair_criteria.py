@@ -6,14 +6,15 @@ and of the interaction information I(f; s; l) = I(f; l) - I(f; l | s). `mlfs_das
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from mlfs_dask.blocks.contingency import PairInteraction
-from mlfs_dask.selectors.greedy import GREEDY_NOTES, GREEDY_PARAMETERS, Array, GreedySelector
+from mlfs_dask.selectors.contract import Param, method
+from mlfs_dask.selectors.greedy import Array, GreedySelector
 from mlfs_dask.statistics.counts import PairCountScores
-from mlfs_dask.typing import Profile, RowSource, Seed
+from mlfs_dask.typing import Profile, RowSource
 
 #: Of criteria from counts of two features and a label.
 TRIPLES_MEMORY = (

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.engine.passes import MergeableStatistic
-from mlfs_dask.selectors.products import PRODUCTS_PARAMETERS, ProductsFilter
+from mlfs_dask.selectors.contract import method
+from mlfs_dask.selectors.products import ProductsFilter
 from mlfs_dask.statistics.moments import CardinalityMoments, FeatureMoments
 from mlfs_dask.statistics.products import LabelMoments
 from mlfs_dask.typing import Profile

@@ -7,7 +7,7 @@ filter is a formula of these sums.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from mlfs_dask.engine.passes import CachedStatistic, MergeableStatistic, StatisticGroup
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores, uninformative_warning, unknown_labels_error
+from mlfs_dask.selectors.contract import ON_AUTO, FalseDiscoveryRate, Missing, Resamples, family, seed_of
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.selectors.resampling import ResamplingSelector
 from mlfs_dask.statistics.products import LabelMoments, LabelProducts, wants_compiled
@@ -75,28 +76,11 @@ class ProductsSelector(ResamplingSelector):
         self._refuse_lost_digits(passes.source.profile, sums.mean, sums.m2)
 
 
-#: Documentation of the parameters that every `ProductsFilter` has.
-PRODUCTS_PARAMETERS = """
-    Parameters
-    ----------
-    n_features_to_select : int, float or "auto", optional
-        Number of features to keep, or a fraction of them; half by default. "auto": those that go with the labels more
-        than by chance, at the false discovery rate `fdr`.
-    missing : {"error", "mean", "median"}
-        Missing feature values are an error, or are filled with the feature's mean or its median, which is that of
-        16 384 rows drawn at random where there are more.
-    fdr : float
-        False discovery rate of "auto": the share of features independent of the labels among those that are kept.
-    resamples : int
-        Resamples of the rows (bootstrap) that give each feature's rank interval and selection frequency.
-    random_state : int, Generator or RandomState, optional
-        Seed of shuffles, of resamples, and of the sample of rows for medians.
-"""
-
-
 @family
 class ProductsFilter(ProductsSelector):
     """Base class of filters whose scores are a formula of moments and cross-products."""
+
+    on_features = ON_AUTO
 
     passes = "1 (+1 over the labels alone for -k auto)"
     memory = "worker and driver: 8 bytes * (q * d + q²)"
@@ -105,9 +89,6 @@ class ProductsFilter(ProductsSelector):
     fdr: FalseDiscoveryRate = 0.1
     resamples: Resamples = 0
     random_state: Annotated[Seed, seed_of("shuffles, of resamples, and of the sample of rows for medians")] = None
-
-    def _check_parameters(self) -> None:
-        self._check_values()
 
     def _score_features(self, sums: LabelMoments, *others: Any) -> NDArray[np.float64]:
         """(d,) scores from the results of `_statistics`, which may be changed; a constant feature has 0."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,8 @@ from mlfs_dask.blocks.relief import QUERY_ROWS, label_set_classes, relief_scores
 from mlfs_dask.engine.passes import CachedStatistic, Statistic
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import BaseSelector, Scores, unknown_labels_error
+from mlfs_dask.selectors.contract import Missing, Param, method, seed_of
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading, Work
-from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.statistics.counts import Ranges
 from mlfs_dask.statistics.sample import RowSample, draw_rows
 from mlfs_dask.typing import Block, FeatureInfo, HeldArray, Matrix, Profile, RowSource, Seed, profile_of
@@ -76,7 +76,8 @@ class ReliefF(BaseSelector):
     n_sampled: Annotated[
         int,
         Param(
-            "Rows of the sample, each of which is drawn once and among which neighbours are searched; never fewer than 256."
+            "Rows of the sample, each of which is drawn once and among which neighbours are searched; never fewer "
+            "than 256."
         ),
     ] = 2000
     min_rows: Annotated[int, Param("Rows of the sample that a label set needs to be a class.")] = 6
@@ -85,9 +86,6 @@ class ReliefF(BaseSelector):
 
     passes = "1"
     memory = "driver: the sample of m rows, of dense rows 16 bytes * m * d, and 8 KiB * m"
-
-    def _check_parameters(self) -> None:
-        check_parameters(self, minimums={"random_state": 0})
 
     def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
         profile = profile_of(source)

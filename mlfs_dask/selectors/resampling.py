@@ -8,17 +8,15 @@ at a false discovery rate is how many to keep. Ranks in resampled rows say how m
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask.errors import DataError, DoesNotFitError, UsageError, parameter
+from mlfs_dask.errors import DataError, DoesNotFitError, parameter
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import AUTO, BaseSelector
 from mlfs_dask.selectors.costs import PassRunner, Reading
-from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.statistics.resampling import NOT_RESAMPLED, Resampling, draw_pool, label_sample
 from mlfs_dask.typing import HeldArray, Profile, Seed
 
@@ -58,16 +56,6 @@ class ResamplingSelector(BaseSelector):
         DataError, UsageError, DoesNotFitError
         """
         return super().fit(X, y) if sample_weight is None else self._fit_with_seed(X, y, sample_weight)
-
-    def _check_values(self, *, positive: Collection[str] = (), minimums: Mapping[str, int] | None = None) -> None:
-        """`check_parameters`, those of resampling included."""
-        minimums = {"random_state": 0, **(minimums or {})}
-        if not self.resamples_rows:
-            check_parameters(self, positive=positive, minimums=minimums)
-            return
-        check_parameters(self, positive=("fdr", *positive), minimums={"resamples": 0, **minimums})
-        if self.fdr >= 1:
-            raise UsageError(f"{parameter('fdr')} must be below 1; got {self.fdr!r}")
 
     @property
     def is_random(self) -> bool:

@@ -11,25 +11,26 @@ Access 8 (2020) 71219-71230, doi:10.1109/ACCESS.2020.2987922.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask import runtime
-from mlfs_dask.blocks.anchors import FEWEST_ANCHORS, N_ANCHORS
+from mlfs_dask.blocks.anchors import FEWEST_ANCHORS
 from mlfs_dask.blocks.column_keys import mean_of_copies
 from mlfs_dask.blocks.forest import Forest, forest_seeds, grow_forest, sample_size
 from mlfs_dask.blocks.isolation import TreeShape
 from mlfs_dask.blocks.mass_anchors import MassAnchors, landmark_dtype, landmark_tables
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.engine import checkpoints
-from mlfs_dask.errors import DataError, UsageError, parameter
+from mlfs_dask.errors import DataError, parameter
 from mlfs_dask.exact import graphs
 from mlfs_dask.exact import smfs as exact_form
 from mlfs_dask.exact.fit import ExactFit
 from mlfs_dask.selectors.base import Scores, never_positive_warnings
+from mlfs_dask.selectors.contract import MaxIter, Missing, Param, method, seed_of
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading, Work
 from mlfs_dask.selectors.iterative import (
     GraphKind,
@@ -40,12 +41,11 @@ from mlfs_dask.selectors.iterative import (
     placeholders_are_filled,
     save_state,
 )
-from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.solvers import conjugate_gradients, row_sparse
 from mlfs_dask.solvers.row_sparse_regression import FEATURE_STEPS, SET_FEATURES, RowSparseRegression
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.column_keys import ColumnKeys
-from mlfs_dask.statistics.gram import GRAM_CAP, NormalProduct, WeightedGram
+from mlfs_dask.statistics.gram import NormalProduct, WeightedGram
 from mlfs_dask.statistics.label_statistics import LabelKnowledge, Labels
 from mlfs_dask.statistics.moments import FeatureMoments, Moments
 from mlfs_dask.statistics.recovered_rows import (
@@ -160,7 +160,8 @@ class SMFS(IterativeSelector):
     alpha: Annotated[
         float | None,
         Param(
-            "Weight of the density structure of labels. By default the mean weight s_ii of a labelled row, so that it means the same for any number of rows; a third of it with anchors."
+            "Weight of the density structure of labels. By default the mean weight s_ii of a labelled row, so that "
+            "it means the same for any number of rows; a third of it with anchors."
         ),
     ] = None
     beta: Annotated[
@@ -173,7 +174,9 @@ class SMFS(IterativeSelector):
     graph: Annotated[
         GraphKind,
         Param(
-            '"anchors": rows are near that belong to the same landmark rows by isolation mass; nothing grows with the number of rows. "exact": the paper\'s structure, with X and Y in the memory of this process. "auto": exact up to 20 000 rows.'
+            '"anchors": rows are near that belong to the same landmark rows by isolation mass; nothing grows with '
+            'the number of rows. "exact": the paper\'s structure, with X and Y in the memory of this process. "auto": '
+            "exact up to 20 000 rows."
         ),
     ] = "auto"
     n_anchors: Annotated[int, Param("Landmark rows, at most a quarter of the rows.")] = 300
@@ -183,13 +186,15 @@ class SMFS(IterativeSelector):
     unknown_labels: Annotated[
         Literal["auto", "coded", "zeros"],
         Param(
-            'What is unknown. "coded": entries -1. "zeros": every entry that is not 1, the paper\'s setting; a row is then labelled if it has a positive label. "auto": "coded" where Y holds a -1, else "zeros".'
+            'What is unknown. "coded": entries -1. "zeros": every entry that is not 1, the paper\'s setting; a row is '
+            'then labelled if it has a positive label. "auto": "coded" where Y holds a -1, else "zeros".'
         ),
     ] = "auto"
     consistency: Annotated[
         Literal["observed", "none"],
         Param(
-            '"observed" keeps known entries as they are. "none" is the published form, in which nothing ties Y to the given labels: its minimum is P = 0 and Y = 0, and it goes there within some 15 iterations.'
+            '"observed" keeps known entries as they are. "none" is the published form, in which nothing ties Y to '
+            "the given labels: its minimum is P = 0 and Y = 0, and it goes there within some 15 iterations."
         ),
     ] = "observed"
     standardise: Annotated[
@@ -199,20 +204,23 @@ class SMFS(IterativeSelector):
     inner_iterations: Annotated[
         int | None,
         Param(
-            "Reweightings of a P-step; the published form has one. By default until P changes by 1 %, at most 10; 1 where each reads X (`gram_cap=0`)."
+            "Reweightings of a P-step; the published form has one. By default until P changes by 1 %, at most 10; 1 "
+            "where each reads X (`gram_cap=0`)."
         ),
     ] = None
     gram_cap: Annotated[
         int,
         Param(
-            "Most features for which X'SX is formed. Above it, it is formed for the features that matter, 2048 at most at a time; 0 leaves conjugate gradients that read X.",
+            "Most features for which X'SX is formed. Above it, it is formed for the features that matter, 2048 at "
+            "most at a time; 0 leaves conjugate gradients that read X.",
             least=0,
         ),
     ] = 4096
     tol: Annotated[
         float,
         Param(
-            "Change of the objective at which the loop stops, relative to the objective, or, where labelled rows are known in all labels and Y has no part in P, to Σ s_ii ‖yⁱ‖²."
+            "Change of the objective at which the loop stops, relative to the objective, or, where labelled rows are "
+            "known in all labels and Y has no part in P, to Σ s_ii ‖yⁱ‖²."
         ),
     ] = 0.0001
     max_iter: MaxIter = 45
@@ -230,14 +238,6 @@ class SMFS(IterativeSelector):
     )
     accepts_unknown_labels = True
     label_threshold = 0.0
-
-    labels_: Array
-
-    def _check_parameters(self) -> None:
-        check_parameters(self, minimums={"gram_cap": 0, "random_state": 0})
-        if self.max_samples > 2**16:
-            raise UsageError(f"{parameter('max_samples')} must be at most {2**16}; got {self.max_samples}")
-        self._check_form()
 
     # ------------------------------------------------------------------ what it costs
 

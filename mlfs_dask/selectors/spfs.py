@@ -7,7 +7,7 @@ features their products with one another: one reading.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,9 @@ from mlfs_dask.engine.passes import CachedStatistic
 from mlfs_dask.errors import parameter
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores, uninformative_warning, unknown_labels_error
+from mlfs_dask.selectors.contract import Missing, Param, method, seed_of
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading, Work
-from mlfs_dask.selectors.options import check_parameters
-from mlfs_dask.selectors.pairwise import MAX_ALL_PAIRS, PairwiseSelector, most_relevant
+from mlfs_dask.selectors.pairwise import PairwiseSelector, most_relevant
 from mlfs_dask.statistics.columns import OfFeatures
 from mlfs_dask.statistics.gram import Gram
 from mlfs_dask.statistics.products import LabelMoments, LabelProducts, wants_compiled
@@ -77,7 +77,8 @@ class SPFS(PairwiseSelector):
     n_candidates: Annotated[
         int,
         Param(
-            "Most features that are weighed against one another. Of more, those that preserve most by themselves are, and the others come after them in the order of what they preserve by themselves."
+            "Most features that are weighed against one another. Of more, those that preserve most by themselves "
+            "are, and the others come after them in the order of what they preserve by themselves."
         ),
     ] = 4096
     missing: Missing = "error"
@@ -85,9 +86,6 @@ class SPFS(PairwiseSelector):
 
     passes = "1 (2 above n_candidates features)"
     memory = "worker: 8 bytes * (q * d + q² + m²) for m candidates; driver: 8 bytes * (2 m² + 3 q d)"
-
-    def _check_parameters(self) -> None:
-        check_parameters(self, minimums={"random_state": 0})
 
     @property
     def is_random(self) -> bool:

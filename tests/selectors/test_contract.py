@@ -1,23 +1,26 @@
-"""Options made from signatures and documentation."""
+"""Methods as data: constructors, checks, options and documentation made of annotated parameters."""
 
 from __future__ import annotations
 
+import inspect
 import json
 import subprocess
 import sys
-from typing import Literal
+from pathlib import Path
+from typing import Annotated, Literal
 
 import numpy as np
 import pytest
 
 import mlfs_dask
 from mlfs_dask.errors import UsageError, spell_parameters_as
-from mlfs_dask.selectors import METHODS, get_method
-from mlfs_dask.selectors.options import Option, check_parameters, parameter_texts, selector_options
+from mlfs_dask.selectors import METHODS, get_method, stub
+from mlfs_dask.selectors.contract import Method, Param, Parameter, family, method, seed_of
+from mlfs_dask.typing import Seed
 
 
 def options(selector):
-    return {o.name: o for o in selector_options(selector)}
+    return {o.name: o for o in selector.parameters}
 
 
 def test_every_parameter_of_every_method_is_an_option():
@@ -67,7 +70,7 @@ def test_options_of_elc():
     ],
 )
 def test_texts_become_values(types, optional, text, value):
-    found = Option("x", types, None, (), optional, "").parse(text)
+    found = Parameter("x", types, None, optional=optional).parse(text)
     assert found == value
     assert type(found) is type(value)
 
@@ -75,10 +78,10 @@ def test_texts_become_values(types, optional, text, value):
 @pytest.mark.parametrize(
     ("option", "text", "message"),
     [
-        (Option("max_iter", (int,), 1, (), False, ""), "2.5", "^max_iter must be int; got '2.5'"),
-        (Option("lambda_", (int, float), 1, (), True, ""), "a", "^lambda_ must be int . float . none; got 'a'"),
-        (Option("flag", (bool,), True, (), False, ""), "maybe", "^flag must be bool; got 'maybe'"),
-        (Option("step", (str,), "a", ("a", "b"), False, ""), "c", "^step must be one of a, b; got 'c'"),
+        (Parameter("max_iter", (int,), 1, optional=False), "2.5", "^max_iter must be int; got '2.5'"),
+        (Parameter("lambda_", (int, float), 1, optional=True), "a", "^lambda_ must be int . float . none; got 'a'"),
+        (Parameter("flag", (bool,), True, optional=False), "maybe", "^flag must be bool; got 'maybe'"),
+        (Parameter("step", (str,), "a", ("a", "b")), "c", "^step must be one of a, b; got 'c'"),
     ],
 )
 def test_other_texts_are_refused(option, text, message):
@@ -87,82 +90,110 @@ def test_other_texts_are_refused(option, text, message):
 
 
 def test_messages_spell_a_parameter_as_their_reader_does():
-    option = Option("lambda_", (float,), 1, (), False, "")
+    option = Parameter("lambda_", (float,), 1, optional=False)
     for spelling, message in (("option", "^--lambda must be float"), ("key", "^lambda must be float")):
         with spell_parameters_as(spelling), pytest.raises(UsageError, match=message):
             option.parse("a")
 
 
 def test_a_class_that_cannot_be_read_is_an_error_of_the_class():
-    class Undocumented:
-        """Nothing."""
-
-        def __init__(self, n_features_to_select: int = 1, *, alpha: float = 1.0) -> None: ...
-
-    class Strange:
-        """Strange.
-
-        Parameters
-        ----------
-        alpha : list
-            Something.
-        """
-
-        def __init__(self, *, alpha: list = ()) -> None: ...
-
-    class Fine:
-        """Fine.
-
-        Parameters
-        ----------
-        alpha : float
-            First line.
-
-            Second paragraph: with a colon.
-        mode : {"a", "b"}
-            Which.
-
-        Returns
-        -------
-        nothing : here
-            Other.
-        """
-
-        def __init__(self, *, alpha: float | None = 1.0, mode: Literal["a", "b"] = "a") -> None: ...
-
+    named = {"paper": "", "doi": ""}
     with pytest.raises(TypeError, match="Undocumented: parameter 'alpha' is not documented"):
-        selector_options(Undocumented)
+
+        @method("undocumented", "", **named)
+        class Undocumented(Method):
+            alpha: float = 1.0
+
     with pytest.raises(TypeError, match=r"Strange.alpha: an option cannot be made of <class 'list'>"):
-        selector_options(Strange)
-    assert [o.help for o in selector_options(Fine)] == ["First line. Second paragraph: with a colon.", "Which."]
+
+        @method("strange", "", **named)
+        class Strange(Method):
+            alpha: Annotated[list, Param("Something.")] = None
 
 
-def test_text_without_parameters():
-    assert parameter_texts("Only a title.") == {}
+@family
+class Family(Method):
+    """Base class."""
+
+    on_features = "More of them take longer."
+    family_notes = """
+    What all have.
+    """
+    size: Annotated[float, Param("How large.")] = 1.0
 
 
-class Checked:
-    """A selector.
+@method("checked", "A method", paper="Nobody 2000", doi="10.0/0")
+class Checked(Family):
+    """A method, in one line.
 
-    Parameters
-    ----------
-    n_features_to_select : int
-    form, exact, width, size, most, share : object
-        Whatever.
+    And in more.
+
+    Notes
+    -----
+    What this one has.
+
+    Examples
+    --------
+    None.
     """
 
-    def __init__(
-        self,
-        n_features_to_select: int | None = None,
-        *,
-        form: Literal["a", "b", "c"] = "a",
-        exact: bool = True,
-        width: float | None = None,
-        size: float = 1.0,
-        most: int = 3,
-        share: int | float = 0.5,
-    ) -> None:
-        self.form, self.exact, self.width, self.size, self.most, self.share = form, exact, width, size, most, share
+    form: Annotated[Literal["a", "b", "c"], Param("Which.")] = "a"
+    exact: Annotated[bool, Param("Whether.")] = True
+    width: Annotated[float | None, Param("How wide; as wide as it takes by default.", above=0)] = None
+    most: Annotated[int, Param("How many.", least=2)] = 3
+    rate: Annotated[float, Param("Part.", above=0, below=1)] = 0.5
+    tolerance: Annotated[float, Param("Error.", least=0.1, most=0.5)] = 0.1
+    share: Annotated[int | float, Param("A count, or a share.")] = 0.5
+    random_state: Annotated[Seed, seed_of("the draw")] = None
+
+
+def test_documentation_is_made_of_the_parameters():
+    assert (
+        inspect.getdoc(Checked)
+        == """A method, in one line.
+
+And in more.
+
+Parameters
+----------
+n_features_to_select : int or float, optional
+    Number of features to keep, or a fraction of them; half by default. More of them take longer.
+form : {"a", "b", "c"}, default "a"
+    Which.
+exact : bool, default True
+    Whether.
+width : float, optional
+    How wide; as wide as it takes by default.
+most : int, default 3
+    How many.
+rate : float, default 0.5
+    Part.
+tolerance : float, default 0.1
+    Error.
+share : int or float, default 0.5
+    A count, or a share.
+random_state : int, Generator or RandomState, optional
+    Seed of the draw.
+size : float, default 1.0
+    How large.
+
+Notes
+-----
+What all have.
+
+What this one has.
+
+Examples
+--------
+None."""
+    )
+
+
+def test_the_constructor_takes_the_count_by_position_alone():
+    made = Checked(7, most=5)
+    assert (made.n_features_to_select, made.most, made.size) == (7, 5, 1.0)
+    with pytest.raises(TypeError, match="positional"):
+        Checked(7, "b")
 
 
 @pytest.mark.parametrize(
@@ -178,21 +209,29 @@ class Checked:
         ({"most": 1}, "most must be a whole number of at least 2; got 1"),
         ({"most": 2.0}, "most must be a whole number of at least 2; got 2.0"),
         ({"most": True}, "most must be a whole number of at least 2; got True"),
+        ({"rate": 1}, "rate must be a positive number below 1; got 1"),
+        ({"tolerance": 0}, "tolerance must be a number from 0.1 to 0.5; got 0"),
+        ({"tolerance": 0.6}, "tolerance must be a number from 0.1 to 0.5; got 0.6"),
+        ({"random_state": -1}, "random_state must be a whole number of at least 0; got -1"),
+        ({"random_state": 2**32}, "random_state must be at most 4294967295; got 4294967296"),
     ],
 )
 def test_values_are_checked_against_annotations(values, message):
     with pytest.raises(UsageError) as refusal:
-        check_parameters(Checked(**values), positive=["width"], minimums={"most": 2})
+        Checked(**values).check()
     assert str(refusal.value).startswith(message)
 
 
 def test_values_that_annotations_allow_pass():
-    check_parameters(
-        Checked(form="c", exact=np.False_, width=None, size=np.float32(0), most=np.int64(2), share="?"),
-        positive=["width"],
-        minimums={"most": 2},
-    )
-    check_parameters(Checked(width=3, most=1))
+    Checked(
+        form="c", exact=np.False_, width=None, size=np.float32(0), most=np.int64(2), share="?", tolerance=0.5
+    ).check()
+    Checked(width=3, most=2, random_state=np.random.default_rng(0)).check()
+
+
+def test_the_stub_has_every_public_name():
+    """`python -m mlfs_dask.selectors.stub` writes it."""
+    assert Path(mlfs_dask.__file__).with_suffix(".pyi").read_text() == stub.stub()
 
 
 def test_parameters_alone_are_those_of_the_estimators():

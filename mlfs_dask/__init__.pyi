@@ -1,0 +1,46 @@
+"""Made by `python -m mlfs_dask.selectors.stub`."""
+
+from mlfs_dask._version import __version__ as __version__
+from mlfs_dask.batch.running import run_batch as run_batch
+from mlfs_dask.engine.cache import cache as cache
+from mlfs_dask.evaluation.comparison import compare as compare
+from mlfs_dask.evaluation.experiment import evaluate as evaluate
+from mlfs_dask.evaluation.mlknn import MLkNN as MLkNN
+from mlfs_dask.reporting.page import report as report
+from mlfs_dask.selectors.access_mfs import AccessMFS as AccessMFS
+from mlfs_dask.selectors.auto import AutoSelector as AutoSelector
+from mlfs_dask.selectors.count_filters import BROR as BROR
+from mlfs_dask.selectors.count_filters import Chi2 as Chi2
+from mlfs_dask.selectors.count_filters import ELAChi2 as ELAChi2
+from mlfs_dask.selectors.elc import ELC as ELC
+from mlfs_dask.selectors.fimf import FIMF as FIMF
+from mlfs_dask.selectors.global_information import GRRO as GRRO
+from mlfs_dask.selectors.global_information import MICO as MICO
+from mlfs_dask.selectors.global_information import QPMLFS as QPMLFS
+from mlfs_dask.selectors.label_entropy import ENM as ENM
+from mlfs_dask.selectors.label_entropy import GMM as GMM
+from mlfs_dask.selectors.label_entropy import LabelEntropy as LabelEntropy
+from mlfs_dask.selectors.laplacian import LaplacianScore as LaplacianScore
+from mlfs_dask.selectors.mddm import MDDM as MDDM
+from mlfs_dask.selectors.mfsir import MFSIR as MFSIR
+from mlfs_dask.selectors.pair_criteria import AMI as AMI
+from mlfs_dask.selectors.pair_criteria import D2F as D2F
+from mlfs_dask.selectors.pair_criteria import JMI as JMI
+from mlfs_dask.selectors.pair_criteria import MDMR as MDMR
+from mlfs_dask.selectors.pair_criteria import MRMR as MRMR
+from mlfs_dask.selectors.pair_criteria import PMU as PMU
+from mlfs_dask.selectors.pair_criteria import SCLS as SCLS
+from mlfs_dask.selectors.product_filters import AnovaF as AnovaF
+from mlfs_dask.selectors.product_filters import BRCC as BRCC
+from mlfs_dask.selectors.product_filters import FisherScore as FisherScore
+from mlfs_dask.selectors.product_filters import MultiLabelF as MultiLabelF
+from mlfs_dask.selectors.relieff import ReliefF as ReliefF
+from mlfs_dask.selectors.smfs import SMFS as SMFS
+from mlfs_dask.selectors.spfs import SPFS as SPFS
+from mlfs_dask.storage.append import append as append
+from mlfs_dask.storage.convert import convert as convert
+from mlfs_dask.storage.dataset import Dataset as Dataset
+from mlfs_dask.storage.dataset import open_dataset as open_dataset
+from mlfs_dask.storage.label_values import label_matrix as label_matrix
+
+def _places() -> dict[str, str]: ...
