@@ -354,11 +354,11 @@ import numpy as np
 from mlfs_dask import runtime
 from mlfs_dask.statistics.moments import Moments
 from mlfs_dask.selectors.base import BaseSelector, Scores
+from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Cost, Reading
 
+@method("driver", "driver", paper="", doi="")
 class Driver(BaseSelector):
-    method = title = "driver"
-    n_features_to_select = 1
     def cost(self, source, resources):
         return Cost([Reading("one", (Moments(2),)), "work", Reading("two", (Moments(2),))])
     def _score(self, passes, k):

@@ -146,7 +146,7 @@ def test_a_subspace_of_too_many_features_is_refused_with_a_cure():
         get_method("mddm")(3, constraint="subspace", gram_cap=8).fit(X, Y)
     assert "constraint='projection'" in str(caught.value)
     get_method("mddm")(3, gram_cap=8).fit(X, Y)
-    with pytest.raises(UsageError, match="mu must be below 1"):
+    with pytest.raises(UsageError, match="mu must be a non-negative number below 1"):
         get_method("mddm")(3, mu=1.0).fit(X, Y)
 
 

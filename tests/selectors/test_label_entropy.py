@@ -385,8 +385,8 @@ def test_a_category_per_row_is_refused_by_name():
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"bins": 1}, "bins must be between 2 and 256; got 1"),
-        ({"bins": 257}, "bins must be between 2 and 256; got 257"),
+        ({"bins": 1}, "bins must be a whole number from 2 to 256; got 1"),
+        ({"bins": 257}, "bins must be a whole number from 2 to 256; got 257"),
         ({"bins": 2.5}, "bins must be a whole number"),
         ({"binning": "width"}, "binning must be 'auto', 'quantile' or 'equal-width'; got 'width'"),
         ({"missing": "drop"}, "missing must be 'error', 'code', 'mean' or 'median'; got 'drop'"),
