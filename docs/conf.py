@@ -5,6 +5,7 @@ Markdown (MyST), to be read on their own beside the code.
 """
 
 from mlfs_dask import __version__
+from mlfs_dask.selectors import METHODS, get_method
 
 project = "mlfs-dask"
 author = "the authors of mlfs-dask"
@@ -26,3 +27,18 @@ numpydoc_show_class_members = False  # `:members:` says which
 html_theme = "furo"
 html_title = f"mlfs-dask {release}"
 html_copy_source = False
+
+
+def _list_methods(app, page, source):
+    """Put every method where the page of Python's names has room for them."""
+    if page == "api":
+        classes = [get_method(name) for name in METHODS]
+        members = [
+            "\n   :members: recover_labels, write_labels" * (each.label_threshold is not None) for each in classes
+        ]
+        entries = [f".. autoclass:: {each.__name__}{more}" for each, more in zip(classes, members, strict=True)]
+        source[0] = source[0].replace("@methods@", "\n".join(entries))
+
+
+def setup(app):
+    app.connect("source-read", _list_methods)

@@ -5,7 +5,8 @@
 'ELC'
 
 What is named here is imported when it is first used, so that `import mlfs_dask` costs nothing. Methods need no line
-here: their names come from their files (`mlfs_dask.selectors`).
+here: their names come from their files (`mlfs_dask.selectors`), and a stub has them for type checkers
+(docs/listing.py).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Made by `python -m mlfs_dask.selectors.stub`."""
+"""Names of the package: python docs/listing.py."""
 
 from mlfs_dask._version import __version__ as __version__
 from mlfs_dask.batch.running import run_batch as run_batch

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import runpy
 import shutil
 import signal
 import subprocess
@@ -17,7 +18,7 @@ import numpy as np
 import pytest
 
 import mlfs_dask
-from mlfs_dask.selectors import METHODS
+from mlfs_dask.selectors import METHODS, get_method
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -161,7 +162,14 @@ def test_the_plans_of_the_page_on_machines_have_the_lines_of_a_plan(tmp_path: Pa
 def test_the_reference_names_everything_public() -> None:
     text = (DOCS / "api.md").read_text(encoding="utf-8")
     named = set(re.findall(r"^\.\. auto\w+:: ([\w.]+)$", text, re.MULTILINE))
-    assert {name for name in mlfs_dask.__all__ if name != "__version__"} <= named
+    methods = {get_method(name).__name__ for name in METHODS}  # which docs/conf.py puts there
+    assert {name for name in mlfs_dask.__all__ if name != "__version__"} <= named | methods
+
+
+def test_what_is_made_of_the_methods_is_up_to_date() -> None:
+    """`python docs/listing.py` writes it."""
+    for path, text in runpy.run_path(str(DOCS / "listing.py"))["files"]().items():
+        assert path.read_text(encoding="utf-8") == text
 
 
 def test_the_site_is_whole(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import inspect
 import json
 import subprocess
 import sys
-from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
@@ -14,7 +13,7 @@ import pytest
 
 import mlfs_dask
 from mlfs_dask.errors import UsageError, spell_parameters_as
-from mlfs_dask.selectors import METHODS, get_method, stub
+from mlfs_dask.selectors import METHODS, get_method
 from mlfs_dask.selectors.contract import Method, Param, Parameter, family, method, seed_of
 from mlfs_dask.typing import Seed
 
@@ -227,11 +226,6 @@ def test_values_that_annotations_allow_pass():
         form="c", exact=np.False_, width=None, size=np.float32(0), most=np.int64(2), share="?", tolerance=0.5
     ).check()
     Checked(width=3, most=2, random_state=np.random.default_rng(0)).check()
-
-
-def test_the_stub_has_every_public_name():
-    """`python -m mlfs_dask.selectors.stub` writes it."""
-    assert Path(mlfs_dask.__file__).with_suffix(".pyi").read_text() == stub.stub()
 
 
 def test_parameters_alone_are_those_of_the_estimators():
