@@ -234,7 +234,7 @@ def test_as_many_readings_are_made_as_planned_at_most():
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"bins": 1}, "bins must be between 2 and 256"),
+        ({"bins": 1}, "bins must be a whole number from 2 to 256"),
         ({"n_features_to_select": "auto"}, "cannot be 'auto' with mrmr"),
         ({"criterion": "mi"}, "criterion must be 'mid' or 'miq'"),
     ],

@@ -301,8 +301,8 @@ def test_auto_is_taken_or_refused_with_a_cure(name):
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"fdr": 0}, "fdr must be a positive number; got 0"),
-        ({"fdr": 1.0}, "fdr must be below 1; got 1.0"),
+        ({"fdr": 0}, "fdr must be a positive number below 1; got 0"),
+        ({"fdr": 1.0}, "fdr must be a positive number below 1; got 1.0"),
         ({"resamples": -1}, "resamples must be a whole number of at least 0; got -1"),
         ({"n_features_to_select": "many"}, "n_features_to_select must be"),
     ],

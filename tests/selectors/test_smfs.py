@@ -86,7 +86,7 @@ def test_no_positive_label_at_all_is_told(graph):
         ({"tol": None}, "tol must be a non-negative number; got None"),
         ({"n_neighbors": 0}, "n_neighbors must be a whole number of at least 1; got 0"),
         ({"n_trees": 1.5}, "n_trees must be a whole number of at least 1; got 1.5"),
-        ({"max_samples": 2**17}, "max_samples must be at most 65536; got 131072"),
+        ({"max_samples": 2**17}, "max_samples must be a whole number from 1 to 65536; got 131072"),
         ({"unknown_labels": "some"}, "unknown_labels must be 'auto', 'coded' or 'zeros'; got 'some'"),
         ({"consistency": "yes"}, "consistency must be 'observed' or 'none'; got 'yes'"),
         ({"standardise": 2}, "standardise must be true or false; got 2"),
