@@ -46,6 +46,13 @@ inner chunk while it writes, the libraries that write, and memory that is free b
 COLUMN_BYTES = 200
 """Bytes per feature or label: counts of a part beside those of the whole, and the names while they are written."""
 
+MAX_QUANTILE_FEATURES = 2**16
+"""Most features of which a store keeps a table of quantiles."""
+
+QUANTILE_BYTES = 400
+"""Bytes per feature of the table of quantiles: 23 numbers, twice while it is made, by the calling process. The drawn
+rows that it is made of are a few batches."""
+
 BATCH_MULTIPLE = 14
 """Bytes a process holds per byte of batch, measured at most 13: text, parsed columns, the batch, its narrow copy."""
 
@@ -308,6 +315,8 @@ def plan_conversion(
         If the smallest batch does not fit.
     """
     extra = COLUMN_BYTES * n_features
+    held = base_bytes
+    base_bytes += QUANTILE_BYTES * n_features if n_features <= MAX_QUANTILE_FEATURES else 0
     if workers > 1 and not threads:
         share = (memory_limit - base_bytes) // workers
         fixed = PROCESS_BYTES + extra
@@ -317,7 +326,7 @@ def plan_conversion(
     fixed = base_bytes + workers * (MARGIN_BYTES + extra)
     batch = min(MAX_BATCH, (memory_limit - fixed) // (workers * BATCH_MULTIPLE))
     if batch < MIN_BATCH and workers > 1:
-        return plan_conversion(memory_limit=memory_limit, workers=1, base_bytes=base_bytes, n_features=n_features)
+        return plan_conversion(memory_limit=memory_limit, workers=1, base_bytes=held, n_features=n_features)
     if batch < MIN_BATCH:
         needed = fixed + BATCH_MULTIPLE * MIN_BATCH
         raise DoesNotFitError(

@@ -45,6 +45,7 @@ from mlfs_dask.statistics.codes import (
 )
 from mlfs_dask.storage.chunking import (
     MAX_BATCH,
+    MAX_QUANTILE_FEATURES,
     MIN_BATCH,
     OFFSET_BYTES,
     PARTITION_BYTES,
@@ -81,8 +82,7 @@ from mlfs_dask.typing import FeatureInfo, Matrix
 
 logger = logging.getLogger(__name__)
 
-#: Most features, and most values of the drawn rows, of which a store keeps a table of quantiles.
-MAX_QUANTILE_FEATURES = 2**16
+#: Most values of the drawn rows of which a store keeps a table of quantiles.
 MAX_QUANTILE_VALUES = 2**28
 
 #: Rows between two drawn ones that are read along with them.

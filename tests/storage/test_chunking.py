@@ -200,3 +200,14 @@ def test_what_does_not_fit() -> None:
     assert raised.value.exit_code == 4
     needed = raised.value.projected
     assert plan_conversion(memory_limit=needed, workers=1, base_bytes=160 * MIB).batch_bytes == MIN_BATCH
+
+
+@pytest.mark.parametrize(("workers", "threads"), [(1, True), (2, True), (2, False)])
+def test_the_table_of_quantiles_is_planned_once(workers: int, threads: bool) -> None:
+    """23 numbers of each of 65 536 features are 12 MiB, twice while they are made; of more features none is kept."""
+    held = []
+    for d in (2**16, 2**16 + 1):
+        how = {"workers": workers, "threads": threads, "base_bytes": 60 * MIB, "n_features": d}
+        plan = plan_conversion(memory_limit=1 << 40, **how)
+        held.append(plan.total_bytes - workers * 200 * d)
+    assert held[0] - held[1] == 400 * 2**16

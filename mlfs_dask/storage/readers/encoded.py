@@ -18,11 +18,11 @@ from mlfs_dask.storage.readers.classes import ClassColumn, class_of
 from mlfs_dask.storage.readers.label_columns import bad_label
 from mlfs_dask.storage.readers.matrix import (
     CsrRows,
-    DenseRows,
-    FlatRows,
     Rows,
     SpooledRows,
+    array_rows,
     check_dataset,
+    flat_rows,
     whole,
 )
 
@@ -77,7 +77,7 @@ def dense_rows(array: Any, *, file: str, what: str) -> Rows:
     chunks = check_dataset(array, file=file).chunks
     whole = getattr(array, "shards", None) or chunks
     if len(array.shape) == 1:
-        return DenseRows(FlatRows(array, (int(array.shape[0]), 1)), step=int(whole[0]) if whole else None)
+        return flat_rows(array, (int(array.shape[0]), 1), step=int(whole[0]) if whole else None)
     if len(array.shape) != 2:
         raise DataError(
             f"{what} has {len(array.shape)} dimensions, rows and columns were expected",
@@ -85,7 +85,7 @@ def dense_rows(array: Any, *, file: str, what: str) -> Rows:
             value=tuple(array.shape),
             cure="reshape it to (rows, columns)",
         )
-    return DenseRows(array, chunks=chunks, step=int(whole[0]) if whole else None)
+    return array_rows(array, chunks=chunks, step=int(whole[0]) if whole else None)
 
 
 def texts_of(node: Any, *, file: str) -> tuple[str, ...]:

@@ -34,18 +34,17 @@ from mlfs_dask.storage.limits import require_memory
 from mlfs_dask.storage.readers.base import ReadOptions
 from mlfs_dask.storage.readers.matrix import (
     CsrRows,
-    DeferredArray,
-    DenseRows,
-    Head,
     MatrixReader,
     Pair,
     Rows,
     Sliceable,
     SpooledRows,
+    array_rows,
     check_dataset,
     damage_in,
     fortran_rows,
     hdf5_in,
+    head,
     matrix_reader,
     open_random,
     spooled,
@@ -278,7 +277,7 @@ def _class_7(item: Any) -> str:
 def _dense_7(item: Any, path: str, turned: bool) -> Rows:
     check_dataset(item, file=path)
     # Instances are rows of MATLAB's matrix, that is, columns of the data set.
-    return DenseRows(item, transposed=not turned, chunks=item.chunks)
+    return array_rows(item, turned=not turned, chunks=item.chunks)
 
 
 def _sparse_7(item: Any, path: str) -> _Variable:
@@ -488,7 +487,7 @@ def _dense_5(file: BinaryIO, path: str, order: str, position: int, shape: tuple[
         element.finish()
         return flat
 
-    return fortran_rows(DeferredArray(make, dtype, n * width), (n, width), turned=turned)
+    return fortran_rows(make, (n, width), dtype, turned=turned)
 
 
 def _sparse_5(file: BinaryIO, path: str, order: str, position: int, shape: tuple[int, ...], turned: bool) -> Rows:
@@ -500,4 +499,4 @@ def _sparse_5(file: BinaryIO, path: str, order: str, position: int, shape: tuple
     indptr = np.array(starts[: starts.shape[0]])
     stored = int(indptr[-1]) if len(indptr) else 0
     # MATLAB reserves room (nzmax) that it need not use.
-    return _sparse_rows(Head(data, stored), Head(indices, stored), indptr, shape, path, turned)
+    return _sparse_rows(head(data, stored), head(indices, stored), indptr, shape, path, turned)

@@ -175,42 +175,43 @@ def whole(dataset: Any, *, file: str) -> NDArray[Any]:
 
 
 class DenseRows:
-    """Rows of a dense array.
+    """Rows of a dense matrix.
 
     Parameters
     ----------
-    array : 2-D array that can be sliced
-    transposed : bool
-        The array is (width, n): its columns are the rows.
+    read : callable
+        From first row and end to these rows.
+    shape : (n, width)
+    dtype : dtype
     chunks : tuple of int, optional
-        Shape of what is decompressed at once, in the order of `array`. A band of chunks is kept while it is
-        cut into batches, so that they are decompressed once, if it takes at most `SMALL_BYTES` or is not much
-        more than one chunk.
+        Rows and columns that are decompressed at once. A band of chunks is kept while it is cut into batches, so that
+        they are decompressed once, if it takes at most `SMALL_BYTES` or is not much more than one chunk.
     step : int, optional
         Rows that parts are multiples of; a chunk's by default.
     enterable : bool
+    close : callable, optional
+        Lets go of what is read.
     """
 
     def __init__(
         self,
-        array: Sliceable,
+        read: Callable[[int, int], NDArray[Any]],
+        shape: tuple[int, ...],
+        dtype: Any,
         *,
-        transposed: bool = False,
         chunks: tuple[int, ...] | None = None,
         step: int | None = None,
         enterable: bool = True,
+        close: Callable[[], None] = lambda: None,
     ) -> None:
-        self._array = array
-        self._transposed = transposed
+        self._read = read
+        self.close = close
         self.enterable = enterable
-        shape = array.shape[::-1] if transposed else array.shape
         self.shape = (int(shape[0]), int(shape[1]))
-        self.stored_bytes = self.shape[0] * self.shape[1] * int(array.dtype.itemsize)
-        chunk_rows, chunk_columns = (chunks[::-1] if transposed else chunks) if chunks else (1, 1)
+        self.stored_bytes = self.shape[0] * self.shape[1] * int(dtype.itemsize)
+        chunk_rows, chunk_columns = chunks or (1, 1)
         self.step = max(chunk_rows if step is None else step, 1)
-        cheap = self.shape[1] <= 2 * chunk_columns or (
-            chunk_rows * self.shape[1] * int(array.dtype.itemsize) <= SMALL_BYTES
-        )
+        cheap = self.shape[1] <= 2 * chunk_columns or chunk_rows * self.shape[1] * int(dtype.itemsize) <= SMALL_BYTES
         self._band_rows = chunk_rows if cheap and chunk_rows > 1 else 0
         self._band: tuple[int, NDArray[Any]] | None = None
 
@@ -221,25 +222,72 @@ class DenseRows:
         return min(start + rows, self.shape[0])
 
     def take(self, start: int, stop: int) -> Matrix:
-        return self._banded(start, stop) if self._band_rows else self._rows(start, stop)
-
-    def _rows(self, start: int, stop: int) -> NDArray[Any]:
-        if self._transposed:
-            return np.asarray(self._array[:, start:stop]).T
-        return np.asarray(self._array[start:stop])
-
-    def close(self) -> None:
-        _close(self._array)
-
-    def _banded(self, start: int, stop: int) -> NDArray[Any]:
         if stop - start >= self._band_rows:
-            return self._rows(start, stop)
+            return self._read(start, stop)
         if self._band is None or not (self._band[0] <= start and stop <= self._band[0] + len(self._band[1])):
             first = start - start % self._band_rows
             last = min(-(-stop // self._band_rows) * self._band_rows, self.shape[0])
-            self._band = (first, self._rows(first, last))
+            self._band = (first, self._read(first, last))
         first, rows = self._band
         return rows[start - first : stop - first]
+
+
+def array_rows(
+    array: Sliceable, *, turned: bool = False, chunks: tuple[int, ...] | None = None, **how: Any
+) -> DenseRows:
+    """Rows (if `turned`, columns) of an array of two dimensions, `chunks` in its own order."""
+    order = -1 if turned else 1
+
+    def read(start: int, stop: int) -> NDArray[Any]:
+        return np.asarray(array[:, start:stop]).T if turned else np.asarray(array[start:stop])
+
+    return DenseRows(read, array.shape[::order], array.dtype, chunks=chunks and chunks[::order], **how)
+
+
+def flat_rows(flat: Sliceable, shape: tuple[int, int], **how: Any) -> DenseRows:
+    """Rows of a matrix that is stored row after row in an array of one dimension."""
+
+    def read(start: int, stop: int) -> NDArray[Any]:
+        return np.asarray(flat[start * shape[1] : stop * shape[1]]).reshape(stop - start, shape[1])
+
+    return DenseRows(read, shape, flat.dtype, close=lambda: _close(flat), **how)
+
+
+def fortran_rows(
+    source: Sliceable | Callable[[], Sliceable],
+    shape: tuple[int, int],
+    dtype: Any,
+    *,
+    turned: bool = False,
+    enterable: bool = False,
+) -> DenseRows:
+    """Rows (if `turned`, columns) of a matrix that is stored column after column.
+
+    `source` is an array of one dimension, or makes it when a row is first asked for. Rows are fetched in bands of
+    `SMALL_BYTES`, because every row of a band costs one read in each column.
+    """
+    made: list[Sliceable] = []
+    n, width = shape
+
+    def read(start: int, stop: int) -> NDArray[Any]:
+        if not made:
+            made.append(source() if callable(source) else source)
+        flat = made[0]
+        if turned:
+            return np.asarray(flat[start * n : stop * n]).reshape(stop - start, n)
+        columns = np.empty((width, stop - start), dtype=dtype)
+        for column in range(width):
+            columns[column] = flat[column * n + start : column * n + stop]
+        return columns.T
+
+    def close() -> None:
+        while made:
+            _close(made.pop())
+
+    if turned:
+        return DenseRows(read, (width, n), dtype, enterable=enterable, close=close)
+    band = max(1, SMALL_BYTES // max(width * dtype.itemsize, 1))
+    return DenseRows(read, shape, dtype, chunks=(band, width), step=1, enterable=enterable, close=close)
 
 
 class CsrRows:
@@ -265,10 +313,7 @@ class CsrRows:
         self.stored_bytes = int(self._indptr[-1]) * (int(data.dtype.itemsize) + int(indices.dtype.itemsize))
 
     def reach(self, start: int, max_bytes: int) -> int:
-        # 12 bytes an entry, 8 a row.
-        cost = 12 * self._indptr[start:] + 8 * np.arange(self.shape[0] + 1 - start)
-        rows = int(np.searchsorted(cost, cost[0] + max_bytes, side="right")) - 1
-        return start + max(rows, min(1, self.shape[0] - start))
+        return _reach(self._indptr, start, max_bytes)
 
     def take(self, start: int, stop: int) -> Matrix:
         first, last = int(self._indptr[start]), int(self._indptr[stop])
@@ -284,6 +329,13 @@ class CsrRows:
     def close(self) -> None:
         _close(self._data)
         _close(self._indices)
+
+
+def _reach(indptr: NDArray[np.int64], start: int, max_bytes: int) -> int:
+    """End of the longest run of sparse rows in so many bytes, 12 an entry and 8 a row; at least one row."""
+    cost = 12 * indptr[start:] + 8 * np.arange(len(indptr) - start)
+    rows = int(np.searchsorted(cost, cost[0] + max_bytes, side="right")) - 1
+    return start + max(rows, min(1, len(indptr) - 1 - start))
 
 
 def _close(array: object) -> None:
@@ -302,18 +354,25 @@ def checked_csr(
     row: int,
 ) -> csr_array:
     """A canonical CSR matrix; DataError for an index outside it. `row` is the first row's number from 0."""
-    if indices.size and not (indices.min() >= 0 and indices.max() < shape[1]):
-        first = int(np.argmax((indices < 0) | (indices >= shape[1])))
-        raise DataError(
-            f"row {row + int(np.searchsorted(indptr, first, side='right'))}: a column index outside the "
-            f"{shape[1]} columns of the matrix",
-            file=file,
-            value=int(indices[first]),
-            cure="the file is damaged or its shape is wrong: write it again",
-        )
+    first = _first_outside(indices, shape[1])
+    if first is not None:
+        number = row + int(np.searchsorted(indptr, first, side="right"))
+        raise _outside(f"row {number}: a column index outside the {shape[1]} columns", indices[first], file)
     matrix = csr_array((data, indices.astype(np.int32, copy=False), indptr), shape=shape)
     matrix.sum_duplicates()
     return matrix
+
+
+def _first_outside(indices: NDArray[Any], stop: int) -> int | None:
+    """Place of the first index that is not in [0, stop)."""
+    if not indices.size or (indices.min() >= 0 and indices.max() < stop):
+        return None
+    return int(np.argmax((indices < 0) | (indices >= stop)))
+
+
+def _outside(problem: str, index: Any, file: str) -> DataError:
+    cure = "the file is damaged or its shape is wrong: write it again"
+    return DataError(f"{problem} of the matrix", file=file, value=int(index), cure=cure)
 
 
 def check_compressed(indptr: NDArray[np.int64], rows: int, indices: int, data: int, *, file: str) -> None:
@@ -374,10 +433,7 @@ class BandedRows(ABC):
         """All entries, some at a time; within a row those of a column come in the same order each time."""
 
     def reach(self, start: int, max_bytes: int) -> int:
-        indptr = self._rows_ptr()
-        cost = 12 * indptr[start:] + 8 * np.arange(self.shape[0] + 1 - start)
-        rows = int(np.searchsorted(cost, cost[0] + max_bytes, side="right")) - 1
-        return start + max(rows, min(1, self.shape[0] - start))
+        return _reach(self._rows_ptr(), start, max_bytes)
 
     def take(self, start: int, stop: int) -> Matrix:
         pieces = []
@@ -482,14 +538,9 @@ class SpooledRows(BandedRows):
         for first in range(0, self._count, step):
             last = min(first + step, self._count)
             rows = np.asarray(self._indices[first:last])
-            if rows.size and not (rows.min() >= 0 and rows.max() < self.shape[0]):
-                bad = int(np.argmax((rows < 0) | (rows >= self.shape[0])))
-                raise DataError(
-                    f"a row index outside the {self.shape[0]} rows of the matrix",
-                    file=self._file,
-                    value=int(rows[bad]),
-                    cure="the file is damaged or its shape is wrong: write it again",
-                )
+            bad = _first_outside(rows, self.shape[0])
+            if bad is not None:
+                raise _outside(f"a row index outside the {self.shape[0]} rows", rows[bad], self._file)
             columns = np.searchsorted(self._columns_ptr, np.arange(first, last), side="right") - 1
             yield rows, columns, np.asarray(self._data[first:last])
 
@@ -576,97 +627,6 @@ class FileArray:
             self._stream.close()
 
 
-class DeferredArray:
-    """A 1-D array that is made when a slice of it is first asked for."""
-
-    def __init__(self, make: Callable[[], Sliceable], dtype: np.dtype[Any], size: int) -> None:
-        self._make = make
-        self._made: Sliceable | None = None
-        self.dtype = dtype
-        self.shape = (size,)
-
-    def __getitem__(self, key: slice, /) -> NDArray[Any]:
-        if self._made is None:
-            self._made = self._make()
-        values: NDArray[Any] = self._made[key]
-        return values
-
-    def close(self) -> None:
-        _close(self._made)
-        self._made = None
-
-
-class Head:
-    """The first values of a 1-D array."""
-
-    def __init__(self, flat: Sliceable, size: int) -> None:
-        self._flat = flat
-        self.dtype = flat.dtype
-        self.shape = (size,)
-
-    def __getitem__(self, key: slice, /) -> NDArray[Any]:
-        start, stop, _ = key.indices(self.shape[0])
-        values: NDArray[Any] = self._flat[start:stop]
-        return values
-
-    def close(self) -> None:
-        _close(self._flat)
-
-
-class FortranArray:
-    """2-D view, column after column, of a 1-D array."""
-
-    def __init__(self, flat: Sliceable, shape: tuple[int, int]) -> None:
-        self._flat = flat
-        self.shape = shape
-        self.dtype = flat.dtype
-
-    def __getitem__(self, key: slice | tuple[slice, slice], /) -> NDArray[Any]:
-        n, width = self.shape
-        if isinstance(key, tuple):
-            start, stop, _ = key[1].indices(width)
-            columns: NDArray[Any] = self._flat[start * n : stop * n].reshape(stop - start, n)
-            return columns.T
-        start, stop, _ = key.indices(n)
-        turned = np.empty((width, stop - start), dtype=self.dtype)
-        for column in range(width):
-            turned[column] = self._flat[column * n + start : column * n + stop]
-        return turned.T
-
-    def close(self) -> None:
-        _close(self._flat)
-
-
-def fortran_rows(
-    flat: Sliceable, shape: tuple[int, int], *, turned: bool = False, enterable: bool = False
-) -> DenseRows:
-    """Rows (if `turned`, columns) of a matrix that is stored column after column.
-
-    Rows are fetched in bands of `SMALL_BYTES`, because every row of a band costs one read in each column.
-    """
-    array = FortranArray(flat, shape)
-    band = max(1, SMALL_BYTES // max(shape[1] * array.dtype.itemsize, 1))
-    return DenseRows(array, transposed=turned, chunks=None if turned else (band, shape[1]), step=1, enterable=enterable)
-
-
-class FlatRows:
-    """2-D view, row after row, of a 1-D array."""
-
-    def __init__(self, flat: Sliceable, shape: tuple[int, int]) -> None:
-        self._flat = flat
-        self.shape = shape
-        self.dtype = flat.dtype
-
-    def __getitem__(self, key: slice, /) -> NDArray[Any]:
-        start, stop, _ = key.indices(self.shape[0])
-        width = self.shape[1]
-        values: NDArray[Any] = self._flat[start * width : stop * width].reshape(stop - start, width)
-        return values
-
-    def close(self) -> None:
-        _close(self._flat)
-
-
 def spooled(read: Callable[[int], bytes], dtype: np.dtype[Any], size: int, *, file: str) -> Sliceable:
     """Copy a stream of `size` values into memory if they are few, else into a temporary file."""
     count = size * dtype.itemsize
@@ -676,6 +636,14 @@ def spooled(read: Callable[[int], bytes], dtype: np.dtype[Any], size: int, *, fi
         for start in range(0, count, _PIECE_BYTES):
             spool.write(exactly(read, min(_PIECE_BYTES, count - start), file=file))
     return FileArray(spool, 0, dtype, size, file=file, own=True)
+
+
+def head(array: Any, size: int) -> Any:
+    """The first values of what `spooled` gave."""
+    if isinstance(array, np.ndarray):
+        return array[:size]
+    array.shape = (size,)
+    return array
 
 
 @contextlib.contextmanager

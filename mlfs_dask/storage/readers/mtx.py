@@ -23,7 +23,6 @@ from mlfs_dask.storage.readers.base import ReadOptions
 from mlfs_dask.storage.readers.compressed_io import SourceFile, open_source
 from mlfs_dask.storage.readers.matrix import (
     BandedRows,
-    DeferredArray,
     Entries,
     FileArray,
     MatrixReader,
@@ -126,7 +125,7 @@ class _Matrix:
         """Its rows, or its columns."""
         if self.coordinate:
             return _CoordinateRows(self, turned=turned)
-        return fortran_rows(DeferredArray(self._values, np.dtype(np.float64), self.entries), self.shape, turned=turned)
+        return fortran_rows(self._values, self.shape, np.dtype(np.float64), turned=turned)
 
     def _values(self) -> Sliceable:
         """All values, column after column, in a temporary file."""

@@ -31,10 +31,7 @@ from mlfs_dask.storage.readers.base import ReadOptions
 from mlfs_dask.storage.readers.matrix import (
     DAMAGE,
     CsrRows,
-    DeferredArray,
-    DenseRows,
     FileArray,
-    FlatRows,
     MatrixReader,
     Pair,
     Rows,
@@ -42,6 +39,7 @@ from mlfs_dask.storage.readers.matrix import (
     StreamArray,
     damage_in,
     exactly,
+    flat_rows,
     fortran_rows,
     matrix_reader,
     open_random,
@@ -254,15 +252,11 @@ class _Archive:
             return self._sparse_rows(prefix)
         layout = self._checked_layout(key)
         if not self._is_stored(key):
-            flat = StreamArray(functools.partial(self._values, key), layout.dtype, layout.size, file=self._path)
-            if not layout.fortran:
-                return DenseRows(FlatRows(flat, _two_dimensions(layout.shape, self._path, what)), enterable=False)
             shape = _two_dimensions(layout.shape, self._path, what)
-            size = shape[0] * shape[1]
-            deferred = DeferredArray(
-                lambda: spooled(self._values(key).read, layout.dtype, size, file=self._path), layout.dtype, size
-            )
-            return fortran_rows(deferred, shape)
+            if not layout.fortran:
+                return flat_rows(self._flat(key), shape, enterable=False)
+            read = functools.partial(spooled, dtype=layout.dtype, size=layout.size, file=self._path)
+            return fortran_rows(lambda: read(self._values(key).read), shape, layout.dtype)
         return _dense_rows(self._file, self._stored_layout(key), path=self._path, what=what)
 
     def _sparse_rows(self, prefix: str) -> Rows:
@@ -345,8 +339,8 @@ def _dense_rows(file: BinaryIO, layout: _Layout, *, path: str, what: str) -> Row
     _check_length(file, layout, path)
     flat = FileArray(file, layout.offset, layout.dtype, shape[0] * shape[1], file=path)
     if not layout.fortran:
-        return DenseRows(FlatRows(flat, shape))
-    return fortran_rows(flat, shape, enterable=True)
+        return flat_rows(flat, shape)
+    return fortran_rows(flat, shape, flat.dtype, enterable=True)
 
 
 def _check_length(file: BinaryIO, layout: _Layout, path: str) -> None:

@@ -160,7 +160,7 @@ class ParquetReader(TableReader):
                     place += some
             with spool:
                 flat = FileArray(spool, 0, np.dtype(np.float64), n * width, file=self.path)
-                rows = fortran_rows(flat, (n, width))
+                rows = fortran_rows(flat, (n, width), flat.dtype)
                 local = max(row - start, 0)
                 while local < n:
                     stop = rows.reach(local, batch_bytes)

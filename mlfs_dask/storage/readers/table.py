@@ -107,7 +107,9 @@ class TableReader(ABC):
         for batch in batches:
             rows = values[row : row + batch.num_rows]
             if numeric:
-                rows[:, slice(None) if len(numeric) == len(columns) else numeric] = _numbers(batch.select(names))
+                # Columns on end are copied several times as fast as a list of them.
+                on_end = numeric[-1] - numeric[0] + 1 == len(numeric)
+                rows[:, slice(numeric[0], numeric[-1] + 1) if on_end else numeric] = _numbers(batch.select(names))
             for at, column in enumerate(columns):
                 if column in translated:
                     array = batch.column(self._arrow_name(column))

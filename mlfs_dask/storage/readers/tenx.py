@@ -23,9 +23,9 @@ from mlfs_dask.storage.readers.label_columns import DEFAULT_VALUES, repeated_nam
 from mlfs_dask.storage.readers.label_table import read_label_table
 from mlfs_dask.storage.readers.matrix import (
     CsrRows,
-    DenseRows,
     MatrixReader,
     Pair,
+    array_rows,
     check_dataset,
     matrix_reader,
     open_hdf5,
@@ -149,4 +149,4 @@ def _open_pair(path: str, options: ReadOptions, labels: NDArray[np.float64]) -> 
         # Columns of features x cells are rows of cells x features.
         indptr = whole(matrix["indptr"], file=path)
         data, indices = (check_dataset(matrix[name], file=path) for name in ("data", "indices"))
-        yield [(CsrRows(data, indices, indptr, (n, d), file=path), DenseRows(labels))]
+        yield [(CsrRows(data, indices, indptr, (n, d), file=path), array_rows(labels))]

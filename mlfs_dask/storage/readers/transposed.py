@@ -25,12 +25,11 @@ from mlfs_dask.storage.readers.label_columns import DEFAULT_VALUES, numbered_apa
 from mlfs_dask.storage.readers.label_table import read_label_table
 from mlfs_dask.storage.readers.matrix import (
     SMALL_BYTES,
-    DeferredArray,
-    DenseRows,
     FileArray,
     MatrixReader,
     Pair,
     Sliceable,
+    array_rows,
     fortran_rows,
     matrix_reader,
 )
@@ -134,8 +133,7 @@ class _Opener:
     @contextlib.contextmanager
     def __call__(self) -> Iterator[list[Pair]]:
         n, d = self.shape
-        flat = DeferredArray(self._values, np.dtype(np.float64), n * d)
-        yield [(fortran_rows(flat, (n, d)), DenseRows(self.Y))]
+        yield [(fortran_rows(self._values, (n, d), np.dtype(np.float64)), array_rows(self.Y))]
 
     def _values(self) -> Sliceable:
         """All values, feature after feature."""
