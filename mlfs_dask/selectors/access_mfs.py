@@ -34,14 +34,11 @@ from mlfs_dask.selectors.contract import MaxIter, Missing, Param, method, seed_o
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.selectors.estimator import ConvergenceWarning
 from mlfs_dask.selectors.iterative import (
-    SPARSE_PRODUCT_FLOPS,
     GraphKind,
     IterativeSelector,
-    anchor_work,
     iterations_left,
     load_state,
     placeholder,
-    product_flops,
     save_state,
 )
 from mlfs_dask.solvers.trace import LoopTrace
@@ -276,8 +273,7 @@ class AccessMFS(IterativeSelector):
         sketch = Reading("sketch of X'X", (NormalProduct(scaling, placeholder(d, q + min(SKETCH, d))),))
         if not has_gram:
             each.append(NormalProduct(scaling, placeholder(d, q)))
-        update = self._update_flops(profile)
-        loop = Reading("rows", tuple(each), times=self.max_iter, typical=TYPICAL_ITERATIONS, flops=update)
+        loop = Reading("rows", tuple(each), times=self.max_iter, typical=TYPICAL_ITERATIONS)
         sample = RowSample(self._sampled(profile, m) if m else np.empty(0, np.int64), profile)
         arrays = [HeldArray("M and W", "4 d q", first="anchors"), HeldArray("Z'X", "2 m d", first="anchors")]
         if has_gram:
@@ -297,7 +293,7 @@ class AccessMFS(IterativeSelector):
             )
         low, high = TYPICAL_ITERATIONS
         return Cost(
-            steps=(first, *([] if has_gram else [sketch]), anchor_work(profile, m, 2 * q), loop),
+            steps=(first, *([] if has_gram else [sketch]), "anchors", loop),
             sizes={
                 "d": d,
                 "q": q,
@@ -316,21 +312,6 @@ class AccessMFS(IterativeSelector):
                 f"X'X is {d:,} x {d:,}" if has_gram else f"X'X is not formed ({d:,} features > {self.gram_cap:,})",
             ),
         )
-
-    def _update_flops(self, profile: Profile) -> int:
-        d, q = profile.d, profile.q
-        m = self._n_anchors(profile, d) if self._uses_anchors(profile.n) else 0
-        settling = 2 * q * (m + 1) ** 3 // 3 if m else 0  # b and U, a system for each label
-        if d > self.gram_cap:  # products of the space that W is sought in
-            return settling + 60 * d * q * q + 200 * d * q
-        return settling + 2 * d * d * m + d**3 // 3 + 4 * d * d * q  # R, its factor, and W
-
-    def _exact_flops(self, profile: Profile) -> tuple[int, int]:
-        every = 4 * profile.n**2 * profile.q * (self.theta > 0)
-        if profile.d > self.gram_cap:
-            product = product_flops(profile) + SPARSE_PRODUCT_FLOPS * 2 * self.k_s * profile.n * (self.theta > 0)
-            return 0, every + exact_form.WEIGHT_STEPS * profile.q * (product + STEP_FLOPS * profile.d)
-        return 0, every + product_flops(profile) * profile.d // 2 * (self.theta > 0)  # and X'L_sX
 
     def _exact_arrays(self, profile: Profile) -> tuple[dict[str, int], list[HeldArray]]:
         strips = laplacian_gram_bytes(profile.n, profile.d, profile.nonzeros if profile.sparse else None)

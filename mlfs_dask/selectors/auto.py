@@ -26,7 +26,6 @@ from mlfs_dask.blocks.label_order import average_precision
 from mlfs_dask.blocks.linear import forward_block
 from mlfs_dask.blocks.neighbours import NearestRows, compiles_search, scratch_bytes
 from mlfs_dask.blocks.row_draws import shuffled_places
-from mlfs_dask.blocks.sparse import columns_of_block
 from mlfs_dask.engine.passes import (
     CacheableStatistic,
     CachedStatistic,
@@ -45,7 +44,7 @@ from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors import METHODS, get_method, method_name
 from mlfs_dask.selectors.base import BaseSelector, Scores, unknown_labels_error
 from mlfs_dask.selectors.contract import Missing, Param, method, seed_of
-from mlfs_dask.selectors.costs import Cost, PassRunner, Plan, Reading, Work, project, require_driver
+from mlfs_dask.selectors.costs import Cost, PassRunner, Plan, Reading, project, require_driver
 from mlfs_dask.selectors.counting import CODE_READINGS, RANGES
 from mlfs_dask.selectors.pairwise import MAX_ALL_PAIRS
 from mlfs_dask.statistics.codes import TABLE_SHARES, code_book, edge_rows, quantile_table
@@ -55,7 +54,7 @@ from mlfs_dask.statistics.moments import FeatureMoments, Moments
 from mlfs_dask.statistics.products import LabelProducts
 from mlfs_dask.statistics.sample import RowSample, SampledRows, draw_rows
 from mlfs_dask.statistics.scaling import standard_scaling
-from mlfs_dask.typing import Block, HeldArray, Profile, RowSource, Seed, profile_of
+from mlfs_dask.typing import HeldArray, Profile, RowSource, Seed, profile_of
 
 #: Parts of the sample, each of which is held out once.
 FOLDS = 5
@@ -348,21 +347,13 @@ class AutoSelector(BaseSelector):
         m = len(sample.chosen)
         columns, of_regression = self._most_judged(sampled), self._most_judged(sampled, ROWS_PER_FEATURE)
         known = isinstance(source, RowSource) and _is_measured(source)
-        steps: list[Reading | Work | str] = []
+        steps: list[Reading | str] = []
         if not known:
             steps.append(Reading(RANGES, code_statistics(profile)))
         # Until ranges are known, the sums of some candidates are an estimate.
         steps.append(Reading(STATISTICS if known else f"estimated {STATISTICS}", (sample, *shared)))
         held_out = math.ceil(m / FOLDS)
-        parts = min(FOLDS, math.ceil(JUDGED_ROWS / held_out))
-        learnt = m - m // FOLDS
-        flops = sum(_driver_flops(candidate.judged_cost) for candidate in candidates)
-        steps.append(Work(FITS, flops, times=parts, statistics=tuple(of_sample), rows=learnt))
-        steps += [work for each in candidates for work in _later_readings(each, groups, parts, learnt)]
-
-        judgement = self._judgement(sampled, columns, m, held_out, parts * len(candidates) * learnt, own)
-        taken = max(_driver_flops(candidate.cost) for candidate in candidates)
-        steps += [judgement, Work(SCORES, taken)]
+        steps += [FITS, JUDGEMENT, SCORES]
         row_bytes = 12 * -(-profile.nonzeros // max(profile.n, 1)) + 8 if profile.sparse else 8 * columns
         notes = [f"judges {', '.join(each.method for each in candidates)} on rows out of a sample of {m:,}"]
         notes += [f"{name} is left out: {reason}" for name, reason in left_out.items()]
@@ -407,26 +398,6 @@ class AutoSelector(BaseSelector):
             or compiles_search(held_out * m, sparse=profile.sparse),
             notes=notes,
         )
-
-    def _judgement(
-        self, sampled: Profile | RowSource, columns: int, m: int, held_out: int, times: int, own: Resources
-    ) -> Work:
-        """Judging as a part of the plan, whose time is measured on one block; `times` training rows are used in all."""
-
-        def judge(block: Block) -> tuple[Callable[[], object], float]:
-            rows = min(m, block.X.shape[0])
-            X = columns_of_block(block.X[:rows], np.arange(columns)).astype(np.float64)
-            values = X.data if sp.issparse(X) else X
-            values[...] = np.random.default_rng(0).normal(size=values.shape)  # whatever is missing or infinite
-
-            def scores() -> None:
-                with runtime.without_progress():
-                    for scores_by, most in self._judges(sampled):
-                        scores_by(X[:, :most], block.Y[:rows], X[:held_out, :most], own)
-
-            return scores, times / rows
-
-        return Work(JUDGEMENT, trial=judge)
 
     def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[CachedStatistic]:
         if not _is_measured(source):
@@ -681,12 +652,6 @@ def _precision(truth: Any, scores: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.concatenate([average_precision(truth[part].toarray() > 0, scores[part]) for part in parts])
 
 
-def _driver_flops(cost: Cost) -> int:
-    """Operations of the driver in a fit."""
-    works = [step for step in cost.steps if isinstance(step, Work)]
-    return sum(work.flops * (work.typical or (0, work.times))[1] for work in works)
-
-
 def _first_statistics(cost: Cost) -> tuple[CachedStatistic, ...]:
     """What a fit to rows whose ranges are known reads first."""
     first = next(step for step in cost.steps if isinstance(step, Reading) and step.name not in CODE_READINGS)
@@ -697,25 +662,6 @@ def _form_among(keys: Container[str], statistic: Statistic) -> CachedStatistic |
     """A statistic, or its superset, whose `_key` is among others; None if neither is."""
     forms = [statistic, statistic.superset if isinstance(statistic, CacheableStatistic) else None]
     return next((form for form in forms if isinstance(form, CachedStatistic) and _key(form) in keys), None)
-
-
-def _later_readings(
-    candidate: _Candidate, groups: Sequence[dict[str, CachedStatistic]], parts: int, n: int
-) -> list[Work]:
-    """Readings of fits to n rows besides the statistics of `groups`, for the estimate of seconds."""
-    keys = [key for group in groups for key in group]
-    return [
-        Work(
-            f"{step.name} of {candidate.method}",
-            times=parts * step.times,
-            typical=None if step.typical is None else (parts * step.typical[0], parts * step.typical[1]),
-            statistics=step.statistics,
-            rows=n,
-        )
-        for step in candidate.judged_cost.steps
-        if isinstance(step, Reading) and step.name not in CODE_READINGS
-        if any(_form_among(keys, statistic) is None for statistic in step.statistics)
-    ]
 
 
 def _shared(of_candidates: Iterable[Sequence[CachedStatistic]]) -> list[dict[str, CachedStatistic]]:

@@ -7,7 +7,7 @@ makes the `Plan` of it: what `mlfs plan` prints, what is refused where it does n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,7 +26,7 @@ from mlfs_dask.engine.passes import (
 from mlfs_dask.engine.plan import PassPlan
 from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.runtime import Resources
-from mlfs_dask.typing import Block, HeldArray, Profile, RowSource, profile_of
+from mlfs_dask.typing import HeldArray, Profile, RowSource, profile_of
 
 #: Copies of a message that the driver holds while it is sent or arrives: pickled, in frames, and in the scheduler,
 #: which under a local cluster is this process too.
@@ -55,8 +55,6 @@ class Reading:
         Whether the labels alone are read.
     source : RowSource or None
         What it reads where that is not the source of the job.
-    flops : int
-        Floating-point operations of the driver each time, for the estimate of seconds.
     """
 
     name: str
@@ -65,38 +63,6 @@ class Reading:
     typical: tuple[int, int] | None = None
     labels_only: bool = False
     source: RowSource | None = None
-    flops: int = 0
-
-
-@dataclass(frozen=True)
-class Work:
-    """Work of the driver alone that takes its time, or what is done of it in every iteration of a loop.
-
-    Attributes
-    ----------
-    name : str
-    flops : int
-        Floating-point operations of products of matrices each time, for the estimate of seconds.
-    times : int
-        How often it is done at most.
-    typical : (int, int) or None
-        How often at least and at most it was done on real data; None: `times`.
-    trial : callable or None
-        For the estimate of seconds of what is no product: from a block of the data, a function that does a part of the
-        work, and how many such parts there are.
-    statistics : tuple of Statistic
-        What it feeds each time from rows in memory, for the estimate of seconds.
-    rows : int
-        Number of these rows.
-    """
-
-    name: str
-    flops: int = 0
-    times: int = 1
-    typical: tuple[int, int] | None = None
-    trial: Callable[[Block], tuple[Callable[[], object], float]] | None = None
-    statistics: tuple[Statistic, ...] = ()
-    rows: int = 0
 
 
 @dataclass(frozen=True)
@@ -105,8 +71,8 @@ class Cost:
 
     Attributes
     ----------
-    steps : sequence of Reading, Work or str
-        In their order; a str names work of the driver that takes no time to speak of.
+    steps : sequence of Reading or str
+        In their order; a str names work of the driver.
     sizes : mapping of str to int
         The size letters of `arrays`.
     arrays : sequence of HeldArray
@@ -116,7 +82,7 @@ class Cost:
         What a user should know beside the numbers.
     """
 
-    steps: Sequence[Reading | Work | str]
+    steps: Sequence[Reading | str]
     sizes: Mapping[str, int] = field(default_factory=dict)
     arrays: Sequence[HeldArray] = ()
     compiled: bool = False

@@ -26,7 +26,7 @@ from mlfs_dask.errors import number_of, parameter
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores, rank, round_scores, uninformative_warning
 from mlfs_dask.selectors.contract import FalseDiscoveryRate, MaxIter, Missing, Param, method, seed_of
-from mlfs_dask.selectors.costs import Cost, PassRunner, Work
+from mlfs_dask.selectors.costs import Cost, PassRunner
 from mlfs_dask.selectors.estimator import ConvergenceWarning
 from mlfs_dask.selectors.products import ProductsSelector
 from mlfs_dask.solvers.padm import MATRICES, Solution, best_mask, largest_of_copies, solve_corrected, solve_published
@@ -47,9 +47,6 @@ GAP_TOL = 1e-3
 
 #: Iterations of the loop that fits took, least and most.
 TYPICAL_ITERATIONS = (15, 750)
-
-#: Operations of a product in the time of one iteration, for each number of a q × d matrix.
-ELEMENT_FLOPS = 500
 
 
 @method(
@@ -172,14 +169,9 @@ class ELC(ProductsSelector):
         readings = self._readings(source, resampling, resources)
         sizes, arrays, notes = self._replicates_cost(readings, resampling, profile, "loop")
         notes = [f"A is {profile.q:,} labels by {profile.d:,} features; the loop reads no data", *notes]
-        # Elementwise steps on q × d numbers, which take as long as so many operations of a product, and A_p'A_p W; for
-        # every resample.
-        d, q, k = profile.d, profile.q, self.count_kept(profile.d)
-        flops = (ELEMENT_FLOPS * q * d + 2 * k * q * (k if k < q else 2 * q)) * (1 + resampling.resamples)
-        loop = Work("loop", 0 if self.variant == "screen" else flops, times=self.max_iter, typical=TYPICAL_ITERATIONS)
         return Cost(
-            steps=[*self._label_readings(profile), *readings, loop],
-            sizes={"d": d, "q": q, **sizes},
+            steps=[*self._label_readings(profile), *readings, "loop"],
+            sizes={"d": profile.d, "q": profile.q, **sizes},
             arrays=[
                 *arrays,
                 HeldArray("A and its sums", "2 q d", first="loop"),

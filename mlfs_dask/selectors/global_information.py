@@ -22,7 +22,7 @@ from mlfs_dask.errors import number_of, parameter
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores
 from mlfs_dask.selectors.contract import Binning, Bins, MissingOrCode, Param, family, method, seed_of
-from mlfs_dask.selectors.costs import Cost, PassRunner, Reading, Work
+from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.selectors.counting import CountingSelector, label_entropies
 from mlfs_dask.selectors.estimator import ConvergenceWarning
 from mlfs_dask.selectors.pairwise import MAX_ALL_PAIRS, PairwiseSelector, most_relevant
@@ -113,10 +113,6 @@ class GlobalSelector(PairwiseSelector, CountingSelector):
         """Scores of the features."""
         raise NotImplementedError
 
-    def _work(self, d: int, q: int, r: int) -> Work:
-        """What `_weigh` takes of the driver; r = d where Q is formed."""
-        raise NotImplementedError
-
     def _held(self, *, low_rank: bool) -> list[HeldArray]:
         """What `_weigh` holds, with d features, q labels and r landmarks, from the step "weights"."""
         raise NotImplementedError
@@ -158,7 +154,7 @@ class GlobalSelector(PairwiseSelector, CountingSelector):
         book = self._known_book(source) or self._planned_book(profile, features)
         before, arrays, sizes = self._code_readings(source, book)
         first = Reading("information", tuple(self._statistics(source, book, label_counts)))
-        steps: list[Reading | Work | str] = [*before, first]
+        steps: list[Reading | str] = [*before, first]
         d, q, r = profile.d, profile.q, self._count_landmarks(profile.d)
         note = f"information of {r:,} x {d:,} features" + ("" if r == d else f": {r:,} are landmarks")
         if r < d:
@@ -166,7 +162,7 @@ class GlobalSelector(PairwiseSelector, CountingSelector):
             # Which features are landmarks is not known yet: those of most codes take most.
             pairs = pair_information(profile, book, book.widest(count), with_labels=False)
             steps.append(Reading(LANDMARKS, (pairs,), times=-(-r // count)))
-            steps.append(Work(LOW_RANK, 4 * d * r * r + 10 * r**3))
+            steps.append(LOW_RANK)
             arrays += [
                 HeldArray("information of landmarks with features", "r d", first=LANDMARKS, last=LOW_RANK),
                 HeldArray("information of landmarks and its eigenvectors", "6 r r", first=LOW_RANK, last=LOW_RANK),
@@ -183,7 +179,7 @@ class GlobalSelector(PairwiseSelector, CountingSelector):
         ]
         sizes |= {"q": q, "r": r, "h": d // 2}
         notes = [note, *self._crowding_notes(source, book)]
-        return Cost([*steps, self._work(d, q, r)], sizes, arrays, notes=notes)
+        return Cost([*steps, "weights"], sizes, arrays, notes=notes)
 
     # ------------------------------------------------------------------ run
 
@@ -299,11 +295,6 @@ class GRRO(GlobalSelector):
     quantiles_cut_binary = True
     unit_diagonal = True
 
-    def _work(self, d: int, q: int, r: int) -> Work:
-        if r < d:
-            return Work("weights", q * (2 * d * r * r + r**3))
-        return Work("weights", 9 * d**3 + 4 * d * d * q + 9 * q**3)
-
     def _held(self, *, low_rank: bool) -> list[HeldArray]:
         shifted = [
             HeldArray("low rank of shifted I + αQ", "r d", first="weights"),
@@ -347,11 +338,6 @@ class _SimplexSelector(GlobalSelector):
 
     tol: float
     max_iter: int
-
-    def _work(self, d: int, q: int, r: int) -> Work:
-        columns = q if self.needs_label_pairs else 1
-        products = 4 * d * r if r < d else 2 * d * d
-        return Work("weights", products * columns, times=self.max_iter, typical=TYPICAL_ITERATIONS)
 
     def _held(self, *, low_rank: bool) -> list[HeldArray]:
         columns = "q d" if self.needs_label_pairs else "d"

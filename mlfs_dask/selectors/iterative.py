@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask import runtime
-from mlfs_dask.blocks.anchors import KMEANS_ITERATIONS, ROWS_PER_ANCHOR, Anchors, count_anchors, place_anchors
+from mlfs_dask.blocks.anchors import ROWS_PER_ANCHOR, Anchors, count_anchors, place_anchors
 from mlfs_dask.blocks.column_keys import key_places, mean_of_copies
 from mlfs_dask.context import assigned
 from mlfs_dask.engine.checkpoints import Arrays, Checkpoint, State
@@ -31,7 +31,7 @@ from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import BaseSelector, Scores, unknown_labels_error
 from mlfs_dask.selectors.containers import is_dask_array, is_dataset, open_container
-from mlfs_dask.selectors.costs import Cost, PassRunner, Plan, Reading, Work, require_driver
+from mlfs_dask.selectors.costs import Cost, PassRunner, Plan, Reading, require_driver
 from mlfs_dask.selectors.estimator import ConvergenceWarning
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.moments import FeatureMoments, Moments
@@ -45,9 +45,6 @@ Array = NDArray[np.float64]
 
 GraphKind: TypeAlias = Literal["anchors", "exact", "auto"]
 
-#: Cost of X v and X'u together for each stored value of a sparse X, in multiplications of a dense matrix product.
-SPARSE_PRODUCT_FLOPS = 33
-
 #: Rows up to which "auto" takes the exact graph.
 EXACT_ROWS = 20_000
 
@@ -57,11 +54,6 @@ SAME_MEAN = 1e-9
 
 #: Bytes of the sample of rows among which anchors are placed.
 SAMPLE_BYTES = 64 * 2**20
-
-
-def product_flops(profile: Profile) -> int:
-    """Cost of X v and X'u together, in multiplications of a dense matrix product."""
-    return (SPARSE_PRODUCT_FLOPS if profile.sparse else 4) * profile.nonzeros
 
 
 class IterativeSelector(BaseSelector):
@@ -104,14 +96,6 @@ class IterativeSelector(BaseSelector):
     @abstractmethod
     def _exact_arrays(self, profile: Profile) -> tuple[dict[str, int], list[HeldArray]]:
         """Sizes and arrays of the exact form, beside X and Y as they are read."""
-
-    @abstractmethod
-    def _update_flops(self, profile: Profile) -> int:
-        """Operations of the driver in one iteration of either form, for the estimate of seconds."""
-
-    @abstractmethod
-    def _exact_flops(self, profile: Profile) -> tuple[int, int]:
-        """Further operations of the exact form: before the loop, and in every iteration."""
 
     def _compiles_exact_search(self, profile: Profile) -> bool:
         """Whether the exact form loads compiled kernels."""
@@ -173,21 +157,12 @@ class IterativeSelector(BaseSelector):
             cost = self._cost_with_anchors(profile)
             return cost if self._labels_sink is None else _with_labels_written(cost, self._labels_sink)
         sizes, arrays = self._exact_arrays(profile)
-        search, every = self._exact_flops(profile)
-        # Products of X and of the graph with numbers of all rows and labels.
-        rows_of_loop = 2 * (product_flops(profile) + 4 * 30 * profile.n) * profile.q
         stored, rows = rows_in_memory(profile)
         note = "exact graph: X, Y and the variables of all rows are in the memory of this process"
         if not self._is_published:
             note += "; with --graph anchors none are, and readings take the place of searches for neighbours"
-        loop = Work(
-            "exact graph and loop",
-            every + rows_of_loop + self._update_flops(profile),
-            times=self.max_iter,
-            typical=self._typical_iterations(profile),
-        )
         return Cost(
-            steps=(Reading("rows", ()), Work("search", search), loop),
+            steps=(Reading("rows", ()), "search", "exact graph and loop"),
             sizes={**stored, **sizes},
             arrays=[*rows, *(array._replace(first="exact graph and loop") for array in arrays)],
             compiled=self._compiles_exact_search(profile),
@@ -402,14 +377,6 @@ def _with_labels_written(cost: Cost, sink: RowSink) -> Cost:
     # Where statistics are tried for the estimate of seconds nothing is to be written: the loop's own takes as long.
     statistic = rule if placeholders_are_filled() else WriteLabels(rule, sink)
     return replace(cost, steps=[*cost.steps, Reading("labels", (statistic,))], arrays=arrays)
-
-
-def anchor_work(profile: Profile, m: int, width: int | None = None) -> Work:
-    """Cost of k-means on the sample, for m anchors of `width` features; by default those of X."""
-    stored = profile.d if width is None else width
-    if profile.sparse and width is None:
-        stored = -(-profile.nonzeros // max(profile.n, 1))
-    return Work("anchors", KMEANS_ITERATIONS * ROWS_PER_ANCHOR * m * m * 2 * stored)
 
 
 def standardised_points(X: Matrix, scaling: Scaling) -> Matrix:

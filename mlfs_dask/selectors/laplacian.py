@@ -21,11 +21,10 @@ from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import BaseSelector, Scores, uninformative_warning
 from mlfs_dask.selectors.contract import Missing, Param, method
-from mlfs_dask.selectors.costs import Cost, PassRunner, Plan, Reading, Work
+from mlfs_dask.selectors.costs import Cost, PassRunner, Plan, Reading
 from mlfs_dask.selectors.iterative import (
     SAMPLE_BYTES,
     GraphKind,
-    anchor_work,
     anchors_of_points,
     placeholder,
     point_bytes,
@@ -135,7 +134,7 @@ class LaplacianScore(BaseSelector):
         return Cost(
             steps=[
                 Reading(FIRST, tuple(first)),
-                anchor_work(profile, m),
+                "anchors",
                 Reading(ROWS, (AnchorSums(anchors, placeholder(d)),)),
                 "scores",
             ],
@@ -155,7 +154,7 @@ class LaplacianScore(BaseSelector):
         sizes, rows = rows_in_memory(profile)
         pairs, k = profile.n**2, min(self.n_neighbors, profile.n - 1) + 1
         return Cost(
-            steps=(Reading("rows", ()), Work("exact graph", 4 * profile.n * profile.nonzeros)),
+            steps=(Reading("rows", ()), "exact graph"),
             sizes={**sizes, "k": k},
             arrays=[*rows, *(a._replace(first="exact graph") for a in exact_form.held_arrays(sparse=profile.sparse))],
             compiled=compiles_search(pairs, sparse=profile.sparse),

@@ -5,9 +5,8 @@ Rows and their neighbours are a uniform sample of the rows, which one reading br
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
@@ -15,23 +14,20 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.products import positives_block
-from mlfs_dask.blocks.relief import QUERY_ROWS, label_set_classes, relief_scores, scratch_bytes
+from mlfs_dask.blocks.relief import label_set_classes, relief_scores, scratch_bytes
 from mlfs_dask.engine.passes import CachedStatistic, Statistic
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import BaseSelector, Scores, unknown_labels_error
 from mlfs_dask.selectors.contract import Missing, Param, method, seed_of
-from mlfs_dask.selectors.costs import Cost, PassRunner, Reading, Work
+from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.statistics.counts import Ranges
 from mlfs_dask.statistics.sample import RowSample, draw_rows
-from mlfs_dask.typing import Block, FeatureInfo, HeldArray, Matrix, Profile, RowSource, Seed, profile_of
+from mlfs_dask.typing import FeatureInfo, HeldArray, Matrix, Profile, RowSource, Seed, profile_of
 
 Array = NDArray[np.float64]
 
 #: What scores are multiples of: differences of 0 and less than 1, which cancel to some 1e-17 in place of 0.
 ROUNDING = 2.0**-50
-
-#: Differences of values that are computed to tell how long all of them take: some 0.1 s.
-TRIAL_VALUES = 2**26
 
 
 @method(
@@ -99,7 +95,7 @@ class ReliefF(BaseSelector):
         return Cost(
             steps=[
                 Reading("sample", tuple(statistics)),
-                Work("neighbours", trial=partial(self._trial, source, m)),
+                "neighbours",
             ],
             sizes={
                 "d": profile.d,
@@ -116,19 +112,6 @@ class ReliefF(BaseSelector):
             loads_sklearn=profile.sparse,  # scikit-learn's distances of sparse rows
             notes=[f"{m:,} of {profile.n:,} rows and their neighbours among these"],
         )
-
-    def _trial(self, source: Profile | RowSource, m: int, block: Block) -> tuple[Callable[[], object], float]:
-        """Scores from some rows of a sample whose m rows are those of the block, again and again."""
-        rows = np.arange(m) % block.X.shape[0]
-        classes = label_set_classes(positives_block(block.Y[rows]), self.min_rows)
-        kept = rows[classes >= 0], classes[classes >= 0]
-        X = block.X[kept[0]].astype(np.float64)
-        features = None if isinstance(source, Profile) else source.features
-        if features is not None and features.minimum is not None:
-            X, _ = scale_rows(X, features, _spread(features))
-        values = X.nnz if sp.issparse(X) else X.size
-        queries = np.arange(min(len(kept[0]), QUERY_ROWS, max(1, TRIAL_VALUES // max(values, 1))))
-        return lambda: relief_scores(X, kept[1], self.n_neighbors, queries), len(kept[0]) / max(len(queries), 1)
 
     def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[CachedStatistic]:
         return [statistic for statistic in self._statistics(source) if isinstance(statistic, CachedStatistic)]

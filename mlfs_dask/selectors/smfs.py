@@ -31,7 +31,7 @@ from mlfs_dask.exact import smfs as exact_form
 from mlfs_dask.exact.fit import ExactFit
 from mlfs_dask.selectors.base import Scores, never_positive_warnings
 from mlfs_dask.selectors.contract import MaxIter, Missing, Param, method, seed_of
-from mlfs_dask.selectors.costs import Cost, PassRunner, Reading, Work
+from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.selectors.iterative import (
     GraphKind,
     IterativeSelector,
@@ -71,10 +71,6 @@ ANCHORED_ALPHA = 1 / 3
 
 #: Largest row norm of P, in units of ε, up to which P counts as zero.
 VANISHED = 1e3
-
-#: Cost of growing a tree, and of one look-up of a mass, in multiplications of a dense matrix product.
-TREE_FLOPS = 10**8
-LOOKUP_FLOPS = 10
 
 #: Usual number of reweightings of a P-step.
 REWEIGHTINGS = 3
@@ -278,9 +274,7 @@ class SMFS(IterativeSelector):
         statistics = (rows,) if has_gram else (rows, product)
         loop = Reading("rows", statistics, times=self.max_iter, typical=(0, high))
         start = RecoveredRows(scaling, replace(recovery, P=None))
-        forest_work = Work("forest", TREE_FLOPS * self.n_trees)
-        sample_work = Work("landmarks", LOOKUP_FLOPS * sample * self.n_trees * m)
-        steps: list[Reading | Work | str] = [first, forest_work, masses, sample_work, Reading("start", (start,))]
+        steps: list[Reading | str] = [first, "forest", masses, "landmarks", Reading("start", (start,))]
         arrays = [
             HeldArray("sample and the forest's copy of it", "sample", "V3", last="forest"),
             HeldArray("masses of leaves with landmarks", "trees leaves m", anchors.tables.dtype.str, first="landmarks"),
@@ -301,9 +295,8 @@ class SMFS(IterativeSelector):
                 steps.append(Reading("X'SX of some", (gram,), times=self.max_iter, typical=(low, high)))
             arrays.append(HeldArray("X'SX of some features", f"{1 + row_sparse.SQUARE_MATRICES} f f", first="start"))
         seen = "real data took" if has_gram else "real and made-up data above the Gram cap took"
-        update = Work("P", self._update_flops(profile), times=self.max_iter, typical=(low, high))
         return Cost(
-            steps=(*steps, loop, update),
+            steps=(*steps, loop, "P"),
             sizes={
                 "d": d,
                 "q": q,
@@ -340,14 +333,6 @@ class SMFS(IterativeSelector):
             forest = Forest(shapes, nodes, placeholder(*nodes.shape), nodes, nodes, depth, vector, vector)
             tables = np.broadcast_to(np.zeros((), dtype), (trees, leaves, m))
         return MassAnchors(forest, tables, self.anchor_neighbors)
-
-    def _update_flops(self, profile: Profile) -> int:
-        # P-steps: a factor of d × d numbers, or of those of a working set, and products with it.
-        solved = profile.d if profile.d <= self.gram_cap else self._max_features()
-        return REWEIGHTINGS * (2 * solved**3 // 3 + 2 * solved**2 * profile.q) + 100 * profile.d * profile.q
-
-    def _exact_flops(self, profile: Profile) -> tuple[int, int]:
-        return 4 * profile.n**2 * self.n_trees, 0
 
     def _compiles_exact_search(self, profile: Profile) -> bool:
         return graphs.compiles_least_mass_rows(profile.n, self.n_trees)

@@ -17,7 +17,7 @@ from mlfs_dask.errors import parameter
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores, uninformative_warning, unknown_labels_error
 from mlfs_dask.selectors.contract import Missing, Param, method, seed_of
-from mlfs_dask.selectors.costs import Cost, PassRunner, Reading, Work
+from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.selectors.pairwise import PairwiseSelector, most_relevant
 from mlfs_dask.statistics.columns import OfFeatures
 from mlfs_dask.statistics.gram import Gram
@@ -28,9 +28,6 @@ Array = NDArray[np.float64]
 
 #: Decimal places of the terms: features that are copies of one another tie, whatever order rows were summed in.
 DIGITS = 12
-
-#: Operations of a product in the time that a step takes for each feature.
-STEP_FLOPS = 20
 
 
 @method(
@@ -101,7 +98,7 @@ class SPFS(PairwiseSelector):
         first = Reading("products", tuple(self._statistics(profile)))
         second = [] if m == d else [Reading("candidates", (OfFeatures(Gram(m), np.arange(m)),))]
         return Cost(
-            steps=[first, *second, Work("selection", STEP_FLOPS * m * m)],
+            steps=[first, *second, "selection"],
             sizes={"d": d, "q": q, "m": m},
             arrays=[
                 HeldArray("sums over labels and their squares", "3 q d"),

@@ -27,7 +27,6 @@ from mlfs_dask.runtime import current_resources
 from mlfs_dask.selectors import METHODS, auto, get_method
 from mlfs_dask.selectors.auto import AutoSelector, compare, linear_scores, neighbour_scores
 from mlfs_dask.selectors.base import Scores, rank
-from mlfs_dask.selectors.costs import Work
 from mlfs_dask.statistics.counts import ContingencyCounts
 from mlfs_dask.storage.convert import convert_reader
 from mlfs_dask.storage.readers.base import LabelSpec
@@ -122,31 +121,6 @@ def test_what_candidates_have_in_common_is_read_once_from_the_same_rows(d, monke
         assert scores[name][:5] == alone[name][:5]
     # From each of the five parts of 128 rows, also counts with two labels alone; the last fit is to all 160.
     assert (read["LabelInformation", 128], read["PairInformation", 128]) == (10, 5)
-
-
-@pytest.mark.parametrize("form", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
-def test_the_plan_counts_what_fits_to_parts_read(form):
-    X, Y = problem(d=70)
-    X[3, 1], X[4, 2] = np.nan, np.inf
-    rows, here = ArrayRows(form(X), as_labels(Y)), current_resources()
-
-    def work(candidates):
-        cost = AutoSelector(3, candidates=candidates).cost(rows, here)
-        return {step.name: step for step in cost.steps if isinstance(step, Work)}
-
-    of_greedy = work("ami,scls")
-    assert list(of_greedy) == ["fits", "pairs of ami", "pairs of scls", "judgement", "scores"]
-    pairs = of_greedy["pairs of ami"]
-    assert (pairs.times, pairs.typical, pairs.rows) == (5 * 2, (5, 5), 128)
-    assert [statistic.kind for statistic in pairs.statistics] == ["pairs"]
-    # Where all pairs are there, none are read.
-    with_all = work("ami,qpmlfs,scls")
-    assert list(with_all) == ["fits", "judgement", "scores"]
-    assert with_all["fits"].times == 5
-    assert "PairInformation" in [type(statistic).__name__ for statistic in with_all["fits"].statistics]
-    trial, times = with_all["judgement"].trial(next(rows.stream(0, 1)))
-    trial()
-    assert times == 5 * 3 * 128 / 160
 
 
 def sample_of(rows, monkeypatch):

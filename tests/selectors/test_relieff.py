@@ -12,8 +12,6 @@ from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DataError
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import current_resources
-from mlfs_dask.selectors import relieff
-from mlfs_dask.selectors.costs import Work
 from mlfs_dask.selectors.relieff import ReliefF, scale_rows
 from mlfs_dask.storage.readers.base import LabelSpec
 from tests.reference import relieff as twin
@@ -93,28 +91,6 @@ def test_memory_does_not_depend_on_the_number_of_rows():
         for n in (300, 600)
     )
     assert small == large
-
-
-@pytest.mark.parametrize("container", [np.asarray, sp.csr_array])
-def test_the_trial_for_seconds_is_a_part_of_the_work_on_as_many_rows(monkeypatch, container):
-    """5 rows of a sample of 200, which are those of the first block, again and again."""
-    X, Y = problem(n=200)
-    source = ArrayRows(container(X), as_labels(Y), block_bytes=4096)
-    block = next(source.stream(0, 1))
-    n_rows = block.X.shape[0]
-    assert n_rows < 200
-    drawn = []
-    monkeypatch.setattr(relieff, "relief_scores", lambda *arguments: drawn.append(arguments))
-    values = block.X.nnz if container is sp.csr_array else block.X.size
-    monkeypatch.setattr(relieff, "TRIAL_VALUES", 5 * 200 * values // n_rows)
-    steps = ReliefF(3, min_rows=1).cost(source, current_resources()).steps
-    (work,) = [step for step in steps if isinstance(step, Work)]
-    part, parts = work.trial(block)
-    part()
-    ((rows, classes, n_neighbors, queries),) = drawn
-    assert (rows.shape[0], len(classes), n_neighbors, work.flops) == (200, 200, 10, 0)
-    assert len(queries) == pytest.approx(5, abs=1)
-    assert parts == 200 / len(queries)
 
 
 def test_labels_that_are_unknown_or_make_no_classes():

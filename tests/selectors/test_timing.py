@@ -11,8 +11,8 @@ from scipy import sparse as sp
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors import METHODS, get_method, timing
-from mlfs_dask.selectors.costs import Cost, Reading, Work, project
-from mlfs_dask.selectors.timing import MESSAGE_RATE, TASK_SECONDS, estimate_seconds
+from mlfs_dask.selectors.costs import Cost, Reading, project
+from mlfs_dask.selectors.timing import estimate_seconds
 from mlfs_dask.statistics.moments import Moments
 
 HERE = Resources(1, 1, 2**40, 2**40)
@@ -51,105 +51,50 @@ def test_every_method_is_measured_on_one_block(method, gram_cap, sparse):
     plan = selector.plan(rows, HERE)
     timed = estimate_seconds(selector.cost, rows, HERE, plan)
     assert timed.seconds > 0
-    assert replace(timed, seconds=None, typical_seconds=None) == plan
+    assert replace(timed, seconds=None, typical_seconds=None, notes=timed.notes[:-1]) == plan
     if timed.typical_seconds is not None:
         few, many = timed.typical_seconds
         assert 0 < few <= many <= timed.seconds
 
 
-class Planned:
-    """A selector that is only planned."""
-
-    def __init__(self, *steps):
-        self.steps = steps
-
-    def cost(self, source, resources):
-        return Cost(list(self.steps))
-
-
-def test_resamples_of_a_slow_block_in_which_a_resample_has_no_row(monkeypatch):
-    """Of the one row that is fed, some resample has none: no warning of the logarithm of 0."""
-    monkeypatch.setattr(timing, "BLOCK_SECONDS", -1.0)
+def test_resamples_in_a_block_of_which_a_resample_has_no_row():
+    """Of the one row that is fed first, some resample has none: no warning of the logarithm of 0."""
     rows = source(n=8)
     selector = get_method("enm")(3, resamples=20)
     assert estimate_seconds(selector.cost, rows, HERE, selector.plan(rows, HERE)).seconds > 0
 
 
 @pytest.fixture
-def speeds(monkeypatch):
-    """A row takes 1/8 s in a statistic, and its result 1 s; libraries load in 3 s; reading and the fit take no time."""
-    monkeypatch.setattr(timing, "FIT_SECONDS", 0.0)
-    monkeypatch.setattr(timing, "_measure", lambda statistic, block: timing._Speed(3.0, 0.125, 1.0))
-    monkeypatch.setattr(timing, "_product_rate", lambda: 1e9)
+def seconds(monkeypatch):
+    """Seconds of readings in which a statistic takes half a second a block, and reading it nothing."""
+    monkeypatch.setattr(timing, "_seconds", lambda statistic, block: 0.5)
     monkeypatch.setattr("time.perf_counter", lambda: 0.0)
     monkeypatch.setattr("mlfs_dask.runtime.available_cores", lambda: 2)
 
+    def estimated(*steps, resources=HERE):
+        rows, cost = source(), Cost(list(steps))
+        timed = estimate_seconds(lambda *_: cost, rows, resources, project(cost, rows, resources))
+        return timed.seconds, timed.typical_seconds
 
-def seconds(steps, resources):
-    selector, rows = Planned(*steps), source()
-    plan = project(selector.cost(rows, resources), rows, resources)
-    timed = estimate_seconds(selector.cost, rows, resources, plan)
-    return timed.seconds, timed.typical_seconds
-
-
-@pytest.mark.usefixtures("speeds")
-def test_readings_and_work_add_up():
-    once = 400 / 8 + 1.0
-    assert seconds([Reading("moments", (Moments(30),))], HERE) == (once + 3.0, None)
-    assert seconds(["work", Work("solve", 2 * 10**9)], HERE) == (2.0, None)
-    loop = Reading("rows", (Moments(30),), times=10, typical=(2, 4), flops=10**9)
-    assert seconds([loop], HERE) == (10 * (once + 1) + 3, (2 * (once + 1) + 3, 4 * (once + 1) + 3))
-    assert seconds([Work("loop", 10**9, times=10, typical=(2, 40))], HERE) == (10.0, (2.0, 10.0))
-    # Two statistics in one reading; what the same one takes again is known, and loaded.
-    both = [Reading("two", (Moments(30), Moments(30)))]
-    assert seconds(both, HERE) == (2 * once + 3.0, None)
+    return estimated
 
 
-def test_what_a_fit_takes_of_the_smallest_data_is_in_every_estimate(monkeypatch, speeds):
-    monkeypatch.setattr(timing, "FIT_SECONDS", 0.5)
-    loop = Work("loop", 10**9, times=10, typical=(2, 4))
-    assert seconds([loop], HERE) == (10.5, (2.5, 4.5))
+def test_readings_add_up(seconds):
+    block = next(source().stream(0, 1)).X.shape[0]
+    once = 0.5 * 400 / block
+    assert seconds(Reading("moments", (Moments(30),)), "work of the driver") == (once, None)
+    assert seconds(Reading("two", (Moments(30), Moments(30)))) == (2 * once, None)
+    loop = Reading("rows", (Moments(30),), times=10, typical=(2, 4))
+    assert seconds(loop) == (10 * once, (2 * once, 4 * once))
 
 
-@pytest.mark.usefixtures("speeds")
-def test_what_work_feeds_from_rows_in_memory_is_measured():
-    once = 100 / 8 + 1.0
-    work = Work("fits", 10**9, times=5, typical=(2, 3), statistics=(Moments(30), Moments(30)), rows=100)
-    assert seconds([work], HERE) == (5 * (2 * once + 1) + 3.0, (2 * (2 * once + 1) + 3.0, 3 * (2 * once + 1) + 3.0))
-
-
-def test_work_that_is_no_product_is_tried_on_a_block(monkeypatch, speeds):
-    clock = iter(range(0, 1000, 3))
-    given = []
-    trial = Work("neighbours", times=2, trial=lambda block: (lambda: given.append(block), 5.0))
-    monkeypatch.setattr("time.perf_counter", lambda: float(next(clock)))  # whatever is timed takes 3 s
-    assert seconds([trial], HERE) == (2 * 5 * 3.0, None)
-    (block,) = given
-    assert 0 < len(block.X) < 400
-
-
-def test_what_the_first_trial_loads_is_loaded_once(monkeypatch, speeds):
-    now = [0.0]
-    taken = iter([0.75, 0.25])
-
-    def work():
-        now[0] += next(taken)
-
-    monkeypatch.setattr("time.perf_counter", lambda: now[0])
-    trial = Work("neighbours", times=2, trial=lambda block: (work, 5.0))
-    assert seconds([trial], HERE) == (2 * 5 * 0.25 + 0.5, None)
-
-
-@pytest.mark.usefixtures("speeds")
-@pytest.mark.parametrize(("workers", "parallel"), [(1, 1), (2, 2), (4, 2)])
-def test_workers_share_the_rows_as_far_as_there_are_cores(workers, parallel):
-    steps = [Reading("moments", (Moments(30),))]
-    resources = replace(CLUSTER, workers=workers)
-    rows = source()
-    (plan,) = project(Cost(steps), rows, resources).readings.values()
-    states = len(plan.runs) * Moments(30).state_bytes / parallel + Moments(30).result_bytes
-    found, _ = seconds(steps, resources)
-    assert found == pytest.approx(50 / parallel + 1 + 3 + plan.tasks * TASK_SECONDS + states / MESSAGE_RATE)
+@pytest.mark.parametrize(
+    ("resources", "parallel"),
+    [(replace(HERE, threads_per_worker=2), 2), (replace(HERE, threads_per_worker=8), 2), (CLUSTER, 2)],
+)
+def test_threads_share_the_blocks_as_far_as_there_are_cores(seconds, resources, parallel):
+    reading = Reading("moments", (Moments(30),))
+    assert seconds(reading, resources=resources)[0] == seconds(reading)[0] / parallel
 
 
 def test_blocks_of_dask_arrays_are_not_computed():
