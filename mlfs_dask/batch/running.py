@@ -31,10 +31,10 @@ from mlfs_dask.engine.checkpoints import Folder, checkpoint_place, keep_checkpoi
 from mlfs_dask.engine.passes import cache_entry
 from mlfs_dask.errors import ClusterLostError, MlfsError, UsageError, spell_parameters_as
 from mlfs_dask.evaluation import results as evaluations
-from mlfs_dask.evaluation.candidates import ALL, RANDOM, Candidate
+from mlfs_dask.evaluation.candidates import Candidate
 from mlfs_dask.evaluation.experiment import Experiment
 from mlfs_dask.evaluation.inputs import Inputs
-from mlfs_dask.evaluation.results import BATCH, JOBS
+from mlfs_dask.evaluation.results import ALL, BATCH, JOBS, RANDOM
 from mlfs_dask.evaluation.resume import PartialResults, partial_folder
 from mlfs_dask.files.fingerprints import code_digest, digest_of
 from mlfs_dask.files.json_text import as_json, parse_json

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from mlfs_dask.batch.spec import EVALUATION_KEYS, SETTINGS
-from mlfs_dask.evaluation.candidates import ALL, RANDOM
 from mlfs_dask.evaluation.metrics import METRICS
 from mlfs_dask.evaluation.protocols import CLASSIFIERS, PROTOCOLS, Settings
+from mlfs_dask.evaluation.results import ALL, RANDOM
 from mlfs_dask.evaluation.splits import KINDS
 from mlfs_dask.selectors import METHODS, get_method
 from mlfs_dask.selectors.contract import Parameter

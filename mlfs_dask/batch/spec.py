@@ -14,8 +14,8 @@ from typing import Any
 
 from mlfs_dask.batch.spec_io import Item, as_document, read_document
 from mlfs_dask.errors import UsageError, spell_parameters_as
-from mlfs_dask.evaluation.candidates import ALL, RANDOM
 from mlfs_dask.evaluation.protocols import Settings, make_settings
+from mlfs_dask.evaluation.results import ALL, RANDOM
 from mlfs_dask.evaluation.table import dataset_name
 from mlfs_dask.files.fingerprints import digest_of
 from mlfs_dask.selection.feature_counts import parse_n_features_to_select

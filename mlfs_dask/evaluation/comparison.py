@@ -14,7 +14,7 @@ import numpy as np
 from scipy import stats
 
 from mlfs_dask.errors import DataError, UsageError, closest
-from mlfs_dask.evaluation.results import BATCH, RECORD, Evaluation, finished_jobs, missing_jobs_note, read_eval
+from mlfs_dask.evaluation.results import ALL, BATCH, RECORD, Evaluation, finished_jobs, missing_jobs_note, read_eval
 from mlfs_dask.evaluation.statistics import (
     bonferroni_dunn_difference,
     friedman_test,
@@ -27,9 +27,6 @@ from mlfs_dask.selection.runs import is_url
 
 if TYPE_CHECKING:
     import pandas as pd
-
-ALL = "all"
-"""The method that keeps every feature: shown beside the others, but it selects nothing and is not ranked."""
 
 FORMAT_VERSION = 1
 _FOLD = ["repeat", "fold"]

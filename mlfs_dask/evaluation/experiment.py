@@ -18,14 +18,16 @@ import numpy as np
 from mlfs_dask import runtime
 from mlfs_dask._version import __version__
 from mlfs_dask.errors import DataError, UsageError, number_of, parameter
-from mlfs_dask.evaluation.candidates import ALL, RANDOM, Candidate, read_candidates
+from mlfs_dask.evaluation.candidates import Candidate, read_candidates
 from mlfs_dask.evaluation.grids import Grid, GridPoint, read_grid
 from mlfs_dask.evaluation.inputs import Inputs, SplitInputs, split_inputs
 from mlfs_dask.evaluation.metrics import get_metric
 from mlfs_dask.evaluation.protocols import make_settings
 from mlfs_dask.evaluation.results import (
+    ALL,
     FIT_COLUMNS,
     FORMAT_VERSION,
+    RANDOM,
     RANKING_COLUMNS,
     RESULT_COLUMNS,
     Evaluation,

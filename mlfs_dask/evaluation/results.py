@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 RESULTS, RANKINGS, FITS, RECORD = "results.csv", "rankings.csv", "fits.csv", "eval.json"
 
+#: Candidates that are no selectors: features drawn at random, and all features.
+RANDOM, ALL = "random", "all"
+
 #: Record and table of a batch, whose jobs are runs and evaluations.
 BATCH, JOBS = "batch.json", "jobs.csv"
 FORMAT_VERSION = 2
@@ -151,8 +154,6 @@ class Evaluation:
             The metric was not computed, or there is no standard error since there is one split only.
         """
         import pandas as pd
-
-        from mlfs_dask.evaluation.candidates import ALL
 
         computed = {m["name"]: m["better"] for m in self.record["metrics"]}
         if metric is None:

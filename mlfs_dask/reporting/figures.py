@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask.evaluation.comparison import ALL
+from mlfs_dask.evaluation.results import ALL
 from mlfs_dask.evaluation.statistics import web_values
 from mlfs_dask.selectors import METHODS
 

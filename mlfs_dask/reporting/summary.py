@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import number_of
-from mlfs_dask.evaluation.comparison import ALL, Comparison
+from mlfs_dask.evaluation.comparison import Comparison
+from mlfs_dask.evaluation.results import ALL
 from mlfs_dask.reporting import figures as draw
 from mlfs_dask.reporting.comparison_folder import anchor
 from mlfs_dask.reporting.contents import LabelledRun

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mlfs_dask.evaluation.comparison import ALL
+from mlfs_dask.evaluation.results import ALL
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import dask.array as da
@@ -19,7 +20,7 @@ from mlfs_dask.storage.store_reader import MatrixLayout, StoreLocation, StoreRow
 class StoreLayer(MaterializedLayer):
     """The graph of an untouched array of a store; it remembers the rows that passes read faster, and the names."""
 
-    def __init__(self, mapping: dict[Any, Any], rows: StoreRows, names: str) -> None:
+    def __init__(self, mapping: dict[Any, Any], rows: StoreRows, names: Callable[[], NDArray[Any]]) -> None:
         super().__init__(mapping)
         self.rows = rows
         self._names = names
@@ -27,11 +28,7 @@ class StoreLayer(MaterializedLayer):
     @property
     def column_names(self) -> NDArray[Any]:
         """Names of the columns, read from the store: the graph travels without them."""
-        from mlfs_dask.storage.dataset import open_dataset  # which makes arrays of this module
-
-        location = self.rows.location
-        names: NDArray[Any] = getattr(open_dataset(location.path, storage_options=location.options), self._names)
-        return names
+        return self._names()
 
 
 class SubsetLayer(MaterializedLayer):
@@ -50,7 +47,12 @@ class SubsetLayer(MaterializedLayer):
 
 
 def lazy_matrix(
-    rows: StoreRows, matrix: MatrixLayout, stored: tuple[int, ...], name: str, *, column_names: str
+    rows: StoreRows,
+    matrix: MatrixLayout,
+    stored: tuple[int, ...],
+    name: str,
+    *,
+    column_names: Callable[[], NDArray[Any]],
 ) -> da.Array:
     """A Dask array over one matrix of a store.
 
@@ -64,8 +66,8 @@ def lazy_matrix(
         Its stored entries before each partition.
     name : str
         Of the array; the same for the same content at the same place.
-    column_names : str
-        Attribute of `Dataset` that names the columns.
+    column_names : callable
+        Gives the names of the columns.
 
     Returns
     -------

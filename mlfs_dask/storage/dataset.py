@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -376,14 +376,18 @@ class Dataset:
         from mlfs_dask.storage.arrays import lazy_matrix  # a pass over `rows` needs no dask.array
 
         rows, stored = self.store_rows, self.schema.partitions.nonzeros
-        return lazy_matrix(rows, rows.X, stored, self._token("X"), column_names="feature_names")
+        return lazy_matrix(
+            rows, rows.X, stored, self._token("X"), column_names=partial(_names, rows.location, "feature_names")
+        )
 
     @cached_property
     def Y(self) -> da.Array:
         from mlfs_dask.storage.arrays import lazy_matrix  # as above
 
         rows, stored = self.store_rows, self.schema.partitions.label_nonzeros
-        return lazy_matrix(rows, rows.Y, stored, self._token("Y"), column_names="label_names")
+        return lazy_matrix(
+            rows, rows.Y, stored, self._token("Y"), column_names=partial(_names, rows.location, "label_names")
+        )
 
     def _token(self, name: str) -> str:
         """Name of a lazy array: equal only for the same content at the same place, cut alike."""
@@ -529,3 +533,9 @@ def _expressions(subset: Mapping[str, Any]) -> dict[str, str | None]:
 
 def _part(values: NDArray[Any], chosen: NDArray[np.int64] | None) -> NDArray[Any]:
     return values if chosen is None else values[chosen]
+
+
+def _names(location: StoreLocation, attribute: str) -> NDArray[Any]:
+    """Names of the columns of X or Y of a store, which is opened for them: its arrays travel without."""
+    names: NDArray[Any] = getattr(open_dataset(location.path, storage_options=location.options), attribute)
+    return names

@@ -19,10 +19,8 @@ from scipy import sparse as sp
 
 from mlfs_dask import convert, open_dataset, runtime
 from mlfs_dask.blocks import neighbours
-from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.engine import cache as caching
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
-from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import current_resources
 from mlfs_dask.selectors import METHODS, auto, get_method
 from mlfs_dask.selectors.auto import AutoSelector, compare, linear_scores, neighbour_scores
@@ -292,15 +290,6 @@ def test_of_very_many_features_the_first_are_judged(monkeypatch):
     judged = {row["method"]: row["average_precision"] for row in found.report_.extra["judged"]}
     assert [judged[row["method"]] for row in expected] == [row["average_precision"] for row in expected]
     assert found.support_.sum() == 8
-
-
-def test_the_plan_has_fits_for_as_many_features_as_are_judged(monkeypatch):
-    X, Y = problem(d=70)
-    monkeypatch.setattr(auto, "MAX_ALL_PAIRS", 4)
-    cost = AutoSelector(66, candidates="ami,enm").cost(ArrayRows(X, as_labels(Y)), current_resources())
-    (pairs,) = (step for step in cost.steps if step.name == "pairs of ami")
-    assert pairs.times == 5 * 3
-    assert [len(statistic.partners) for statistic in pairs.statistics] == [64]
 
 
 def test_a_single_label_orders_the_rows():
