@@ -28,7 +28,7 @@ from mlfs_dask.batch.sharing import read_shared, shared_statistics
 from mlfs_dask.batch.spec import BatchSpec, Job, StoreEntry, read_spec
 from mlfs_dask.engine import cache as caching
 from mlfs_dask.engine.checkpoints import Folder, checkpoint_place, keep_checkpoints
-from mlfs_dask.engine.passes import cache_entry
+from mlfs_dask.engine.readings import cache_entry
 from mlfs_dask.errors import ClusterLostError, MlfsError, UsageError, spell_parameters_as
 from mlfs_dask.evaluation import results as evaluations
 from mlfs_dask.evaluation.candidates import Candidate

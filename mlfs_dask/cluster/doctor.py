@@ -27,7 +27,6 @@ from mlfs_dask.storage.object_store import NOT_A_STORE, is_url, local_path
 
 if TYPE_CHECKING:
     from distributed import Client
-    from distributed.security import Security
 
 LITTLE_MEMORY = 2**30
 """Bytes for a worker below which little but small data fits."""
@@ -37,12 +36,6 @@ LITTLE_SPACE = 2**30
 
 FEW_FILES = 4096
 """Open files below which a scheduler with many workers, or a store with many shards, runs short."""
-
-CLOCK_SECONDS = 60.0
-"""Difference of two clocks from which on it is worth a word; object stores refuse requests from 15 minutes on."""
-
-DAYS_OF_CERTIFICATE = 7
-"""Days before its end from which on a certificate should be renewed."""
 
 SLOW_SHARE = 0.25
 """Share of the middle worker's reading speed below which a worker is slow."""
@@ -127,10 +120,6 @@ class Facts:
         Threads of BLAS in each.
     cores : int
         Cores that the process may keep busy.
-    clock : float
-        Seconds since 1970 at the time of the answer.
-    certificate_end : float or None
-        When the worker's certificate ends, in the same seconds; None without TLS.
     reading : StoreReading or None
     """
 
@@ -146,8 +135,6 @@ class Facts:
     threads: int = 1
     blas_threads: int = 1
     cores: int = 1
-    clock: float = 0.0
-    certificate_end: float | None = None
     reading: StoreReading | None = None
 
 
@@ -199,8 +186,7 @@ def gather_facts(
 
     scratch = scratch or tempfile.gettempdir()
     trim = os.environ.get("MALLOC_TRIM_THRESHOLD_", "")
-    worker = runtime.current_worker()
-    if worker is not None:
+    if runtime.current_worker() is not None:
         importlib.import_module("numba")  # which a worker is not asked for before the first pass with compiled kernels
     return Facts(
         host=socket.gethostname(),
@@ -215,25 +201,8 @@ def gather_facts(
         threads=threads,
         blas_threads=runtime.blas_threads(),
         cores=runtime.available_cores(),
-        certificate_end=None if worker is None else _certificate_end(worker.security),
         reading=None if store is None else _read_partition(store, partition),
-        clock=time.time(),
     )
-
-
-def _certificate_end(security: Security) -> float | None:
-    """When the certificate of a worker ends; None without one, or where it cannot be read."""
-    from cryptography import x509
-
-    certificate = security.get_tls_config_for_role("worker").get("cert")
-    if certificate is None:
-        return None
-    try:
-        # Either the text itself or the path of a file.
-        text = str(certificate).encode() if "\n" in str(certificate) else Path(certificate).read_bytes()
-        return x509.load_pem_x509_certificate(text).not_valid_after_utc.timestamp()
-    except (OSError, ValueError):
-        return None
 
 
 def _read_partition(store: str, number: int) -> StoreReading:
@@ -299,26 +268,24 @@ def _check_workers(client: Client | None, here: Facts, store: str | None, wait: 
     described = admission(client).workers()
     yield Check("cluster", "ok", f"{len(described)} workers at {client.scheduler_info()['address']}")
     yield from (Check("left out", "fail", str(refused), f"{refused.cure}.") for refused in admission(client).refused)
-    facts, offsets = {}, {}
+    facts = {}
     for address, found in _ask_workers(client, described, store, wait).items():
         if isinstance(found, str):
             host = described[address].get("host", "an unknown host")
             yield Check("worker", "fail", f"{address} on {host}: {found}", "look into its log, and start it again.")
         else:
-            facts[address], offsets[address] = found
+            facts[address] = found
     if facts:
-        yield _check_connection(client.scheduler_info()["address"], facts)
-        yield _check_clocks(facts, offsets)
+        yield _check_connection(client.scheduler_info()["address"])
         yield from check_workers(facts, here)
 
 
 def _ask_workers(
     client: Client, workers: Mapping[str, Mapping[str, Any]], store: str | None, wait: float
-) -> dict[str, tuple[Facts, float] | str]:
-    """Of every worker its facts and by how many seconds its clock differs, or why it has not answered."""
+) -> dict[str, Facts | str]:
+    """Facts of every worker, or why it has not answered."""
     from distributed import wait as wait_for
 
-    started = time.time()
     futures = {
         address: client.submit(
             gather_facts,
@@ -336,13 +303,10 @@ def _ask_workers(
     }
     with contextlib.suppress(TimeoutError):
         wait_for(list(futures.values()), timeout=wait)
-    ended = time.time()
-    answers: dict[str, tuple[Facts, float] | str] = {}
+    answers: dict[str, Facts | str] = {}
     for address, future in futures.items():
         if future.status == "finished":
-            facts = future.result()
-            # The answer was made at some time between the two.
-            answers[address] = facts, min(0.0, facts.clock - started) + max(0.0, facts.clock - ended)
+            answers[address] = future.result()
         elif future.status == "error":
             answers[address] = str(future.exception()).partition("\n")[0]
         else:
@@ -465,41 +429,18 @@ def _check_hosts(facts: dict[str, Facts]) -> Check:
     return Check("host memory", "ok", f"enough for all workers of {number_of(len(hosts), 'host')}")
 
 
-def _check_clocks(facts: dict[str, Facts], offsets: dict[str, float]) -> Check:
-    address, offset = max(offsets.items(), key=lambda pair: abs(pair[1]))
-    if abs(offset) < CLOCK_SECONDS:
-        return Check("worker clocks", "ok", "no difference from here that could be noticed")
-    word = "ahead of" if offset > 0 else "behind"
-    return Check(
-        "worker clocks",
-        "warn",
-        f"that of {facts[address].host} is {abs(offset):,.0f} s {word} the one here, and object stores and TLS refuse "
-        "wrong clocks",
-        "set the clocks by NTP (chrony, systemd-timesyncd).",
-    )
-
-
-def _check_connection(address: str, facts: dict[str, Facts]) -> Check:
-    """Whether others can read along, or run code of theirs; and whether certificates end soon."""
-    name = "connection"
+def _check_connection(address: str) -> Check:
+    """Whether others can read along, or run code of theirs."""
     if not is_protected(address):
         return Check(
-            name,
+            "connection",
             "warn",
             f"{address} is not encrypted, and whoever reaches it can run code on the workers",
             "start the cluster with TLS; deploy/ shows how.",
         )
-    if not address.startswith("tls://"):
-        return Check(name, "ok", f"{address}, which this machine alone can reach")
-    ends = {found.certificate_end: found.host for found in facts.values() if found.certificate_end is not None}
-    if not ends:
-        return Check(name, "ok", "TLS")
-    days = (min(ends) - time.time()) / 86400
-    detail = f"TLS; the first certificate of a worker ends in {number_of(round(days), 'day')}"
-    if days < DAYS_OF_CERTIFICATE:
-        cure = "make new certificates, and start the workers again; deploy/ shows how."
-        return Check(name, "warn", f"{detail}, on {ends[min(ends)]}", cure)
-    return Check(name, "ok", detail)
+    return Check(
+        "connection", "ok", "TLS" if address.startswith("tls://") else f"{address}, which this machine alone can reach"
+    )
 
 
 def _check_reading(name: str, facts: Facts) -> Check:

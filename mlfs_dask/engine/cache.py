@@ -22,7 +22,7 @@ import stat
 import time
 import tokenize
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -162,14 +162,7 @@ def _folder_of(source: RowSource) -> Path | None:
     return None if source.place is None else cache_of(source.place)
 
 
-def entry(
-    source: RowSource,
-    kind: str,
-    parameters: Mapping[str, Any],
-    *,
-    covers: Callable[[Arrays], bool] | None = None,
-    digest: str | None = None,
-) -> CacheEntry:
+def entry(source: RowSource, kind: str, parameters: Mapping[str, Any], *, digest: str | None = None) -> CacheEntry:
     """The entry of one statistic.
 
     Parameters
@@ -180,8 +173,6 @@ def entry(
         Lower-case words joined by hyphens.
     parameters : mapping
         Plain values and arrays on which the statistic depends, beside the data.
-    covers : function, optional
-        ``covers(arrays)`` says whether the arrays of the entry suffice. An entry that does not is replaced.
     digest : str, optional
         Of the content that is meant, where it is an earlier one of the source (`RowSource.earlier`).
     """
@@ -195,7 +186,7 @@ def entry(
         "parameters": digest_of(parameters),
         "code": [__version__, code_digest()],
     }
-    return FolderEntry(folder, kind, identity, setting.size, covers)
+    return FolderEntry(folder, kind, identity, setting.size)
 
 
 class CacheEntry:
@@ -220,19 +211,11 @@ class CacheEntry:
 class FolderEntry(CacheEntry):
     """Entry in a folder of a cache."""
 
-    def __init__(
-        self,
-        folder: Path,
-        kind: str,
-        identity: Mapping[str, Any],
-        size: int,
-        covers: Callable[[Arrays], bool] | None,
-    ) -> None:
+    def __init__(self, folder: Path, kind: str, identity: Mapping[str, Any], size: int) -> None:
         self._folder = folder
         self._kind = kind
         self._identity = dict(identity)
         self._size = size
-        self._covers = covers
         self._path = folder / f"{kind}-{digest_of(identity)}"
 
     def assume_filled(self) -> None:
@@ -246,10 +229,11 @@ class FolderEntry(CacheEntry):
     def _is_complete(self) -> bool:
         try:
             record = _read_record(self._path)
-            arrays = {name: _open_array(self._path / f"{name}.npy", each) for name, each in record["arrays"].items()}
+            for name, each in record["arrays"].items():
+                _open_array(self._path / f"{name}.npy", each)
         except (OSError, ValueError):
             return False
-        return self._covers is None or self._covers(arrays)
+        return True
 
     def load(self) -> dict[str, NDArray[Any]] | None:
         try:
@@ -262,8 +246,6 @@ class FolderEntry(CacheEntry):
         except (OSError, ValueError) as error:
             logger.warning("%s is damaged and is computed again: %s", self._path, error)
             _remove(self._path)
-            return None
-        if self._covers is not None and not self._covers(arrays):
             return None
         with contextlib.suppress(OSError):
             os.utime(self._path / _RECORD)  # used now
@@ -287,7 +269,7 @@ class FolderEntry(CacheEntry):
                 self._write(aside, arrays)
             for left in reversed(range(_TRIES)):
                 if self._path.exists() and not self._is_complete():
-                    _remove(self._path)  # damaged, or too little
+                    _remove(self._path)  # damaged
                 try:
                     aside.rename(self._path)
                     break

@@ -13,7 +13,7 @@ from scipy import sparse as sp
 
 from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import as_labels
-from mlfs_dask.engine.passes import PassRecord
+from mlfs_dask.engine.readings import PassRecord
 from mlfs_dask.errors import DataError, DoesNotFitError, parameter
 from mlfs_dask.evaluation.column_file import new_column_file
 from mlfs_dask.evaluation.column_subset import ColumnSubset

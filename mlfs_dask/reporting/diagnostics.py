@@ -20,7 +20,7 @@ from mlfs_dask.blocks.label_space import (
     residual_correlation,
     standardised_products,
 )
-from mlfs_dask.engine.passes import run_pass
+from mlfs_dask.engine.readings import run_pass
 from mlfs_dask.rows.sources import as_rows
 from mlfs_dask.statistics.products import LabelProducts, wants_compiled
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
@@ -26,17 +26,8 @@ from mlfs_dask.blocks.label_order import average_precision
 from mlfs_dask.blocks.linear import forward_block
 from mlfs_dask.blocks.neighbours import NearestRows, compiles_search, scratch_bytes
 from mlfs_dask.blocks.row_draws import shuffled_places
-from mlfs_dask.engine.passes import (
-    CacheableStatistic,
-    CachedStatistic,
-    MergeableStatistic,
-    SharedState,
-    Statistic,
-    plan_statistics,
-    result_key,
-    run_pass,
-    state_key,
-)
+from mlfs_dask.engine.readings import plan_statistics, run_pass
+from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DoesNotFitError, UsageError, number_of, parameter
 from mlfs_dask.rows.sources import ArrayRows, MeasuredRows
 from mlfs_dask.rows.subset import RowSubset
@@ -51,6 +42,7 @@ from mlfs_dask.statistics.codes import TABLE_SHARES, code_book, edge_rows, quant
 from mlfs_dask.statistics.counts import code_statistics
 from mlfs_dask.statistics.gram import Gram, scale_gram
 from mlfs_dask.statistics.moments import FeatureMoments, Moments
+from mlfs_dask.statistics.pairs import PairInformation
 from mlfs_dask.statistics.products import LabelProducts
 from mlfs_dask.statistics.sample import RowSample, SampledRows, draw_rows
 from mlfs_dask.statistics.scaling import standard_scaling
@@ -94,7 +86,7 @@ class _Candidate:
     selector : BaseSelector
     cost : Cost
         Of a fit to all rows.
-    statistics : tuple of CachedStatistic
+    statistics : tuple of Statistic
         All that such a fit reads. Empty where it takes several readings or holds all rows, which it may only where the
         sample has all rows: its last fit is then to the sample.
     last_fit_bytes : int
@@ -109,7 +101,7 @@ class _Candidate:
 
     selector: BaseSelector
     cost: Cost
-    statistics: tuple[CachedStatistic, ...]
+    statistics: tuple[Statistic, ...]
     last_fit_bytes: int
     judged: BaseSelector
     judged_cost: Cost
@@ -143,11 +135,11 @@ class _SharedResults(PassRunner):
 
     def _find(self, statistic: Statistic) -> Any:
         """The result of a statistic, or None."""
-        form: Any = _form_among(self._results, statistic)
-        if form is None:
-            return None
-        result = self._results[_key(form)]
-        return result if form is statistic else statistic.from_arrays(form.to_arrays(result))  # type: ignore[attr-defined]
+        result = self._results.get(statistic.result_key)
+        if result is None and isinstance(statistic, PairInformation) and statistic.all_pairs is not None:
+            whole = self._results.get(statistic.all_pairs.result_key)
+            return None if whole is None else (whole[0][:, statistic.partners], whole[1])
+        return result
 
 
 @method(
@@ -278,11 +270,9 @@ class AutoSelector(BaseSelector):
         own = runtime.own_resources(resources)
         while candidates:
             try:
+                plan_statistics(source, [sample, *_shared(each.statistics for each in candidates).values()], resources)
                 plan_statistics(
-                    source, [sample, *_read_together(_shared(each.statistics for each in candidates))], resources
-                )
-                plan_statistics(
-                    sampled, _read_together(_shared(_first_statistics(each.judged_cost) for each in candidates)), own
+                    sampled, list(_shared(_first_statistics(each.judged_cost) for each in candidates).values()), own
                 )
                 return candidates, left_out
             except DoesNotFitError as error:
@@ -307,7 +297,7 @@ class AutoSelector(BaseSelector):
         cost = selector.cost(source, resources)
         readings = [step for step in cost.steps if isinstance(step, Reading) and step.name not in CODE_READINGS]
         read = [statistic for reading in readings for statistic in reading.statistics]
-        statistics = tuple(statistic for statistic in read if isinstance(statistic, CachedStatistic))
+        statistics = tuple(statistic for statistic in read if statistic.kind)
         if len(readings) > 1 or not read or len(statistics) < len(read):
             m, n = (profile_of(each).n for each in (sampled, source))
             if m < n:
@@ -339,9 +329,9 @@ class AutoSelector(BaseSelector):
     def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
         profile = profile_of(source)
         candidates, left_out = self._candidates(source, resources)
-        sample, shared = self._sample(source), _read_together(_shared(each.statistics for each in candidates))
-        groups = _shared(_first_statistics(each.judged_cost) for each in candidates)
-        of_sample = _read_together(groups)
+        sample, shared = self._sample(source), list(_shared(each.statistics for each in candidates).values())
+        first_of_all = _shared(_first_statistics(each.judged_cost) for each in candidates)
+        of_sample = list(first_of_all.values())
         own, sampled = runtime.own_resources(resources), _sampled(source, sample.chosen)
         first = plan_statistics(sampled, of_sample, own).peak_worker_bytes - own.process_bytes
         m = len(sample.chosen)
@@ -399,21 +389,20 @@ class AutoSelector(BaseSelector):
             notes=notes,
         )
 
-    def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[CachedStatistic]:
+    def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
         if not _is_measured(source):
             return ()
         candidates, _ = self._candidates(source, resources)
-        groups = _shared(each.statistics for each in candidates)
-        return [self._sample(source), *(statistic for group in groups for statistic in group.values())]
+        return [self._sample(source), *_shared(each.statistics for each in candidates).values()]
 
     # ------------------------------------------------------------------ run
 
     def _score(self, passes: PassRunner, k: int) -> Scores:
         source = self._measured(passes)
         candidates, left_out = self._candidates(source, passes.resources)
-        groups = _shared(each.statistics for each in candidates)
-        rows, *read = passes.run(STATISTICS, self._sample(source), *_read_together(groups))
-        results = _by_key(groups, read)
+        shared = _shared(each.statistics for each in candidates)
+        rows, *read = passes.run(STATISTICS, self._sample(source), *shared.values())
+        results = dict(zip(shared, read, strict=True))
         own = runtime.own_resources(passes.resources)
         precision, n_judged = self._judge(candidates, rows, source, own)
         judged = compare(precision)
@@ -483,9 +472,9 @@ class AutoSelector(BaseSelector):
                 rows = ArrayRows(X, Y, n_categories=source.features.n_categories)
                 X_test, truth = sample.X[held_out], sample.Y[held_out]
                 costs = [candidate.judged.cost(rows, own) for candidate in candidates]
-                groups = _shared(_first_statistics(cost) for cost in costs)
+                shared = _shared(_first_statistics(cost) for cost in costs)
                 with runtime.without_progress():
-                    results = _by_key(groups, run_pass(rows, _read_together(groups), own)[0])
+                    results = dict(zip(shared, run_pass(rows, list(shared.values()), own)[0], strict=True))
                 judges = self._judges(rows)
                 for candidate, cost, precision in zip(candidates, costs, found, strict=True):
                     with runtime.without_progress():
@@ -652,46 +641,15 @@ def _precision(truth: Any, scores: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.concatenate([average_precision(truth[part].toarray() > 0, scores[part]) for part in parts])
 
 
-def _first_statistics(cost: Cost) -> tuple[CachedStatistic, ...]:
+def _first_statistics(cost: Cost) -> tuple[Statistic, ...]:
     """What a fit to rows whose ranges are known reads first."""
     first = next(step for step in cost.steps if isinstance(step, Reading) and step.name not in CODE_READINGS)
-    return tuple(statistic for statistic in first.statistics if isinstance(statistic, CachedStatistic))
+    return tuple(statistic for statistic in first.statistics if statistic.kind)
 
 
-def _form_among(keys: Container[str], statistic: Statistic) -> CachedStatistic | None:
-    """A statistic, or its superset, whose `_key` is among others; None if neither is."""
-    forms = [statistic, statistic.superset if isinstance(statistic, CacheableStatistic) else None]
-    return next((form for form in forms if isinstance(form, CachedStatistic) and _key(form) in keys), None)
-
-
-def _shared(of_candidates: Iterable[Sequence[CachedStatistic]]) -> list[dict[str, CachedStatistic]]:
-    """Each statistic of any candidate once, by `_key`; those whose state is the same together."""
-    groups: dict[str, dict[str, CachedStatistic]] = {}
-    for statistic in itertools.chain.from_iterable(of_candidates):
-        key = state_key(statistic) if isinstance(statistic, MergeableStatistic) else result_key(statistic)
-        groups.setdefault(key, {})[_key(statistic)] = statistic
-    return list(groups.values())
-
-
-def _read_together(groups: Sequence[dict[str, CachedStatistic]]) -> list[CachedStatistic]:
-    """The statistics of one reading."""
-    return [
-        next(iter(group.values())) if len(group) == 1 else SharedState(list(group.values()))  # type: ignore[arg-type]
-        for group in groups
-    ]
-
-
-def _by_key(groups: Sequence[dict[str, CachedStatistic]], read: Sequence[Any]) -> dict[str, Any]:
-    """The result of every statistic, by `_key`, from those of `_read_together`."""
-    results: dict[str, Any] = {}
-    for group, result in zip(groups, read, strict=True):
-        results |= zip(group, [result] if len(group) == 1 else result, strict=True)
-    return results
-
-
-def _key(statistic: CachedStatistic) -> str:
-    """Equal for equal statistics; a statistic and one that contains it share `result_key` and differ in size."""
-    return f"{result_key(statistic)}-{statistic.result_bytes}"
+def _shared(of_candidates: Iterable[Sequence[Statistic]]) -> dict[str, Statistic]:
+    """Statistics of any candidate, each once, by their `result_key`."""
+    return {statistic.result_key: statistic for statistic in itertools.chain.from_iterable(of_candidates)}
 
 
 def _sampled(source: Profile | RowSource, rows: NDArray[np.int64]) -> Profile | RowSource:

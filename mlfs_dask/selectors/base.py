@@ -29,7 +29,8 @@ from mlfs_dask.blocks.sparse import columns_of_block
 from mlfs_dask.cluster.admission import refused_workers
 from mlfs_dask.engine import checkpoints
 from mlfs_dask.engine.cache import record_hits
-from mlfs_dask.engine.passes import CacheableStatistic, CachedStatistic, count_passes, is_cached, run_pass
+from mlfs_dask.engine.readings import count_passes, is_cached, run_pass
+from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DataError, UsageError, number_of, parameter
 from mlfs_dask.rows.sources import as_rows
 from mlfs_dask.runtime import Resources
@@ -255,7 +256,7 @@ class BaseSelector(Method, Estimator):  # type: ignore[misc,valid-type]
         first = Reading(FILL_READING, statistics, source=source)
         return project(replace(cost, steps=[first, *cost.steps]), filled, resources)
 
-    def first_statistics(self, source: RowSource, resources: Resources) -> Sequence[CachedStatistic]:
+    def first_statistics(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
         """What a fit reads first, so that jobs on one store can read it together; empty where it has to be asked.
 
         Raises
@@ -264,7 +265,7 @@ class BaseSelector(Method, Estimator):  # type: ignore[misc,valid-type]
         """
         return self._fill_statistics(source) if self._fills(source) else self._first_reading(source, resources)
 
-    def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[CachedStatistic]:
+    def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
         """What a fit reads first of rows that lack nothing, or of rows whose missing values are filled in."""
         return ()
 
@@ -297,7 +298,7 @@ class BaseSelector(Method, Estimator):  # type: ignore[misc,valid-type]
         n_missing = source.features.n_missing
         return n_missing is None or bool(n_missing.any())
 
-    def _fill_statistics(self, source: RowSource) -> list[CacheableStatistic]:
+    def _fill_statistics(self, source: RowSource) -> list[Statistic]:
         return fill_statistics(source.profile, self.missing, self._seed)
 
     def _fill_missing(self, passes: PassRunner) -> None:

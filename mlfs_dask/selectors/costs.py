@@ -15,15 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask import runtime
-from mlfs_dask.engine.passes import (
-    PassRecord,
-    Statistic,
-    keeps_state,
-    plan_statistics,
-    returned_bytes,
-    run_pass,
-)
 from mlfs_dask.engine.plan import PassPlan
+from mlfs_dask.engine.readings import PassRecord, keeps_state, plan_statistics, returned_bytes, run_pass
+from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.runtime import Resources
 from mlfs_dask.typing import HeldArray, Profile, RowSource, profile_of

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from mlfs_dask.blocks.contingency import CountFormula
 from mlfs_dask.blocks.counts import MAX_CODES, CodeBook
 from mlfs_dask.blocks.entropy import entropy_of_counts
-from mlfs_dask.engine import cache as caching
-from mlfs_dask.engine.passes import CachedStatistic, Statistic
+from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DataError, parameter
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores, rank, uninformative_warning, unknown_labels_error
@@ -51,7 +50,7 @@ from mlfs_dask.statistics.counts import (
     code_statistics,
     count_in_tiles,
 )
-from mlfs_dask.statistics.resampling import ResampledScores, Resampling
+from mlfs_dask.statistics.resampling import Resampled, Resampling
 from mlfs_dask.statistics.sample import RowSample
 from mlfs_dask.typing import FeatureInfo, HeldArray, Matrix, Profile, RowSource, Seed, profile_of
 
@@ -64,10 +63,6 @@ CODE_READINGS = RANGES, QUANTILES = "ranges", "quantiles"
 
 #: Entropy of a feature of two codes, one of which has 99 % of the rows. With more codes, one has more then.
 CROWDED_ENTROPY = float(entropy_of_counts(np.array([[99], [1]]), 100)[0])
-
-#: Most bytes of the information of all features with all counted labels that the cache keeps, for other scores from it;
-#: of more, it keeps only what one method aggregates over the labels.
-MAX_INFORMATION_BYTES = 256 * 2**20
 
 
 class CountingSelector(ResamplingSelector):
@@ -118,7 +113,7 @@ class CountingSelector(ResamplingSelector):
         resampling = self._planned_resampling()
         tiles = count_in_tiles(counts, source, resources, resampling=resampling)
 
-        sizes = {"d": profile.d, "t": tiles[0].result_bytes, "r": len(resampling)}
+        sizes = {"d": profile.d, "r": len(resampling)}
         sizes |= self._replicate_sizes(profile)
         before, arrays, code_sizes = self._code_readings(source, counts.book)
         steps: list[Reading | str] = [*self._label_readings(profile), *before]
@@ -135,9 +130,6 @@ class CountingSelector(ResamplingSelector):
         ]
         if len(resampling) > 1:
             arrays += self._replicate_arrays("scores")
-        if len(tiles) == 1 and tiles[0].result_bytes > 16 * profile.d:
-            # In process the readings themselves count what they return.
-            arrays.append(HeldArray("information with every label", "t", "u1", first="scores"))
         note = f"counts of {min(counts.p, profile.q):,} of {profile.q:,} labels"
         if counts.p > profile.q:
             note += f" and of {counts.p - profile.q:,} pairs of labels"
@@ -190,7 +182,7 @@ class CountingSelector(ResamplingSelector):
     def _has_ranges(self, features: FeatureInfo) -> bool:
         return features.minimum is not None and (self.binning != "auto" or features.zero_share is not None)
 
-    def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[CachedStatistic]:
+    def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
         book = self._book_before_reading(source)
         if book is None or len(self._planned_resampling()) > 1:
             return ()
@@ -326,8 +318,8 @@ class CountingSelector(ResamplingSelector):
         for i, tile in enumerate(tiles):
             (result,) = passes.run(_tile_name(i, len(tiles)), _replicated(tile, resampling, profile))
             part = slice(tile.first, tile.last)
-            for r, (shared, own) in enumerate(result if len(resampling) > 1 else [result]):
-                information[r, part] = tile.reduce(shared)
+            for r, ((shared, own),) in enumerate(result if len(resampling) > 1 else [[result]]):
+                information[r, part] = shared
                 feature_entropy[r, part] = own
         return tiles, information, feature_entropy
 
@@ -392,7 +384,7 @@ class CountingSelector(ResamplingSelector):
 
 def _replicated(tile: ContingencyCounts, resampling: Resampling, profile: Profile) -> Statistic:
     """The tile for every replicate of the rows; as it is where there is none."""
-    return tile if len(resampling) == 1 else ResampledScores(tile, resampling, profile)
+    return tile if len(resampling) == 1 else Resampled([tile], resampling, profile)
 
 
 def _told_of_crowding(crowded: int, d: int) -> list[str]:
@@ -426,11 +418,7 @@ class InformationSelector(CountingSelector):
     aggregate: ClassVar[Aggregate]
 
     def _statistic(self, source: Profile | RowSource, **fields: Any) -> ContingencyCounts:
-        statistic = LabelInformation(**fields, aggregate=self.aggregate)
-        # Other scores, and other numbers of promising labels, come from the same information with every label.
-        alone = len(self._planned_resampling()) == 1
-        per_label = alone and caching.is_on(source) and 8 * statistic.p * statistic.book.d <= MAX_INFORMATION_BYTES
-        return replace(statistic, per_label=per_label)
+        return LabelInformation(**fields, aggregate=self.aggregate)
 
 
 @family

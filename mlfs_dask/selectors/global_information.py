@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.blocks.counts import CodeBook
 from mlfs_dask.blocks.entropy import mutual_information
-from mlfs_dask.engine.passes import CachedStatistic
+from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import number_of, parameter
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores
@@ -133,17 +133,17 @@ class GlobalSelector(PairwiseSelector, CountingSelector):
 
     def _statistics(
         self, source: Profile | RowSource, book: CodeBook, label_counts: NDArray[Any] | None
-    ) -> list[CachedStatistic]:
+    ) -> list[Statistic]:
         """What the first reading feeds: R, pairs of labels, and Q where it is formed."""
         profile = profile_of(source)
-        statistics: list[CachedStatistic] = [self._counts(source, book, label_counts)]
+        statistics: list[Statistic] = [self._counts(source, book, label_counts)]
         if self.needs_label_pairs:
             statistics.append(LabelPairs(profile.q, weighted=profile.weight is not None))
         if self._count_landmarks(book.d) == book.d:
             statistics.append(pair_information(profile, book, np.arange(book.d), with_labels=False))
         return statistics
 
-    def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[CachedStatistic]:
+    def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
         book = self._book_before_reading(source)
         return () if book is None else self._statistics(source, book, source.label_counts)
 

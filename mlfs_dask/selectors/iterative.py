@@ -24,7 +24,7 @@ from mlfs_dask.blocks.anchors import ROWS_PER_ANCHOR, Anchors, count_anchors, pl
 from mlfs_dask.blocks.column_keys import key_places, mean_of_copies
 from mlfs_dask.context import assigned
 from mlfs_dask.engine.checkpoints import Arrays, Checkpoint, State
-from mlfs_dask.engine.passes import PassRecord, records_from_facts, records_to_facts, run_pass
+from mlfs_dask.engine.readings import PassRecord, records_from_facts, records_to_facts, run_pass
 from mlfs_dask.errors import DataError, UsageError, number_of, parameter
 from mlfs_dask.exact.fit import ExactFit
 from mlfs_dask.rows.sources import ArrayRows

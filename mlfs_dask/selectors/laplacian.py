@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from mlfs_dask.blocks.anchors import ROWS_PER_ANCHOR, Anchors, count_anchors
 from mlfs_dask.blocks.neighbours import compiles_search
-from mlfs_dask.engine.passes import CachedStatistic, run_pass
+from mlfs_dask.engine.readings import run_pass
+from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.exact import laplacian as exact_form
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
@@ -120,7 +121,7 @@ class LaplacianScore(BaseSelector):
         n_rows = ROWS_PER_ANCHOR * self._count_anchors(profile)
         return [Moments(profile.d), RowSample(draw_rows(profile, n_rows, self._seed, max_bytes=SAMPLE_BYTES), profile)]
 
-    def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[CachedStatistic]:
+    def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
         profile = source.profile
         return self._first_statistics(profile) if uses_anchors(self.graph, profile.n) else []
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask import runtime
-from mlfs_dask.engine.passes import MergeableStatistic
+from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DoesNotFitError, parameter
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import round_scores
@@ -85,7 +85,7 @@ class MDDM(ProductsFilter):
 
     memory = "worker: 8 bytes * (q * d + q²), driver: 8 bytes * 2 * q * d; with subspace d² and 3 * d² more"
 
-    def _statistics(self, profile: Profile) -> list[MergeableStatistic]:
+    def _statistics(self, profile: Profile) -> list[Statistic]:
         statistics = super()._statistics(profile)
         if self.constraint == "subspace":
             statistics.append(Gram(profile.d, weighted=profile.weight is not None))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask.engine.passes import MergeableStatistic
+from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.products import ProductsFilter
 from mlfs_dask.statistics.moments import CardinalityMoments, FeatureMoments
@@ -129,7 +129,7 @@ class AnovaF(ProductsFilter):
 class _ClassFilter(ProductsFilter):
     """Base class of ratios of scatters of the labels as classes, in each of which a row is that has the label."""
 
-    def _statistics(self, profile: Profile) -> list[MergeableStatistic]:
+    def _statistics(self, profile: Profile) -> list[Statistic]:
         return [*super()._statistics(profile), CardinalityMoments(profile.d)]
 
 

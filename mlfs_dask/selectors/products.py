@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask.engine.passes import CachedStatistic, MergeableStatistic, StatisticGroup
+from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores, uninformative_warning, unknown_labels_error
 from mlfs_dask.selectors.contract import ON_AUTO, FalseDiscoveryRate, Missing, Resamples, family, seed_of
@@ -26,12 +26,12 @@ from mlfs_dask.typing import HeldArray, Profile, RowSource, Seed, profile_of
 class ProductsSelector(ResamplingSelector):
     """Base class of selectors whose scores follow from `LabelMoments`, and from what `_statistics` has beside it."""
 
-    def _statistics(self, profile: Profile) -> list[MergeableStatistic]:
+    def _statistics(self, profile: Profile) -> list[Statistic]:
         """What is read: `LabelProducts` first."""
         weighted = profile.weight is not None
         return [LabelProducts(profile.d, profile.q, compiled=wants_compiled(profile), weighted=weighted)]
 
-    def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[CachedStatistic]:
+    def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
         return self._statistics(source.profile) if len(self._planned_resampling()) == 1 else ()
 
     def _readings(self, source: Profile | RowSource, resampling: Resampling, resources: Resources) -> list[Reading]:
@@ -40,7 +40,7 @@ class ProductsSelector(ResamplingSelector):
         if len(resampling) == 1:
             return [Reading("products", tuple(statistics))]
         self._require_scores(profile_of(source).d, resources)
-        groups = replicate_groups(StatisticGroup(statistics), resampling, source, resources)
+        groups = replicate_groups(statistics, resampling, source, resources)
         if len(groups) == 1:
             return [Reading("products", tuple(groups))]
         return [Reading(f"products {i}/{len(groups)}", (group,)) for i, group in enumerate(groups, start=1)]

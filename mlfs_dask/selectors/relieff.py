@@ -15,7 +15,7 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.products import positives_block
 from mlfs_dask.blocks.relief import label_set_classes, relief_scores, scratch_bytes
-from mlfs_dask.engine.passes import CachedStatistic, Statistic
+from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import BaseSelector, Scores, unknown_labels_error
 from mlfs_dask.selectors.contract import Missing, Param, method, seed_of
@@ -113,8 +113,8 @@ class ReliefF(BaseSelector):
             notes=[f"{m:,} of {profile.n:,} rows and their neighbours among these"],
         )
 
-    def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[CachedStatistic]:
-        return [statistic for statistic in self._statistics(source) if isinstance(statistic, CachedStatistic)]
+    def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
+        return [statistic for statistic in self._statistics(source) if statistic.kind]
 
     def _statistics(self, source: Profile | RowSource) -> list[Statistic]:
         """The sample, and what is not known of ranges and labels."""

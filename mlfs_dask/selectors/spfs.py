@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask.engine.passes import CachedStatistic
+from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import parameter
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores, uninformative_warning, unknown_labels_error
@@ -108,10 +108,10 @@ class SPFS(PairwiseSelector):
             notes=[f"X'X is {m:,} x {m:,}" + (f": the best {m:,} of {d:,} features" if m < d else "")],
         )
 
-    def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[CachedStatistic]:
+    def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
         return self._statistics(source.profile)
 
-    def _statistics(self, profile: Profile) -> list[CachedStatistic]:
+    def _statistics(self, profile: Profile) -> list[Statistic]:
         products = LabelProducts(profile.d, profile.q, compiled=wants_compiled(profile))
         return [products, Gram(profile.d)] if profile.d <= self.n_candidates else [products]
 

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from mlfs_dask import runtime
-from mlfs_dask.engine.passes import Statistic, is_cached
+from mlfs_dask.engine.readings import is_cached
+from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.costs import Cost, Plan
 from mlfs_dask.selectors.iterative import filled_placeholders

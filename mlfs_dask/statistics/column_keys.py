@@ -7,11 +7,11 @@ from numpy.typing import NDArray
 
 from mlfs_dask.blocks.column_keys import column_keys_block
 from mlfs_dask.blocks.linear import tile_rows
-from mlfs_dask.engine.passes import MergeableStatistic, State
+from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.typing import Block, Profile
 
 
-class ColumnKeys(MergeableStatistic):
+class ColumnKeys(Statistic):
     """Statistic: keys of features, uint64 of shape (d,); those that are equal in every row have the same key.
 
     A key is a sum over the rows, modulo 2⁶⁴, of what mixes a value with the index of its row: blocks may come in any

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.blocks.sparse import columns_of_block
-from mlfs_dask.engine.passes import State, Statistic
+from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.typing import Block, Profile
 
 

@@ -9,6 +9,7 @@ carries no such record.
 from __future__ import annotations
 
 import bisect
+import sys
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -38,16 +39,9 @@ from mlfs_dask.blocks.entropy import entropy_of_counts, mutual_information
 from mlfs_dask.blocks.missing import count_nonzero_block, missing_weights_block
 from mlfs_dask.blocks.products import positives_block
 from mlfs_dask.blocks.sparse import count_labels
-from mlfs_dask.engine.passes import (
-    CacheableStatistic,
-    MergeableStatistic,
-    SplittableStatistic,
-    State,
-    Statistic,
-    is_cached,
-    pass_sizes,
-)
 from mlfs_dask.engine.plan import PassSizes, pass_fits, plan_pass, split_evenly
+from mlfs_dask.engine.readings import is_cached, pass_sizes
+from mlfs_dask.engine.statistic import Arrays, State, Statistic
 from mlfs_dask.rows.sources import measure_features
 from mlfs_dask.runtime import Resources
 from mlfs_dask.statistics.codes import edge_rows, zero_share
@@ -68,7 +62,7 @@ Counts = TypeVar("Counts", bound="ContingencyCounts")
 
 
 @dataclass(frozen=True)
-class ContingencyCounts(CacheableStatistic, MergeableStatistic, SplittableStatistic):
+class ContingencyCounts(Statistic):
     """What follows from the counts of features first..last-1 with the counted labels: (scores, entropy) of features.
 
     Parameters
@@ -99,7 +93,10 @@ class ContingencyCounts(CacheableStatistic, MergeableStatistic, SplittableStatis
     compiled: bool = False
     weighted: bool = False
 
+    kind = "counts"
     state_names = ("lanes", "lane-marginal", "positions", "marginal", "positives", "rows")
+    result_names = ("scores", "entropy")
+    can_split = True
 
     def __getstate__(self) -> dict[str, Any]:
         """The parameters alone travel to workers, which derive `coder` and the like from them."""
@@ -147,30 +144,30 @@ class ContingencyCounts(CacheableStatistic, MergeableStatistic, SplittableStatis
         return {"edges": [book.edge_ptr, book.edges, book.has_missing], "features": [self.first, self.last]}
 
     @property
-    def state_kind(self) -> str:
-        return "counts"
-
-    @property
-    def state_parameters(self) -> Mapping[str, Any]:
+    def parameters(self) -> Mapping[str, Any]:
         return {**self._coding, "labels": np.sort(self.labels)}
 
-    def state_to_arrays(self, state: State) -> Mapping[str, NDArray[Any]]:
+    @property
+    def result_parameters(self) -> Mapping[str, Any]:
+        return {"slots": self.slot_of_label}
+
+    def state_arrays(self, state: State) -> Arrays:
         # By the number of the label: slots follow entropies, which change with the rows.
         by_label = np.argsort(self.labels)
         lanes, lane_marginal, positions, marginal, positives, rows = state
-        return super().state_to_arrays(
+        return super().state_arrays(
             (lanes[by_label], lane_marginal, positions[by_label], marginal, positives[by_label], rows)
         )
 
-    def state_from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> State:
+    def state_of(self, arrays: Arrays) -> State:
         slots = np.argsort(np.argsort(self.labels))
-        lanes, lane_marginal, positions, marginal, positives, rows = super().state_from_arrays(arrays)
+        lanes, lane_marginal, positions, marginal, positives, rows = super().state_of(arrays)
         return lanes[slots], lane_marginal, positions[slots], marginal, positives[slots], rows
 
     @property
-    def keeps_state(self) -> bool:
-        # On a cluster it travels to the driver, which finishes it with temporaries of this size.
-        return self.state_bytes <= FINALIZE_BYTES
+    def keeps(self) -> Literal["state", "result", ""]:
+        # On a cluster a state travels to the driver, which finishes it with temporaries of this size.
+        return "state" if self.state_bytes <= FINALIZE_BYTES else "result"
 
     @property
     def labels(self) -> NDArray[np.int64]:
@@ -211,7 +208,7 @@ class ContingencyCounts(CacheableStatistic, MergeableStatistic, SplittableStatis
         width = base + (extra > 0)
         scratch = self._scratch_bytes(larger, width, int(by_position.max()), int(self.book.n_codes.max()))
         return replace(
-            pass_sizes(source, [Resampled(replace(self, first=0, last=1), resampling, profile)], resources),
+            pass_sizes(source, [Resampled([replace(self, first=0, last=1)], resampling, profile)], resources),
             state_bytes=replicates * self._state_bytes((self.p + 1) * int(items.max())),
             scratch_bytes=scratch + resampling.copied_bytes(profile),
             finishing_bytes=scratch + resampling.copied_bytes(profile),
@@ -261,7 +258,9 @@ class ContingencyCounts(CacheableStatistic, MergeableStatistic, SplittableStatis
 
         def finish(chosen: slice) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
             most = int(n_codes[chosen].max())
-            joint, marginal = code_planes(layout, tuple(table), chosen, most, positives, n, compiled=self.compiled)
+            joint, marginal = code_planes(
+                layout, tuple(table), chosen, most, positives, n, compiled=self.finishes_compiled
+            )
             return statistic.features_from_counts(joint, marginal, positives, n)
 
         # Threads share what one may hold: the widest feature has to fit each.
@@ -296,9 +295,10 @@ class ContingencyCounts(CacheableStatistic, MergeableStatistic, SplittableStatis
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Scores and entropy of some features; arrays as of `CountFormula`."""
 
-    def reduce(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(w,): the scores of the features, from those of `finalize`."""
-        return scores
+    @property
+    def finishes_compiled(self) -> bool:
+        """Whether `finalize` uses compiled loops: the same bits, for which no process loads them alone."""
+        return self.compiled and "mlfs_dask.blocks.counts_compiled" in sys.modules
 
     def _finalize_bytes(self, n_codes: int) -> int:
         """Bytes that turning the counts of one feature into numbers takes."""
@@ -330,36 +330,18 @@ class LabelInformation(ContingencyCounts):
     aggregate : {"sum", "euclidean", "geometric"}
         How the p informations of a feature become one number.
     per_label : bool
-        Whether the result is the information with every label, (p, w), which the driver aggregates: kept in the cache,
-        it serves other aggregates and subsets of the labels.
+        Whether the result is the information with every label, (p, w).
     """
 
     aggregate: Aggregate = "sum"
     per_label: bool = False
 
-    kind = "information"
-
     def _result_bytes(self, width: int) -> int:
         return 8 * (1 + (self.p if self.per_label else 1)) * width
 
     @property
-    def parameters(self) -> Mapping[str, Any]:
-        if self.per_label:
-            return {**self._coding, "aggregate": None}
-        return {**self._coding, "aggregate": self.aggregate, "labels": self.slot_of_label}
-
-    def covers(self, arrays: Mapping[str, NDArray[Any]]) -> bool:
-        return bool(np.isin(self.labels, arrays["labels"]).all())
-
-    def to_arrays(self, result: tuple[NDArray[np.float64], NDArray[np.float64]]) -> dict[str, NDArray[Any]]:
-        return {"information": result[0], "entropy": result[1], "labels": self.labels}
-
-    def from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        information, entropy, labels = arrays["information"], arrays["entropy"], arrays["labels"]
-        if not self.per_label or np.array_equal(labels, self.labels):
-            return information, entropy
-        row_of = {int(label): row for row, label in enumerate(labels)}
-        return information[[row_of[int(label)] for label in self.labels]], entropy
+    def result_parameters(self) -> Mapping[str, Any]:
+        return {**super().result_parameters, "aggregate": None if self.per_label else self.aggregate}
 
     def features_from_counts(
         self, joint: NDArray[Any], marginal: NDArray[Any], positives: NDArray[Any], n: int | float
@@ -371,9 +353,6 @@ class LabelInformation(ContingencyCounts):
         # A rare label may be absent from a replicate; its 0 would make every geometric mean 0.
         varying = (positives > 0) & (positives < n)
         return aggregate(shared[varying], self.aggregate), entropy
-
-    def reduce(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-        return aggregate(scores, self.aggregate) if self.per_label else scores
 
 
 @dataclass(frozen=True)
@@ -387,18 +366,10 @@ class CountScores(ContingencyCounts):
 
     formula: CountFormula = field(kw_only=True)
 
-    kind = "scores"
-
     @property
-    def parameters(self) -> Mapping[str, Any]:
+    def result_parameters(self) -> Mapping[str, Any]:
         formula = [type(self.formula).__name__, asdict(self.formula)]
-        return {**self._coding, "labels": self.slot_of_label, "formula": formula}
-
-    def to_arrays(self, result: tuple[NDArray[np.float64], NDArray[np.float64]]) -> dict[str, NDArray[Any]]:
-        return {"scores": result[0], "entropy": result[1]}
-
-    def from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        return arrays["scores"], arrays["entropy"]
+        return {**super().result_parameters, "formula": formula}
 
     def features_from_counts(
         self, joint: NDArray[Any], marginal: NDArray[Any], positives: NDArray[Any], n: int | float
@@ -417,13 +388,11 @@ class AssignedCountScores(CountScores):
     Rows without a label count in the entropies of features alone.
     """
 
+    kind = "assigned-counts"
+
     @property
     def dtype(self) -> np.dtype[Any]:
         return np.dtype(np.float64)
-
-    @property
-    def state_kind(self) -> str:
-        return "assigned-counts"
 
     def _add_bytes(self, profile: Profile, width: int, by_position: int) -> int:
         return super()._add_bytes(profile, width, by_position) + 16 * profile.block_rows
@@ -444,13 +413,11 @@ class PairCountScores(CountScores):
 
     formula: PairInteraction = field(kw_only=True)
 
-    @property
-    def state_kind(self) -> str:
-        return "pair-counts"
+    kind = "pair-counts"
 
     @property
-    def state_parameters(self) -> Mapping[str, Any]:
-        return {**super().state_parameters, "chosen": list(self.formula.chosen)}
+    def parameters(self) -> Mapping[str, Any]:
+        return {**super().parameters, "chosen": list(self.formula.chosen)}
 
     def _add_bytes(self, profile: Profile, width: int, by_position: int) -> int:
         # The pairs of labels that rows have, as labels.

@@ -20,7 +20,7 @@ from mlfs_dask.blocks.linear import (
     sparse_strips,
     symmetrise,
 )
-from mlfs_dask.engine.passes import MergeableStatistic, State, Statistic
+from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.statistics.moments import first_values
 from mlfs_dask.statistics.scaling import Scaling
 from mlfs_dask.typing import Block, Profile
@@ -34,7 +34,7 @@ GRAM_CAP = 4096
 _QUIET = np.errstate(over="ignore", invalid="ignore")
 
 
-class Gram(MergeableStatistic):
+class Gram(Statistic):
     """Statistic: (X − mean)'(X − mean), shape (d, d).
 
     Dense X is summed relative to the first row that a state meets, so that a feature far from zero keeps its digits,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from mlfs_dask.blocks.duplicate_labels import group_columns
 from mlfs_dask.blocks.products import label_pairs_block, label_sums_block, positives_block, weighted_block
 from mlfs_dask.blocks.row_draws import row_bits
-from mlfs_dask.engine.passes import MergeableStatistic, State
+from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.typing import Block, Profile
 
 
@@ -43,7 +43,7 @@ class LabelKnowledge(NamedTuple):
         return group_columns(self.fingerprints).group
 
 
-class Labels(MergeableStatistic):
+class Labels(Statistic):
     """Statistic: `LabelKnowledge`.
 
     Parameters
@@ -108,7 +108,7 @@ class Labels(MergeableStatistic):
         return LabelKnowledge(*state)
 
 
-class LabelPairs(MergeableStatistic):
+class LabelPairs(Statistic):
     """Statistic: rows that have both labels of each pair, shape (q, q), int64; of weighted rows their weights.
 
     Parameters

@@ -6,7 +6,7 @@ sample of rows, as quantile edges are, and exact where the sample has all rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ from mlfs_dask.blocks.missing import (
     present_sums_block,
 )
 from mlfs_dask.blocks.row_draws import QUANTILE_ROWS
-from mlfs_dask.engine.passes import CacheableStatistic, State
+from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.files.fingerprints import digest_of
 from mlfs_dask.rows.sources import measure_features
 from mlfs_dask.statistics.sample import RowSample, draw_rows
@@ -49,7 +49,7 @@ class PresentMeans(NamedTuple):
     zero_one: NDArray[np.bool_]
 
 
-class MeansOfPresent(CacheableStatistic):
+class MeansOfPresent(Statistic):
     """Statistic: `PresentMeans` of X.
 
     Parameters
@@ -57,7 +57,8 @@ class MeansOfPresent(CacheableStatistic):
     n_features : int
     """
 
-    kind = "means of present values"
+    kind = "present-means"
+    state_names = ("sums", "present", "missing", "minimum", "maximum", "others")
 
     def __init__(self, n_features: int) -> None:
         self.n_features = n_features
@@ -114,18 +115,10 @@ class MeansOfPresent(CacheableStatistic):
         np.clip(mean, low, high, out=mean, where=some)
         return PresentMeans(mean, missing, (low == 0) & (high == 1) & ~others)
 
-    def to_arrays(self, result: PresentMeans) -> dict[str, NDArray[Any]]:
-        return result._asdict()
 
-    def from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> PresentMeans:
-        # Entries of earlier versions do not tell 0/1 features; they are of stores, which know theirs.
-        zero_one = arrays.get("zero_one", np.zeros(self.n_features, bool))
-        return PresentMeans(arrays["mean"], arrays["n_missing"], zero_one)
-
-
-def fill_statistics(profile: Profile, missing: str, seed: int) -> list[CacheableStatistic]:
+def fill_statistics(profile: Profile, missing: str, seed: int) -> list[Statistic]:
     """What is read to know what missing features are filled with; one reading gives all of it."""
-    means: list[CacheableStatistic] = [MeansOfPresent(profile.d)]
+    means: list[Statistic] = [MeansOfPresent(profile.d)]
     return means + ([RowSample(draw_rows(profile, QUANTILE_ROWS, seed), profile)] if missing == "median" else [])
 
 

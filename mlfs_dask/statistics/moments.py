@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.blocks.moments import ColumnMoments, add_zeros, integer_sums, merge_moments, moments_block
 from mlfs_dask.blocks.products import positives_block
-from mlfs_dask.engine.passes import MergeableStatistic, State
+from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.typing import Block, Matrix, Profile
 
 
@@ -36,7 +36,7 @@ class FeatureMoments:
         return np.sqrt(self.m2 / max(self.n, 1))
 
 
-class Moments(MergeableStatistic):
+class Moments(Statistic):
     """Statistic: `FeatureMoments` of X.
 
     Means are kept relative to the first row of dense data that a state meets; zero is the origin of sparse data.

@@ -29,8 +29,9 @@ from mlfs_dask.blocks.pairs import (
 )
 from mlfs_dask.blocks.products import positives_block
 from mlfs_dask.blocks.sparse import columns_of_block
-from mlfs_dask.engine.passes import State, pass_sizes
 from mlfs_dask.engine.plan import PassSizes, pass_fits, plan_pass
+from mlfs_dask.engine.readings import pass_sizes
+from mlfs_dask.engine.statistic import State
 from mlfs_dask.runtime import Resources
 from mlfs_dask.statistics.counts import ContingencyCounts
 from mlfs_dask.typing import Block, Profile, RowSource, profile_of
@@ -116,27 +117,16 @@ class PairInformation(ContingencyCounts):
         return {**self._coding, "partners": self.partners, "n_labels": self.n_labels}
 
     @property
-    def superset(self) -> PairInformation | None:
-        """Every feature with every other, which methods read that weigh all at once; they do so without labels."""
-        if self.n_labels or len(self.partners) == self.book.d:
+    def all_pairs(self) -> PairInformation | None:
+        """Statistic of every feature with every other, of whose result this one's is a part; None with labels."""
+        if self.n_labels:
             return None
         codes = np.arange((self.book.n_codes - 1).sum())
         return replace(self, partners=np.arange(self.book.d), slot_of_label=codes)
 
     @property
-    def state_kind(self) -> str:
-        return "pair-counts"
-
-    @property
-    def state_parameters(self) -> Mapping[str, Any]:
-        return self.parameters
-
-    def to_arrays(self, result: tuple[NDArray[np.float64], NDArray[np.float64]]) -> dict[str, NDArray[Any]]:
-        return {"terms": result[0], "entropy": result[1]}
-
-    def from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        terms = arrays["terms"]
-        return terms if terms.shape[1] == len(self.partners) else terms[:, self.partners], arrays["entropy"]
+    def result_parameters(self) -> Mapping[str, Any]:
+        return {}
 
     def _add_bytes(self, profile: Profile, width: int, by_position: int) -> int:
         of_partners = min(profile.block_values, profile.block_rows * len(self.partners), COLUMN_ENTRIES)
@@ -175,7 +165,9 @@ class PairInformation(ContingencyCounts):
         codes, width = joint.shape[0], joint.shape[2]
         pairs = PairCounts(marginal, joint[:, q : q + m], joint[:, :q], joint[:, q + m :].reshape(codes, m, q, width))
         partner = PartnerCounts(positives[q : q + m], positives[:q], positives[q + m :].reshape(m, q))
-        return pair_terms(pairs, partner, self.partner_ptr, n, self.logs if n <= self.n else None)
+        return pair_terms(
+            pairs, partner, self.partner_ptr, n, self.logs if n <= self.n and self.finishes_compiled else None
+        )
 
 
 def pair_information(
@@ -207,7 +199,7 @@ def pair_information(
     Examples
     --------
     >>> from mlfs_dask.statistics.codes import equal_width_book
-    >>> from mlfs_dask.engine.passes import run_pass
+    >>> from mlfs_dask.engine.readings import run_pass
     >>> from mlfs_dask.rows.sources import as_rows
     >>> X, Y = np.array([[0, 0], [0, 1], [1, 0], [1, 1]]), np.array([[0], [1], [1], [0]])
     >>> source = as_rows(X, Y)

@@ -25,7 +25,7 @@ from mlfs_dask.blocks.linear import (
     grouped_block,
     row_groups,
 )
-from mlfs_dask.engine.passes import State, Statistic
+from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.statistics.scaling import Scaling
 from mlfs_dask.typing import Block, Matrix, Profile
 

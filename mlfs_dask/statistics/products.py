@@ -17,7 +17,7 @@ from mlfs_dask.blocks.products import (
     positives_block,
     weighted_block,
 )
-from mlfs_dask.engine.passes import MergeableStatistic, State
+from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.statistics.moments import first_values, moments_scratch_bytes, moved
 from mlfs_dask.typing import Block, Matrix, Profile
 
@@ -86,7 +86,7 @@ class LabelMoments:
         return int(np.count_nonzero((self.positives == 0) | (self.positives == self.n)))
 
 
-class LabelProducts(MergeableStatistic):
+class LabelProducts(Statistic):
     """Statistic: `LabelMoments` of X and Y.
 
     Dense X is summed relative to the first row that a state meets, and two states that began with different

@@ -24,7 +24,7 @@ from mlfs_dask.blocks.linear import (
     tile_rows,
 )
 from mlfs_dask.blocks.mass_anchors import MassAnchors
-from mlfs_dask.engine.passes import State, Statistic
+from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.statistics.gram import row_weights
 from mlfs_dask.statistics.scaling import Scaling
 from mlfs_dask.typing import Block, Matrix, Profile

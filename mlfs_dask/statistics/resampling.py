@@ -29,21 +29,16 @@ from __future__ import annotations
 import bisect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.row_draws import poisson_counts, shuffled_places
-from mlfs_dask.engine.passes import (
-    CacheableStatistic,
-    MergeableStatistic,
-    SplittableStatistic,
-    State,
-    plan_statistics,
-)
 from mlfs_dask.engine.plan import split_evenly
+from mlfs_dask.engine.readings import plan_statistics
+from mlfs_dask.engine.statistic import Arrays, State, Statistic
 from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.runtime import Resources
 from mlfs_dask.statistics.sample import RowSample, SampledRows, draw_rows
@@ -138,15 +133,15 @@ def draw_pool(sample: SampledRows, seed: int) -> sp.csr_array:
     return sp.csr_array(sample.Y[order])
 
 
-class Resampled(MergeableStatistic, SplittableStatistic):
-    """Statistic: the results of another one for every replicate of the rows, in a list.
+class Resampled(Statistic):
+    """Statistic: the results of others for every replicate of the rows: a list of lists of results.
 
     Its state is kept for other jobs. After an append that of resamples is continued; shuffles draw from the labels of
-    all rows, which are then others.
+    all rows, which are then others. Of one statistic whose results are far smaller than its states these are kept.
 
     Parameters
     ----------
-    statistic : MergeableStatistic
+    statistics : sequence of Statistic
     resampling : Resampling
     profile : Profile
         Of the rows.
@@ -158,23 +153,25 @@ class Resampled(MergeableStatistic, SplittableStatistic):
 
     def __init__(
         self,
-        statistic: MergeableStatistic,
+        statistics: Sequence[Statistic],
         resampling: Resampling,
         profile: Profile,
         first: int = 0,
         last: int | None = None,
     ) -> None:
-        self.statistic = statistic
+        self.statistics = tuple(statistics)
         self.resampling = resampling
         self.replicates = range(first, len(resampling) if last is None else last)
-        self.compiled = statistic.compiled
+        self.compiled = any(statistic.compiled for statistic in statistics)
+        self.can_split = len(statistics) == 1 and statistics[0].can_split
         self._pool_bytes = resampling.pool_bytes(profile)
         self._n = profile.n
 
     @property
-    def _replicate_parameters(self) -> dict[str, Any]:
+    def parameters(self) -> Mapping[str, Any]:
         own = self.resampling
         return {
+            "of": [[statistic.kind, statistic.parameters] for statistic in self.statistics],
             "replicates": [own.shuffles, own.resamples, self.replicates.start, self.replicates.stop],
             "seed": own.seed,
             # What is drawn from n rows follows from the seed.
@@ -182,130 +179,116 @@ class Resampled(MergeableStatistic, SplittableStatistic):
         }
 
     @property
-    def state_kind(self) -> str:
-        return "resampled-states"
+    def result_parameters(self) -> Mapping[str, Any]:
+        return {"of": [statistic.kept_parameters("result") for statistic in self.statistics]}
 
     @property
-    def state_parameters(self) -> Mapping[str, Any]:
-        return {"of": [self.statistic.state_kind, self.statistic.state_parameters], **self._replicate_parameters}
-
-    @property
-    def keeps_state(self) -> bool:
+    def keeps(self) -> Literal["state", "result", ""]:
         bound = max(KEPT_STATE_BYTES, 2 * self.result_bytes)
-        return self.statistic.keeps_state and self.state_bytes <= bound
+        if self.state_bytes <= bound and all(statistic.keeps == "state" for statistic in self.statistics):
+            return "state"
+        return "result" if all(statistic.result_names for statistic in self.statistics) else ""
 
     @property
     def copied_bytes(self) -> int:
         return self.state_bytes
 
-    def state_to_arrays(self, state: State) -> Mapping[str, NDArray[Any]]:
-        return _stacked([self.statistic.state_to_arrays(own) for own in state])
+    def state_arrays(self, state: State) -> Arrays:
+        return self._stacked("state_arrays", state)
 
-    def state_from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> State:
-        return [self.statistic.state_from_arrays(own) for own in _unstacked(arrays, len(self.replicates))]
+    def state_of(self, arrays: Arrays) -> State:
+        return self._unstacked("state_of", arrays)
 
-    def continue_state(self, cached: State, added: State) -> State:
-        return [self.statistic.continue_state(old, new) for old, new in zip(cached, added, strict=True)]
+    def result_arrays(self, result: list[Any]) -> Arrays:
+        return self._stacked("result_arrays", result)
 
-    @property
-    def can_split(self) -> bool:
-        return self.statistic.can_split
+    def result_of(self, arrays: Arrays) -> list[Any]:
+        return self._unstacked("result_of", arrays)
+
+    def _stacked(self, method: str, replicates: Sequence[Sequence[Any]]) -> Arrays:
+        """Arrays of the same names and shapes of every replicate, as arrays with an axis more."""
+        stacked: dict[str, NDArray[Any]] = {}
+        for s, statistic in enumerate(self.statistics):
+            named = [getattr(statistic, method)(replicate[s]) for replicate in replicates]
+            stacked |= {f"{name}-{s}": np.stack([arrays[name] for arrays in named]) for name in named[0]}
+        return stacked
+
+    def _unstacked(self, method: str, arrays: Arrays) -> list[list[Any]]:
+        """What `_stacked` was given."""
+        names = [(name, *name.rsplit("-", 1)) for name in arrays]
+        return [
+            [
+                getattr(statistic, method)({own: arrays[name][r] for name, own, at in names if at == str(s)})
+                for s, statistic in enumerate(self.statistics)
+            ]
+            for r in range(len(self.replicates))
+        ]
 
     @property
     def state_bytes(self) -> int:
-        return len(self.replicates) * self.statistic.state_bytes
+        return len(self.replicates) * sum(statistic.state_bytes for statistic in self.statistics)
 
     @property
     def result_bytes(self) -> int:
-        return len(self.replicates) * self.statistic.result_bytes
+        return len(self.replicates) * sum(statistic.result_bytes for statistic in self.statistics)
 
     @property
     def parameter_bytes(self) -> int:
-        return self.statistic.parameter_bytes + self._pool_bytes
+        return sum(statistic.parameter_bytes for statistic in self.statistics) + self._pool_bytes
 
     def scratch_bytes(self, profile: Profile) -> int:
         larger = self.resampling.resampled_profile(profile)
-        return self.statistic.scratch_bytes(larger) + self.resampling.copied_bytes(profile)
+        scratch = max(statistic.scratch_bytes(larger) for statistic in self.statistics)
+        return scratch + self.resampling.copied_bytes(profile)
 
     def zero(self) -> State:
-        return [self.statistic.zero() for _ in self.replicates]
+        return [[statistic.zero() for statistic in self.statistics] for _ in self.replicates]
 
     def add(self, state: State, block: Block) -> None:
         for i, own in zip(self.replicates, state, strict=True):
             replicate = self.resampling.replicate(block, i)
             if replicate.X.shape[0]:
-                self.statistic.add(own, replicate)
+                for statistic, of_statistic in zip(self.statistics, own, strict=True):
+                    statistic.add(of_statistic, replicate)
             del replicate  # before the next one is made
 
     def merge(self, into: State, other: State) -> None:
         for mine, theirs in zip(into, other, strict=True):
-            self.statistic.merge(mine, theirs)
+            for statistic, one, two in zip(self.statistics, mine, theirs, strict=True):
+                statistic.merge(one, two)
 
-    def finalize(self, state: State) -> list[Any]:
-        return [self.statistic.finalize(own) for own in state]
+    def extend_state(self, kept: State, added: State) -> State:
+        return [
+            [statistic.extend_state(old, new) for statistic, old, new in zip(self.statistics, *pair, strict=True)]
+            for pair in zip(kept, added, strict=True)
+        ]
+
+    def finalize(self, state: State) -> list[list[Any]]:
+        return [
+            [statistic.finalize(own) for statistic, own in zip(self.statistics, replicate, strict=True)]
+            for replicate in state
+        ]
 
     def split(self, state: State, pieces: int) -> list[State]:
         """Every replicate's state is cut as the statistic cuts it."""
-        cut = [self._splittable.split(own, pieces) for own in state]
-        return [list(piece) for piece in zip(*cut, strict=True)]
+        cut = [self.statistics[0].split(own, pieces) for (own,) in state]
+        return [[[own] for own in piece] for piece in zip(*cut, strict=True)]
 
     def finalize_piece(self, state: State, piece: int, pieces: int) -> list[Any]:
-        return [self._splittable.finalize_piece(own, piece, pieces) for own in state]
+        return [self.statistics[0].finalize_piece(own, piece, pieces) for (own,) in state]
 
-    def join(self, results: list[Any]) -> list[Any]:
-        return [self._splittable.join(list(pieces)) for pieces in zip(*results, strict=True)]
-
-    @property
-    def _splittable(self) -> SplittableStatistic:
-        assert isinstance(self.statistic, SplittableStatistic)
-        return self.statistic
-
-
-class ResampledScores(Resampled, CacheableStatistic):
-    """Statistic: `Resampled` of one whose results are far smaller than its states, and are kept where those are not.
-
-    Parameters
-    ----------
-    statistic : CacheableStatistic
-        A `MergeableStatistic` too.
-    resampling, profile, first, last
-        As of `Resampled`.
-    """
-
-    @property
-    def parameters(self) -> Mapping[str, Any]:
-        return {"of": [self.statistic.kind, self.statistic.parameters], **self._replicate_parameters}
-
-    def to_arrays(self, result: list[Any]) -> Mapping[str, NDArray[Any]]:
-        return _stacked([self._cacheable.to_arrays(own) for own in result])
-
-    def from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> list[Any]:
-        return [self._cacheable.from_arrays(own) for own in _unstacked(arrays, len(self.replicates))]
-
-    @property
-    def _cacheable(self) -> CacheableStatistic:
-        assert isinstance(self.statistic, CacheableStatistic)
-        return self.statistic
-
-
-def _stacked(replicates: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
-    """Arrays of the same names and shapes of every replicate, as arrays with an axis more."""
-    return {name: np.stack([arrays[name] for arrays in replicates]) for name in replicates[0]}
-
-
-def _unstacked(arrays: Mapping[str, NDArray[Any]], replicates: int) -> list[dict[str, NDArray[Any]]]:
-    """The arrays of every replicate that `_stacked` was given."""
-    return [{name: array[i] for name, array in arrays.items()} for i in range(replicates)]
+    def join(self, results: list[Any]) -> list[list[Any]]:
+        return [[self.statistics[0].join(list(pieces))] for pieces in zip(*results, strict=True)]
 
 
 def replicate_groups(
-    statistic: MergeableStatistic, resampling: Resampling, source: RowSource | Profile, resources: Resources
+    statistics: Sequence[Statistic], resampling: Resampling, source: RowSource | Profile, resources: Resources
 ) -> list[Resampled]:
-    """Statistics that serve all replicates together: one, or the fewest runs of replicates that fit the workers.
+    """`Resampled` statistics of all replicates: one, or the fewest runs of replicates that fit the workers.
 
     Parameters
     ----------
-    statistic : MergeableStatistic
+    statistics : sequence of Statistic
     resampling : Resampling
     source : RowSource or Profile
     resources : Resources
@@ -313,7 +296,7 @@ def replicate_groups(
     profile = profile_of(source)
 
     def fits(n: int) -> bool:
-        longest = Resampled(statistic, resampling, profile, 0, -(-len(resampling) // n))
+        longest = Resampled(statistics, resampling, profile, 0, -(-len(resampling) // n))
         try:
             plan_statistics(source, [longest], resources)
         except DoesNotFitError:
@@ -322,4 +305,4 @@ def replicate_groups(
 
     # Where even one replicate does not fit, the plan of its reading says so.
     n = 1 + bisect.bisect_left(range(1, len(resampling)), True, key=fits)
-    return [Resampled(statistic, resampling, profile, *run) for run in split_evenly(len(resampling), n)]
+    return [Resampled(statistics, resampling, profile, *run) for run in split_evenly(len(resampling), n)]

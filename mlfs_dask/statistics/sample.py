@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.row_draws import SAMPLE_BYTES, draw_row_numbers
-from mlfs_dask.engine.passes import CacheableStatistic, State
+from mlfs_dask.engine.statistic import Arrays, State, Statistic
 from mlfs_dask.typing import Block, Matrix, Profile
 
 
@@ -48,7 +48,7 @@ class SampledRows(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RowSample(CacheableStatistic):
+class RowSample(Statistic):
     """Statistic: `SampledRows` of chosen rows.
 
     Its states are lists of pieces, which a merge puts together.
@@ -91,6 +91,8 @@ class RowSample(CacheableStatistic):
 
     def finalize(self, state: State) -> SampledRows:
         pieces = sorted(state, key=lambda piece: int(piece[0]))
+        if len(pieces) == 1:
+            return SampledRows(*pieces[0][1:])
         Y = sp.csr_array(sp.vstack([Y for _, _, Y in pieces], format="csr"))
         rows = [X for _, X, _ in pieces]
         if any(sp.issparse(X) for X in rows):
@@ -103,15 +105,19 @@ class RowSample(CacheableStatistic):
     def parameters(self) -> Mapping[str, Any]:
         return {"chosen": self.chosen, "features": self.profile.d}
 
-    def to_arrays(self, result: SampledRows) -> dict[str, NDArray[Any]]:
+    @property
+    def copied_bytes(self) -> int:
+        return self.state_bytes
+
+    def state_arrays(self, state: State) -> Arrays:
+        result = self.finalize(state)
         arrays = _matrix_to_arrays("X", result.X) | _matrix_to_arrays("Y", result.Y)
         return {name: np.asarray(array) for name, array in arrays.items()}
 
-    def from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> SampledRows:
+    def state_of(self, arrays: Arrays) -> State:
         m, profile = len(self.chosen), self.profile
-        return SampledRows(
-            _matrix_from_arrays("X", arrays, (m, profile.d)), _matrix_from_arrays("Y", arrays, (m, profile.q))
-        )
+        X, Y = (_matrix_of(name, arrays, (m, size)) for name, size in (("X", profile.d), ("Y", profile.q)))
+        return [(0, X, Y)]
 
 
 def _matrix_to_arrays(name: str, matrix: Matrix) -> dict[str, NDArray[Any]]:
@@ -120,7 +126,7 @@ def _matrix_to_arrays(name: str, matrix: Matrix) -> dict[str, NDArray[Any]]:
     return {f"{name}-data": matrix.data, f"{name}-indices": matrix.indices, f"{name}-indptr": matrix.indptr}
 
 
-def _matrix_from_arrays(name: str, arrays: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> Matrix:
+def _matrix_of(name: str, arrays: Arrays, shape: tuple[int, int]) -> Matrix:
     if name in arrays:
         return arrays[name]
     return sp.csr_array(tuple(arrays[f"{name}-{part}"] for part in ("data", "indices", "indptr")), shape=shape)

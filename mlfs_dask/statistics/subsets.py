@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask import runtime
-from mlfs_dask.engine.passes import PassRecord, State, Statistic, run_pass
+from mlfs_dask.engine.readings import PassRecord, run_pass
+from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.errors import DataError
 from mlfs_dask.files.array_files import drop_pages
 from mlfs_dask.rows.sources import ArrayRows

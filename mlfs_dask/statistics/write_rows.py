@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.engine.passes import State, Statistic
+from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.errors import DataError
 from mlfs_dask.typing import Block, Profile
 

@@ -61,7 +61,7 @@ def test_one_reading_serves_all_counts_and_products(store, tmp_path):
     assert (jobs["state"] == "done").all()
     assert jobs["passes"].tolist() == [1] + [0] * 12
     assert jobs["kind"].tolist() == ["shared"] + ["select"] * 12
-    assert jobs["from_cache"].tolist()[1:] == ["information"] * 8 + ["products"] * 4
+    assert jobs["from_cache"].tolist()[1:] == ["counts"] * 8 + ["products"] * 4
     alone = mlfs.ELC(3, lambda_=0.3).fit(mlfs.open_dataset(store))
     kept = found.selections[found.selections["job"] == "a.elc-lambda=0.3.k3"]
     assert kept["feature_index"].tolist() == alone.ranking_[:3].tolist()

@@ -112,7 +112,7 @@ def test_a_batch_leaves_jobs_and_tables(run_json: Any, run: Callable[..., Any], 
     selections = [job for job in found["jobs"] if job["kind"] != "evaluate"]
     assert sum(job["passes"] for job in selections) == 1
     record = json.loads((out / "jobs/tiny.gmm.k3/run.json").read_text())
-    assert (record["passes"], record["extra"]["from_cache"]) == (0, ["information"])
+    assert (record["passes"], record["extra"]["from_cache"]) == (0, ["counts"])
     assert len(pd.read_parquet(out / "results.parquet")) == 5 * 2 * 2
     again = run("batch", plan, "-o", out, "--in-process")
     assert again.exit_code == 2

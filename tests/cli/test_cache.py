@@ -18,7 +18,6 @@ RunJson = Callable[..., Any]
     [
         ("elc", ["-k", 2], ["-k", 3, "--lambda", 0.3]),
         ("label-entropy", ["-k", 2], ["-k", 3]),
-        ("label-entropy", ["-k", 2, "--n-promising-labels", 2], ["-k", 2, "--n-promising-labels", 1]),
     ],
 )
 def test_a_second_selection_reads_nothing(
@@ -44,7 +43,7 @@ def test_a_second_selection_reads_nothing(
     assert (planned["passes"], planned["tasks"], planned["bytes_read"]) == (0, 0, 0)
     shown = run("select", method, tiny_store, *second, "-o", tmp_path / "second", *cache)
     assert shown.exit_code == 0, shown.stderr
-    kind = "products" if method == "elc" else "information"
+    kind = "products" if method == "elc" else "counts"
     assert f"from the cache  {kind}" in shown.stdout
     assert re.search(r"^passes +none: nothing was read$", shown.stdout, re.MULTILINE)
     assert re.search(r"^peak +[\d.]+ [MG]iB on the driver$", shown.stdout, re.MULTILINE)

@@ -17,7 +17,7 @@ import pytest
 import mlfs_dask as mlfs
 from mlfs_dask import runtime
 from mlfs_dask.cluster import admission, connect
-from mlfs_dask.engine import passes
+from mlfs_dask.engine import workers
 from mlfs_dask.errors import ClusterLostError
 
 StartDask = Callable[..., "subprocess.Popen[bytes]"]
@@ -233,7 +233,7 @@ def test_a_pass_is_not_repeated_for_ever(
     """Every time a process took part that nobody finds afterwards, as of a worker that dies and comes back."""
     start_worker()
     with connect(scheduler_file=str(scheduler_file)):
-        monkeypatch.setattr(passes, "code_here", lambda: "another")
+        monkeypatch.setattr(workers, "code_here", lambda: "another")
         with pytest.raises(
             ClusterLostError, match="a pass was begun 4 times, and each time a worker took part"
         ) as caught:

@@ -25,7 +25,7 @@ from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.engine import cache as caching
 from mlfs_dask.engine.cache import assume_cached, cache, cache_of, entry, is_on, record_hits
-from mlfs_dask.engine.passes import count_passes, run_pass
+from mlfs_dask.engine.readings import count_passes, run_pass
 from mlfs_dask.errors import UsageError
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources, current_resources
@@ -208,19 +208,6 @@ def test_no_pickle_is_written_or_read(tmp_path):
     assert entries(tmp_path) == []
 
 
-def test_an_entry_that_is_not_enough_is_replaced(tmp_path):
-    def needs(least):
-        return entry(SOURCE, "sums", {}, covers=lambda arrays: len(arrays["x"]) >= least)
-
-    with cache(tmp_path):
-        needs(1).save({"x": np.ones(2)})
-        assert needs(2).is_filled
-        assert not needs(3).is_filled
-        assert needs(3).load() is None
-        needs(3).save({"x": np.ones(3)})
-        assert len(needs(1).load()["x"]) == 3
-
-
 # ---------------------------------------------------------------- bounds and neighbours
 
 
@@ -396,7 +383,7 @@ OTHERS = {
     "fisher": {},
     "gmm": {},
     "grro": {"alpha": 2.0},
-    "label-entropy": {"n_promising_labels": 0.1},
+    "label-entropy": {"n_promising_labels": 0.5},
     "laplacian": {"graph": "anchors"},
     "mddm": {"n_components": 2},
     "mfs-f": {},
@@ -473,11 +460,11 @@ def test_scores_from_the_same_counts_share_them(stores, tmp_path):
 
     assert passes(mlfs.LabelEntropy(3, n_promising_labels=1)) == 1
     assert passes(mlfs.LabelEntropy(3, n_promising_labels=3)) == 1  # more than is there
-    assert passes(mlfs.LabelEntropy(3, n_promising_labels=2)) == 0
+    assert passes(mlfs.LabelEntropy(3, n_promising_labels=2)) == 1
     assert passes(mlfs.ENM(3)) == 1
     assert passes(mlfs.GMM(3)) == 0
     assert passes(mlfs.LabelEntropy(3, n_promising_labels=1.0)) == 0
-    assert passes(mlfs.LabelEntropy(3, n_promising_labels=0)) == 0
+    assert passes(mlfs.LabelEntropy(3, n_promising_labels=0)) == 1
     assert passes(mlfs.GMM(3, bins=4)) == 1
 
 
@@ -497,11 +484,9 @@ def test_all_threads_make_the_results_of_cached_states_too(tmp_path, monkeypatch
     assert runtime.finishing_threads() == 1
 
 
-def test_information_too_large_to_keep_whole_is_kept_as_scores_need_it(stores, tmp_path, monkeypatch):
-    from mlfs_dask.selectors import counting
+def test_of_counts_too_large_to_keep_the_scores_are_kept(stores, tmp_path, monkeypatch):
     from mlfs_dask.statistics import counts
 
-    monkeypatch.setattr(counting, "MAX_INFORMATION_BYTES", 0)
     monkeypatch.setattr(counts, "FINALIZE_BYTES", 0)
     dataset = mlfs.open_dataset(stores / "known.zarr")
     with cache(tmp_path):
@@ -671,7 +656,7 @@ def test_after_an_append_resamples_read_only_what_is_new(method, growing):
 
 
 def test_of_states_of_replicates_too_large_to_keep_the_results_are_kept(growing, monkeypatch):
-    monkeypatch.setattr(Resampled, "keeps_state", False)
+    monkeypatch.setattr(Resampled, "keeps", "result")
     X, Y, folder, sparse = growing
     selector = mlfs.ENM(3, resamples=4)
     store = grown_store(folder / "a.zarr", X, Y, (100,), sparse=sparse)

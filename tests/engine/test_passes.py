@@ -22,9 +22,11 @@ from scipy import sparse as sp
 from mlfs_dask import runtime
 from mlfs_dask.cluster import watch as worker_watch
 from mlfs_dask.cluster.watch import WorkerWatch, partitions_of
-from mlfs_dask.engine import passes
-from mlfs_dask.engine.passes import Statistic, build_pass, plan_statistics, run_pass
+from mlfs_dask.engine import tasks, workers
 from mlfs_dask.engine.plan import PassPlan
+from mlfs_dask.engine.readings import plan_statistics, run_pass
+from mlfs_dask.engine.statistic import Statistic
+from mlfs_dask.engine.workers import build_pass
 from mlfs_dask.errors import ClusterLostError
 from mlfs_dask.rows.sources import ArrayRows, as_rows
 from mlfs_dask.runtime import PROCESS_BYTES, Resources
@@ -199,7 +201,7 @@ def test_graph_has_the_planned_tasks(fan_in):
     graph = build_pass(source, statistics, plan)
     named = [str(key) for key in graph.__dask_graph__()]
     assert sum(partitions_of(key) is not None for key in named) == 10
-    assert sum("_finalize" in key for key in named) == 1
+    assert sum("finalize_states" in key for key in named) == 1
     (sums,), _ = graph.compute(scheduler="sync")
     assert sums[1].tolist() == Y.sum(axis=0).tolist()
 
@@ -234,7 +236,7 @@ def test_an_interrupted_pass_stops_with_the_blocks_at_hand(residence):
 def test_merging_leaves_its_inputs_alone():
     statistic = ColumnSums(1, 1)
     parts = [([(np.array([i]), np.array([i]))], {}) for i in (1, 2)]
-    merged, _ = passes._merge([statistic], parts)
+    merged, _ = tasks.merge_states([statistic], parts)
     assert merged[0][0].tolist() == [3]
     assert parts[0][0][0][0].tolist() == [1]
 
@@ -247,7 +249,7 @@ def test_merging_copies_what_the_first_input_holds():
             into.extend(other)
 
     parts = [([[np.array([i])]], {}) for i in (1, 2)]
-    (merged,), _ = passes._merge([Rows(1, 1)], parts)
+    (merged,), _ = tasks.merge_states([Rows(1, 1)], parts)
     assert merged == [1, 2]
     merged[0][:] = 7
     assert [part[0] for part in parts] == [[[1]], [[2]]]
@@ -492,11 +494,11 @@ def test_that_workers_died_is_said_where_those_in_their_places_do_not_answer(err
     def fail(*arguments):
         raise error
 
-    monkeypatch.setattr(passes, "admission", lambda client: Silent())
-    monkeypatch.setattr(passes, "_compute_on_cluster", fail)
+    monkeypatch.setattr(workers, "admission", lambda client: Silent())
+    monkeypatch.setattr(workers, "_compute_on_cluster", fail)
     resources = replace(Resources(1, 1, 2**30, 2**30), client=SimpleNamespace(status="running"))
     with pytest.raises(ClusterLostError, match=shown):
-        passes._compute(as_rows(*integers()), lambda: None, PassPlan(((0, 1),), 1, 1, 1, 0, 0), resources)
+        workers.compute_graph(as_rows(*integers()), lambda: None, PassPlan(((0, 1),), 1, 1, 1, 0, 0), resources)
 
 
 @pytest.mark.cluster
@@ -524,7 +526,7 @@ def test_a_cluster_that_has_lost_every_worker_is_given_up_in_time(start_dask, tm
         monkeypatch.setattr(WorkerWatch, "look", counted)
         source, plan = ArrayRows(*integers()[:1], sp.csr_array(integers()[1])), PassPlan(((0, 1),), 1, 1, 1, 0, 0)
         with pytest.raises(ClusterLostError) as caught:
-            passes._compute(source, lambda: delayed(time.sleep)(70), plan, hasty)
+            workers.compute_graph(source, lambda: delayed(time.sleep)(70), plan, hasty)
         # It looks every 0.25 s for workers, and 0.5 s without any are too long.
         assert 1 <= sum(not found for found in looks) <= 4
     assert runtime.current_resources().worker_wait == runtime.WORKER_WAIT
@@ -557,7 +559,7 @@ def test_a_scheduler_that_is_restarted_is_no_loss_of_workers(started_again, star
         threading.Timer(1, restart).start()
         source, plan = ArrayRows(*integers()[:1], sp.csr_array(integers()[1])), PassPlan(((0, 1),), 1, 1, 1, 0, 0)
         with pytest.raises(ClusterLostError) as caught:
-            passes._compute(source, lambda: delayed(time.sleep)(70), plan, resources)
+            workers.compute_graph(source, lambda: delayed(time.sleep)(70), plan, resources)
     expected = f"the scheduler at tcp://127.0.0.1:{free_port} was restarted" if started_again else "the connection to"
     assert str(caught.value).startswith(expected)
 

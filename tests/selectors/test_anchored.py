@@ -17,7 +17,7 @@ from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import as_labels, as_matrix
 from mlfs_dask.cluster.connect import connect
 from mlfs_dask.engine.checkpoints import Folder, keep_checkpoints
-from mlfs_dask.engine.passes import run_pass
+from mlfs_dask.engine.readings import run_pass
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources

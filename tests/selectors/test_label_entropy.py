@@ -14,8 +14,8 @@ from scipy import sparse as sp
 from mlfs_dask import runtime
 from mlfs_dask.blocks.counts import CodeBook
 from mlfs_dask.blocks.sparse import as_labels
-from mlfs_dask.engine.passes import plan_statistics
 from mlfs_dask.engine.plan import pass_fits, split_evenly
+from mlfs_dask.engine.readings import plan_statistics
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.rows.sources import ArrayRows, as_rows, measure_features
 from mlfs_dask.runtime import Resources
@@ -172,7 +172,9 @@ def test_tiles_are_the_fewest_that_fit(data):
     tight = replace(resources, memory_limit=int((runtime.PROCESS_BYTES + spare) / 0.8))
 
     def plans(n_tiles):
-        tiles = [Resampled(replace(counts, first=a, last=b), resampling, profile) for a, b in split_evenly(d, n_tiles)]
+        tiles = [
+            Resampled([replace(counts, first=a, last=b)], resampling, profile) for a, b in split_evenly(d, n_tiles)
+        ]
         assert counts.tile_sizes(profile, tight, n_tiles, resampling).state_bytes == max(t.state_bytes for t in tiles)
         for tile in tiles:
             plan_statistics(profile, [tile], tight)

@@ -12,7 +12,7 @@ from scipy import sparse as sp
 import mlfs_dask
 from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import as_labels
-from mlfs_dask.engine.passes import run_pass
+from mlfs_dask.engine.readings import run_pass
 from mlfs_dask.errors import DataError
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.selectors import METHODS, get_method

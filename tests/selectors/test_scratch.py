@@ -9,7 +9,7 @@ import pytest
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.sparse import as_labels
-from mlfs_dask.engine.passes import Statistic
+from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors import get_method

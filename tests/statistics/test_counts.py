@@ -12,8 +12,9 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.contingency import PairInteraction
 from mlfs_dask.blocks.sparse import as_labels
-from mlfs_dask.engine.passes import build_pass, plan_statistics, run_pass
 from mlfs_dask.engine.plan import SPLIT_FROM_BYTES, PassSizes, plan_pass
+from mlfs_dask.engine.readings import plan_statistics, run_pass
+from mlfs_dask.engine.workers import build_pass
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.statistics.codes import equal_width_book

@@ -15,7 +15,7 @@ from scipy import sparse as sp
 from mlfs_dask.blocks.linear import GRAM_ROWS, dense_tiles
 from mlfs_dask.blocks.sparse import as_labels, as_matrix
 from mlfs_dask.engine.cache import cache
-from mlfs_dask.engine.passes import plan_statistics, run_pass
+from mlfs_dask.engine.readings import plan_statistics, run_pass
 from mlfs_dask.rows.sources import ArrayRows, as_rows
 from mlfs_dask.runtime import PROCESS_BYTES, Resources
 from mlfs_dask.statistics.gram import Gram, NormalProduct, WeightedGram, row_weights, scale_gram

@@ -10,7 +10,7 @@ import pytest
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.sparse import as_labels
-from mlfs_dask.engine.passes import run_pass
+from mlfs_dask.engine.readings import run_pass
 from mlfs_dask.rows.sources import ArrayRows, as_rows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.statistics import missing as module

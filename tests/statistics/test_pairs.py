@@ -13,7 +13,8 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.pairs import pair_terms
 from mlfs_dask.blocks.sparse import as_labels
-from mlfs_dask.engine.passes import build_pass, plan_statistics, run_pass
+from mlfs_dask.engine.readings import plan_statistics, run_pass
+from mlfs_dask.engine.workers import build_pass
 from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources

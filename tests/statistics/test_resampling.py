@@ -13,7 +13,8 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.engine.cache import cache
-from mlfs_dask.engine.passes import build_pass, pass_sizes, plan_statistics, run_pass
+from mlfs_dask.engine.readings import pass_sizes, plan_statistics, run_pass
+from mlfs_dask.engine.workers import build_pass
 from mlfs_dask.rows.sources import ArrayRows, as_rows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.statistics import resampling as module
@@ -137,9 +138,9 @@ def test_results_are_those_of_the_replicates_rows(threads):
     resampling = Resampling(2, 2, seed=1, pool=pool_of(source))
     statistic = LabelProducts(5, 4)
     resources = replace(HERE, threads_per_worker=threads)
-    (found,), record = run_pass(source, [Resampled(statistic, resampling, source.profile)], resources)
+    (found,), record = run_pass(source, [Resampled([statistic], resampling, source.profile)], resources)
     assert record.tasks
-    for i, sums in enumerate(found):
+    for i, (sums,) in enumerate(found):
         features, labels = replicate_rows(source, resampling, i)
         (expected,), _ = run_pass(ArrayRows(features, as_labels(labels)), [statistic], HERE)
         assert sums.n == expected.n == len(features)
@@ -153,14 +154,14 @@ def test_results_are_those_of_the_replicates_rows(threads):
 def test_counts_of_replicates_in_pieces_and_runs_give_the_same_bits(sparse, pieces):
     source, statistic = counting_problem(sparse)
     resampling = Resampling(2, 2, seed=1, pool=pool_of(source))
-    resampled = Resampled(statistic, resampling, source.profile)
+    resampled = Resampled([statistic], resampling, source.profile)
     assert resampled.can_split
     (whole,), _ = run_pass(source, [resampled], HERE)
     plan = replace(plan_statistics(source, [resampled], HERE), pieces=pieces, fan_in=2)
     plan = replace(plan, runs=((0, 1), (1, 4), (4, source.profile.partitions)))
     (found,), _ = build_pass(source, [resampled], plan).compute(scheduler="sync")
     assert len(found) == len(whole) == 5
-    for i, (own, expected) in enumerate(zip(found, whole, strict=True)):
+    for i, ((own,), (expected,)) in enumerate(zip(found, whole, strict=True)):
         features, labels = replicate_rows(source, resampling, i)
         (alone,), _ = run_pass(ArrayRows(features, as_labels(labels)), [replace(statistic, sparse=False)], HERE)
         for a, b, c in zip(own, expected, alone, strict=True):
@@ -171,9 +172,9 @@ def test_counts_of_replicates_in_pieces_and_runs_give_the_same_bits(sparse, piec
 def test_sizes_are_those_of_all_replicates():
     source, statistic = counting_problem(False)
     resampling = Resampling(2, 3, seed=1, pool=pool_of(source))
-    resampled = Resampled(statistic, resampling, source.profile)
+    resampled = Resampled([statistic], resampling, source.profile)
     state = resampled.zero()
-    assert sum(array.nbytes for own in state for array in own) == resampled.state_bytes == 6 * statistic.state_bytes
+    assert sum(array.nbytes for (own,) in state for array in own) == resampled.state_bytes == 6 * statistic.state_bytes
     pool = resampling.pool
     held = pool.data.nbytes + pool.indices.nbytes + pool.indptr.nbytes
     planned = resampled.parameter_bytes - statistic.parameter_bytes
@@ -188,11 +189,11 @@ def test_replicates_go_into_the_fewest_readings_that_fit():
     X, Y = problem(n=40, d=2000, q=20)
     source = ArrayRows(X, as_labels(Y))
     statistic, resampling = LabelProducts(2000, 20), Resampling(10, 20, pool=pool_of(source))
-    assert len(replicate_groups(statistic, resampling, source, HERE)) == 1
-    sizes = pass_sizes(source, [Resampled(statistic, resampling, source.profile, 0, 10)], HERE)
+    assert len(replicate_groups([statistic], resampling, source, HERE)) == 1
+    sizes = pass_sizes(source, [Resampled([statistic], resampling, source.profile, 0, 10)], HERE)
     everything = sizes.state_bytes + sizes.result_bytes + sizes.scratch_bytes + sizes.parameter_bytes
     tight = replace(HERE, memory_limit=int((HERE.process_bytes + everything + 2**16) / 0.8))
-    groups = replicate_groups(statistic, resampling, source, tight)
+    groups = replicate_groups([statistic], resampling, source, tight)
     assert [len(group.replicates) for group in groups] == [8, 8, 8, 7]
     assert [i for group in groups for i in group.replicates] == list(range(31))
 
@@ -254,9 +255,9 @@ def test_the_cache_tells_a_sample_of_labels_from_one_of_rows(tmp_path):
 
 def test_a_replicate_of_no_rows_adds_nothing():
     statistic = LabelProducts(2, 1)
-    resampled = Resampled(statistic, Resampling(0, 40, seed=0), ArrayRows(np.ones((1, 2)), as_labels([[1]])).profile)
+    resampled = Resampled([statistic], Resampling(0, 40, seed=0), ArrayRows(np.ones((1, 2)), as_labels([[1]])).profile)
     state = resampled.zero()
     resampled.add(state, Block(0, np.ones((1, 2)), as_labels([[1]])))
-    rows = [statistic.finalize(own).n for own in state]
+    rows = [statistic.finalize(own).n for (own,) in state]
     assert min(rows) == 0
     assert max(rows) > 1

@@ -15,7 +15,7 @@ from scipy import sparse as sp
 from mlfs_dask.blocks.row_draws import FEWEST_ROWS
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.engine.cache import cache
-from mlfs_dask.engine.passes import plan_statistics, run_pass
+from mlfs_dask.engine.readings import plan_statistics, run_pass
 from mlfs_dask.rows.sources import ArrayRows, as_rows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.statistics.sample import RowSample, draw_rows, row_bytes

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from mlfs_dask import runtime
-from mlfs_dask.engine.passes import run_pass
+from mlfs_dask.engine.readings import run_pass
 from mlfs_dask.statistics.moments import Moments
 from mlfs_dask.storage.dataset import open_dataset
 from tests.cli.web_server import WebFiles, serve

@@ -1,0 +1,290 @@
+"""One reading of X and Y that feeds any number of statistics: the one function through which rows are read.
+
+What the cache keeps of a statistic is not read for; of rows that were appended since, only these are read. Statistics
+with one state share it. A reading runs in threads of this process, without Dask, or on a cluster, as one graph.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from mlfs_dask import runtime
+from mlfs_dask.engine import cache as caching
+from mlfs_dask.engine.cache import CacheEntry
+from mlfs_dask.engine.plan import PARAMETER_COPIES, PassPlan, PassSizes, plan_pass
+from mlfs_dask.engine.statistic import SharedState, State, Statistic
+from mlfs_dask.engine.tasks import run_in_threads
+from mlfs_dask.engine.workers import build_pass, compute_graph
+from mlfs_dask.runtime import Resources
+from mlfs_dask.typing import Profile, RowSource, profile_of
+
+logger = logging.getLogger(__name__)
+
+
+def cache_entry(source: RowSource, statistic: Statistic, digest: str | None = None) -> CacheEntry:
+    """Cache entry of what is kept of a statistic, of the source or of an earlier content with that digest."""
+    if not statistic.keeps:
+        return CacheEntry()
+    return caching.entry(source, statistic.kind, statistic.kept_parameters(statistic.keeps), digest=digest)
+
+
+def is_cached(source: RowSource | Profile, statistic: Statistic) -> bool:
+    """Whether the result of a statistic follows from the cache."""
+    return isinstance(source, RowSource) and cache_entry(source, statistic).is_filled
+
+
+def returned_bytes(source: RowSource | Profile, statistic: Statistic) -> int:
+    """Bytes of what a reading returns of a statistic: its result, or its state if that is kept."""
+    result: int = statistic.result_bytes
+    return max(result, statistic.state_bytes) if keeps_state(source, statistic) else result
+
+
+def keeps_state(source: RowSource | Profile, statistic: Statistic) -> bool:
+    """Whether a reading returns the state of a statistic, for the cache; the driver then makes the result of it."""
+    return statistic.keeps == "state" and caching.is_on(source)
+
+
+class _Uncached(NamedTuple):
+    """What is read for statistics that are not in the cache.
+
+    Attributes
+    ----------
+    source : RowSource or Profile
+        The whole, or what was appended since states were kept.
+    shares : list of SharedState
+        Of the statistics, in the order in which their keys first come.
+    kept : list of CacheEntry
+        The kept states that are continued; empty if the whole is read.
+    """
+
+    source: Any
+    shares: list[SharedState]
+    kept: list[CacheEntry]
+
+
+def _uncached(source: RowSource | Profile, statistics: Sequence[Statistic], resources: Resources) -> _Uncached:
+    """The least that has to be read."""
+    groups: dict[str, list[Statistic]] = {}
+    for statistic in statistics:
+        groups.setdefault(statistic.key, []).append(statistic)
+    kept: list[CacheEntry] = []
+    rows: RowSource | Profile = source
+    # A reading without statistics is of all rows.
+    if isinstance(source, RowSource) and statistics:
+        for digest, partitions in reversed(source.earlier):
+            entries = [cache_entry(source, group[0], digest) for group in groups.values() if group[0].keeps == "state"]
+            if len(entries) == len(groups) and all(entry.is_filled for entry in entries):
+                kept, rows = entries, source.tail(partitions)
+                break
+    return _Uncached(rows, [_share(source, group, resources, bool(kept)) for group in groups.values()], kept)
+
+
+def _share(
+    source: RowSource | Profile, group: Sequence[Statistic], resources: Resources, continues: bool
+) -> SharedState:
+    if not keeps_state(source, group[0]):
+        return SharedState(group)
+    held = group[0].state_bytes
+    if resources.client is None:
+        # Beside the state that was read: one that is continued, and copies to keep, which are gone before the results.
+        held = held * continues + max(group[0].copied_bytes, sum(statistic.result_bytes for statistic in group))
+    return SharedState(group, keeps_state=True, held_bytes=held)
+
+
+@dataclass(frozen=True)
+class PassRecord:
+    """What a pass took. One without tasks was no pass: what it would have given came from the cache.
+
+    Attributes
+    ----------
+    tasks, bytes_read : int
+    seconds : float
+    peak_worker_bytes : int
+        Largest resident bytes of any process that ran one of its tasks, while the pass ran; with a cluster of any of
+        its workers, and 0 where the pass was made without them.
+    """
+
+    tasks: int
+    bytes_read: int
+    seconds: float
+    peak_worker_bytes: int
+
+
+#: Of a result that came from the cache.
+NOT_READ = PassRecord(0, 0, 0.0, 0)
+
+
+def count_passes(records: Iterable[PassRecord]) -> int:
+    """Readings of the data among records."""
+    return sum(record.tasks > 0 for record in records)
+
+
+def records_to_facts(records: Sequence[PassRecord]) -> list[list[float]]:
+    """Records as JSON can hold them, for a checkpoint.
+
+    >>> records_from_facts(records_to_facts([PassRecord(1, 2, 0.5, 3)]))
+    [PassRecord(tasks=1, bytes_read=2, seconds=0.5, peak_worker_bytes=3)]
+    """
+    return [[r.tasks, r.bytes_read, r.seconds, r.peak_worker_bytes] for r in records]
+
+
+def records_from_facts(facts: Sequence[Sequence[float]]) -> list[PassRecord]:
+    """The records of `records_to_facts`."""
+    return [PassRecord(int(t), int(b), float(s), int(p)) for t, b, s, p in facts]
+
+
+def run_pass(
+    source: RowSource,
+    statistics: Sequence[Statistic],
+    resources: Resources,
+    *,
+    label: str = "reading",
+    plan: PassPlan | None = None,
+) -> tuple[list[Any], PassRecord]:
+    """Read every row once and return the result of every statistic.
+
+    Parameters
+    ----------
+    source : RowSource
+    statistics : sequence of Statistic
+    resources : Resources
+    label : str
+        What the progress line calls this reading.
+    plan : PassPlan, optional
+        As made by `plan_statistics`, which is asked otherwise.
+
+    Returns
+    -------
+    results : list
+        In the order of `statistics`.
+    record : PassRecord
+        Without tasks if all of them came from the cache. Only the others are read for.
+
+    Raises
+    ------
+    DoesNotFitError
+        Before anything runs.
+    ClusterLostError
+        The scheduler or all workers went away, or a worker was killed again and again.
+    """
+    with runtime.finishing_with(1 if resources.client is not None else resources.threads_per_worker):
+        results = [_load(source, statistic) for statistic in statistics]
+        uncached = [statistic for statistic, result in zip(statistics, results, strict=True) if result is None]
+        if statistics and not uncached:
+            return results, NOT_READ
+        reading = _uncached(source, uncached, resources)
+        kept = [
+            _load_state(entry, share.statistics[0]) for entry, share in zip(reading.kept, reading.shares, strict=False)
+        ]
+        if any(state is None for state in kept):  # a damaged entry, which loading has removed
+            return run_pass(source, statistics, resources, label=label)
+        if plan is None or not plan.runs or len(uncached) < len(statistics) or not _is_for(plan, reading.source):
+            plan = _plan_reading(reading.source, reading.shares, resources)
+        computed, record = _read(reading.source, reading.shares, resources, label, plan)
+        made: dict[int, Any] = {}
+        for number, share in enumerate(reading.shares):
+            of_share = _results(source, share, kept[number] if kept else None, computed[number])
+            made |= {id(statistic): result for statistic, result in zip(share.statistics, of_share, strict=True)}
+        for i, statistic in enumerate(statistics):
+            results[i] = made.get(id(statistic), results[i])
+        return results, record
+
+
+def _is_for(plan: PassPlan, source: RowSource) -> bool:
+    return plan.runs[-1][1] == source.profile.partitions
+
+
+def _load(source: RowSource, statistic: Statistic) -> Any:
+    """The result of a statistic from the cache, or None."""
+    entry = cache_entry(source, statistic)
+    if statistic.keeps == "result":
+        arrays = entry.load()
+        return None if arrays is None else statistic.result_of(arrays)
+    state = _load_state(entry, statistic)
+    return None if state is None else statistic.finalize(state)
+
+
+def _load_state(entry: CacheEntry, statistic: Statistic) -> State | None:
+    arrays = entry.load()
+    return None if arrays is None else statistic.state_of(arrays)
+
+
+def _results(source: RowSource, share: SharedState, kept: State | None, computed: Any) -> list[Any]:
+    """The results of the statistics of a state, which is added to the kept one and kept, or they are."""
+    if not share.keeps_state:
+        for statistic, result in zip(share.statistics, computed, strict=True):
+            if statistic.keeps == "result" and caching.is_on(source):
+                cache_entry(source, statistic).save(statistic.result_arrays(result))
+        results: list[Any] = computed
+        return results
+    first = share.statistics[0]
+    state = computed if kept is None else first.extend_state(kept, computed)
+    cache_entry(source, first).save(first.state_arrays(state))
+    return share.results(state)
+
+
+def _read(
+    source: RowSource, shares: Sequence[SharedState], resources: Resources, label: str, plan: PassPlan
+) -> tuple[list[Any], PassRecord]:
+    started = time.perf_counter()
+    runtime.emit("pass", label=label, partitions=plan.runs[-1][1] if plan.runs else 0)
+    if source.residence == "graph" or (resources.client is not None and source.residence == "storage"):
+        results, peaks = compute_graph(source, lambda: build_pass(source, shares, plan), plan, resources)
+    else:
+        results, peaks = run_in_threads(source, shares, plan)
+        if resources.client is not None:  # of which no worker had a part
+            peaks = {}
+    seconds = time.perf_counter() - started
+    runtime.emit("pass-done", label=label, seconds=seconds)
+    logger.info("%s: %d tasks, %.3f s", label, plan.tasks, seconds)
+    return results, PassRecord(plan.tasks, plan.bytes_read, seconds, max(peaks.values(), default=0))
+
+
+def plan_statistics(source: RowSource | Profile, statistics: Sequence[Statistic], resources: Resources) -> PassPlan:
+    """The plan of one reading that feeds `statistics`: one without tasks if all of them are in the cache.
+
+    Raises
+    ------
+    DoesNotFitError
+    """
+    uncached = [statistic for statistic in statistics if not is_cached(source, statistic)]
+    if statistics and not uncached:
+        return PassPlan((), 1, 1, 0, 0, resources.process_bytes + _loaded_bytes(source, statistics, resources))
+    reading = _uncached(source, uncached, resources)
+    return _plan_reading(reading.source, reading.shares, resources)
+
+
+def _loaded_bytes(source: RowSource | Profile, statistics: Sequence[Statistic], resources: Resources) -> int:
+    """Bytes that this process takes to make results of what is kept; with a cluster the driver's plan counts them."""
+    if resources.client is not None:
+        return 0
+    kept = [statistic for statistic in statistics if statistic.keeps == "state"]
+    finishing = max((statistic.finishing_bytes(profile_of(source)) for statistic in kept), default=0)
+    results: int = sum(statistic.result_bytes for statistic in statistics)
+    return results + finishing + sum(statistic.state_bytes for statistic in kept)
+
+
+def _plan_reading(source: RowSource | Profile, statistics: Sequence[Statistic], resources: Resources) -> PassPlan:
+    profile = profile_of(source)
+    return plan_pass(profile, resources, pass_sizes(source, statistics, resources))
+
+
+def pass_sizes(source: RowSource | Profile, statistics: Sequence[Statistic], resources: Resources) -> PassSizes:
+    """What the statistics of one pass take, as `plan_pass` needs it."""
+    profile = profile_of(source)
+    return PassSizes(
+        state_bytes=sum(s.state_bytes for s in statistics),
+        # Statistics are fed one after another: the temporaries of one are gone when the next begins.
+        scratch_bytes=max((s.scratch_bytes(profile) for s in statistics), default=0),
+        finishing_bytes=max((s.finishing_bytes(profile) for s in statistics), default=0),
+        result_bytes=sum(s.result_bytes for s in statistics),
+        parameter_bytes=sum(s.parameter_bytes for s in statistics)
+        * (1 if resources.client is None else PARAMETER_COPIES),
+        can_split=len(statistics) == 1 and statistics[0].can_split,
+        compiled=any(s.compiled for s in statistics),
+        one_run_per_partition=isinstance(source, RowSource) and source.residence == "graph",
+    )

@@ -1,0 +1,227 @@
+"""The contract of a statistic: a reduction over rows whose state the cache keeps, and the state that several share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask.files.fingerprints import digest_of
+from mlfs_dask.typing import Block, Profile
+
+State: TypeAlias = Any
+Arrays: TypeAlias = Mapping[str, NDArray[Any]]
+
+
+class Statistic(ABC):
+    """Reduction over rows in four functions: zero, add, merge, finalize.
+
+    Plain and picklable: it holds parameters, never data. Statistics of equal `key` have one state, made once in
+    a reading and kept by the cache; each makes its own result of it.
+    """
+
+    #: Name in the cache; empty where nothing is kept.
+    kind: ClassVar[str] = ""
+    #: Names of the arrays of a state that is a tuple of arrays, in their order.
+    state_names: ClassVar[Sequence[str]] = ()
+    #: Names of the arrays of a result that is kept in place of a large state.
+    result_names: ClassVar[Sequence[str]] = ()
+    #: Whether a kernel is compiled, so that every process loads the compiler's runtime.
+    compiled: bool = False
+    #: Whether states can be cut into pieces that are merged and finished apart.
+    can_split: bool = False
+
+    # What it takes
+
+    @property
+    @abstractmethod
+    def state_bytes(self) -> int:
+        """Bytes of one state."""
+
+    @property
+    def result_bytes(self) -> int:
+        """Bytes of what `finalize` returns: by default as many as a state has."""
+        return self.state_bytes
+
+    @property
+    def parameter_bytes(self) -> int:
+        """Bytes of the parameters that every process holds during a reading, where they are large."""
+        return 0
+
+    @abstractmethod
+    def scratch_bytes(self, profile: Profile) -> int:
+        """Bytes that `add` allocates besides the state on the largest block."""
+
+    def finishing_bytes(self, profile: Profile) -> int:
+        """Temporaries of `finalize`: by default as many as the kernels have."""
+        return self.scratch_bytes(profile)
+
+    # The reduction
+
+    @abstractmethod
+    def zero(self) -> State:
+        """State of no rows."""
+
+    @abstractmethod
+    def add(self, state: State, block: Block) -> None:
+        """Add one block to `state`, in place."""
+
+    def merge(self, into: State, other: State) -> None:
+        """Add `other` to `into`, in place; `other` stays as it is. By default states are tuples of arrays to sum."""
+        for mine, theirs in zip(into, other, strict=True):
+            np.add(mine, theirs, out=mine)
+
+    @abstractmethod
+    def finalize(self, state: State) -> Any:
+        """Result of all rows; made where the last merge ran. `state` stays as it is."""
+
+    # Large states, merged and finished in pieces on a cluster
+
+    def split(self, state: State, pieces: int) -> list[State]:
+        """Pieces of a state, copied."""
+        raise NotImplementedError
+
+    def finalize_piece(self, state: State, piece: int, pieces: int) -> Any:
+        """`finalize` of one piece."""
+        raise NotImplementedError
+
+    def join(self, results: list[Any]) -> Any:
+        """Result of all pieces, from theirs in their order."""
+        raise NotImplementedError
+
+    # The cache
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """Plain values and arrays that the state depends on, beside the data."""
+        return {}
+
+    @property
+    def result_parameters(self) -> Mapping[str, Any]:
+        """Plain values and arrays that the result depends on, beside the state."""
+        return {}
+
+    @property
+    def keeps(self) -> Literal["state", "result", ""]:
+        """Form in which the cache keeps it."""
+        return "state" if self.kind else ""
+
+    @property
+    def key(self) -> str:
+        """Name that statistics with the same state share; of a statistic without a kind, one of its own."""
+        return f"{self.kind}-{digest_of(self.parameters)}" if self.kind else f"{id(self)}"
+
+    @property
+    def result_key(self) -> str:
+        """Name that statistics with the same result share."""
+        return f"{self.key}-{digest_of(self.kept_parameters('result'))}" if self.kind else self.key
+
+    def kept_parameters(self, form: str) -> Mapping[str, Any]:
+        """All that a kept state, or a kept result, depends on beside the data."""
+        if form == "state":
+            return self.parameters
+        return {"state": self.parameters, "result": [type(self).__name__, self.result_parameters]}
+
+    def state_arrays(self, state: State) -> Arrays:
+        """State as named arrays."""
+        return dict(zip(self.state_names, state, strict=True))
+
+    def state_of(self, arrays: Arrays) -> State:
+        """State that `state_arrays` was given."""
+        return tuple(arrays[name] for name in self.state_names)
+
+    @property
+    def copied_bytes(self) -> int:
+        """Bytes that `state_arrays` allocates."""
+        return 0
+
+    def result_arrays(self, result: Any) -> Arrays:
+        """Result as named arrays."""
+        return dict(zip(self.result_names, result, strict=True))
+
+    def result_of(self, arrays: Arrays) -> Any:
+        """Result that `result_arrays` was given."""
+        return tuple(arrays[name] for name in self.result_names)
+
+    def extend_state(self, kept: State, added: State) -> State:
+        """Kept state with that of further rows added; `added` stays as it is."""
+        # Counts of many rows may have a wider type than those of the first.
+        state = tuple(old.astype(new.dtype, copy=False) for old, new in zip(kept, added, strict=True))
+        self.merge(state, added)
+        return state
+
+
+class SharedState(Statistic):
+    """State of statistics with one key in one reading: it is made once, and gives a list of results, or itself.
+
+    Parameters
+    ----------
+    statistics : sequence of Statistic
+    keeps_state : bool
+        Whether the reading returns the state, from which the process that keeps it makes the results.
+    held_bytes : int
+        What that process holds beside the state that was read.
+    """
+
+    def __init__(self, statistics: Sequence[Statistic], *, keeps_state: bool = False, held_bytes: int = 0) -> None:
+        self.statistics = tuple(statistics)
+        self.keeps_state = keeps_state
+        self.compiled = statistics[0].compiled
+        self.can_split = not keeps_state and len(statistics) == 1 and statistics[0].can_split
+        self._held_bytes = held_bytes
+
+    @property
+    def state_bytes(self) -> int:
+        return self.statistics[0].state_bytes
+
+    @property
+    def result_bytes(self) -> int:
+        if self.keeps_state:
+            return self._held_bytes
+        return sum(statistic.result_bytes for statistic in self.statistics)
+
+    @property
+    def parameter_bytes(self) -> int:
+        return sum(statistic.parameter_bytes for statistic in self.statistics)
+
+    def _reordered_bytes(self) -> int:
+        # A statistic may have the same numbers in an order of its own.
+        return self.state_bytes * (len(self.statistics) > 1)
+
+    def scratch_bytes(self, profile: Profile) -> int:
+        return max(statistic.scratch_bytes(profile) for statistic in self.statistics) + self._reordered_bytes()
+
+    def finishing_bytes(self, profile: Profile) -> int:
+        return max(statistic.finishing_bytes(profile) for statistic in self.statistics) + self._reordered_bytes()
+
+    def zero(self) -> State:
+        return self.statistics[0].zero()
+
+    def add(self, state: State, block: Block) -> None:
+        self.statistics[0].add(state, block)
+
+    def merge(self, into: State, other: State) -> None:
+        self.statistics[0].merge(into, other)
+
+    def finalize(self, state: State) -> Any:
+        return state if self.keeps_state else self.results(state)
+
+    def results(self, state: State) -> list[Any]:
+        """Results of the statistics, in their order."""
+        first, *others = self.statistics
+        if not others:
+            return [first.finalize(state)]
+        arrays = first.state_arrays(state)
+        return [first.finalize(state), *(each.finalize(each.state_of(arrays)) for each in others)]
+
+    def split(self, state: State, pieces: int) -> list[State]:
+        return self.statistics[0].split(state, pieces)
+
+    def finalize_piece(self, state: State, piece: int, pieces: int) -> Any:
+        return self.statistics[0].finalize_piece(state, piece, pieces)
+
+    def join(self, results: list[Any]) -> list[Any]:
+        return [self.statistics[0].join(results)]
