@@ -5,12 +5,11 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Sequence
-from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.readers.base import LabelSpec
-from mlfs_dask.storage.readers.compressed_io import SourceFile, exists
+from mlfs_dask.storage.readers.compressed_io import SourceFile
 from mlfs_dask.storage.readers.label_columns import check_distinct
 from mlfs_dask.storage.readers.mulan_xml import read_mulan_labels
 
@@ -318,9 +317,7 @@ def choose_labels(
 ) -> list[int]:
     """Attributes that are labels, in the order of the file.
 
-    What the user says goes before the header, whose `-C` can lie: filters that reorder attributes
-    leave it standing. Where the user says nothing and an XML file of the same name contradicts `-C`,
-    that is an error.
+    What the user says goes before the header, whose `-C` can lie: filters that reorder attributes leave it standing.
 
     Raises
     ------
@@ -340,16 +337,7 @@ def choose_labels(
             f"{source.path}: nothing tells which attributes are labels\n"
             "  cure: give --labels FILE.xml, --label-columns NAMES or --n-labels K"
         )
-    labels = _labels_at_an_end(int(declared[1]), n, source.path, "-C in @relation")
-    sibling = _sibling_xml(source)
-    if sibling and names.find_labels(read_mulan_labels(sibling, source.storage_options), sibling) != labels:
-        raise DataError(
-            f"the header says -C {declared[1]}, but {sibling} names other attributes as labels",
-            file=source.path,
-            cure=f"give --labels {sibling}, or --n-labels {abs(int(declared[1]))}"
-            f"{' --labels-first' if int(declared[1]) > 0 else ''} if the header is right",
-        )
-    return labels
+    return _labels_at_an_end(int(declared[1]), n, source.path, "-C in @relation")
 
 
 def _labels_at_an_end(count: int, n_attributes: int, path: str, said: str) -> list[int]:
@@ -362,11 +350,3 @@ def _labels_at_an_end(count: int, n_attributes: int, path: str, said: str) -> li
             cure="give --labels FILE.xml, --label-columns NAMES or another --n-labels",
         )
     return list(range(count)) if count > 0 else list(range(n_attributes + count, n_attributes))
-
-
-def _sibling_xml(source: SourceFile) -> str | None:
-    name = PurePosixPath(source.path)
-    if source.compression is not None:
-        name = name.with_suffix("")
-    path = source.path[: len(source.path) - len(PurePosixPath(source.path).name)] + name.stem + ".xml"
-    return path if exists(path, source.storage_options) else None

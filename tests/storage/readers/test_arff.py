@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import logging
 import pickle
 import re
@@ -131,37 +130,21 @@ def test_xml_name_that_is_not_there(write: Any) -> None:
     )
 
 
-def test_label_column_that_is_not_there(write: Any) -> None:
-    data = write(arff(FOUR, ["1,0,0,1"]))
-    with pytest.raises(DataError, match=r"the label 'zebra' is no attribute.*\n.*belong together"):
-        read(data, LabelSpec(columns=("zebra",)))
-
-
-def test_nothing_tells_the_labels(write: Any) -> None:
-    with pytest.raises(UsageError, match=r"nothing tells which.*\n.*--labels FILE.xml, --label-columns"):
-        read(write(arff(FOUR, [])), LabelSpec())
-
-
-@pytest.mark.parametrize("spec", [LabelSpec(count=4), LabelSpec(count=0), LabelSpec(count=9, first=True)])
-def test_impossible_number_of_labels(write: Any, spec: LabelSpec) -> None:
-    with pytest.raises(DataError, match=rf"--n-labels asks for {spec.count} labels; the file has 4 attributes"):
-        read(write(arff(FOUR, [])), spec)
-
-
-def test_all_attributes_named_labels(write: Any) -> None:
-    with pytest.raises(DataError, match="0 features and 4 labels are left; at least one of each"):
-        read(write(arff(FOUR, [])), LabelSpec(columns=tuple("abcd")))
-
-
-def test_xml_beside_the_file_that_contradicts_the_header(write: Any) -> None:
-    data = write(gzip.compress(arff(FOUR, ["1,0,0,1"], "'R: -C 1'").encode()), "data.arff.gz")
-    beside = write(xml("d"), "data.xml")
-    with pytest.raises(DataError) as caught:
-        read(data, LabelSpec())
-    assert f"the header says -C 1, but {beside} names other attributes as labels" in str(caught.value)
-    assert f"give --labels {beside}, or --n-labels 1 --labels-first if" in str(caught.value)
-    write(xml("a"), "data.xml")
-    assert read(data, LabelSpec()).header.label_names == ("a",)
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (ReadOptions(LabelSpec(columns=("zebra",))), r"the label 'zebra' is no attribute.*\n.*belong together"),
+        (ReadOptions(), r"nothing tells which.*\n.*--labels FILE.xml, --label-columns"),
+        (ReadOptions(LabelSpec(count=4)), "--n-labels asks for 4 labels; the file has 4 attributes"),
+        (ReadOptions(LabelSpec(count=0)), "--n-labels asks for 0 labels; the file has 4 attributes"),
+        (ReadOptions(LabelSpec(count=9, first=True)), "--n-labels asks for 9 labels; the file has 4 attributes"),
+        (ReadOptions(LabelSpec(columns=tuple("abcd"))), "0 features and 4 labels are left; at least one of each"),
+        (ReadOptions(keys={"sheet": "1"}), "ARFF files have no key 'sheet'"),
+    ],
+)
+def test_options_that_do_not_fit(write: Any, options: ReadOptions, problem: str) -> None:
+    with pytest.raises((DataError, UsageError), match=problem):
+        open_arff(str(write(arff(FOUR, []))), options)
 
 
 # ---- the header ----
@@ -303,18 +286,40 @@ def test_false_and_true_in_any_spelling(write: Any, declared: str, false: str, t
     assert sparse.Y[:, 0].tolist() == [1, 0, first, -1, first]
 
 
-def test_numbers_declared_as_values_are_categories(write: Any) -> None:
-    attributes = ["place {2,10,1,7}", "y {0,1}"]
-    dense = read(write(arff(attributes, ["1,0", "2,0", "7,1", "'10',1", "?,0"])))
-    np.testing.assert_array_equal(dense.X[:, 0], [2, 0, 3, 1, NAN])
-    assert dense.header.categories == {0: ("2", "10", "1", "7")}
-    sparse = read(write(arff(attributes, ["{0 7}", "{1 1}"])))
-    assert sparse.X[:, 0].tolist() == [3, 0]
+@pytest.mark.parametrize(
+    ("attributes", "rows", "X", "Y", "categories"),
+    [
+        (["place {2,10,1,7}"], ["1,0", "2,0", "7,1", "'10',1", "?,0"], [[2], [0], [3], [1], [NAN]], [0, 0, 1, 1, 0],
+         {0: ("2", "10", "1", "7")}),
+        (["place {2,10,1,7}"], ["{0 7}", "{1 1}"], [[3], [0]], [0, 1], {0: ("2", "10", "1", "7")}),
+        (["x real", "k {a,b,c}"], ["?,?,?", "nan,b,1", "NaN , ? , 0"], [[NAN, NAN], [NAN, 1], [NAN, NAN]], [-1, 1, 0],
+         {1: ("a", "b", "c")}),
+        (["x real", "k {a,b}"], ["{0 0,1 a,2 0}", "{}", "{ }", "{0 -0.0}"], [[0, 0]] * 4, [0] * 4, {1: ("a", "b")}),
+        ([r"k {'it\'s', 'a,b', 'x\ty', 'c}d', \'}"],
+         [r"'it\'s',0", r'"it\'s",0', "'a,b',1", r"'x\ty',0", "'c}d',0", r"\',1"],
+         [[0], [0], [1], [2], [3], [4]], [0, 0, 1, 0, 0, 1], {0: ("it's", "a,b", "x\ty", "c}d", r"\'")}),
+        ([r"k {'a\\b', 'ab'}"], [r"'a\b',0", r"'a\\b',0"], [[1], [0]], [0, 0], {0: ("a\\b", "ab")}),
+        (["id {k1,k2}", "x numeric"], ["{0 k2,1 4,2 1}", "{1 3}"], [[1, 4], [0, 3]], [1, 0], {0: ("k1", "k2")}),
+    ],
+)  # fmt: skip
+def test_values(write: Any, attributes: list[str], rows: list[str], X: Any, Y: list[int], categories: Any) -> None:
+    table = read(write(arff([*attributes, "y {0,1}"], rows)))
+    np.testing.assert_array_equal(table.X, X)
+    assert table.Y[:, 0].tolist() == Y
+    assert table.header.categories == categories
 
 
-def test_a_label_declared_with_one_value(write: Any) -> None:
-    table = read(write(arff(["x real", "y {1}", "z {0}"], ["1,1,0", "2,?,0"])), LabelSpec(count=2))
-    assert table.Y.tolist() == [[1, 0], [-1, 0]]
+@pytest.mark.parametrize(
+    ("declared", "texts", "Y"),
+    [
+        ("{1}", ["1", "?"], [1, -1]),
+        ("{0}", ["0", "?"], [0, -1]),
+        ("numeric", ["1", "0", "?", "1.0", "0.0", "NaN", "'1'"], [1, 0, -1, 1, 0, -1, 1]),
+    ],
+)
+def test_labels(write: Any, declared: str, texts: list[str], Y: list[int]) -> None:
+    table = read(write(arff(["x real", f"y {declared}"], [f"1,{text}" for text in texts])))
+    assert table.Y[:, 0].tolist() == Y
 
 
 def test_minus_one_is_read_as_it_stands(write: Any) -> None:
@@ -331,17 +336,6 @@ def test_minus_one_is_read_as_it_stands(write: Any) -> None:
     sparse = open_arff(write(arff(attributes, rows)), ReadOptions(labels=labels))
     (batch,) = sparse.read(sparse.parts(1 << 20)[0], batch_bytes=1 << 20)
     assert batch.Y.toarray().tolist() == [[MINUS_ONE, 1, 0], [1, 0, 0], [UNKNOWN, MINUS_ONE, MINUS_ONE]]
-
-
-def test_numeric_labels(write: Any) -> None:
-    table = read(write(arff(["x real", "y numeric"], ["1,1", "2,0", "3,?", "4,1.0", "5,0.0", "6,NaN", "7,'1'"])))
-    assert table.Y[:, 0].tolist() == [1, 0, -1, 1, 0, -1, 1]
-
-
-def test_missing_values(write: Any) -> None:
-    table = read(write(arff(["x real", "k {a,b,c}", "y {0,1}"], ["?,?,?", "nan,b,1", "NaN , ? , 0"])))
-    np.testing.assert_array_equal(table.X, [[NAN, NAN], [NAN, 1], [NAN, NAN]])
-    assert table.Y[:, 0].tolist() == [-1, 1, 0]
 
 
 @pytest.fixture
@@ -387,20 +381,6 @@ def test_sparse_rows_written_in_unusual_ways(write: Any, caplog: pytest.LogCaptu
     assert "(2 rows have one)" in caplog.text
 
 
-def test_explicit_zeros_and_empty_rows(write: Any) -> None:
-    table = read(write(arff(["x real", "k {a,b}", "y {0,1}"], ["{0 0,1 a,2 0}", "{}", "{ }", "{0 -0.0}"])))
-    assert not table.X.any()
-    assert not table.Y.any()
-    assert len(table.X) == 4
-
-
-def test_escapes_in_values(write: Any) -> None:
-    attributes = [r"k {'it\'s', 'a,b', 'x\ty', 'c}d', \'}", "y {0,1}"]
-    table = read(write(arff(attributes, [r"'it\'s',0", r'"it\'s",0', "'a,b',1", r"'x\ty',0", "'c}d',0", r"\',1"])))
-    assert table.header.categories == {0: ("it's", "a,b", "x\ty", "c}d", r"\'")}
-    assert table.X[:, 0].tolist() == [0, 0, 1, 2, 3, 4]
-
-
 @pytest.mark.parametrize("declared", ["'?',a", "?,a", "'?','long one',a"])
 @pytest.mark.parametrize("rows", ["{},1\n", "{{0 {}}}\n"])
 def test_a_question_mark_is_a_value_in_quotes_alone(write: Any, declared: str, rows: str) -> None:
@@ -408,12 +388,6 @@ def test_a_question_mark_is_a_value_in_quotes_alone(write: Any, declared: str, r
     table = read(write(f"@relation r\n@attribute t {{{declared}}}\n@attribute y {{0,1}}\n@data\n{text}"))
     last = len(declared.split(",")) - 1
     np.testing.assert_array_equal(table.X[:, 0], [NAN, 0, 0, last])
-
-
-def test_escaped_value_that_looks_like_another(write: Any) -> None:
-    table = read(write(arff([r"k {'a\\b', 'ab'}", "y {0,1}"], [r"'a\b',0", r"'a\\b',0"])))
-    assert table.header.categories == {0: ("a\\b", "ab")}
-    assert table.X[:, 0].tolist() == [1, 0]
 
 
 def test_many_values_of_many_lengths_are_looked_up(write: Any) -> None:
@@ -535,12 +509,6 @@ def test_error_in_a_later_part_names_the_line_of_the_file(write: Any) -> None:
     with pytest.raises(DataError) as caught:
         _ = [list(reader.read(part, batch_bytes=1 << 16)) for part in reversed(reader.parts(800))]
     assert (caught.value.line, caught.value.column, caught.value.value) == (406, "y", "9")
-
-
-def test_unknown_key(write: Any) -> None:
-    path = write(arff(FOUR, []))
-    with pytest.raises(UsageError, match="ARFF files have no key 'sheet'"):
-        open_arff(str(path), ReadOptions(keys={"sheet": "1"}))
 
 
 # ---- parts, batches, resuming ----

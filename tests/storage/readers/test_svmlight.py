@@ -52,17 +52,32 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "data.svm"
 
 
-def test_labels_and_features(path: Path) -> None:
-    text = "0,2 1:0.5 3:-2 \n1 2:1e1\n 3:4\n1:1 2:2\n2,0,2\n"
-    assert read(path, text) == (
-        [[0.5, 0, -2], [0, 10, 0], [0, 0, 4], [1, 2, 0], [0, 0, 0]],
-        [[1, 0, 1], [0, 1, 0], [0, 0, 0], [0, 0, 0], [1, 0, 1]],
-    )
+UNUSUAL = (
+    "\ufeff# comment\r\n\r\n0 qid:7 1:1\t2:2 # note\r\n0  2:2   1:1\r\n0\t1:1 2:2#note\r\n  # comment\r\n"
+    "0 1:1.0e0 2:+2.\r\n \r\nqid:3 1:1 2:2\r\n0 1:1 2:00000000000000000000002"
+)
 
 
-def test_blanks_around_commas_of_labels(path: Path) -> None:
-    expected = ([[1, 0], [0, 2], [3, 0]], [[1, 1, 0, 1], [0, 0, 1, 0], [1, 0, 0, 1]])
-    assert read(path, "3, 1,\t0 1:1\n2 2:2\n0 ,3 1:3\n") == expected
+@pytest.mark.parametrize(
+    ("text", "keys", "X", "Y"),
+    [
+        ("0,2 1:0.5 3:-2 \n1 2:1e1\n 3:4\n1:1 2:2\n2,0,2\n", {},
+         [[0.5, 0, -2], [0, 10, 0], [0, 0, 4], [1, 2, 0], [0, 0, 0]],
+         [[1, 0, 1], [0, 1, 0], [0, 0, 0], [0, 0, 0], [1, 0, 1]]),
+        ("3, 1,\t0 1:1\n2 2:2\n0 ,3 1:3\n", {}, [[1, 0], [0, 2], [3, 0]], [[1, 1, 0, 1], [0, 0, 1, 0], [1, 0, 0, 1]]),
+        (UNUSUAL, {}, [[1, 2]] * 4 + [[0, 0]] + [[1, 2]] * 2, [[1], [1], [1], [1], [0], [0], [1]]),
+        ("0 1:nan 2:NaN 3:1\n", {}, [[np.nan, np.nan, 1]], [[1]]),
+        ("0 1:1 3:0\n", {}, [[1, 0, 0]], [[1]]),  # a zero widens
+        ("0 1:1 3:1\n1 0:5\n", {"feature_base": "0"}, [[0, 1, 0, 1], [5, 0, 0, 0]], [[1, 0], [0, 1]]),
+        ("0 1:1 3:1\n1 0:5\n", {"feature_base": "auto"}, [[0, 1, 0, 1], [5, 0, 0, 0]], [[1, 0], [0, 1]]),
+        ("0 1:1 3:1\n", {"feature_base": "auto"}, [[1, 0, 1]], [[1]]),
+        ("0 1:1\n", {"n_labels": "2", "n_features": "3"}, [[1, 0, 0]], [[1, 0]]),
+    ],
+)  # fmt: skip
+def test_rows(path: Path, text: str, keys: dict[str, str], X: list[list[float]], Y: list[list[int]]) -> None:
+    found = read(path, text, **keys)
+    np.testing.assert_array_equal(found[0], X)
+    assert found[1] == Y
 
 
 @pytest.mark.parametrize(
@@ -119,16 +134,6 @@ def test_what_is_no_class(path: Path, rows: str, problem: str) -> None:
         open_svmlight(str(path), ReadOptions(labels=LabelSpec(classes=True)))
 
 
-def test_lines_written_in_unusual_ways(path: Path) -> None:
-    text = (
-        "\ufeff# comment\r\n\r\n0 qid:7 1:1\t2:2 # note\r\n0  2:2   1:1\r\n0\t1:1 2:2#note\r\n  # comment\r\n"
-        "0 1:1.0e0 2:+2.\r\n \r\nqid:3 1:1 2:2\r\n0 1:1 2:00000000000000000000002"
-    )
-    X, Y = read(path, text)
-    assert X == [[1, 2], [1, 2], [1, 2], [1, 2], [0, 0], [1, 2], [1, 2]]
-    assert Y == [[1], [1], [1], [1], [0], [0], [1]]
-
-
 def test_a_label_beyond_memory_is_named_with_its_line(path: Path) -> None:
     with runtime.process_limits(memory_limit=1 << 30):
         assert read(path, "0 1:1\n1000 1000:1\n")[0][1][999] == 1
@@ -152,35 +157,9 @@ def test_a_feature_beyond_memory_is_named_with_its_line(path: Path) -> None:
         assert read_all(open_svmlight(str(path), ReadOptions()))[0].shape == (3, 50_000_000)
 
 
-def test_missing_values(path: Path) -> None:
-    X, _ = read(path, "0 1:nan 2:NaN 3:1\n")
-    assert np.isnan(X[0][:2]).all()
-
-
-@pytest.mark.parametrize(("keys", "width"), [({"feature_base": "0"}, 4), ({"feature_base": "auto"}, 4), ({}, None)])
-def test_features_from_zero(path: Path, keys: dict[str, str], width: int | None) -> None:
-    text = "0 1:1 3:1\n1 0:5\n"
-    if width is None:
-        with pytest.raises(DataError) as caught:
-            read(path, text, **keys)
-        assert str(caught.value) == (
-            f"{path}, line 2, value '0:5': feature 0 came, but features count from 1\n"
-            "  cure: if its features count from 0, give --key feature_base=0"
-        )
-    else:
-        assert read(path, text, **keys)[0] == [[0, 1, 0, 1], [5, 0, 0, 0]]
-
-
-def test_auto_without_feature_zero(path: Path) -> None:
-    assert read(path, "0 1:1 3:1\n", feature_base="auto")[0] == [[1, 0, 1]]
-
-
-def test_widths_given(path: Path) -> None:
+def test_a_count_of_labels_is_their_width(path: Path) -> None:
     path.write_text("0 1:1\n")
-    options = ReadOptions(keys={"n_features": "4"}, labels=LabelSpec(count=3))
-    X, Y = read_all(open_svmlight(str(path), options))
-    assert (X.shape, Y.shape) == ((1, 4), (1, 3))
-    assert read(path, "0 1:1\n", n_labels="2")[1] == [[1, 0]]
+    assert read_all(open_svmlight(str(path), ReadOptions(labels=LabelSpec(count=3))))[1].shape == (1, 3)
 
 
 @pytest.mark.parametrize(
@@ -201,6 +180,7 @@ def test_widths_given(path: Path) -> None:
         ("1 1: 1: 1: 1: 1: 1: 1:", "a number was expected", ""),
         ("1 1:1_0", "a number was expected", "1_0"),
         ("1 1:inf", "a finite number was expected", "inf"),
+        ("1 0:5", "feature 0 came, but features count from 1\n  cure: if its features count from 0, give --key", "0:5"),
         ("1 2:1 1:1 2:0", "a feature may stand only once in a row", None),
         ("1 2:0 2:0", "a feature may stand only once in a row", None),
     ],
@@ -266,9 +246,3 @@ def test_equals_scikit_learn_in_any_cutting(tmp_path: Path, data: st.DataObject)
     X_other, labels = load_svmlight_file(str(path), multilabel=True, n_features=9, zero_based=False)
     np.testing.assert_array_equal(X.toarray(), X_other.toarray())
     assert [sorted(map(int, row)) for row in labels] == [row.nonzero()[0].tolist() for row in Y.toarray()]
-
-
-def test_explicit_zeros_widen_but_are_not_stored(path: Path) -> None:
-    path.write_text("0 1:1 3:0\n")
-    X, _ = read_all(open_svmlight(str(path), ReadOptions()))
-    assert (X.shape, X.nnz) == ((1, 3), 1)
