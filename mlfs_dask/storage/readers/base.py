@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from scipy.sparse import csr_array
 
+from mlfs_dask.errors import DataError
 from mlfs_dask.storage.label_values import LabelValues, MinusOne
 from mlfs_dask.typing import Matrix
 
@@ -46,6 +47,11 @@ def is_subsequence(some: Sequence[str], texts: Sequence[str]) -> bool:
     """
     rest = iter(texts)
     return all(text in rest for text in some)
+
+
+def damaged(problem: str, file: str, **place: Any) -> DataError:
+    """The error of a file that is not as it was written; `place` is its line or row, column and value."""
+    return DataError(problem, file=file, **place, cure="the file is damaged or cut off: fetch or write it again")
 
 
 @dataclass(frozen=True)

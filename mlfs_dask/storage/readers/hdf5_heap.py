@@ -10,7 +10,7 @@ import re
 import struct
 from typing import Any, BinaryIO
 
-from mlfs_dask.errors import DataError
+from mlfs_dask.storage.readers.base import damaged
 
 #: Signature and version of a heap; its size follows, and then its objects.
 _HEAP = re.compile(rb"GCOL\x01\0\0\0")
@@ -59,9 +59,5 @@ class HeapCheckedFile:
             index, _, _, length = _OBJECT.unpack(header)
             step = length if index == 0 else _OBJECT.size + (length + 7) // 8 * 8
             if step % 2**64 == 0:
-                raise DataError(
-                    f"a heap of texts at byte {heap:,} holds an object of no size",
-                    file=self._path,
-                    cure="the file is damaged: restore a copy, or write it again",
-                )
+                raise damaged(f"a heap of texts at byte {heap:,} holds an object of no size", self._path)
             at += step

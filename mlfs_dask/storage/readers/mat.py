@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from mlfs_dask.errors import DataError
 from mlfs_dask.files.redaction import redact
 from mlfs_dask.storage.limits import require_memory
-from mlfs_dask.storage.readers.base import ReadOptions
+from mlfs_dask.storage.readers.base import ReadOptions, damaged
 from mlfs_dask.storage.readers.matrix import (
     CsrRows,
     MatrixReader,
@@ -319,11 +319,7 @@ class _Element:
         while len(piece) < count:
             more = self._read(count - len(piece))
             if not more:
-                raise DataError(
-                    "the file is cut off in the middle of a variable",
-                    file=self._path,
-                    cure="fetch or write it again",
-                )
+                raise damaged("the file is cut off in the middle of a variable", self._path)
             piece += more
         return bytes(piece)
 
@@ -342,20 +338,15 @@ class _Element:
         while piece := self._read(_MAX_HEADER_BYTES):
             behind += len(piece)
             if behind > _MAX_BEHIND_BYTES:
-                raise DataError(
-                    "a variable unpacks to more than it says",
-                    file=self._path,
-                    cure="the file is damaged: fetch or write it again",
-                )
+                raise damaged("a variable unpacks to more than it says", self._path)
 
     def header(self) -> bytes:
         """The next element, which is small: flags, dimensions or a name."""
         _, size, padding = self.tag()
         if size > _MAX_HEADER_BYTES:
-            raise DataError(
+            raise damaged(
                 f"a name or the dimensions of a variable take {size:,} bytes, not at most {_MAX_HEADER_BYTES:,}",
-                file=self._path,
-                cure="the file is damaged: fetch or write it again",
+                self._path,
             )
         data = self.exactly(size)
         self.exactly(padding)
@@ -383,11 +374,7 @@ def _version_5(file: BinaryIO, path: str, order: str) -> dict[str, _Variable]:
         file.seek(position)
         kind, size = struct.unpack(order + "II", file.read(8))
         if position + 8 + size > end:
-            raise DataError(
-                f"the file is cut off: {position + 8 + size - end} bytes are missing",
-                file=path,
-                cure="fetch or write it again",
-            )
+            raise damaged(f"the file is cut off: {position + 8 + size - end} bytes are missing", path)
         if kind in (_MATRIX, _COMPRESSED):
             name, variable = _variable_5(file, path, order, position)
             if name:
@@ -430,9 +417,7 @@ def _inflated(read: Callable[[int], bytes], path: str) -> Callable[[int], bytes]
             try:
                 piece = stream.decompress(source, count)
             except zlib.error as error:
-                raise DataError(
-                    f"a compressed variable is damaged: {error}", file=path, cure="fetch or write it again"
-                ) from error
+                raise damaged(f"a compressed variable is damaged: {error}", path) from error
             if piece or not source:
                 return piece
         return b""
@@ -447,12 +432,7 @@ def _variable_5(file: BinaryIO, path: str, order: str, position: int) -> tuple[s
     shape = tuple(int(size) for size in np.frombuffer(element.header(), order + "i4"))
     name = element.header().decode("latin-1")
     if min(shape, default=0) < 0:
-        raise DataError(
-            f"variable {name}: its shape cannot be",
-            file=path,
-            value=shape,
-            cure="the file is damaged: fetch or write it again",
-        )
+        raise damaged(f"variable {name}: its shape cannot be", path, value=shape)
     if kind not in _NUMERIC_CLASSES and kind != _SPARSE_CLASS:
         text = f"it is a {_CLASSES.get(kind, 'variable')}, not a numeric matrix"
         return name, _Variable(shape, text, _no_rows)
@@ -475,11 +455,7 @@ def _dense_5(file: BinaryIO, path: str, order: str, position: int, shape: tuple[
     n, width = shape
     dtype, size, _ = _values_5(file, path, order, position).vector()
     if size != n * width:
-        raise DataError(
-            f"a variable of {n:,} x {width:,} values says that it holds {size:,}",
-            file=path,
-            cure="the file is damaged: fetch or write it again",
-        )
+        raise damaged(f"a variable of {n:,} x {width:,} values says that it holds {size:,}", path)
 
     def make() -> Sliceable:
         element = _values_5(file, path, order, position)

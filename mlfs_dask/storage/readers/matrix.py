@@ -33,7 +33,7 @@ from mlfs_dask.storage.access import open_remote
 from mlfs_dask.storage.label_values import LabelValues, MinusOne
 from mlfs_dask.storage.limits import filled_temporary_file, memory_cure, require_memory
 from mlfs_dask.storage.object_store import open_file
-from mlfs_dask.storage.readers.base import Batch, Header, Part, ReadOptions
+from mlfs_dask.storage.readers.base import Batch, Header, Part, ReadOptions, damaged
 from mlfs_dask.storage.readers.compressed_io import open_source
 from mlfs_dask.storage.readers.hdf5_heap import HeapCheckedFile
 from mlfs_dask.storage.readers.label_columns import (
@@ -129,12 +129,7 @@ def check_dataset(dataset: Any, *, file: str) -> Any:
     """
     chunks = _declared_chunks(dataset)
     if min(chunks, default=1) < 1:
-        raise DataError(
-            f"{dataset.name} has chunks without entries",
-            file=file,
-            value=tuple(chunks),
-            cure="the file is damaged: restore a copy, or write it again",
-        )
+        raise damaged(f"{dataset.name} has chunks without entries", file, value=tuple(chunks))
     if any(getattr(codec, "codec_id", "") == "pickle" for codec in _filters(dataset)):
         raise DataError(
             f"{dataset.name} holds pickled objects, which are not read because unpickling runs code",
@@ -371,8 +366,7 @@ def _first_outside(indices: NDArray[Any], stop: int) -> int | None:
 
 
 def _outside(problem: str, index: Any, file: str) -> DataError:
-    cure = "the file is damaged or its shape is wrong: write it again"
-    return DataError(f"{problem} of the matrix", file=file, value=int(index), cure=cure)
+    return damaged(f"{problem} of the matrix", file, value=int(index))
 
 
 def check_compressed(indptr: NDArray[np.int64], rows: int, indices: int, data: int, *, file: str) -> None:
@@ -384,11 +378,10 @@ def check_compressed(indptr: NDArray[np.int64], rows: int, indices: int, data: i
         or indptr[-1] != data
         or (np.diff(indptr) < 0).any()
     ):
-        raise DataError(
+        raise damaged(
             f"indptr ({len(indptr)} entries, the last {int(indptr[-1]) if len(indptr) else 'none'}), "
             f"indices ({indices}) and data ({data}) do not belong together for {rows} rows or columns",
-            file=file,
-            cure="the file is damaged or cut off: write it again",
+            file,
         )
 
 
@@ -586,11 +579,7 @@ def exactly(read: Callable[[int], bytes], count: int, *, file: str) -> bytearray
     while filled < count:
         piece = read(min(count - filled, _PIECE_BYTES))
         if not piece:
-            raise DataError(
-                f"the file is cut off: {count - filled} bytes of an array are missing",
-                file=file,
-                cure="fetch or write it again",
-            )
+            raise damaged(f"the file is cut off: {count - filled} bytes of an array are missing", file)
         view[filled : filled + len(piece)] = piece
         filled += len(piece)
     return buffer
@@ -657,7 +646,7 @@ def open_random(path: str, storage_options: dict[str, Any]) -> Iterator[BinaryIO
             cure="unpack it first",
         )
     if source.size == 0:
-        raise DataError("the file is empty", file=path, cure="fetch or write it again")
+        raise damaged("the file is empty", path)
     if "://" in path or "::" in path:
         with open_remote(path, storage_options) as remote:
             yield cast(BinaryIO, remote)
@@ -700,11 +689,7 @@ def damage_in(path: str, what: str) -> Iterator[None]:
     except DAMAGE as error:
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise  # the system's own words: no permission, disk full
-        raise DataError(
-            f"{what} cannot be read: {error}",
-            file=path,
-            cure="the file is damaged: restore a copy, or write it again",
-        ) from error
+        raise damaged(f"{what} cannot be read: {error}", path) from error
 
 
 @contextlib.contextmanager
@@ -727,7 +712,7 @@ def hdf5_in(file: Any, path: str, problem: str) -> Iterator[Any]:
     except MlfsError:
         raise
     except DAMAGE as error:
-        raise DataError(f"{problem}: {error}", file=path, cure="fetch or write it again") from error
+        raise damaged(f"{problem}: {error}", path) from error
     with hdf5, damage_in(path, "the file"):
         yield hdf5
 

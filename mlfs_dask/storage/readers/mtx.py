@@ -19,7 +19,7 @@ import numpy as np
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.limits import filled_temporary_file
-from mlfs_dask.storage.readers.base import ReadOptions
+from mlfs_dask.storage.readers.base import ReadOptions, damaged
 from mlfs_dask.storage.readers.compressed_io import SourceFile, open_source
 from mlfs_dask.storage.readers.matrix import (
     BandedRows,
@@ -92,11 +92,10 @@ class _Matrix:
                 text = text if text.endswith(b"\n") else text + b"\n"
                 odd = _NO_TEXT.search(text)
                 if odd:  # SciPy's parser crashes over such bytes
-                    raise DataError(
+                    raise damaged(
                         f"a byte {odd[0][0]} in the text",
-                        file=self.source.path,
+                        self.source.path,
                         line=line + text.count(b"\n", 0, odd.start()),
-                        cure="the file is damaged: fetch or write it again",
                     )
                 count = len(_FILLED_LINE.findall(text))
                 shape = f"{self.shape[0]} {self.shape[1]} {count}" if self.coordinate else f"{count} 1"
@@ -114,11 +113,8 @@ class _Matrix:
                     ) from error
                 parsed, line = parsed + count, line + text.count(b"\n")
         if parsed != self.entries:
-            raise DataError(
-                f"{self.entries:,} entries were announced, there are {parsed:,}",
-                file=self.source.path,
-                line=self.line - 1,
-                cure="the file is cut off or damaged: fetch or write it again",
+            raise damaged(
+                f"{self.entries:,} entries were announced, there are {parsed:,}", self.source.path, line=self.line - 1
             )
 
     def rows(self, *, turned: bool) -> Rows:
@@ -172,12 +168,11 @@ def _read_header(path: str, options: ReadOptions) -> _Matrix:
     coordinate = match[1].lower() == b"coordinate"
     sizes = text.split()
     if len(sizes) != 2 + coordinate or not all(map(_SIZE.fullmatch, sizes)):
-        raise DataError(
+        raise damaged(
             f"numbers of rows{', columns and entries' if coordinate else ' and columns'} were expected",
-            file=path,
+            path,
             line=line,
             value=text[:60].decode("utf-8", "replace").strip(),
-            cure="fetch or write the file again",
         )
     n, width = int(sizes[0]), int(sizes[1])
     entries = int(sizes[2]) if coordinate else n * width

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from mlfs_dask.errors import DataError
 from mlfs_dask.files.json_text import parse_json
 from mlfs_dask.storage.limits import require_memory
-from mlfs_dask.storage.readers.base import ReadOptions
+from mlfs_dask.storage.readers.base import ReadOptions, damaged
 from mlfs_dask.storage.readers.matrix import (
     DAMAGE,
     CsrRows,
@@ -297,11 +297,10 @@ class _Archive:
         layout = self._layout(name)
         missing = layout.offset + layout.bytes - self._members[name].file_size
         if missing > 0:
-            raise DataError(
+            raise damaged(
                 f"{name} is cut off: {missing:,} bytes of its {layout.bytes:,} are missing",
-                file=self._path,
+                self._path,
                 value=layout.shape,
-                cure="fetch or write it again",
             )
         return layout
 
@@ -346,9 +345,4 @@ def _dense_rows(file: BinaryIO, layout: _Layout, *, path: str, what: str) -> Row
 def _check_length(file: BinaryIO, layout: _Layout, path: str) -> None:
     missing = layout.offset + layout.bytes - file.seek(0, 2)
     if missing > 0:
-        raise DataError(
-            f"the file is cut off: {missing:,} bytes of an array are missing",
-            file=path,
-            value=layout.shape,
-            cure="fetch or write it again",
-        )
+        raise damaged(f"the file is cut off: {missing:,} bytes of an array are missing", path, value=layout.shape)

@@ -33,6 +33,7 @@ from mlfs_dask.storage.readers.base import (
     Header,
     Part,
     ReadOptions,
+    damaged,
     is_subsequence,
     sort_categories,
 )
@@ -276,9 +277,7 @@ def _index_columns(schema: Any, names: Sequence[str], path: str) -> list[int]:
         columns = described.get("index_columns", ())
         return [column for column, name in enumerate(names) if name in columns]
     except (ValueError, TypeError, AttributeError) as error:
-        raise DataError(
-            f"what pandas says of the table is damaged: {error}", file=path, cure="fetch or write the file again"
-        ) from error
+        raise damaged(f"what pandas says of the table is damaged: {error}", path) from error
 
 
 def _content(file: Any, column: Any) -> str:
@@ -392,13 +391,11 @@ def _open(path: str, storage_options: dict[str, Any]) -> Iterator[_ParquetFile |
         try:
             file = known(stream)
         except damage as error:
-            raise DataError(
-                f"it is no {name} file, or cut off: {error}", file=path, cure="fetch or write it again"
-            ) from error
+            raise damaged(f"it is no {name} file, or cut off: {error}", path) from error
         try:
             yield file
         except damage as error:
-            raise DataError(f"the file is damaged: {error}", file=path, cure="fetch or write it again") from error
+            raise damaged(f"the file is damaged: {error}", path) from error
 
 
 def _runs(sizes: Sequence[int], allowed: int) -> Iterator[int]:

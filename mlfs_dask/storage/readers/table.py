@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.label_values import LabelValues
-from mlfs_dask.storage.readers.base import Batch, Header, LabelSpec, Part, ReadOptions
+from mlfs_dask.storage.readers.base import Batch, Header, LabelSpec, Part, ReadOptions, damaged
 from mlfs_dask.storage.readers.classes import MAX_CATEGORIES, UNKNOWN_BYTES, ClassColumn, joined_labels
 from mlfs_dask.storage.readers.label_columns import (
     DEFAULT_VALUES,
@@ -142,12 +142,11 @@ class TableReader(ABC):
         if wrong.size and codes is None:
             refuse(int(wrong[0]))
         if wrong.size:
-            raise DataError(
-                "a text that the first reading of the column did not find",
-                file=self.path,
+            raise damaged(
+                "a text that the first reading of the column did not find: the file was changed, or is damaged",
+                self.path,
                 column=self._names[column],
                 value=texts[places[wrong[0]]],
-                cure="the file is damaged, or was changed meanwhile: fetch or write it again",
             )
         return values
 

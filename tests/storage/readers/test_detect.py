@@ -113,15 +113,33 @@ def test_format_by_option(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_all(open_source([path], LAST, "csv"))[0], X)
 
 
-def test_unknown_format_option(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="unknown format 'excel'\n  cure: --format is one of arff, svmlight"):
-        open_source([text("t.csv", TABLE)(tmp_path)], LAST, "excel")
+ODD = "neither its name nor its first line"
 
 
-@pytest.mark.parametrize("content", ["words without any mark\n", "1\n2\n", "% a comment\n", "a:b c\n"])
-def test_text_that_tells_nothing(tmp_path: Path, content: str) -> None:
-    with pytest.raises(UsageError, match="neither its name nor its first line"):
-        open_source([text("t.txt", content)(tmp_path)])
+@pytest.mark.parametrize(
+    ("files", "options", "format", "problem"),
+    [
+        ({}, LAST, None, "no files were given"),
+        ({"t.csv": TABLE}, LAST, "excel", "unknown format 'excel'\n  cure: --format is one of arff, svmlight"),
+        *(({"t.txt": content}, LAST, None, ODD)
+          for content in ("words without any mark\n", "1\n2\n", "% a comment\n", "a:b c\n")),
+        ({"t.csv": TABLE, "t.svm": SVM}, LAST, None, r"t\.csv is csv and .*t\.svm is svmlight; files of one format"),
+        *((files, ReadOptions(), None, rf"(?s){option}") for files in ({"t.arff": ARFF}, {"t.csv": TABLE})
+          for option in ("--labels FILE.xml", "--label-columns", "--n-labels")),
+        ({"t.csv": TABLE}, ReadOptions(LAST.labels, keys={"x": "A"}), None,
+         "csv has no key 'x'\n  cure: its keys are categorical, header"),
+        ({"t.parquet": TABLE}, ReadOptions(LAST.labels, keys={"x": "A"}), None,
+         "parquet has no key 'x'\n  cure: leave --key out"),
+        ({"t.arff": ARFF}, ReadOptions(LAST.labels, keys={"x": "A"}), None, "ARFF files have no key 'x'"),
+        ({"t.npz": "any"}, LAST, None, "labels are an array of their own here.*\n  cure: .*--key y=NAME"),
+        *(({name: "PK\x03\x04 and more"}, LAST, None,
+           "is an archive, which may hold several files\n  cure: unpack it") for name in ("x.zip", "x.tar", "x.7z")),
+    ],
+)  # fmt: skip
+def test_refused(tmp_path: Path, files: dict[str, str], options: ReadOptions, format: str | None, problem: str) -> None:
+    paths = [text(name, content)(tmp_path) for name, content in files.items()]
+    with pytest.raises(UsageError, match=problem):
+        open_source(paths, options, format)
 
 
 @pytest.mark.parametrize("suffix", ["npz", "npy", "zarr"])
@@ -199,60 +217,20 @@ def test_xml_names_label_columns_of_a_table(tmp_path: Path) -> None:
     assert reader.header.label_names == ("p", "q")
 
 
-@pytest.mark.parametrize("name", ["t.arff", "t.csv"])
-def test_nothing_tells_the_labels(tmp_path: Path, name: str) -> None:
-    path = text(name, ARFF if name == "t.arff" else TABLE)(tmp_path)
-    with pytest.raises(UsageError) as caught:
-        open_source([path])
-    for option in ("--labels FILE.xml", "--label-columns", "--n-labels"):
-        assert option in str(caught.value)
-
-
-def test_files_of_different_formats(tmp_path: Path) -> None:
-    paths = [text("t.csv", TABLE)(tmp_path), text("t.svm", SVM)(tmp_path)]
-    with pytest.raises(UsageError, match=r"t\.csv is csv and .*t\.svm is svmlight; files of one format"):
-        open_source(paths, LAST)
-
-
 def test_a_file_given_twice(tmp_path: Path) -> None:
     path = text("t.csv", TABLE)(tmp_path)
     with pytest.raises(UsageError, match=r"t\.csv is given twice"):
         open_source([path, path], LAST)
 
 
-def test_no_files() -> None:
-    with pytest.raises(UsageError, match="no files were given"):
-        open_source([])
-
-
 def options_for(suffix: str) -> ReadOptions:
     return LAST if suffix in ("csv", "parquet", "arff") else ReadOptions()
-
-
-@pytest.mark.parametrize(
-    ("name", "keys", "said"),
-    [
-        ("t.csv", {"x": "A"}, "csv has no key 'x'\n  cure: its keys are categorical, header"),
-        ("t.parquet", {"x": "A"}, "parquet has no key 'x'\n  cure: leave --key out"),
-        ("t.arff", {"x": "A"}, "ARFF files have no key 'x'"),
-    ],
-)
-def test_keys_that_a_format_does_not_have(tmp_path: Path, name: str, keys: dict, said: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        open_source([text(name, ARFF)(tmp_path)], ReadOptions(labels=LabelSpec(count=2), keys=keys))
-    assert said in str(caught.value)
 
 
 def test_keys_in_any_capitals(tmp_path: Path) -> None:
     np.savez(tmp_path / "t.npz", A=X, B=Y)
     found = read_all(open_source([str(tmp_path / "t.npz")], ReadOptions(keys={"X": "A", "y": "B"})))
     np.testing.assert_array_equal(found[0], X)
-
-
-def test_label_options_where_labels_are_an_array(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="labels are an array of their own here") as caught:
-        open_source([npz(tmp_path)], LAST)
-    assert "--key y=NAME" in str(caught.value)
 
 
 @pytest.mark.parametrize("suffix", ["csv", "txt", "odd", "npz", "mat", "parquet", "h5ad", "arff", "zarr"])
@@ -282,9 +260,7 @@ def test_no_permission(tmp_path: Path) -> None:
         open_source([str(path)], LAST)
 
 
-@pytest.mark.parametrize("name", ["x.zip", "x.tar.gz", "x.7z"])
-def test_archives_are_to_be_unpacked(tmp_path: Path, name: str) -> None:
-    content = b"PK\x03\x04 and more"
-    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
-    with pytest.raises(UsageError, match="is an archive, which may hold several files\n  cure: unpack it"):
-        open_source([str(tmp_path / name)])
+def test_a_packed_archive(tmp_path: Path) -> None:
+    (tmp_path / "x.tar.gz").write_bytes(gzip.compress(b"and more"))
+    with pytest.raises(UsageError, match="is an archive, which may hold several files"):
+        open_source([str(tmp_path / "x.tar.gz")])

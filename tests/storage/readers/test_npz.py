@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,13 +44,12 @@ def test_dense(tmp_path: Path, how: str, order: str, keys: tuple[str, str]) -> N
     assert (len(reader.parts(300)) > 1) == (how == "stored")
 
 
-@pytest.mark.parametrize("order", ["C", "F"])
-def test_large_members_go_through_files(tmp_path: Path, order: str, monkeypatch) -> None:
+def test_large_members_go_through_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matrix, "SMALL_BYTES", 100)
     monkeypatch.setattr(matrix, "_PIECE_BYTES", 64)
-    path = tmp_path / "t.npz"
-    np.savez_compressed(path, X=np.asarray(X, order=order), Y=Y)
-    check(open_npz(str(path)))
+    for order in ("C", "F"):
+        np.savez_compressed(tmp_path / "t.npz", X=np.asarray(X, order=order), Y=Y)
+        check(open_npz(str(tmp_path / "t.npz")))
 
 
 @pytest.mark.parametrize("dtype", ["float32", ">f8", "int16", "uint8", "bool", "float16"])
@@ -85,32 +85,30 @@ def test_mixed_pair_with_one_label_as_a_vector(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_all(reader)[1], Y[:, :1])
 
 
-@pytest.mark.parametrize("order", ["C", "F"])
-def test_url(tmp_path: Path, order: str) -> None:
+def test_url() -> None:
     import fsspec
 
-    for name, values in (("X", X), ("Y", Y)):
-        with fsspec.open(f"memory://npz/{name}.npy", "wb") as file:
-            np.save(file, np.asarray(values, order=order))
-    check(open_npz(["memory://npz/X.npy", "memory://npz/Y.npy"]))
+    for order in ("C", "F"):
+        for name, values in (("X", X), ("Y", Y)):
+            with fsspec.open(f"memory://npz/{name}.npy", "wb") as file:
+                np.save(file, np.asarray(values, order=order))
+        check(open_npz(["memory://npz/X.npy", "memory://npz/Y.npy"]), splits=False)
 
 
-def test_keys_names_and_columns_left_out(tmp_path: Path) -> None:
-    path = tmp_path / "t.npz"
-    names = np.array(["a", "b", "c", "d", "e"])
-    np.savez(path, left=X, right=Y, feature_names=names, label_names=np.array(["p", "q", "r"]))
-    options = ReadOptions(keys={"x": "left", "y": "right"}, drop=("b",))
-    reader = open_npz(str(path), options)
-    assert reader.header.feature_names == ("a", "c", "d", "e")
-    assert reader.header.label_names == ("p", "q", "r")
+@pytest.mark.parametrize(
+    ("arrays", "options", "names", "labels"),
+    [
+        ({"left": X, "right": Y, "feature_names": np.array([*"abcde"]), "label_names": np.array([*"pqr"])},
+         ReadOptions(keys={"x": "left", "y": "right"}, drop=("b",)), ("a", "c", "d", "e"), ("p", "q", "r")),
+        ({"X": X, "Y": Y}, ReadOptions(drop=("x1",)), None, None),
+        ({"X": X, "Y": Y, "feature_names": np.array(["é".encode(), b"b", b"c", b"d", b"e"])},
+         ReadOptions(drop=("b",)), ("é", "c", "d", "e"), None),
+    ],
+)  # fmt: skip
+def test_names_and_columns_left_out(tmp_path: Path, arrays: Any, options: ReadOptions, names: Any, labels: Any) -> None:
+    reader = open_npz(saved(tmp_path, **arrays), options)
+    assert (reader.header.feature_names, reader.header.label_names) == (names, labels)
     assert (reader.header.n_features, reader.header.n_labels, reader.header.n_rows) == (4, 3, 37)
-    np.testing.assert_array_equal(read_all(reader)[0], np.delete(X, 1, axis=1))
-
-
-def test_unnamed_columns_are_left_out_by_their_default_names(tmp_path: Path) -> None:
-    np.savez(tmp_path / "t.npz", X=X, Y=Y)
-    reader = open_npz(str(tmp_path / "t.npz"), ReadOptions(drop=("x1",)))
-    assert reader.header.feature_names is None
     np.testing.assert_array_equal(read_all(reader)[0], np.delete(X, 1, axis=1))
 
 
@@ -158,29 +156,47 @@ def test_a_key_that_is_not_there(tmp_path: Path) -> None:
         open_npz(saved(tmp_path, X=X, Y=Y), ReadOptions(keys={"x": "Z"}))
 
 
-@pytest.mark.parametrize("kind", ["coo_array", "bsr_array", "dia_array"])
-def test_other_sparse_formats(tmp_path: Path, kind: str) -> None:
-    sp.save_npz(tmp_path / "X.npz", getattr(sp, kind)(np.nan_to_num(X)))
-    np.save(tmp_path / "Y.npy", Y)
-    with pytest.raises(DataError, match=f"{kind[:3]}|no array for X"):
-        open_npz([str(tmp_path / "X.npz"), str(tmp_path / "Y.npy")])
+def edited(change: Callable[[bytes], bytes], how: str = "stored") -> Callable[[Path], list[str]]:
+    def write(folder: Path) -> list[str]:
+        SAVE[how](folder / "t.npz", **{"é": X, "Y": Y} if how == "stored" else {"X": X, "Y": Y})
+        (folder / "t.npz").write_bytes(change((folder / "t.npz").read_bytes()))
+        return [str(folder / "t.npz")]
+
+    return write
 
 
-@pytest.mark.parametrize("how", SAVE)
-def test_cut_off(tmp_path: Path, how: str) -> None:
-    path = tmp_path / "t.npz"
-    SAVE[how](path, X=X, Y=Y)
-    path.write_bytes(path.read_bytes()[:-200])
-    with pytest.raises(DataError, match=r"it is no \.npz file"):
-        open_npz(str(path))
+def cut_off_npy(order: str) -> Callable[[Path], list[str]]:
+    def write(folder: Path) -> list[str]:
+        np.save(folder / "X.npy", np.asarray(X, order=order))
+        np.save(folder / "Y.npy", Y)
+        (folder / "X.npy").write_bytes((folder / "X.npy").read_bytes()[:-100])
+        return [str(folder / "X.npy"), str(folder / "Y.npy")]
+
+    return write
 
 
-def test_a_name_that_is_not_utf8(tmp_path: Path) -> None:
-    arrays = {"é": X, "Y": Y}
-    path = saved(tmp_path, **arrays)
-    Path(path).write_bytes(Path(path).read_bytes().replace("é".encode(), b"\xff\xff"))
-    with pytest.raises(DataError, match=r"it is no \.npz file: 'utf-8' codec can't decode byte 0xff"):
-        open_npz(path)
+def not_numpy(folder: Path) -> list[str]:
+    (folder / "X.npy").write_bytes(b"hello")
+    return [str(folder / "X.npy")] * 2
+
+
+@pytest.mark.parametrize(
+    ("write", "problem"),
+    [
+        (edited(lambda content: content[:-200]), r"it is no \.npz file"),
+        (edited(lambda content: content[:-200], "deflated"), r"it is no \.npz file"),
+        (edited(lambda content: content.replace("é".encode(), b"\xff\xff")), "'utf-8' codec can't decode byte 0xff"),
+        (edited(gzip.compress), "packed with gzip, and its format has to be entered in the middle"),
+        (edited(lambda content: b""), "the file is empty"),
+        (cut_off_npy("C"), "the file is cut off: 100 bytes of an array are missing"),
+        (cut_off_npy("F"), "the file is cut off: 100 bytes of an array are missing"),
+        (not_numpy, "the file is no NumPy array"),
+    ],
+)
+def test_damage(tmp_path: Path, write: Callable[[Path], list[str]], problem: str) -> None:
+    paths = write(tmp_path)
+    with pytest.raises(DataError, match=problem):
+        read_all(open_npz(paths if len(paths) == 2 else paths[0]))
 
 
 def test_damaged_member(tmp_path: Path) -> None:
@@ -191,43 +207,6 @@ def test_damaged_member(tmp_path: Path) -> None:
     path.write_bytes(data)
     with pytest.raises(DataError, match=r"rows 901 to 1,000 cannot be read: Bad CRC-32 for file 'X.npy'"):
         read_all(open_npz(str(path)), batch_bytes=4000)
-
-
-@pytest.mark.parametrize("order", ["C", "F"])
-def test_cut_off_npy(tmp_path: Path, order: str) -> None:
-    np.save(tmp_path / "X.npy", np.asarray(X, order=order))
-    np.save(tmp_path / "Y.npy", Y)
-    path = tmp_path / "X.npy"
-    path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(DataError, match="the file is cut off: 100 bytes of an array are missing"):
-        read_all(open_npz([str(path), str(tmp_path / "Y.npy")]))
-
-
-def test_not_a_numpy_file(tmp_path: Path) -> None:
-    (tmp_path / "X.npy").write_bytes(b"hello")
-    with pytest.raises(DataError, match="the file is no NumPy array"):
-        open_npz([str(tmp_path / "X.npy")] * 2)
-
-
-def test_packed_file(tmp_path: Path) -> None:
-    import gzip
-
-    (tmp_path / "t.npz").write_bytes(gzip.compress(b"x"))
-    with pytest.raises(DataError, match="packed with gzip, and its format has to be entered in the middle"):
-        open_npz(str(tmp_path / "t.npz"))
-
-
-def test_empty_file(tmp_path: Path) -> None:
-    (tmp_path / "t.npz").write_bytes(b"")
-    with pytest.raises(DataError, match="the file is empty"):
-        open_npz(str(tmp_path / "t.npz"))
-
-
-def test_names_of_bytes(tmp_path: Path) -> None:
-    names = {"feature_names": np.array(["é".encode(), b"b"]), "label_names": np.array([b"y"])}
-    np.savez(tmp_path / "t.npz", X=np.eye(2), Y=np.ones((2, 1)), **names)
-    header = open_npz(str(tmp_path / "t.npz")).header
-    assert (header.feature_names, header.label_names) == (("é", "b"), ("y",))
 
 
 @pytest.mark.parametrize("form", ["coo", "dia", "bsr"])

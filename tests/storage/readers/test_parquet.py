@@ -66,17 +66,6 @@ def test_feather_is_read_as_parquet_is(
     check_splits(reader, sizes=(1, 300))
 
 
-def test_feather_that_is_damaged_or_old(tmp_path: Path) -> None:
-    path = Path(save_feather(tmp_path, a=np.arange(100), y=np.arange(100) % 2))
-    content = path.read_bytes()
-    path.write_bytes(content[:-20])
-    with pytest.raises(DataError, match="it is no Feather file, or cut off"):
-        open_parquet(str(path), LAST)
-    path.write_bytes(b"FEA1" + content)
-    with pytest.raises(DataError, match="it is Feather of version 1"):
-        open_parquet(str(path), LAST)
-
-
 def test_the_index_of_a_pandas_table_is_no_feature(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "t.parquet"
     table = pd.DataFrame({"a": [1, 2], "y": [0, 1]}, index=["r1", "r2"])
@@ -104,10 +93,7 @@ def test_row_numbers_without_a_name_are_left_out(
     np.testing.assert_array_equal(read_all(reader)[0][:, 0], np.arange(25) / 4)
 
 
-def test_data_without_a_name_is_refused(tmp_path: Path) -> None:
-    path = save(tmp_path, **{"a": np.arange(3), "": [1, 2, 4], "y": [0, 1, 0]})
-    with pytest.raises(DataError, match="column 2: the column has no name"):
-        open_parquet(path, LAST)
+def test_a_column_without_name_and_values_is_left_out(tmp_path: Path) -> None:
     empty = save(tmp_path, **{"a": np.arange(3), "y": [0, 1, 0], "": [None, None, None]})
     assert open_parquet(empty, LAST).header.label_names == ("y",)
 
@@ -240,29 +226,36 @@ def test_bad_label(tmp_path: Path, bad: object, shown: object) -> None:
     assert (caught.value.column, caught.value.value) == ("sky", shown)
 
 
-def test_columns_that_are_neither(tmp_path: Path) -> None:
-    path = save(tmp_path, when=pa.array([0, 1], pa.timestamp("s")), y=[0, 1])
-    with pytest.raises(DataError, match=r"a column of type timestamp.* is neither number nor text") as caught:
-        open_parquet(path, LAST)
-    assert "leave it out: --drop 'when'" in str(caught.value)
-
-
-def test_too_many_categories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mlfs_dask.storage.readers.table.MAX_CATEGORIES", 3)
-    with pytest.raises(DataError, match="column 'id': a categorical column may hold 3 different texts"):
-        open_parquet(save(tmp_path, id=list("abcd"), y=[0, 1, 0, 1]), LAST)
-
-
-def test_no_rows(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="the table has no rows"):
-        open_parquet(save(tmp_path, a=pa.array([], pa.int8()), y=pa.array([], pa.int8())), LAST)
-
-
-def test_not_parquet_and_cut_off(tmp_path: Path) -> None:
-    path = Path(save(tmp_path, a=np.arange(100), y=np.arange(100) % 2))
+def cut_off(folder: Path, save: Callable[..., str] = save) -> str:
+    path = Path(save(folder, a=np.arange(100), y=np.arange(100) % 2))
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(DataError, match="it is no Parquet file, or cut off"):
-        open_parquet(str(path), LAST)
+    return str(path)
+
+
+def old_feather(folder: Path) -> str:
+    (folder / "t.feather").write_bytes(b"FEA1 and more")
+    return str(folder / "t.feather")
+
+
+@pytest.mark.parametrize(
+    ("write", "problem"),
+    [
+        (lambda folder: save(folder, when=pa.array([0, 1], pa.timestamp("s")), y=[0, 1]),
+         r"a column of type timestamp.* is neither number nor text\n  cure: leave it out: --drop 'when'"),
+        (lambda folder: save(folder, id=list("abcd"), y=[0, 1, 0, 1]),
+         "column 'id': a categorical column may hold 3 different texts"),
+        (lambda folder: save(folder, a=pa.array([], pa.int8()), y=pa.array([], pa.int8())), "the table has no rows"),
+        (lambda folder: save(folder, **{"a": np.arange(3), "": [1, 2, 4], "y": [0, 1, 0]}),
+         "column 2: the column has no name"),
+        (cut_off, "it is no Parquet file, or cut off"),
+        (lambda folder: cut_off(folder, save_feather), "it is no Feather file, or cut off"),
+        (old_feather, "it is Feather of version 1"),
+    ],
+)  # fmt: skip
+def test_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[Path], str], problem: str) -> None:
+    monkeypatch.setattr("mlfs_dask.storage.readers.table.MAX_CATEGORIES", 3)
+    with pytest.raises(DataError, match=problem):
+        open_parquet(write(tmp_path), LAST)
 
 
 def test_damaged_pages(tmp_path: Path) -> None:
