@@ -16,6 +16,7 @@ from mlfs_dask.storage.extension import StoreExtension
 from mlfs_dask.storage.label_values import MinusOne
 from mlfs_dask.storage.numbered_names import NumberedNames
 from mlfs_dask.storage.readers.base import Reader
+from mlfs_dask.storage.readers.label_columns import repeated
 from mlfs_dask.storage.schema import KINDS
 from mlfs_dask.storage.statistics import Statistics
 from mlfs_dask.storage.writer import Names, array_specs
@@ -65,18 +66,14 @@ def _feature_names(reader: Reader, d: int) -> Sequence[str]:
 
 
 def _check_unique(names: Sequence[str], what: str, path: str) -> None:
-    if isinstance(names, NumberedNames) or len(set(names)) == len(names):
-        return
-    first: dict[str, int] = {}
-    for number, name in enumerate(names, 1):
-        if name in first:
-            raise DataError(
-                f"two {what}s have the same name (the {what}s number {first[name]} and {number})",
-                file=path,
-                column=name,
-                cure="rename one of them",
-            )
-        first[name] = number
+    twice = None if isinstance(names, NumberedNames) else repeated(names)
+    if twice:
+        raise DataError(
+            f"two {what}s have the same name (the {what}s number {twice[0] + 1} and {twice[1] + 1})",
+            file=path,
+            column=names[twice[1]],
+            cure="rename one of them",
+        )
 
 
 def infer_schema(

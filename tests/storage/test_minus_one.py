@@ -157,58 +157,33 @@ def dense(Y: Any) -> np.ndarray:
     return Y if isinstance(Y, np.ndarray) else Y.todense()
 
 
-@pytest.mark.parametrize("write", FORMATS)
-def test_minus_one_without_zero_is_negative(tmp_path: Path, write: Write) -> None:
-    Y, warnings = converted(tmp_path, write, SIGNS)
-    np.testing.assert_array_equal(Y, SIGNS == 1)
-    assert warnings == (
-        "labels are -1 and 1 and never 0, so -1 is taken as negative; say --labels-unknown -1 if it means unknown",
-    )
-
-
-@pytest.mark.parametrize("write", FORMATS)
-def test_minus_one_beside_zero_is_unknown(tmp_path: Path, write: Write) -> None:
-    Y, warnings = converted(tmp_path, write, WITH_ZERO)
-    np.testing.assert_array_equal(Y, WITH_ZERO)
-    assert warnings == (
-        f"labels are -1 beside 0 and 1, so -1 is taken as unknown ({(WITH_ZERO == -1).sum()} entries); "
-        "if -1 means negative, say --labels-negative -1, and --labels-unknown 0 if 0 means unknown",
-    )
-
-
-@pytest.mark.parametrize("write", FORMATS)
-def test_the_user_settles_it(tmp_path: Path, write: Write) -> None:
-    for number, (Y, meaning, expected) in enumerate(
-        ((SIGNS, "unknown", SIGNS), (WITH_ZERO, "negative", np.maximum(WITH_ZERO, 0)))
-    ):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        found, warnings = converted(folder, write, Y, **{meaning: ("-1",)})
-        np.testing.assert_array_equal(found, expected)
-        both = (
-            f"-1 ({(Y == -1).sum()} entries) and 0 (1) are both taken as negative; say --labels-unknown 0 if 0 means "
-        )
-        assert warnings == ((both + "unknown",) if meaning == "negative" else ())
-
-
 THREE = np.random.default_rng(6).choice([1, 0, -1], (12, 3), p=[0.3, 0.4, 0.3])
-#: What was said of the values of labels, and what 1, 0 and -1 become in words of `THREE`.
-CODINGS: dict[str, tuple[dict[str, tuple[str, ...]], dict[int, int]]] = {
-    "-1 negative, 0 unknown": ({"negative": ("-1",), "unknown": ("0",)}, {1: 1, 0: -1, -1: 0}),
-    "0 unknown": ({"unknown": ("0",)}, {1: 1, 0: -1, -1: 0}),
-    "all said": ({"positive": ("1.0",), "negative": ("0",), "unknown": ("-1",)}, {1: 1, 0: 0, -1: -1}),
-    "-1 positive": ({"positive": ("-1",), "negative": ("0",), "unknown": ("1",)}, {1: -1, 0: 0, -1: 1}),
-    "two positive": ({"positive": ("1", "-1")}, {1: 1, 0: 0, -1: 1}),
-}
+Said = dict[str, tuple[str, ...]]
+#: Labels, what was said of their values, what 1, 0 and -1 become, and what is told.
+RULES: dict[str, tuple[np.ndarray, Said, dict[int, int], str | None]] = {
+    "never 0": (SIGNS, {}, {1: 1, -1: 0}, "labels are -1 and 1 and never 0, so -1 is taken as negative; say "
+                "--labels-unknown -1 if it means unknown"),
+    "beside 0": (WITH_ZERO, {}, {1: 1, 0: 0, -1: -1}, "labels are -1 beside 0 and 1, so -1 is taken as unknown "
+                 f"({(WITH_ZERO == -1).sum()} entries); if -1 means negative, say --labels-negative -1, and "
+                 "--labels-unknown 0 if 0 means unknown"),
+    "-1 unknown": (SIGNS, {"unknown": ("-1",)}, {1: 1, -1: -1}, None),
+    "-1 negative": (WITH_ZERO, {"negative": ("-1",)}, {1: 1, 0: 0, -1: 0}, f"-1 ({(WITH_ZERO == -1).sum()} entries) "
+                    "and 0 (1) are both taken as negative; say --labels-unknown 0 if 0 means unknown"),
+    "-1 negative, 0 unknown": (THREE, {"negative": ("-1",), "unknown": ("0",)}, {1: 1, 0: -1, -1: 0}, None),
+    "0 unknown": (THREE, {"unknown": ("0",)}, {1: 1, 0: -1, -1: 0}, None),
+    "all said": (THREE, {"positive": ("1.0",), "negative": ("0",), "unknown": ("-1",)}, {1: 1, 0: 0, -1: -1}, None),
+    "-1 positive": (THREE, {"positive": ("-1",), "negative": ("0",), "unknown": ("1",)}, {1: -1, 0: 0, -1: 1}, None),
+    "two positive": (THREE, {"positive": ("1", "-1")}, {1: 1, 0: 0, -1: 1}, None),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("coding", CODINGS)
+@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("write", FORMATS)
-def test_any_three_values(tmp_path: Path, write: Write, coding: str) -> None:
-    said, meanings = CODINGS[coding]
-    found, warnings = converted(tmp_path, write, THREE, **said)
-    np.testing.assert_array_equal(found, np.vectorize(meanings.get)(THREE))
-    assert warnings == ()
+def test_one_rule(tmp_path: Path, write: Write, rule: str) -> None:
+    Y, said, meanings, told = RULES[rule]
+    found, warnings = converted(tmp_path, write, Y, **said)
+    np.testing.assert_array_equal(found, np.vectorize(meanings.get)(Y))
+    assert warnings == (() if told is None else (told,))
 
 
 @pytest.mark.parametrize("write", [csv, parquet, text_parquet, npz, npy, mat, mat73, zarr_pair, h5ad, obs_h5ad, arff])

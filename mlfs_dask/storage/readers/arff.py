@@ -183,36 +183,23 @@ def _make_reader(
     attributes, meaning = header.attributes, spec.values
     classes = {i: column for i in labels if (column := _class_column(attributes[i], spec, source.path)) is not None}
     plain = [i for i in labels if i not in classes]
-    columns_of_codes = {i: number for number, i in enumerate(classes)}
-    n_features = sum(i not in dropped and i not in set(labels) for i in range(len(attributes)))
-    n = len(attributes)
-    kinds = np.full(n, tokens.OTHER, dtype=np.uint8)
-    declared = np.zeros(n, dtype=np.int32)
-    targets = np.full(n, tokens.IGNORED, dtype=np.int32)
+    features = [i for i in range(len(attributes)) if i not in dropped.union(labels)]
+    kinds = np.full(len(attributes), tokens.OTHER, dtype=np.uint8)
+    declared = np.zeros(len(attributes), dtype=np.int32)
+    targets = np.full(len(attributes), tokens.IGNORED, dtype=np.int32)
+    targets[[*features, *classes]] = np.arange(len(features) + len(classes))
+    targets[plain] = -1 - np.arange(len(plain))
     declarations: dict[tuple[tuple[bytes, ...], tuple[int, ...]], int] = {}
-    features: list[int] = []
     categories: dict[int, tuple[str, ...]] = {}
     default_features: dict[int, int] = {}
     default_labels: dict[int, int] = {}
-    label_number = {attribute: number for number, attribute in enumerate(plain)}
-    for i, attribute in enumerate(attributes):
-        if i in dropped:
-            continue
-        is_label = i in label_number
-        if is_label:
-            targets[i] = -1 - label_number[i]
-        elif i in classes:
-            targets[i] = n_features + columns_of_codes[i]
-        else:
-            targets[i] = len(features)
-            features.append(i)
+    for i in sorted((*features, *labels)):
+        attribute, target, is_label = attributes[i], int(targets[i]), targets[i] < 0
+        absent: float | None = 0.0  # what a sparse row leaves out: 0, or the value that is declared first
         if attribute.kind == "numeric":
             # The kernels know the numbers of labels where nothing else was said.
             kinds[i] = tokens.OTHER if is_label and not meaning.is_default else tokens.NUMERIC
-            if is_label and header.sparse and meaning.zero != 0:
-                if meaning.zero is None:
-                    raise zero_in_sparse(meaning, source.path)
-                default_labels[label_number[i]] = _LABELS.get(meaning.zero, UNKNOWN)
+            absent = meaning.zero if is_label else 0.0
         elif attribute.kind == "nominal":
             kinds[i] = tokens.NOMINAL
             codes = _label_codes(attribute, meaning) if is_label else _codes(attribute)
@@ -229,15 +216,10 @@ def _make_reader(
                 )
             values = tuple(v.encode("utf-8", "surrogateescape") for v in attribute.values)
             declared[i] = declarations.setdefault((values, codes), len(declarations))
-            # A sparse row leaves out the value that is declared first.
-            if is_label:
-                if header.sparse and codes[0] != 0:
-                    default_labels[label_number[i]] = _LABELS.get(codes[0], UNKNOWN)
-            elif i not in classes:
-                if header.sparse and codes[0] == 1:
-                    default_features[int(targets[i])] = 1
+            absent = 0.0 if i in classes else codes[0]
+            if not is_label and i not in classes:
                 by_code = sorted(range(len(codes)), key=codes.__getitem__)
-                categories[int(targets[i])] = tuple(readable(attribute.values[v]) for v in by_code)
+                categories[target] = tuple(readable(attribute.values[v]) for v in by_code)
         elif is_label or attribute.kind == "string":
             raise DataError(
                 f"a {attribute.kind} attribute can be no {'label' if is_label else 'feature'}",
@@ -247,6 +229,12 @@ def _make_reader(
                 cure="name other attributes as labels"
                 if is_label
                 else f"leave it out: --drop {readable(attribute.name)!r}",
+            )
+        if header.sparse and absent is None:
+            raise zero_in_sparse(meaning, source.path)
+        if header.sparse and absent is not None and absent != 0:
+            (default_labels if is_label else default_features)[-1 - target if is_label else target] = (
+                _LABELS.get(absent, UNKNOWN) if is_label else 1
             )
     if not features or not labels:
         raise DataError(
@@ -266,7 +254,7 @@ def _make_reader(
         n_features=len(features),
         n_labels=len(plain),
         classes=list(classes.values()),
-        plain_places=[place for place, i in enumerate(labels) if i in label_number],
+        plain_places=[place for place, i in enumerate(labels) if i not in classes],
     )
     label_names = [
         name for i in labels for name in (classes[i].label_names if i in classes else (readable(attributes[i].name),))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -103,14 +103,13 @@ def split_columns(
 
 def check_distinct(columns: Sequence[int], names: Sequence[str], *, file: str) -> None:
     """Raise DataError if a list of labels names a column twice: another one may have been meant."""
-    for place, column in enumerate(columns):
-        if column in columns[:place]:
-            raise DataError(
-                "the label is named twice",
-                file=file,
-                value=names[place],
-                cure="name every label once: another name may have been meant, whose column would be a feature",
-            )
+    if twice := repeated(columns):
+        raise DataError(
+            "the label is named twice",
+            file=file,
+            value=names[twice[1]],
+            cure="name every label once: another name may have been meant, whose column would be a feature",
+        )
 
 
 _PLACEHOLDER = re.compile(r"(Unnamed: \d+(_level_\d+)?|__index_level_\d+__)?")
@@ -147,25 +146,34 @@ def find_column(names: Sequence[str], column: str, what: str, *, file: str) -> i
 
 def unique_names(names: Sequence[str], *, file: str, line: int | None = None) -> None:
     """Raise DataError naming the first name that occurs twice; columns without a name are no concern of it."""
-    if len(set(names)) == len(names):
-        return
-    counts: dict[str, int] = {}
-    for number, name in enumerate(names, start=1):
-        if name and name in counts:
-            raise DataError(
-                f"columns {counts[name]} and {number} have the same name",
-                file=file,
-                line=line,
-                column=name,
-                cure="give every column a name of its own",
-            )
-        counts[name] = number
+    if twice := repeated([name or number for number, name in enumerate(names)]):
+        raise DataError(
+            f"columns {twice[0] + 1} and {twice[1] + 1} have the same name",
+            file=file,
+            line=line,
+            column=names[twice[1]],
+            cure="give every column a name of its own",
+        )
+
+
+def repeated(values: Sequence[Hashable]) -> tuple[int, int] | None:
+    """Places of the first value that stands twice.
+
+    Examples
+    --------
+    >>> repeated(["a", "b", "a", "b"]), repeated("ab")
+    ((0, 2), None)
+    """
+    if len(set(values)) == len(values):
+        return None
+    first: dict[Hashable, int] = {}
+    return next((first[value], place) for place, value in enumerate(values) if first.setdefault(value, place) != place)
 
 
 def repeated_name(names: Sequence[str]) -> str | None:
     """The first name that stands twice."""
-    seen: set[str] = set()
-    return next((name for name in names if name in seen or seen.add(name)), None)  # type: ignore[func-returns-value]
+    twice = repeated(names)
+    return names[twice[1]] if twice else None
 
 
 def numbered_apart(names: Sequence[str]) -> tuple[str, ...]:

@@ -72,21 +72,21 @@ def line_blocks(source: SourceFile, start: int, stop: int | None, *, block_bytes
             offset += passed
         if stop is not None and offset >= stop:
             return
-        buffer = np.empty(block_bytes + 1, dtype=np.uint8)
+        buffer = bytearray(block_bytes + 1)
         filled = 0
         while True:
             capacity = len(buffer) - 1
             if filled == capacity:
                 if filled >= LONGEST_LINE:
                     raise line_too_long(source.path, line_number(source, offset))
-                buffer = np.concatenate([buffer, np.empty_like(buffer)])
+                buffer = buffer + bytes(len(buffer))
                 continue
             count = capacity - filled
             if stop is not None:
                 # Beyond `stop` only the rest of the last line is wanted, so the reads begin small.
                 beyond = offset + filled - stop
                 count = min(count, -beyond if beyond < 0 else max(_SMALL_READ, beyond))
-            got = stream.readinto(buffer.data[filled : filled + count])  # type: ignore[attr-defined]
+            got = stream.readinto(memoryview(buffer)[filled : filled + count])  # type: ignore[attr-defined]
             filled += got
             if not got:
                 if not filled:
@@ -94,19 +94,19 @@ def line_blocks(source: SourceFile, start: int, stop: int | None, *, block_bytes
                 if buffer[filled - 1] != NEWLINE:
                     buffer[filled] = NEWLINE
                     filled += 1
-                yield LineBlock(buffer, filled, offset)
+                yield LineBlock(np.frombuffer(buffer, np.uint8), filled, offset)
                 return
             if stop is not None and offset + filled >= stop:
                 # The line that owns byte stop - 1 is the last; it ends at the first newline from there on.
-                end = bytes(buffer.data[stop - 1 - offset : filled]).find(b"\n")
-                if end >= 0:
-                    yield LineBlock(buffer, stop - offset + end, offset)
+                end = buffer.find(b"\n", stop - 1 - offset, filled) + 1
+                if end:
+                    yield LineBlock(np.frombuffer(buffer, np.uint8), end, offset)
                     return
             # Pipes and remote files answer in small pieces: go on until the buffer is worth parsing.
-            length = _whole_lines(buffer, filled) if filled == capacity else 0
+            length = buffer.rfind(b"\n", 0, filled) + 1 if filled == capacity else 0
             if length:
-                yield LineBlock(buffer, length, offset)
-                buffer[: filled - length] = buffer[length:filled].copy()
+                yield LineBlock(np.frombuffer(buffer, np.uint8), length, offset)
+                buffer[: filled - length] = buffer[length:filled]
                 filled -= length
                 offset += length
 
@@ -157,16 +157,3 @@ def _pass_line(stream: object) -> int:
             return passed
         if not piece:
             return 0
-
-
-def _whole_lines(buffer: NDArray[np.uint8], filled: int) -> int:
-    """Bytes up to and including the last newline; 0 if there is none."""
-    data = buffer.data
-    tail = filled
-    while tail > 0:
-        head = max(tail - _SMALL_READ, 0)
-        end = bytes(data[head:tail]).rfind(b"\n")
-        if end >= 0:
-            return head + end + 1
-        tail = head
-    return 0

@@ -132,12 +132,6 @@ def test_categories_become_labels(write) -> None:
     check_splits(reader, sizes=(1, 150))
 
 
-def test_categories_that_name_rows_are_no_labels(write) -> None:
-    obs = pd.DataFrame({"donor": pd.Categorical([f"d{i}" for i in range(31)])}, index=[f"c{i}" for i in range(31)])
-    with pytest.raises(DataError, match="column 'donor': a column of as many values as rows cannot be a label"):
-        open_anndata(write(annotated(obs=obs)), ReadOptions(labels=LabelSpec(columns=("donor",))))
-
-
 def test_labels_in_obs(write) -> None:
     obs = pd.DataFrame(
         {"batch": np.arange(31), "sky": Y[:, 0], "sea": Y[:, 1] == 1}, index=[f"cell{i}" for i in range(31)]
@@ -161,52 +155,34 @@ def test_features_left_out(write) -> None:
     np.testing.assert_array_equal(read_all(reader)[0], np.delete(X, 1, axis=1))
 
 
-def test_no_labels(write) -> None:
-    with pytest.raises(DataError, match="there is no obsm/labels; there is obsm/tags") as caught:
-        open_anndata(write(annotated(obsm={"tags": Y})))
-    assert "--key y=obsm/NAME" in str(caught.value)
-    assert "--label-columns" in str(caught.value)
-    with pytest.raises(DataError, match="there is no obsm/labels; there is nothing in obsm"):
-        open_anndata(write(annotated(obsm={})))
+ROWS = [f"cell{i}" for i in range(31)]
+DONORS = pd.DataFrame({"donor": pd.Categorical([f"d{i}" for i in range(31)])}, index=ROWS)
+TEXTS = pd.DataFrame({"kind": [f"text {i}" for i in range(31)]}, index=ROWS)
+FRAME = {"labels": Y, "tags": pd.DataFrame({"a": np.arange(31)}, index=ROWS)}
 
 
-@pytest.mark.parametrize("key", ["../X", "layers/../X", "./X", "obsm/../../X"])
-def test_a_key_does_not_lead_out_of_its_group(write, key) -> None:
-    source = write(annotated())
-    for name in ("x", "y", "label_names"):
-        with pytest.raises(DataError, match=r"there is no .*X; there is .*obsm") as caught:
-            open_anndata(source, ReadOptions(keys={name: key}))
-        assert "--key " in str(caught.value)
-
-
-def test_no_such_layer(write) -> None:
-    with pytest.raises(DataError, match="there is no layers/raw; there is ") as caught:
-        open_anndata(write(annotated()), ReadOptions(keys={"x": "layers/raw"}))
-    assert "--key x=NAME" in str(caught.value)
-
-
-def test_texts_as_labels(write) -> None:
-    obs = pd.DataFrame({"kind": [f"text {i}" for i in range(31)]}, index=[f"cell{i}" for i in range(31)])
-    with pytest.raises(DataError, match="column 'kind': a column of texts cannot be a label"):
-        open_anndata(write(annotated(obs=obs)), ReadOptions(labels=LabelSpec(columns=("kind",))))
-
-
-def test_a_column_of_obs_that_is_not_there(write) -> None:
-    with pytest.raises(DataError, match="the label 'sky' is none of the 0 columns"):
-        open_anndata(write(annotated()), ReadOptions(labels=LabelSpec(columns=("sky",))))
-
-
-def test_a_data_frame_as_features(write) -> None:
-    rows = [f"cell{i}" for i in range(31)]
-    path = write(annotated(obsm={"labels": Y, "tags": pd.DataFrame({"a": np.arange(31)}, index=rows)}))
-    with pytest.raises(DataError, match="obsm/tags is encoded as dataframe; an array, csr_matrix or csc_matrix"):
-        open_anndata(path, ReadOptions(keys={"x": "obsm/tags"}))
-
-
-@pytest.mark.parametrize("labels", [LabelSpec(count=3), LabelSpec(xml="t.xml")])
-def test_label_options_of_tables(write, labels: LabelSpec) -> None:
-    with pytest.raises(UsageError, match="AnnData keeps labels apart from features"):
-        open_anndata(write(annotated()), ReadOptions(labels=labels))
+@pytest.mark.parametrize(
+    ("parts", "options", "problem"),
+    [
+        ({"obsm": {"tags": Y}}, ReadOptions(),
+         r"there is no obsm/labels; there is obsm/tags\n  cure: .*--key y=obsm/NAME, .*--label-columns"),
+        ({"obsm": {}}, ReadOptions(), "there is no obsm/labels; there is nothing in obsm"),
+        *(({}, ReadOptions(keys={name: key}), r"there is no .*X; there is .*obsm.*\n.*--key ")
+          for name in ("x", "y", "label_names") for key in ("../X", "layers/../X", "./X", "obsm/../../X")),
+        ({}, ReadOptions(keys={"x": "layers/raw"}), r"there is no layers/raw; there is .*\n.*--key x=NAME"),
+        ({"obs": TEXTS}, ReadOptions(LabelSpec(columns=("kind",))), "'kind': a column of texts cannot be a label"),
+        ({"obs": DONORS}, ReadOptions(LabelSpec(columns=("donor",))),
+         "column 'donor': a column of as many values as rows cannot be a label"),
+        ({}, ReadOptions(LabelSpec(columns=("sky",))), "the label 'sky' is none of the 0 columns"),
+        ({"obsm": FRAME}, ReadOptions(keys={"x": "obsm/tags"}),
+         "obsm/tags is encoded as dataframe; an array, csr_matrix or csc_matrix"),
+        ({}, ReadOptions(LabelSpec(count=3)), "AnnData keeps labels apart from features"),
+        ({}, ReadOptions(LabelSpec(xml="t.xml")), "AnnData keeps labels apart from features"),
+    ],
+)  # fmt: skip
+def test_refused(write, parts: dict[str, object], options: ReadOptions, problem: str) -> None:
+    with pytest.raises((DataError, UsageError), match=problem):
+        open_anndata(write(annotated(**parts)), options)
 
 
 def test_other_names(tmp_path: Path) -> None:

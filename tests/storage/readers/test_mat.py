@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import h5py
@@ -69,25 +70,34 @@ def check(path: str, options: ReadOptions = ReadOptions(), *, labels: np.ndarray
     check_splits(reader, sizes=(1, 150))
 
 
+LABELS_4 = RNG.integers(0, 2, size=(23, 4)).astype(float)
+TRAIN, TEST = slice(None, 9), slice(9, None)
+
+
+def halves(*names: str) -> dict[str, object]:
+    return dict(zip(names, (X[TRAIN], Y[TRAIN].T, X[TEST], Y[TEST].T), strict=True))
+
+
 @pytest.mark.parametrize(
-    "names",
-    [("data", "target"), ("dataset", "class"), ("X", "Y"), ("x", "labels"), ("Data", "Target")],
+    ("variables", "keys", "labels"),
+    [
+        ({"data": X, "target": Y}, {}, Y),
+        ({"dataset": X, "class": Y}, {}, Y),
+        ({"X": X, "Y": Y}, {}, Y),
+        ({"x": X, "labels": Y}, {}, Y),
+        ({"Data": X, "Target": Y}, {}, Y),
+        ({"train_data": X, "train_target": Y}, {}, Y),
+        ({"data": X, "target": Y.T}, {}, Y),  # labels by columns
+        ({"data": X.T, "target": Y.T}, {}, Y),  # everything by columns
+        ({"data": X, "target": LABELS_4.T}, {}, LABELS_4),  # rows of X are instances where both would fit
+        (halves("train_data", "train_target", "test_data", "test_target"), {}, Y),
+        (halves("data_train", "label_train", "data_test", "label_test"), {}, Y),
+        (halves("X_train", "Y_train", "X_test", "Y_test"), {}, Y),
+        ({"A": X[:9], "B": X[9:], "left": Y[:9], "right": Y[9:], "note": "text"}, {"x": "A,B", "y": "left,right"}, Y),
+    ],
 )
-def test_names(save, names: tuple[str, str]) -> None:
-    check(save(**{names[0]: X, names[1]: Y}))
-
-
-def test_labels_by_columns(save) -> None:
-    check(save(data=X, target=Y.T))
-
-
-def test_everything_by_columns(save) -> None:
-    check(save(data=X.T, target=Y.T))
-
-
-def test_rows_of_x_are_instances_where_both_would_fit(save) -> None:
-    labels = RNG.integers(0, 2, size=(23, 4)).astype(float)
-    check(save(data=X, target=labels.T), labels=labels)
+def test_variables(save, variables: dict[str, object], keys: dict[str, str], labels: np.ndarray) -> None:
+    check(save(**variables), ReadOptions(keys=keys), labels=labels)
 
 
 @pytest.mark.parametrize("spool", [False, True])
@@ -106,18 +116,6 @@ def test_large_variables_go_through_files(save, monkeypatch: pytest.MonkeyPatch)
     check(save(data=X, target=Y.T))
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        ("train_data", "train_target", "test_data", "test_target"),
-        ("data_train", "label_train", "data_test", "label_test"),
-        ("X_train", "Y_train", "X_test", "Y_test"),
-    ],
-)
-def test_train_rows_come_before_test_rows(save, names: tuple[str, ...]) -> None:
-    check(save(**dict(zip(names, (X[:9], Y[:9].T, X[9:], Y[9:].T), strict=True))))
-
-
 def test_joined_train_and_test_rows_are_told(save, caplog: pytest.LogCaptureFixture) -> None:
     path = save(train_data=X[:3], train_target=Y[:3], test_data=X[3:], test_target=Y[3:])
     open_mat(path)
@@ -127,19 +125,10 @@ def test_joined_train_and_test_rows_are_told(save, caplog: pytest.LogCaptureFixt
     ]
 
 
-def test_train_alone(save) -> None:
-    check(save(train_data=X, train_target=Y))
-
-
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "float32", "float64"])
 def test_integer_types(save, dtype: str) -> None:
     values = np.arange(92).reshape(23, 4).astype(dtype)
     np.testing.assert_array_equal(read_all(open_mat(save(X=values, Y=Y)))[0], values)
-
-
-def test_keys(save) -> None:
-    path = save(A=X[:9], B=X[9:], left=Y[:9], right=Y[9:], note="text")
-    check(path, ReadOptions(keys={"x": "A,B", "y": "left,right"}))
 
 
 def test_a_square_label_matrix(save) -> None:
@@ -199,36 +188,27 @@ def test_variables_that_are_no_matrices(tmp_path: Path, value: object, said: str
         open_mat(save_5(tmp_path / "t.mat", {"data": value, "target": Y}))
 
 
-@pytest.mark.parametrize("compressed", [True, False])
-def test_cut_off(tmp_path: Path, compressed: bool) -> None:
-    path = tmp_path / "t.mat"
-    save_5(path, {"data": X, "target": Y}, compressed=compressed)
-    path.write_bytes(path.read_bytes()[:-40])
-    with pytest.raises(DataError, match="the file is cut off: 40 bytes are missing"):
-        open_mat(str(path))
+def packed(content: bytearray) -> bytes:
+    content[3000:3100] = bytes(100)
+    return bytes(content)
 
 
-def test_damaged(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("save", "change", "problem"),
+    [
+        ("5", lambda content: content[:-40], "the file is cut off: 40 bytes are missing"),
+        ("5 uncompressed", lambda content: content[:-40], "the file is cut off: 40 bytes are missing"),
+        ("5", packed, "a compressed variable is damaged"),
+        ("7.3", lambda content: content[:1000], "the file is damaged or cut off"),
+        ("5", lambda content: b"x" * 1000, r"no MATLAB file of version 5 or 7\.3"),
+    ],
+)
+def test_damage(tmp_path: Path, save: str, change: Callable[[bytearray], bytes], problem: str) -> None:
     path = tmp_path / "t.mat"
-    save_5(path, {"data": RNG.normal(size=(500, 4)), "target": np.zeros((500, 3))})
-    data = bytearray(path.read_bytes())
-    data[3000:3100] = bytes(100)
-    path.write_bytes(data)
-    with pytest.raises(DataError, match="a compressed variable is damaged"):
+    SAVE[save](path, {"data": np.random.default_rng(5).normal(size=(500, 4)), "target": np.zeros((500, 3))})
+    path.write_bytes(change(bytearray(path.read_bytes())))
+    with pytest.raises(DataError, match=problem):
         read_all(open_mat(str(path)))
-
-
-def test_cut_off_hdf5(tmp_path: Path) -> None:
-    path = Path(save_7(tmp_path / "t.mat", {"data": X, "target": Y}))
-    path.write_bytes(path.read_bytes()[:1000])
-    with pytest.raises(DataError, match="the file is damaged or cut off"):
-        open_mat(str(path))
-
-
-def test_other_files(tmp_path: Path) -> None:
-    (tmp_path / "t.mat").write_bytes(b"x" * 1000)
-    with pytest.raises(DataError, match=r"no MATLAB file of version 5 or 7\.3"):
-        open_mat(str(tmp_path / "t.mat"))
 
 
 def real_files() -> list[tuple[str, str]]:
