@@ -244,7 +244,7 @@ class WorkerAdmission:
         workers = self.workers()
         answers = zip(workers, self.ask(_error_of, check, workers=list(workers)), strict=True)
         blind = {address: each[0] for address, each in answers if isinstance(each, tuple) and each[0] is not None}
-        if len(blind) < len(workers):
+        if not blind or len(blind) < len(workers):
             for address, error in blind.items():
                 problem = str(error).partition("\n")[0]
                 self.refuse(process_of(workers[address]), f"does not see the data: {problem}", CURE_DATA)

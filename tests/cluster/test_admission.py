@@ -16,7 +16,8 @@ import pytest
 
 import mlfs_dask as mlfs
 from mlfs_dask import runtime
-from mlfs_dask.cluster import admission, connect
+from mlfs_dask.cluster import admission
+from mlfs_dask.cluster.connect import connect
 from mlfs_dask.engine import workers
 from mlfs_dask.errors import ClusterLostError
 
