@@ -243,7 +243,7 @@ def test_local_workers_are_planned_as_they_are() -> None:
     options = {"workers": 2, "threads_per_worker": 3, "memory_limit": 400 * 2**20}
     code = f"""
 from mlfs_dask import runtime
-from mlfs_dask.cluster.connect import connect as cluster
+from mlfs_dask.cluster import connect as cluster
 
 def figures(resources):
     print(resources.workers, resources.threads_per_worker, resources.memory_limit, resources.compiled_bytes)
