@@ -234,7 +234,7 @@ def _read_shared(dataset: Any, selectors: Sequence[Any]) -> dict[str, Any] | Non
     record = read_shared(dataset.rows, shared, resources) if shared else None
     if record is None:
         return None
-    kinds = [statistic.kind for statistic in shared]
+    kinds = list(dict.fromkeys(statistic.kind for statistic in shared))  # equal ones are made once
     return {"statistics": kinds, "bytes_read": record.bytes_read, "seconds": record.seconds}
 
 

@@ -472,7 +472,7 @@ class Batch:
             "job": name,
             "kind": "shared",
             "dataset": store.name,
-            "run": ", ".join(statistic.kind for statistic in shared),
+            "run": ", ".join(dict.fromkeys(statistic.kind for statistic in shared)),
             "state": "done",
             "seconds": record.seconds,
             "passes": int(record.tasks > 0),

@@ -26,7 +26,7 @@ def test_methods_share_a_reading_and_rank_as_they_do_alone(
     with progress_to(events.append):
         found = run_json("select", "elc,ENM,gmm", tiny_store, "-k", "40%", "-o", tmp_path / "all", "--cache", tmp_path)
     assert [each["method"] for each in found["runs"]] == ["elc", "enm", "gmm"]
-    assert sorted(found["shared"]["statistics"]) == ["information", "products"]
+    assert sorted(found["shared"]["statistics"]) == ["counts", "products"]
     assert found["shared"]["bytes_read"] > 0
     assert [event["label"] for event in events if event["kind"] == "pass"] == ["shared"]
     assert [(e["number"], e["total"], e["name"]) for e in events if e["kind"] == "job"] == [
@@ -54,7 +54,7 @@ def test_filters_share_one_reading_in_which_equal_counts_are_made_once(
         found = run_json("select", methods, tiny_store, "-k", 2, "-o", tmp_path / "all", "--cache", tmp_path)
     assert [event["label"] for event in events if event["kind"] == "pass"] == ["shared"]
     assert sorted(found["shared"]["statistics"]) == [
-        *("cardinality-moments", "information", "products", "scores"),  # "scores" of ela-chi alone
+        *("assigned-counts", "cardinality-moments", "counts", "products"),
     ]
     for each in found["runs"]:
         assert each["passes"] == 0
@@ -99,7 +99,7 @@ def test_what_is_complete_is_not_run_again(run: Run, run_json: RunJson, tiny_sto
     assert (tmp_path / "all" / "gmm" / "run.json").read_bytes() == before
     assert json.loads((tmp_path / "all" / "elc" / "run.json").read_bytes())["method"] == "elc"
     shown = run(*words, "--force", "--cache", tmp_path).stdout
-    assert re.match(r"read together +[\d.]+ \w+ for (products, information|information, products)\n", shown)
+    assert re.match(r"read together +[\d.]+ \w+ for (products, counts|counts, products)\n", shown)
 
 
 @pytest.mark.parametrize("option", [("--max-iter", 0), ("--memory-limit", "1MB")])
