@@ -222,7 +222,7 @@ def _read_shared(dataset: Any, selectors: Sequence[Any]) -> dict[str, Any] | Non
 
     Returns what was read and what it took; None where each selector reads for itself.
     """
-    from mlfs_dask.batch.sharing import read_shared, shared_statistics
+    from mlfs_dask.batch.sharing import kinds_of, read_shared, shared_statistics
     from mlfs_dask.runtime import current_resources
     from mlfs_dask.selectors.costs import require_driver
 
@@ -234,8 +234,7 @@ def _read_shared(dataset: Any, selectors: Sequence[Any]) -> dict[str, Any] | Non
     record = read_shared(dataset.rows, shared, resources) if shared else None
     if record is None:
         return None
-    kinds = list(dict.fromkeys(statistic.kind for statistic in shared))  # equal ones are made once
-    return {"statistics": kinds, "bytes_read": record.bytes_read, "seconds": record.seconds}
+    return {"statistics": kinds_of(shared), "bytes_read": record.bytes_read, "seconds": record.seconds}
 
 
 def _judgement(row: dict[str, Any]) -> str:

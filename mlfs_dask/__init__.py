@@ -43,9 +43,10 @@ def __getattr__(name: str) -> Any:
     # PEP 562: called only for names that are not here yet.
     if name == "__all__":
         return sorted([*_places(), "__version__"])
-    if name.startswith("_") or name not in (places := _places()):
+    place = _PLACES.get(name) or (None if name.startswith("_") else _places().get(name))
+    if place is None:
         raise AttributeError(f"module 'mlfs_dask' has no attribute {name!r}")
-    value = getattr(importlib.import_module(places[name]), name)
+    value = getattr(importlib.import_module(place), name)
     globals()[name] = value
     return value
 

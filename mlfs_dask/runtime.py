@@ -128,9 +128,10 @@ def current_resources(*, threads: int | None = None) -> Resources:
         return Resources(1, count, driver_limit, driver_limit, None, held_here, compiled, _sklearn_bytes())
     from mlfs_dask.cluster.admission import admission  # loads the code digest, which a job of one process never needs
 
-    admitted = admission(client).workers()
+    admissions = admission(client)
+    admitted = admissions.workers()
     # A job that begins while all are started again is planned for such workers as there were.
-    workers = (admitted or admission(client).last_seen).values()
+    workers = (admitted or admissions.last_seen).values()
     if not workers:
         return Resources(1, 1, driver_limit, driver_limit, client, worker_wait=_worker_wait.get())
     limits = [int(w["memory_limit"]) or driver_limit for w in workers]

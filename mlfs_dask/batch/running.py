@@ -24,7 +24,7 @@ import numpy as np
 
 from mlfs_dask import runtime
 from mlfs_dask._version import __version__
-from mlfs_dask.batch.sharing import read_shared, shared_statistics
+from mlfs_dask.batch.sharing import kinds_of, read_shared, shared_statistics
 from mlfs_dask.batch.spec import BatchSpec, Job, StoreEntry, read_spec
 from mlfs_dask.engine import cache as caching
 from mlfs_dask.engine.checkpoints import Folder, checkpoint_place, keep_checkpoints
@@ -472,7 +472,7 @@ class Batch:
             "job": name,
             "kind": "shared",
             "dataset": store.name,
-            "run": ", ".join(dict.fromkeys(statistic.kind for statistic in shared)),
+            "run": ", ".join(kinds_of(shared)),
             "state": "done",
             "seconds": record.seconds,
             "passes": int(record.tasks > 0),

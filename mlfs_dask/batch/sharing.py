@@ -50,6 +50,11 @@ def shared_statistics(rows: RowSource, selectors: Iterable[Any], resources: Reso
     return shared
 
 
+def kinds_of(statistics: Iterable[Statistic]) -> list[str]:
+    """Kinds of statistics, each once: those of one kind may have one state."""
+    return list(dict.fromkeys(statistic.kind for statistic in statistics))
+
+
 def read_shared(rows: RowSource, statistics: Sequence[Statistic], resources: Resources) -> PassRecord | None:
     """Read statistics in one pass, into the cache. None where that fails: each selector then reads for itself.
 

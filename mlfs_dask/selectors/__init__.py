@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import re
 from pathlib import Path
@@ -20,6 +21,7 @@ as_estimators = True
 _DECLARED = re.compile(r'^@method\(\s*"([^"]+)".*?^class (\w+)', re.MULTILINE | re.DOTALL)
 
 
+@functools.cache
 def _declared() -> dict[str, str]:
     """Name on the command line -> module and class. Files are read, and none is imported before it is asked for."""
     files = sorted(Path(__file__).parent.glob("*.py"))
@@ -31,8 +33,14 @@ def _declared() -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-#: Every method.
-METHODS = _declared()
+#: Every method, in the order of names. The files are read when it is first asked for.
+METHODS: dict[str, str]
+
+
+def __getattr__(name: str) -> dict[str, str]:
+    if name != "METHODS":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _declared()
 
 
 def method_name(name: str) -> str:
@@ -52,9 +60,10 @@ def get_method(name: str) -> type[BaseSelector]:
     UsageError
         There is no such method; the message names the closest ones.
     """
+    methods = _declared()
     try:
-        module, _, attribute = METHODS[method_name(name)].partition(":")
+        module, _, attribute = methods[method_name(name)].partition(":")
     except KeyError:
-        raise UsageError(f"there is no method {name!r}. {closest(name, METHODS)} `mlfs methods` lists all.") from None
+        raise UsageError(f"there is no method {name!r}. {closest(name, methods)} `mlfs methods` lists all.") from None
     selector: type[BaseSelector] = getattr(importlib.import_module(module), attribute)
     return selector

@@ -19,7 +19,7 @@ import re
 import textwrap
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar, dataclass_transform
 
@@ -271,21 +271,27 @@ def method(name: str, title: str, *, paper: str, doi: str) -> Callable[[type[_M]
     def make(cls: type[_M]) -> type[_M]:
         made = family(cls)
         made.method, made.title, made.paper, made.doi = name, title, paper, doi
-        made.parameters = _parameters(made)
-        # What `help` shows; of every name in the module of the class that declares it.
-        hints = typing.get_type_hints(made)
-        made.__init__.__annotations__ = {f.name: hints[f.name] for f in dataclasses.fields(made)} | {"return": None}
+        # Of the class: every name is looked up in the module of the base that declares it.
+        hints = typing.get_type_hints(made, include_extras=True)
+        made.parameters = _parameters(made, hints)
+        # What `help` shows: types alone.
+        shown = {field.name: _bare(hints[field.name]) for field in dataclasses.fields(made)}
+        made.__init__.__annotations__ = shown | {"return": None}
         made.__doc__ = _documentation(made)
         return made
 
     return make
 
 
-def _parameters(cls: type[Method]) -> tuple[Parameter, ...]:
+def _bare(hint: Any) -> Any:
+    """A type without what annotates it."""
+    return typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
+
+
+def _parameters(cls: type[Method], hints: Mapping[str, Any]) -> tuple[Parameter, ...]:
     fields = [field for field in dataclasses.fields(cls) if field.name != "n_features_to_select"]
     own = inspect.get_annotations(cls)
     fields.sort(key=lambda field: field.name not in own)
-    hints = typing.get_type_hints(cls, include_extras=True)
     return tuple(read_parameter(field.name, hints[field.name], field.default, cls.__name__) for field in fields)
 
 
@@ -297,8 +303,8 @@ def read_parameter(name: str, hint: Any, default: Any, owner: str) -> Parameter:
     TypeError
         It has no `Param`, or a type that no text stands for: the class has to be corrected.
     """
-    kind, *notes = typing.get_args(hint) if typing.get_origin(hint) is Annotated else (hint,)
-    param = next((note for note in notes if isinstance(note, Param)), None)
+    kind = _bare(hint)
+    param = next((note for note in typing.get_args(hint) if isinstance(note, Param)), None)
     if param is None:
         raise TypeError(f"{owner}: parameter {name!r} is not documented")
     union = typing.get_origin(kind) in (typing.Union, types.UnionType)
@@ -332,13 +338,12 @@ def _documentation(cls: type[Method]) -> str:
     entries = [f"    n_features_to_select : int or float, optional\n{count}"]
     entries += [each.documentation for each in cls.parameters]
     parts = [prose, "    Parameters\n    ----------\n" + "\n".join(entries)]
-    notes, heading = cls.family_notes.rstrip().strip("\n"), "    Notes\n    -----\n"
-    if notes and not any(section.startswith(heading) for section in sections):
-        sections.insert(0, heading.rstrip("\n"))
-    for section in sections:
-        own = section.startswith(heading.rstrip("\n")) and notes
-        parts.append(f"{heading}{notes}\n\n{section[len(heading) :]}".rstrip() if own else section)
-    return "\n\n".join(parts) + "\n"
+    notes, heading = cls.family_notes.rstrip().strip("\n"), "    Notes\n    -----"
+    if notes:
+        own = [section.removeprefix(heading).strip("\n") for section in sections if section.startswith(heading)]
+        parts.append("\n\n".join([f"{heading}\n{notes}", *filter(None, own)]))
+        sections = [section for section in sections if not section.startswith(heading)]
+    return "\n\n".join([*parts, *sections]) + "\n"
 
 
 def draw_seed(random_state: Seed) -> int:
@@ -405,8 +410,6 @@ Resamples: TypeAlias = Annotated[
     int,
     Param("Resamples of the rows (bootstrap) that give each feature's rank interval and selection frequency.", least=0),
 ]
-
-Standardise: TypeAlias = Annotated[bool, Param("Whether features are brought to zero mean and unit variance.")]
 
 MaxIter: TypeAlias = Annotated[int, Param("Most iterations.")]
 

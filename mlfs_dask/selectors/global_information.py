@@ -333,11 +333,18 @@ def cosine_distances(both: NDArray[Any]) -> Array:
     return distances
 
 
+@family
 class _SimplexSelector(GlobalSelector):
     """Methods whose weights lie on the simplex, found by a loop."""
 
-    tol: float
-    max_iter: int
+    tol: Annotated[
+        float,
+        Param(
+            "Largest gap between the objective and a lower bound of it, as a share of its size, at which the loop "
+            "stops."
+        ),
+    ] = 1e-09
+    max_iter: Annotated[int, Param("Most iterations; they read no data.")] = 5000
 
     def _held(self, *, low_rank: bool) -> list[HeldArray]:
         columns = "q d" if self.needs_label_pairs else "d"
@@ -434,14 +441,6 @@ class MICO(_SimplexSelector):
 
     alpha: Annotated[float, Param("Weight of redundancy.")] = 1.0
     beta: Annotated[float, Param("Weight of label correlation.")] = 1.0
-    tol: Annotated[
-        float,
-        Param(
-            "Largest gap between the objective and a lower bound of it, as a share of its size, at which the loop "
-            "stops."
-        ),
-    ] = 1e-09
-    max_iter: Annotated[int, Param("Most iterations; they read no data.")] = 5000
 
     memory = SHARED_MEMORY + "(3 d² + d²/4 + 12 q d); with: 8 * (2 r d + 6 r² + 12 q d)"
 
@@ -517,14 +516,6 @@ class QPMLFS(_SimplexSelector):
             most=1,
         ),
     ] = None
-    tol: Annotated[
-        float,
-        Param(
-            "Largest gap between the objective and a lower bound of it, as a share of its size, at which the loop "
-            "stops."
-        ),
-    ] = 1e-09
-    max_iter: Annotated[int, Param("Most iterations; they read no data.")] = 5000
 
     memory = SHARED_MEMORY + "(3 d² + d²/4 + 2 q d); with: 8 * (2 r d + 6 r² + 2 q d)"
     needs_label_pairs = False

@@ -108,17 +108,6 @@ class LabelEntropy(InformationSelector, CountingFilter):
 _NORMS_PAPER = "González-López, Ventura & Cano 2020, Knowledge-Based Systems 188, 105052"
 _NORMS_DOI = "10.1016/j.knosys.2019.105052"
 
-_NOTES = """
-    Notes
-    -----
-    Passes and memory as `LabelEntropy` with all labels counted.
-
-    References
-    ----------
-    J. González-López, S. Ventura, A. Cano, "Distributed multi-label feature selection using individual mutual
-    information measures", Knowledge-Based Systems 188 (2020) 105052, doi:10.1016/j.knosys.2019.105052.
-"""
-
 
 @method("enm", "Euclidean norm of mutual information", paper=_NORMS_PAPER, doi=_NORMS_DOI)
 class ENM(InformationSelector, CountingFilter):
