@@ -172,7 +172,7 @@ def run_pass(
         The scheduler or all workers went away, or a worker was killed again and again.
     """
     with runtime.finishing_with(1 if resources.client is not None else resources.threads_per_worker):
-        results = [_load(source, statistic) for statistic in statistics]
+        results = _load(source, statistics)
         uncached = [statistic for statistic, result in zip(statistics, results, strict=True) if result is None]
         if statistics and not uncached:
             return results, NOT_READ
@@ -198,14 +198,25 @@ def _is_for(plan: PassPlan, source: RowSource) -> bool:
     return plan.runs[-1][1] == source.profile.partitions
 
 
-def _load(source: RowSource, statistic: Statistic) -> Any:
-    """The result of a statistic from the cache, or None."""
-    entry = cache_entry(source, statistic)
-    if statistic.keeps == "result":
-        arrays = entry.load()
-        return None if arrays is None else statistic.result_of(arrays)
-    state = _load_state(entry, statistic)
-    return None if state is None else statistic.finalize(state)
+def _load(source: RowSource, statistics: Sequence[Statistic]) -> list[Any]:
+    """Results from the cache, None where there is none. What several are made of is loaded once, for all of them."""
+    results: list[Any] = [None] * len(statistics)
+    if not caching.is_on(source):
+        return results
+    sharing: dict[str, list[int]] = {}
+    for i, statistic in enumerate(statistics):
+        if statistic.keeps:
+            sharing.setdefault(statistic.key if statistic.keeps == "state" else statistic.result_key, []).append(i)
+    for places in sharing.values():
+        arrays = cache_entry(source, statistics[places[0]]).load()
+        if arrays is None:
+            continue
+        for i in places:
+            if statistics[i].keeps == "result":
+                results[i] = statistics[i].result_of(arrays)
+            else:
+                results[i] = statistics[i].finalize(statistics[i].state_of(arrays))
+    return results
 
 
 def _load_state(entry: CacheEntry, statistic: Statistic) -> State | None:

@@ -468,6 +468,19 @@ def test_scores_from_the_same_counts_share_them(stores, tmp_path):
     assert passes(mlfs.GMM(3, bins=4)) == 1
 
 
+def test_what_several_results_are_made_of_is_loaded_once(tmp_path, monkeypatch):
+    loaded = []
+    load = caching.FolderEntry.load
+    monkeypatch.setattr(caching.FolderEntry, "load", lambda self: loaded.append(self) or load(self))
+    with cache(tmp_path):
+        first, _ = run_pass(SOURCE, [Moments(1), Moments(1)], HERE)
+        loaded.clear()
+        again, record = run_pass(SOURCE, [Moments(1), Moments(1)], HERE)
+    assert record.tasks == 0
+    assert len(loaded) == 1
+    assert [moments.mean.tolist() for moments in again] == [moments.mean.tolist() for moments in first]
+
+
 def test_all_threads_make_the_results_of_cached_states_too(tmp_path, monkeypatch):
     found = []
 
