@@ -47,7 +47,8 @@ def estimate_seconds(
         return plan
     with filled_placeholders():
         cost = cost_of(source, resources)
-    cores = runtime.available_cores() if resources.client is None else resources.slots
+    # Workers of a running cluster have cores of their own; local ones share those of this machine.
+    cores = resources.slots if hasattr(resources.client, "scheduler") else runtime.available_cores()
     totals = np.zeros(3)  # at most, typically at least and at most
     with runtime.one_blas_thread(), contextlib.closing(source.stream(0, 1)) as blocks:  # type: ignore[type-var]
         started = time.perf_counter()
@@ -84,9 +85,9 @@ def _sizes(statistic: Statistic) -> tuple[Any, ...]:
 
 
 def _seconds(statistic: Statistic, block: Block) -> float:
-    """Seconds in which a block is added; a row before it loads what is loaded once."""
+    """Seconds in which a block is added, the second time: the first loads libraries and touches the memory."""
     state = statistic.zero()
-    statistic.add(state, block._replace(X=block.X[:1], Y=block.Y[:1]))
+    statistic.add(state, block)
     started = time.perf_counter()
     statistic.add(state, block)
     return time.perf_counter() - started

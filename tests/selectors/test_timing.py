@@ -90,7 +90,13 @@ def test_readings_add_up(seconds):
 
 @pytest.mark.parametrize(
     ("resources", "parallel"),
-    [(replace(HERE, threads_per_worker=2), 2), (replace(HERE, threads_per_worker=8), 2), (CLUSTER, 2)],
+    [
+        (replace(HERE, threads_per_worker=2), 2),
+        (replace(HERE, threads_per_worker=8), 2),
+        (replace(CLUSTER, workers=1), 1),
+        (CLUSTER, 2),
+        (replace(CLUSTER, workers=4), 2),
+    ],
 )
 def test_threads_share_the_blocks_as_far_as_there_are_cores(seconds, resources, parallel):
     reading = Reading("moments", (Moments(30),))
