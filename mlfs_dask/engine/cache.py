@@ -284,6 +284,8 @@ class FolderEntry(CacheEntry):
             logger.warning("%s: not kept in %s: %s", self._kind, self._folder, why)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
+            with contextlib.suppress(OSError):  # a folder that holds nothing is not left
+                self._folder.rmdir()
 
     def _write(self, aside: Path, arrays: Arrays) -> None:
         table = {}
