@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.blocks.counts import CodeBook
+from mlfs_dask.engine.readings import is_cached
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores, rank
 from mlfs_dask.selectors.contract import Binning, Bins, MissingOrCode, family, seed_of
@@ -129,6 +130,8 @@ class GreedySelector(InformationSelector):
             The counts of a single one do not fit.
         """
         most = min(book.d, max(MIN_CANDIDATES, min(k, self._worthwhile(source, book))))
+        if is_cached(source, self._candidates(profile_of(source), book, np.arange(book.d))):
+            most = book.d  # methods that weigh all features have left the pairs
         return partners_of_a_reading(source, resources, book, most, with_labels=self.with_labels)
 
     def _worthwhile(self, source: Profile | RowSource, book: CodeBook) -> int:
@@ -175,6 +178,8 @@ class GreedySelector(InformationSelector):
                 # What earlier candidates share is held for as many as are read now: memory has a bound.
                 of_candidate = {f: of_candidate[f] for f in ranked[:count].tolist() if f in of_candidate}
                 candidates = np.sort([f for f in ranked.tolist() if f not in of_candidate][:count])
+                if count == profile.d:  # as the plan has it: all, whose pairs the cache may have from other methods
+                    candidates = np.arange(profile.d)
                 ((terms, _),) = passes.run(PAIRS, self._candidates(profile, book, candidates))
                 rows = self._of_pairs(terms)
                 of_candidate |= {f: row.copy() for f, row in zip(candidates.tolist(), rows, strict=True)}

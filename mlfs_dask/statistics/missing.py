@@ -57,7 +57,7 @@ class MeansOfPresent(Statistic):
     n_features : int
     """
 
-    kind = "present-means"
+    kind = "means of present values"
     state_names = ("sums", "present", "missing", "minimum", "maximum", "others")
 
     def __init__(self, n_features: int) -> None:
