@@ -184,16 +184,16 @@ class ELC(ProductsSelector):
 
     def _score(self, passes: PassRunner, k: int) -> Scores:
         resampling = self._resampling(passes)
-        sums = self._sums(passes, resampling)
-        (observed,) = next(sums)
+        sums = (replicate["sums"] for replicate in self._results(passes, resampling))
+        observed = next(sums)
         self._check_sums(passes, observed)
         terms = _terms(observed, self.similarity)
         shuffled = itertools.islice(sums, resampling.shuffles)
-        null = [-_terms(each, self.similarity).screen for (each,) in shuffled]
+        null = [-_terms(each, self.similarity).screen for each in shuffled]
         discovered, q_values = self._discover(-terms.screen, np.array(null))
         k = k if discovered is None else int(np.count_nonzero(discovered))
         outcome = self._score_terms(observed, terms, k)
-        resampled = [self._score_terms(each, _terms(each, self.similarity), k).scores for (each,) in sums]
+        resampled = [self._score_terms(each, _terms(each, self.similarity), k).scores for each in sums]
         return replace(
             outcome,
             discovered=discovered,

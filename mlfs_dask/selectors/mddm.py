@@ -6,7 +6,7 @@ A = Y'(X − mean). Its maximum under either constraint on P follows from A, and
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from mlfs_dask.selectors.costs import Cost
 from mlfs_dask.selectors.products import ProductsFilter
 from mlfs_dask.statistics.gram import Gram, scale_gram
 from mlfs_dask.statistics.products import LabelMoments
-from mlfs_dask.typing import HeldArray, Profile, RowSource, profile_of
+from mlfs_dask.typing import Profile, RowSource, profile_of
 
 Array = NDArray[np.float64]
 
@@ -85,10 +85,15 @@ class MDDM(ProductsFilter):
 
     memory = "worker: 8 bytes * (q * d + q²), driver: 8 bytes * 2 * q * d; with subspace d² and 3 * d² more"
 
-    def _statistics(self, profile: Profile) -> list[Statistic]:
-        statistics = super()._statistics(profile)
+    @property
+    def workspace(self) -> str:
+        """Directions, and C and its factor."""
+        return "q d" if self.constraint == "projection" else "q d + 2 d d"
+
+    def reads(self, profile: Profile) -> dict[str, Statistic]:
+        statistics = super().reads(profile)
         if self.constraint == "subspace":
-            statistics.append(Gram(profile.d, weighted=profile.weight is not None))
+            statistics["gram"] = Gram(profile.d, weighted=profile.weight is not None)
         return statistics
 
     def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
@@ -104,13 +109,7 @@ class MDDM(ProductsFilter):
             )
         return super().cost(source, resources)
 
-    def _held_arrays(self, profile: Profile) -> tuple[HeldArray, ...]:
-        directions = HeldArray("directions", "q d", first="scores")
-        if self.constraint == "projection":
-            return (directions,)
-        return directions, HeldArray("C and its factor", "2 d d", first="scores")
-
-    def _score_features(self, sums: LabelMoments, *others: Any) -> Array:
+    def scores(self, sums: LabelMoments, gram: Array | None = None) -> Array:  # type: ignore[override]
         std = sums.std
         factor = np.divide(1.0, std, out=np.zeros_like(std), where=std > 0)
         if not self.standardise:
@@ -119,10 +118,10 @@ class MDDM(ProductsFilter):
         A *= factor
         A[sums.positives == sums.n] = 0.0  # a label that always occurs goes with no feature; its sums are rounding
         Z = A.T
-        if self.constraint == "subspace":
+        if gram is not None:
             from scipy import linalg
 
-            C = scale_gram(others[0].copy(), factor * np.sqrt(self.mu))
+            C = scale_gram(gram.copy(), factor * np.sqrt(self.mu))
             C[np.diag_indices_from(C)] += 1.0 - self.mu
             with runtime.one_blas_thread():  # SciPy's own, which this may have loaded
                 Z = linalg.cho_solve(linalg.cho_factor(C, lower=True, overwrite_a=True, check_finite=False), A.T)

@@ -6,7 +6,6 @@ All are formulas of the sums that one pass gives, in loops over labels that hold
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,7 +78,7 @@ class BRCC(ProductsFilter):
     array([1.577, 0.577, 0.   ])
     """
 
-    def _score_features(self, sums: LabelMoments, *others: Any) -> Array:
+    def scores(self, sums: LabelMoments) -> Array:  # type: ignore[override]
         score = np.zeros(len(sums.m2))
         for products, count in _varying_labels(sums):
             score += np.abs(products) / np.sqrt(count * (1 - count / sums.n))
@@ -119,7 +118,7 @@ class AnovaF(ProductsFilter):
     array([2., 0.])
     """
 
-    def _score_features(self, sums: LabelMoments, *others: Any) -> Array:
+    def scores(self, sums: LabelMoments) -> Array:  # type: ignore[override]
         score = np.zeros(len(sums.m2))
         for products, count in _varying_labels(sums):
             score += _scatter_ratio(products**2 / (count * (1 - count / sums.n)), sums.m2)
@@ -129,8 +128,8 @@ class AnovaF(ProductsFilter):
 class _ClassFilter(ProductsFilter):
     """Base class of ratios of scatters of the labels as classes, in each of which a row is that has the label."""
 
-    def _statistics(self, profile: Profile) -> list[Statistic]:
-        return [*super()._statistics(profile), CardinalityMoments(profile.d)]
+    def reads(self, profile: Profile) -> dict[str, Statistic]:
+        return super().reads(profile) | {"classes": CardinalityMoments(profile.d)}
 
 
 def _class_scatters(sums: LabelMoments, classes: FeatureMoments) -> tuple[Array, Array]:
@@ -181,8 +180,7 @@ class FisherScore(_ClassFilter):
     array([2.25, 0.  ])
     """
 
-    def _score_features(self, sums: LabelMoments, *others: Any) -> Array:
-        (classes,) = others
+    def scores(self, sums: LabelMoments, classes: FeatureMoments) -> Array:  # type: ignore[override]
         about_rows, between = _class_scatters(sums, classes)
         # The scatter about the mean of the labels' rows is the sum of those between and within the labels.
         within = np.maximum(classes.m2 - between, LEAST_WITHIN * classes.m2)
@@ -222,8 +220,7 @@ class MultiLabelF(_ClassFilter):
     array([4.5, 0. ])
     """
 
-    def _score_features(self, sums: LabelMoments, *others: Any) -> Array:
-        (classes,) = others
+    def scores(self, sums: LabelMoments, classes: FeatureMoments) -> Array:  # type: ignore[override]
         _, between = _class_scatters(sums, classes)
         occurring = int(np.count_nonzero(sums.positives))
         score = np.where(sums.m2 > 0, _scatter_ratio(between, classes.m2), 0.0)

@@ -6,6 +6,7 @@ filter is a formula of these sums.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
@@ -24,19 +25,19 @@ from mlfs_dask.typing import HeldArray, Profile, RowSource, Seed, profile_of
 
 
 class ProductsSelector(ResamplingSelector):
-    """Base class of selectors whose scores follow from `LabelMoments`, and from what `_statistics` has beside it."""
+    """Base class of selectors whose scores follow from `LabelMoments`, and from what `reads` has beside them."""
 
-    def _statistics(self, profile: Profile) -> list[Statistic]:
-        """What is read: `LabelProducts` first."""
+    def reads(self, profile: Profile) -> dict[str, Statistic]:
+        """Statistics of the one reading, by the names that their results have; "sums" are `LabelMoments`."""
         weighted = profile.weight is not None
-        return [LabelProducts(profile.d, profile.q, compiled=wants_compiled(profile), weighted=weighted)]
+        return {"sums": LabelProducts(profile.d, profile.q, compiled=wants_compiled(profile), weighted=weighted)}
 
     def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
-        return self._statistics(source.profile) if len(self._planned_resampling()) == 1 else ()
+        return tuple(self.reads(source.profile).values()) if len(self._planned_resampling()) == 1 else ()
 
     def _readings(self, source: Profile | RowSource, resampling: Resampling, resources: Resources) -> list[Reading]:
         """The readings that sum all replicates of the rows, as many as fit in each."""
-        statistics = self._statistics(profile_of(source))
+        statistics = list(self.reads(profile_of(source)).values())
         if len(resampling) == 1:
             return [Reading("products", tuple(statistics))]
         self._require_scores(profile_of(source).d, resources)
@@ -60,14 +61,15 @@ class ProductsSelector(ResamplingSelector):
             [f"for {resampling.shuffles} shuffles and {resampling.resamples} resamples of the rows too"],
         )
 
-    def _sums(self, passes: PassRunner, resampling: Resampling) -> Iterator[list[Any]]:
-        """The results of `_statistics` for every replicate of the rows, in their order."""
+    def _results(self, passes: PassRunner, resampling: Resampling) -> Iterator[dict[str, Any]]:
+        """The results of `reads` for every replicate of the rows, in their order."""
+        names = list(self.reads(passes.source.profile))
         for reading in self._readings(passes.source, resampling, passes.resources):
             results = passes.run(reading.name, *reading.statistics)
             if len(resampling) == 1:
-                yield results
+                yield dict(zip(names, results, strict=True))
             else:
-                yield from results[0]
+                yield from (dict(zip(names, replicate, strict=True)) for replicate in results[0])
 
     def _check_sums(self, passes: PassRunner, sums: LabelMoments) -> None:
         if sums.unknown.any():
@@ -90,13 +92,14 @@ class ProductsFilter(ProductsSelector):
     resamples: Resamples = 0
     random_state: Annotated[Seed, seed_of("shuffles, of resamples, and of the sample of rows for medians")] = None
 
-    def _score_features(self, sums: LabelMoments, *others: Any) -> NDArray[np.float64]:
-        """(d,) scores from the results of `_statistics`, which may be changed; a constant feature has 0."""
-        raise NotImplementedError
+    @property
+    def workspace(self) -> str:
+        """Numbers of 8 bytes that `scores` holds beside its arguments and the scores, in size letters."""
+        return ""
 
-    def _held_arrays(self, profile: Profile) -> tuple[HeldArray, ...]:
-        """What the formula holds on the driver beside the sums and the scores."""
-        return ()
+    @abstractmethod
+    def scores(self, sums: LabelMoments, **others: Any) -> NDArray[np.float64]:
+        """(d,) scores from the results of `reads`, which may be changed; a constant feature has 0."""
 
     def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
         profile = profile_of(source)
@@ -108,16 +111,21 @@ class ProductsFilter(ProductsSelector):
         return Cost(
             steps=[*self._label_readings(profile), *readings, "scores"],
             sizes={"d": profile.d, "q": profile.q, **sizes},
-            arrays=[*arrays, *self._held_arrays(profile), HeldArray("moments and scores", "12 d", first="scores")],
+            arrays=[
+                *arrays,
+                *(HeldArray("terms of scores", term, first="scores") for term in self.workspace.split(" + ") if term),
+                HeldArray("moments and scores", "12 d", first="scores"),
+            ],
             notes=notes,
         )
 
     def _score(self, passes: PassRunner, k: int) -> Scores:
         resampling = self._resampling(passes)
-        sums = self._sums(passes, resampling)
-        moments, *others = next(sums)
+        results = self._results(passes, resampling)
+        observed = next(results)
+        moments = observed["sums"]
         self._check_sums(passes, moments)
-        scores = self._score_features(moments, *others)
+        scores = self.scores(**observed)
         warnings: list[Warning] = []
         if not scores.any():
             constant, d = int(np.count_nonzero(moments.m2 == 0)), len(scores)
@@ -130,9 +138,9 @@ class ProductsFilter(ProductsSelector):
                     q=len(moments.positives),
                 )
             ]
-        null = [self._score_features(*next(sums)) for _ in range(resampling.shuffles)]
+        null = [self.scores(**next(results)) for _ in range(resampling.shuffles)]
         discovered, q_values = self._discover(scores, np.array(null))
-        resampled = [self._score_features(*each) for each in sums]
+        resampled = [self.scores(**replicate) for replicate in results]
         return Scores(
             scores,
             warnings=warnings,
