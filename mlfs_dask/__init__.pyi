@@ -17,6 +17,7 @@ from mlfs_dask.selectors.fimf import FIMF as FIMF
 from mlfs_dask.selectors.global_information import GRRO as GRRO
 from mlfs_dask.selectors.global_information import MICO as MICO
 from mlfs_dask.selectors.global_information import QPMLFS as QPMLFS
+from mlfs_dask.selectors.gmlc import GMLC as GMLC
 from mlfs_dask.selectors.label_entropy import ENM as ENM
 from mlfs_dask.selectors.label_entropy import GMM as GMM
 from mlfs_dask.selectors.label_entropy import LabelEntropy as LabelEntropy

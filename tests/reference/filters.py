@@ -114,6 +114,12 @@ def mddm(X, Y, constraint="projection", n_components=None, mu=0.5, standardise=T
     return np.sqrt((P[:, kept] ** 2 * values[kept]).sum(axis=1))
 
 
+def gmlc(X, Y):
+    """f'HYY'Hf."""
+    H = np.eye(len(X)) - 1 / len(X)
+    return np.diag(X.T @ H @ Y @ Y.T @ H @ X)
+
+
 def fimf(X, Y, bins=2, n_interacting_labels=10):
     """Σ M(f; l) − Σ over pairs of the labels of largest entropy of M(l; l') − M(l; l' | f)."""
     codes = discretise(X, bins)
