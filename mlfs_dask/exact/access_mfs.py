@@ -9,7 +9,7 @@ Semi-Supervised Multi-Label Feature Selection", arXiv:2406.12193 (2024), doi:10.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -58,31 +58,6 @@ WEIGHT_TOL = 1e-2
 #: Most steps of conjugate gradients for W in one iteration. They start from the last W. R and M change with every
 #: iteration, and a full solve can take thousands of steps where features are many and rare.
 WEIGHT_STEPS = 100
-
-
-@dataclass
-class Trace(LoopTrace):
-    """Values of every iteration; the objective is Eq. 8 without the two terms of `graph_penalty`.
-
-    Attributes
-    ----------
-    graph_penalty, step, solver_residual : list of float
-        The two terms; ‖ΔW‖/‖W‖; relative residual of the solve for W, 0 where R was factorised.
-    solver_steps, label_steps, rank : list of int
-        Steps of conjugate gradients for W and for F; rank of the labels.
-    """
-
-    graph_penalty: list[float] = field(default_factory=list)
-    step: list[float] = field(default_factory=list)
-    solver_residual: list[float] = field(default_factory=list)
-    solver_steps: list[int] = field(default_factory=list)
-    label_steps: list[int] = field(default_factory=list)
-    rank: list[int] = field(default_factory=list)
-
-    @property
-    def weight_residual(self) -> float:
-        """‖M − RW‖/‖M‖ of the last solve for W."""
-        return self.solver_residual[-1]
 
 
 def fit(
@@ -248,7 +223,7 @@ class _Loop:
     def __post_init__(self) -> None:
         d = self.X.shape[1]
         self.epsilon = PUBLISHED_EPSILON if self.published else EPSILON
-        self.trace = Trace()
+        self.trace = LoopTrace()
         self.projection: Projection | None = None
         self.checkpoint = checkpoints.current()
         state = self.checkpoint.load()
@@ -265,7 +240,7 @@ class _Loop:
         self.L_p: Array | None = None
         self.penalty = self._update_S() + self._update_P()
 
-    def run(self, max_iter: int) -> Trace:
+    def run(self, max_iter: int) -> LoopTrace:
         """Algorithm 2."""
         trace = self.trace
         for t in range(trace.iterations + 1, max_iter + 1):
@@ -274,11 +249,9 @@ class _Loop:
             self._update_F()
             self.penalty = self._update_S() + self._update_P()
 
-            trace.objective.append(self.objective())
-            trace.graph_penalty.append(self.penalty)
             norm = float(np.linalg.norm(self.W))
-            trace.step.append(float(np.linalg.norm(self.W - before)) / norm if norm > 0 else 0.0)
-            trace.report_progress(step=trace.step[-1])
+            step = float(np.linalg.norm(self.W - before)) / norm if norm > 0 else 0.0
+            trace.add(self.objective(), graph_penalty=self.penalty, step=step)
             if norm == 0 or (t > 1 and self._has_settled()):
                 trace.converged = True
                 break
@@ -289,7 +262,7 @@ class _Loop:
         if self.published:
             return self.trace.objective[-1] - self.trace.objective[-2] > -PUBLISHED_TOL
         trace = self.trace
-        return trace.change <= self.tol and trace.solver_residual[-1] <= uncorrelated.RESIDUAL_TOL
+        return trace.change <= self.tol and trace.values["solver_residual"][-1] <= uncorrelated.RESIDUAL_TOL
 
     def _update_W(self) -> None:
         """Algorithm 1: W by Eq. 14, D by Eq. 9, in turn."""
@@ -310,9 +283,7 @@ class _Loop:
             if np.linalg.norm(self.W - before) <= SETTLED * np.linalg.norm(self.W):
                 break
         self.XW = self.X.forward(self.W)
-        self.trace.solver_steps.append(steps)
-        self.trace.solver_residual.append(solution.residual)
-        self.trace.rank.append(solution.rank)
+        self.trace.record(solver_steps=steps, solver_residual=solution.residual, rank=solution.rank)
 
     def _regression_gram(self) -> Array | None:
         """X'(I + θL_s)X, R without its ridge; None above the Gram cap."""
@@ -353,7 +324,7 @@ class _Loop:
             mu=1.0 if self.published else self.mu,
             tol=LABEL_TOL * self.solver_tol,
         )
-        self.trace.label_steps.append(steps)
+        self.trace.record(label_steps=steps)
 
     def _update_S(self) -> float:
         """S by Eq. 21: nearest neighbours among [f_i, W'x_i]. Gives θΣα_i‖s_i‖²."""
@@ -406,7 +377,7 @@ class _Loop:
         """Go on from a state; the graphs follow from F and X W."""
         self.F, self.W, self.XW, self.D = (state.arrays[name] for name in ("F", "W", "XW", "D"))
         self.projection = Projection(self.W, 0, 0, 0.0, state.arrays["values"], state.arrays["vectors"])
-        self.trace = Trace(**state.facts["trace"])
+        self.trace = LoopTrace(**state.facts["trace"])
 
 
 def first_weights(d: int, q: int, seed: int, *, published: bool) -> Array:

@@ -25,8 +25,9 @@ from mlfs_dask.exact.fit import ExactFit, FeatureMoments, save_if_due
 from mlfs_dask.exact.graphs import nearest_rows
 from mlfs_dask.exact.matrix import ScaledMatrix
 from mlfs_dask.solvers import blockwise, spectral
-from mlfs_dask.solvers.blockwise import Factors, Problem, Trace
+from mlfs_dask.solvers.blockwise import Factors, Problem
 from mlfs_dask.solvers.laplacian import Laplacian
+from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.typing import HeldArray, Matrix
 
 Array = NDArray[np.float64]
@@ -82,15 +83,15 @@ def fit(
     checkpoint = checkpoints.current()
     state = checkpoint.load()
     if state is None:
-        at, trace = _start(labels, d, n_latent, step=step, omega=omega, seed=random_state), Trace()
+        at, trace = _start(labels, d, n_latent, step=step, omega=omega, seed=random_state), LoopTrace()
         rho = spectral.largest_eigenvalue(
             products.normal, spectral.starting_block(key_places(X, moments.m2 > 0), moments.m2 > 0)
         )
     else:
         at = Factors(**{name: state.arrays[name] for name in ("G", "H", "V", "B")})
-        trace, rho = Trace(**state.facts["trace"]), float(state.facts["rho"])
+        trace, rho = LoopTrace(**state.facts["trace"]), float(state.facts["rho"])
 
-    def save(at: Factors, trace: Trace) -> None:
+    def save(at: Factors, trace: LoopTrace) -> None:
         save_if_due(checkpoint, vars(at), trace, rho=rho)
 
     extra: dict[str, Any] = {

@@ -9,7 +9,6 @@ Access 8 (2020) 71219-71230, doi:10.1109/ACCESS.2020.2987922.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -36,28 +35,6 @@ Array = NDArray[np.float64]
 #: Relative residual of the conjugate gradients of a Y-step, and their maximum number of steps.
 LABEL_TOL = 1e-9
 LABEL_STEPS = 1000
-
-
-@dataclass
-class Trace(LoopTrace):
-    """Values of every iteration; the objective is Eq. 6.
-
-    Attributes
-    ----------
-    step : list of float
-        Change of the objective, relative to it, or to Σ s_ii ‖yⁱ‖² where P does not depend on recovered labels.
-    recovery_steps : list of int
-    recovery_residual : list of float
-    regression_steps : list of int
-    epsilon : float
-        ε of the penalty.
-    """
-
-    epsilon: float = 0.0
-    step: list[float] = field(default_factory=list)
-    recovery_steps: list[int] = field(default_factory=list)
-    recovery_residual: list[float] = field(default_factory=list)
-    regression_steps: list[int] = field(default_factory=list)
 
 
 def fit(
@@ -113,11 +90,11 @@ def fit(
         alpha = float(s[s > 0].mean()) if (s > 0).any() else 1.0
     loop = _Loop(features, labels, free, s, Reconstruction(W), alpha, beta, inner_iterations, gram_cap, tol)
     trace = loop.run(max_iter)
-    trace.epsilon = loop.regression.epsilon
     scores = row_norms(loop.regression.P)
     extra: dict[str, Any] = {
         "alpha": alpha,
         "beta": loop.regression.beta,
+        "epsilon": loop.regression.epsilon,
         "gram": loop.G is not None,
         "graph": {"kind": "exact"},
         "forest_rows": forest.sample_rows,
@@ -242,11 +219,11 @@ class _Loop:
         self.tol = tol
         # P depends on the labels of rows with a weight alone: where these are known, not on recovered ones.
         self.coupled = bool(free[s > 0].any())
-        self.trace = Trace()
+        self.trace = LoopTrace()
         self.checkpoint = checkpoints.current()
         state = self.checkpoint.load()
         if state is not None:
-            self.trace, self.Y = Trace(**state.facts["trace"]), state.arrays["Y"]
+            self.trace, self.Y = LoopTrace(**state.facts["trace"]), state.arrays["Y"]
         elif not self.coupled and free.any():
             self._recover(None)
         self.structure = reconstruction.error(self.Y)
@@ -266,20 +243,18 @@ class _Loop:
         )
         self.weighted_labels = self._weighted(self.Y)
 
-    def run(self, max_iter: int) -> Trace:
+    def run(self, max_iter: int) -> LoopTrace:
         """Algorithm 1."""
         trace, regression = self.trace, self.regression
         for iteration in range(trace.iterations + 1, max_iter + 1):
-            trace.regression_steps.append(regression.update(self.B))  # Eqs. 9 and 10
+            trace.record(regression_steps=regression.update(self.B))  # Eqs. 9 and 10
             fit = self._update_Y()  # Eq. 13
             objective = fit + self.alpha * self.structure + regression.penalty  # Eq. 6
 
             # Where P does not depend on recovered labels the structure is constant: a change is not compared with it.
             scale = abs(objective) if self.coupled else self.weighted_labels
             change = abs(trace.objective[-1] - objective) / max(scale, 1e-300) if trace.objective else 1.0
-            trace.objective.append(objective)
-            trace.step.append(change)
-            trace.report_progress(step=change)
+            trace.add(objective, step=change)
             if change <= self.tol and regression.has_settled(self.tol, scale):
                 trace.converged = True
                 break
@@ -315,8 +290,7 @@ class _Loop:
             max_iter=LABEL_STEPS,
         )
         self.Y = solution.Y
-        self.trace.recovery_steps.append(solution.steps)
-        self.trace.recovery_residual.append(solution.residual)
+        self.trace.record(recovery_steps=solution.steps, recovery_residual=solution.residual)
 
     def _backward(self) -> Array:
         """X'SY."""

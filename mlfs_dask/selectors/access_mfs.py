@@ -9,7 +9,8 @@ Semi-Supervised Multi-Label Feature Selection", arXiv:2406.12193 (2024), doi:10.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -23,24 +24,18 @@ from mlfs_dask.blocks.column_keys import key_places, mean_of_copies
 from mlfs_dask.blocks.duplicate_labels import DuplicateLabels
 from mlfs_dask.blocks.linear import forward_block, laplacian_gram_bytes
 from mlfs_dask.blocks.proximal import row_norms
-from mlfs_dask.engine import checkpoints
+from mlfs_dask.engine.checkpoints import Arrays
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DataError, parameter
 from mlfs_dask.exact import access_mfs as exact_form
 from mlfs_dask.exact.access_mfs import EPSILON, SETTLED
 from mlfs_dask.exact.fit import ExactFit
-from mlfs_dask.selectors.base import Scores, never_positive_warnings
+from mlfs_dask.selectors.base import never_positive_warnings
 from mlfs_dask.selectors.contract import MaxIter, Missing, Param, method, seed_of
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.selectors.estimator import ConvergenceWarning
-from mlfs_dask.selectors.iterative import (
-    GraphKind,
-    IterativeSelector,
-    iterations_left,
-    load_state,
-    placeholder,
-    save_state,
-)
+from mlfs_dask.selectors.iterative import GraphKind, IterativeSelector
+from mlfs_dask.selectors.loop import SETUP, placeholder, placeholders
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.solvers.uncorrelated import RESIDUAL_TOL, GramRegression, NystromSketch, Smoothing, SubspaceRegression
 from mlfs_dask.statistics.column_keys import ColumnKeys
@@ -48,7 +43,7 @@ from mlfs_dask.statistics.gram import Gram, NormalProduct, scale_gram
 from mlfs_dask.statistics.label_statistics import LabelKnowledge, Labels
 from mlfs_dask.statistics.moments import FeatureMoments
 from mlfs_dask.statistics.predicted_rows import PredictedRows, PredictedSums, RowPrediction, settle_anchors
-from mlfs_dask.statistics.products import LabelMoments, LabelProducts, wants_compiled
+from mlfs_dask.statistics.products import LabelProducts, wants_compiled
 from mlfs_dask.statistics.sample import RowSample, SampledRows
 from mlfs_dask.statistics.scaling import Scaling, standard_scaling
 from mlfs_dask.typing import HeldArray, Matrix, Profile, Seed
@@ -65,33 +60,52 @@ STEP_FLOPS = 570
 #: Random directions of the sketch of X'X above the Gram cap.
 SKETCH = 64
 
-#: Arrays of `RowPrediction` that change from one iteration to the next.
-_PREDICTION = ("W", "mean", "U", "T", "coupling")
+#: Name of the reading that sketches X'X above the Gram cap.
+SKETCHED = "sketch of X'X"
 
 #: Iterations that six of seven fits of real and planted rows took (`benchmarks/gram.py readings`).
 TYPICAL_ITERATIONS = (13, 80)
 
 
 @dataclass
-class Trace(LoopTrace):
-    """Values of every iteration; the objective is Eq. 8 without its two terms of the weights of graphs.
+class Fixed:
+    """What no iteration changes; g is d where X'X is formed and 0 above the cap.
 
     Attributes
     ----------
-    step, residual : list of float
-        ‖ΔW‖/‖W‖, and above the Gram cap ‖M − RW‖/‖M‖ of what the solve for W left.
-    rank : list of int
-        Of the labels.
+    sketch : NystromSketch or None
+        Of X'X, above the cap.
+    keys : ColumnKeys' result, or None
+        By which copies of features are known, above the cap.
+    labelled : int
+        Rows of which any label is known.
     """
 
-    step: list[float] = field(default_factory=list)
-    residual: list[float] = field(default_factory=list)
-    rank: list[int] = field(default_factory=list)
+    centre: Annotated[Array, "d"]
+    factor: Annotated[Array, "d"]
+    gram: Annotated[Array, "g g", "X'X"]
+    sketch: NystromSketch | None
+    keys: Any
+    duplicates: DuplicateLabels
+    labelled: int
+    n: int
 
     @property
-    def weight_residual(self) -> float:
-        """‖M − RW‖/‖M‖ of the last solve for W."""
-        return self.residual[-1] if self.residual else 0.0
+    def scaling(self) -> Scaling:
+        """Of the features."""
+        return Scaling(self.centre, self.factor)
+
+
+@dataclass
+class At:
+    """The small variables: those of `RowPrediction` that iterations change, and the solver for W."""
+
+    W: Annotated[Array, "d q"]
+    mean: Annotated[Array, "q"]
+    U: Annotated[Array, "m q"]
+    T: Annotated[Array, "m q"]
+    coupling: Annotated[Array, "q q"]
+    regression: GramRegression | SubspaceRegression
 
 
 @method(
@@ -100,7 +114,7 @@ class Trace(LoopTrace):
     paper="Huang et al. 2024, arXiv:2406.12193",
     doi="10.48550/arXiv.2406.12193",
 )
-class AccessMFS(IterativeSelector):
+class AccessMFS(IterativeSelector[Fixed, At]):
     """Adaptive collaborative correlation learning for semi-supervised selection (Huang et al. 2024).
 
     Regresses predicted labels F on the features with projections W that are uncorrelated and sparse in rows, while F
@@ -229,6 +243,9 @@ class AccessMFS(IterativeSelector):
         ),
     ] = None
 
+    name = "Access-MFS"
+    records = Fixed, At
+    uninformative = "every feature is constant, or no known label differs between rows"
     published = "variant", "published_code"
     typical_iterations = TYPICAL_ITERATIONS
     supervision = "semi-supervised: labels may be unknown"
@@ -242,75 +259,61 @@ class AccessMFS(IterativeSelector):
 
     # ------------------------------------------------------------------ what it costs
 
-    def _first_statistics(self, profile: Profile) -> list[Any]:
-        d, q = profile.d, profile.q
-        statistics: list[Any] = [
-            LabelProducts(d, q, compiled=wants_compiled(profile)),
-            Labels(q, unlabelled_without_positive=self.unknown_labels == "zeros"),
-        ]
-        if self.theta > 0:
-            statistics.append(RowSample(self._sampled(profile, self._n_anchors(profile, d)), profile))
-        statistics.append(Gram(d) if d <= self.gram_cap else ColumnKeys(d))
-        return statistics
+    def sizes(self, profile: Profile) -> dict[str, int]:
+        d, m = profile.d, self._n_anchors(profile, profile.d) if self.theta > 0 else 0
+        return {"d": d, "q": profile.q, "m": m, "g": d if d <= self.gram_cap else 0}
 
-    def _cost_with_anchors(self, profile: Profile) -> Cost:
-        d, q = profile.d, profile.q
-        m = self._n_anchors(profile, d) if self.theta > 0 else 0
-        has_gram = d <= self.gram_cap
-        scaling = Scaling(placeholder(d), placeholder(d))
-        prediction = RowPrediction(
-            placeholder(d, q),
-            placeholder(q),
-            placeholder(m, q),
-            placeholder(m, q),
-            placeholder(q, q),
-            1.0,
-            self.anchor_neighbors,
-            DuplicateLabels(np.arange(q)),
+    def first(self, profile: Profile) -> dict[str, Statistic]:
+        d, q, m = profile.d, profile.q, self.sizes(profile)["m"]
+        statistics: dict[str, Statistic] = {
+            "moments": LabelProducts(d, q, compiled=wants_compiled(profile)),
+            "labels": Labels(q, unlabelled_without_positive=self.unknown_labels == "zeros"),
+        }
+        if m:
+            statistics["sample"] = RowSample(self._sampled(profile, m), profile)
+        return statistics | ({"gram": Gram(d)} if d <= self.gram_cap else {"keys": ColumnKeys(d)})
+
+    def placeholders(self, profile: Profile) -> tuple[Fixed, At]:
+        sizes = self.sizes(profile)
+        regression = GramRegression(placeholder(0, 0))
+        if not sizes["g"]:
+            regression.direction = placeholder(profile.d, profile.q)
+        fixed = Fixed(
+            **placeholders(Fixed, sizes),
+            sketch=None,
+            keys=None,
+            duplicates=DuplicateLabels(np.arange(profile.q)),
+            labelled=0,
+            n=profile.n,
         )
-        each: list[Statistic] = [PredictedRows(scaling, prediction)]
-        first = Reading("moments and sample", tuple(self._first_statistics(profile)))
-        sketch = Reading("sketch of X'X", (NormalProduct(scaling, placeholder(d, q + min(SKETCH, d))),))
-        if not has_gram:
-            each.append(NormalProduct(scaling, placeholder(d, q)))
-        loop = Reading("rows", tuple(each), times=self.max_iter, typical=TYPICAL_ITERATIONS)
-        sample = RowSample(self._sampled(profile, m) if m else np.empty(0, np.int64), profile)
-        arrays = [HeldArray("M and W", "4 d q", first="anchors"), HeldArray("Z'X", "2 m d", first="anchors")]
+        return fixed, At(**placeholders(At, sizes), regression=regression)
+
+    def cost_beside(self, profile: Profile, fixed: Fixed, at: At) -> Cost:
+        d, q, m, has_gram = profile.d, profile.q, len(at.U), len(fixed.gram) > 0
+        sketch = Reading(SKETCHED, (NormalProduct(fixed.scaling, placeholder(d, q + min(SKETCH, d))),))
+        arrays = [HeldArray("M and X'F", "2 d q", first=SETUP), HeldArray("Z'X", "2 m d", first=SETUP)]
         if has_gram:
-            arrays += [
-                HeldArray("X'X", "d d", first="anchors"),
-                HeldArray("R and its factor", "2 d d", first="anchors"),
-            ]
+            arrays.append(HeldArray("R and its factor", "2 d d", first=SETUP))
         else:
             arrays += [
-                HeldArray("space of W, and X'X times it", "14 d q", first="anchors"),
-                HeldArray("sketch of X'X", "4 d r", first=sketch.name),
+                HeldArray("space of W, and X'X times it", "14 d q", first=SKETCHED),
+                HeldArray("sketch of X'X", "4 d r", first=SKETCHED),
             ]
-        arrays.append(HeldArray("anchors' points", "4 p q", first="anchors", last="anchors"))
+        sample = RowSample(self._sampled(profile, m) if m else np.empty(0, np.int64), profile)
+        last = SETUP if has_gram else SKETCHED
+        arrays.append(HeldArray("anchors' points", "4 p q", first=last, last=last))
         if m:
-            arrays.append(
-                HeldArray("sample", "sample", "V1", first="anchors" if has_gram else sketch.name, last="anchors")
-            )
-        low, high = TYPICAL_ITERATIONS
+            arrays.append(HeldArray("sample", "sample", "V1", first=SETUP, last=last))
         return Cost(
-            steps=(first, *([] if has_gram else [sketch]), "anchors", loop),
-            sizes={
-                "d": d,
-                "q": q,
-                "m": m,
-                "r": min(SKETCH, d),
-                "p": len(sample.chosen),
-                "sample": sample.result_bytes,
-            },
-            arrays=arrays
-            if has_gram
-            else [a._replace(first=sketch.name) if a.first == "anchors" and not a.last else a for a in arrays],
+            steps=[] if has_gram else [sketch],
+            sizes={"r": min(SKETCH, d), "p": len(sample.chosen), "sample": sample.result_bytes},
+            arrays=arrays,
             compiled=m > 0,  # labels of the sample are predicted here
             loads_sklearn=m > 0,
-            notes=(
-                f"{m} anchors; fits took {low} to {high} iterations of one reading; at most {self.max_iter}",
+            notes=[
+                f"{m} anchors",
                 f"X'X is {d:,} x {d:,}" if has_gram else f"X'X is not formed ({d:,} features > {self.gram_cap:,})",
-            ),
+            ],
         )
 
     def _exact_arrays(self, profile: Profile) -> tuple[dict[str, int], list[HeldArray]]:
@@ -321,96 +324,28 @@ class AccessMFS(IterativeSelector):
 
     # ------------------------------------------------------------------ the method
 
-    def _fit_with_anchors(self, passes: PassRunner) -> Scores:
-        """Algorithm 2, the graph of rows going through anchors."""
-        profile, checkpoint, max_iter = passes.source.profile, checkpoints.current(), int(self.max_iter)
-        lambda_, theta = float(self.lambda_), float(self.theta)
-        products, labels, *others = passes.run("moments and sample", *self._first_statistics(profile))
-        sample, m = others.pop(0) if theta > 0 else None, self._n_anchors(profile, profile.d)
+    def setup(self, job: PassRunner, results: dict[str, Any]) -> Fixed:
+        products, labels, gram = results["moments"], results["labels"], results.get("gram")
+        n, d = job.source.profile.n, job.source.profile.d
+        self._require_known(labels, n)
         moments = FeatureMoments(products.n, products.mean, products.m2)
-        self._examine(passes, moments, products.unknown)
-        self._require_known(labels, profile.n)
-        duplicates = DuplicateLabels(labels.groups)
-        scaling = standard_scaling(moments, standardise=self.standardise)
-        M = duplicates.collapse(scaling.scale_rows(products.products.T))  # X'F of F = Y
-        last = others.pop()
-        gram, keys = (scale_gram(last, scaling.factor), None) if profile.d <= self.gram_cap else (None, last)
-
-        places = np.arange(profile.d) if sample is None else key_places(sample.X, scaling.factor > 0)
-        regression, image = self._regression(passes, gram, scaling, products, M, places)
-        state = load_state(checkpoint, passes.records)
-        if state is None:
-            trace, none = Trace(), Smoothing(0.0, np.zeros((0, profile.d)), np.zeros(0))
-            solution = regression.solve(M, np.full(profile.d, lambda_), none, image)  # D = I, and no graph of rows yet
-            prediction = self._first_prediction(solution.W, products, sample, m, scaling, duplicates)
+        scaling, duplicates = standard_scaling(moments, standardise=self.standardise), DuplicateLabels(labels.groups)
+        G, sketch = np.empty((0, 0)), None
+        results["M"] = M = duplicates.collapse(scaling.scale_rows(products.products.T))  # X'F of F = Y
+        if gram is not None:
+            G = scale_gram(gram, scaling.factor)
         else:
-            trace = Trace(**state.facts["trace"])
-            prediction = self._first_prediction(state.arrays["W"], products, None, m, scaling, duplicates)
-            W, mean, U, T, coupling = (state.arrays[name] for name in _PREDICTION)
-            prediction = replace(prediction, W=W, mean=mean, U=U, T=T, coupling=coupling)
-            regression.restore(state.arrays)
-        del sample
-        W = prediction.W
-        for t in iterations_left(trace, max_iter):
-            W = prediction.W
-            needed = [] if regression.direction is None else [NormalProduct(scaling, regression.direction)]
-            sums, *images = passes.run("rows", PredictedRows(scaling, prediction), *needed)  # F, S by Eqs. 17 and 21
-            image = images[0] if images else None
-            masses = sums.masses.sum(axis=0)
-            U, T = anchor_values(sums.ZF, masses, prediction.U), anchor_values(sums.ZX @ W, masses, prediction.T)
-            L_p = self._label_laplacian(sums.FF, duplicates)  # Eq. 25
-            trace.objective.append(self._objective(sums, W, U, T, L_p, profile.n))
-            trace.report_progress(**({"residual": trace.residual[-1]} if trace.residual else {}))
-            if t > 1 and trace.change <= self.tol and (not trace.residual or trace.residual[-1] <= RESIDUAL_TOL):
-                trace.converged = True
-            if not W.any():
-                trace.converged = True
-            if trace.converged or t == max_iter:
-                if checkpoint.keeps_end:
-                    self._save(checkpoint, prediction, regression, trace, passes)
-                break
-            smoothing = Smoothing(theta, sums.ZX, masses)
-            for _ in range(self.inner_iterations if gram is not None else 1):  # Algorithm 1
-                before = prediction.W
-                D = 0.5 / np.sqrt(row_norms(before) ** 2 + EPSILON)  # Eq. 9
-                solution = regression.solve(sums.XF, lambda_ * D, smoothing, image)  # Eq. 14
-                prediction = replace(prediction, W=solution.W)
-                if np.linalg.norm(solution.W - before) <= SETTLED * np.linalg.norm(solution.W):
-                    break
-            T = anchor_values(sums.ZX @ solution.W, masses, T)
-            mean, U = settle_anchors(prediction, sums)
-            U, T = np.split(join_coincident(np.concatenate([U, T], axis=1)), 2, axis=1)
-            prediction = replace(prediction, mean=mean, U=U, T=T, coupling=float(self.mu) * L_p)
-            trace.rank.append(solution.rank)
-            trace.step.append(float(np.linalg.norm(solution.W - W)) / max(float(np.linalg.norm(solution.W)), 1e-300))
-            if gram is None:
-                trace.residual.append(solution.residual)
-            if checkpoint.due():
-                self._save(checkpoint, prediction, regression, trace, passes)
-        scores = row_norms(W)
-        if keys is not None:
-            scores = mean_of_copies(scores, keys)
-        extra: dict[str, Any] = {
-            "gram": gram is not None,
-            "labelled_rows": int(profile.n - labels.rows[1] if self.unknown_labels == "coded" else labels.rows[0]),
-            "distinct_labels": duplicates.count,
-            "graph": None,
-        }
-        if theta > 0:
-            extra["graph"] = {"kind": "anchors", "anchors": len(prediction.U), "anchor_neighbors": prediction.neighbors}
-        self._row_labels = PredictedRows(scaling, prediction)
-        return self._result(scores, trace, extra, products.positives)
-
-    def _save(
-        self,
-        checkpoint: checkpoints.Checkpoint,
-        prediction: RowPrediction,
-        regression: GramRegression | SubspaceRegression,
-        trace: Trace,
-        passes: PassRunner,
-    ) -> None:
-        arrays = {name: getattr(prediction, name) for name in _PREDICTION}
-        save_state(checkpoint, {**arrays, **regression.state()}, trace, passes.records)
+            varying, sample = scaling.factor > 0, results.get("sample")
+            places = np.arange(d) if sample is None else key_places(sample.X, varying)
+            # More directions than distinct features that vary would be linearly dependent.
+            width = min(SKETCH, len(np.unique(places[varying])))
+            draws = np.random.default_rng(self._seed).standard_normal((d, width))
+            Omega = np.where(varying[:, np.newaxis], draws[places], 0.0)
+            (image,) = job.run(SKETCHED, NormalProduct(scaling, np.concatenate([Omega, M], axis=1)))
+            sketch = NystromSketch(Omega, image[:, :width], float((products.m2 * scaling.factor**2).sum()))
+            results["X'X M"] = image[:, width:]
+        labelled = n - labels.rows[1] if self.unknown_labels == "coded" else labels.rows[0]
+        return Fixed(scaling.centre, scaling.factor, G, sketch, results.get("keys"), duplicates, int(labelled), n)
 
     def _require_known(self, labels: LabelKnowledge, n: int) -> None:
         """Refuse labels of which none is known.
@@ -427,63 +362,104 @@ class AccessMFS(IterativeSelector):
                 cure="give labels 1 and 0 for some rows; -1 stands for an unknown one",
             )
 
-    def _regression(
-        self,
-        passes: PassRunner,
-        gram: Array | None,
-        scaling: Scaling,
-        products: LabelMoments,
-        M: Array,
-        places: NDArray[np.intp],
-    ) -> tuple[GramRegression | SubspaceRegression, Array | None]:
-        """The solver for W and, where X'X is not formed, X'X times the directions of its first solve."""
-        if gram is not None:
-            return GramRegression(gram), None
-        varying = scaling.factor > 0
-        distinct = len(np.unique(places[varying]))
-        # More directions than distinct features that vary would be linearly dependent.
-        draws = np.random.default_rng(self._seed).standard_normal((len(places), min(SKETCH, distinct)))
-        Omega = np.where(varying[:, np.newaxis], draws[places], 0.0)
-        directions = np.concatenate([Omega, M], axis=1)
-        (image,) = passes.run("sketch of X'X", NormalProduct(scaling, directions))
-        split = Omega.shape[1]
-        trace = float((products.m2 * scaling.factor**2).sum())
-        regression = SubspaceRegression(NystromSketch(Omega, image[:, :split], trace))
-        regression.direction = M
-        return regression, image[:, split:]
+    def _regression(self, fixed: Fixed) -> GramRegression | SubspaceRegression:
+        return GramRegression(fixed.gram) if fixed.sketch is None else SubspaceRegression(fixed.sketch)
 
-    def _first_prediction(
-        self,
-        W: Array,
-        products: LabelMoments,
-        sample: SampledRows | None,
-        m: int,
-        scaling: Scaling,
-        duplicates: DuplicateLabels,
-    ) -> RowPrediction:
-        """The first prediction of labels, without a graph of rows; its anchors are placed on the sample's [F, X W]."""
-        q = duplicates.count
-        none = np.zeros((0, q))
+    def _prediction(self, fixed: Fixed, at: At) -> RowPrediction:
+        small = at.W, at.mean, at.U, at.T, at.coupling
+        zeros = self.unknown_labels == "zeros"
+        return RowPrediction(*small, float(self.theta), self.anchor_neighbors, fixed.duplicates, zeros)
+
+    def start(self, job: PassRunner, fixed: Fixed, results: Mapping[str, Any], trace: LoopTrace) -> At:
+        """W without a graph of rows; the first anchors are placed on the sample's [F, X W]."""
+        products, duplicates, M, d = results["moments"], fixed.duplicates, results["M"], len(fixed.centre)
+        q, regression = duplicates.count, self._regression(fixed)
+        regression.direction = M if fixed.sketch is not None else None
+        no_graph, ridge = Smoothing(0.0, np.zeros((0, d)), np.zeros(0)), np.full(d, float(self.lambda_))  # D = I
+        W = regression.solve(M, ridge, no_graph, results.get("X'X M")).W
+        mean = duplicates.collapse(products.positives[np.newaxis] / products.n)[0]
         L_p = self._label_laplacian(duplicates.collapse_both(products.pairs.astype(np.float64)), duplicates)
-        prediction = RowPrediction(
-            W,
-            duplicates.collapse(products.positives[np.newaxis] / products.n)[0],
-            none,
-            none,
-            float(self.mu) * L_p,
-            float(self.theta),
-            self.anchor_neighbors,
-            duplicates,
-            self.unknown_labels == "zeros",
-        )
+        none = np.zeros((0, q))
+        at = At(W, mean, none, none, float(self.mu) * L_p, regression)
+        sample: SampledRows | None = results.get("sample")
         if sample is None:
-            return prediction
-        XW = np.empty((sample.X.shape[0], W.shape[1]))
-        forward_block(sample.X, scaling.scale_rows(W), scaling.centre, XW)
+            return at
+        prediction = self._prediction(fixed, at)
+        XW = np.empty((sample.X.shape[0], q))
+        forward_block(sample.X, fixed.scaling.scale_rows(W), fixed.centre, XW)
         F, _ = prediction.predict(XW, *prediction.labels(sample.Y))
+        m = self._n_anchors(job.source.profile, d)
         with runtime.stage("placing anchors"):
             points = place_anchors(np.concatenate([F, XW], axis=1), min(m, len(F)), self._seed)
-        return replace(prediction, U=points[:, :q].copy(), T=points[:, q:].copy())
+        return replace(at, U=points[:, :q].copy(), T=points[:, q:].copy())
+
+    def reading(self, fixed: Fixed, at: At) -> Sequence[Statistic]:
+        rows = PredictedRows(fixed.scaling, self._prediction(fixed, at))  # F, S by Eqs. 17 and 21
+        direction = at.regression.direction
+        return [rows] if direction is None else [rows, NormalProduct(fixed.scaling, direction)]
+
+    def objective(self, fixed: Fixed, at: At, sums: list[Any], trace: LoopTrace) -> dict[str, float]:
+        """Eq. 8 without α‖S‖² and β‖P‖², for the anchors that are best for F and X W."""
+        rows: PredictedSums = sums[0]
+        difference, missed, projected = rows.terms
+        mean = rows.total / fixed.n  # X is centred
+        value = difference - fixed.n * float(mean @ mean) + missed
+        value += float(self.lambda_) * float(np.sqrt(row_norms(at.W) ** 2 + EPSILON).sum())
+        if len(at.U):
+            masses = rows.masses.sum(axis=0)
+            anchors = anchor_values(rows.ZF, masses, at.U), anchor_values(rows.ZX @ at.W, masses, at.T)
+            of_anchors = [float(masses @ np.einsum("ij,ij->i", V, V)) for V in anchors]
+            value += float(self.theta) * (float(np.trace(rows.FF)) + projected - sum(of_anchors))
+        L_p = self._label_laplacian(rows.FF, fixed.duplicates)
+        return {"objective": float(value + float(self.mu) * np.vdot(L_p, rows.FF))}
+
+    def has_converged(self, fixed: Fixed, at: At, trace: LoopTrace) -> bool:
+        return not at.W.any() or (super().has_converged(fixed, at, trace) and _residual(trace) <= RESIDUAL_TOL)
+
+    def update(self, job: PassRunner, fixed: Fixed, at: At, sums: list[Any], trace: LoopTrace) -> At:
+        """W and D in turn (Algorithm 1), anchors and L_p (Eq. 25)."""
+        rows: PredictedSums = sums[0]
+        image = sums[1] if len(sums) > 1 else None
+        masses, W = rows.masses.sum(axis=0), at.W
+        smoothing = Smoothing(float(self.theta), rows.ZX, masses)
+        for _ in range(self.inner_iterations if fixed.sketch is None else 1):
+            before = W
+            D = 0.5 / np.sqrt(row_norms(before) ** 2 + EPSILON)  # Eq. 9
+            solution = at.regression.solve(rows.XF, float(self.lambda_) * D, smoothing, image)  # Eq. 14
+            W = solution.W
+            if np.linalg.norm(W - before) <= SETTLED * np.linalg.norm(W):
+                break
+        T = anchor_values(rows.ZX @ W, masses, at.T)
+        mean, U = settle_anchors(replace(self._prediction(fixed, at), W=W), rows)
+        U, T = np.split(join_coincident(np.concatenate([U, T], axis=1)), 2, axis=1)
+        trace.record(rank=solution.rank, step=float(np.linalg.norm(W - at.W)) / max(float(np.linalg.norm(W)), 1e-300))
+        if fixed.sketch is not None:
+            trace.record(residual=solution.residual)
+        coupling = float(self.mu) * self._label_laplacian(rows.FF, fixed.duplicates)
+        return At(W, mean, U, T, coupling, at.regression)
+
+    def state(self, at: At) -> Arrays:
+        small = {name: value for name, value in vars(at).items() if name != "regression"}
+        return {**small, **at.regression.state()}
+
+    def restored(self, job: PassRunner, fixed: Fixed, arrays: Arrays) -> At:
+        regression = self._regression(fixed)
+        regression.restore(arrays)
+        return At(**{name: arrays[name] for name in ("W", "mean", "U", "T", "coupling")}, regression=regression)
+
+    def loop_scores(self, fixed: Fixed, at: At) -> Array:
+        scores = row_norms(at.W)
+        return scores if fixed.keys is None else mean_of_copies(scores, fixed.keys)
+
+    def row_labels(self, fixed: Fixed, at: At) -> PredictedRows:
+        return PredictedRows(fixed.scaling, self._prediction(fixed, at))
+
+    def facts(self, fixed: Fixed, at: At) -> dict[str, Any]:
+        graph = None
+        if self.theta > 0:
+            graph = {"kind": "anchors", "anchors": len(at.U), "anchor_neighbors": self.anchor_neighbors}
+        has_gram, distinct = fixed.sketch is None, fixed.duplicates.count
+        return {"gram": has_gram, "labelled_rows": fixed.labelled, "distinct_labels": distinct, "graph": graph}
 
     def _label_laplacian(self, FF: Array, duplicates: DuplicateLabels) -> Array:
         """L_p of the adaptive graph of the columns of F (Eq. 25), from F'F."""
@@ -491,18 +467,6 @@ class AccessMFS(IterativeSelector):
             return np.zeros((duplicates.count, duplicates.count))
         P, _, _ = column_graph(duplicates.expand_both(FF), self.k_p)
         return duplicates.collapse_both(np.diag(P.sum(axis=1)) - P)
-
-    def _objective(self, sums: PredictedSums, W: Array, U: Array, T: Array, L_p: Array, n: int) -> float:
-        """Eq. 8 without α‖S‖² and β‖P‖², for the anchors that are best for F and X W."""
-        difference, missed, projected = sums.terms
-        mean = sums.total / n  # X is centred
-        value = difference - n * float(mean @ mean) + missed
-        value += float(self.lambda_) * float(np.sqrt(row_norms(W) ** 2 + EPSILON).sum())
-        if len(U):
-            masses = sums.masses.sum(axis=0)
-            of_anchors = [float(masses @ np.einsum("ij,ij->i", V, V)) for V in (U, T)]
-            value += float(self.theta) * (float(np.trace(sums.FF)) + projected - sum(of_anchors))
-        return float(value + float(self.mu) * np.vdot(L_p, sums.FF))
 
     def _fit_exactly(self, X: Matrix, Y: sp.csr_array, moments: FeatureMoments) -> ExactFit:
         return exact_form.fit(
@@ -534,22 +498,18 @@ class AccessMFS(IterativeSelector):
             consequence += "it has no part in the scores."
         return never_positive_warnings(self, "Access-MFS", positives, consequence)
 
-    def _warnings(self, trace: Any, scores: Array) -> list[Warning]:
-        warnings: list[Warning] = []
-        if not scores.any():
-            warnings.append(
-                UserWarning(
-                    "Access-MFS cannot rank the features: every feature is constant, or no known label differs "
-                    "between rows. All features get the same score."
-                )
-            )
-        elif not trace.converged:
-            warnings.append(self._not_converged("Access-MFS", trace))
-        if trace.weight_residual > RESIDUAL_TOL:
+    def _warnings(self, trace: LoopTrace, scores: Array, facts: Mapping[str, Any]) -> list[Warning]:
+        warnings = super()._warnings(trace, scores, facts)
+        if (residual := _residual(trace)) > RESIDUAL_TOL:
             warnings.append(
                 ConvergenceWarning(
-                    f"Access-MFS left a relative residual of {trace.weight_residual:.1e} in the equation of W. "
+                    f"Access-MFS left a relative residual of {residual:.1e} in the equation of W. "
                     f"Give {parameter('gram_cap')} at least the number of features, or increase {parameter('lambda_')}."
                 )
             )
         return warnings
+
+
+def _residual(trace: LoopTrace) -> float:
+    """‖M − RW‖/‖M‖ of the last solve for W, of either form; 0 where R was factorised."""
+    return next((trace.values[name][-1] for name in ("residual", "solver_residual") if name in trace.values), 0.0)

@@ -7,12 +7,9 @@ form holds X, Y and the graph of the paper in this process (`mlfs_dask.exact`), 
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
 import copy
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
@@ -22,23 +19,21 @@ from scipy import sparse as sp
 from mlfs_dask import runtime
 from mlfs_dask.blocks.anchors import ROWS_PER_ANCHOR, Anchors, count_anchors, place_anchors
 from mlfs_dask.blocks.column_keys import key_places, mean_of_copies
-from mlfs_dask.context import assigned
-from mlfs_dask.engine.checkpoints import Arrays, Checkpoint, State
-from mlfs_dask.engine.readings import PassRecord, records_from_facts, records_to_facts, run_pass
+from mlfs_dask.engine.readings import run_pass
+from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DataError, UsageError, number_of, parameter
 from mlfs_dask.exact.fit import ExactFit
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.base import BaseSelector, Scores, unknown_labels_error
+from mlfs_dask.selectors.base import Scores
 from mlfs_dask.selectors.containers import is_dask_array, is_dataset, open_container
 from mlfs_dask.selectors.costs import Cost, PassRunner, Plan, Reading, require_driver
-from mlfs_dask.selectors.estimator import ConvergenceWarning
-from mlfs_dask.solvers.trace import LoopTrace
+from mlfs_dask.selectors.loop import A, F, Loop
 from mlfs_dask.statistics.moments import FeatureMoments, Moments
 from mlfs_dask.statistics.sample import draw_rows
 from mlfs_dask.statistics.scaling import Scaling
 from mlfs_dask.statistics.subsets import read_rows
-from mlfs_dask.statistics.write_rows import ArraySink, RowSink, WriteLabels
+from mlfs_dask.statistics.write_rows import ArraySink, RowSink, UnwrittenRows, WriteLabels
 from mlfs_dask.typing import HeldArray, Matrix, Profile, RowSource, profile_of
 
 Array = NDArray[np.float64]
@@ -56,13 +51,8 @@ SAME_MEAN = 1e-9
 SAMPLE_BYTES = 64 * 2**20
 
 
-class IterativeSelector(BaseSelector):
-    """Base class of selectors that read the data again and again.
-
-    A subclass implements, for each of the two forms, its cost and its fit.
-    """
-
-    keeps_checkpoints: ClassVar[bool] = True
+class IterativeSelector(Loop[F, A]):
+    """Base class of loops whose graph of rows goes through anchors, or is the paper's, with all rows in memory."""
 
     #: Parameter and value that select the published form, which always has the exact graph.
     published: ClassVar[tuple[str, str]]
@@ -70,28 +60,15 @@ class IterativeSelector(BaseSelector):
     #: Whether the exact form loads scikit-learn.
     exact_loads_sklearn: ClassVar[bool] = False
 
-    #: Iterations that fits of real sets took, least and most (`benchmarks/iterative.py`).
-    typical_iterations: ClassVar[tuple[int, int]]
-
     graph: GraphKind
     n_anchors: int
     anchor_neighbors: int
     gram_cap: int
-    tol: float
-    max_iter: int
     random_state: Any
 
     labels_: Array
 
     # ------------------------------------------------------------------ for subclasses
-
-    @abstractmethod
-    def _first_statistics(self, profile: Profile) -> list[Any]:
-        """Statistics of the first reading of the form with anchors."""
-
-    @abstractmethod
-    def _cost_with_anchors(self, profile: Profile) -> Cost:
-        """The cost of the form with anchors."""
 
     @abstractmethod
     def _exact_arrays(self, profile: Profile) -> tuple[dict[str, int], list[HeldArray]]:
@@ -102,30 +79,8 @@ class IterativeSelector(BaseSelector):
         return False
 
     @abstractmethod
-    def _fit_with_anchors(self, passes: PassRunner) -> Scores:
-        """The loop of the form with anchors."""
-
-    @abstractmethod
     def _fit_exactly(self, X: Matrix, Y: sp.csr_array, moments: FeatureMoments) -> ExactFit:
         """The exact form, on rows in memory."""
-
-    @abstractmethod
-    def _warnings(self, trace: Any, scores: Array) -> list[Warning]:
-        """Warnings about the scores and about how the loop ended, for either form."""
-
-    def _not_converged(self, title: str, trace: LoopTrace) -> Warning:
-        """The warning of a loop that `max_iter` ended."""
-        text = f"{title} did not converge in {number_of(trace.iterations, 'iteration')}"
-        if trace.iterations == 1:
-            return ConvergenceWarning(f"{text}. Increase {parameter('max_iter')}.")
-        return ConvergenceWarning(
-            f"{text} (relative change of the objective in the last one {trace.change:.1e}, {parameter('tol')} "
-            f"{self.tol:g}). Increase {parameter('max_iter')}, or {parameter('tol')}."
-        )
-
-    def _never_positive(self, positives: NDArray[np.int64]) -> list[Warning]:
-        """Warnings of labels without a known positive; `positives`, shape (q,), counts these."""
-        return []
 
     # ------------------------------------------------------------------ the two forms
 
@@ -145,17 +100,14 @@ class IterativeSelector(BaseSelector):
     def _uses_anchors(self, n: int) -> bool:
         return not self._is_published and uses_anchors(self.graph, n)
 
-    def _first_reading(self, source: RowSource, resources: Resources) -> list[Any]:
-        """Statistics of the first reading of a fit."""
-        profile = source.profile
-        return self._first_statistics(profile) if self._uses_anchors(profile.n) else []
+    def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
+        return super()._first_reading(source, resources) if self._uses_anchors(source.profile.n) else []
 
     def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
         """The readings of `max_iter` iterations, or X, Y and what the exact form holds of them."""
         profile = profile_of(source)
         if self._uses_anchors(profile.n):
-            cost = self._cost_with_anchors(profile)
-            return cost if self._labels_sink is None else _with_labels_written(cost, self._labels_sink)
+            return super().cost(source, resources)
         sizes, arrays = self._exact_arrays(profile)
         stored, rows = rows_in_memory(profile)
         note = "exact graph: X, Y and the variables of all rows are in the memory of this process"
@@ -191,7 +143,7 @@ class IterativeSelector(BaseSelector):
         self._row_labels = None
         self.__dict__.pop("labels_", None)  # of an earlier fit
         if self._uses_anchors(passes.source.profile.n):
-            return self._fit_with_anchors(passes)
+            return super()._score(passes, k)
         X, Y, record = read_rows(passes.source, passes.resources)
         passes.records.append(record)
         (moments,), _ = run_pass(ArrayRows(X, Y), [Moments(X.shape[1])], passes.resources, label="moments")
@@ -205,46 +157,14 @@ class IterativeSelector(BaseSelector):
         scores = mean_of_copies(fit.scores, key_places(X, passes.varies))
         return self._result(scores, fit.trace, {"graph": {"kind": "exact"}, **fit.extra}, positives)
 
-    def _examine(self, passes: PassRunner, moments: FeatureMoments, unknown: NDArray[np.integer[Any]]) -> None:
-        """Refuse unknown labels, where the method takes none, and features that are broken or have lost their digits.
-
-        Raises
-        ------
-        DataError
-        """
-        if unknown.any() and not self.accepts_unknown_labels:
-            raise unknown_labels_error(self, unknown)
-        self._examine_features(passes, moments.mean, moments.m2)
-        self._refuse_lost_digits(passes.source.profile, moments.mean, moments.m2)
-
-    def _result(self, scores: Array, trace: LoopTrace, extra: dict[str, Any], positives: NDArray[np.int64]) -> Scores:
-        """The scores, with the trace of the loop for the record; `positives` are the rows that have each label."""
-        warnings = self._warnings(trace, scores)
-        if scores.any():
-            warnings += self._never_positive(positives)
-        return Scores(
-            scores,
-            iterations=trace.iterations,
-            converged=trace.converged,
-            objective=trace.objective,
-            extra={**trace.lists(), **extra},
-            warnings=warnings,
-        )
-
     # ------------------------------------------------------------------ labels of rows
-
-    #: Statistic that computes the labels of rows from the last fit with anchors; None after a fit with the exact graph.
-    _row_labels: Any = None
 
     #: Means of the features after a fit with the exact graph, shape (d,): by these its rows are known again.
     _fitted_mean: Array | None = None
 
-    #: Where the labels of rows are going to be written after the fit, which its plan counts; None: nowhere.
-    _labels_sink: RowSink | None = None
-
     def plan_to_write_labels(self, sink: RowSink) -> None:
         """Count in plans that `write_labels` follows the fit; of `sink` the sizes alone matter."""
-        self._labels_sink = sink
+        self._labels_sink = UnwrittenRows(sink.shape, sink.chunk_rows)
 
     def recover_labels(self, X: Any, y: Any = None) -> Array:
         """Recovered labels of all rows, in the memory of this process.
@@ -367,18 +287,6 @@ def require_exact_graph(plan: Plan, resources: Resources, method: str, *, cure: 
     return require_driver(plan, resources, f"the exact graph of {method} in this process", cure=cure)
 
 
-def _with_labels_written(cost: Cost, sink: RowSink) -> Cost:
-    """A cost, and then the reading that writes the labels of rows, when the arrays of the loop are gone."""
-    (loop,) = (step for step in cost.steps if isinstance(step, Reading) and step.name == "rows")
-    (rule,) = (statistic for statistic in loop.statistics if hasattr(statistic, "labels"))
-    last = cost.steps[-1]
-    end = last if isinstance(last, str) else last.name
-    arrays = [array._replace(last=array.last or end) for array in cost.arrays]
-    # Where statistics are tried for the estimate of seconds nothing is to be written: the loop's own takes as long.
-    statistic = rule if placeholders_are_filled() else WriteLabels(rule, sink)
-    return replace(cost, steps=[*cost.steps, Reading("labels", (statistic,))], arrays=arrays)
-
-
 def standardised_points(X: Matrix, scaling: Scaling) -> Matrix:
     """Rows of a sample as `scaling` gives them: sparse where fewer than half of the values are not 0, else dense.
 
@@ -428,47 +336,3 @@ def _unknown_labels(X: Any, q: int) -> Any:
 
         return da.full((X.shape[0], q), -1, dtype=np.int8, chunks=(X.chunks[0], (q,)))
     return sp.csr_array(np.full((np.shape(X)[0], q), -1, np.int8))
-
-
-_filled = contextvars.ContextVar("filled_placeholders", default=False)
-
-
-@contextlib.contextmanager
-def filled_placeholders() -> Iterator[None]:
-    """Placeholders inside the with-block hold numbers, so that the statistics that have them can be run."""
-    with assigned(_filled, True):
-        yield
-
-
-def placeholders_are_filled() -> bool:
-    """Whether statistics of a cost are to be run."""
-    return _filled.get()
-
-
-def placeholder(*shape: int) -> Array:
-    """An array of that shape that takes no memory: for the plan of statistics whose parameters do not exist yet."""
-    if not _filled.get():
-        array: Array = np.broadcast_to(0.0, shape)
-        return array
-    # Small numbers keep the linear systems that are made of them well-conditioned.
-    return 1e-3 * np.random.default_rng(0).random(shape)
-
-
-def save_state(
-    checkpoint: Checkpoint, arrays: Arrays, trace: LoopTrace, records: Sequence[PassRecord], **facts: Any
-) -> None:
-    """Save the small variables of a loop, its trace, what it has read, and further facts."""
-    checkpoint.save(arrays, {"trace": trace.facts(), "records": records_to_facts(records), **facts})
-
-
-def iterations_left(trace: LoopTrace, max_iter: int) -> range:
-    """Numbers of the iterations that are still to be made; none where the state is that in which a loop ended."""
-    return range(trace.iterations + 1, 1 + (0 if trace.converged else max_iter))
-
-
-def load_state(checkpoint: Checkpoint, records: list[PassRecord]) -> State | None:
-    """The saved state, or None. The records of its passes are added to `records`."""
-    state = checkpoint.load()
-    if state is not None:
-        records += records_from_facts(state.facts["records"])
-    return state

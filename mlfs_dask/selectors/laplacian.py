@@ -27,13 +27,13 @@ from mlfs_dask.selectors.iterative import (
     SAMPLE_BYTES,
     GraphKind,
     anchors_of_points,
-    placeholder,
     point_bytes,
     require_exact_graph,
     rows_in_memory,
     standardised_points,
     uses_anchors,
 )
+from mlfs_dask.selectors.loop import placeholder
 from mlfs_dask.statistics.anchor_sums import AnchorSums
 from mlfs_dask.statistics.moments import FeatureMoments, Moments
 from mlfs_dask.statistics.sample import RowSample, draw_rows

@@ -9,8 +9,8 @@ arXiv:2411.11436, doi:10.48550/arXiv.2411.11436.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -23,29 +23,27 @@ from mlfs_dask.blocks.factorisation import factors_from_pairs
 from mlfs_dask.blocks.heat_kernel import mean_degree
 from mlfs_dask.blocks.neighbours import compiles_search
 from mlfs_dask.blocks.proximal import row_norms
-from mlfs_dask.engine import checkpoints
+from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import UsageError, parameter
 from mlfs_dask.exact import mfsir as exact_form
 from mlfs_dask.exact.fit import ExactFit
-from mlfs_dask.selectors.base import Scores, never_positive_warnings
+from mlfs_dask.selectors.base import never_positive_warnings
 from mlfs_dask.selectors.contract import MaxIter, Missing, Param, method, seed_of
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.selectors.iterative import (
     GraphKind,
     IterativeSelector,
     anchors_of_points,
-    load_state,
-    placeholder,
     point_bytes,
-    save_state,
     standardised_points,
 )
+from mlfs_dask.selectors.loop import SETUP, placeholder
 from mlfs_dask.solvers import spectral
-from mlfs_dask.solvers.blockwise import FEATURE_MATRICES, Factors, Trace, descend, unit_rows
+from mlfs_dask.solvers.blockwise import Factors, descend, unit_rows
+from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.gram import Gram, NormalProduct, scale_gram
-from mlfs_dask.statistics.label_statistics import LabelKnowledge, Labels
 from mlfs_dask.statistics.latent_rows import LatentRows, LatentSums
-from mlfs_dask.statistics.moments import FeatureMoments, Moments
+from mlfs_dask.statistics.moments import FeatureMoments
 from mlfs_dask.statistics.sample import RowSample, SampledRows
 from mlfs_dask.statistics.scaling import Scaling, standard_scaling
 from mlfs_dask.typing import HeldArray, Matrix, Profile, Seed
@@ -62,11 +60,45 @@ LABEL_STEPS = 5
 #: Iterations that fits of real sets took, least and most (`benchmarks/iterative.py`).
 TYPICAL_ITERATIONS = (10, 46)
 
-#: V of `Factors` in the form with anchors, which holds no rows.
-_NO_ROWS = np.empty((0, 0))
-
 #: Products with X'X that its largest eigenvalue takes above the Gram cap on real data, least and most.
 TYPICAL_PRODUCTS = (3, 9)
+
+#: Names of the readings for the largest eigenvalue of X'X above the Gram cap, and for the first V.
+EIGENVALUE, START = "largest eigenvalue", "start"
+
+
+@dataclass
+class Fixed:
+    """What no iteration changes; g is d where X'X is formed and 0 above the cap, m is 0 without anchors."""
+
+    centre: Annotated[Array, "d"]
+    factor: Annotated[Array, "d"]
+    places: Annotated[NDArray[np.intp], "d"]
+    centres: Annotated[Array, "m d", "anchors"]
+    gram: Annotated[Array, "g g", "X'X"]
+    pairs: Annotated[NDArray[np.int64], "q q", "pairs of labels"]
+    weight: Annotated[float, ""]  # βc
+
+    @property
+    def scaling(self) -> Scaling:
+        """Of the features."""
+        return Scaling(self.centre, self.factor)
+
+
+@dataclass
+class At:
+    """The small variables; ρ is λ_max(X'X)."""
+
+    G: Annotated[Array, "d l"]
+    H: Annotated[Array, "d l"]
+    B: Annotated[Array, "l q"]
+    U: Annotated[Array, "m l"]
+    rho: Annotated[float, ""]
+
+    @property
+    def W(self) -> Array:
+        """G ⊙ H."""
+        return self.G * self.H
 
 
 @method(
@@ -75,7 +107,7 @@ TYPICAL_PRODUCTS = (3, 9)
     paper="Mansouri, Benabdeslem & Benkabou 2024, arXiv:2411.11436",
     doi="10.48550/arXiv.2411.11436",
 )
-class MFSIR(IterativeSelector):
+class MFSIR(IterativeSelector[Fixed, At]):
     """Multi-label feature selection by implicit regularisation (Mansouri, Benabdeslem & Benkabou 2024).
 
     Regresses latent labels V, found with Y ≈ VB and smooth over near rows, on the features with weights G⊙H (Eq. 8).
@@ -181,6 +213,8 @@ class MFSIR(IterativeSelector):
         ),
     ] = None
 
+    name = "mFSIR"
+    records = Fixed, At
     published = "step", "fixed"
     typical_iterations = TYPICAL_ITERATIONS
     passes = "2 + 1 an iteration (above the Gram cap 3 to 9 more); with the exact graph 1"
@@ -203,76 +237,52 @@ class MFSIR(IterativeSelector):
 
     # ------------------------------------------------------------------ what it costs
 
-    def _first_statistics(self, profile: Profile) -> list[Any]:
+    def sizes(self, profile: Profile) -> dict[str, int]:
         d, q = profile.d, profile.q
-        statistics: list[Any] = [Moments(d), Labels(q)]
-        if self.beta > 0:
-            statistics.append(RowSample(self._sampled(profile, self._n_anchors(profile, d)), profile))
-        if d <= self.gram_cap:
-            statistics.append(Gram(d))
+        m = self._n_anchors(profile, d) if self.beta > 0 else 0
+        return {"d": d, "q": q, "l": self._latent(q), "m": m, "g": d if d <= self.gram_cap else 0}
+
+    def first(self, profile: Profile) -> dict[str, Statistic]:
+        statistics, sizes = super().first(profile), self.sizes(profile)
+        if sizes["m"]:
+            statistics["sample"] = RowSample(self._sampled(profile, sizes["m"]), profile)
+        if sizes["g"]:
+            statistics["gram"] = Gram(profile.d)
         return statistics
 
-    def _cost_with_anchors(self, profile: Profile) -> Cost:
-        d, q, width = profile.d, profile.q, self._latent(profile.q)
-        m = self._n_anchors(profile, d) if self.beta > 0 else 0
-        has_gram = d <= self.gram_cap
-        scaling = Scaling(placeholder(d), placeholder(d))
-        anchors = Anchors(placeholder(m, d), placeholder(d), placeholder(d), self.anchor_neighbors) if m else None
-        rows = LatentRows(
-            scaling,
-            anchors,
-            placeholder(d, width),
-            placeholder(width, q),
-            placeholder(m, width),
-            1.0,
-            1.0,
-            None,
-            not has_gram,
-        )
-        first = Reading("moments and sample", tuple(self._first_statistics(profile)))
-        start = Reading("start", (replace(rows, start=placeholder(q, 2 * width), with_normal=False),))
-        loop = Reading("rows", (rows,), times=self.max_iter, typical=TYPICAL_ITERATIONS)
+    def cost_beside(self, profile: Profile, fixed: Fixed, at: At) -> Cost:
+        d, m, has_gram = profile.d, len(fixed.centres), len(fixed.gram) > 0
+        start = Reading(START, (self._start_rows(fixed, placeholder(len(fixed.pairs), 2 * len(at.B))),))
         block = min(spectral.BLOCK, d)
-        products = Reading(
-            "largest eigenvalue",
-            (NormalProduct(scaling, placeholder(d, block)),),
-            times=spectral.MAX_PRODUCTS,
-            typical=TYPICAL_PRODUCTS,
-        )
-        arrays = [HeldArray("G, H, W, X'V, X'X W and their successors", f"{FEATURE_MATRICES} d l", first=start.name)]
-        if has_gram:
-            arrays.append(HeldArray("X'X", "d d", first="anchors"))
-        else:
-            arrays.append(HeldArray("Krylov space", "2 d products block", first=products.name, last=products.name))
+        product = NormalProduct(fixed.scaling, placeholder(d, block))
+        products = Reading(EIGENVALUE, (product,), times=spectral.MAX_PRODUCTS, typical=TYPICAL_PRODUCTS)
+        arrays = [HeldArray("W, X'V, X'X W, their successors and a gradient", "6 d l", first=START)]
+        if not has_gram:
+            arrays.append(HeldArray("Krylov space", "2 d products block", first=EIGENVALUE, last=EIGENVALUE))
+        n_rows = 0
         if m:
-            arrays.append(HeldArray("anchors", "2 m d", first="anchors"))
-            arrays.append(
-                HeldArray("sample and standardised copies of it", "sample", "V1", first="anchors", last="anchors")
-            )
-            arrays.append(HeldArray("k-means", "4 m d", first="anchors", last="anchors"))
-        sample = RowSample(self._sampled(profile, m) if m else np.empty(0, np.int64), profile)
-        low, high = TYPICAL_ITERATIONS
+            n_rows = len(self._sampled(profile, m))
+            arrays += [
+                HeldArray("sample and standardised copies of it", "sample", "V1", first=SETUP, last=SETUP),
+                HeldArray("k-means", "4 m d", first=SETUP, last=SETUP),
+            ]
+        sample = RowSample(np.arange(n_rows), profile)
         return Cost(
-            steps=(first, "anchors", *([] if has_gram else [products]), start, loop),
+            steps=[*([] if has_gram else [products]), start],
             sizes={
-                "n": profile.n,
-                "d": d,
-                "q": q,
-                "l": width,
-                "m": m,
                 "block": block,
                 "products": spectral.MAX_PRODUCTS,
                 # Points, those without their last digits, and what the search for their neighbours takes.
-                "sample": sample.result_bytes + 3 * len(sample.chosen) * point_bytes(profile),
+                "sample": sample.result_bytes + 3 * n_rows * point_bytes(profile),
             },
             arrays=arrays,
             # For the bandwidth of the heat kernel neighbours are searched among the sample.
-            compiled=m > 0 and compiles_search(len(sample.chosen) ** 2, sparse=profile.sparse),
+            compiled=m > 0 and compiles_search(n_rows**2, sparse=profile.sparse),
             loads_sklearn=m > 0,
-            notes=(
-                f"{m} anchors; fits took {low} to {high} iterations of one reading; at most {self.max_iter}",
+            notes=[
+                f"{m} anchors",
                 *([] if has_gram else [f"X'X is not formed: {d:,} features are more than {self.gram_cap:,}"]),
-            ),
+            ],
         )
 
     def _compiles_exact_search(self, profile: Profile) -> bool:
@@ -286,51 +296,16 @@ class MFSIR(IterativeSelector):
 
     # ------------------------------------------------------------------ the method
 
-    def _fit_with_anchors(self, passes: PassRunner) -> Scores:
-        profile, checkpoint = passes.source.profile, checkpoints.current()
-        d, alpha, max_iter = profile.d, float(self.alpha), int(self.max_iter)
-        moments, labels, *others = passes.run("moments and sample", *self._first_statistics(profile))
-        self._examine(passes, moments, labels.unknown)
-        scaling = standard_scaling(moments)
-        anchors, gamma, places = None, 0.0, np.arange(d)
-        if self.beta > 0:
-            sample = others.pop(0)
+    def setup(self, job: PassRunner, results: dict[str, Any]) -> Fixed:
+        moments, sample, gram = results["moments"], results.pop("sample", None), results.get("gram")
+        scaling, d = standard_scaling(moments), job.source.profile.d
+        centres, weight, places = np.empty((0, d)), 0.0, np.arange(d)
+        if sample is not None:
             places = key_places(sample.X, scaling.factor > 0)
-            anchors, gamma = self._place_anchors(sample, self._n_anchors(profile, d), scaling)
-            del sample
-        gram = scale_gram(others.pop(), scaling.factor) if d <= self.gram_cap else None
-
-        state = load_state(checkpoint, passes.records)
-        if state is not None:
-            at = Factors(state.arrays["G"], state.arrays["H"], _NO_ROWS, state.arrays["B"])
-            U, rho, trace = state.arrays["U"], state.facts["rho"], Trace(**state.facts["trace"])
-        else:
-            B, sums = self._start(passes, scaling, anchors, labels)
-            # All features begin alike and weights may take either sign; a random start would show in the ranking. The
-            # size of G does not matter: the step of each factor is scaled by the size of the other.
-            at, trace = Factors(np.ones((d, len(B))), np.zeros((d, len(B))), _NO_ROWS, B), Trace()
-            rho = self._largest_eigenvalue(passes, scaling, gram, spectral.starting_block(places, scaling.factor > 0))
-            U = anchor_values(sums.ZV, sums.masses)
-            self._update(at, sums, gram, rho)
-        for t in range(trace.iterations + 1, max_iter + 1):
-            W = at.W
-            rows = LatentRows(scaling, anchors, W, at.B, U, alpha, gamma, with_normal=gram is None)
-            (sums,) = passes.run("rows", rows)  # V, row by row
-            self._record(trace, sums, labels, at.B, U, gamma)
-            trace.converged = trace.change <= self.tol
-            if trace.converged or t == max_iter:
-                break
-            U = anchor_values(sums.ZV, sums.masses, U)
-            self._update(at, sums, gram, rho)
-            trace.step.append(relative_step(W, at.W))
-            if checkpoint.due():
-                arrays = {"G": at.G, "H": at.H, "B": at.B, "U": U}
-                save_state(checkpoint, arrays, trace, passes.records, rho=rho)
-        extra = {"n_latent": len(at.B), "rho": rho, "gram": gram is not None, "graph": None}
-        if anchors is not None:
-            facts = {"anchors": anchors.count, "anchor_neighbors": anchors.neighbors, "weight": gamma}
-            extra["graph"] = {"kind": "anchors", **facts}
-        return self._result(row_norms(W), trace, extra, labels.positive)
+            anchors, weight = self._place_anchors(sample, self._n_anchors(job.source.profile, d), scaling)
+            centres = anchors.centres
+        G = np.empty((0, 0)) if gram is None else scale_gram(gram, scaling.factor)
+        return Fixed(scaling.centre, scaling.factor, places, centres, G, results["labels"].pairs, weight)
 
     def _place_anchors(self, sample: SampledRows, m: int, scaling: Scaling) -> tuple[Anchors, float]:
         """Anchors by k-means, and γ = βc with the mean degree c of the graph of Eq. 6 on the sample."""
@@ -341,56 +316,93 @@ class MFSIR(IterativeSelector):
         gamma = float(self.beta) * mean_degree(points, self.n_neighbors, width)
         return anchors, gamma
 
-    def _start(
-        self, passes: PassRunner, scaling: Scaling, anchors: Anchors | None, labels: LabelKnowledge
-    ) -> tuple[Array, LatentSums]:
-        """B of a non-negative factorisation of Y, and the sums of its V."""
-        d, q = len(scaling.centre), len(labels.pairs)
-        m = 0 if anchors is None else anchors.count
+    def start(self, job: PassRunner, fixed: Fixed, results: Mapping[str, Any], trace: LoopTrace) -> At:
+        """B of a non-negative factorisation of Y, and steps from G = 1 and H = 0 for the V of this factorisation.
+
+        All features begin alike and weights may take either sign; a random start would show in the ranking. The size of
+        G does not matter: the step of each factor is scaled by the size of the other.
+        """
         read: list[tuple[LatentSums, Array]] = []
 
         def part_sizes(T: Array) -> Array:
             # The sign of each column of T follows from sums over the rows: this reading sums for both signs.
-            both = np.concatenate([T, -T], axis=1)
-            rows = LatentRows(scaling, anchors, np.zeros((d, 0)), np.zeros((0, q)), np.zeros((m, 0)), 0.0, 0.0, both)
-            (sums,) = passes.run("start", rows)
+            (sums,) = job.run(START, self._start_rows(fixed, np.concatenate([T, -T], axis=1)))
             read.append((sums, T))
             return np.diag(sums.VV).reshape(2, T.shape[1])
 
-        T, B = factors_from_pairs(labels.pairs.astype(np.float64), part_sizes, self._latent(q))
+        d, q = len(fixed.centre), len(fixed.pairs)
+        T, B = factors_from_pairs(fixed.pairs.astype(np.float64), part_sizes, self._latent(q))
         if not read:  # no label occurs
             part_sizes(T)
         sums, directions = read[0]
-        return B, _of_sign(sums, T, directions)
+        sums = _of_sign(sums, T, directions)
 
-    def _largest_eigenvalue(self, passes: PassRunner, scaling: Scaling, gram: Array | None, start: Array) -> float:
-        """ρ = λ_max(X'X)."""
-        if gram is not None:
-            return spectral.largest_eigenvalue(lambda Q: gram @ Q, start)
-        name = "largest eigenvalue"
-        return spectral.largest_eigenvalue(lambda Q: passes.run(name, NormalProduct(scaling, Q))[0], start)
+        def normal(Q: Array) -> Array:
+            product: Array = (
+                fixed.gram @ Q if len(fixed.gram) else job.run(EIGENVALUE, NormalProduct(fixed.scaling, Q))[0]
+            )
+            return product
 
-    def _update(self, at: Factors, sums: LatentSums, gram: Array | None, rho: float) -> None:
-        """Steps of B, G and H for the V of `sums`."""
-        constant = float(np.linalg.eigvalsh(sums.VV)[-1])
-        for _ in range(self.label_steps if self.alpha > 0 and constant > 0 else 0):
-            at.B = unit_rows(at.B - (sums.VV @ at.B - sums.VY) / constant)
-        normal, XXW = _normal_products(at.W, sums, gram, rho)
-        descend(at, sums.XV, rho, self._steps(len(at.G)), normal, XXW)
+        rho = spectral.largest_eigenvalue(normal, spectral.starting_block(fixed.places, fixed.factor > 0))
+        at = At(np.ones((d, len(B))), np.zeros((d, len(B))), B, anchor_values(sums.ZV, sums.masses), rho)
+        return self._step(fixed, at, sums)
 
-    def _record(self, trace: Trace, sums: LatentSums, labels: LabelKnowledge, B: Array, U: Array, gamma: float) -> None:
-        """Append the objective, Eq. 8 with the smoothness over anchors as its last term, and the residual."""
-        fit, size = float(sums.fit[0]), float(np.trace(sums.VV))
-        positives = float(labels.positive.sum())
+    def _rows(self, fixed: Fixed, W: Array, B: Array, U: Array, start: Array | None = None) -> LatentRows:
+        anchors = None
+        if len(fixed.centres):
+            anchors = Anchors(fixed.centres, fixed.centre, fixed.factor, self.anchor_neighbors)
+        alpha, with_normal = float(self.alpha), start is None and not len(fixed.gram)
+        return LatentRows(fixed.scaling, anchors, W, B, U, alpha, fixed.weight, start, with_normal)
+
+    def _start_rows(self, fixed: Fixed, both: Array) -> LatentRows:
+        """Statistic of the first V, max(Y both, 0)."""
+        d, q, m = len(fixed.centre), len(fixed.pairs), len(fixed.centres)
+        return self._rows(fixed, np.zeros((d, 0)), np.zeros((0, q)), np.zeros((m, 0)), both)
+
+    def reading(self, fixed: Fixed, at: At) -> Sequence[Statistic]:
+        return [self._rows(fixed, at.W, at.B, at.U)]  # V, row by row
+
+    def objective(self, fixed: Fixed, at: At, sums: list[Any], trace: LoopTrace) -> dict[str, float]:
+        """Eq. 8 with the smoothness over anchors as its last term, and the residual."""
+        rows: LatentSums = sums[0]
+        B, U, fit, size = at.B, at.U, float(rows.fit[0]), float(np.trace(rows.VV))
+        positives = float(np.trace(fixed.pairs))
         # ‖Y − VB‖² and Σ z_ia ‖v_i − u_a‖² from small matrices; Y has entries 1 alone.
-        decomposition = max(0.0, positives - 2 * float(np.vdot(B, sums.VY)) + float(np.vdot(B @ B.T, sums.VV)))
+        decomposition = max(0.0, positives - 2 * float(np.vdot(B, rows.VY)) + float(np.vdot(B @ B.T, rows.VV)))
         smoothness = 0.0
         if len(U):
             lengths = np.einsum("ij,ij->i", U, U)
-            smoothness = max(0.0, size - 2 * float(np.vdot(U, sums.ZV)) + float(sums.masses @ lengths))
-        trace.objective.append(fit + float(self.alpha) * decomposition + gamma * smoothness)
-        trace.residual.append(float(np.sqrt(fit / size)) if size > 0 else 0.0)
-        trace.report_progress(residual=trace.residual[-1])
+            smoothness = max(0.0, size - 2 * float(np.vdot(U, rows.ZV)) + float(rows.masses @ lengths))
+        value = fit + float(self.alpha) * decomposition + fixed.weight * smoothness
+        return {"objective": value, "residual": float(np.sqrt(fit / size)) if size > 0 else 0.0}
+
+    def update(self, job: PassRunner, fixed: Fixed, at: At, sums: list[Any], trace: LoopTrace) -> At:
+        rows: LatentSums = sums[0]
+        U = anchor_values(rows.ZV, rows.masses, at.U)
+        after = self._step(fixed, At(at.G, at.H, at.B, U, at.rho), rows)
+        trace.record(step=relative_step(at.W, after.W))
+        return after
+
+    def _step(self, fixed: Fixed, at: At, sums: LatentSums) -> At:
+        """Steps of B, G and H for the V of `sums`."""
+        B, gram = at.B, fixed.gram if len(fixed.gram) else None
+        constant = float(np.linalg.eigvalsh(sums.VV)[-1])
+        for _ in range(self.label_steps if self.alpha > 0 and constant > 0 else 0):
+            B = unit_rows(B - (sums.VV @ B - sums.VY) / constant)
+        factors = Factors(at.G, at.H, np.empty((0, 0)), B)
+        normal, XXW = _normal_products(at.W, sums, gram, at.rho)
+        descend(factors, sums.XV, at.rho, self._steps(len(at.G)), normal, XXW)
+        return At(factors.G, factors.H, B, at.U, at.rho)
+
+    def loop_scores(self, fixed: Fixed, at: At) -> Array:
+        return row_norms(at.W)
+
+    def facts(self, fixed: Fixed, at: At) -> dict[str, Any]:
+        graph = None
+        if m := len(fixed.centres):
+            neighbors = min(self.anchor_neighbors, max(m - 1, 1))
+            graph = {"kind": "anchors", "anchors": m, "anchor_neighbors": neighbors, "weight": fixed.weight}
+        return {"n_latent": len(at.B), "rho": at.rho, "gram": len(fixed.gram) > 0, "graph": graph}
 
     def _fit_exactly(self, X: Matrix, Y: sp.csr_array, moments: FeatureMoments) -> ExactFit:
         return exact_form.fit(
@@ -418,17 +430,9 @@ class MFSIR(IterativeSelector):
         consequence = f"Such a label has no effect on the scores{counts if self.n_latent is None else ''}."
         return never_positive_warnings(self, "mFSIR", positives, consequence)
 
-    def _warnings(self, trace: Any, scores: Array) -> list[Warning]:
-        if not scores.any():
-            return [
-                UserWarning(
-                    "mFSIR cannot rank the features: every feature is constant, or no label differs between "
-                    "rows. All features get the same score."
-                )
-            ]
-        if trace.converged or self.step == "fixed":  # which runs all iterations
-            return []
-        return [self._not_converged("mFSIR", trace)]
+    def _warnings(self, trace: LoopTrace, scores: Array, facts: Mapping[str, Any]) -> list[Warning]:
+        # The fixed form makes all iterations.
+        return [] if self.step == "fixed" and scores.any() else super()._warnings(trace, scores, facts)
 
 
 def _normal_products(

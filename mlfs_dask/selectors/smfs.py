@@ -10,7 +10,9 @@ Access 8 (2020) 71219-71230, doi:10.1109/ACCESS.2020.2987922.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -24,30 +26,24 @@ from mlfs_dask.blocks.forest import Forest, forest_seeds, grow_forest, sample_si
 from mlfs_dask.blocks.isolation import TreeShape
 from mlfs_dask.blocks.mass_anchors import MassAnchors, landmark_dtype, landmark_tables
 from mlfs_dask.blocks.proximal import row_norms
-from mlfs_dask.engine import checkpoints
+from mlfs_dask.engine.checkpoints import Arrays
+from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DataError, parameter
 from mlfs_dask.exact import graphs
 from mlfs_dask.exact import smfs as exact_form
 from mlfs_dask.exact.fit import ExactFit
-from mlfs_dask.selectors.base import Scores, never_positive_warnings
+from mlfs_dask.selectors.base import never_positive_warnings
 from mlfs_dask.selectors.contract import MaxIter, Missing, Param, method, seed_of
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
-from mlfs_dask.selectors.iterative import (
-    GraphKind,
-    IterativeSelector,
-    iterations_left,
-    load_state,
-    placeholder,
-    placeholders_are_filled,
-    save_state,
-)
+from mlfs_dask.selectors.iterative import GraphKind, IterativeSelector
+from mlfs_dask.selectors.loop import SETUP, placeholder, placeholders
 from mlfs_dask.solvers import conjugate_gradients, row_sparse
 from mlfs_dask.solvers.row_sparse_regression import FEATURE_STEPS, SET_FEATURES, RowSparseRegression
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.column_keys import ColumnKeys
 from mlfs_dask.statistics.gram import NormalProduct, WeightedGram
-from mlfs_dask.statistics.label_statistics import LabelKnowledge, Labels
-from mlfs_dask.statistics.moments import FeatureMoments, Moments
+from mlfs_dask.statistics.label_statistics import LabelKnowledge
+from mlfs_dask.statistics.moments import FeatureMoments
 from mlfs_dask.statistics.recovered_rows import (
     LeafCounts,
     RecoveredRows,
@@ -84,22 +80,53 @@ TYPICAL_ITERATIONS = (2, 23)
 TYPICAL_WIDE_ITERATIONS = (4, 45)
 
 
+#: Names of the readings of the forest's masses, of the first labels, and above the Gram cap of X'SX times a matrix and
+#: of X'SX of some features.
+MASSES, START, PRODUCT, SOME = "masses", "start", "X'SX P", "X'SX of some"
+
+
 @dataclass
-class Trace(LoopTrace):
-    """Values of every iteration; the objective is Eq. 6.
+class Fixed:
+    """What no iteration changes; g is d where X'SX is formed and 0 above the cap.
 
     Attributes
     ----------
-    step : list of float
-        Change of the objective, relative to it, or to Σ s_ii ‖yⁱ‖² where P does not depend on recovered labels.
-    regression_steps : list of int
-    epsilon : float
-        ε of the penalty.
+    recovery : RowRecovery
+        Landmarks, α and the weights of labels; P and U are those of iterations.
+    sums : RecoveredSums
+        Of the first labels.
+    coupled : bool
+        Whether recovered labels have a part in P. Where every row with a weight is known in all labels they have none,
+        and neither P nor U changes them.
+    keys : ColumnKeys' result, or None
+        By which copies of features are known, above the cap.
+    facts : dict
+        Numbers for the record.
     """
 
-    epsilon: float = 0.0
-    step: list[float] = field(default_factory=list)
-    regression_steps: list[int] = field(default_factory=list)
+    centre: Annotated[Array, "d"]
+    factor: Annotated[Array, "d"]
+    diagonal: Annotated[Array, "d"]
+    gram: Annotated[Array, "g g", "X'SX"]
+    recovery: RowRecovery
+    sums: Any
+    coupled: bool
+    keys: Any
+    facts: dict[str, int]
+
+    @property
+    def scaling(self) -> Scaling:
+        """Of the features."""
+        return Scaling(self.centre, self.factor)
+
+
+@dataclass
+class At:
+    """The small variables: values of the landmarks, X'SY, and the solver for P, which has made a step for them."""
+
+    U: Annotated[Array, "m q"]
+    B: Annotated[Array, "d q"]
+    regression: Any
 
 
 @method(
@@ -108,7 +135,7 @@ class Trace(LoopTrace):
     paper="Xu & Zhao 2020, IEEE Access 8, 71219-71230",
     doi="10.1109/ACCESS.2020.2987922",
 )
-class SMFS(IterativeSelector):
+class SMFS(IterativeSelector[Fixed, At]):
     """Structure-induced feature selection with incomplete labels (Xu & Zhao 2020).
 
     Minimises Σ s_ii ‖xⁱP − yⁱ‖² + α ‖(I − W)Y‖² + β ‖P‖_{2,1} (Eq. 6) over P and the unknown entries of Y. A feature's
@@ -223,6 +250,9 @@ class SMFS(IterativeSelector):
     missing: Missing = "error"
     random_state: Annotated[Seed, seed_of("the forest; 0 by default")] = None
 
+    name = "SMFS"
+    records = Fixed, At
+    uninformative = "no row has a known positive label, or every feature is constant"
     published = "consistency", "none"
     exact_loads_sklearn = True
     typical_iterations = TYPICAL_ITERATIONS
@@ -243,9 +273,14 @@ class SMFS(IterativeSelector):
         size = sample_size(profile.n, row_bytes, n_trees=self.n_trees, max_samples=self.max_samples)
         return draw_rows(profile, size, self._seed)
 
-    def _first_statistics(self, profile: Profile) -> list[Any]:
-        statistics = [Moments(profile.d), Labels(profile.q), RowSample(self._forest_rows(profile), profile)]
-        return statistics if profile.d <= self.gram_cap else [*statistics, ColumnKeys(profile.d)]
+    def sizes(self, profile: Profile) -> dict[str, int]:
+        d = profile.d
+        return {"d": d, "q": profile.q, "m": self._landmarks(profile), "g": d if d <= self.gram_cap else 0}
+
+    def first(self, profile: Profile) -> dict[str, Statistic]:
+        statistics = super().first(profile)
+        statistics["sample"] = RowSample(self._forest_rows(profile), profile)
+        return statistics if profile.d <= self.gram_cap else {**statistics, "keys": ColumnKeys(profile.d)}
 
     def _landmarks(self, profile: Profile) -> int:
         return min(profile.n, max(FEWEST_ANCHORS, min(self.n_anchors, profile.n // 4)))
@@ -257,81 +292,96 @@ class SMFS(IterativeSelector):
         """Most features above the Gram cap that are solved for at a time."""
         return min(self.gram_cap, SET_FEATURES) if self.beta != 0 else 0
 
-    def _cost_with_anchors(self, profile: Profile) -> Cost:
-        d, q, m = profile.d, profile.q, self._landmarks(profile)
-        has_gram, some = d <= self.gram_cap, self._max_features()
+    def _typical_readings(self, profile: Profile) -> tuple[int, int]:
+        # Below the cap iterations read nothing where labelled rows are known in all labels.
         low, high = self._typical_iterations(profile)
-        scaling = Scaling(placeholder(d), placeholder(d))
-        sample = len(self._forest_rows(profile))
-        leaves = min(self.max_samples, sample)
-        anchors = self._placeholder_anchors(profile, m, leaves)
-        recovery = RowRecovery(anchors, placeholder(d, q), placeholder(m, q), 1.0, placeholder(q), True)
-        rows = RecoveredRows(scaling, recovery)
-        product = NormalProduct(scaling, placeholder(d, q), label_weights=placeholder(q))
-        first = Reading("moments and sample", tuple(self._first_statistics(profile)))
-        grams = [WeightedGram(scaling, placeholder(q))] if has_gram else []
-        masses = Reading("masses", (LeafCounts(anchors.forest), *grams))
-        statistics = (rows,) if has_gram else (rows, product)
-        loop = Reading("rows", statistics, times=self.max_iter, typical=(0, high))
-        start = RecoveredRows(scaling, replace(recovery, P=None))
-        steps: list[Reading | str] = [first, "forest", masses, "landmarks", Reading("start", (start,))]
+        return (0, high) if profile.d <= self.gram_cap else (low, high)
+
+    def placeholders(self, profile: Profile) -> tuple[Fixed, At]:
+        d, q, sizes = profile.d, profile.q, self.sizes(profile)
+        leaves = min(self.max_samples, len(self._forest_rows(profile)))
+        anchors = self._placeholder_anchors(profile, sizes["m"], leaves)
+        recovery = RowRecovery(anchors, None, placeholder(sizes["m"], q), 1.0, placeholder(q), True)
+        fixed = Fixed(
+            **placeholders(Fixed, sizes),
+            recovery=recovery,
+            sums=None,
+            coupled=True,
+            keys=None,
+            facts={"leaves": leaves},
+        )
+        regression = SimpleNamespace(P=placeholder(d, q), needs_product=not sizes["g"])
+        return fixed, At(**placeholders(At, sizes), regression=regression)
+
+    def cost_beside(self, profile: Profile, fixed: Fixed, at: At) -> Cost:
+        d, has_gram, some, recovery = profile.d, len(fixed.gram) > 0, self._max_features(), fixed.recovery
+        low, high = self._typical_iterations(profile)
+        weights, scaling = recovery.label_weights, fixed.scaling
+        grams = [WeightedGram(scaling, weights)] if has_gram else []
+        steps: list[Reading | str] = [
+            Reading(MASSES, (LeafCounts(recovery.anchors.forest), *grams)),
+            Reading(START, (RecoveredRows(scaling, recovery),)),
+        ]
+        n_rows = len(self._forest_rows(profile))
         arrays = [
-            HeldArray("sample and the forest's copy of it", "sample", "V3", last="forest"),
-            HeldArray("masses of leaves with landmarks", "trees leaves m", anchors.tables.dtype.str, first="landmarks"),
-            HeldArray("P and what follows it", f"{row_sparse.FEATURE_MATRICES} d q", first="start"),
+            HeldArray("sample and the forest's copy of it", "sample", "V3", last=SETUP),
+            HeldArray(
+                "masses of leaves with landmarks", "trees leaves m", recovery.anchors.tables.dtype.str, first=START
+            ),
+            HeldArray("P and what follows it", f"{row_sparse.FEATURE_MATRICES} d q", first=START),
         ]
         if has_gram:
-            arrays.append(HeldArray("X'SX and its factors", f"{1 + row_sparse.SQUARE_MATRICES} d d", first="masses"))
+            arrays.append(HeldArray("factors of X'SX", f"{row_sparse.SQUARE_MATRICES} d d", first=MASSES))
         else:
             # Without a working set every P-step is one of conjugate gradients, whose residual is a product, too.
-            per_step = FEATURE_STEPS + 1
-            # Fewest readings: where labelled rows are known in all labels an iteration takes this product alone.
-            least = FEATURE_STEPS + min(low, self.max_iter)
-            product_times = least if some else per_step * self.max_iter
-            typical_products = (least, FEATURE_STEPS) if some else (per_step * low, per_step * high)
-            steps.append(Reading("X'SX P", (product,), times=product_times, typical=typical_products))
+            times, typical, step = FEATURE_STEPS, (FEATURE_STEPS, FEATURE_STEPS), FEATURE_STEPS + 1
+            if not some:
+                times, typical = step * self.max_iter, (step * low, step * high)
+            product = NormalProduct(scaling, at.regression.P, label_weights=weights)
+            steps.append(Reading(PRODUCT, (product,), times=times, typical=typical))
             if some:
-                gram = WeightedGram(scaling, placeholder(q), columns=np.arange(some))
-                steps.append(Reading("X'SX of some", (gram,), times=self.max_iter, typical=(low, high)))
-            arrays.append(HeldArray("X'SX of some features", f"{1 + row_sparse.SQUARE_MATRICES} f f", first="start"))
-        seen = "real data took" if has_gram else "real and made-up data above the Gram cap took"
+                gram = WeightedGram(scaling, weights, columns=np.arange(some))
+                steps.append(Reading(SOME, (gram,), times=self.max_iter, typical=(low, high)))
+            arrays.append(HeldArray("X'SX of some features", f"{1 + row_sparse.SQUARE_MATRICES} f f", first=START))
+        note = f"{len(at.U)} landmarks"
+        if has_gram:
+            note += "; no readings in iterations where labelled rows are known in all labels"
         return Cost(
-            steps=(*steps, loop, "P"),
+            steps=steps,
             sizes={
-                "d": d,
-                "q": q,
-                "m": m,
                 "f": some,
                 "trees": self.n_trees,
-                "leaves": leaves,
-                "sample": 2 * RowSample(np.arange(sample), profile).state_bytes // 3,
+                "leaves": fixed.facts["leaves"],
+                "sample": 2 * RowSample(np.arange(n_rows), profile).state_bytes // 3,
             },
             arrays=arrays,
             loads_sklearn=True,
-            notes=(
-                f"{m} landmarks; {seen} {low} to {high} iterations of {'one reading' if has_gram else 'two readings'}"
-                + (", and no readings in them where labelled rows are known in all labels" if has_gram else "")
-                + f"; at most {self.max_iter}",
+            notes=[
+                note,
                 f"X'SX is {d:,} x {d:,}" if has_gram else f"X'SX of at most {some:,} of {d:,} features at a time",
-            ),
+            ],
         )
 
     def _placeholder_anchors(self, profile: Profile, m: int, leaves: int) -> MassAnchors:
-        """Landmarks of the size that those of the fit have, for its plan."""
-        d, trees = profile.d, self.n_trees
-        dtype = landmark_dtype(trees, profile.n)
-        if placeholders_are_filled():
-            points = sp.random_array((2 * leaves, d), density=min(1.0, 64 / d), format="csr", rng=0)
-            points = points if profile.sparse else points.toarray()
-            forest = grow_forest(points, n_trees=trees, max_samples=leaves, seed=0)
-            tables = np.zeros((trees, max(shape.n_leaves for shape in forest.shapes), m), dtype)
-        else:
-            spans = np.broadcast_to(np.int64(0), (leaves - 1, 3))
-            nodes = np.broadcast_to(np.int32(0), (trees, 2 * leaves - 1))
-            shapes = (TreeShape(spans[:, 0], spans),) * trees
-            depth, vector = np.broadcast_to(np.int64(0), trees), placeholder(d)
-            forest = Forest(shapes, nodes, placeholder(*nodes.shape), nodes, nodes, depth, vector, vector)
-            tables = np.broadcast_to(np.zeros((), dtype), (trees, leaves, m))
+        """Landmarks of the size that those of the fit have: the same balanced tree over and over, and no masses."""
+        trees, nodes = self.n_trees, np.arange(2 * leaves - 1)
+        inner = nodes < leaves - 1
+
+        def in_all(row: Any, dtype: Any) -> NDArray[Any]:
+            return np.broadcast_to(np.asarray(row, dtype), (trees, len(nodes)))
+
+        spans = np.broadcast_to(np.int64(0), (leaves - 1, 3))
+        forest = Forest(
+            (TreeShape(spans[:, 0], spans),) * trees,
+            in_all(nodes % profile.d, np.int32),
+            in_all(np.where(inner, 0.0, np.inf), np.float64),
+            in_all(np.where(inner, 2 * nodes + 1, nodes), np.int32),
+            in_all(np.where(inner, 0, nodes - leaves + 1), np.uint8 if leaves <= 256 else np.uint16),
+            np.full(trees, leaves.bit_length()),
+            placeholder(profile.d),
+            placeholder(profile.d),
+        )
+        tables = np.broadcast_to(np.zeros((), landmark_dtype(trees, profile.n)), (trees, leaves, m))
         return MassAnchors(forest, tables, self.anchor_neighbors)
 
     def _compiles_exact_search(self, profile: Profile) -> bool:
@@ -345,78 +395,41 @@ class SMFS(IterativeSelector):
 
     # ------------------------------------------------------------------ the method
 
-    def _fit_with_anchors(self, passes: PassRunner) -> Scores:
-        """Algorithm 1, the density structure going through landmarks."""
-        profile, checkpoint, max_iter = passes.source.profile, checkpoints.current(), int(self.max_iter)
-        moments, labels, sample, *keys = passes.run("moments and sample", *self._first_statistics(profile))
-        self._examine(passes, moments, np.zeros(profile.q, np.int64))
+    def setup(self, job: PassRunner, results: dict[str, Any]) -> Fixed:
+        moments, labels, sample, profile = (
+            results["moments"],
+            results["labels"],
+            results.pop("sample"),
+            job.source.profile,
+        )
         coded = self.unknown_labels == "coded" or (self.unknown_labels == "auto" and bool(labels.unknown.any()))
         self._require_known(labels, profile.n, coded=coded)
         scaling = standard_scaling(moments)
         if not self.standardise:  # nor centred; but a constant feature would be an intercept, and come first
             scaling = Scaling(np.zeros(profile.d), (scaling.factor > 0).astype(np.float64))
         weights = 1.0 / np.maximum(labels.positive, 1)  # Eq. 7: a row weighs by how rare its positive labels are
-        anchors, gram = self._place_landmarks(passes, sample, scaling, weights)
+        anchors, gram = self._place_landmarks(job, sample, scaling, weights)
         recovery = RowRecovery(anchors, None, None, self._alpha(labels), weights, coded)
-        recovery = replace(recovery, U=_values_of_sample(recovery, sample))
+        first = replace(recovery, U=_values_of_sample(recovery, sample))
         del sample
-
-        state = load_state(checkpoint, passes.records)
-        (start,) = passes.run("start", RecoveredRows(scaling, recovery))
-        # P depends on the labels of rows with a weight alone. Where every row is known in all labels or in none, these
-        # never change: neither P nor U depends on recovered labels.
-        coupled = bool(labels.rows[2]) if coded else True
-        sums = start
-        regression = self._regression(passes, scaling, weights, sums.XSY, gram, moments, labels, state)
-        trace = Trace() if state is None else Trace(**state.facts["trace"])
-        U = settle_anchor_values(sums) if state is None else state.arrays["U"]
-        B = sums.XSY if state is None else state.arrays["B"]
-        for t in iterations_left(trace, max_iter):
-            trace.regression_steps.append(regression.update(B))  # Eqs. 9 and 10
-            product = NormalProduct(scaling, regression.P, label_weights=weights)
-            if coupled:
-                recovery = replace(recovery, P=regression.P, U=U)
-                statistics = [RecoveredRows(scaling, recovery), *([product] if regression.needs_product else [])]
-                sums, *images = passes.run("rows", *statistics)  # Y by Eq. 13
-                regression.GP = images[0] if images else None
-                fit = float(sums.terms[0])
-            else:
-                GP = gram @ regression.P if gram is not None else passes.run("X'SX P", product)[0]
-                regression.GP = GP if regression.needs_product else None
-                fit = float(np.vdot(regression.P, GP) - 2.0 * np.vdot(regression.P, B) + sums.terms[1])
-            objective = fit + recovery.alpha * _structure(sums, U) + regression.penalty  # Eq. 6
-            # Where P does not depend on recovered labels the structure is constant: a change is not compared with it.
-            scale = abs(objective) if coupled else float(sums.terms[1])
-            change = abs(trace.objective[-1] - objective) / max(scale, 1e-300) if trace.objective else 1.0
-            trace.objective.append(objective)
-            trace.step.append(change)
-            trace.report_progress(step=change)
-            trace.converged = change <= self.tol and regression.has_settled(self.tol, scale)
-            ends = trace.converged or t == max_iter
-            if not ends:
-                regression.tighten(change, self.tol)
-                if coupled:
-                    U, B = settle_anchor_values(sums), sums.XSY
-            if checkpoint.keeps_end if ends else checkpoint.due():
-                save_state(checkpoint, {**regression.state(), "U": U, "B": B}, trace, passes.records)
-            if ends:
-                break
-        regression.finish(B)
-        self._row_labels = RecoveredRows(scaling, replace(recovery, P=regression.P, U=U))
-        scores = row_norms(regression.P)
-        if keys:
-            scores = mean_of_copies(scores, keys[0])
-        extra = {
-            "alpha": recovery.alpha,
-            "beta": regression.beta,
-            "gram": gram is not None,
-            "graph": {"kind": "anchors", "anchors": anchors.count, "anchor_neighbors": anchors.neighbors},
+        (sums,) = job.run(START, RecoveredRows(scaling, first))
+        squares = moments.m2 / max(moments.n, 1) + (moments.mean - scaling.centre) ** 2
+        facts = {
             "forest_rows": len(self._forest_rows(profile)),
             "labelled_rows": int(profile.n - labels.rows[1] if coded else labels.rows[0]),
             "unknown_entries": int(labels.unknown.sum() if coded else profile.n * profile.q - labels.positive.sum()),
         }
-        trace.epsilon = regression.epsilon
-        return self._result(scores, trace, extra, labels.positive)
+        return Fixed(
+            scaling.centre,
+            scaling.factor,
+            squares * scaling.factor**2 * float((labels.positive > 0).sum()),
+            np.empty((0, 0)) if gram is None else gram,
+            recovery,
+            sums,
+            coupled=bool(labels.rows[2]) if coded else True,
+            keys=results.get("keys"),
+            facts=facts,
+        )
 
     def _require_known(self, labels: LabelKnowledge, n: int, *, coded: bool) -> None:
         """Refuse labels of which none is known.
@@ -455,30 +468,89 @@ class SMFS(IterativeSelector):
         tables = landmark_tables(forest.shapes, counts, landmarks, profile.n)
         return MassAnchors(forest, tables, self.anchor_neighbors), grams[0] if grams else None
 
-    def _regression(
-        self,
-        passes: PassRunner,
-        scaling: Scaling,
-        weights: Array,
-        B: Array,
-        gram: Array | None,
-        moments: FeatureMoments,
-        labels: LabelKnowledge,
-        state: Any,
-    ) -> RowSparseRegression:
-        total = float((labels.positive > 0).sum())
-        squares = moments.m2 / max(moments.n, 1) + (moments.mean - scaling.centre) ** 2
+    def _regression(self, job: PassRunner, fixed: Fixed, state: Arrays | None = None) -> RowSparseRegression:
+        scaling, weights = fixed.scaling, fixed.recovery.label_weights
         return RowSparseRegression(
-            B,
+            fixed.sums.XSY,
             beta=self.beta,
             inner_iterations=self.inner_iterations,
-            gram=gram,
-            diagonal=squares * scaling.factor**2 * total,
-            normal=lambda V: passes.run("X'SX P", NormalProduct(scaling, V, label_weights=weights))[0],
-            gram_of=lambda columns: passes.run("X'SX of some", WeightedGram(scaling, weights, columns=columns))[0],
+            gram=fixed.gram if len(fixed.gram) else None,
+            diagonal=fixed.diagonal,
+            normal=lambda V: job.run(PRODUCT, NormalProduct(scaling, V, label_weights=weights))[0],
+            gram_of=lambda columns: job.run(SOME, WeightedGram(scaling, weights, columns=columns))[0],
             max_features=self._max_features(),
-            state=None if state is None else state.arrays,
+            state=state,
         )
+
+    def start(self, job: PassRunner, fixed: Fixed, results: Mapping[str, Any], trace: LoopTrace) -> At:
+        at = At(settle_anchor_values(fixed.sums), fixed.sums.XSY, self._regression(job, fixed))
+        trace.record(regression_steps=at.regression.update(at.B))  # Eqs. 9 and 10
+        return at
+
+    def reading(self, fixed: Fixed, at: At) -> Sequence[Statistic]:
+        P, weights = at.regression.P, fixed.recovery.label_weights
+        product = NormalProduct(fixed.scaling, P, label_weights=weights)
+        if not fixed.coupled:
+            return [] if len(fixed.gram) else [product]
+        return [self.row_labels(fixed, at), *([product] if at.regression.needs_product else [])]  # Y by Eq. 13
+
+    def objective(self, fixed: Fixed, at: At, sums: list[Any], trace: LoopTrace) -> dict[str, float]:
+        """Eq. 6, and its change."""
+        regression, rows = at.regression, sums[0] if fixed.coupled else fixed.sums
+        if fixed.coupled:
+            regression.GP = sums[1] if len(sums) > 1 else None
+            fit = float(rows.terms[0])
+        else:
+            GP = sums[0] if sums else fixed.gram @ regression.P
+            regression.GP = GP if regression.needs_product else None
+            fit = float(np.vdot(regression.P, GP) - 2.0 * np.vdot(regression.P, at.B) + rows.terms[1])
+        value = fit + fixed.recovery.alpha * _structure(rows, at.U) + regression.penalty
+        change = abs(trace.objective[-1] - value) / self._scale(fixed, value) if trace.objective else 1.0
+        return {"objective": value, "step": change}
+
+    def _scale(self, fixed: Fixed, objective: float) -> float:
+        """What a change of the objective is compared with.
+
+        Where P does not depend on recovered labels the structure is constant: a change is not compared with it.
+        """
+        return max(abs(objective) if fixed.coupled else float(fixed.sums.terms[1]), 1e-300)
+
+    def has_converged(self, fixed: Fixed, at: At, trace: LoopTrace) -> bool:
+        scale = self._scale(fixed, trace.objective[-1])
+        return trace.values["step"][-1] <= self.tol and bool(at.regression.has_settled(self.tol, scale))
+
+    def update(self, job: PassRunner, fixed: Fixed, at: At, sums: list[Any], trace: LoopTrace) -> At:
+        regression, U, B = at.regression, at.U, at.B
+        regression.tighten(trace.values["step"][-1], self.tol)
+        if fixed.coupled:
+            U, B = settle_anchor_values(sums[0]), sums[0].XSY
+        trace.record(regression_steps=regression.update(B))  # Eqs. 9 and 10
+        return At(U, B, regression)
+
+    def state(self, at: At) -> Arrays:
+        return {**at.regression.state(), "U": at.U, "B": at.B}
+
+    def restored(self, job: PassRunner, fixed: Fixed, arrays: Arrays) -> At:
+        return At(arrays["U"], arrays["B"], self._regression(job, fixed, arrays))
+
+    def loop_scores(self, fixed: Fixed, at: At) -> Array:
+        at.regression.finish(at.B)
+        scores = row_norms(at.regression.P)
+        return scores if fixed.keys is None else mean_of_copies(scores, fixed.keys)
+
+    def row_labels(self, fixed: Fixed, at: At) -> RecoveredRows:
+        return RecoveredRows(fixed.scaling, replace(fixed.recovery, P=at.regression.P, U=at.U))
+
+    def facts(self, fixed: Fixed, at: At) -> dict[str, Any]:
+        anchors = fixed.recovery.anchors
+        return {
+            "alpha": fixed.recovery.alpha,
+            "beta": at.regression.beta,
+            "epsilon": at.regression.epsilon,
+            "gram": len(fixed.gram) > 0,
+            "graph": {"kind": "anchors", "anchors": anchors.count, "anchor_neighbors": anchors.neighbors},
+            **fixed.facts,
+        }
 
     def _fit_exactly(self, X: Matrix, Y: sp.csr_array, moments: FeatureMoments) -> ExactFit:
         return exact_form.fit(
@@ -509,26 +581,14 @@ class SMFS(IterativeSelector):
             "noise to the scores. Leave it out of Y, or give rows that have it.",
         )
 
-    def _warnings(self, trace: Any, scores: Array) -> list[Warning]:
-        if not scores.any():
-            return [
-                UserWarning(
-                    "SMFS cannot rank the features: no row has a known positive label, or every feature is "
-                    "constant. All features get the same score."
-                )
-            ]
-        if scores.max() <= VANISHED * trace.epsilon:
-            many = ""
-            if self.consistency == "none":
-                many = f", or, with {parameter('consistency', 'none')}, iterations were too many"
-            return [
-                UserWarning(
-                    f"SMFS went to P = 0: {parameter('beta')} is too large{many}. Scores are what is left of P."
-                )
-            ]
-        if trace.converged:
-            return []
-        return [self._not_converged("SMFS", trace)]
+    def _warnings(self, trace: LoopTrace, scores: Array, facts: Mapping[str, Any]) -> list[Warning]:
+        if not scores.any() or scores.max() > VANISHED * facts["epsilon"]:
+            return super()._warnings(trace, scores, facts)
+        many = ""
+        if self.consistency == "none":
+            many = f", or, with {parameter('consistency', 'none')}, iterations were too many"
+        text = f"SMFS went to P = 0: {parameter('beta')} is too large{many}. Scores are what is left of P."
+        return [UserWarning(text)]
 
 
 def _values_of_sample(recovery: RowRecovery, sample: SampledRows) -> Array:

@@ -7,19 +7,21 @@ readings, and shared by the threads that read. What the driver does between read
 from __future__ import annotations
 
 import contextlib
+import io
+import pickle
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mlfs_dask import runtime
 from mlfs_dask.engine.readings import is_cached
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.costs import Cost, Plan
-from mlfs_dask.selectors.iterative import filled_placeholders
 from mlfs_dask.typing import Block, RowSource
 
 
@@ -45,8 +47,7 @@ def estimate_seconds(
     """
     if source.residence == "graph":
         return plan
-    with filled_placeholders():
-        cost = cost_of(source, resources)
+    cost = cost_of(source, resources)
     # Workers of a running cluster have cores of their own; local ones share those of this machine.
     cores = resources.slots if hasattr(resources.client, "scheduler") else runtime.available_cores()
     totals = np.zeros(3)  # at most, typically at least and at most
@@ -79,6 +80,22 @@ def estimate_seconds(
     )
 
 
+class _Pickler(pickle.Pickler):
+    """Pickler of statistics whose placeholders, arrays that take no memory, come back with numbers."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, np.ndarray) and obj.ndim and not any(obj.strides):
+            return _numbers, (obj.shape, obj.dtype)
+        return NotImplemented
+
+
+def _numbers(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Zeros, or small numbers, which keep the linear systems that are made of them well-conditioned."""
+    if dtype.kind != "f":
+        return np.zeros(shape, dtype)
+    return 1e-3 * np.random.default_rng(0).random(shape)
+
+
 def _sizes(statistic: Statistic) -> tuple[Any, ...]:
     """Equal for statistics that take as long, such as the tiles of one."""
     return type(statistic), statistic.state_bytes, statistic.result_bytes, statistic.parameter_bytes
@@ -86,6 +103,9 @@ def _sizes(statistic: Statistic) -> tuple[Any, ...]:
 
 def _seconds(statistic: Statistic, block: Block) -> float:
     """Seconds in which a block is added, the second time: the first loads libraries and touches the memory."""
+    pickled = io.BytesIO()
+    _Pickler(pickled).dump(statistic)
+    statistic = pickle.loads(pickled.getvalue())
     state = statistic.zero()
     statistic.add(state, block)
     started = time.perf_counter()

@@ -7,7 +7,7 @@ its own Lipschitz constant, so that the objective never rises. `solve_fixed` is 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -63,24 +63,8 @@ class Factors:
         return self.G * self.H
 
 
-@dataclass
-class Trace(LoopTrace):
-    """Values of every iteration; the objective is Eq. 8.
-
-    Attributes
-    ----------
-    residual : list of float
-        ‖X W − V‖ / ‖V‖.
-    step : list of float
-        ‖ΔW‖ / ‖W‖.
-    """
-
-    residual: list[float] = field(default_factory=list)
-    step: list[float] = field(default_factory=list)
-
-
 #: Called with factors and trace after an iteration; the next one changes both in place.
-SaveState = Callable[[Factors, Trace], None]
+SaveState = Callable[[Factors, LoopTrace], None]
 
 
 @dataclass
@@ -140,7 +124,7 @@ class Problem:
 def solve_blockwise(
     problem: Problem,
     at: Factors,
-    trace: Trace,
+    trace: LoopTrace,
     *,
     rho: float,
     weight_steps: int,
@@ -157,7 +141,7 @@ def solve_blockwise(
     at : Factors
         The start; changed in place. Rows of B have norm 1, and keep it: otherwise (tW, tV, B/t) would lower the
         objective as t falls, down to V = 0 and W = 0.
-    trace : Trace
+    trace : LoopTrace
         Of the iterations so far; the others are appended.
     rho : float
         λ_max(X'X), or more.
@@ -187,7 +171,7 @@ def solve_blockwise(
 
 
 def solve_fixed(
-    problem: Problem, at: Factors, trace: Trace, *, eta: float, tol: float, max_iter: int, save: SaveState
+    problem: Problem, at: Factors, trace: LoopTrace, *, eta: float, tol: float, max_iter: int, save: SaveState
 ) -> None:
     """Algorithm 1 as printed: one step η for all blocks, rows of B of any norm, `max_iter` iterations.
 
@@ -298,17 +282,15 @@ def unit_rows(B: Array) -> Array:
     return unit
 
 
-def _record(trace: Trace, problem: Problem, at: Factors, F: Array, change: Array) -> None:
+def _record(trace: LoopTrace, problem: Problem, at: Factors, F: Array, change: Array) -> None:
     objective, fit, size = problem.objective(at.V, at.B, F)
     if not np.isfinite(objective):
         raise MlfsError(
             f"mFSIR diverged in iteration {trace.iterations + 1}: the objective is not finite\n  cure: choose a "
             "smaller eta, or step='blockwise'; smaller alpha and beta if they are extreme"
         )
-    trace.objective.append(objective)
-    trace.residual.append(_ratio(np.sqrt(fit), np.sqrt(size)))
-    trace.step.append(_ratio(np.linalg.norm(change), np.linalg.norm(at.W)))
-    trace.report_progress(residual=trace.residual[-1], step=trace.step[-1])
+    step = _ratio(np.linalg.norm(change), np.linalg.norm(at.W))
+    trace.add(objective, residual=_ratio(np.sqrt(fit), np.sqrt(size)), step=step)
 
 
 def _largest(matrix: Array) -> float:

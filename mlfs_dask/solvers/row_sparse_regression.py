@@ -93,7 +93,7 @@ class RowSparseRegression:
             self.P, self.GP = state["P"], state.get("GP")
             self.beta, self.epsilon, self.tol = (float(state[name]) for name in ("beta", "epsilon", "tol"))
             self._t = row_sparse.weights(self.P, self.epsilon)
-            rows = {name: state[name] for name in ("rows", "inactive") if name in state}
+            rows = {name: state[name] for name in ("rows", "inactive", "violation") if name in state}
         self._working: WorkingSet | None = None
         if gram is None and self.beta > 0 and max_features:
             assert gram_of is not None
@@ -177,5 +177,7 @@ class RowSparseRegression:
         arrays = {name: np.asarray(value) for name, value in numbers.items()}
         arrays["P"] = self.P
         if self._working is not None and self.GP is not None:
-            arrays |= {"GP": self.GP, "rows": self._working.rows, "inactive": self._working.inactive}
+            working = self._working
+            arrays |= {"GP": self.GP, "rows": working.rows, "inactive": working.inactive}
+            arrays["violation"] = np.asarray(working.violation)
         return arrays

@@ -14,27 +14,37 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class LoopTrace:
-    """Values of every iteration. A method adds lists of its own.
+    """Values of every iteration.
 
     Attributes
     ----------
     objective : list of float
     converged : bool
         Whether the loop ended by its own rule.
+    values : dict of list
+        What a method records beside the objective, by name.
     """
 
     objective: list[float] = field(default_factory=list)
     converged: bool = False
+    values: dict[str, list[float]] = field(default_factory=dict)
 
     @property
     def iterations(self) -> int:
         """Number of iterations so far."""
         return len(self.objective)
 
-    def report_progress(self, **values: float) -> None:
-        """Emit number, objective and other values of the last iteration as a progress event, and log them."""
+    def add(self, objective: float, **values: float) -> None:
+        """Append an iteration, with values of the method, and report it as a progress event."""
+        self.objective.append(float(objective))
+        self.record(**values)
         runtime.emit("step", number=self.iterations, objective=self.objective[-1], **values)
         logger.info("step %d: objective %.9g", self.iterations, self.objective[-1])
+
+    def record(self, **values: float) -> None:
+        """Append values to the lists of their names."""
+        for name, value in values.items():
+            self.values.setdefault(name, []).append(value)
 
     @property
     def change(self) -> float:
@@ -47,7 +57,3 @@ class LoopTrace:
     def facts(self) -> dict[str, Any]:
         """Everything, as plain data of which `type(trace)(**facts)` makes the trace again."""
         return asdict(self)
-
-    def lists(self) -> dict[str, list[Any]]:
-        """The method's own lists, for the record."""
-        return {name: value for name, value in vars(self).items() if isinstance(value, list) and name != "objective"}

@@ -45,6 +45,8 @@ class WorkingSet:
     rows : int array, optional
     inactive : bool array, shape (d,), optional
         The set to resume with.
+    violation : float, optional
+        That of the last step.
 
     Attributes
     ----------
@@ -64,6 +66,7 @@ class WorkingSet:
         max_rows: int,
         rows: NDArray[np.intp] | None = None,
         inactive: NDArray[np.bool_] | None = None,
+        violation: float = np.inf,
     ) -> None:
         self._gram = gram
         self._size = size
@@ -71,7 +74,7 @@ class WorkingSet:
         self.rows = np.empty(0, np.intp) if rows is None else rows
         self._G: Array = gram(self.rows) if len(self.rows) else np.empty((0, 0))
         self.inactive = np.ones(size, dtype=bool) if inactive is None else inactive
-        self.violation = np.inf
+        self.violation = float(violation)
 
     def step(
         self,

@@ -118,6 +118,23 @@ class WriteLabels(Statistic):
         assert not state, "rows of chunks are missing"
 
 
+class UnwrittenRows:
+    """Rows that go nowhere: of a plan, in which sizes alone matter.
+
+    Parameters
+    ----------
+    shape : (int, int)
+    chunk_rows : int
+    """
+
+    def __init__(self, shape: tuple[int, int], chunk_rows: int) -> None:
+        self.shape = shape
+        self.chunk_rows = chunk_rows
+
+    def write(self, start: int, values: Array) -> None:
+        """Discard rows."""
+
+
 class ArraySink:
     """An array of this process.
 

@@ -27,10 +27,10 @@ def assert_equals_twin(X, Y, *, gram_cap=4096, solver_tol=1e-7, max_iter=25, con
     found = fit_access(container(X), Y, gram_cap=gram_cap, solver_tol=solver_tol, **parameters)
     expected, F, objective, penalty = twin.access_mfs(X, Y, **parameters)
     assert found.trace.objective == pytest.approx(objective, rel=1e-8)
-    assert found.trace.graph_penalty == pytest.approx(penalty, rel=1e-5, abs=1e-9)
+    assert found.trace.values["graph_penalty"] == pytest.approx(penalty, rel=1e-5, abs=1e-9)
     assert found.scores == pytest.approx(expected, abs=1e-6 * expected.max())
     assert found.labels == pytest.approx(F, abs=1e-6)
-    assert max(found.trace.solver_residual) <= access_mfs.WEIGHT_TOL * solver_tol
+    assert max(found.trace.values["solver_residual"]) <= access_mfs.WEIGHT_TOL * solver_tol
     return found
 
 
@@ -194,7 +194,7 @@ def test_without_graphs_it_is_plain_uncorrelated_regression():
     assert row_norms_of(W) == pytest.approx(found.scores, abs=1e-6)
     H = np.eye(len(Z)) - 1 / len(Z)
     assert found.labels == pytest.approx(np.linalg.solve(H + np.eye(len(Z)), Z @ W + Y), abs=1e-6)
-    assert found.trace.graph_penalty == [0.0] * found.trace.iterations
+    assert found.trace.values["graph_penalty"] == [0.0] * found.trace.iterations
     assert found.extra["graph"] is None
 
 
@@ -253,7 +253,7 @@ def test_one_row_labelled():
     Y[0] = [1, 0, 1, 0]
     found = assert_equals_twin(X, Y, solver_tol=1e-9)
     assert found.extra["labelled_rows"] == 1
-    assert found.trace.rank[0] == 1
+    assert found.trace.values["rank"][0] == 1
 
 
 @pytest.mark.parametrize("gram_cap", [0, 4096])
@@ -263,7 +263,7 @@ def test_a_label_known_to_be_nothing_else(value, gram_cap):
     Y[Y[:, 1] >= 0, 1] = value
     found = assert_equals_twin(X, Y, gram_cap=gram_cap)
     # No positive: a column of zeros, without a direction of its own at first.
-    assert found.trace.rank[0] == (4 if value == 1 else 3)
+    assert found.trace.values["rank"][0] == (4 if value == 1 else 3)
 
 
 def test_equal_and_complementary_labels():
@@ -281,7 +281,7 @@ def test_duplicate_labels_stay_equal(gram_cap):
     Y[np.random.default_rng(0).random(len(Y)) < 0.66] = -1
     found = assert_equals_twin(X, Y, gram_cap=gram_cap, max_iter=20)
     assert found.labels[:, 4:].tolist() == np.repeat(found.labels[:, 4:5], 8, axis=1).tolist()
-    assert found.extra["distinct_labels"] == max(found.trace.rank) == 5
+    assert found.extra["distinct_labels"] == max(found.trace.values["rank"]) == 5
     order = np.random.default_rng(0).permutation(12)
     without = {"max_iter": 20, "gram_cap": gram_cap, "theta": 0.0}  # and without the first graph
     turned, plain = (fit_access(X, y, **without) for y in (Y[:, order], Y))
@@ -377,8 +377,9 @@ def test_every_iteration_is_in_the_trace_and_in_the_progress():
     trace = found.trace
     assert [event["number"] for event in steps] == list(range(1, trace.iterations + 1))
     assert [event["objective"] for event in steps] == trace.objective
-    assert [event["step"] for event in steps] == trace.step
-    for values in (trace.graph_penalty, trace.solver_steps, trace.solver_residual, trace.label_steps, trace.rank):
+    assert [event["step"] for event in steps] == trace.values["step"]
+    assert set(trace.values) == {"graph_penalty", "step", "solver_steps", "solver_residual", "label_steps", "rank"}
+    for values in trace.values.values():
         assert len(values) == trace.iterations
     assert trace.change <= 1e-6
     json.dumps([found.extra, trace.facts()], allow_nan=False)
@@ -391,7 +392,7 @@ def test_above_the_cap_it_goes_on_while_the_equation_of_W_is_unsolved(monkeypatc
     trace = fit_access(X, Y, gram_cap=0, tol=10.0, max_iter=100).trace
     assert trace.converged
     assert trace.iterations > 3
-    assert min(trace.solver_residual[1:-1]) > 1e-3 >= trace.solver_residual[-1]
+    assert min(trace.values["solver_residual"][1:-1]) > 1e-3 >= trace.values["solver_residual"][-1]
 
 
 def test_labels_of_which_nothing_is_known_are_refused():

@@ -257,7 +257,7 @@ def test_every_iteration_is_in_the_trace_and_in_the_progress():
         found = fit_mfsir(*problem())
     steps = [event for event in events if event["kind"] == "step"]
     assert [event["objective"] for event in steps] == found.trace.objective
-    assert len(found.trace.residual) == len(found.trace.step) == found.trace.iterations
+    assert len(found.trace.values["residual"]) == len(found.trace.values["step"]) == found.trace.iterations
     assert found.extra["rho"] >= 80  # trace and rank of nine standardised features
     json.dumps([found.extra, found.trace.facts()], allow_nan=False)
 

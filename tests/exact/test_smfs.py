@@ -314,10 +314,10 @@ def test_every_iteration_is_in_the_trace_and_in_the_progress():
     steps = [event for event in events if event["kind"] == "step"]
     trace = found.trace
     assert [s["objective"] for s in steps] == trace.objective
-    assert [s["step"] for s in steps] == trace.step
-    assert trace.step[-1] <= 1e-4
-    assert len(trace.recovery_steps) == len(trace.regression_steps) == trace.iterations
-    assert max(trace.recovery_residual) <= 1e-9
+    assert [s["step"] for s in steps] == trace.values["step"]
+    assert trace.values["step"][-1] <= 1e-4
+    assert len(trace.values["recovery_steps"]) == len(trace.values["regression_steps"]) == trace.iterations
+    assert max(trace.values["recovery_residual"]) <= 1e-9
     s = weights_of_rows(hidden(Y))
     assert found.extra["alpha"] == pytest.approx(s[s > 0].mean())
     json.dumps([found.extra, trace.facts()], allow_nan=False)

@@ -13,9 +13,9 @@ from tests.selectors.anchored import hide, problem, quiet
 from tests.selectors.test_anchored import MODULES
 
 FIRST = {
-    "mfsir": ["moments and sample", "start"],
-    "access-mfs": ["moments and sample"],
-    "smfs": ["moments and sample", "masses", "start"],
+    "mfsir": ["moments", "start"],
+    "access-mfs": ["moments"],
+    "smfs": ["moments", "masses", "start"],
 }
 
 

@@ -15,13 +15,13 @@ from mlfs_dask.errors import MlfsError
 from mlfs_dask.solvers.blockwise import (
     Factors,
     Problem,
-    Trace,
     label_step,
     solve_blockwise,
     solve_fixed,
     unit_rows,
 )
 from mlfs_dask.solvers.laplacian import Laplacian
+from mlfs_dask.solvers.trace import LoopTrace
 
 
 class Dense:
@@ -73,13 +73,13 @@ def rho(task):
 
 def solve(task, start, **given):
     options = {"rho": rho(task), "weight_steps": 3, "label_steps": 3, "tol": 0.0, "max_iter": 30, **given}
-    trace = Trace()
+    trace = LoopTrace()
     solve_blockwise(task, start, trace, save=ignore, **options)
     return start, trace
 
 
 def solve_printed(task, start, **options):
-    trace = Trace()
+    trace = LoopTrace()
     solve_fixed(task, start, trace, save=ignore, **options)
     return start, trace
 
@@ -131,12 +131,13 @@ def test_it_goes_on_from_any_iteration():
     states = []
 
     def keep(at, trace):
-        states.append((replace(at), Trace(**trace.facts())))
+        states.append((replace(at), LoopTrace(**trace.facts())))
 
     task, start = problem(3)
-    solve_blockwise(task, start, Trace(), rho=rho(task), weight_steps=3, label_steps=3, tol=0.0, max_iter=4, save=keep)
+    steps = {"rho": rho(task), "weight_steps": 3, "label_steps": 3, "tol": 0.0}
+    solve_blockwise(task, start, LoopTrace(), **steps, max_iter=4, save=keep)
     at, trace = states[-1]
-    solve_blockwise(task, at, trace, rho=rho(task), weight_steps=3, label_steps=3, tol=0.0, max_iter=9, save=ignore)
+    solve_blockwise(task, at, trace, **steps, max_iter=9, save=ignore)
     assert np.array_equal(at.W, whole.W)
     assert trace.objective == expected.objective
 
@@ -189,7 +190,7 @@ def test_the_loop_ends_by_relative_change():
     task, start = problem(0)
     _, trace = solve(task, start, tol=1e-3, max_iter=2)
     assert not trace.converged
-    assert len(trace.objective) == len(trace.residual) == len(trace.step) == 2
+    assert len(trace.objective) == len(trace.values["residual"]) == len(trace.values["step"]) == 2
 
 
 def test_every_iteration_is_reported():
@@ -200,9 +201,9 @@ def test_every_iteration_is_reported():
     steps = [event for event in events if event["kind"] == "step"]
     assert [event["number"] for event in steps] == [1, 2, 3, 4]
     assert [event["objective"] for event in steps] == trace.objective
-    assert [event["residual"] for event in steps] == trace.residual
-    assert [event["step"] for event in steps] == trace.step
-    assert trace.step[0] == 1.0  # from W = 0
+    assert [event["residual"] for event in steps] == trace.values["residual"]
+    assert [event["step"] for event in steps] == trace.values["step"]
+    assert trace.values["step"][0] == 1.0  # from W = 0
 
 
 def test_rows_come_to_the_nearest_place_of_norm_one():

@@ -1,0 +1,298 @@
+"""Methods that read the data in every iteration: what a method gives, and the one runner.
+
+A method gives a first reading; what follows from it and no iteration changes (`Fixed`); its small variables (`At`),
+which are the checkpoint too; and functions of the two: what an iteration reads, the objective, the update. An iteration
+is one reading, in which the variables of each row are computed from the small ones, added to sums and discarded, so
+that no process holds an array with n rows. Both records tell the shape of each array in size letters: the placeholders
+of the plan, and most of what it counts, follow from these.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask.engine import checkpoints
+from mlfs_dask.engine.checkpoints import Arrays
+from mlfs_dask.engine.readings import records_from_facts, records_to_facts
+from mlfs_dask.engine.statistic import Statistic
+from mlfs_dask.errors import number_of, parameter
+from mlfs_dask.runtime import Resources
+from mlfs_dask.selectors.base import BaseSelector, Scores, unknown_labels_error
+from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
+from mlfs_dask.selectors.estimator import ConvergenceWarning
+from mlfs_dask.solvers.trace import LoopTrace
+from mlfs_dask.statistics.label_statistics import Labels
+from mlfs_dask.statistics.moments import Moments
+from mlfs_dask.statistics.write_rows import BlockLabels, RowSink, WriteLabels
+from mlfs_dask.typing import HeldArray, Profile, RowSource, profile_of
+
+Array: TypeAlias = NDArray[np.float64]
+F = TypeVar("F")
+A = TypeVar("A")
+
+#: Names of the first reading, of the driver's work after it, and of the reading of an iteration.
+FIRST, SETUP, ROWS = "moments", "setup", "rows"
+
+
+class Loop(BaseSelector, Generic[F, A]):
+    """Base class of methods that read the data in every iteration.
+
+    `Fixed` and `At` are dataclasses, whose arrays are annotated with their shapes in size letters, and with what a plan
+    calls them where that is not the name of the field: ``G: Annotated[Array, "d l"]``. A number has the shape "".
+    """
+
+    keeps_checkpoints: ClassVar[bool] = True
+
+    #: What no iteration changes, and the small variables: `Fixed` and `At`.
+    records: ClassVar[tuple[type, type]]
+
+    #: What messages call it.
+    name: ClassVar[str]
+
+    #: Why no feature is better than the others, where that is so.
+    uninformative: ClassVar[str] = "every feature is constant, or no label differs between rows"
+
+    #: Iterations that fits of real sets took, least and most.
+    typical_iterations: ClassVar[tuple[int, int]]
+
+    tol: float
+    max_iter: int
+
+    # ------------------------------------------------------------------ what a method gives
+
+    def sizes(self, profile: Profile) -> dict[str, int]:
+        """Size letters of the records."""
+        return {"d": profile.d, "q": profile.q}
+
+    def first(self, profile: Profile) -> dict[str, Statistic]:
+        """Statistics of the first reading, by name: "moments", "labels", and what the method adds."""
+        return {"moments": Moments(profile.d), "labels": Labels(profile.q)}
+
+    def setup(self, job: PassRunner, results: dict[str, Any]) -> F:
+        """`Fixed`, from the results of the first reading by name. May make readings."""
+        raise NotImplementedError
+
+    def start(self, job: PassRunner, fixed: F, results: Mapping[str, Any], trace: LoopTrace) -> A:
+        """The first `At`. May make readings; is not called where a checkpoint has an `At`."""
+        raise NotImplementedError
+
+    def reading(self, fixed: F, at: A) -> Sequence[Statistic]:
+        """Statistics of an iteration; none where it reads nothing."""
+        raise NotImplementedError
+
+    def objective(self, fixed: F, at: A, sums: list[Any], trace: LoopTrace) -> dict[str, float]:
+        """`objective`, and other values of an iteration that are reported, from the results of its reading."""
+        raise NotImplementedError
+
+    def has_converged(self, fixed: F, at: A, trace: LoopTrace) -> bool:
+        """Whether the loop ends after the last iteration of `trace`."""
+        return trace.change <= self.tol
+
+    def update(self, job: PassRunner, fixed: F, at: A, sums: list[Any], trace: LoopTrace) -> A:
+        """The next `At`. May make readings, and record values in `trace`."""
+        raise NotImplementedError
+
+    def loop_scores(self, fixed: F, at: A) -> Array:
+        """Scores, shape (d,), for the `At` of the last reading."""
+        raise NotImplementedError
+
+    def facts(self, fixed: F, at: A) -> dict[str, Any]:
+        """Facts for the record of the run, as plain data."""
+        return {}
+
+    def row_labels(self, fixed: F, at: A) -> BlockLabels | None:
+        """What computes the labels of rows after the fit; None of methods that recover none."""
+        return None
+
+    def state(self, at: A) -> Arrays:
+        """Arrays of a checkpoint."""
+        return vars(at)
+
+    def restored(self, job: PassRunner, fixed: F, arrays: Arrays) -> A:
+        """The `At` whose `state` was saved. May make readings."""
+        at: A = self.records[1](**{name: array if array.ndim else array.item() for name, array in arrays.items()})
+        return at
+
+    def placeholders(self, profile: Profile) -> tuple[F, A]:
+        """Records of the sizes that those of a fit have, whose arrays take no memory."""
+        sizes = self.sizes(profile)
+        fixed, at = (record(**placeholders(record, sizes)) for record in self.records)
+        return fixed, at
+
+    def cost_beside(self, profile: Profile, fixed: F, at: A) -> Cost:
+        """What a fit takes beside its records, its first reading and those of iterations.
+
+        Its steps are the readings that `setup`, `start` and `update` make, its sizes the further size letters.
+        """
+        return Cost(steps=())
+
+    def _typical_readings(self, profile: Profile) -> tuple[int, int]:
+        """Readings of iterations on real data, least and most."""
+        low, high = self._typical_iterations(profile) or (self.max_iter, self.max_iter)
+        return low, high
+
+    def _warnings(self, trace: LoopTrace, scores: Array, facts: Mapping[str, Any]) -> list[Warning]:
+        """Warnings about the scores and about how the loop ended; `facts` are those of the record."""
+        if not scores.any():
+            text = f"{self.name} cannot rank the features: {self.uninformative}. All features get the same score."
+            return [UserWarning(text)]
+        return [] if trace.converged else [self._not_converged(trace)]
+
+    def _never_positive(self, positives: NDArray[np.int64]) -> list[Warning]:
+        """Warnings of labels without a known positive; `positives`, shape (q,), counts these."""
+        return []
+
+    # ------------------------------------------------------------------ the plan
+
+    #: Where the labels of rows are going to be written after the fit, which its plan counts; None: nowhere.
+    _labels_sink: RowSink | None = None
+
+    def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
+        return list(self.first(source.profile).values())
+
+    def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
+        """The readings of `max_iter` iterations."""
+        profile = profile_of(source)
+        fixed, at = self.placeholders(profile)
+        beside = self.cost_beside(profile, fixed, at)
+        typical = self._typical_readings(profile)
+        loop = Reading(ROWS, tuple(self.reading(fixed, at)), times=self.max_iter, typical=typical)
+        steps = [Reading(FIRST, tuple(self.first(profile).values())), SETUP, *beside.steps, loop]
+        second = steps[2]
+        begins = second if isinstance(second, str) else second.name
+        of_fixed, of_at = self.records
+        arrays = [
+            *(HeldArray(name, shape, first=SETUP) for name, shape in shown_shapes(of_fixed)),
+            # The next variables are made beside the last.
+            *(HeldArray(name, f"2 {shape}", first=begins) for name, shape in shown_shapes(of_at)),
+            *beside.arrays,
+        ]
+        low, high = self._typical_iterations(profile) or typical
+        notes = [f"fits took {low} to {high} iterations of one reading; at most {self.max_iter}", *beside.notes]
+        if self._labels_sink is not None:
+            rule = self.row_labels(fixed, at)
+            assert rule is not None
+            steps.append(Reading("labels", (WriteLabels(rule, self._labels_sink),)))
+            arrays = [array._replace(last=array.last or ROWS) for array in arrays]
+        return dataclasses.replace(
+            beside, steps=steps, sizes={**self.sizes(profile), **beside.sizes}, arrays=arrays, notes=notes
+        )
+
+    # ------------------------------------------------------------------ the runner
+
+    def _score(self, job: PassRunner, k: int) -> Scores:
+        checkpoint, first = checkpoints.current(), self.first(job.source.profile)
+        results = dict(zip(first, job.run(FIRST, *first.values()), strict=True))
+        positives: NDArray[np.int64] = results["labels"].positive
+        self._examine(job, results["moments"], results["labels"].unknown)
+        fixed: F = self.setup(job, results)
+        saved = checkpoint.load()
+        if saved is None:
+            trace = LoopTrace()
+            at: A = self.start(job, fixed, results, trace)
+        else:
+            trace, at = LoopTrace(**saved.facts["trace"]), self.restored(job, fixed, saved.arrays)
+            job.records += records_from_facts(saved.facts["records"])
+        del results  # rows of a sample are not held by the loop
+        while not trace.converged and trace.iterations < self.max_iter:
+            statistics = self.reading(fixed, at)
+            sums = job.run(ROWS, *statistics) if statistics else []
+            trace.add(**self.objective(fixed, at, sums, trace))
+            trace.converged = self.has_converged(fixed, at, trace)
+            ends = trace.converged or trace.iterations == self.max_iter
+            if not ends:
+                at = self.update(job, fixed, at, sums, trace)
+            if checkpoint.keeps_end if ends else checkpoint.due():
+                facts = {"trace": trace.facts(), "records": records_to_facts(job.records)}
+                checkpoint.save(self.state(at), facts)
+        scores = self.loop_scores(fixed, at)
+        self._row_labels = self.row_labels(fixed, at)
+        return self._result(scores, trace, self.facts(fixed, at), positives)
+
+    #: Statistic that computes the labels of rows from the last fit.
+    _row_labels: BlockLabels | None = None
+
+    def _examine(self, job: PassRunner, moments: Any, unknown: NDArray[np.integer[Any]]) -> None:
+        """Refuse unknown labels, where the method takes none, and features that are broken or have lost their digits.
+
+        Raises
+        ------
+        DataError
+        """
+        if unknown.any() and not self.accepts_unknown_labels:
+            raise unknown_labels_error(self, unknown)
+        self._examine_features(job, moments.mean, moments.m2)
+        self._refuse_lost_digits(job.source.profile, moments.mean, moments.m2)
+
+    def _result(self, scores: Array, trace: LoopTrace, extra: dict[str, Any], positives: NDArray[np.int64]) -> Scores:
+        """The scores, with the trace of the loop for the record; `positives` are the rows that have each label."""
+        warnings = self._warnings(trace, scores, extra)
+        if scores.any():
+            warnings += self._never_positive(positives)
+        return Scores(
+            scores,
+            iterations=trace.iterations,
+            converged=trace.converged,
+            objective=trace.objective,
+            extra={**trace.values, **extra},
+            warnings=warnings,
+        )
+
+    def _not_converged(self, trace: LoopTrace) -> Warning:
+        """The warning of a loop that `max_iter` ended."""
+        text = f"{self.name} did not converge in {number_of(trace.iterations, 'iteration')}"
+        if trace.iterations == 1:
+            return ConvergenceWarning(f"{text}. Increase {parameter('max_iter')}.")
+        return ConvergenceWarning(
+            f"{text} (relative change of the objective in the last one {trace.change:.1e}, {parameter('tol')} "
+            f"{self.tol:g}). Increase {parameter('max_iter')}, or {parameter('tol')}."
+        )
+
+
+# ---------------------------------------------------------------------- records
+
+
+def _annotated(record: type) -> dict[str, tuple[str, ...]]:
+    """Shape, and name in a plan where there is one, of every field that tells its shape."""
+    hints = typing.get_type_hints(record, include_extras=True)
+    notes = {field.name: getattr(hints[field.name], "__metadata__", ()) for field in dataclasses.fields(record)}
+    return {name: note for name, note in notes.items() if note}
+
+
+def shown_shapes(record: type) -> list[tuple[str, str]]:
+    """Name in a plan, and shape in size letters, of every array of a record."""
+    return [(note[-1] if len(note) > 1 else name, note[0]) for name, note in _annotated(record).items() if note[0]]
+
+
+def placeholders(record: type, sizes: Mapping[str, int]) -> dict[str, Any]:
+    """Arrays that take no memory, and numbers, for the fields of a record that tell their shapes.
+
+    >>> @dataclasses.dataclass
+    ... class At:
+    ...     W: typing.Annotated[Array, "d q"]
+    ...     rho: typing.Annotated[float, ""]
+    >>> given = placeholders(At, {"d": 10, "q": 3})
+    >>> given["W"].shape, given["rho"]
+    ((10, 3), 1.0)
+    """
+    return {
+        name: placeholder(*(int(word) if word.isdigit() else sizes[word] for word in note[0].split()))
+        if note[0]
+        else 1.0
+        for name, note in _annotated(record).items()
+    }
+
+
+def placeholder(*shape: int) -> Array:
+    """An array of that shape that takes no memory: for the plan of statistics whose parameters do not exist yet.
+
+    Where such a statistic is fed a block all the same, `timing` gives it a copy with numbers.
+    """
+    array: Array = np.broadcast_to(0.0, shape)
+    return array
