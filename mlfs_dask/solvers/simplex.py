@@ -99,7 +99,7 @@ def solve_on_simplex(
         best = gradient.min(axis=0)
         gap = _relative_gap(W, gradient, objective[-1])
         if gap <= tol or len(objective) > max_iter:
-            return Solution(W, gradient - best, objective, gap, gap <= tol)
+            return Solution(W, gradient - best, objective, gap, bool(gap <= tol))
         # Weight would move to rows whose gradient is below the mean of the column.
         wanted = np.flatnonzero(((W > 0) | (gradient < np.einsum("fc,fc->c", W, gradient))).any(axis=1))
         if not converged:
