@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse as sp
 
-from mlfs_dask.blocks.duplicate_labels import DuplicateLabels, duplicate_labels
+from mlfs_dask.blocks.duplicate_labels import duplicate_labels
 
 Y = np.array([[1, 0, 1, 0, 1, 0], [0, 0, 0, 1, 0, 0], [0, 0, 0, 0, 1, 0], [1, 0, 1, 0, 1, 0]], float)
 EVERY = np.ones((4, 1), bool)
@@ -26,11 +26,6 @@ def test_what_is_known_has_to_be_the_same_too():
     assert duplicate_labels(sp.csr_array(Y), known).group.tolist() == [0, 1, 2, 3, 4, 1]
 
 
-def test_few_rows_and_labels():
-    assert duplicate_labels(sp.csr_array((0, 3)), np.ones((0, 1), bool)).group.tolist() == [0, 0, 0]
-    assert duplicate_labels(sp.csr_array((5, 1)), np.ones((5, 1), bool)).distinct
-
-
 def test_collapsing_keeps_norms_and_products():
     duplicates = duplicate_labels(sp.csr_array(Y), EVERY)
     F = np.random.default_rng(0).random((7, 4))[:, duplicates.group]
@@ -43,22 +38,3 @@ def test_collapsing_keeps_norms_and_products():
     assert (products[0] == products[2]).all()
     A = np.random.default_rng(1).random((6, 6))
     assert collapsed @ duplicates.collapse_both(A) @ collapsed.T == pytest.approx(F @ A @ F.T)
-
-
-def test_collapsing_labels_keeps_what_is_known():
-    known = np.ones((4, 6), bool)
-    known[2, [0, 2]] = False
-    duplicates = duplicate_labels(sp.csr_array(Y), known)
-    collapsed, kept = duplicates.collapse_labels(sp.csr_array(Y), known)
-    assert collapsed.toarray() == pytest.approx(duplicates.collapse(Y))
-    assert kept.tolist() == known[:, [0, 1, 3, 4]].tolist()
-    assert duplicates.collapse_labels(sp.csr_array(Y), EVERY)[1] is EVERY
-
-
-def test_distinct_labels_are_left_as_they_are():
-    duplicates = DuplicateLabels(np.arange(3))
-    A, B, known = np.ones((3, 3)), sp.csr_array(np.eye(3)), np.ones((3, 3), bool)
-    assert (
-        duplicates.collapse(A) is duplicates.expand(A) is duplicates.collapse_both(A) is duplicates.expand_both(A) is A
-    )
-    assert duplicates.collapse_labels(B, known) == (B, known)

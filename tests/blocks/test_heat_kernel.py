@@ -28,16 +28,6 @@ def test_an_edge_is_there_if_either_is_a_neighbour_of_the_other():
     assert degrees(graph).shape == (4,)
 
 
-def test_without_a_width_every_edge_weighs_one():
-    assert heat_kernel_graph(directed([(0, 1, 0.0)], 3), 0.0).toarray().tolist() == [[0, 1, 0], [1, 0, 0], [0, 0, 0]]
-
-
-def test_no_edges():
-    graph = heat_kernel_graph(sp.csr_array((3, 3)), 1.0)
-    assert graph.nnz == 0
-    assert degrees(graph).tolist() == [0, 0, 0]
-
-
 def test_rows_far_apart_have_no_weight_and_no_warning():
     graph = heat_kernel_graph(directed([(0, 1, 1e6), (1, 0, 1e6)], 2), 1.0)
     assert degrees(graph).tolist() == [0, 0]

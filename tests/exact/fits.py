@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.moments import add_zeros, moments_block
-from mlfs_dask.engine.checkpoints import Folder, job, keep_checkpoints
 from mlfs_dask.exact import access_mfs, mfsir, smfs
-from mlfs_dask.runtime import progress_to
 
 MFSIR = {
     "alpha": 1.0,
@@ -90,21 +87,3 @@ def fit_smfs(X, Y, **parameters):
 
 def fit_access(X, Y, **parameters):
     return access_mfs.fit(X, labels_of(Y), moments=Moments(X), **{**ACCESS, **parameters})
-
-
-def interrupted_and_resumed(fit, tmp_path, after):
-    """A fit that was stopped after some iteration and went on from its checkpoint."""
-
-    def stop(event):
-        if event["kind"] == "step" and event["number"] == after + 1:
-            raise KeyboardInterrupt
-
-    folder = Folder(str(tmp_path / "states"))
-    names = {"method": "exact", "params": {}, "digest": "data"}
-    with keep_checkpoints(folder, every=0), job(**names), progress_to(stop), pytest.raises(KeyboardInterrupt):
-        fit()
-    events = []
-    with keep_checkpoints(folder, every=0, resume=True), job(**names), progress_to(events.append):
-        found = fit()
-    assert next(event["number"] for event in events if event["kind"] == "step") == after + 1
-    return found

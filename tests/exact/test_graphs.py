@@ -61,7 +61,7 @@ def test_few_rows_have_few_neighbours(n):
 
 @pytest.mark.parametrize("container", [np.asarray, sp.csr_array])
 def test_masses_are_those_of_the_smallest_common_node_in_every_tree(container):
-    X = problem(n=300)
+    X = problem(n=120)
     found = least_mass_rows(container(X), 6, n_trees=10, max_samples=64, seed=3)
     prepared = to_float32(container(X), *float32_scaling(container(X)))
     prepared = prepared[:, forest_columns(prepared)]
@@ -71,7 +71,7 @@ def test_masses_are_those_of_the_smallest_common_node_in_every_tree(container):
     order = np.argsort(np.round(xi, 12), axis=1, kind="stable")[:, :6]
     assert found.neighbours.indices.tolist() == order.tolist()
     assert found.neighbours.distances == pytest.approx(np.take_along_axis(xi, order, axis=1), rel=1e-12)
-    assert found.sample_rows == 300
+    assert found.sample_rows == 120
 
 
 def test_masses_compiled_and_for_some_rows_at_a_time_are_the_same(monkeypatch):

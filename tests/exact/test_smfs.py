@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 from scipy import sparse as sp
 
-from mlfs_dask import runtime
 from mlfs_dask.blocks.forest import float32_scaling, forest_columns, forest_seeds
 from mlfs_dask.errors import DataError
 from mlfs_dask.exact import smfs
 from mlfs_dask.exact.graphs import least_mass_rows
 from mlfs_dask.exact.smfs import density_structure
 from mlfs_dask.solvers import row_sparse_regression
-from tests.exact.fits import fit_smfs, interrupted_and_resumed
+from tests.exact.fits import fit_smfs
 from tests.problems import problem_with_equal_rows as problem
 from tests.problems import real_data
 from tests.reference import smfs as twin
@@ -119,12 +116,11 @@ def test_above_the_gram_cap_it_comes_to_the_same_end(state, monkeypatch):
     assert without.scores == pytest.approx(with_gram.scores, rel=1e-6)
 
 
-@pytest.mark.parametrize("state", STATES)
-@pytest.mark.parametrize("cap", [2, 5, 8, 11])
-def test_solved_for_some_features_at_a_time_it_comes_to_the_same_end(state, cap):
+@pytest.mark.parametrize(("cap", "state"), [(2, "rows"), (5, "zeros"), (8, "entries")])
+def test_solved_for_some_features_at_a_time_it_comes_to_the_same_end(cap, state):
     X, Y = problem(n=60, d=12)
     Y = STATES[state](Y)
-    options = SMALL | {"tol": 1e-12, "max_iter": 3000}
+    options = SMALL | {"tol": 1e-10, "max_iter": 1000}
     with_gram = fit_smfs(X, Y, **options)
     found = fit_smfs(X, Y, gram_cap=cap, **options)
     assert not found.extra["gram"]
@@ -134,21 +130,6 @@ def test_solved_for_some_features_at_a_time_it_comes_to_the_same_end(state, cap)
     near = fit_smfs(X, Y, gram_cap=cap, **SMALL)
     assert near.trace.converged
     assert near.trace.objective[-1] == pytest.approx(with_gram.trace.objective[-1], rel=5e-3)
-
-
-def test_planted_features_are_found_from_few_labels():
-    rng = np.random.default_rng(5)
-    Y = (rng.random((400, 4)) < 0.3).astype(np.int8)
-    X = rng.normal(size=(400, 40))
-    planted = [7, 19, 23, 38]
-    X[:, planted] += 2 * Y
-    for labels in (Y, hidden(Y, rows=0.7), hidden(Y, rows=0.7, entries=0.0)):
-        found = fit_smfs(X, labels)
-        assert sorted(np.argsort(-found.scores)[:4].tolist()) == planted
-        assert found.trace.converged
-    unknown = labels == -1
-    agree = ((found.labels > 0) == (Y == 1))[unknown].mean()
-    assert agree > np.maximum(Y.mean(axis=0), 1 - Y.mean(axis=0)).mean() - 0.02
 
 
 def test_known_labels_stay():
@@ -162,37 +143,6 @@ def test_known_labels_stay():
 
 
 # ---------------------------------------------------------------- limits
-
-
-def test_without_penalty_it_is_weighted_least_squares():
-    X, Y = problem()
-    s = weights_of_rows(Y)
-    Z = (X - X.mean(axis=0))[:, :-1] / X.std(axis=0)[:-1]
-    F = np.where(Y == 1, 1.0, -1.0)
-    P = np.linalg.solve(Z.T @ (s[:, None] * Z), Z.T @ (s[:, None] * F))
-    for beta, near in ((0.0, 1e-9), (1e-9, 1e-6)):
-        found = fit_smfs(X, Y, beta=beta, unknown_labels="coded", **SMALL)
-        assert found.scores[:-1] == pytest.approx(np.linalg.norm(P, axis=1), rel=near)
-        assert found.scores[-1] == 0
-
-
-def test_without_structure_unknown_labels_take_the_fit():
-    X, Y = problem()
-    labels = hidden(Y)
-    found = fit_smfs(X, labels, alpha=0.0, tol=0.0, max_iter=20, **SMALL)
-    check(found, twin.smfs(X, labels, graph(X), alpha=0.0, iterations=20))
-    tiny = fit_smfs(X, labels, alpha=1e-9, tol=0.0, max_iter=20, **SMALL)
-    assert tiny.scores == pytest.approx(found.scores, rel=1e-4)
-    unlabelled = (labels == -1).all(axis=1)
-    assert (found.labels[unlabelled] == -1).all()  # nothing says what they are
-
-
-def test_strong_structure_makes_labels_equal_their_neighbours():
-    X, Y = problem()
-    labels = hidden(Y, entries=0.0)
-    W, free, F = graph(X), (labels == -1).all(axis=1), np.where(Y == 1, 1.0, -1.0)
-    found = fit_smfs(X, labels, alpha=1e6, **SMALL).labels
-    assert np.abs(found - W @ found)[free].mean() < np.abs(F - W @ F)[free].mean() / 2
 
 
 @pytest.mark.parametrize("gram_cap", [0, 100])
@@ -216,65 +166,6 @@ def test_all_rows_labelled(gram_cap):
     assert np.linalg.norm(slope[~strong], axis=1).max(initial=0) <= 0.3
 
 
-@pytest.mark.parametrize("state", STATES)
-@pytest.mark.parametrize("name", ["alpha", "beta"])
-def test_small_alpha_and_beta_tend_to_their_absence(name, state):
-    X, Y = problem()
-    labels = STATES[state](Y)
-    fixed = SMALL | {"tol": 0.0, "max_iter": 8, "alpha": 0.1, "beta": 0.3}
-    without, *near = (fit_smfs(X, labels, **fixed | {name: value}).scores for value in (0.0, 1e-3, 1e-6, 1e-9))
-    distances = [np.abs(scores - without).max() / without.max() for scores in near]
-    if (name, state) == ("alpha", "rows"):  # labelled rows are known in all labels: the others have no part in P
-        assert distances == [0.0] * 3
-        return
-    assert distances[0] > distances[1] > distances[2]
-    assert distances[2] < 1e-4
-
-
-def test_one_labelled_row():
-    X, Y = problem()
-    labels = np.full_like(Y, -1)
-    labels[0] = [1, 0, 1]
-    check(fit_smfs(X, labels, tol=0.0, max_iter=6, **SMALL), twin.smfs(X, labels, graph(X), iterations=6))
-    found = fit_smfs(X, labels, **SMALL)
-    assert found.extra["labelled_rows"] == 1
-    assert found.labels[0].tolist() == [1, -1, 1]
-    # All follow the only one there is.
-    assert (found.labels[1:, 0] > 0.9).mean() > 0.9
-    assert (found.labels[1:, 1] < -0.9).mean() > 0.9
-
-
-def test_a_label_without_positives():
-    X, Y = problem()
-    for labels in (Y, hidden(Y)):
-        labels = labels.copy()
-        labels[:, 1] = np.where(labels[:, 1] == -1, -1, 0)
-        check(fit_smfs(X, labels, tol=0.0, max_iter=6, **SMALL), twin.smfs(X, labels, graph(X), iterations=6))
-
-
-def test_equal_rows():
-    X, Y = problem(n=40)
-    twice, labels = np.repeat(X, 2, axis=0), np.repeat(Y, 2, axis=0)
-    found = fit_smfs(twice, labels, tol=0.0, max_iter=6, **SMALL)
-    check(found, twin.smfs(twice, labels, graph(twice), iterations=6))
-    assert found.scores[-1] == 0
-
-
-@pytest.mark.parametrize("q", [1, 2, 3])
-@pytest.mark.parametrize("n", [2, 3, 9])
-def test_few_labels_and_few_rows(q, n):
-    X, Y = problem(n=max(n, 5), q=q)
-    X, Y = X[:n], Y[:n]
-    Y[1:, 0] = -1
-    found = fit_smfs(X, Y, tol=0.0, max_iter=5, **SMALL)
-    check(found, twin.smfs(X, Y, graph(X), iterations=5))
-
-
-def test_one_row_alone():
-    found = fit_smfs(np.array([[1.0, 2.0]]), np.array([[1, 0]]), standardise=False, **SMALL)
-    assert np.isfinite(found.scores).all()
-
-
 def test_the_published_form_forgets_its_labels(emotions):
     published = {"consistency": "none", "alpha": 1.0, "beta": 1.0, "inner_iterations": 1}
     objective = fit_smfs(*emotions, tol=0.0, max_iter=16, **published).trace.objective
@@ -292,35 +183,6 @@ def test_observed_labels_keep_the_objective_up_and_it_converges(emotions):
 
 
 # ---------------------------------------------------------------- what is recorded, told and refused
-
-
-@pytest.mark.parametrize("gram_cap", [0, 5, 100])
-def test_an_interrupted_loop_goes_on_to_the_same_bits(gram_cap, tmp_path):
-    X, Y = problem()
-    given = {"tol": 0.0, "max_iter": 9, "gram_cap": gram_cap} | SMALL
-    expected = fit_smfs(X, hidden(Y), **given)
-    found = interrupted_and_resumed(lambda: fit_smfs(X, hidden(Y), **given), tmp_path, 4)
-    assert found.scores.tolist() == expected.scores.tolist()
-    assert found.labels.tolist() == expected.labels.tolist()
-    assert found.trace == expected.trace
-    assert found.extra == expected.extra
-
-
-def test_every_iteration_is_in_the_trace_and_in_the_progress():
-    X, Y = problem()
-    events = []
-    with runtime.progress_to(events.append):
-        found = fit_smfs(X, hidden(Y), **SMALL)
-    steps = [event for event in events if event["kind"] == "step"]
-    trace = found.trace
-    assert [s["objective"] for s in steps] == trace.objective
-    assert [s["step"] for s in steps] == trace.values["step"]
-    assert trace.values["step"][-1] <= 1e-4
-    assert len(trace.values["recovery_steps"]) == len(trace.values["regression_steps"]) == trace.iterations
-    assert max(trace.values["recovery_residual"]) <= 1e-9
-    s = weights_of_rows(hidden(Y))
-    assert found.extra["alpha"] == pytest.approx(s[s > 0].mean())
-    json.dumps([found.extra, trace.facts()], allow_nan=False)
 
 
 def test_the_seed_settles_the_forest():

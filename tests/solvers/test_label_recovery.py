@@ -49,23 +49,6 @@ def test_free_entries_solve_the_system_and_known_ones_stay(alpha):
     assert info.steps > 0
 
 
-def test_rows_without_weight_need_no_fit():
-    W, Y, _, s, fitted = problem()
-    free = np.repeat((s == 0)[:, None], 4, axis=1)
-    with_fit, _ = run(W, Y, free, s, fitted, 0.5)
-    without, _ = run(W, Y, free, s, None, 0.5)
-    assert without == pytest.approx(with_fit, abs=1e-9)
-
-
-def test_without_structure_rows_with_weight_take_the_fit_and_others_stay():
-    W, Y, free, s, fitted = problem()
-    found, _ = run(W, Y, free, s, fitted, 0.0)
-    weighed = free & (s > 0)[:, None]
-    assert found[weighed] == pytest.approx(np.clip(fitted, -1, 1)[weighed])
-    assert (found[~weighed] == Y[~weighed]).all()
-    assert (run(W, Y, free, s, None, 0.0)[0] == Y).all()
-
-
 def test_entries_keep_within_one():
     W, Y, free, s, fitted = problem()
     found, _ = run(W, Y, free, s, 50 * fitted, 0.1)
@@ -83,17 +66,6 @@ def test_groups_of_rows_that_nothing_ties_down_keep_their_start():
     assert found[2:4].ravel() == pytest.approx(0.375)  # equal, and nearest to what they were
     assert found[4:].ravel().tolist() == [0.125, 1]
     assert info.residual < 1e-9
-
-
-def test_the_error_of_reconstruction_counts_rows_with_neighbours():
-    W = np.array([[0, 1.0, 0], [0.5, 0, 0.5], [0, 0, 0]])
-    reconstruction = Reconstruction(sp.csr_array(W))
-    Y = np.array([[1.0], [3.0], [5.0]])
-    assert reconstruction.error(Y) == 4.0
-    A = np.diag([1.0, 1, 0]) - W
-    normal = reconstruction.normal(Y)
-    assert normal == pytest.approx(A.T @ A @ Y)
-    assert reconstruction.diagonal == pytest.approx(np.diag(A.T @ A))
 
 
 def test_cut_short_it_says_so():

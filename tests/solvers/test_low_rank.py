@@ -9,8 +9,6 @@ import pytest
 
 from mlfs_dask.errors import MlfsError
 from mlfs_dask.solvers.low_rank import LowRankPlusDiagonal, nystroem, solve_low_rank_sylvester
-from mlfs_dask.solvers.simplex import solve_on_simplex
-from tests.reference.global_information import low_rank
 
 
 def matrix(m=12, seed=0, shift=0.3):
@@ -23,38 +21,11 @@ def dense(Q):
     return Q @ np.eye(len(Q.e))
 
 
-@pytest.mark.parametrize("shift", [0.3, -2.0], ids=["definite", "indefinite"])
-def test_rows_of_landmarks_and_the_diagonal_are_exact(shift):
-    Q, J = matrix(shift=shift), np.array([1, 4, 5, 7, 9])
-    found = dense(nystroem(Q[:, J], J, np.diag(Q)))
-    assert found == pytest.approx(low_rank(Q, J), rel=1e-9)
-    assert found[J] == pytest.approx(Q[J], rel=1e-9)
-    assert np.all(np.diag(found) >= np.diag(Q) - 1e-9)
-    if shift > 0:
-        assert np.diag(found) == pytest.approx(np.diag(Q), rel=1e-9)
-
-
 def test_landmarks_that_are_copies_of_each_other_are_one():
     Q = matrix()[np.ix_([0, 0, 1, 2, 3, 3], [0, 0, 1, 2, 3, 3])]
     found = nystroem(Q[:, :4], np.arange(4), np.diag(Q))
     assert found.F.shape == (6, 3)
     assert dense(found)[:4] == pytest.approx(Q[:4], rel=1e-9)
-
-
-def test_its_diagonal_and_mean_are_those_of_the_matrix():
-    for shift in (0.3, -2.0):
-        Q, J = matrix(shift=shift), np.arange(5)
-        found = 0.7 * nystroem(Q[:, J], J, np.diag(Q))
-        assert found.diagonal() == pytest.approx(np.diag(dense(found)))
-        assert found.mean() == pytest.approx(dense(found).mean())
-
-
-def test_the_simplex_takes_it_in_place_of_the_matrix():
-    Q, J = np.abs(matrix()), np.arange(5)
-    low, R = nystroem(Q[:, J], J, np.diag(Q) + 20), np.random.default_rng(1).random((12, 2))
-    found, expected = (solve_on_simplex(A, R, tol=1e-13, max_iter=20_000) for A in (low, np.abs(dense(low))))
-    assert found.converged
-    assert pytest.approx(expected.W, abs=1e-6) == found.W
 
 
 @pytest.mark.parametrize("shift", [0.3, -2.0], ids=["definite", "indefinite"])

@@ -9,8 +9,7 @@ import pytest
 
 from mlfs_dask.solvers import simplex
 from mlfs_dask.solvers.low_rank import LowRankPlusDiagonal
-from mlfs_dask.solvers.simplex import principal_submatrix, project_columns, solve_on_simplex
-from tests.reference.global_information import least
+from mlfs_dask.solvers.simplex import principal_submatrix, solve_on_simplex
 
 
 def problem(m=25, c=3, seed=0):
@@ -77,34 +76,3 @@ def test_rows_that_are_left_out_too_early_come_back(low_rank, coupled, monkeypat
         growing += any(later > before for before, later in itertools.pairwise(sizes))
         sizes.clear()
     assert growing
-
-
-def test_the_solution_is_that_of_a_general_minimiser():
-    Q, R, L = problem(m=8)
-    expected = least(lambda W: np.vdot(W, 0.5 * (Q @ W + W @ L) - R), R.shape)
-    found = solve_on_simplex(Q, R, L, tol=1e-13, max_iter=20_000)
-    assert pytest.approx(expected, abs=1e-5) == found.W
-
-
-def test_linear_objectives_have_all_weight_on_the_best():
-    solution = solve_on_simplex(np.zeros((3, 3)), np.array([[0.2], [0.5], [0.1]]), tol=1e-13, max_iter=10)
-    assert solution.W.ravel().tolist() == [0, 1, 0]
-    assert solution.multipliers.ravel() == pytest.approx([0.3, 0, 0.4])
-    assert solve_on_simplex(np.zeros((2, 2)), np.zeros((2, 1)), tol=1e-13, max_iter=10).converged
-
-
-def test_too_few_iterations_are_told():
-    Q, R, _ = problem()
-    solution = solve_on_simplex(Q, R, tol=1e-13, max_iter=3)
-    assert not solution.converged
-    assert solution.gap > 1e-13
-    assert len(solution.objective) == 4  # the start, and three iterations
-
-
-def test_projections_are_the_nearest_points():
-    rng = np.random.default_rng(1)
-    W = rng.normal(size=(6, 2))
-    expected = least(lambda V: np.sum((V - W) ** 2), W.shape)
-    assert project_columns(W) == pytest.approx(expected, abs=1e-5)
-    inside = np.abs(W) / np.abs(W).sum(axis=0)
-    assert project_columns(inside) == pytest.approx(inside)

@@ -53,16 +53,6 @@ def test_a_tolerance_is_reached_with_more_products():
     assert close > exact
 
 
-def test_small_and_empty_matrices():
-    assert largest_eigenvalue(lambda Q: 3.0 * Q, drawn(1)) == pytest.approx(3)
-    operator, calls = counted(np.zeros((40, 40)))
-    assert largest_eigenvalue(operator, drawn(40)) == 0.0
-    assert len(calls) == 1
-    low_rank = np.zeros((100, 100))
-    low_rank[3, 3] = 7.0
-    assert largest_eigenvalue(lambda Q: low_rank @ Q, drawn(100)) == pytest.approx(7)
-
-
 def test_products_that_are_not_finite_are_refused():
     with pytest.raises(
         MlfsError, match=r"largest eigenvalue: a product of the operator is not finite\n  cure: look for"
@@ -85,7 +75,3 @@ def test_by_the_keys_of_columns_their_order_has_no_part(copies):
     exact = np.linalg.eigvalsh(X.T @ X)[-1]
     assert found[0] == pytest.approx(found[1], rel=1e-9)
     assert exact * (1 - 1e-10) <= found[0] <= exact * 1.02
-
-
-def test_where_no_row_is_drawn_there_is_one_direction():
-    assert starting_block(np.zeros(4, int), np.zeros(4, bool)).tolist() == [[0.5]] * 4

@@ -72,37 +72,6 @@ def test_steps_start_from_the_last_solution():
     assert near < far
 
 
-@pytest.mark.parametrize("find", [solve_gram, by_products])
-@pytest.mark.parametrize("rank", [0, 1, 3])
-def test_labels_of_lower_rank(find, rank):
-    R, X, F = problem()
-    F = F[:, :rank] @ np.random.default_rng(2).normal(size=(rank, 4))
-    found = find(R, X.T @ F)
-    assert found.rank == rank
-    assert pytest.approx(dense(R, X.T @ F) if rank else np.zeros((40, 4)), abs=1e-7) == found.W
-    if find is by_products:
-        again = by_products(R * 1.01, X.T @ F, start=found)
-        assert again.rank == rank
-        assert pytest.approx(found.W / np.sqrt(1.01), abs=1e-7) == again.W
-
-
-@pytest.mark.parametrize("find", [solve_gram, by_products])
-def test_features_that_repeat_and_features_that_are_zero_without_a_ridge(find):
-    _, X, F = problem(d=10)
-    Z = np.hstack([X, X[:, :3], np.zeros((120, 2))])
-    found = find(Z.T @ Z, Z.T @ F)
-    assert pytest.approx(X @ dense(X.T @ X, X.T @ F), abs=1e-6) == Z @ found.W
-    assert not found.W[13:].any()
-    assert found.residual <= 1e-11
-
-
-def test_cut_short_it_says_so():
-    R, X, F = problem()
-    found = by_products(R, X.T @ F, max_iter=3)
-    assert found.steps == 3
-    assert found.residual > 1e-3
-
-
 def test_what_is_not_finite_is_refused():
     R, X, F = problem()
     M = X.T @ np.where(F > 2, np.nan, F)

@@ -54,27 +54,6 @@ def test_the_end_is_the_optimum_of_all_rows(max_rows, beta):
     assert strong.sum() > 4 or beta == 150.0
 
 
-def test_rows_next_to_zero_are_ordered_by_their_gradient():
-    G, B = problem()
-    P, _, _, _ = solved(G, B, 150.0, 30)
-    norms, gradient = row_norms(P), row_norms(B - G @ P)
-    weak = np.flatnonzero(norms < 1e-3 * norms.max())
-    assert len(weak) > 10
-    assert np.argsort(norms[weak]).tolist() == np.argsort(gradient[weak]).tolist()
-    assert (norms[weak] > 0).all()
-
-
-def test_of_independent_rows_the_first_step_is_by_hand(monkeypatch):
-    # G = 1: every row is b shrunk by β/2.
-    monkeypatch.setattr("mlfs_dask.solvers.working_set.FIRST_ROWS", 2)
-    B = np.array([[5.0, 0.0], [0.0, 3.0], [0.5, 0.0], [0.0, 2.0]])
-    P, epsilon, _, working = solved(np.eye(4), B, 2.0, 3, rounds=4)
-    assert working.rows.tolist() == [0, 1, 3]
-    assert P[[0, 1, 3]] == pytest.approx(np.array([[4.0, 0.0], [0.0, 2.0], [0.0, 1.0]]), abs=1e-4)
-    # 2‖g‖/β = 0.5 gives ε 0.5/√0.75.
-    assert P[2] == pytest.approx([epsilon * 0.5 / np.sqrt(0.75), 0.0])
-
-
 def test_sets_are_enlarged_step_by_step_and_read_for_no_more_once_they_stand(monkeypatch):
     monkeypatch.setattr("mlfs_dask.solvers.working_set.FIRST_ROWS", 2)
     G, B = problem()

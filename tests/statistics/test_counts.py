@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import tracemalloc
 from dataclasses import replace
 
@@ -18,7 +17,7 @@ from mlfs_dask.engine.workers import build_pass
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.statistics.codes import equal_width_book
-from mlfs_dask.statistics.counts import LabelInformation, PairCountScores, Ranges
+from mlfs_dask.statistics.counts import LabelInformation, PairCountScores
 from mlfs_dask.typing import FeatureInfo
 
 HERE = Resources(1, 1, 2**32, 2**32)
@@ -55,23 +54,6 @@ def test_states_merged_in_pieces_give_the_same_bits(sparse, pieces):
         assert a.tobytes() == b.tobytes()
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-def test_pieces_hold_the_whole_state_once(sparse):
-    source, statistic = problem(sparse)
-    state = statistic.zero()
-    for block in source.stream(0, source.profile.partitions):
-        statistic.add(state, block)
-    parts = statistic.split(state, 4)
-    assert sum(a.nbytes for a in state) == statistic.state_bytes
-    # The rows that have each label, and all rows, are in every piece.
-    *table, positives, rows = state
-    assert sum(a.nbytes for *part, _, _ in parts for a in part) == sum(a.nbytes for a in table)
-    assert sum(int(a.sum()) for *part, _, _ in parts for a in part) == sum(int(a.sum()) for a in table)
-    for *_, own_positives, own_rows in parts:
-        assert own_positives.tolist() == positives.tolist()
-        assert own_rows.tolist() == rows.tolist() == [300]
-
-
 def test_large_states_are_merged_in_as_many_pieces_as_there_are_slots():
     source, _ = problem(False)
     profile = replace(source.profile, partitions=40)
@@ -91,26 +73,6 @@ def test_large_states_are_merged_in_as_many_pieces_as_there_are_slots():
     assert plan_pass(profile, HERE, large).pieces == 1
 
 
-def test_cutting_needs_less_memory():
-    profile = replace(problem(False)[0].profile, partitions=40)
-    cluster = Resources(8, 1, 2**34, 2**32, client=object())
-    state = 100 * 2**20
-    whole = plan_pass(profile, cluster, PassSizes(state, 0))
-    cut = plan_pass(profile, cluster, PassSizes(state, 0, can_split=True))
-    assert cut.peak_worker_bytes < 0.7 * whole.peak_worker_bytes
-
-
-def test_ranges_of_rows_in_any_order_of_merging():
-    X = np.array([[1.0, np.nan], [-2.0, np.nan], [5.0, 3.0]])
-    source = ArrayRows(X, as_labels([[1, 0], [0, -1], [0, 0]]), block_bytes=16)
-    (result,), _ = run_pass(source, [Ranges(2, 2)], Resources(1, 3, 2**32, 2**32))
-    features, labels = result
-    assert features.minimum.tolist() == [-2, 3]
-    assert features.maximum.tolist() == [5, 3]
-    assert features.n_missing.tolist() == [0, 2]
-    assert labels.tolist() == [[0, 1], [2, 2], [1, 0]]
-
-
 def test_memory_of_pairs_of_many_labels_is_that_of_the_pairs_that_rows_have():
     n, d, q, each = 1500, 40, 400, 4
     rng = np.random.default_rng(0)
@@ -127,13 +89,3 @@ def test_memory_of_pairs_of_many_labels_is_that_of_the_pairs_that_rows_have():
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak <= plan.peak_worker_bytes - HERE.process_bytes <= 3 * peak
-
-
-def test_parameters_alone_travel_to_workers() -> None:
-    book = equal_width_book(FeatureInfo(np.zeros(2000), np.ones(2000)), 2)
-    counts = LabelInformation(book=book, first=0, last=2000, sparse=True, slot_of_label=np.arange(5), n=1000)
-    assert counts.state_bytes > 0  # makes what is derived from the parameters
-    assert counts.coder.single_edges is not None
-    message = pickle.dumps(counts)
-    assert len(message) < 1.1 * counts.parameter_bytes
-    assert pickle.loads(message).state_bytes == counts.state_bytes

@@ -15,7 +15,6 @@ from mlfs_dask.rows.sources import ArrayRows, as_rows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.statistics import missing as module
 from mlfs_dask.statistics.missing import FilledRows, MeansOfPresent, fill_statistics, fill_values
-from mlfs_dask.statistics.subsets import read_rows
 
 RESOURCES = Resources(1, 2, 2**32, 2**32)
 
@@ -41,28 +40,6 @@ def found_fill(source, how):
     return fill_values(statistics, run_pass(source, statistics, RESOURCES)[0])
 
 
-@pytest.mark.parametrize("how", ["mean", "median"])
-def test_what_is_filled_in_and_where(how):
-    X, Y = problem()
-    expected = (np.nanmean if how == "mean" else np.nanmedian)(X, axis=0)
-    for source in sources(X, Y):
-        fill = found_fill(source, how)
-        assert fill == pytest.approx(expected, rel=1e-14)
-        filled = FilledRows(source, fill)
-        found, labels, _ = read_rows(filled, RESOURCES)
-        assert sp.issparse(found) == source.profile.sparse
-        found = found.toarray() if sp.issparse(found) else found
-        assert found.tolist() == np.where(np.isnan(X), fill, X).tolist()
-        assert (labels != Y).nnz == 0
-
-
-def test_nothing_is_filled_in_where_nothing_is_missing():
-    X, Y = np.eye(4), as_labels(np.eye(4))
-    for how in ("mean", "median"):
-        source = ArrayRows(X, Y)
-        assert found_fill(source, how) is None
-
-
 def test_the_mean_of_equal_values_is_their_value():
     """The sum of 0.1 over 7 rows is 0.7000000000000001 or less."""
     for rows in range(2, 40):
@@ -70,14 +47,6 @@ def test_the_mean_of_equal_values_is_their_value():
         X[0] = np.nan
         ((means), _), _ = run_pass(ArrayRows(X, as_labels(np.ones((rows + 1, 1)))), [MeansOfPresent(1)] * 2, RESOURCES)
         assert means.mean.tolist() == [0.1]
-
-
-def test_a_feature_without_values_is_zero():
-    X, Y = problem()
-    X[:, 1] = np.nan
-    for source in sources(X, Y):
-        for how in ("mean", "median"):
-            assert found_fill(source, how)[1] == 0.0
 
 
 def test_medians_of_many_rows_are_those_of_a_sample(monkeypatch):
@@ -91,18 +60,6 @@ def test_medians_of_many_rows_are_those_of_a_sample(monkeypatch):
     present = [np.sort(column[~np.isnan(column)]) for column in X.T]
     places = [np.searchsorted(values, fill) / len(values) for values, fill in zip(present, fills[0], strict=True)]
     assert places == pytest.approx([0.5] * 5, abs=0.1)  # zeros are 0.4 of the values
-
-
-def test_what_is_known_of_the_features():
-    X, Y = problem()
-    X[:, 1] = np.nan
-    source = ArrayRows(X, Y, n_categories=np.array([0, 0, 2, 0, 0]))
-    known = FilledRows(source, np.full(5, 2.5)).features
-    assert known.n_missing.tolist() == [0] * 5
-    assert known.n_categories.tolist() == [0, 0, 2, 0, 0]
-    assert known.minimum.tolist() == source.features.minimum.tolist()
-    lazy = as_rows(da.from_array(X, chunks=(17, -1)), Y)
-    assert FilledRows(lazy, np.zeros(5)).features.minimum is None
 
 
 def test_it_travels_and_has_a_digest_of_its_own():

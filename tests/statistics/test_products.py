@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import tracemalloc
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,11 +12,9 @@ from hypothesis import strategies as st
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.sparse import as_labels
-from mlfs_dask.engine.readings import run_pass
 from mlfs_dask.rows.sources import ArrayRows
-from mlfs_dask.runtime import Resources
 from mlfs_dask.statistics.moments import Moments
-from mlfs_dask.statistics.products import COMPILED_WORK, LabelProducts, wants_compiled
+from mlfs_dask.statistics.products import LabelProducts
 from mlfs_dask.typing import Block
 from tests.reference import elc as twin
 
@@ -47,45 +44,6 @@ def draw_cuts(data, n):
     return [[p for p, w in zip(pieces, where, strict=True) if w == state] for state in range(3)]
 
 
-@settings(max_examples=60)
-@given(st.data())
-def test_any_cut_gives_the_sums_of_the_whole(data):
-    n = data.draw(st.integers(1, 40))
-    X, Y = problem(data.draw(st.integers(0, 1000)), n=n)
-    container = sp.csr_array(X) if data.draw(st.booleans()) else X
-    statistic = LabelProducts(6, 4, compiled=data.draw(st.booleans()))
-    found = reduce(statistic, container, as_labels(Y), draw_cuts(data, n))
-    positive = (Y == 1).astype(float)
-    assert found.n == n
-    assert found.mean == pytest.approx(X.mean(axis=0), abs=1e-12)
-    assert found.m2 == pytest.approx(X.var(axis=0) * n, abs=1e-11)
-    assert found.products == pytest.approx(positive.T @ (X - X.mean(axis=0)), abs=1e-11)
-    assert found.positives.tolist() == positive.sum(axis=0).tolist()
-    assert found.unknown.tolist() == (Y == -1).sum(axis=0).tolist()
-    assert found.pairs.tolist() == (positive.T @ positive).tolist()
-
-
-@settings(max_examples=20)
-@given(st.data())
-def test_dense_and_sparse_blocks_may_be_mixed(data):
-    X, Y = problem(3, n=30, centre=5.0)
-    X[X == 5.0] = 0.0
-    statistic = LabelProducts(6, 4, compiled=data.draw(st.booleans()))
-    total = statistic.zero()
-    labels = as_labels(Y)
-    for cuts in draw_cuts(data, 30):
-        state = statistic.zero()
-        for first, last in cuts:
-            part = X[first:last]
-            wrapped = sp.csr_array(part) if data.draw(st.booleans()) else part
-            statistic.add(state, Block(first, wrapped, labels[first:last]))
-        statistic.merge(total, state)
-    found = statistic.finalize(total)
-    assert found.mean == pytest.approx(X.mean(axis=0))
-    assert found.m2 == pytest.approx(X.var(axis=0) * 30)
-    assert found.products == pytest.approx((Y == 1).T.astype(float) @ (X - X.mean(axis=0)), abs=1e-11)
-
-
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("ratio", [1.0, 1e4, 1e8])
 def test_columns_far_from_zero_keep_their_digits(compiled, ratio):
@@ -111,27 +69,6 @@ def test_small_integers_and_floats_do_not_saturate(compiled):
     big[::2] += 2
     found = reduce(LabelProducts(1, 1, compiled=compiled), big, Y, [[(0, 70_000)]])
     assert found.mean[0] == 2.0**24 + 1
-
-
-@pytest.mark.parametrize("compiled", [False, True])
-def test_states_start_with_any_finite_origin(compiled):
-    X, Y = problem(n=20)
-    X[0, 2] = np.nan
-    found = reduce(LabelProducts(6, 4, compiled=compiled), X, as_labels(Y), [[(0, 10)], [(10, 20)]])
-    assert not np.isfinite(found.mean[2] + found.m2[2])
-    others = [0, 1, 3, 4, 5]
-    assert found.mean[others] == pytest.approx(X[:, others].mean(axis=0))
-
-
-def test_finalize_leaves_the_state_as_it_is():
-    X, Y = problem()
-    statistic = LabelProducts(6, 4)
-    state = statistic.zero()
-    statistic.add(state, Block(0, X, as_labels(Y)))
-    copies = [a.copy() for a in state]
-    first, second = statistic.finalize(state), statistic.finalize(state)
-    assert all(np.array_equal(a, b) for a, b in zip(state, copies, strict=True))
-    assert np.array_equal(first.products, second.products)
 
 
 @pytest.mark.parametrize("container", [np.asarray, sp.csr_array])
@@ -160,26 +97,6 @@ def test_memory_is_as_declared(container, compiled, moments_only):
     result = statistic.finalize(state)
     arrays = [v for v in vars(result).values() if isinstance(v, np.ndarray)]
     assert sum(a.nbytes for a in arrays) == statistic.result_bytes
-
-
-def test_moments_alone():
-    X, Y = problem(centre=1e8)
-    source = ArrayRows(X, as_labels(Y), block_bytes=500)
-    assert source.profile.partitions > 3
-    (moments, sums), record = run_pass(source, [Moments(6), LabelProducts(6, 4)], Resources(1, 2, 2**31, 2**31))
-    assert moments.n == 60
-    assert moments.mean == pytest.approx(X.mean(axis=0), rel=1e-15)
-    assert moments.std == pytest.approx((X - 1e8).std(axis=0), rel=1e-7)
-    assert moments.m2 == pytest.approx(sums.m2, rel=1e-12)
-    assert record.tasks > 1
-
-
-def test_the_choice_of_kernels_depends_on_sizes_alone():
-    profile = ArrayRows(np.zeros((4, 3)), as_labels(np.ones((4, 2)))).profile
-    large = replace(profile, n=10**6, nonzeros=COMPILED_WORK // 4 + 1, label_nonzeros=2 * 10**6)
-    assert wants_compiled(large)
-    assert wants_compiled(replace(large, partitions=77, block_rows=1, block_bytes=5))
-    assert not wants_compiled(replace(large, nonzeros=COMPILED_WORK // 4 - 1))
 
 
 @settings(max_examples=60)

@@ -7,14 +7,11 @@ from dataclasses import replace
 import dask.array as da
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.engine.cache import cache
-from mlfs_dask.engine.readings import pass_sizes, plan_statistics, run_pass
-from mlfs_dask.engine.workers import build_pass
+from mlfs_dask.engine.readings import pass_sizes, run_pass
 from mlfs_dask.rows.sources import ArrayRows, as_rows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.statistics import resampling as module
@@ -32,7 +29,6 @@ from mlfs_dask.storage.conversion_options import Options
 from mlfs_dask.storage.convert import convert_reader
 from mlfs_dask.storage.dataset import open_dataset
 from mlfs_dask.typing import Block
-from tests.statistics.test_counts import problem as counting_problem
 from tests.storage.memory_reader import make_reader
 
 HERE = Resources(1, 1, 2**33, 2**33)
@@ -54,27 +50,6 @@ def replicate_rows(source, resampling, i):
     blocks = [resampling.replicate(block, i) for block in source.stream(0, source.profile.partitions)]
     X = np.concatenate([b.X.toarray() if sp.issparse(b.X) else b.X for b in blocks])
     return X, np.concatenate([b.Y.toarray() for b in blocks])
-
-
-@settings(max_examples=25)
-@given(st.data())
-def test_replicates_are_the_same_for_any_cut_and_container(data):
-    X, Y = problem()
-    whole = ArrayRows(X, as_labels(Y))
-    resampling = Resampling(2, 2, seed=3, pool=pool_of(whole))
-    cuts = [0, *sorted(data.draw(st.lists(st.integers(0, 90), max_size=4))), 90]
-    lazy = da.from_array(X, chunks=(tuple(np.diff(cuts).tolist()), (2, 3)))
-    i = data.draw(st.integers(0, 4))
-    for source in (
-        ArrayRows(X, as_labels(Y), block_bytes=data.draw(st.sampled_from([1, 300]))),
-        ArrayRows(sp.csr_array(X), as_labels(Y), block_bytes=200),
-        as_rows(lazy, da.from_array(Y, chunks=(40, -1))),
-    ):
-        assert (pool_of(source) != resampling.pool).nnz == 0
-        for found, expected in zip(
-            replicate_rows(source, resampling, i), replicate_rows(whole, resampling, i), strict=True
-        ):
-            assert found.tolist() == expected.tolist()
 
 
 def test_a_shuffle_permutes_the_labels_of_all_rows_and_leaves_the_features():
@@ -147,42 +122,6 @@ def test_results_are_those_of_the_replicates_rows(threads):
         assert sums.pairs.tolist() == expected.pairs.tolist()
         assert sums.products == pytest.approx(expected.products, rel=1e-10, abs=1e-10)
         assert sums.m2 == pytest.approx(expected.m2, rel=1e-10)
-
-
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("pieces", [1, 3])
-def test_counts_of_replicates_in_pieces_and_runs_give_the_same_bits(sparse, pieces):
-    source, statistic = counting_problem(sparse)
-    resampling = Resampling(2, 2, seed=1, pool=pool_of(source))
-    resampled = Resampled([statistic], resampling, source.profile)
-    assert resampled.can_split
-    (whole,), _ = run_pass(source, [resampled], HERE)
-    plan = replace(plan_statistics(source, [resampled], HERE), pieces=pieces, fan_in=2)
-    plan = replace(plan, runs=((0, 1), (1, 4), (4, source.profile.partitions)))
-    (found,), _ = build_pass(source, [resampled], plan).compute(scheduler="sync")
-    assert len(found) == len(whole) == 5
-    for i, ((own,), (expected,)) in enumerate(zip(found, whole, strict=True)):
-        features, labels = replicate_rows(source, resampling, i)
-        (alone,), _ = run_pass(ArrayRows(features, as_labels(labels)), [replace(statistic, sparse=False)], HERE)
-        for a, b, c in zip(own, expected, alone, strict=True):
-            assert a.tobytes() == b.tobytes()
-            assert a == pytest.approx(c, rel=1e-9, abs=1e-12)
-
-
-def test_sizes_are_those_of_all_replicates():
-    source, statistic = counting_problem(False)
-    resampling = Resampling(2, 3, seed=1, pool=pool_of(source))
-    resampled = Resampled([statistic], resampling, source.profile)
-    state = resampled.zero()
-    assert sum(array.nbytes for (own,) in state for array in own) == resampled.state_bytes == 6 * statistic.state_bytes
-    pool = resampling.pool
-    held = pool.data.nbytes + pool.indices.nbytes + pool.indptr.nbytes
-    planned = resampled.parameter_bytes - statistic.parameter_bytes
-    assert held <= planned <= 2 * held
-    assert Resampling(0, 3).pool_bytes(source.profile) == 0
-    block = next(iter(source.stream(0, 1)))
-    copied = max(resampling.replicate(block, i).X.nbytes for i in (3, 4, 5))
-    assert copied <= resampling.copied_bytes(source.profile)
 
 
 def test_replicates_go_into_the_fewest_readings_that_fit():

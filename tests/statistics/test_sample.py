@@ -12,13 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse as sp
 
-from mlfs_dask.blocks.row_draws import FEWEST_ROWS
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.engine.cache import cache
 from mlfs_dask.engine.readings import plan_statistics, run_pass
 from mlfs_dask.rows.sources import ArrayRows, as_rows
 from mlfs_dask.runtime import Resources
-from mlfs_dask.statistics.sample import RowSample, draw_rows, row_bytes
+from mlfs_dask.statistics.sample import RowSample, draw_rows
 
 HERE = Resources(1, 1, 2**33, 2**33)
 
@@ -111,35 +110,6 @@ def test_the_cache_gives_the_rows_back(form, tmp_path):
             assert (record.tasks > 0) == tasks
         other = draw_rows(source.profile, 20, 4)[:-1]
         assert run_pass(source, [RowSample(other, source.profile)], HERE)[1].tasks > 0
-
-
-def test_drawn_rows_follow_seed_and_bounds():
-    X, Y = problem()
-    profile = replace(profile_of(X, Y), n=10**6, d=10, nonzeros=10**7)
-    assert draw_rows(profile, 5000, 3).tolist() == draw_rows(profile, 5000, 3).tolist()
-    assert draw_rows(profile, 5000, 3).tolist() != draw_rows(profile, 5000, 4).tolist()
-    drawn = draw_rows(profile, 5000, 0)
-    assert len(drawn) == 5000
-    assert (np.diff(drawn) > 0).all()
-    assert 0 <= drawn[0] < drawn[-1] < 10**6
-
-
-def test_fewer_rows_are_drawn_of_wide_data():
-    X, Y = problem()
-    wide = replace(profile_of(X, Y), n=10**6, d=10**5, nonzeros=10**11)
-    assert len(draw_rows(wide, 16384, 0)) == 2**28 // (8 * 10**5)
-    assert len(draw_rows(wide, 16384, 0, max_bytes=1)) == FEWEST_ROWS
-    # Sparse rows are as wide as what they store: 20 values of 12 bytes, and 8 of the row.
-    sparse = replace(wide, sparse=True, nonzeros=2 * 10**7)
-    assert row_bytes(sparse) == 248
-    assert len(draw_rows(sparse, 16384, 0)) == 16384
-    assert len(draw_rows(sparse, 16384, 0, max_bytes=248 * 300)) == 300
-
-
-@pytest.mark.parametrize("n", [1, 255, 256])
-def test_few_rows_are_all_taken(n):
-    X, Y = problem(n)
-    assert draw_rows(profile_of(X, Y), 10, 0).tolist() == list(range(n))
 
 
 def test_a_sample_takes_the_memory_that_it_says():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +11,9 @@ from scipy import sparse as sp
 
 from mlfs_dask import runtime
 from mlfs_dask.errors import DataError
-from mlfs_dask.rows.sources import ArrayRows, measure_features
+from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import current_resources
-from mlfs_dask.selectors.elc import ELC
-from mlfs_dask.selectors.label_entropy import LabelEntropy
-from mlfs_dask.statistics.subsets import JoinedRows, read_rows, row_subset
+from mlfs_dask.statistics.subsets import JoinedRows, read_rows
 from mlfs_dask.storage.dataset import open_dataset
 from tests.storage.stores import make_store, sample
 
@@ -43,36 +39,6 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Any, np.ndarr
     assert dataset.rows.profile.partitions > 1
     assert dataset.rows.profile.sparse == request.param
     return dataset, X, Y
-
-
-def test_a_subset_is_its_rows(store: tuple[Any, np.ndarray, np.ndarray]) -> None:
-    dataset, X, Y = store
-    chosen = np.sort(np.random.default_rng(0).choice(200, 90, replace=False))
-    subset, record = row_subset(dataset.rows, chosen, sp.csr_array(Y[chosen]), current_resources())
-    found, starts = rows_of(subset)
-    assert np.array_equal(found, X[chosen])
-    assert starts.tolist() == list(range(90))
-    assert subset.profile.n == 90
-    assert record.bytes_read == dataset.rows.profile.read_bytes
-    expected = measure_features(X[chosen])
-    assert np.array_equal(subset.features.minimum, expected.minimum)
-    assert np.array_equal(subset.features.maximum, expected.maximum)
-    assert np.array_equal(subset.features.n_categories, dataset.features.n_categories)
-    assert np.array_equal(subset.label_counts[2], Y[chosen].sum(axis=0))
-
-
-@pytest.mark.parametrize("make", [lambda: LabelEntropy(3), lambda: ELC(3)])
-def test_selectors_learn_the_same_from_a_subset_as_from_its_arrays(
-    store: tuple[Any, np.ndarray, np.ndarray], make: Callable[[], Any]
-) -> None:
-    dataset, X, Y = store
-    chosen = np.arange(0, 200, 2)
-    subset, _ = row_subset(dataset.rows, chosen, sp.csr_array(Y[chosen]), current_resources())
-    alone = ArrayRows(X[chosen], sp.csr_array(Y[chosen]), n_categories=dataset.features.n_categories)
-    scores = make().fit(subset).scores_
-    np.testing.assert_allclose(scores, make().fit(alone).scores_, rtol=1e-9)
-    again = pickle.loads(pickle.dumps(subset))  # as it travels to a worker
-    assert np.array_equal(rows_of(again)[0], X[chosen])
 
 
 def test_columns_come_in_the_order_asked_for(store: tuple[Any, np.ndarray, np.ndarray]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-
 import dask.array as da
 import numpy as np
 import pytest
@@ -14,8 +12,6 @@ from mlfs_dask.engine.readings import run_pass
 from mlfs_dask.errors import DataError
 from mlfs_dask.rows.sources import ArrayRows, as_rows
 from mlfs_dask.runtime import Resources
-from mlfs_dask.statistics.counts import Ranges
-from mlfs_dask.statistics.products import LabelProducts
 from mlfs_dask.statistics.sample import RowSample
 from mlfs_dask.statistics.subsets import read_rows
 from mlfs_dask.statistics.weights import weighted_rows
@@ -59,35 +55,6 @@ def test_rows_of_weight_zero_are_left_out():
         assert sample.Y.toarray().tolist() == Y[counted][::7].tolist()
 
 
-def test_sums_are_those_of_repeated_rows():
-    X, Y, weights = problem()
-    repeated = ArrayRows(np.repeat(X, weights, axis=0), as_labels(np.repeat(Y, weights, axis=0)))
-    (expected, (ranges, labels)), _ = run_pass(repeated, [LabelProducts(5, 3), Ranges(5, 3)], RESOURCES)
-    for source in sources(X, Y):
-        rows = weighted_rows(source, weights)
-        statistics = [LabelProducts(5, 3, weighted=True), Ranges(5, 3, weighted=True)]
-        (found, (found_ranges, found_labels)), _ = run_pass(rows, statistics, RESOURCES)
-        assert found.n == expected.n
-        for name in ("positives", "unknown", "pairs"):
-            assert getattr(found, name).tolist() == getattr(expected, name).tolist()
-        for name in ("mean", "m2", "products", "std"):
-            assert getattr(found, name) == pytest.approx(getattr(expected, name), rel=1e-12, abs=1e-12)
-        assert found_labels.tolist() == labels.tolist()
-        assert found_ranges.minimum.tolist() == ranges.minimum.tolist()
-
-
-def test_a_constant_feature_has_no_variance_whatever_the_weights():
-    X, Y, _ = problem()
-    X[:, 1], X[:, 2] = 0.1, 1e8 + X[:, 2]
-    weights = np.random.default_rng(1).random(len(X)) * 1e-3
-    for source in sources(X, Y):
-        (found,), _ = run_pass(weighted_rows(source, weights), [LabelProducts(5, 3, weighted=True)], RESOURCES)
-        assert found.m2[1] == 0.0
-        mean = np.average(X, axis=0, weights=weights)
-        assert found.mean == pytest.approx(mean, rel=1e-12)
-        assert found.std == pytest.approx(np.sqrt(np.average((X - mean) ** 2, axis=0, weights=weights)), rel=1e-6)
-
-
 def test_sums_of_weights_are_exact():
     """Whatever the order, so that a label that always occurs has the sum of all weights."""
     rng = np.random.default_rng(0)
@@ -97,25 +64,6 @@ def test_sums_of_weights_are_exact():
         found = weighted_rows(source, weights).weights
         assert found == pytest.approx(weights, rel=0, abs=1e-12 * scale)
         assert {found.sum(), found[::-1].sum(), found[rng.permutation(10_000)].cumsum()[-1]} == {found.sum()}
-
-
-def test_weights_of_one_are_no_weights():
-    X, Y, _ = problem()
-    source = ArrayRows(X, as_labels(Y))
-    for weights in (None, 1, np.ones(60), [1] * 60, da.ones(60, chunks=7)):
-        assert weighted_rows(source, weights) is source
-    assert weighted_rows(source, 2).profile.weight == 120.0
-
-
-def test_ranges_are_not_known_where_rows_are_left_out():
-    X, Y, weights = problem()
-    source = ArrayRows(X, as_labels(Y), n_categories=np.zeros(5, dtype=np.int64))
-    assert weighted_rows(source, weights + 1).features.minimum is not None
-    assert weighted_rows(source, weights).features.minimum is None
-    assert weighted_rows(source, weights).features.n_categories is not None
-    assert weighted_rows(source, weights + 1).label_counts is None
-    again = pickle.loads(pickle.dumps(weighted_rows(source, weights)))
-    assert again.profile == weighted_rows(source, weights).profile
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,103 @@
+"""Twins by the names of their methods."""
+
+from __future__ import annotations
+
+import inspect
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+
+from mlfs_dask.blocks.forest import float32_scaling, forest_columns, forest_seeds
+from tests.reference import access_mfs as access_module
+from tests.reference import elc as elc_module
+from tests.reference import filters, global_information, greedy
+from tests.reference import relieff as relieff_module
+from tests.reference import smfs as smfs_module
+from tests.reference import spfs as spfs_module
+
+
+def twin(method):
+    """Function of X, Y and the method's parameters that gives scores; NaN where the twin has none for a feature.
+
+    It is the function of the method's name here, or in another file of this folder.
+    """
+    name = method.replace("-", "_")
+    files = (file for file in sorted(Path(__file__).parent.glob("*.py")) if not file.stem.startswith("test_"))
+    for module in (__name__, *(f"tests.reference.{file.stem}" for file in files if file.stem != "twins")):
+        found = getattr(import_module(module), name, None)
+        if found is not None and list(inspect.signature(found).parameters)[:2] == ["X", "Y"]:
+            return found
+    raise LookupError(f"tests/reference has no function {name}(X, Y, ...)")
+
+
+def elc(X, Y, n_features_to_select, *, similarity="gaussian", variant="corrected", **parameters):
+    """The published form has weights of its own."""
+    given = {"lambda_": 1e-3, "beta": 1e8} if variant == "published" else parameters
+    return elc_module.elc(X, Y, n_features_to_select, kernel=similarity, variant=variant, **given)[0]
+
+
+def spfs(X, Y):
+    """By how much each feature lowers the residual when it is chosen."""
+    scores = np.full(X.shape[1], np.nan)
+    varies = np.flatnonzero(np.ptp(X, axis=0) > 0)
+    order, falls = spfs_module.spfs(X[:, varies], Y)
+    scores[varies[order]] = falls
+    return scores
+
+
+def relieff(X, Y, *, n_neighbors=10, min_rows=6):
+    return relieff_module.relieff(X, Y, n_neighbors=n_neighbors, min_rows=min_rows)
+
+
+def laplacian(X, Y, *, n_neighbors=5, lambda_=None):
+    """With the exact graph."""
+    width = None if lambda_ is None else lambda_**2
+    return filters.laplacian(X, filters.nearest_graph(X, n_neighbors, width))
+
+
+def forward(criterion, X, Y, n_features_to_select, *, bins=2):
+    """Score of a chosen feature in its step, and of the others in the last one."""
+    order, steps = greedy.greedy(X, Y, n_features_to_select, criterion, bins=bins)
+    scores = steps[-1].copy()
+    for feature, step in zip(order, steps, strict=True):
+        scores[feature] = step[feature]
+    return np.where(np.ptp(X, axis=0) > 0, scores, np.nan)
+
+
+pmu, d2f, mdmr, scls, ami, jmi = (
+    partial(forward, each) for each in (greedy.pmu, greedy.d2f, greedy.mdmr, greedy.scls, greedy.ami, greedy.jmi)
+)
+
+
+def mrmr(X, Y, n_features_to_select, *, criterion="mid", bins=2):
+    return forward(getattr(greedy, criterion), X, Y, n_features_to_select, bins=bins)
+
+
+def mico(X, Y, *, alpha=1.0, beta=1.0):
+    R, Q, S = global_information.tables(X, Y)
+    weights = global_information.least(lambda W: global_information.mico_objective(W, R, Q, S, alpha, beta), R.shape)
+    return weights.sum(axis=1)
+
+
+def qpmlfs(X, Y, *, alpha=None):
+    R, Q, _ = global_information.tables(X, Y)
+    r = R.sum(axis=1)
+    share = Q.mean() / (Q.mean() + r.mean()) if alpha is None else alpha
+    shape = (len(r), 1)
+    return global_information.least(lambda W: global_information.qpmlfs_objective(W[:, 0], r, Q, share), shape)[:, 0]
+
+
+def smfs(X, Y, *, n_neighbors=15, n_trees=100, max_samples=256, seed=0, **parameters):
+    """With the forest that the method grows."""
+    prepared = (X * float32_scaling(X)[1]).astype(np.float32)
+    prepared = prepared[:, forest_columns(prepared)]
+    trees = smfs_module.grow_trees(prepared, n_trees, max_samples, forest_seeds(seed)[1])
+    masses = smfs_module.isolation_masses(trees, prepared)
+    W = smfs_module.neighbour_weights(masses, n_neighbors)
+    return smfs_module.smfs(X, Y, W, **parameters)[0]
+
+
+def access_mfs(X, Y, **parameters):
+    return access_module.access_mfs(X, Y, **parameters)[0]

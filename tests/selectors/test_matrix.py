@@ -1,0 +1,386 @@
+"""Every method: its twin; containers, cuts, stores, parts, weights, cache; what is planned, damaged, unknown, missing.
+
+Rankings of all methods and options, from other partitions, with weights, with two workers: `tests/blackbox`; copies of
+features, their order, and constant ones, too.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import shutil
+import warnings
+
+import dask.array as da
+import numpy as np
+import pytest
+import sparse
+from scipy import sparse as sp
+from sklearn.exceptions import ConvergenceWarning
+
+import mlfs_dask
+from mlfs_dask import runtime
+from mlfs_dask.blocks.sparse import as_labels
+from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.rows.sources import ArrayRows
+from mlfs_dask.selectors import METHODS, get_method
+from tests.reference.twins import twin
+from tests.storage.damage import flip
+from tests.storage.stores import make_store
+
+N, D, Q = 60, 9, 3
+
+LOOPS = [name for name in METHODS if get_method(name).keeps_checkpoints]
+ANCHORED = [*LOOPS, "laplacian"]
+SHORT = {"tol": 0.0, "max_iter": 3}
+
+#: Parameters besides the defaults; those of a method with anchors, and without the matrix X'X, follow.
+OTHERS = {
+    "br-or": [{"smoothing": 1.0, "bins": 3}],
+    "chi2": [{"bins": 4}],
+    "ela-chi": [{"bins": 20}],
+    "elc": [{"variant": "screen"}, {"variant": "published"}, {"similarity": "exponential"}, {"lambda_": 0.3}],
+    "enm": [{"bins": 3}],
+    "fimf": [{"n_interacting_labels": 2}, {"bins": 20}],
+    "label-entropy": [{"n_promising_labels": 1.0, "bins": 4}, {"n_promising_labels": 0}],
+    "laplacian": [{"n_neighbors": 3, "lambda_": 6.0}],
+    "mddm": [{"constraint": "subspace"}, {"constraint": "subspace", "mu": 0.9, "n_components": 2}],
+    "mrmr": [{"criterion": "miq", "bins": 3}],
+    "qpmlfs": [{"alpha": 0.5}],
+    "relieff": [{"n_neighbors": 2, "min_rows": 1}],
+}
+FURTHER = {
+    **{name: [{"n_landmarks": 4}] for name in ("grro", "mico", "qpmlfs")},
+    **{name: [{"gram_cap": 0}] for name in LOOPS},
+    "spfs": [{"n_candidates": 5}],
+}
+
+
+def settings_of(name):
+    """Parameters with which a method is quick."""
+    given = dict(SHORT) if name in LOOPS else {}
+    given |= {"n_trees": 10, "n_neighbors": 5} if name == "smfs" else {}
+    given |= {"n_promising_labels": 1.0} if name == "label-entropy" else {}
+    return given | ({"candidates": "br-cc,enm"} if name == "auto" else {})
+
+
+def forms(*tables):
+    """A case a method and its parameters."""
+    cases = [(name, {}) for name in METHODS]
+    cases += [(name, parameters) for table in tables for name, each in table.items() for parameters in each]
+    return pytest.mark.parametrize(("name", "parameters"), cases, ids=[" ".join([n, *map(str, p)]) for n, p in cases])
+
+
+WITH_ANCHORS = {name: [{"graph": "anchors", "n_anchors": 12}] for name in ANCHORED}
+every_method = pytest.mark.parametrize("name", METHODS)
+
+
+def make(name, k=4, **parameters):
+    return get_method(name)(k, **settings_of(name) | parameters)
+
+
+def fit(selector, *rows, **given):
+    """Fitted, whatever it warns of."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return selector.fit(*rows, **given)
+
+
+def problem(seed=0):
+    """Features that carry a label each, a 0/1, a sparse, and a constant one; values are those of float32."""
+    rng = np.random.default_rng(seed)
+    Y = (rng.random((N, Q)) < [0.3, 0.5, 0.4]).astype(np.int8)
+    X = np.round(rng.normal(size=(N, D)) * (rng.random((N, D)) < 0.7), 3)
+    X[:, :Q] += 1.5 * Y
+    X[:, 4] = rng.random(N) < 0.4
+    X[:, 6] = np.where(rng.random(N) < 0.8, 0, X[:, 6])
+    X[:, 8] = 4.0
+    return X.astype(np.float32).astype(float), Y
+
+
+def check(found, expected):
+    """The same bits where counts decide, and as near as sums in another order come."""
+    if found.scores_from_counts and found.method not in ("auto", "mico", "qpmlfs", "grro"):
+        assert found.scores_.tobytes() == expected.scores_.tobytes()
+    largest = np.abs(expected.scores_).max()
+    np.testing.assert_allclose(found.scores_, expected.scores_, rtol=1e-8, atol=1e-9 * largest)
+    assert found.support_.tolist() == expected.support_.tolist()
+
+
+# ---------------------------------------------------------------- the twin
+
+
+@forms(OTHERS)
+def test_scores_are_those_of_the_plain_twin(name, parameters):
+    if name == "auto":
+        return  # `test_auto`
+    X, Y = problem()
+    X = X[:, :8]  # the constant one: tests/blackbox/test_constant_features.py
+    given = {key: value for key, value in settings_of(name).items() if key not in SHORT} | parameters
+    selector = make(name, **given)
+    simplex = name in ("mico", "qpmlfs")
+    if simplex:
+        selector.set_params(tol=1e-13)
+    if name in LOOPS:
+        given |= {"iterations" if name == "smfs" else "max_iter": SHORT["max_iter"]}
+        given |= {} if name == "smfs" else {"tol": 0.0}
+    function = twin(name)
+    if "n_features_to_select" in inspect.signature(function).parameters:
+        given["n_features_to_select"] = 4
+    scores = function(X, Y, **given)
+    scores = scores[0] if isinstance(scores, tuple) else scores
+    found = fit(selector, X, Y).scores_
+    found = np.maximum(found, 0) if simplex else found  # those without weight are ranked by what it would cost
+    near = {"rel": 1e-6, "abs": 1e-6} if name in LOOPS else {"rel": 1e-9, "abs": 1e-4 if simplex else 1e-9}
+    assert found == pytest.approx(scores, **near)
+
+
+# ---------------------------------------------------------------- where rows come from
+
+
+def gcxs(block):
+    return sparse.GCXS.from_numpy(block, compressed_axes=(0,))
+
+
+CONTAINERS = {
+    "csr": lambda X, Y: (sp.csr_array(X), sp.csr_array(Y)),
+    "csc": lambda X, Y: (sp.csc_matrix(X), Y.astype(bool)),
+    "coo": lambda X, Y: (sp.coo_array(X), Y.astype(float)),
+    "columns": lambda X, Y: (np.asfortranarray(X), Y.tolist()),
+    "float32": lambda X, Y: (X.astype(np.float32), Y),
+    "table": lambda X, Y: (pytest.importorskip("pandas").DataFrame(X), Y),
+    "blocks": lambda X, Y: (ArrayRows(X, as_labels(Y), block_bytes=500), None),
+    "blocks of csr": lambda X, Y: (ArrayRows(sp.csr_array(X), as_labels(Y), block_bytes=300), None),
+    "dask": lambda X, Y: (da.from_array(X, chunks=((25, 1, 0, 34), (4, 5))), da.from_array(Y, chunks=((40, 20), -1))),
+    "dask of gcxs": lambda X, Y: (da.from_array(X, chunks=(17, -1)).map_blocks(gcxs), Y),
+    "dask of csr": lambda X, Y: (da.from_array(X, chunks=(25, 4)).map_blocks(sp.csr_array), Y),
+}
+
+#: Where a fit takes longer, or the method is there a second time.
+FEW = ("csr", "blocks of csr", "dask", "dask of gcxs")
+
+
+@forms(OTHERS, FURTHER, WITH_ANCHORS)
+def test_scores_depend_on_neither_containers_nor_chunks(name, parameters):
+    X, Y = problem()
+    selector = make(name, **parameters)
+    expected = fit(selector, X, Y)
+    for put in FEW if parameters or name in (*LOOPS, "auto") else CONTAINERS:
+        found = fit(make(name, **parameters), *CONTAINERS[put](X, Y))
+        check(found, expected)
+        assert found.report_.passes <= found.report_.plan["passes"]
+        if name not in (*LOOPS, "auto", "smfs", "pmu", "mdmr"):
+            assert found.report_.passes == found.report_.plan["passes"]
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    """Stores of the rows of `problem`, of some partitions: dense, sparse, and one to which two thirds were appended."""
+    folder = tmp_path_factory.mktemp("stores")
+    X, Y = problem()
+    for storage in ("dense", "sparse"):
+        make_store(folder / f"{storage}.zarr", X, Y, storage=storage, partition_bytes=700, names=False)
+    make_store(folder / "appended.zarr", X[:20], Y[:20], storage="dense", partition_bytes=700, names=False)
+    np.savez(folder / "rest.npz", X=X[20:], Y=Y[20:])
+    mlfs_dask.append(folder / "appended.zarr", folder / "rest.npz")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def datasets(stores):
+    return {path.stem: mlfs_dask.open_dataset(path) for path in sorted(stores.glob("*.zarr"))}
+
+
+@forms(WITH_ANCHORS)
+def test_scores_of_stores_and_of_their_parts_are_those_of_the_arrays(name, parameters, datasets):
+    X, Y = problem()
+    expected = fit(make(name, **parameters), X, Y)
+    for dataset in datasets.values():
+        with runtime.process_limits(threads=2):
+            found = fit(make(name, **parameters), dataset)
+        check(found, expected)
+        assert found.report_.passes <= found.report_.plan["passes"]
+        assert found.report_.bytes_read <= found.report_.plan["bytes_read"]
+    part = datasets["dense"].subset(rows="3:", features="0:8", labels="0:2")
+    assert part.shape == (N - 3, 8)
+    expected = fit(make(name, **parameters), X[3:, :8], Y[3:, :2])
+    check(fit(make(name, **parameters), part), expected)
+    check(fit(make(name, **parameters), part.X, part.Y), expected)
+
+
+@every_method
+def test_of_a_damaged_store_there_are_no_scores(name, stores, tmp_path):
+    store = tmp_path / "damaged.zarr"
+    shutil.copytree(stores / "dense.zarr", store)
+    flip(store, "X")
+    with pytest.raises(DataError, match="X: the store is damaged"):
+        fit(make(name), mlfs_dask.open_dataset(store))
+
+
+#: Methods whose scores are averages over the rows: the unit of weights has no part in them.
+AVERAGES = ("elc", "label-entropy", "enm", "gmm")
+
+
+@every_method
+def test_rows_are_weighted_by_being_repeated_or_not_at_all(name):
+    X, Y = problem()
+    weights = np.random.default_rng(1).integers(0, 4, N)
+    selector = make(name)
+    if "sample_weight" not in inspect.signature(selector.fit).parameters:
+        with pytest.raises(TypeError, match="sample_weight"):
+            selector.fit(X, Y, sample_weight=weights)
+        return
+    expected = fit(make(name), np.repeat(X, weights, axis=0), np.repeat(Y, weights, axis=0)).scores_
+    for put in ("columns", "blocks of csr", "dask of gcxs"):
+        found = fit(make(name), *CONTAINERS[put](X, Y), sample_weight=weights)
+        assert found.scores_ == pytest.approx(expected, rel=1e-9, abs=1e-9)
+        assert found.report_.n == N
+    if name in AVERAGES:
+        found = fit(make(name), X, Y, sample_weight=0.37 * weights)
+        assert found.scores_ == pytest.approx(expected, rel=1e-6, abs=1e-9)
+
+
+# ---------------------------------------------------------------- hard data
+
+
+def some(Y):
+    """Y of which nothing is known of half of the rows."""
+    return np.where(np.random.default_rng(1).random((len(Y), 1)) < 0.5, np.int8(-1), Y)
+
+
+@every_method
+def test_unknown_labels_are_taken_or_refused(name):
+    X, Y = problem()
+    for put in ("columns", "csr", "dask"):
+        rows = CONTAINERS[put](X, some(Y))
+        if put == "csr":
+            rows = rows[0], sp.csr_array(some(Y))
+        if get_method(name).accepts_unknown_labels:
+            assert np.isfinite(fit(make(name), *rows).scores_).all()
+            continue
+        with pytest.raises(DataError, match=r"has no support for missing labels.* column 0 of Y") as caught:
+            fit(make(name), *rows)
+        assert "cure: drop those rows or labels" in str(caught.value)
+
+
+@every_method
+def test_missing_features_are_filled_in_or_refused_and_infinite_ones_refused(name):
+    X, Y = problem()
+    X[np.random.default_rng(2).random(X.shape) < 0.2] = np.nan
+    X[:, 0] = np.nan_to_num(X[:, 0])
+    for how, fill, puts in (
+        ("mean", np.nanmean, ("columns", "dask of csr")),
+        ("median", np.nanmedian, ("csr", "dask")),
+    ):
+        expected = fit(make(name), np.where(np.isnan(X), fill(X, axis=0), X), Y).scores_
+        for put in puts:
+            found = fit(make(name, missing=how), *CONTAINERS[put](X, Y)).scores_
+            assert found == pytest.approx(expected, rel=1e-8, abs=1e-9 * abs(expected).max())
+    with pytest.raises(DataError, match=r"column 1 \(counted from 0\): X contains NaN") as caught:
+        fit(make(name), X, Y)
+    assert "choose missing=" in str(caught.value)
+    X[7, 5] = np.inf
+    with pytest.raises(DataError, match=r"column 5 .*infinity") as caught:
+        fit(make(name, missing=how), X, Y)
+    assert "NaN or" not in str(caught.value)
+    assert "missing=" not in str(caught.value)
+    for tags, allowed in ((get_method(name)(), False), (make(name, missing=how), True)):
+        assert tags.__sklearn_tags__().input_tags.allow_nan is allowed
+
+
+@forms(WITH_ANCHORS)
+def test_where_nothing_can_be_told_one_warning_says_why(name, parameters):
+    X, Y = problem()
+    for constant in (np.full((N, 3), 0.1), sp.csr_array((N, 3))):
+        with pytest.warns(UserWarning, match=r"cannot rank the features: .* constant.* All|only 0 of 3 do") as told:
+            found = make(name, 1, **parameters).fit(constant, Y)
+        assert [str(each.message) for each in told] == found.report_.warnings
+        assert len(set(found.scores_.tolist())) == 1
+        assert found.ranking_.tolist() == [0, 1, 2]
+    for labels in (np.zeros_like(Y), np.ones_like(Y)):
+        if name == "smfs" and not labels.any():
+            with pytest.raises(DataError, match="no row of Y has a positive label\n  cure: "):
+                fit(make(name, **parameters), X, labels)
+            continue
+        found = fit(make(name, **parameters), X, labels)
+        assert np.isfinite(found.scores_).all()
+        json.dumps(found.report_.to_dict(), allow_nan=False)
+
+
+@forms(FURTHER, {name: WITH_ANCHORS[name] for name in LOOPS})
+def test_features_that_follow_the_labels_are_found(name, parameters):
+    rng = np.random.default_rng(3)
+    X, Y = rng.normal(size=(300, 15)), (rng.random((300, 4)) < 0.4).astype(np.int8)
+    planted = [2, 5, 9, 13]
+    X[:, planted] += 4 * Y
+    if name == "laplacian":
+        return  # labels have no part in it
+    selector = make(name, **parameters | ({"max_iter": 30} if name in LOOPS else {}))
+    assert sorted(fit(selector, X, Y).ranking_[:4].tolist()) == planted
+
+
+@every_method
+def test_few_rows_labels_and_features_do(name):
+    X, Y = problem()
+    for rows in ((X[:, :1], Y), (X[:9], Y[:9]), (X, Y[:, :1]), (X[:1], Y[:1])):
+        found = fit(make(name, 1, **({"n_promising_labels": 1} if name == "label-entropy" else {})), *rows)
+        assert np.isfinite(found.scores_).all()
+        json.dumps(found.report_.to_dict(), allow_nan=False)
+
+
+# ---------------------------------------------------------------- parameters, records, loops
+
+
+@every_method
+def test_what_a_parameter_cannot_be_is_refused_by_name(name):
+    X, Y = problem()
+    for parameter in get_method(name).parameters:
+        if str in parameter.types and not parameter.choices:
+            continue
+        wrong = "none of these" if parameter.choices or bool in parameter.types else -3
+        if parameter.name == "n_promising_labels":
+            wrong = -1
+        with pytest.raises(UsageError, match=f"^{parameter.name} must be ") as caught:
+            make(name, **{parameter.name: wrong}).fit(X, Y)
+        assert f"got {wrong!r}" in str(caught.value)
+
+
+@every_method
+def test_auto_keeps_what_shuffled_labels_allow_or_is_refused_with_a_cure(name):
+    X, Y = problem()
+    X = X[:, [0, 1, 2, 5]]
+    X[:, :Q] += 4 * Y
+    selector = make(name, "auto")
+    if selector.resamples_rows:
+        found = fit(selector.set_params(resamples=5, random_state=0), X, Y)
+        assert found.report_.k == np.count_nonzero(found.q_values_ <= 0.1) == found.support_.sum() >= 1
+        assert found.report_.passes == found.report_.plan["passes"]
+        low, high = found.rank_intervals_.T
+        assert (low >= 1).all()
+        assert (low <= high).all()
+        assert found.selection_frequency_.sum() == pytest.approx(found.report_.k)
+        plain = fit(make(name, found.report_.k), X, Y)
+        assert plain.scores_.tobytes() == found.scores_.tobytes()
+        assert not hasattr(plain, "q_values_")
+        return
+    with pytest.raises(UsageError, match="'auto'") as error:
+        selector.fit(X, Y)
+    assert f"mlfs evaluate STORE {name} --choose-k" in str(error.value)
+
+
+@pytest.mark.parametrize("graph", ["exact", "anchors"])
+@pytest.mark.parametrize("name", LOOPS)
+def test_every_iteration_is_told_and_recorded(name, graph):
+    X, Y = problem()
+    events = []
+    with (
+        runtime.progress_to(events.append),
+        pytest.warns(ConvergenceWarning, match=r"did not converge in 3 .*max_iter") as told,
+    ):
+        report = make(name, graph=graph).fit(X, Y).report_
+    assert {each.filename for each in told} == {__file__}
+    steps = [event for event in events if event["kind"] == "step"]
+    assert [event["number"] for event in steps] == [1, 2, 3]
+    assert [event["objective"] for event in steps] == report.objective
+    assert (report.iterations, report.converged) == (3, False)
+    json.dumps(report.to_dict(), allow_nan=False)
