@@ -123,7 +123,7 @@ code = subprocess.run(sys.argv[1:]).returncode
 print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 sys.exit(code)
 """
-UNPACKED = 2**31
+UNPACKED = 2**30
 
 
 def zstd_bomb(folder: Path) -> Path:
@@ -171,15 +171,6 @@ def test_a_chunk_that_unpacks_to_more(tmp_path: Path, bomb: Callable[[Path], Pat
     assert not (tmp_path / "s.zarr").exists()
 
 
-def many_rows(folder: Path) -> Path:
-    """Rows that are stored nowhere."""
-    path = folder / "x.h5ad"
-    with h5py.File(path, "w") as file:
-        for name in ("X", "obsm/labels"):
-            file.create_dataset(name, (10**8, 2), "f8", chunks=(1024, 2), fillvalue=1)
-    return path
-
-
 def many_chunks(folder: Path) -> Path:
     path = folder / "x.zarr"
     write_zarr(path, (10**6, 10**4), None)
@@ -187,7 +178,7 @@ def many_chunks(folder: Path) -> Path:
 
 
 @pytest.mark.usefixtures("interruptible")
-@pytest.mark.parametrize("bomb", [many_rows, many_chunks])
+@pytest.mark.parametrize("bomb", [many_chunks])
 def test_interrupted_while_it_reads_what_has_no_end(tmp_path: Path, bomb: Callable[[Path], Path]) -> None:
     command = mlfs("convert", bomb(tmp_path), tmp_path / "s.zarr", "--workers", "1")
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:

@@ -63,23 +63,20 @@ def loaded(*words: object, heavy: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("method", ["elc", "label-entropy", "enm", "gmm"])
+@pytest.mark.parametrize("method", ["elc", "enm"])
 def test_a_selection_loads_what_it_uses_alone(store: Path, tmp_path: Path, method: str) -> None:
     found = loaded("select", method, store, "-k", 2, "-o", tmp_path / "run", heavy=NOT_WITHOUT_NEED)
     assert found == {"loaded": [], "bound": []}
     assert read_run(str(tmp_path / "run")).record["passes"] == 1
 
 
-@pytest.mark.parametrize(
-    ("method", "options"), [("mfsir", []), ("smfs", ["--write-labels"]), ("access-mfs", ["--write-labels"])]
-)
-def test_a_loop_has_no_use_for_dask(store: Path, tmp_path: Path, method: str, options: list[str]) -> None:
-    words = ("select", method, store, "-k", 2, "-o", tmp_path / "run", "--max-iter", 2, *options)
+def test_a_loop_has_no_use_for_dask(store: Path, tmp_path: Path) -> None:
+    words = ("select", "smfs", store, "-k", 2, "-o", tmp_path / "run", "--max-iter", 2, "--write-labels")
     assert loaded(*words, heavy=NEVER) == {"loaded": [], "bound": []}
-    assert (tmp_path / "run/labels.zarr").exists() == bool(options)
+    assert (tmp_path / "run/labels.zarr").exists()
 
 
-@pytest.mark.parametrize("words", [("methods",), ("plan", "elc"), ("plan", "smfs", "--quick"), ("inspect",)])
+@pytest.mark.parametrize("words", [("methods",), ("plan", "elc"), ("inspect",)])
 def test_asking_loads_nothing_heavy(store: Path, words: tuple[str, ...]) -> None:
     found = loaded(*words, *([] if words == ("methods",) else [store]), heavy=NOT_WITHOUT_NEED)
     assert found == {"loaded": [], "bound": []}
@@ -121,17 +118,12 @@ def scores(run: Path) -> list[tuple[str, str]]:
 
 
 @pytest.mark.usefixtures("interruptible")
-@pytest.mark.parametrize(
-    ("method", "options"),
-    [("elc", []), ("mfsir", ["--checkpoint-every", "0", "--tol", "0", "--max-iter", "4", "--graph", "anchors"])],
-)
-def test_ctrl_c_ends_a_pass_at_its_next_blocks_and_can_be_resumed(
-    store: Path, tmp_path: Path, method: str, options: list[str]
-) -> None:
+def test_ctrl_c_ends_a_pass_at_its_next_blocks_and_can_be_resumed(store: Path, tmp_path: Path) -> None:
     """Runs of 20 blocks, some at a time, which would otherwise be read to their ends."""
     out = tmp_path / "run"
-    words = ("select", method, store, "-k", "2", *options, "--quiet", "--cache", "none")
-    resumable = Path(checkpoint_place(str(out))) / "state.npz" if options else tmp_path
+    words = ("select", "mfsir", store, "-k", "2", "--graph", "anchors", "--tol", "0", "--max-iter", "3")
+    words += ("--checkpoint-every", "0", "--quiet", "--cache", "none")
+    resumable = Path(checkpoint_place(str(out))) / "state.npz"
     process = subprocess.Popen(
         slowly(resumable, *words, "-o", out), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -156,13 +148,10 @@ def test_ctrl_c_ends_a_pass_at_its_next_blocks_and_can_be_resumed(
 @pytest.mark.parametrize(
     ("send", "signum", "delay"),
     [
-        (os.kill, signal.SIGINT, 0.2),
         (os.killpg, signal.SIGINT, 0.7),
-        (os.kill, signal.SIGTERM, 0.7),
-        (os.killpg, signal.SIGTERM, 0.2),
-        (os.killpg, signal.SIGHUP, 0.7),
+        (os.kill, signal.SIGTERM, 0.2),
     ],
-    ids=["Ctrl-C of the process", "Ctrl-C", "SIGTERM of the process", "SIGTERM", "SIGHUP"],
+    ids=["Ctrl-C", "SIGTERM of the process"],
 )
 def test_a_signal_while_local_workers_start_is_answered_once(
     store: Path, tmp_path: Path, send: Callable[[int, int], None], signum: signal.Signals, delay: float
@@ -207,17 +196,3 @@ def test_workers_are_started_where_they_are_asked_for(store: Path, tmp_path: Pat
     assert "worker" not in shown["default"]
     asked, default = (read_run(str(tmp_path / name)) for name in ("asked", "default"))
     assert asked.feature_names[:2] == default.feature_names[:2]
-
-
-@pytest.mark.cluster
-def test_the_driver_that_finishes_kept_states_holds_what_is_planned(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    X, Y = rng.normal(size=(600, 260)), (rng.random((600, 19)) < 0.1).astype(np.int8)
-    store = make_store(tmp_path / "s.zarr", X, Y, partition_bytes=100_000)
-    words = ("select", "d2f", store, "-k", 20, "--bins", 4, "-o", tmp_path / "run", "--workers", 2)
-    words += ("--memory-limit", "1GiB", "--cache", "auto")
-    done = subprocess.run([sys.executable, "-m", "mlfs_dask", *map(str, words)], capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr.decode()
-    assert (tmp_path / "s.zarr.cache").exists()
-    record = read_run(str(tmp_path / "run")).record
-    assert record["peak_driver_bytes"] <= record["plan"]["peak_driver_bytes"]

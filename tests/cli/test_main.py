@@ -72,7 +72,7 @@ def test_help_imports_nothing_heavy(words: list[str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(("method", "loads"), [("mfsir", False), ("access-mfs", False), ("smfs", True)])
+@pytest.mark.parametrize(("method", "loads"), [("access-mfs", False), ("smfs", True)])
 def test_what_the_exact_forms_load_is_in_their_plans(
     tiny_store: Path, tmp_path: Path, method: str, loads: bool
 ) -> None:

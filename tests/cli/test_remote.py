@@ -15,13 +15,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from click.testing import Result
 
 from mlfs_dask import runtime
-from mlfs_dask.engine.checkpoints import Folder, job, keep_checkpoints
-from mlfs_dask.errors import StoreNotAllowedError, StoreUnavailableError
 from mlfs_dask.storage import access
 from mlfs_dask.storage.object_store import RemoteObjects
 from tests.cli.web_server import Refusals, WholeFiles, refusing_s3, serve
@@ -193,43 +190,6 @@ def test_checkpoints_in_an_object_store(bucket: str, table: Path, run: Run, run_
     assert not RemoteObjects(checkpoints.checkpoint_place(place)).exists()
 
 
-def test_checkpoints_in_an_object_store_that_is_throttled(
-    bucket: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    import s3fs
-
-    monkeypatch.setattr(access, "FIRST_PAUSE", 0.02)
-    monkeypatch.setattr(runtime, "WARNING_SECONDS", 0.0)
-    folder = Folder(f"{bucket}/throttled.checkpoint")
-    refusals = Refusals({"state.npz": [503, 503, None, 503, 503, None]})
-    monkeypatch.setattr(s3fs.S3FileSystem, "retries", 1)  # which it makes without a word
-    s3fs.S3FileSystem.clear_instance_cache()
-    with refusing_s3(os.environ["AWS_ENDPOINT_URL"], refusals) as address, monkeypatch.context() as patch:
-        patch.setenv("AWS_ENDPOINT_URL", address)
-        folder.write("state.npz", "key", {"x": np.arange(3)}, {})
-        state = folder.read("state.npz", "key")
-        assert state is not None
-        assert state.arrays["x"].tolist() == [0, 1, 2]
-        assert refusals.given == 4
-        assert caplog.text.count("SlowDown: refused; asked again for up to 60 s") == 4
-        patch.setattr(access, "RETRY_SECONDS", 0.1)
-        for refusal, error, words in (
-            (503, StoreUnavailableError, "it does not answer: 503 "),
-            (403, StoreNotAllowedError, "no permission to read it (403 "),
-        ):
-            refusals.planned = {"state.npz": itertools.repeat(refusal)}
-            with pytest.raises(error, match=re.escape(words)) as raised:
-                folder.read("state.npz", "key")
-            assert "without --resume" in str(raised.value)
-        with keep_checkpoints(folder, every=0), job(method="m", params={}, digest="d") as checkpoint:
-            checkpoint.save({"x": np.arange(4)}, {})
-        assert f"no checkpoint could be written to {folder}: no permission to write it" in caplog.text
-    s3fs.S3FileSystem.clear_instance_cache()
-    assert folder.holds_state
-    folder.remove()
-    assert not folder.holds_state
-
-
 def test_an_object_store_that_is_throttled(
     bucket: str, table: Path, run: Run, run_json: RunJson, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,39 +220,6 @@ def test_an_object_store_that_is_throttled(
         else:
             assert result["selected"] == near["selected"]
     s3fs.S3FileSystem.clear_instance_cache()
-
-
-def test_an_upload_to_an_object_store_that_is_throttled(
-    bucket: str, table: Path, run: Run, run_json: RunJson, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import s3fs
-
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(access, "FIRST_PAUSE", 0.02)
-    monkeypatch.setattr(runtime, "WARNING_SECONDS", 0.0)
-    words = ("convert", table, f"{bucket}/slow.zarr", "--label-columns", "a,b")
-    refusals = Refusals({"X/c/0/0": itertools.repeat(503)})
-    s3fs.S3FileSystem.clear_instance_cache()
-    with refusing_s3(os.environ["AWS_ENDPOINT_URL"], refusals) as address, monkeypatch.context() as patch:
-        patch.setenv("AWS_ENDPOINT_URL", address)
-        patch.setattr(access, "RETRY_SECONDS", 0.1)
-        failed = run(*words)
-        assert failed.exit_code == 1
-        assert "it was not uploaded: it does not answer: 503 " in failed.stderr
-        assert ", asked again for " in failed.stderr
-        assert failed.stderr.count("--resume") == 1
-        (kept,) = tmp_path.iterdir()
-        patch.setattr(access, "RETRY_SECONDS", 60)
-        refusals.planned = {"X/c/0/0": iter([503] * 6)}  # s3fs asks five times before it says so
-        refusals.given = 0
-        resumed = run(*words, "--resume")
-    assert resumed.exit_code == 0, resumed.stderr
-    assert "slow.zarr: 503 " in resumed.stderr
-    assert "; asked again for up to 60 s" in resumed.stderr
-    assert refusals.given == 6
-    assert not kept.exists()
-    s3fs.S3FileSystem.clear_instance_cache()
-    assert run_json("inspect", f"{bucket}/slow.zarr", "--verify")["verified"]["objects"] > 20
 
 
 # A web server

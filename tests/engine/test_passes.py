@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import gc
 import os
-import pickle
 import signal
 import threading
 import time
@@ -22,7 +21,7 @@ from scipy import sparse as sp
 from mlfs_dask import runtime
 from mlfs_dask.cluster import watch as worker_watch
 from mlfs_dask.cluster.watch import WorkerWatch, partitions_of
-from mlfs_dask.engine import tasks, workers
+from mlfs_dask.engine import workers
 from mlfs_dask.engine.plan import PassPlan
 from mlfs_dask.engine.readings import plan_statistics, run_pass
 from mlfs_dask.engine.statistic import Statistic
@@ -182,16 +181,6 @@ def test_threads_hold_as_many_states_as_planned(tight):
     assert 3 <= most <= (3 if tight else 5)
 
 
-def test_building_a_pass_opens_nothing():
-    X, Y = integers()
-    source = CountingRows(X, sp.csr_array(Y), block_bytes=320)
-    plan = plan_statistics(source, [ColumnSums(4, 3)], HERE)
-    graph = build_pass(source, [ColumnSums(4, 3)], plan)
-    assert source.opened == []
-    (sums,), _ = graph.compute(scheduler="sync")
-    assert sums[0].tolist() == X.sum(axis=0).tolist()
-
-
 @pytest.mark.parametrize("fan_in", [2, 3, 8])
 def test_graph_has_the_planned_tasks(fan_in):
     X, Y = integers()
@@ -233,47 +222,6 @@ def test_an_interrupted_pass_stops_with_the_blocks_at_hand(residence):
     assert len(read) == at_the_end
 
 
-def test_merging_leaves_its_inputs_alone():
-    statistic = ColumnSums(1, 1)
-    parts = [([(np.array([i]), np.array([i]))], {}) for i in (1, 2)]
-    merged, _ = tasks.merge_states([statistic], parts)
-    assert merged[0][0].tolist() == [3]
-    assert parts[0][0][0][0].tolist() == [1]
-
-
-def test_merging_copies_what_the_first_input_holds():
-    """A state may be a list of pieces, and pieces of states are smaller than the identity."""
-
-    class Rows(ColumnSums):
-        def merge(self, into, other):
-            into.extend(other)
-
-    parts = [([[np.array([i])]], {}) for i in (1, 2)]
-    (merged,), _ = tasks.merge_states([Rows(1, 1)], parts)
-    assert merged == [1, 2]
-    merged[0][:] = 7
-    assert [part[0] for part in parts] == [[[1]], [[2]]]
-
-
-def test_sources_and_statistics_must_declare_what_is_asked_of_them():
-    class Half(Statistic):
-        state_bytes = 8
-
-    with pytest.raises(TypeError, match="abstract"):
-        Half()
-    with pytest.raises(TypeError, match="ArrayRows is no Dask array"):
-        ArrayRows(*integers()[:1], sp.csr_array(integers()[1])).delayed_partition(0)
-
-
-def test_dask_arrays_are_one_graph():
-    X, Y = integers()
-    source = as_rows(da.from_array(X, chunks=(30, 2)), da.from_array(Y, chunks=(50, -1)))
-    (sums,), record = run_pass(source, [ColumnSums(4, 3)], HERE)
-    assert sums[0].tolist() == X.sum(axis=0).tolist()
-    assert sums[1].tolist() == Y.sum(axis=0).tolist()
-    assert record.peak_worker_bytes > 0
-
-
 def test_every_chunk_of_a_dask_array_is_computed_once():
     X, Y = integers()
     computed = []
@@ -285,18 +233,6 @@ def test_every_chunk_of_a_dask_array_is_computed_once():
     lazy = da.from_array(X, chunks=(10, 2)).map_blocks(watch, dtype=X.dtype, meta=X[:0, :0])
     run_pass(as_rows(lazy, Y), [ColumnSums(4, 3)], HERE)
     assert sorted(computed) == [(i, j) for i in range(10) for j in range(2)]
-
-
-def test_progress_counts_every_partition():
-    X, Y = integers()
-    source = ArrayRows(X, sp.csr_array(Y), block_bytes=320)
-    for threads in (1, 3):
-        events = []
-        with runtime.progress_to(events.append):
-            run_pass(source, [ColumnSums(4, 3)], Resources(1, threads, 2**32, 2**32), label="sums")
-        assert events[0] == {"kind": "pass", "label": "sums", "partitions": 10}
-        assert sum(e["done"] for e in events if e["kind"] == "partitions") == 10
-        assert events[-1]["kind"] == "pass-done"
 
 
 @pytest.fixture(scope="module")
@@ -571,16 +507,3 @@ def test_a_system_error_of_a_task_is_no_lost_connection(client):
     with pytest.raises(OSError, match="No space left on device") as caught:
         run_pass(SlowRows(X, sp.csr_array(Y)), [FullDisk(4, 3)], runtime.current_resources())
     assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, "labels")
-
-
-def test_errors_survive_pickling():
-    from mlfs_dask.errors import DataError, DoesNotFitError
-
-    for error in (
-        DataError("bad", file="f", line=3, column="c", value="x", cure="mend it"),
-        DoesNotFitError("a job", projected=10, available=5, cure="buy"),
-    ):
-        again = pickle.loads(pickle.dumps(error))
-        assert type(again) is type(error)
-        assert str(again) == str(error)
-        assert vars(again) == vars(error)

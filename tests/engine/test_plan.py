@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mlfs_dask.engine.plan import MAX_FAN_IN, SPREAD_BYTES, PassSizes, pass_fits, plan_pass, split_evenly
+from mlfs_dask.engine.plan import MAX_FAN_IN, SPREAD_BYTES, PassSizes, pass_fits, plan_pass
 from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.runtime import COMPILED_BYTES, PROCESS_BYTES, Resources
 from mlfs_dask.typing import Profile
@@ -35,11 +35,6 @@ def profile(partitions=100, buffer_bytes=32 * MIB):
 
 def cluster(workers=2, limit=1024 * MIB, threads=1):
     return Resources(workers, threads, limit, 4096 * MIB, client=object())
-
-
-def test_runs_cover_every_partition_once_in_order():
-    plan = plan_pass(profile(), cluster(), PassSizes(MIB, 0))
-    assert [i for run in plan.runs for i in range(*run)] == list(range(100))
 
 
 def test_tasks_count_runs_merges_and_the_end():
@@ -79,12 +74,6 @@ def test_large_partials_mean_long_runs_and_narrow_merges():
     plan = plan_pass(profile(), cluster(), PassSizes(150 * MIB, 0))
     assert len(plan.runs) == 2
     assert plan.fan_in == 2
-
-
-def test_never_more_tasks_than_partitions():
-    plan = plan_pass(profile(partitions=1), cluster(workers=8), PassSizes(MIB, 0))
-    assert plan.runs == ((0, 1),)
-    assert plan.tasks == 2
 
 
 def test_peak_counts_process_buffers_scratch_and_states():
@@ -177,15 +166,6 @@ def test_the_cure_works(resources):
     plan_pass(profile(), again, PassSizes(600 * MIB, 0))
 
 
-@pytest.mark.parametrize(("total", "pieces"), [(1, 1), (7, 3), (100, 12), (5, 5)])
-def test_even_split(total, pieces):
-    runs = split_evenly(total, pieces)
-    lengths = [b - a for a, b in runs]
-    assert len(runs) == pieces
-    assert sum(lengths) == total
-    assert max(lengths) - min(lengths) <= 1
-
-
 @pytest.mark.parametrize("resources", [cluster(), cluster(8, threads=2), Resources(1, 3, 1024 * MIB, 2**32)])
 @pytest.mark.parametrize("can_split", [False, True])
 def test_what_fits_is_what_is_planned(resources, can_split):
@@ -216,13 +196,6 @@ def test_the_result_is_made_when_buffers_are_gone(resources):
     sizes = PassSizes(MIB, 2 * MIB, result_bytes=300 * MIB, finishing_bytes=4 * MIB)
     large = plan_pass(profile(), resources, sizes)
     assert large.peak_worker_bytes == PROCESS_BYTES + (1 + 4 + 300) * MIB
-
-
-@pytest.mark.parametrize("threads", [1, 2, 3])
-def test_one_partition_is_read_once_and_merged_with_nothing(threads):
-    for resources in (cluster(threads=threads), Resources(1, threads, 1024 * MIB, 2**32)):
-        plan = plan_pass(profile(partitions=1), resources, PassSizes(10 * MIB, 5 * MIB))
-        assert plan.peak_worker_bytes == PROCESS_BYTES + (32 + 5 + 10) * MIB
 
 
 def test_rows_of_dask_arrays_are_read_chunk_by_chunk():

@@ -62,18 +62,6 @@ def test_neighbours_do_not_depend_on_how_rows_are_cut(
     assert np.array_equal(near, by_definition(X[chosen][:, :3], X[asking][:, :3], k, False))
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-def test_tiles_of_their_usual_size(sparse: bool) -> None:
-    """Several tiles of queries and of rows, where scaled values are rounded and many distances tie."""
-    random = np.random.default_rng(0)
-    X = random.integers(0, 3, (2500, 6)).astype(float)
-    rows = ColumnSubset(sp.csr_array(X) if sparse else X)
-    near = nearest_rows(rows, 7, mean_centring(rows), threads=2)
-    squares = ((X[:, np.newaxis] - X) ** 2).sum(axis=2)
-    np.fill_diagonal(squares, np.inf)
-    assert np.array_equal(near, np.argsort(squares, axis=1, kind="stable")[:, :7])
-
-
 def test_data_far_from_zero() -> None:
     """Centred rows have the digits that products of rows as they are would lose."""
     random = np.random.default_rng(0)
@@ -87,15 +75,6 @@ def test_data_far_from_zero() -> None:
     unscaled = replace(mean_centring(rows), centre=np.zeros(3))
     near = nearest_rows(rows, 5, unscaled)
     assert np.array_equal(near[:300], by_definition(X, X, 5, True)[:300])
-
-
-def test_fewer_rows_than_neighbours() -> None:
-    rows = ColumnSubset(np.array([[0.0], [1.0]]))
-    assert nearest_rows(rows, 5, mean_centring(rows)).tolist() == [[1], [0]]
-    assert nearest_rows(rows, 5, mean_centring(rows), queries=ColumnSubset(np.array([[0.9]]))).tolist() == [[1, 0]]
-    assert nearest_rows(rows, 5, mean_centring(rows), queries=ColumnSubset(np.empty((0, 1)))).shape == (0, 2)
-    one = ColumnSubset(np.array([[0.0]]))
-    assert nearest_rows(one, 5, mean_centring(one)).shape == (1, 0)
 
 
 def test_a_file_gives_the_same_neighbours_as_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,7 @@ import zarr
 from zarr.codecs import BloscCodec
 
 from mlfs_dask.storage import anndata_encoding
-from mlfs_dask.storage.anndata_encoding import DENSE, STRINGS, Object, dataframe, row_numbers, strings, vector
-from mlfs_dask.storage.numbered_names import NumberedNames
+from mlfs_dask.storage.anndata_encoding import DENSE, STRINGS, Object, strings, vector
 from mlfs_dask.storage.object_store import LocalObjects
 
 
@@ -51,19 +50,6 @@ def test_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, ch
     assert document(tmp_path / "ours", "a/b") == document(tmp_path / "theirs", "a/b")
 
 
-def test_chunks_of_zeros_are_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(anndata_encoding, "_CHUNK", 2)
-    keys = [key for key, _ in vector("a", np.array([0.0, 0.0, np.nan, 0.0, 0.0]))]
-    assert keys == ["a/zarr.json", "a/c/1"]
-
-
-@pytest.mark.parametrize("chunk", [1, 7, 64, 1000])
-def test_names_that_are_made_up_are_encoded_as_texts_are(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
-    monkeypatch.setattr(anndata_encoding, "_CHUNK", chunk)
-    names = NumberedNames("x", 123)
-    assert list(strings("a", names)) == list(strings("a", list(names)))
-
-
 @pytest.mark.parametrize("chunk", [1, 2, 8])
 def test_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
     monkeypatch.setattr(anndata_encoding, "_CHUNK", chunk)
@@ -73,16 +59,3 @@ def test_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> N
         "names", shape=(3,), chunks=(min(chunk, 3),), dtype=str, attributes=dict(STRINGS)
     )
     assert document(tmp_path / "ours", "names") == document(tmp_path / "theirs", "names")
-
-
-@pytest.mark.parametrize("n", [1, 4, 5])
-def test_row_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n: int) -> None:
-    monkeypatch.setattr(anndata_encoding, "_CHUNK", 2)
-    group = written(tmp_path / "ours", row_numbers(n))
-    assert group["obs/_index"][:].tolist() == list(range(n))
-    assert dict(group["obs"].attrs) == json.loads(dataframe("obs")[1])["attributes"]
-
-
-def test_row_numbers_take_little_room() -> None:
-    content = dict(row_numbers(1 << 20))["obs/_index/c/0"]
-    assert len(content) < 1 << 15

@@ -131,17 +131,6 @@ def test_spellings_of_false_and_true_are_no_content(tmp_path: Path) -> None:
     assert three.schema.digest != made[0].schema.digest
 
 
-def test_padding_of_the_last_chunk_is_zero(tmp_path: Path) -> None:
-    X = np.random.default_rng(0).normal(size=(1101, 1000))  # two chunks of 551 rows
-    run(tmp_path, make_reader(X, np.ones((1101, 1), np.int8), cuts=(500,)))
-    content = (tmp_path / "out.zarr" / "X" / "c" / "0" / "0").read_bytes()
-    chunk_bytes = 551 * 1000 * 8
-    starts = (0, chunk_bytes + 4)  # a checksum is between them
-    rows = np.concatenate([np.frombuffer(content, "<f8", 551 * 1000, at).reshape(551, 1000) for at in starts])
-    np.testing.assert_array_equal(rows[:1101], X)
-    assert not rows[1101].any()
-
-
 def test_everything_is_on_the_disk_before_it_is_visible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before, after = set(), set()
 
@@ -175,21 +164,6 @@ def test_the_narrowest_type_without_loss(tmp_path: Path, values: list[float], dt
     assert (made.schema.dtype, made.schema.storage) == (dtype, storage)
     found, _ = rows_of(made)
     np.testing.assert_array_equal(found, X)
-
-
-def test_density_decides_the_form(tmp_path: Path) -> None:
-    X = np.zeros((50, 200))
-    X[:, :3] = np.random.default_rng(0).normal(size=(50, 3))
-    made = run(tmp_path, make_reader(X, np.ones((50, 1), np.int8)))
-    assert made.schema.storage == "sparse"
-    full = run(tmp_path, make_reader(csr_array(X + 1), np.ones((50, 1), np.int8)), name="full.zarr")
-    assert full.schema.storage == "dense"
-
-
-def test_dtype_on_request(tmp_path: Path) -> None:
-    X, Y = data()
-    made = run(tmp_path, make_reader(X, Y), dtype="float32")
-    np.testing.assert_array_equal(rows_of(made)[0], X.astype(np.float32))
 
 
 @pytest.mark.parametrize(
@@ -321,11 +295,6 @@ def test_labels_unknown_never_positive_and_always(tmp_path: Path) -> None:
     np.testing.assert_array_equal(rows_of(made)[1], Y)
 
 
-def test_unlabelled_rows_only(tmp_path: Path) -> None:
-    made = run(tmp_path, make_reader(np.ones((4, 2)), np.full((4, 2), -1, np.int8)))
-    assert sum(made.schema.unknown) == 8
-
-
 @pytest.mark.parametrize("q", [5, 400])
 def test_form_of_the_labels(tmp_path: Path, q: int) -> None:
     Y = np.zeros((30, q), np.int8)
@@ -333,21 +302,6 @@ def test_form_of_the_labels(tmp_path: Path, q: int) -> None:
     made = run(tmp_path, make_reader(np.ones((30, 2)), Y))
     assert made.schema.labels_storage == ("dense" if q == 5 else "sparse")
     np.testing.assert_array_equal(rows_of(made)[1], Y)
-
-
-def test_no_feature_is_ever_other_than_zero(tmp_path: Path) -> None:
-    made = run(tmp_path, make_reader(csr_array((20, 50)), np.ones((20, 1), np.int8), cuts=(7,)))
-    assert made.schema.storage == "sparse"
-    assert made.schema.nonzeros == 0
-    assert not rows_of(made)[0].any()
-    assert verify(made.store).intact
-
-
-def test_partitions_of_one_row(tmp_path: Path) -> None:
-    X, Y = data(n=7)
-    made = run(tmp_path, make_reader(X, Y), partition_bytes=1)
-    assert made.schema.partitions.rows == tuple(range(8))
-    np.testing.assert_array_equal(rows_of(made)[0], X)
 
 
 def test_sparse_partitions_begin_with_whole_rows(tmp_path: Path) -> None:
@@ -391,28 +345,6 @@ def test_names_that_do_not_fit(tmp_path: Path, options: dict[str, Any], problem:
     with pytest.raises(DataError, match=problem):
         run(tmp_path, make_reader(np.ones((4, 3)), np.ones((4, 2), np.int8), **options))
     assert left_behind(tmp_path) == []
-
-
-def test_bad_data_in_a_late_part_leaves_nothing(tmp_path: Path) -> None:
-    X, Y = data()
-    X[39, 1] = np.inf
-    with pytest.raises(DataError, match="a feature must be a finite number or missing"):
-        run(tmp_path, make_reader(X, Y, part_cuts=(10, 30)))
-    assert left_behind(tmp_path) == []
-
-
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        ({"storage": "rows"}, "storage must be one of auto, dense, sparse, not 'rows'"),
-        ({"compressor": "gzip"}, "compressor must be one of none, zstd, lz4, not 'gzip'"),
-        ({"dtype": "int8"}, "dtype must be one of uint8, int16, int32, float32, float64, not 'int8'"),
-        ({"partition_bytes": 0}, "partition_bytes must be positive, not 0"),
-    ],
-)
-def test_options_that_cannot_be(tmp_path: Path, options: dict[str, Any], problem: str) -> None:
-    with pytest.raises(UsageError, match=problem):
-        run(tmp_path, make_reader(*data()), **options)
 
 
 # The destination
@@ -460,11 +392,6 @@ def test_force_replaces_no_other_files(tmp_path: Path, kind: str) -> None:
     with pytest.raises(UsageError, match="exists and is not a store, so --force does not replace it"):
         convert_reader(lambda: make_reader(*data()), target, workers=1, force=True)
     assert (target if kind == "file" else target / "thesis.tex").read_text() == "thesis"
-
-
-def test_a_folder_that_does_not_exist(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"nowhere is not a folder\n  cure: make it first"):
-        run(tmp_path / "nowhere", make_reader(*data()))
 
 
 def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -586,12 +513,6 @@ def test_what_is_staged_for_a_url_is_private(tmp_path: Path, monkeypatch: pytest
         assert left_behind(tmp_path) == []
     finally:
         fsspec.filesystem("memory").rm("/private", recursive=True)
-
-
-def test_a_file_url(tmp_path: Path) -> None:
-    made = convert_reader(lambda: make_reader(*data()), f"file://{tmp_path}/out.zarr", workers=1)
-    assert left_behind(tmp_path) == ["out.zarr"]
-    assert open_dataset(made.store).shape == (40, 9)
 
 
 # Threads and processes
@@ -749,11 +670,6 @@ def test_other_options_do_not_resume(tmp_path: Path, monkeypatch: pytest.MonkeyP
         resume(make_reader(X, Y))
 
 
-def test_nothing_to_resume_just_converts(tmp_path: Path) -> None:
-    made = convert_reader(lambda: make_reader(*data()), tmp_path / "out.zarr", workers=1, resume=True)
-    assert made.schema.n == 40
-
-
 def test_two_conversions_to_one_place(tmp_path: Path) -> None:
     X, Y = data()
 
@@ -845,12 +761,6 @@ def test_a_table_is_converted_with_few_libraries(tmp_path: Path) -> None:
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert shown.stdout.splitlines()[-1] == "[]"
-
-
-def test_drop(tmp_path: Path) -> None:
-    source = write_csv(tmp_path / "a.csv")
-    made = convert(source, tmp_path / "out.zarr", labels=LabelSpec(columns=("sky", "sea")), drop=("a",), workers=1)
-    assert open_dataset(made.store).feature_names.tolist() == ["b"]
 
 
 def test_a_source_that_does_not_exist(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +14,6 @@ import sparse
 import zarr
 from dask.array.utils import assert_eq
 
-import mlfs_dask
 from mlfs_dask.errors import DataError, MlfsError
 from mlfs_dask.storage.anndata_encoding import read_vector
 from mlfs_dask.storage.dataset import Dataset, open_dataset, open_metadata
@@ -67,29 +65,6 @@ def test_rows_for_passes_are_the_same_rows(tmp_path: Path, form: str) -> None:
     assert [start for start, _, _ in blocks] == np.cumsum([0, *(len(part) for part in dense)])[:-1].tolist()
 
 
-def test_untouched_arrays_lead_to_the_rows(tmp_path: Path, form: str) -> None:
-    dataset, _, _ = opened(tmp_path, form)
-    layers = [array.dask.layers[array.name] for array in (dataset.X, dataset.Y)]
-    assert layers[0].rows is layers[1].rows is dataset.rows
-
-
-def test_names_of_arrays_follow_content_place_and_cutting(tmp_path: Path) -> None:
-    X, Y = sample(sparse=False)
-    stores = {
-        "a": make_store(tmp_path / "a.zarr", X, Y),
-        "b": make_store(tmp_path / "b.zarr", X, Y),
-        "other": make_store(tmp_path / "c.zarr", X + 1, Y),
-    }
-    names = [open_dataset(path).X.name for path in stores.values()]
-    shutil.rmtree(tmp_path / "c.zarr")
-    names.append(open_dataset(make_store(tmp_path / "c.zarr", X, Y)).X.name)
-    shutil.rmtree(tmp_path / "c.zarr")
-    names.append(open_dataset(make_store(tmp_path / "c.zarr", X, Y, partition_bytes=100)).X.name)
-    assert len(set(names)) == 5
-    assert open_dataset(stores["a"]).X.name == names[0]
-    assert open_dataset(stores["a"]).digest == open_dataset(stores["b"]).digest
-
-
 def test_facts(tmp_path: Path, form: str) -> None:
     dataset, X, Y = opened(tmp_path, form)
     assert dataset.shape == X.shape
@@ -122,11 +97,6 @@ def test_inspection(tmp_path: Path) -> None:
     files = sum(path.stat().st_size for path in (tmp_path / "out.zarr").rglob("*") if path.is_file())
     assert facts["bytes"] == files - (tmp_path / "out.zarr" / "zarr.json").stat().st_size
     assert facts["digest"] == dataset.digest
-
-
-def test_the_public_name(tmp_path: Path) -> None:
-    make_store(tmp_path / "out.zarr", *sample(sparse=False))
-    assert mlfs_dask.open_dataset(tmp_path / "out.zarr").shape == (60, 12)
 
 
 def test_opening_needs_neither_zarr_nor_dask(tmp_path: Path) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import anndata
@@ -256,24 +254,6 @@ def test_a_folder_in_the_way(tmp_path: Path) -> None:
         export_rows(iter([]), tmp_path / "t.npz", **NAMES, n=N, force=True)
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_nothing_stays_of_a_failure(tmp_path: Path, suffix: str) -> None:
-    X, Y = table("float64"), labels(unknown=False)
-    path = tmp_path / f"t{suffix}"
-    path.write_text("before")
-
-    def failing() -> Iterator[tuple]:
-        yield from blocks(X, Y, sparse=False)
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        export_rows(failing(), path, **NAMES, n=N, force=True)
-    with pytest.raises(ValueError, match="the blocks hold 53 rows, 54 were announced"):
-        export_rows(blocks(X, Y, sparse=False), path, **NAMES, n=N + 1, force=True)
-    assert [file.name for file in tmp_path.iterdir()] == [path.name]
-    assert path.read_text() == "before"
-
-
 def test_a_failed_upload_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     import fsspec
 
@@ -287,64 +267,6 @@ def test_a_failed_upload_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(MlfsError, match="it cannot be written: the network is gone"):
         export_rows(blocks(X, Y, sparse=True), "memory://export2/t.npz", **NAMES, n=N)
     assert not filesystem.find("/export2")
-
-
-def test_a_full_disk(tmp_path: Path) -> None:
-    X, Y = table("float64"), labels(unknown=False)
-
-    def full() -> Iterator[tuple]:
-        yield from blocks(X, Y, sparse=False)
-        raise OSError(28, "No space left on device")
-
-    with pytest.raises(MlfsError, match="it cannot be written: No space left on device") as caught:
-        export_rows(full(), tmp_path / "t.svm", **NAMES, n=N)
-    assert "No space left on device: more than there is, available" in str(caught.value), "nothing says how much it is"
-    assert "free space" in str(caught.value)
-    assert caught.value.exit_code == 4  # as the contract has it
-    assert not list(tmp_path.iterdir())
-
-
-SMALL = """
-import sys
-import numpy as np
-from scipy.sparse import csr_array
-from mlfs_dask.errors import DoesNotFitError
-from mlfs_dask.storage.export import export_rows
-
-path, sparse = sys.argv[1], sys.argv[2] == "sparse"
-generator = np.random.default_rng(0)
-
-def blocks():
-    for _ in range(8):
-        X = generator.normal(size=(500, 70)) * (generator.random((500, 70)) < 0.6 if sparse else 1)
-        yield csr_array(X) if sparse else X, csr_array((generator.random((500, 3)) < 0.4).astype(np.int8))
-
-try:
-    export_rows(blocks(), path, feature_names=[f"f{i}" for i in range(70)], label_names=list("abc"), n=4000)
-except DoesNotFitError as error:
-    # How large sparse rows become is known when they have been written.
-    assert error.available > 1_000_000, error
-    assert error.projected is None or error.projected > error.available, error
-    assert "it cannot be written: No space left on device" in str(error)
-    print("does not fit")
-"""
-
-
-@pytest.mark.parametrize("sparse", ["dense", "sparse"])
-@pytest.mark.parametrize("suffix", [".npz", ".h5ad", ".csv", ".svm.gz", ".arff", ".parquet"])
-def test_a_small_disk(small_disk: Callable[[str], Path], suffix: str, sparse: str) -> None:
-    """In a process of its own: HDF5 ends the one in which a file could not be closed."""
-    disk = small_disk("1200k")
-    arguments = [sys.executable, "-c", SMALL, str(disk / f"t{suffix}"), sparse]
-    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "does not fit\n", "")
-    assert not list(disk.iterdir())
-
-
-def test_no_such_folder(tmp_path: Path) -> None:
-    X, Y = table("float64"), labels(unknown=False)
-    with pytest.raises(MlfsError, match="it cannot be written: No such file or directory"):
-        export_rows(blocks(X, Y, sparse=False), tmp_path / "no" / "t.svm", **NAMES, n=N)
 
 
 def test_unknown_suffix(tmp_path: Path) -> None:
@@ -371,11 +293,3 @@ def test_names_given_twice(tmp_path: Path, suffix: str, what: str) -> None:
     names = NAMES | {"label_names": ("plain", "b", "c")}
     with pytest.raises(DataError, match=f"column 'plain': two columns have the same name, which {what}"):
         export_rows(blocks(X, Y, sparse=False), tmp_path / f"t{suffix}", **names, n=N)
-
-
-def test_blocks_of_another_shape_and_none(tmp_path: Path) -> None:
-    X, Y = table("float64"), labels(unknown=False)
-    with pytest.raises(ValueError, match="expected 5 features and 3 labels"):
-        export_rows(blocks(X[:, :4], Y, sparse=False), tmp_path / "t.npz", **NAMES, n=N)
-    with pytest.raises(ValueError, match="there are no rows to write"):
-        export_rows(iter([]), tmp_path / "t.npz", **NAMES, n=0)

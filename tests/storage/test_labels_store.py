@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
-import shutil
 import warnings
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -48,22 +44,6 @@ def test_anndata_opens_it(tmp_path: Path, partition_rows: int) -> None:
     assert found.layers["positive"].tolist() == (F > 0).astype(int).tolist()
     assert found.var_names.tolist() == ["a", "b", "ü"]
     assert found.obs_names.tolist() == [str(i) for i in range(50)]
-
-
-@pytest.mark.usefixtures("small_chunks")
-def test_chunks_are_written_in_any_order_and_pieces(tmp_path: Path) -> None:
-    F = values()
-    store = create(tmp_path / "labels.zarr", threshold=0.5)
-    assert (store.shape, store.chunk_rows) == ((50, 3), 7)
-    group = zarr.open_group(tmp_path / "labels.zarr", mode="r")
-    assert not group["X"][...].any()
-    for start, stop in ((42, 50), (0, 7), (14, 42), (7, 14), (14, 21)):  # one of them twice
-        store.write(start, F[start:stop])
-    assert group["X"].chunks == group["layers/positive"].chunks == (7, 3)
-    assert group["X"][...].tolist() == F.astype(np.float32).tolist()
-    assert group["layers/positive"][...].tolist() == (F > 0.5).astype(int).tolist()
-    assert group.attrs["mlfs"] == {"threshold": 0.5}
-    assert sorted(path.name for path in (tmp_path / "labels.zarr/X/c").iterdir()) == [str(i) for i in range(8)]
 
 
 @pytest.mark.parametrize("array", ["X", "layers/positive"])
@@ -110,27 +90,6 @@ def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError, match=r"labels\.zarr is there already"):
         create(tmp_path / "labels.zarr")
     assert zarr.open_group(tmp_path / "labels.zarr", mode="r")["X"][...].any()
-
-
-def test_a_store_that_was_removed_is_not_made_anew(tmp_path: Path) -> None:
-    """An interrupted client removes it, and workers may be late."""
-    store = create(tmp_path / "labels.zarr")
-    shutil.rmtree(tmp_path / "labels.zarr")
-    with pytest.raises(FileNotFoundError, match="was removed"):
-        store.write(0, values())
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.usefixtures("small_chunks")
-def test_several_processes_write_at_the_same_time(tmp_path: Path) -> None:
-    F = values(500)
-    store = create(tmp_path / "labels.zarr", n=500)
-    assert pickle.loads(pickle.dumps(store)) == store
-    with ProcessPoolExecutor(3, mp_context=get_context("spawn")) as pool:
-        starts = range(0, 500, 28)
-        list(pool.map(store.write, starts, [F[start : start + 28] for start in starts]))
-    group = zarr.open_group(tmp_path / "labels.zarr", mode="r")
-    assert group["X"][...].tolist() == F.astype(np.float32).tolist()
 
 
 @pytest.mark.usefixtures("small_chunks")

@@ -73,33 +73,6 @@ def test_requests_overlap_and_are_bounded(ahead: Make) -> None:
     assert len(requested) == 9
 
 
-def test_the_index_of_the_next_shard_is_there_when_it_is_needed(ahead: Make) -> None:
-    known = [threading.Event() for _ in range(3)]
-
-    def read_index(shard: int) -> int:
-        known[shard].set()
-        return shard
-
-    chunks = ahead(numbers_of, 2, read_index=read_index)
-    chunks.expect(0, 8)
-    assert known[1].wait(NEVER), "requested with the first chunk of the shard before it"
-    assert [int(chunks.take()[0]) for _ in range(8)] == list(range(8))
-    assert not known[2].is_set(), "no chunk of it is expected"
-
-
-def test_a_request_covers_neighbours_within_a_shard(ahead: Make) -> None:
-    requested = []
-
-    def read(index: Future[int], shard: int, first: int, last: int) -> list[Chunk]:
-        requested.append((shard, first, last))
-        return numbers_of(index, shard, first, last)
-
-    chunks = ahead(read, 1, 3)
-    chunks.expect(1, 11)
-    assert [int(chunks.take()[0]) for _ in range(10)] == list(range(1, 11))
-    assert requested == [(0, 1, 4), (1, 0, 3), (1, 3, 4), (2, 0, 3)]
-
-
 def test_a_request_that_fails_fails_where_its_chunk_is_taken(ahead: Make) -> None:
     def read(index: Future[int], shard: int, first: int, last: int) -> list[Chunk]:
         if first == 2:

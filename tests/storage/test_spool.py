@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +15,13 @@ from mlfs_dask.errors import DataError
 from mlfs_dask.storage.readers.base import Batch, Header
 from mlfs_dask.storage.spool import (
     SpooledRows,
-    canonical,
     data_path,
     journal_path,
-    read_journal,
     spool_part,
     statistics_path,
 )
 from mlfs_dask.storage.statistics import Statistics
 from tests.storage.memory_reader import make_reader
-
-NAN = float("nan")
 
 
 def labels(rows: int) -> np.ndarray[Any, Any]:
@@ -39,10 +34,6 @@ def stage(folder: Path, X: Any, Y: Any, **options: Any) -> SpooledRows:
     for part in parts:
         spool_part(reader, part, folder, batch_bytes=1)
     return SpooledRows(folder, len(parts))
-
-
-def as_dense(M: Any) -> np.ndarray[Any, Any]:
-    return M if isinstance(M, np.ndarray) else M.toarray()
 
 
 def mixed(generator: np.random.Generator, rows: int) -> np.ndarray[Any, Any]:
@@ -95,35 +86,6 @@ def test_any_run_comes_back_from_any_batches(data: st.DataObject, tmp_path_facto
         assert rows.offsets_at([0, n], labels=False) == [0, expected.nnz]
 
 
-def test_each_batch_takes_the_narrowest_form_for_its_part_so_far(tmp_path: Path) -> None:
-    X = np.concatenate([np.ones((4, 6)), np.eye(4, 6) * 0.5, np.full((4, 6), 0.1), np.full((4, 6), -3.0)])
-    stage(tmp_path, X, labels(16), cuts=(4, 8, 12)).close()
-    batches, done = read_journal(tmp_path, 0)
-    assert done
-    assert [batch.dtype for batch in batches] == ["uint8", "float32", "float64", "float64"]
-    assert [batch.rows for batch in batches] == [4, 4, 4, 4]
-    wide = np.eye(4, 100)
-    stage(tmp_path / "wide", wide, labels(4)) if (tmp_path / "wide").mkdir() else None
-    stage(tmp_path / "wide", wide, labels(4)).close()
-    assert read_journal(tmp_path / "wide", 0)[0][0].sparse
-
-
-def test_canonical_rows() -> None:
-    X = csr_array((np.array([1.0, -0.0, 5.0, 2.0]), np.array([2, 1, 0, 2]), np.array([0, 4])), shape=(1, 40))
-    Y = csr_array((np.array([1, 1], np.int8), np.array([1, 1]), np.array([0, 2])), shape=(1, 2))
-    clean, clean_labels, nonzeros = canonical(Batch(X, Y, 0), "f", Statistics())
-    assert nonzeros == 2
-    assert clean.indices.tolist() == [0, 2]
-    assert clean.data.tolist() == [5.0, 3.0]
-    assert clean_labels.toarray().tolist() == [[0, 1]]
-    odd_nan = np.array([0xFFF8000000000001], np.uint64).view(float)[0]
-    given = np.array([[9.0, -0.0, odd_nan, 1.0]])
-    dense, _, nonzeros = canonical(Batch(given[:, 1:], Y, 0), "f", Statistics())
-    assert dense.tobytes() == np.array([[0.0, np.nan, 1.0]]).tobytes()
-    assert nonzeros == 2
-    assert np.signbit(given[0, 1]), "a view of what somebody else holds is left as it is"
-
-
 @pytest.mark.parametrize("form", [np.asarray, csr_array])
 @pytest.mark.parametrize("value", [float("inf"), float("-inf")])
 def test_infinite_values_are_refused(tmp_path: Path, form: Any, value: float) -> None:
@@ -136,27 +98,6 @@ def test_infinite_values_are_refused(tmp_path: Path, form: Any, value: float) ->
         f"a.txt, line 15, column 'f2', value {value}: a feature must be a finite number or missing\n"
         "  cure: replace infinite values, or leave the field empty (missing)"
     )
-
-
-def test_infinite_values_in_formats_without_lines(tmp_path: Path) -> None:
-    X = np.ones((6, 2))
-    X[4, 1] = np.inf
-    reader = make_reader(X, labels(6), cuts=(3,))
-    with pytest.raises(DataError, match=r"memory, column 2, value inf: .*missing \(row 5\)"):
-        spool_part(reader, reader.parts(0)[0], tmp_path, batch_bytes=1)
-
-
-def test_labels_that_are_not_labels() -> None:
-    Y = csr_array(np.array([[0, 0], [0, 2]], np.int8))
-    message = r"a.txt, line 8, column 'label 2': labels must be 0 or 1 \(-1 = unknown\), not 2"
-    with pytest.raises(DataError, match=message):
-        canonical(Batch(np.ones((2, 1)), Y, 0, 7), "a.txt", Statistics())
-
-
-def test_features_and_labels_of_other_rows(tmp_path: Path) -> None:
-    reader = make_reader(np.ones((3, 2)), labels(2))
-    with pytest.raises(DataError, match="3 rows of features but 2 rows of labels"):
-        spool_part(reader, reader.parts(0)[0], tmp_path, batch_bytes=1)
 
 
 class Interrupted(Exception):
@@ -197,16 +138,6 @@ def test_reading_goes_on_after_the_last_whole_batch(tmp_path: Path) -> None:
     np.testing.assert_array_equal(ours.positive, whole.positive)
 
 
-def test_finished_parts_are_not_read_again(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    reader = make_reader(np.ones((3, 2)), labels(3), log=str(log))
-    (part,) = reader.parts(0)
-    spool_part(reader, part, tmp_path, batch_bytes=1)
-    log.unlink()
-    assert spool_part(reader, part, tmp_path, batch_bytes=1) == 3
-    assert not log.exists()
-
-
 @pytest.mark.parametrize("finished", [False, True])
 def test_torn_data_is_read_again(tmp_path: Path, finished: bool) -> None:
     X, Y = np.random.default_rng(0).normal(size=(9, 3)), labels(9)
@@ -225,44 +156,6 @@ def test_torn_data_is_read_again(tmp_path: Path, finished: bool) -> None:
         out = np.empty((9, 3))
         rows.dense(0, out)
     np.testing.assert_array_equal(out, X)
-
-
-@pytest.mark.parametrize("damage", [lambda path: path.write_bytes(b""), lambda path: path.unlink()])
-def test_torn_counts_are_made_again_without_reading(tmp_path: Path, damage: Any) -> None:
-    X, Y = mixed(np.random.default_rng(0), 9), labels(9)
-    log = tmp_path / "log"
-    reader = make_reader(X, Y, cuts=(3, 6), log=str(log))
-    (part,) = reader.parts(0)
-    spool_part(reader, part, tmp_path, batch_bytes=1)
-    before = Statistics.load(statistics_path(tmp_path, 0))
-    damage(statistics_path(tmp_path, 0))
-    log.unlink()
-    assert spool_part(reader, part, tmp_path, batch_bytes=1) == 9
-    assert not log.exists()
-    after = Statistics.load(statistics_path(tmp_path, 0))
-    np.testing.assert_array_equal(before.ranges(), after.ranges())
-    assert before.nonzeros == after.nonzeros
-    assert read_journal(tmp_path, 0)[1]
-
-
-def test_lost_data_is_read_again(tmp_path: Path) -> None:
-    reader = make_reader(np.ones((3, 2)), labels(3))
-    (part,) = reader.parts(0)
-    spool_part(reader, part, tmp_path, batch_bytes=1)
-    data_path(tmp_path, 0).unlink()
-    assert spool_part(reader, part, tmp_path, batch_bytes=1) == 3
-    assert data_path(tmp_path, 0).exists()
-
-
-def test_journals_are_json_lines(tmp_path: Path) -> None:
-    stage(tmp_path, np.ones((4, 2)), labels(4), cuts=(2,)).close()
-    lines = journal_path(tmp_path, 0).read_text().splitlines()
-    assert [json.loads(line) if line == '"done"' else json.loads(line)["rows"] for line in lines] == [2, 2, "done"]
-
-
-def test_unfinished_parts_are_not_read_back(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="part 0 is not finished"):
-        SpooledRows(tmp_path, 1)
 
 
 @pytest.mark.parametrize("form", [np.asarray, csr_array])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -43,30 +42,6 @@ def facts(statistics: Statistics) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-def test_by_hand(sparse: bool) -> None:
-    X = [[0, 1, 0.5, NAN, 0], [0, 2, -1, NAN, NAN], [0, 3, 0, NAN, 7]]
-    assert facts(counted(X, sparse=sparse)) == {
-        "rows": 3,
-        "nonzeros": 10,
-        "longest_row": 4,
-        "fits_float32": True,
-        "minimum": ["0.0", "1.0", "-1.0", "nan", "0.0"],
-        "maximum": ["0.0", "3.0", "0.5", "nan", "7.0"],
-        "stored": [0, 3, 2, 0, 1],
-        "missing": [0, 0, 0, 3, 1],
-        "integers": [True, True, False, True, True],
-    }
-
-
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize(
-    ("value", "fits"), [(2.0**24, True), (2.0**24 + 1, False), (0.5, True), (0.1, False), (1e39, False)]
-)
-def test_float32(sparse: bool, value: float, fits: bool) -> None:
-    assert counted([[value, 0.0], [0.0, 3.0]], sparse=sparse).fits_float32 is fits
-
-
 @given(X=arrays(float, st.tuples(st.integers(1, 40), st.integers(1, 5)), elements=VALUES), data=st.data())
 def test_any_split_and_either_form_count_alike(X: np.ndarray[Any, Any], data: st.DataObject) -> None:
     whole = facts(counted(X))
@@ -90,43 +65,6 @@ def test_long_rows_and_many_tiles() -> None:
         np.testing.assert_array_equal(statistics.stored, ((X != 0) & ~np.isnan(X)).sum(axis=0))
 
 
-@pytest.mark.parametrize("shape", [(0, 3), (3, 0)])
-@pytest.mark.parametrize("sparse", [False, True])
-def test_nothing_to_count(shape: tuple[int, int], sparse: bool) -> None:
-    statistics = counted(np.zeros(shape), sparse=sparse)
-    assert (statistics.rows, statistics.n_features, statistics.nonzeros) == (*shape, 0)
-
-
-def test_labels() -> None:
-    statistics = Statistics()
-    statistics.add_labels(csr_array(np.array([[1, 0, -1], [1, -1, 0]], np.int8)))
-    statistics.add_labels(csr_array(np.array([[0, 0, 0, 1]], np.int8)))
-    assert statistics.positive.tolist() == [2, 0, 0, 1]
-    assert statistics.unknown.tolist() == [0, 1, 1, 0]
-    assert statistics.label_nonzeros == 5
-
-
-@pytest.mark.parametrize("sparse", [False, True])
-def test_categories_that_occur(sparse: bool) -> None:
-    statistics = Statistics({1: 4})
-    X = np.array([[9, 0], [9, 3], [9, NAN], [9, 3]])
-    statistics.add_sparse(csr_array(X)) if sparse else statistics.add_dense(X)
-    assert statistics.seen[1].tolist() == [True, False, False, True]
-
-
 def test_a_code_that_was_not_declared() -> None:
     with pytest.raises(DataError, match="a categorical feature with 3 declared values has code 3"):
         Statistics({0: 3}).add_dense(np.array([[3.0]]))
-
-
-def test_saved_and_loaded(tmp_path: Path) -> None:
-    statistics = Statistics({1: 4})
-    statistics.add_dense(np.array([[0, 1, 0.1, NAN], [0, 2, 0, 0]]))
-    statistics.add_labels(csr_array(np.array([[1, -1]], np.int8)))
-    path = tmp_path / "counts.npz"
-    statistics.save(path)
-    loaded = Statistics.load(path)
-    assert facts(loaded) == facts(statistics)
-    assert loaded.positive.tolist() == [1, 0]
-    assert loaded.seen[1].tolist() == [False, True, True, False]
-    assert loaded.label_nonzeros == 2

@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-import http.server
 import json
-import pickle
-import queue
-import re
-import struct
-import threading
-import tracemalloc
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,11 +15,8 @@ from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 from zarr.core.buffer import default_buffer_prototype
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.storage.digest import crc32c
 from mlfs_dask.storage.object_store import open_objects
 from mlfs_dask.storage.store_reader import (
-    MAX_REQUESTS,
-    REQUESTS,
     ArrayLayout,
     ArrayReader,
     MatrixLayout,
@@ -147,92 +135,6 @@ def test_blocks_are_the_rows(tmp_path, sparse, codecs, place):
     assert np.array_equal(source.all_labels().toarray(), Y)
 
 
-def test_sparse_blocks_are_views_of_the_buffers(tmp_path):
-    """SciPy copies arrays that it takes for small parts of others."""
-    source = make_store(tmp_path, *matrices(), (10, 11, 27), sparse=True)
-    for block in source.stream(0, 4):
-        if block.X.nnz * 8 > source.block_bytes // 2:
-            assert not block.X.indices.flags.owndata
-            assert not block.X.data.flags.owndata
-
-
-def test_dense_labels_are_not_numbered_all_at_once(tmp_path):
-    X, Y = np.zeros((50_000, 1), np.float32), np.ones((50_000, 40), np.int8)
-    source = make_store(tmp_path, X, Y, (), sparse=False, chunk=50_000, shard=50_000)
-    tracemalloc.start()
-    try:
-        block = next(iter(source.stream(0, 1)))
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert block.Y.sum() == 40 * block.Y.shape[0]
-    # The dense labels, and twice 5 bytes an entry while the parts are put together.
-    assert peak < 1.2 * (1 + 2 * 5) * Y.size
-
-
-class Web(http.server.SimpleHTTPRequestHandler):
-    """Ranges of the files of a folder; what was asked for is noted."""
-
-    requested: queue.Queue[str]
-
-    def log_message(self, *_):
-        pass
-
-    def do_GET(self):
-        self.requested.put(self.path)
-        content = Path(self.translate_path(self.path)).read_bytes()
-        start, stop = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers["Range"]).groups()
-        part = content[int(start) : int(stop) + 1] if start else content[-int(stop) :]
-        self.send_response(206)
-        self.send_header("Content-Length", str(len(part)))
-        self.end_headers()
-        self.wfile.write(part)
-
-
-@pytest.fixture
-def web(tmp_path):
-    """Address of a server of the test's folder, and the paths that were asked for."""
-    pytest.importorskip("aiohttp", reason="aiohttp is not installed (extra `cloud`)")
-    handler = type("Handler", (Web,), {"requested": queue.Queue()})
-    serve = functools.partial(handler, directory=str(tmp_path))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), serve) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}", handler.requested
-        server.shutdown()
-        thread.join()
-
-
-@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-def test_the_next_partition_is_requested_while_one_is_worked_on(tmp_path, web):
-    address, requested = web
-    X, Y = matrices()
-    source = make_store(tmp_path, X, Y, (6, 12, 18), sparse=False, compressors=Crc32cCodec())
-    source = replace(source, location=StoreLocation(address, {}))
-    blocks = source.stream(0, 4)
-    first = next(blocks)
-    assert first.X.shape[0] == 3, "half of the partition"
-    while requested.get(timeout=20) != "/X/c/1/0":
-        pass
-    rest = [(block.X.copy(), block.Y.toarray()) for block in blocks]
-    assert np.array_equal(np.concatenate([x for x, _ in rest]), X[first.X.shape[0] :])
-    assert np.array_equal(np.concatenate([y for _, y in rest]), Y[first.X.shape[0] :])
-
-
-def test_chunks_of_a_remote_shard_may_lie_in_any_order():
-    X, Y = matrices()
-    source = make_store("memory://reversed", X, Y, (10,), sparse=False, compressors=Crc32cCodec())
-    objects = open_objects("memory://reversed")
-    for shard in range(5):
-        content = objects.read(f"X/c/{shard}/0")
-        size = 3 * 5 * 4 + 4
-        index = np.frombuffer(content[2 * size : -4], "<u8").reshape(2, 2)[::-1].tobytes()
-        mirrored = content[size : 2 * size] + content[:size] + index
-        objects.write(f"X/c/{shard}/0", mirrored + struct.pack("<I", crc32c(index)))
-    found, _ = collect(source)
-    assert np.array_equal(found, X)
-
-
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
@@ -255,23 +157,6 @@ def test_damage_of_a_remote_shard_is_named(damage, said):
         collect(source)
 
 
-@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("codecs", ["checksums", "zstd with checksums"])
-def test_neighbouring_chunks_come_in_one_request(tmp_path, web, codecs):
-    address, requested = web
-    X, Y = matrices(n=60)
-    source = make_store(tmp_path, X, Y, (20, 40), sparse=True, shard=30, compressors=CODECS[codecs])
-    found, _ = collect(replace(source, location=StoreLocation(address, {})))
-    assert np.array_equal(found, X)
-    paths = [requested.get() for _ in range(requested.qsize())]
-    shards = -(-source.X.data.shape[0] // 30)
-    for key in ("data", "indices"):
-        # Ten chunks each, and an index.
-        assert sorted(path for path in paths if path.startswith(f"/X/{key}/")) == sorted(
-            f"/X/{key}/c/{shard}" for shard in range(shards) for _ in range(2)
-        )
-
-
 def test_damage_within_a_request_is_told_of_its_own_partition():
     source = make_store("memory://within", *matrices(), (6, 12), sparse=False, shard=30, compressors=Crc32cCodec())
     objects = open_objects("memory://within")
@@ -280,63 +165,6 @@ def test_damage_within_a_request_is_told_of_its_own_partition():
     objects.write("X/c/0/0", bytes(content))
     with pytest.raises(DataError, match="chunk 2 of shard 0 differs from its checksum, in partition 1 "):
         collect(source)
-
-
-def test_what_is_requested_ahead_is_planned(tmp_path):
-    X, Y = matrices()
-    near = make_store(tmp_path, X, Y, (10,), sparse=False, compressors=Crc32cCodec())
-    far = replace(near, location=StoreLocation("memory://nowhere", {}))
-    labels = (2 + 2 - 1) * (3 * 3)
-    # All 10 chunks of X, two of Y, one request more that is read from, and one in pieces; of the local store a chunk.
-    assert far.window(far.X.dense) == (MAX_REQUESTS, 2), "a shard each"
-    assert far.profile.buffer_bytes - near.profile.buffer_bytes == (10 + 2 - 1) * (3 * 5 * 4) + labels
-    assert (far.profile.remote, near.profile.remote) == (True, False)
-    tall = replace(far.X.dense, shape=(2**30, 5), shard_rows=2**21, chunk_rows=2**15)
-    near, far = (replace(each, X=MatrixLayout(tall.shape, dense=tall)) for each in (near, far))
-    assert far.window(tall) == (REQUESTS, 12)
-    ahead = (REQUESTS + 2) * 12 * tall.chunk_bytes  # what is on the way, what is read from, what is joined
-    assert far.profile.buffer_bytes - near.profile.buffer_bytes == ahead - tall.chunk_bytes + labels
-
-
-def test_few_requests_for_much_are_on_the_way(tmp_path):
-    X, Y = matrices()
-    dense = make_store(tmp_path / "dense", X, Y, (10,), sparse=False)
-    wide = replace(dense.X.dense, shard_rows=2**23, chunk_rows=2**23)
-    assert replace(dense, X=MatrixLayout(wide.shape, dense=wide)).window(wide) == (2, 1)
-    sparse = make_store(tmp_path / "sparse", X, Y, (10,), sparse=True)
-    data, indices = (replace(each, chunk_rows=2**18, shard_rows=2**24) for each in (sparse.X.data, sparse.X.indices))
-    sparse = replace(sparse, X=replace(sparse.X, data=replace(data, dtype="|u1"), indices=indices))
-    # Four times as many bytes of indices as of values, for the same chunks.
-    assert sparse.window(sparse.X.data) == sparse.window(sparse.X.indices) == (REQUESTS, 6)
-    assert sparse.window(sparse.X.indptr) == (2, 1)
-
-
-def test_a_row_longer_than_a_block(tmp_path):
-    X = np.ones((4, 50), dtype=np.float32)
-    source = make_store(tmp_path, X, np.ones((4, 2), np.int8), (2,), sparse=True, block_bytes=16)
-    found, _ = collect(source)
-    assert np.array_equal(found, X)
-
-
-def test_workers_get_places_not_data(tmp_path):
-    X, Y = matrices()
-    source = make_store(tmp_path, X, Y, (10,), sparse=False)
-    source = StoreRows(**{**vars(source), "driver_features": FeatureInfo(np.zeros(10**6))})
-    text = pickle.dumps(source)
-    assert len(text) < 4000
-    found_X, _ = collect(pickle.loads(text))
-    assert np.array_equal(found_X, X)
-
-
-def test_profile_counts_bytes(tmp_path):
-    X, Y = matrices()
-    dense = make_store(tmp_path / "dense", X, Y, (10,), sparse=False).profile
-    assert (dense.n, dense.d, dense.q, dense.partitions) == (29, 5, 3, 2)
-    assert dense.read_bytes == X.nbytes + Y.nbytes
-    sparse = make_store(tmp_path / "sparse", X, Y, (10,), sparse=True).profile
-    assert sparse.nonzeros == np.count_nonzero(X)
-    assert sparse.label_nonzeros == np.count_nonzero(Y)
-    assert sparse.read_bytes == 8 * sparse.nonzeros + 8 * 29 + 5 * sparse.label_nonzeros + 8 * 29
 
 
 @settings(max_examples=40)
@@ -415,12 +243,3 @@ def test_absent_inner_chunks_are_zeros(tmp_path):
     reader.read(0, 8, out)
     reader.close()
     assert np.array_equal(out, values)
-
-
-def test_leaving_early_stops_reading(tmp_path):
-    X, Y = matrices()
-    source = make_store(tmp_path, X, Y, (10, 20), sparse=False)
-    blocks = source.stream(0, 3)
-    next(blocks)
-    blocks.close()
-    assert not any(t.name.startswith("mlfs-read") for t in threading.enumerate())
