@@ -88,7 +88,6 @@ def batch(
         report_performance(client, performance_report),
     ):
         output.note(_projection_text(batch.project(current_resources())))
-        batch.begin()
         numbers = {job.name: number for number, job in enumerate(batch.spec.jobs, start=1)}
         batch.run(
             lambda job, state: output.note(f"mlfs: job {numbers[job]} of {len(numbers)}, {job}: {state}"),

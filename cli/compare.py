@@ -47,10 +47,10 @@ def compare(
     Nemenyi and Bonferroni-Dunn, stability of the chosen sets, and run time; as tables and figures.
     """
     from mlfs_dask.evaluation.comparison import compare as library
-    from mlfs_dask.reporting.comparison_folder import RECORD, write_comparison
-    from mlfs_dask.selection.runs import check_free
+    from mlfs_dask.reporting.comparison_folder import RECORD, WHAT, write_comparison
+    from mlfs_dask.storage.publish import check_place
 
-    check_free(comparison, force=force, record=RECORD, what="a comparison")
+    check_place(comparison, force=force, record=RECORD, what=WHAT)
     found = library(evaluations, runs=runs or None, control=control, k=k, alpha=alpha)
     files = write_comparison(comparison, found, force=force)
     summary = {

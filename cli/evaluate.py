@@ -147,10 +147,10 @@ def evaluate(
     from mlfs_dask.evaluation.experiment import Experiment
     from mlfs_dask.evaluation.inputs import Inputs
     from mlfs_dask.evaluation.protocols import make_settings
-    from mlfs_dask.evaluation.results import RECORD, check_standard_error, write_eval
-    from mlfs_dask.evaluation.resume import PartialResults, partial_folder
+    from mlfs_dask.evaluation.results import RECORD, WHAT, check_standard_error, write_eval
+    from mlfs_dask.evaluation.resume import PartialResults, partial_folder, remove_partial_results
     from mlfs_dask.evaluation.splits import read_groups, read_split
-    from mlfs_dask.selection.runs import check_free
+    from mlfs_dask.storage.publish import check_place
 
     if print_protocol:
         settings = make_settings(protocol, options)
@@ -163,9 +163,10 @@ def evaluate(
     if place is None and not dry_run:
         raise click.UsageError("missing option '-o'; it names the folder to write.")
     if place is not None and resume and _print_finished(place, output):
+        remove_partial_results(place)  # of an evaluation that was killed between its last file and its end
         return
     if place is not None:
-        check_free(place, force=force, record=RECORD, what="an evaluation")
+        check_place(place, force=force, record=RECORD, what=WHAT)
     with ExitStack() as stack:
         stack.enter_context(show_progress(output))
         dataset = open_subset(store, **subset)
@@ -195,8 +196,7 @@ def evaluate(
     if choose_k:
         evaluation.record["chosen_k"] = evaluation.choose_k().to_dict("records")
     write_eval(place, evaluation, force=force)
-    if partial_results is not None:
-        partial_results.remove()
+    remove_partial_results(place)
     _print(place, evaluation, output)
 
 

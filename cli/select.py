@@ -126,13 +126,12 @@ class _Selection:
     def fit(self) -> None:
         """Fit the selector and write the run folder."""
         from mlfs_dask.engine.checkpoints import keep_checkpoints
-        from mlfs_dask.selection.runs import remove_abandoned, write_run
+        from mlfs_dask.selection.runs import write_run
 
         dataset, selector = self._dataset, self.selector
         every = self._checkpoint_every
         settings = {"resume": self._resume, "keep_end": self._write_labels}
         checkpointing = nullcontext() if every is None else keep_checkpoints(self._states, every=every, **settings)
-        remove_abandoned(self.run)
         with checkpointing:
             selector.fit(dataset)
             record = selector.report_.to_dict()

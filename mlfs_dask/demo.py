@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from mlfs_dask import runtime
 from mlfs_dask.errors import UsageError
-from mlfs_dask.selection.runs import write_run, write_whole
+from mlfs_dask.selection.runs import write_run
+from mlfs_dask.storage.publish import write_file
 
 SIDE = 8
 
@@ -83,11 +84,11 @@ def run_demo(
     folder = Path(directory)
     _check_folder(folder, force)
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / ".demo", f"{_MARK}\n".encode())
+    write_file(folder / ".demo", f"{_MARK}\n".encode())
     arff, xml, store = folder / "digits.arff", folder / "digits.xml", folder / "digits.zarr"
     images, digits = load_digits()
-    write_whole(arff, arff_text(images, digits).encode())
-    write_whole(xml, xml_text().encode())
+    write_file(arff, arff_text(images, digits).encode())
+    write_file(xml, xml_text().encode())
 
     log(f"mlfs convert {arff} {store} --labels {xml}")
     command = f"mlfs convert {arff} {store} --labels {xml}"

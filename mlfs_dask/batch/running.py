@@ -8,10 +8,8 @@ folders at the end.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import logging
-import os
 import shutil
 import time
 import warnings
@@ -35,16 +33,17 @@ from mlfs_dask.evaluation.candidates import Candidate
 from mlfs_dask.evaluation.experiment import Experiment
 from mlfs_dask.evaluation.inputs import Inputs
 from mlfs_dask.evaluation.results import ALL, BATCH, JOBS, RANDOM
-from mlfs_dask.evaluation.resume import PartialResults, partial_folder
+from mlfs_dask.evaluation.resume import PartialResults, partial_folder, remove_partial_results
 from mlfs_dask.files.fingerprints import code_digest, digest_of
 from mlfs_dask.files.json_text import as_json, parse_json
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selection.runs import RECORD, is_url, read_run, write_run, write_whole
+from mlfs_dask.selection.runs import RECORD, read_run, write_run
 from mlfs_dask.selectors.base import count_kept
 from mlfs_dask.selectors.costs import Cost, Plan, Reading, project, require_driver
 from mlfs_dask.selectors.timing import estimate_seconds
 from mlfs_dask.storage.dataset import Dataset, open_dataset
-from mlfs_dask.storage.object_store import require_writable
+from mlfs_dask.storage.object_store import is_url, local_path
+from mlfs_dask.storage.publish import behind_links, check_place, locked, write_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -228,7 +227,6 @@ def run_batch(
             place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mlfs-batch-"))) / "batch"
         batch = Batch(spec, place, resume=resume, force=force)
         stack.enter_context(caching.cache(cache, size=cache_size))
-        batch.begin()
         batch.run()
         return batch.result()
 
@@ -253,12 +251,11 @@ class Batch:
 
     def __init__(self, spec: BatchSpec, place: str | Path | None, *, resume: bool = False, force: bool = False) -> None:
         self.spec = spec
-        self._checked_place = None if place is None else check_place(place, resume=resume, force=force)
+        self._checked_place = None if place is None else _check_place(place, resume=resume, force=force)
         self._resume, self._force = resume, force
         # A store that cannot be opened is found before anything runs.
         self._datasets: dict[str, Dataset] = {store.name: open_dataset(store.path) for store in spec.stores}
         self._rows: dict[str, dict[str, Any]] = {}
-        self._lock: int | None = None
         self._jobs_by_ranking: dict[tuple[str, str, int | None], list[Job]] = {}
         for job in spec.jobs:
             if job.evaluation is None:
@@ -355,27 +352,8 @@ class Batch:
 
     # ------------------------------------------------------------------ running
 
-    def begin(self) -> None:
-        """Make the folder and its record; an earlier batch goes, unless it is gone on with.
-
-        Raises
-        ------
-        UsageError
-            Another process runs a batch in the folder, or has finished one since this one was made.
-        """
-        self._place.mkdir(parents=True, exist_ok=True)
-        self._lock = _lock_folder(self._place)
-        try:
-            check_place(self._place, resume=self._resume, force=self._force)
-            if not self._resume:
-                _empty_batch(self._place)
-            self._write_record("unfinished")
-        except BaseException:
-            self._unlock()
-            raise
-
     def run(self, report_state: Callable[[str, str], None] = lambda job, state: None) -> None:
-        """Run what is missing, and write the tables.
+        """Run what is missing, and write the tables; an earlier batch goes, unless it is gone on with.
 
         Parameters
         ----------
@@ -384,14 +362,19 @@ class Batch:
 
         Raises
         ------
+        UsageError
+            Another process runs a batch in the folder, or has finished one since this one was made.
         ClusterLostError
         """
-        try:
-            with spell_parameters_as("key"):
-                self._run_all(report_state)
+        self._place.mkdir(parents=True, exist_ok=True)
+        taken = f"{self._place}: another process runs a batch in this folder.\n  cure: wait for it, or give another -o"
+        with locked(behind_links(self._place), taken), spell_parameters_as("key"):
+            _check_place(self._place, resume=self._resume, force=self._force)
+            if not self._resume:
+                _empty_batch(self._place)
+            self._write_record("unfinished")
+            self._run_all(report_state)
             self._write_record("failed" if self.failures else "done")
-        finally:
-            self._unlock()
 
     def _run_all(self, report_state: Callable[[str, str], None]) -> None:
         try:
@@ -404,11 +387,6 @@ class Batch:
                     self._rows[job.name] = _row(job, "done") | _facts(record)
             self._write_jobs()
             self._write_tables()
-
-    def _unlock(self) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
 
     @property
     def failures(self) -> list[dict[str, Any]]:
@@ -438,7 +416,7 @@ class Batch:
             if record is None:
                 missing.append(job)
             else:
-                self._rows[job.name] = _row(job, "done") | _facts(record)
+                self._finish(job, record)
                 report_state(job.name, "done already")
         self._read_shared(store, missing)
         for job in missing:
@@ -446,7 +424,7 @@ class Batch:
             runtime.emit("job", number=self.spec.jobs.index(job) + 1, total=len(self.spec.jobs), name=job.name)
             try:
                 record = self._run_selection(job) if job.evaluation is None else self._run_evaluation(job)
-                self._rows[job.name] = _row(job, "done") | _facts(record)
+                self._finish(job, record)
             except ClusterLostError:
                 raise  # the others would fail as well, and --resume makes up for all of them
             except Exception as error:
@@ -459,6 +437,13 @@ class Batch:
                 }
             self._write_jobs()
             report_state(job.name, self._rows[job.name]["state"])
+
+    def _finish(self, job: Job, record: Mapping[str, Any]) -> None:
+        """Note a job as done, and remove what it would have been resumed from."""
+        place = str(self._folder(job))
+        Folder(checkpoint_place(place)).remove()
+        remove_partial_results(place)
+        self._rows[job.name] = _row(job, "done") | _facts(record)
 
     def _read_shared(self, store: StoreEntry, jobs: Sequence[Job]) -> None:
         """Read in one pass what two selections or more begin with."""
@@ -492,8 +477,11 @@ class Batch:
         known = self._known_ranking(job, selector)
         if known is not None:
             return known
-        states = Folder(checkpoint_place(place))
-        checkpoints = keep_checkpoints(states, resume=True) if selector.keeps_checkpoints else contextlib.nullcontext()
+        checkpoints = (
+            keep_checkpoints(Folder(checkpoint_place(place)), resume=True)
+            if selector.keeps_checkpoints
+            else contextlib.nullcontext()
+        )
         with checkpoints:
             selector.fit(dataset)
         record = {**selector.report_.to_dict(), "job": self._digest(job)}
@@ -506,7 +494,6 @@ class Batch:
             columns=selector.ranking_columns(),
             force=True,
         )
-        states.remove()
         return record
 
     def _other_ks(self, job: Job) -> list[Job]:
@@ -558,8 +545,6 @@ class Batch:
         evaluation = experiment.run(partial_results)
         evaluation.record["job"] = self._digest(job)
         evaluations.write_eval(str(place), evaluation, force=True)
-        if partial_results is not None:
-            partial_results.remove()
         return _evaluation_facts(evaluation)
 
     def _experiment(self, job: Job) -> Any:
@@ -619,10 +604,10 @@ class Batch:
             "jobs": [job.name for job in self.spec.jobs],
             "versions": {"mlfs-dask": __version__, "code": code_digest()},
         }
-        write_whole(self._place / BATCH, (json.dumps(as_json(record), indent=2) + "\n").encode())
+        write_file(self._place / BATCH, (json.dumps(as_json(record), indent=2) + "\n").encode())
 
     def _write_jobs(self) -> None:
-        write_whole(self._place / JOBS, _csv(self._jobs_table()))
+        write_file(self._place / JOBS, _csv(self._jobs_table()))
 
     def _jobs_table(self) -> pd.DataFrame:
         import pandas as pd
@@ -634,8 +619,8 @@ class Batch:
 
     def _write_tables(self) -> None:
         for name, frame in zip((RESULTS, SELECTIONS), self._tables(), strict=True):
-            write_whole(self._place / f"{name}.csv", _csv(frame))
-            write_whole(self._place / f"{name}.parquet", frame.to_parquet(index=False))
+            write_file(self._place / f"{name}.csv", _csv(frame))
+            write_file(self._place / f"{name}.parquet", frame.to_parquet(index=False))
 
     def _tables(self) -> tuple[pd.DataFrame, pd.DataFrame]:
         import pandas as pd
@@ -675,22 +660,6 @@ class Batch:
         )
 
 
-def _lock_folder(folder: Path) -> int:
-    """Keep a folder to this process until the descriptor that is returned is closed, or the process ends."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise UsageError(
-            f"{folder}: another process runs a batch in this folder."
-            "\n  cure: wait for it, or give another place with -o."
-        ) from None
-    except OSError:
-        pass  # a file system without locks
-    return descriptor
-
-
 def _empty_batch(folder: Path) -> None:
     """Remove all but the record: a folder that is emptied in part is still known as that of a batch."""
     for path in folder.iterdir():
@@ -702,29 +671,12 @@ def _empty_batch(folder: Path) -> None:
             path.unlink()
 
 
-def check_place(place: str | Path, *, resume: bool, force: bool) -> Path:
-    """The folder of a batch, if it may be written.
-
-    Raises
-    ------
-    UsageError
-        It is a URL, in a store or a folder of results, something else, or a batch that is neither gone on with nor
-        replaced.
-    """
+def _check_place(place: str | Path, *, resume: bool, force: bool) -> Path:
+    """The folder of a batch. Raises UsageError for a URL, and for a place that is taken."""
     if is_url(str(place)):
         raise UsageError(f"the folder of a batch must be local; got {place}. Copy it afterwards.")
-    require_writable(str(place))
-    folder = Path(place)
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
-        return folder
-    if not (folder / BATCH).is_file():
-        raise UsageError(
-            f"{folder} exists and is not a batch (no {BATCH} in it); it is not replaced, even with --force."
-            "\n  cure: give another place with -o."
-        )
-    if not resume and not force:
-        raise UsageError(f"{folder} holds a batch already; --resume runs what is missing in it, --force replaces it.")
-    return folder
+    check_place(str(place), force=force, resume=resume, record=BATCH, what="a batch")
+    return local_path(place)
 
 
 def _failed(failures: Sequence[tuple[str, str, int]], total: int, verb: str) -> BatchFailedError:

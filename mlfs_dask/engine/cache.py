@@ -17,11 +17,8 @@ import json
 import logging
 import os
 import re
-import shutil
 import stat
-import time
 import tokenize
-import uuid
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -34,9 +31,10 @@ from numpy.typing import NDArray
 from mlfs_dask import runtime
 from mlfs_dask._version import __version__
 from mlfs_dask.context import assigned
-from mlfs_dask.errors import DISK_FULL, UsageError
+from mlfs_dask.errors import DISK_FULL, MlfsError, UsageError
 from mlfs_dask.files.fingerprints import code_digest, digest_of
 from mlfs_dask.files.json_text import parse_json
+from mlfs_dask.storage.publish import appearing, remove, remove_leftovers
 from mlfs_dask.typing import Profile, RowSource
 
 logger = logging.getLogger(__name__)
@@ -52,16 +50,9 @@ BESIDE = "auto"
 #: Bytes of an array from which on it is mapped and not read: what is not used of it takes no memory.
 MMAP_BYTES = 2**20
 
-#: Seconds after which a folder that a killed process left half-written is removed.
-_ABANDONED = 3600.0
-
-#: Tries to put an entry in its place while other processes put theirs there, or remove them.
-_TRIES = 5
-
 _FORMAT = 1
 _RECORD = "entry.json"
 _ENTRY = re.compile(r"[a-z][a-z-]*-[0-9a-f]{32}")
-_ASIDE = re.compile(r"\.[a-z][a-z-]*-[0-9a-f]{32}\.[0-9a-f]{8}")
 _TAG = """Signature: 8a477f597d28d172789f06886806bc55
 # Statistics that mlfs has computed and would otherwise compute again. Safe to delete at any time.
 """
@@ -245,7 +236,7 @@ class FolderEntry(CacheEntry):
             return None
         except (OSError, ValueError) as error:
             logger.warning("%s is damaged and is computed again: %s", self._path, error)
-            _remove(self._path)
+            remove(self._path)
             return None
         with contextlib.suppress(OSError):
             os.utime(self._path / _RECORD)  # used now
@@ -260,30 +251,18 @@ class FolderEntry(CacheEntry):
         if total > self._size:
             logger.info("%s: %d bytes are more than the cache may hold", self._kind, total)
             return
-        aside = self._folder / f".{self._path.name}.{uuid.uuid4().hex[:8]}"
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             _write_tag(self._folder)
-            aside.mkdir()
-            with runtime.stage("saving to the cache"):
+            with runtime.stage("saving to the cache"), appearing(self._path, durable=False) as aside:
+                aside.mkdir()
                 self._write(aside, arrays)
-            for left in reversed(range(_TRIES)):
-                if self._path.exists() and not self._is_complete():
-                    _remove(self._path)  # damaged
-                try:
-                    aside.rename(self._path)
-                    break
-                except OSError:
-                    if self._is_complete():  # another process was faster, with the same content
-                        break
-                    if not left:
-                        raise
             _make_room(self._folder, self._size)
-        except OSError as error:
-            why = "the disk is full" if error.errno in DISK_FULL else error
-            logger.warning("%s: not kept in %s: %s", self._kind, self._folder, why)
+        except (OSError, MlfsError) as error:
+            cause = error.__cause__ or error
+            full = isinstance(cause, OSError) and cause.errno in DISK_FULL
+            logger.warning("%s: not kept in %s: %s", self._kind, self._folder, "the disk is full" if full else cause)
         finally:
-            shutil.rmtree(aside, ignore_errors=True)
             with contextlib.suppress(OSError):  # a folder that holds nothing is not left
                 self._folder.rmdir()
 
@@ -345,22 +324,13 @@ def _write_tag(folder: Path) -> None:
         stream.write(_TAG)
 
 
-def _remove(path: Path) -> None:
-    """Remove an entry, by a rename: no process reads half of it, and arrays that are mapped remain readable."""
-    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
-    with contextlib.suppress(OSError):
-        path.rename(aside)
-        shutil.rmtree(aside, ignore_errors=True)
-
-
 def _make_room(folder: Path, size: int) -> None:
     """Remove the least recently used entries until the others fit."""
+    remove_leftovers(folder / "entry", "*")
     entries = []
     for path in folder.iterdir():
         with contextlib.suppress(OSError):  # somebody else has removed it
-            if _ASIDE.fullmatch(path.name) and time.time() - path.stat().st_mtime > _ABANDONED:
-                shutil.rmtree(path, ignore_errors=True)
-            elif _ENTRY.fullmatch(path.name):
+            if _ENTRY.fullmatch(path.name):
                 record = path / _RECORD
                 used = record.stat().st_mtime_ns if record.exists() else 0
                 entries.append((used, sum(file.stat().st_size for file in path.iterdir()), path))
@@ -369,5 +339,5 @@ def _make_room(folder: Path, size: int) -> None:
         if total <= size:
             break
         logger.info("%s leaves the cache", path.name)
-        _remove(path)
+        remove(path)
         total -= held

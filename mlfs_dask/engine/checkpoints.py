@@ -13,11 +13,9 @@ import contextlib
 import io
 import json
 import logging
-import os
 import struct
 import time
 import tokenize
-import uuid
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -32,12 +30,13 @@ from numpy.typing import NDArray
 from mlfs_dask import runtime
 from mlfs_dask._version import __version__
 from mlfs_dask.context import assigned
-from mlfs_dask.errors import StoreAccessError
+from mlfs_dask.errors import MlfsError, StoreAccessError
 from mlfs_dask.files.fingerprints import code_digest, digest_of
 from mlfs_dask.files.json_text import parse_json
 from mlfs_dask.files.redaction import redact
 from mlfs_dask.storage.access import access_error
 from mlfs_dask.storage.object_store import RemoteObjects
+from mlfs_dask.storage.publish import appearing, remove_leftovers
 
 logger = logging.getLogger(__name__)
 
@@ -119,10 +118,8 @@ class FolderCheckpoint(Checkpoint):
         try:
             with runtime.stage("saving a checkpoint"):
                 self.folder.write(_STATE, self.key, arrays, facts)
-        except OSError as error:  # a full disk: the job can continue
-            logger.warning("no checkpoint could be written to %s: %s", self.folder, error)
-        except StoreAccessError as error:
-            logger.warning("no checkpoint could be written to %s: %s", self.folder, error.problem)
+        except (OSError, MlfsError) as error:  # a full disk, a server that refuses: the job can continue
+            logger.warning("no checkpoint could be written to %s", str(error).splitlines()[0])
         self._saved_at = time.monotonic()
         self._saving_seconds = self._saved_at - started
         logger.info("checkpoint: %.1f s", self._saving_seconds)
@@ -181,19 +178,8 @@ class Folder:
             objects.make()
             objects.write(file, archive.getvalue())
             return
-        folder = Path(self.place)
-        folder.mkdir(parents=True, exist_ok=True)
-        for left in folder.glob(f".{file}.*"):  # of a process that was killed while it wrote
-            left.unlink(missing_ok=True)
-        aside = folder / f".{file}.{uuid.uuid4().hex[:8]}"
-        try:
-            with aside.open("wb") as stream:
-                _write_npz(stream, content)
-                stream.flush()
-                os.fsync(stream.fileno())
-            aside.replace(folder / file)
-        finally:
-            aside.unlink(missing_ok=True)
+        with appearing(Path(self.place) / file) as aside, aside.open("wb") as stream:
+            _write_npz(stream, content)
 
     def read(self, file: str, key: str) -> State | None:
         """Content of a file; None if it does not exist, is damaged, or belongs to another job.
@@ -250,7 +236,8 @@ class Folder:
             return
         folder = Path(self.place)
         if folder.is_dir():
-            for file in [*folder.glob("*.npz"), *folder.glob(".*.npz.*")]:
+            remove_leftovers(folder / _STATE, "*")
+            for file in folder.glob("*.npz"):
                 file.unlink()
             with contextlib.suppress(OSError):  # somebody else's files are in it
                 folder.rmdir()

@@ -15,10 +15,11 @@ from typing import Any
 from mlfs_dask.errors import UsageError, closest, spell_parameters_as
 from mlfs_dask.evaluation.results import ALL, RANDOM, Evaluation, read_eval
 from mlfs_dask.evaluation.results import RECORD as EVALUATION_RECORD
-from mlfs_dask.selection.runs import RECORD, Run, is_url, read_run
+from mlfs_dask.selection.runs import RECORD, Run, read_run
 from mlfs_dask.selectors import METHODS, get_method, method_name
 from mlfs_dask.selectors.base import plain
 from mlfs_dask.selectors.contract import key_of
+from mlfs_dask.storage.object_store import is_url
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.files.json_text import as_json, parse_json
+from mlfs_dask.storage.publish import read_text, write_folder
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from mlfs_dask.evaluation.splits import Split
 
+WHAT = "an evaluation"
 RESULTS, RANKINGS, FITS, RECORD = "results.csv", "rankings.csv", "fits.csv", "eval.json"
 
 #: Candidates that are no selectors: features drawn at random, and all features.
@@ -208,8 +210,6 @@ def write_eval(path: str, evaluation: Evaluation, *, force: bool = False) -> Non
     MlfsError
         If it cannot be written.
     """
-    from mlfs_dask.selection.runs import write_folder
-
     texts = {
         name: _text(frame, columns)
         for name, frame, columns in (
@@ -219,7 +219,7 @@ def write_eval(path: str, evaluation: Evaluation, *, force: bool = False) -> Non
         )
     }
     texts[RECORD] = json.dumps(as_json(evaluation.record), indent=2, allow_nan=False) + "\n"
-    write_folder(path, texts, record=RECORD, what="an evaluation", force=force)
+    write_folder(path, texts, record=RECORD, what=WHAT, force=force)
 
 
 def _text(frame: pd.DataFrame, columns: dict[str, str]) -> str:
@@ -236,8 +236,6 @@ def read_eval(path: str | Path) -> Evaluation:
     DataError
         If it is none, a file in it is damaged, or a newer version wrote it.
     """
-    from mlfs_dask.selection.runs import read_text
-
     try:
         record = parse_json(read_text(str(path), RECORD, what="evaluation", cure=_CURE))
         version = int(record["format_version"])
@@ -311,8 +309,6 @@ def _is_finished(folder: Path) -> bool:
 
 
 def _job_folders(path: str | Path) -> list[Path]:
-    from mlfs_dask.selection.runs import read_text
-
     text = read_text(str(path), BATCH, what="batch", cure="run `mlfs batch --resume`, or name the folders in jobs/")
     try:
         names = [str(name) for name in parse_json(text)["jobs"]]
@@ -359,8 +355,6 @@ def parse_frame(text: str, columns: Mapping[str, str]) -> pd.DataFrame:
 
 
 def _frame(path: str, name: str, columns: Mapping[str, str]) -> pd.DataFrame:
-    from mlfs_dask.selection.runs import read_text
-
     text = read_text(path, name, what="evaluation", cure=_CURE)
     try:
         return parse_frame(text, columns)

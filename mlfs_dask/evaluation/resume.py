@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from mlfs_dask.files.json_text import as_json, parse_json
-from mlfs_dask.selection.runs import is_url, write_whole
+from mlfs_dask.storage.object_store import is_url, local_path
+from mlfs_dask.storage.publish import remove_leftovers, write_file
 
 _JOB = "job.json"
 
@@ -27,8 +28,16 @@ def partial_folder(path: str) -> Path | None:
     """
     if is_url(path):
         return None
-    place = Path(path)
+    place = local_path(path)
     return place.with_name(f".{place.name}.partial")
+
+
+def remove_partial_results(path: str) -> None:
+    """Delete what an evaluation at `path` that is finished has left of its way there."""
+    folder = partial_folder(path)
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+        remove_leftovers(local_path(path))
 
 
 class PartialResults:
@@ -69,9 +78,5 @@ class PartialResults:
     def save(self, name: str, facts: Mapping[str, Any]) -> None:
         """Save plain data under a name. The folder is made with the first: what is refused at once leaves none."""
         if not self._place.exists():
-            write_whole(self._place / _JOB, self._job.encode())
-        write_whole(self._file(name), json.dumps(as_json(facts)).encode())
-
-    def remove(self) -> None:
-        """Delete all partial results."""
-        shutil.rmtree(self._place, ignore_errors=True)
+            write_file(self._place / _JOB, self._job.encode())
+        write_file(self._file(name), json.dumps(as_json(facts)).encode())

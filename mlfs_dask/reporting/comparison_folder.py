@@ -19,6 +19,8 @@ from mlfs_dask.evaluation.results import parse_frame
 from mlfs_dask.files.json_text import as_json, parse_json
 from mlfs_dask.reporting.figures import Figure, Styles, critical_differences, curve, stability_curve, web, write_figure
 from mlfs_dask.reporting.tables import cases, comparison_table, csv_text, has_all, markdown, of_case, runs_of, title_of
+from mlfs_dask.storage.object_store import is_url, local_path
+from mlfs_dask.storage.publish import appearing, check_place, read_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -57,6 +59,7 @@ FRAMES = {
     },
 }
 
+WHAT = "a comparison"
 _CURE = "give the folder that `mlfs compare -o` wrote, or compare again."
 
 
@@ -83,12 +86,10 @@ def write_comparison(path: str | Path, comparison: Comparison, *, force: bool = 
     MlfsError
         If it cannot be written; nothing is left behind.
     """
-    from mlfs_dask.selection.runs import appearing, check_free, is_url
-
     if is_url(str(path)):
         raise UsageError(f"{path}: a comparison is written to a local folder.")
-    place = Path(path)
-    check_free(str(place), force=force, record=RECORD, what="a comparison")
+    place = local_path(path)
+    check_place(str(place), force=force, record=RECORD, what=WHAT)
     with appearing(place) as aside:
         (aside / "tables").mkdir(parents=True)
         (aside / "figures").mkdir()
@@ -206,7 +207,6 @@ def read_comparison(path: str | Path) -> Comparison:
     DataError
         If it is none, a file in it is damaged, or a newer version wrote it.
     """
-    from mlfs_dask.selection.runs import read_text
 
     def parsed(name: str) -> Any:
         text = read_text(str(path), name, what="comparison", cure=_CURE)

@@ -14,9 +14,10 @@ from mlfs_dask.evaluation.comparison import Comparison, compare
 from mlfs_dask.evaluation.results import BATCH, JOBS, Evaluation, finished_jobs, missing_jobs_note, read_eval
 from mlfs_dask.files.redaction import redact
 from mlfs_dask.reporting.comparison_folder import read_comparison
-from mlfs_dask.selection.runs import Run, is_url, read_run, read_text
+from mlfs_dask.selection.runs import Run, read_run
 from mlfs_dask.selectors import METHODS, get_method
 from mlfs_dask.selectors.contract import key_of
+from mlfs_dask.storage.object_store import is_url, open_objects
 
 RUN, EVAL, COMPARE = "run.json", "eval.json", "compare.json"
 
@@ -147,11 +148,8 @@ def kind_of(path: str) -> str:
         If it holds none.
     """
     for record in (BATCH, COMPARE, EVAL, RUN):
-        try:
-            read_text(path, record)
-        except DataError:
-            continue
-        return record
+        if open_objects(path).exists(record):
+            return record
     raise DataError(
         f"none of {RUN}, {EVAL}, {COMPARE} and {BATCH} is here.",
         file=path,

@@ -44,8 +44,8 @@ from mlfs_dask.reporting.tables import (
     text_cell,
     title_of,
 )
-from mlfs_dask.selection.runs import appearing, check_permission, is_url
-from mlfs_dask.storage.object_store import require_writable
+from mlfs_dask.storage.object_store import is_url, local_path, require_writable
+from mlfs_dask.storage.publish import appearing, check_permission
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -144,7 +144,7 @@ def check_page(output: str | Path, *, force: bool) -> Path:
     """
     if is_url(str(output)):
         raise UsageError(f"{output}: a page is written to a local file.")
-    place = Path(output)
+    place = local_path(output)
     if place.is_dir():
         raise UsageError(f"{place} is a folder; name the HTML file to write.")
     if place.exists() and not force:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
-import uuid
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,13 +13,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from mlfs_dask.errors import DISK_FULL, DataError, MlfsError, UsageError
+from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.selection.runs import Run, read_run
 from mlfs_dask.selection.transform import count_chosen
 from mlfs_dask.storage.anndata_encoding import DENSE
 from mlfs_dask.storage.h5ad import add_vector, set_columns, written_hdf5
-from mlfs_dask.storage.limits import full_disk
 from mlfs_dask.storage.object_store import is_url, local_path
+from mlfs_dask.storage.publish import appearing, explained
 from mlfs_dask.storage.readers.encoded import columns_of, index_of, is_dataframe
 
 COLUMNS = ("mask", "score", "rank")
@@ -91,34 +89,21 @@ def annotate(
     place = local_path(path)
     chosen = count_chosen(record, k)
     names = [f"{name or record.record.get('method', 'mlfs')}_{column}" for column in COLUMNS]
-    try:
-        with _edited_zarr(place) if place.is_dir() else _edited_h5ad(place) as root:
-            var = _var(root, path)
-            if var.attrs.get("_index") in names:
-                raise UsageError(
-                    f"{path}: the index of var, which names the features, is called {var.attrs['_index']!r}"
-                    "\n  cure: --name gives another name"
-                )
-            taken = [column for column in names if column in var]
-            if taken and not force:
-                raise UsageError(
-                    f"{path}: var has a column {taken[0]!r} already"
-                    "\n  cure: --force replaces it, --name gives another name"
-                )
-            table = _table(record, chosen, index_of(var, file=path), path)
-            _put(var, names, table)
-    except OSError as error:
-        if error.errno in DISK_FULL:
-            raise full_disk(
-                f"{path}: it cannot be written: {os.strerror(error.errno)}",
-                place.resolve().parent,
-                (place.stat().st_size if place.is_file() else 0) + len(record.ranking) * _FEATURE_BYTES,
-                cure="make room on that disk" + (" for a second copy of it" if place.is_file() else ""),
-            ) from error
-        raise MlfsError(
-            f"{path}: it cannot be written: {error.strerror or error}"
-            "\n  cure: check its permissions, and that the disk has room for a second copy of it"
-        ) from error
+    added = len(record.ranking) * _FEATURE_BYTES
+    with _edited_zarr(place, added) if place.is_dir() else _edited_h5ad(place, added) as root:
+        var = _var(root, path)
+        if var.attrs.get("_index") in names:
+            raise UsageError(
+                f"{path}: the index of var, which names the features, is called {var.attrs['_index']!r}"
+                "\n  cure: --name gives another name"
+            )
+        taken = [column for column in names if column in var]
+        if taken and not force:
+            raise UsageError(
+                f"{path}: var has a column {taken[0]!r} already\n  cure: --force replaces it, --name gives another name"
+            )
+        table = _table(record, chosen, index_of(var, file=path), path)
+        _put(var, names, table)
     return Annotation(path, names, chosen, len(record.ranking), len(table) - len(record.ranking))
 
 
@@ -147,17 +132,14 @@ def _table(run: Run, k: int, index: Sequence[str] | None, path: str) -> pd.DataF
 
 
 @contextlib.contextmanager
-def _edited_h5ad(place: Path) -> Iterator[Any]:
-    """A copy of the file, which replaces it when the block ends well."""
+def _edited_h5ad(place: Path, added: int) -> Iterator[Any]:
+    """A copy of the file, which replaces it when the block ends well; `added` bytes are written to it."""
     import h5py
 
-    target = place.resolve()  # of a link, the file behind it is replaced
-    copy = target.with_name(f".{target.name}.{uuid.uuid4().hex[:12]}.part")
-    try:
-        try:
-            shutil.copy2(target, copy)
-        except FileNotFoundError as error:
-            raise DataError("there is no such file", file=str(place), cure="check the path") from error
+    if not place.exists():
+        raise DataError("there is no such file", file=str(place), cure="check the path")
+    with appearing(place, projected=lambda: place.stat().st_size + added) as copy:
+        shutil.copy2(place, copy)
         try:
             h5py.File(copy, "r").close()
         except OSError as error:
@@ -168,16 +150,10 @@ def _edited_h5ad(place: Path) -> Iterator[Any]:
             ) from error
         with written_hdf5(copy, "r+") as (root, _):
             yield root
-        with copy.open("rb") as file:
-            os.fsync(file.fileno())
-        copy.replace(target)
-    finally:
-        with contextlib.suppress(OSError):
-            copy.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
-def _edited_zarr(place: Path) -> Iterator[Any]:
+def _edited_zarr(place: Path, added: int) -> Iterator[Any]:
     """A Zarr group; where its metadata are consolidated, they are so again when the block ends well."""
     import zarr
 
@@ -188,12 +164,13 @@ def _edited_zarr(place: Path) -> Iterator[Any]:
     if "mlfs" in root.attrs:
         raise UsageError(f"{place} is a store, which never changes\n  cure: annotate the file that it was made from")
     consolidated = zarr.open_group(place, mode="r").metadata.consolidated_metadata is not None
-    yield root
-    if consolidated:
-        with warnings.catch_warnings():
-            # They were there before: that not every library reads them says nothing new.
-            warnings.simplefilter("ignore")
-            zarr.consolidate_metadata(str(place))
+    with explained(place, lambda: added):
+        yield root
+        if consolidated:
+            with warnings.catch_warnings():
+                # They were there before: that not every library reads them says nothing new.
+                warnings.simplefilter("ignore")
+                zarr.consolidate_metadata(str(place))
 
 
 def _var(root: Any, path: str) -> Any:

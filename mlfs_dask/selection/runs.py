@@ -7,29 +7,20 @@ is no run.
 
 from __future__ import annotations
 
-import contextlib
 import csv
-import fcntl
-import glob
 import io
 import json
-import os
-import shutil
-import time
-import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask.errors import DISK_FULL, DataError, DoesNotFitError, MlfsError, UsageError
+from mlfs_dask.errors import DataError
 from mlfs_dask.files.json_text import as_json, parse_json
-
-if TYPE_CHECKING:
-    from mlfs_dask.storage.object_store import RemoteObjects
+from mlfs_dask.storage.object_store import open_objects
+from mlfs_dask.storage.publish import check_place, read_text, write_folder
 
 RANKING = "ranking.csv"
 SELECTED = "selected.txt"
@@ -39,8 +30,8 @@ COLUMNS = ("rank", "feature_index", "feature_name", "score")
 #: Further columns, of runs that shuffled or resampled the rows.
 REPLICATE_COLUMNS = ("q_value", "rank_low", "rank_high", "selection_frequency")
 
-#: Seconds after which a half-written folder that no process holds counts as left; it is held just after it is made.
-ABANDONED_SECONDS = 10.0
+_WHAT = "a run"
+_CURE = "give the folder that `mlfs select -o` wrote, or run the selection again."
 
 
 @dataclass(frozen=True)
@@ -125,80 +116,9 @@ def origin_of(digest: str | None, subset: Mapping[str, Any] | None) -> str | Non
     return digest
 
 
-def check_free(
-    path: str,
-    *,
-    force: bool,
-    record: str = RECORD,
-    what: str = "a run",
-    storage_options: Mapping[str, Any] | None = None,
-) -> None:
-    """Refuse a destination that exists, or is in a store or a folder of results, before any work is done for it.
-
-    With `force` an earlier folder of the same kind, or an empty one, may be replaced; anything else never.
-
-    Parameters
-    ----------
-    path : str
-    force : bool
-    record : str
-        The file that makes a folder one of its kind.
-    what : str
-        What such a folder is called.
-    storage_options : mapping, optional
-        For fsspec.
-
-    Raises
-    ------
-    UsageError
-        If the place is taken.
-    MlfsError
-        If nothing may be written there.
-    """
-    if is_url(path):
-        from mlfs_dask.storage.object_store import require_writable  # as in `check_permission`
-
-        require_writable(path, storage_options)
-        if not force and _remote(path, storage_options).exists(record):
-            raise UsageError(f"{path} holds {what} already; --force replaces it.")
-        return
-    place = Path(path)
-    check_permission(place)
-    if not place.exists() and not place.is_symlink():
-        return
-    if place.is_dir() and not any(place.iterdir()):
-        return
-    if not (place / record).is_file():
-        raise UsageError(
-            f"{path} exists and is not {what} (no {record} in it); it is not replaced, even with --force."
-            "\n  cure: give another place with -o."
-        )
-    if not force:
-        raise UsageError(f"{path} holds {what} already; --force replaces it.")
-
-
-def check_permission(place: Path) -> None:
-    """Refuse a place where nothing can be written, or nothing may: after hours of work it would be too late."""
-    from mlfs_dask.storage.object_store import require_writable  # reading results needs no store
-
-    require_writable(str(place))
-    folder = next(parent for parent in place.absolute().parents if parent.exists())
-    if not folder.is_dir():
-        raise not_written(place, f"{folder} is no folder")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise not_written(place, f"no permission to write in {folder}")
-
-
-def not_written(place: Path, why: str | OSError) -> MlfsError:
-    """The error of a place that cannot be written."""
-    words = why if isinstance(why, str) else why.strerror or str(why)
-    error = MlfsError(
-        f"{place}: it cannot be written: {words}"
-        "\n  cure: check the folder, its permissions and its free space, or give another place with -o"
-    )
-    if isinstance(why, OSError) and why.errno in DISK_FULL:
-        error.exit_code = DoesNotFitError.exit_code  # also of a job of a batch, which is told by its code and text
-    return error
+def check_free(path: str, *, force: bool) -> None:
+    """Refuse the place of a run that is taken, before any work is done for it. Raises as `publish.check_place`."""
+    check_place(path, force=force, record=RECORD, what=_WHAT)
 
 
 def write_run(
@@ -213,7 +133,7 @@ def write_run(
     force: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a run folder, whole or not at all (see `write_folder`).
+    """Write a run folder, whole or not at all.
 
     Parameters
     ----------
@@ -248,153 +168,16 @@ def write_run(
         SELECTED: selected_text(feature_names[index] for index in ranking[: int(record["k"])]),
         RECORD: json.dumps(as_json(record), indent=2, allow_nan=False) + "\n",
     }
-    write_folder(path, texts, record=RECORD, what="a run", labels=labels, force=force, storage_options=storage_options)
-
-
-def write_folder(
-    path: str,
-    texts: Mapping[str, str],
-    *,
-    record: str,
-    what: str,
-    labels: RecoveredLabels | None = None,
-    force: bool = False,
-    storage_options: Mapping[str, Any] | None = None,
-) -> None:
-    """Write a folder of texts, whole or not at all.
-
-    A local folder is filled beside its place, under a hidden name, and then renamed; at a URL, where nothing
-    can be renamed, the record comes last.
-
-    Parameters
-    ----------
-    path : str
-        Local path or fsspec URL.
-    texts : mapping of str to str
-        File name -> content; the record among them.
-    record, what : str
-        As in `check_free`.
-    labels : RecoveredLabels, optional
-        What goes into `labels.zarr`.
-    force : bool
-        Replace an earlier folder of the same kind, at the very end.
-    storage_options : mapping, optional
-        For fsspec.
-
-    Raises
-    ------
-    UsageError
-        If the place is taken.
-    MlfsError
-        If it cannot be written, for want of room or permission; nothing is left behind.
-    """
-    check_free(path, force=force, record=record, what=what, storage_options=storage_options)
-    if is_url(path):
-        objects = _remote(path, storage_options)
-        objects.make()
-        objects.remove(record)
-        if objects.exists(LABELS):
-            objects.remove(LABELS, recursive=True)
-        if labels is not None:
-            _write_labels(f"{path.rstrip('/')}/{LABELS}", labels, storage_options)
-        for name in sorted(texts, key=lambda name: name == record):
-            objects.write(name, texts[name].encode())
-        return
-    remove_abandoned(path, {*texts, LABELS})
-    with contextlib.ExitStack() as held, appearing(Path(path)) as aside:
-        held.enter_context(_held(aside))  # until it is in its place
-        for name, text in texts.items():
-            with (aside / name).open("w", encoding="utf-8", newline="") as stream:
-                stream.write(text)
-                stream.flush()
-                os.fsync(stream.fileno())
-        if labels is not None:
-            _write_labels(str((aside / LABELS).absolute()), labels, None)  # workers have other folders
-
-
-@contextlib.contextmanager
-def _held(folder: Path) -> Iterator[None]:
-    """Make a folder that the system knows to be of this process, as long as it lives and the with-block lasts."""
-    folder.mkdir()
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):  # of file systems without locks
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def remove_abandoned(path: str, files: Collection[str] = (RANKING, SELECTED, RECORD, LABELS)) -> None:
-    """Remove what processes that were killed while they wrote this folder have left beside it.
-
-    That is: a folder of such a name, with nothing but `files` in it, that no process holds and that nobody has
-    touched for `ABANDONED_SECONDS`. Where the file system has no locks nothing is removed.
-
-    Parameters
-    ----------
-    path : str
-        Local path or fsspec URL; at a URL nothing has another name before it is complete.
-    files : collection of str
-    """
-    if is_url(path):
-        return
-    place = Path(path).resolve()
-    for left in place.parent.glob(f".{glob.escape(place.name)}.{'[0-9a-f]' * 8}"):
-        with contextlib.suppress(OSError):  # it is no folder, is held, or somebody else has removed it
-            descriptor = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                is_ours = {file.name for file in left.iterdir()} <= set(files)
-                if is_ours and time.time() - os.fstat(descriptor).st_mtime > ABANDONED_SECONDS:
-                    shutil.rmtree(left, ignore_errors=True)
-            finally:
-                os.close(descriptor)
-
-
-@contextlib.contextmanager
-def appearing(place: Path) -> Iterator[Path]:
-    """A hidden place beside another, for a file or folder that goes there when the with-block ends, or nowhere.
-
-    Raises
-    ------
-    MlfsError
-        Something cannot be written, for want of room or permission; nothing is left behind, no new folder either.
-    """
-    if place.is_symlink():
-        place = place.resolve()  # the link stays, and what it points to is replaced
-    aside = place.with_name(f".{place.name}.{uuid.uuid4().hex[:8]}")
-    new_folders = [folder for folder in place.parents if not folder.exists()]
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        yield aside
-        _move_into_place(aside, place)
-    except OSError as error:
-        raise not_written(place, error) from error
-    finally:
-        if aside.is_dir():
-            shutil.rmtree(aside, ignore_errors=True)
-        else:
-            with contextlib.suppress(OSError):
-                aside.unlink(missing_ok=True)
-        if not place.exists():
-            for folder in new_folders:
-                with contextlib.suppress(OSError):  # somebody else has put something there
-                    folder.rmdir()
-
-
-def write_whole(place: Path, content: bytes) -> None:
-    """Write a file that is whole or not there, also after the machine has stopped.
-
-    Raises
-    ------
-    MlfsError
-        It cannot be written, for want of room or permission.
-    """
-    with appearing(place) as aside, aside.open("wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
+    write_folder(
+        path,
+        texts,
+        record=RECORD,
+        what=_WHAT,
+        fill=None if labels is None else lambda folder: _write_labels(f"{folder}/{LABELS}", labels, storage_options),
+        remove=LABELS,
+        force=force,
+        storage_options=storage_options,
+    )
 
 
 def _write_labels(place: str, labels: RecoveredLabels, storage_options: Mapping[str, Any] | None) -> None:
@@ -414,26 +197,7 @@ def _write_labels(place: str, labels: RecoveredLabels, storage_options: Mapping[
 
 def has_labels(path: str, *, storage_options: Mapping[str, Any] | None = None) -> bool:
     """Whether a run folder holds recovered labels."""
-    if is_url(path):
-        return _remote(path, storage_options).exists(LABELS)
-    return (Path(path) / LABELS).exists()
-
-
-def _move_into_place(aside: Path, place: Path) -> None:
-    """Rename what is finished to its place; a folder that stood there is deleted only afterwards."""
-    if not place.is_dir():
-        aside.replace(place)
-        return
-    old = place.with_name(f".{place.name}.{uuid.uuid4().hex[:8]}.old")
-    try:
-        place.rename(old)
-        aside.rename(place)
-        shutil.rmtree(old)
-    finally:  # of Ctrl-C, too
-        if place.exists():
-            shutil.rmtree(old, ignore_errors=True)
-        else:
-            old.rename(place)
+    return open_objects(path, storage_options).exists(LABELS)
 
 
 def ranking_text(
@@ -474,14 +238,18 @@ def read_run(path: str, *, storage_options: Mapping[str, Any] | None = None) -> 
     DataError
         If it is no run, or a file in it is damaged.
     """
-    record_text = read_text(path, RECORD, storage_options=storage_options)
+
+    def text_of(name: str) -> str:
+        return read_text(path, name, what="run", cure=_CURE, storage_options=storage_options)
+
+    record_text = text_of(RECORD)
     try:
         record = parse_json(record_text)
         k, n_features = int(record["k"]), int(record["d"])
     except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise DataError(f"this is not the record of a run ({error}).", file=f"{path}/{RECORD}", cure=_CURE) from error
     file = f"{path}/{RANKING}"
-    rows = csv.reader(io.StringIO(read_text(path, RANKING, storage_options=storage_options), newline=""))
+    rows = csv.reader(io.StringIO(text_of(RANKING), newline=""))
     header = tuple(next(rows, ()))
     if header[: len(COLUMNS)] != COLUMNS:
         raise DataError(f"expected the columns {', '.join(COLUMNS)}.", file=file, line=1, cure=_CURE)
@@ -538,44 +306,3 @@ def finished_run(
     same_store = (record.get("store") or {}).get("digest") == digest
     same = record.get("method") == method and record.get("params") == as_json(params)
     return run if same and same_store else None
-
-
-_CURE = "give the folder that `mlfs select -o` wrote, or run the selection again."
-
-
-def is_url(path: str) -> bool:
-    """Whether a place is named by a URL and not by a local path."""
-    return "://" in path
-
-
-def _remote(path: str, storage_options: Mapping[str, Any] | None) -> RemoteObjects:
-    from mlfs_dask.storage.object_store import RemoteObjects  # a local folder never needs it
-
-    return RemoteObjects(path, storage_options)
-
-
-def read_text(
-    path: str,
-    name: str,
-    *,
-    what: str = "run",
-    cure: str = _CURE,
-    storage_options: Mapping[str, Any] | None = None,
-) -> str:
-    """Text of a file of a folder that was written whole.
-
-    Raises
-    ------
-    DataError
-        There is none, or it is no text.
-    """
-    from mlfs_dask.storage.object_store import read_file  # as in `check_permission`
-
-    try:
-        if is_url(path):
-            return _remote(path, storage_options).read(name).decode("utf-8")
-        return read_file(Path(path) / name).decode("utf-8")
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise DataError(f"no {name} here, so this is not a finished {what}.", file=path, cure=cure) from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"not UTF-8 text ({error}).", file=f"{path}/{name}", cure=cure) from error

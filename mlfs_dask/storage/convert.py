@@ -55,12 +55,13 @@ from mlfs_dask.storage.chunking import (
     plan_workers,
 )
 from mlfs_dask.storage.conversion_options import Options
-from mlfs_dask.storage.destination import Destination, read_json, remove, sync_file
+from mlfs_dask.storage.destination import Destination, read_json
 from mlfs_dask.storage.digest import ROOT_KEY, Checksum, content_digest, join
 from mlfs_dask.storage.extension import ExtendedRows, OldEntries, StoreExtension
 from mlfs_dask.storage.inference import InferredSchema, infer_schema
 from mlfs_dask.storage.label_values import MinusOne
 from mlfs_dask.storage.object_store import LocalObjects, is_url, local_path, open_objects, read_schema
+from mlfs_dask.storage.publish import remove, remove_leftovers, sync
 from mlfs_dask.storage.readers.base import LabelSpec, Part, Reader, ReadOptions
 from mlfs_dask.storage.schema import KINDS, Partitions, StoreSchema
 from mlfs_dask.storage.sources import Source, examine, require_unchanged, sha256
@@ -308,7 +309,7 @@ def convert_reader(
     options.check()
     started = time.monotonic()
     destination = Destination.of(store, storage_options)
-    destination.remove_trash()
+    remove_leftovers(destination.wip)
     if resume and not force and (extension is None or not destination.wip.exists()):
         done = _done_already(store, sources, command, storage_options, append=extension is not None)
         if done is not None:
@@ -635,7 +636,7 @@ class _Run:
             for record in self.pool.run(_write_task, arguments):
                 records[record.key] = record
                 # On its way to the disk while the next ones are made; `publish` waits for all.
-                aside.submit(sync_file, self.wip / "store" / record.key)
+                aside.submit(sync, self.wip / "store" / record.key)
                 runtime.emit("convert", stage="write", parts_done=len(records), parts=len(arguments))
         except DataError as error:
             if not isinstance(error.column, int):

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import fcntl
-import glob
 import hashlib
 import json
 import logging
 import os
-import shutil
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from mlfs_dask.errors import (
     DISK_FULL,
@@ -37,6 +33,7 @@ from mlfs_dask.storage.object_store import (
     read_schema,
     require_writable,
 )
+from mlfs_dask.storage.publish import behind_links, locked, put, put_back, remove
 from mlfs_dask.storage.schema import StoreSchema
 from mlfs_dask.storage.sources import Source, sha256
 from mlfs_dask.storage.writer import write_atomically
@@ -78,8 +75,8 @@ class Destination:
             raise UsageError(
                 f"{str(store)!r} is no place for a store\n  cure: give the path of a folder that is to be made"
             )
-        if final.is_symlink() and final.exists():
-            final = final.resolve()  # the link stays, and the store that it points to is replaced
+        if final.exists():
+            final = behind_links(final)
         wip = final.with_name(f".{final.name}.wip")
         require_own(wip)
         return cls(str(store), final, None, wip)
@@ -114,11 +111,7 @@ class Destination:
             private = self.remote is not None
             self.wip.mkdir(exist_ok=True, mode=0o700 if private else 0o777)
             require_own(self.wip, private=private)  # what somebody put there since it was looked for
-            with _open_lock(self.wip) as lock:
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    raise UsageError(f"another process is converting to {self.store}\n  cure: wait for it") from None
+            with self._lock():
                 write_atomically(self.wip / "job.json", json.dumps(job).encode())
                 try:
                     yield self.wip
@@ -153,15 +146,13 @@ class Destination:
                 cure=f"make room and pass --resume, or remove {self.wip}",
             ) from error
 
+    def _lock(self) -> contextlib.AbstractContextManager[None]:
+        return locked(self.wip / "lock", f"another process is converting to {self.store}\n  cure: wait for it")
+
     def _admit(self, job: dict[str, Any], sources: Sequence[Source], *, force: bool, resume: bool) -> None:
         with contextlib.ExitStack() as stack:
-            try:
-                lock = stack.enter_context(_open_lock(self.wip))
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except FileNotFoundError:
-                pass
-            except BlockingIOError:
-                raise UsageError(f"another process is converting to {self.store}\n  cure: wait for it") from None
+            with contextlib.suppress(FileNotFoundError):
+                stack.enter_context(self._lock())
             if self._holds_nothing():
                 pass
             elif resume:
@@ -197,14 +188,9 @@ class Destination:
 
     def discard(self) -> None:
         """Remove the working directory; a store that was just being replaced goes back to its place first."""
-        old = self.wip / "old"
-        if self.final is not None and old.exists() and not self.final.exists():
-            old.rename(self.final)
+        if self.final is not None:
+            put_back(self.wip / "store", self.final)
         remove(self.wip)
-
-    def remove_trash(self) -> None:
-        """Delete what a killed process has left of a working directory that it was removing."""
-        remove_trash(self.wip)
 
     def _differences(self, job: dict[str, Any], sources: Sequence[Source]) -> list[str]:
         try:
@@ -265,20 +251,9 @@ class Destination:
         else:
             assert self.final is not None
             self.check_free(force=force or extension is not None)
-            _sync(built)
             mark = {"root_digest": read_schema(LocalObjects(built))[0].root_digest}
             write_atomically(self.wip / "published.json", json.dumps(mark).encode())
-            if not _exchange(built, self.final):
-                old = self.wip / "old"
-                if self.final.exists():
-                    self.final.rename(old)
-                try:
-                    built.rename(self.final)
-                except OSError:
-                    if old.exists():
-                        old.rename(self.final)
-                    raise
-            sync_file(self.final.parent)
+            put(built, self.final)
         remove(self.wip)
 
     def _upload(self, built: Path) -> None:
@@ -310,7 +285,7 @@ class Destination:
             self.discard()  # killed between two renames: the old store goes back to its place
             return False
         now = read_schema(self.remote or LocalObjects(str(self.final)))[0].root_digest
-        for folder in (self.wip / "store", self.wip / "old"):
+        for folder in (self.wip / "store", self.wip / "store.old"):
             with contextlib.suppress(DataError):
                 # Exchanged, the working directory has the old store; of a URL, a copy of the new one.
                 if read_schema(LocalObjects(folder))[0].root_digest in {appended_to, now}:
@@ -360,38 +335,6 @@ def _owner_of_new_files(folder: Path) -> int:
         return os.geteuid()
 
 
-def _open_lock(folder: Path) -> BinaryIO:
-    return os.fdopen(os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "r+b")
-
-
-def _exchange(built: Path, final: Path) -> bool:
-    """Exchange two folders in one step, so that there is a store at every moment; False where the system cannot."""
-    renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)
-    if renameat2 is None:
-        return False
-    here, exchange = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
-    return bool(renameat2(here, os.fsencode(built), here, os.fsencode(final), exchange) == 0)
-
-
-def remove(folder: Path) -> None:
-    """Delete a folder; renamed first, so that half of it is never met under its name."""
-    remove_trash(folder)
-    trash = folder.with_name(f"{folder.name}.trash-{os.getpid()}")
-    try:
-        folder.rename(trash)
-    except FileNotFoundError:
-        return
-    except OSError:  # a full disk may have no room for another name
-        trash = folder
-    shutil.rmtree(trash, ignore_errors=True)
-
-
-def remove_trash(folder: Path) -> None:
-    """Delete what a process that was killed while it removed the folder has left of it."""
-    for trash in folder.parent.glob(f"{glob.escape(folder.name)}.trash-*"):
-        shutil.rmtree(trash, ignore_errors=True)
-
-
 def _is_interruption(error: BaseException) -> bool:
     """Whether going on later makes sense: the data was not at fault."""
     if isinstance(error, PermissionError):
@@ -416,19 +359,3 @@ def read_json(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return document if isinstance(document, dict) else None
-
-
-def _sync(folder: Path) -> None:
-    """Have every file on the disk before the rename that makes it visible."""
-    for path in folder.rglob("*"):
-        if path.is_file():
-            sync_file(path)
-
-
-def sync_file(path: Path) -> None:
-    """Have a file or the names in a folder on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -12,7 +12,6 @@ import gzip
 import io
 import itertools
 import json
-import os
 import shutil
 import tempfile
 import uuid
@@ -27,10 +26,10 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from mlfs_dask.errors import DISK_FULL, DataError, MlfsError, UsageError
+from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.access import answer, file_system
-from mlfs_dask.storage.limits import full_disk
 from mlfs_dask.storage.object_store import is_url, local_path, require_writable
+from mlfs_dask.storage.publish import behind_links, explained, put, working_folder
 from mlfs_dask.storage.readers.csv import MISSING_TEXTS
 from mlfs_dask.typing import Matrix
 
@@ -184,52 +183,39 @@ def _staged(
     """Temporary local files, moved to the targets, in this order, if the block ends well."""
     require_writable(targets[-1], storage_options)
     remote = is_url(targets[-1])
-    filesystem: Any = None
-    if remote:
-        filesystem, _ = file_system(targets[-1], storage_options)
+    filesystem = file_system(targets[-1], storage_options)[0] if remote else None
     for target in targets:
-        exists = filesystem.exists(target) if remote else local_path(target).exists()
+        exists = filesystem.exists(target) if filesystem is not None else local_path(target).exists()
         if exists and not force:
             raise UsageError(f"{target} exists already\n  cure: choose another name, or --force to replace it")
         if not remote and local_path(target).is_dir():
             raise UsageError(f"{target} is a folder\n  cure: choose the name of a file")
-    folder = Path(tempfile.gettempdir()) if remote else local_path(targets[-1]).parent
-    mark = uuid.uuid4().hex[:12]
-    written = 0
-    try:
-        # Others may look into the folder of temporary files, so what goes to a URL has one of its own there.
-        with contextlib.ExitStack() as stack:
-            own = stack.enter_context(tempfile.TemporaryDirectory(prefix="mlfs-")) if remote else folder
-            files = [Path(own) / f".{PurePosixPath(target).name}.{mark}.part" for target in targets]
-            try:
-                yield files
-                for file, target in zip(files, targets, strict=True):
-                    if remote:
-                        _upload(filesystem, file, target, mark)
-                    else:
-                        file.replace(local_path(target))
-            finally:
-                for file in files:
-                    with contextlib.suppress(FileNotFoundError):
-                        written += file.stat().st_size
-                        file.unlink()
-    except OSError as error:
-        if error.errno in DISK_FULL:
-            raise full_disk(
-                f"{targets[-1]}: it cannot be written: {os.strerror(error.errno)}",
-                folder,
-                round(written / blocks.fraction) if blocks.fraction else 0,  # of the rows that were left, as many
-                cure=f"look at the free space of {folder}, or give another place"
-                + (" (TMPDIR for what goes to a URL)" if remote else ""),
-            ) from error
-        raise MlfsError(
-            f"{targets[-1]}: it cannot be written: {error.strerror or error}"
-            "\n  cure: check that the folder exists, its permissions and its free space"
-        ) from error
+
+    files: list[Path] = []
+
+    def projected() -> int:
+        written = sum(file.stat().st_size for file in files if file.exists())
+        return round(written / blocks.fraction) if blocks.fraction else 0  # of the rows that were left, as many
+
+    if not remote:
+        places = [behind_links(local_path(target)) for target in targets]
+        with explained(targets[-1], projected, working_folder(places[-1])) as folder:
+            files += [folder / place.name for place in places]
+            yield files
+            for file, place in zip(files, places, strict=True):
+                put(file, place)
+        return
+    # Others may look into the folder of temporary files, so what goes to a URL has one of its own there.
+    working = tempfile.TemporaryDirectory(prefix="mlfs-")
+    with explained(targets[-1], projected, working) as folder:
+        files += [Path(folder) / PurePosixPath(target).name for target in targets]
+        yield files
+        for file, target in zip(files, targets, strict=True):
+            _upload(filesystem, file, target)
 
 
-def _upload(filesystem: Any, file: Path, target: str, mark: str) -> None:
-    aside = f"{target}.{mark}.part"
+def _upload(filesystem: Any, file: Path, target: str) -> None:
+    aside = f"{target}.{uuid.uuid4().hex[:8]}.part"
     try:
         answer(lambda: filesystem.put_file(str(file), aside), target, verb="write")
         answer(lambda: filesystem.mv(aside, target), target, verb="write")

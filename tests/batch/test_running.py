@@ -16,7 +16,7 @@ from mlfs_dask.batch import sharing
 from mlfs_dask.batch.running import Batch, BatchFailedError
 from mlfs_dask.batch.spec import read_spec
 from mlfs_dask.engine import cache as caching
-from mlfs_dask.errors import ClusterLostError, DataError, MlfsError, UsageError
+from mlfs_dask.errors import ClusterLostError, DataError, UsageError
 from mlfs_dask.evaluation.results import read_eval
 from mlfs_dask.selection.runs import read_run
 from mlfs_dask.storage.convert import convert_reader
@@ -130,17 +130,17 @@ def test_another_number_of_features_takes_the_ranking_of_a_loop(store, tmp_path)
 
 def test_two_batches_in_one_folder_do_not_meet(store, tmp_path):
     plan = read_spec({"stores": store, "methods": "enm", "k": 2})
-    first = Batch(plan, tmp_path / "out")
-    first.begin()
-    for options in ({"resume": True}, {"force": True}):
-        with pytest.raises(UsageError, match="another process runs a batch in this folder"):
-            Batch(plan, tmp_path / "out", **options).begin()
-    first.run()
+
+    def meet(job, state):
+        for options in ({"resume": True}, {"force": True}):
+            with pytest.raises(UsageError, match="another process runs a batch in this folder"):
+                Batch(plan, tmp_path / "out", **options).run()
+
+    Batch(plan, tmp_path / "out").run(meet)
     again = Batch(plan, tmp_path / "out", resume=True)
-    again.begin()
     again.run()
     assert again.result().jobs["state"].tolist() == ["done"]
-    Batch(plan, tmp_path / "out", force=True).begin()
+    Batch(plan, tmp_path / "out", force=True).run()
 
 
 def test_a_batch_that_was_finished_meanwhile_is_not_replaced_without_force(store, tmp_path):
@@ -149,7 +149,7 @@ def test_a_batch_that_was_finished_meanwhile_is_not_replaced_without_force(store
     mlfs.run_batch({"stores": store, "methods": "gmm", "k": 3}, tmp_path / "out")
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(UsageError, match="out holds a batch already"):
-        late.begin()
+        late.run()
     assert sorted(tmp_path.rglob("*")) == before
     assert (tmp_path / "out/jobs/a.gmm.k3/run.json").exists()
     mlfs.run_batch({"stores": store, "methods": "enm", "k": 2}, tmp_path / "out", force=True)
@@ -178,7 +178,6 @@ def test_the_plan_says_what_runs(store, tmp_path):
         assert jobs["a.evaluation.random"].passes == 0
         assert all(job.peak_driver_bytes > 0 for job in projected.jobs)
         assert not (tmp_path / "out").exists()
-        batch.begin()
         batch.run()
         table = batch.result().jobs.set_index("job")
         taken = table["passes"].fillna(0).astype(int)
@@ -225,7 +224,6 @@ def test_a_job_that_fails_does_not_stop_the_rest(store, tmp_path):
     with caching.cache():
         batch = Batch(plan, tmp_path / "out")
         projected = batch.project(runtime.current_resources())
-        batch.begin()
         batch.run()
     states = batch.result().jobs.set_index("job")["state"].to_dict()
     assert states == {
@@ -253,7 +251,6 @@ def test_faults_of_different_kinds_have_the_code_of_none(store, tmp_path, monkey
     for selector in (mlfs.ENM, mlfs.ELC):
         monkeypatch.setattr(selector, "_score", fail)
     batch = Batch(read_spec({"stores": store, "methods": ["enm", "elc"], "k": 2}), tmp_path / "out")
-    batch.begin()
     batch.run()
     assert batch.result().jobs["error"].tolist() == ["bad", "RuntimeError: a fault of ours"]
     with pytest.raises(BatchFailedError) as caught:
@@ -315,7 +312,6 @@ def test_another_plan_or_store_is_not_taken_for_done(store, tmp_path):
 
     def go_on(plan):
         batch = Batch(read_spec(plan), tmp_path / "out", resume=True)
-        batch.begin()
         batch.run(lambda job, state: ran.append((job, state)))
 
     go_on(plan)
@@ -362,12 +358,3 @@ def test_shared_readings_that_do_not_fit_together_are_fewer(store, tmp_path, mon
     found = mlfs.run_batch({"stores": store, "methods": ["enm", "gmm", "elc"], "k": 2}, tmp_path / "out")
     assert found.jobs["passes"].sum() == 2
     assert found.jobs["state"].eq("done").all()
-
-
-def test_a_full_disk_is_named(store, tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError(28, "No space left on device")  # as of a write, which names nothing
-
-    monkeypatch.setattr("pathlib.Path.replace", full)
-    with pytest.raises(MlfsError, match=r"out/batch\.json: it cannot be written: No space left on device\n  cure: "):
-        mlfs.run_batch({"stores": store, "methods": "enm", "k": 2}, tmp_path / "out")

@@ -275,7 +275,7 @@ def test_a_full_disk(small_disk: Callable[[str], Path], run: Run, store: Path, t
     (full_disk / "other").write_bytes(b"x" * 195 * 1024)
     done = run("select", "elc", store, "-k", "1", "-o", full_disk / "run")
     assert done.exit_code == 4
-    assert "run: it cannot be written: No space left on device\n  cure: check the folder" in done.stderr
+    assert "run: it cannot be written: No space left on device: more than there is, available" in done.stderr
     assert [path.name for path in full_disk.iterdir()] == ["other"]
     done = run("select", "elc,enm", store, "-k", "1", "-o", full_disk / "deep" / "runs")
     assert done.exit_code == 4

@@ -236,16 +236,6 @@ def test_other_files_are_left_alone(tmp_path):
     assert len(entries(tmp_path)) == 2
 
 
-def test_half_an_entry_of_a_killed_process_goes_in_time(tmp_path):
-    for name, age in (("old", 2 * 3600), ("new", 0)):
-        aside = tmp_path / f".{name}-{'0' * 32}.{'0' * 8}"
-        aside.mkdir()
-        os.utime(aside, (time.time() - age,) * 2)
-    with cache(tmp_path):
-        entry(SOURCE, "sums", {}).save({"x": np.zeros(1)})
-    assert [name.split("-")[0] for name in entries(tmp_path) if name.startswith(".")] == [".new"]
-
-
 def test_mapped_arrays_outlive_the_cache(tmp_path):
     import shutil
 

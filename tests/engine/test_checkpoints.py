@@ -26,10 +26,10 @@ from mlfs_dask import runtime
 from mlfs_dask.engine import cache as caching
 from mlfs_dask.engine import checkpoints
 from mlfs_dask.engine.checkpoints import Checkpoint, Folder, checkpoint_place, keep_checkpoints
-from mlfs_dask.errors import StoreNotAllowedError
-from mlfs_dask.selection.runs import remove_abandoned
+from mlfs_dask.errors import DoesNotFitError, StoreNotAllowedError
 from mlfs_dask.selectors import METHODS, get_method
 from mlfs_dask.storage.convert import convert_reader
+from mlfs_dask.storage.publish import remove_leftovers
 from mlfs_dask_cli.main import mlfs
 from tests.storage.memory_reader import make_reader
 
@@ -205,7 +205,7 @@ def test_a_file_url_is_a_folder(tmp_path):
 
 
 def test_what_a_kill_left_of_a_state_goes_with_the_next(tmp_path):
-    (tmp_path / ".state.npz.12345678").write_text("half of a state")
+    (tmp_path / ".state.npz.12345678.part").mkdir()
     Folder(str(tmp_path)).write("state.npz", "key", {}, {})
     assert [p.name for p in tmp_path.iterdir()] == ["state.npz"]
 
@@ -232,7 +232,7 @@ def test_a_write_that_breaks_off_leaves_the_state_before(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", fail)
-        with pytest.raises(OSError, match="No space"):
+        with pytest.raises(DoesNotFitError, match="No space"):
             folder.write("state.npz", "key", {"x": np.array(2)}, {})
     assert folder.read("state.npz", "key").arrays["x"] == 1
     assert [p.name for p in tmp_path.iterdir()] == ["state.npz"]
@@ -243,7 +243,7 @@ def test_removing_leaves_what_is_not_ours(tmp_path):
     folder = Folder(str(place))
     folder.write("state.npz", "key", {}, {})
     (place / "notes.txt").write_text("mine")
-    (place / ".state.npz.12345678").write_text("left by a kill")
+    (place / ".state.npz.12345678.part").mkdir()
     folder.remove()
     assert [p.name for p in place.iterdir()] == ["notes.txt"]
 
@@ -320,7 +320,7 @@ def test_a_full_disk_does_not_end_the_job(tmp_path, monkeypatch, caplog):
     def fail(*args, **kwargs):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Folder, "write", fail)
+    monkeypatch.setattr(checkpoints, "_write_npz", fail)
     with keep_checkpoints(Folder(str(tmp_path)), every=0), checkpoints.job(**JOB) as checkpoint:
         checkpoint.save({"x": np.array(1)}, {})
     assert "no checkpoint could be written" in caplog.text
@@ -526,11 +526,14 @@ def test_a_command_that_is_killed_while_it_writes_labels(tmp_path, stores):
     words += ["--n-trees", "10", "--max-iter", "4", "--in-process", "--progress", "json", "-o", tmp_path / "run"]
     process = subprocess.Popen([sys.executable, slow, *map(str, words)], stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
-    while not list(tmp_path.glob(".run.*/labels.zarr")) and time.monotonic() < deadline and process.poll() is None:
+    while (
+        not list(tmp_path.glob(".run.*.part/run/labels.zarr"))
+        and time.monotonic() < deadline
+        and process.poll() is None
+    ):
         time.sleep(0.01)
-    (left,) = (path.parent for path in tmp_path.glob(".run.*/labels.zarr"))
-    os.utime(left, (0, 0))
-    remove_abandoned(str(tmp_path / "run"))
+    (left,) = tmp_path.glob(".run.*.part")
+    remove_leftovers(tmp_path / "run")
     assert left.exists(), "its process lives"
     process.kill()
     process.wait()

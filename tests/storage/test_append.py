@@ -251,12 +251,12 @@ def test_a_store_at_a_url_grows(tmp_path):
 
 KILLED = """
 import os, signal, sys
-from mlfs_dask.storage import convert, destination
+from mlfs_dask.storage import convert, destination, publish
 from mlfs_dask.storage.append import append
 from mlfs_dask.storage.readers.base import LabelSpec
 
 name, when, exchanges = sys.argv[1:4]
-module = convert if name.startswith("write") else destination
+module = convert if name.startswith("write") else destination if name == "remove" else publish
 wanted = getattr(module, name)
 
 def killed(*arguments, **keywords):
@@ -266,7 +266,7 @@ def killed(*arguments, **keywords):
 
 setattr(module, name, killed)
 if exchanges == "no":
-    destination._exchange = lambda built, final: False
+    publish._exchange = lambda new, place: False
 append("a.zarr", os.path.abspath("first.csv"), labels=LabelSpec(count=2))
 """
 
@@ -299,11 +299,11 @@ def test_a_killed_append_leaves_a_whole_store_and_is_resumed_once(tmp_path, func
 
 TRASH = """
 import os, shutil, signal
-from mlfs_dask.storage import destination
+from mlfs_dask.storage import publish
 from mlfs_dask.storage.append import append
 from mlfs_dask.storage.readers.base import LabelSpec
 
-destination.shutil.rmtree = lambda *arguments, **keywords: os.kill(os.getpid(), signal.SIGKILL)
+publish.shutil.rmtree = lambda *arguments, **keywords: os.kill(os.getpid(), signal.SIGKILL)
 append("a.zarr", "first.csv", labels=LabelSpec(count=2))
 """
 
@@ -313,7 +313,7 @@ def test_an_append_that_is_done_is_not_resumed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     csv_store(tmp_path)
     assert subprocess.run([sys.executable, "-c", TRASH], check=False).returncode == -signal.SIGKILL
-    assert len(list(tmp_path.glob(".*.trash-*"))) == 1
+    assert len(list(tmp_path.glob("..*.part"))) == 1
     for _ in range(2):
         append("a.zarr", "first.csv", labels=LabelSpec(count=2), resume=True)
         assert open_dataset("a.zarr").schema.n == 6
