@@ -69,8 +69,9 @@ def test_the_density_structure_is_that_of_the_twin():
     assert W.sum(axis=1) == pytest.approx(np.ones(len(X)))
 
 
-@pytest.mark.parametrize("container", [np.asarray, sp.csr_array])
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize(
+    ("state", "container"), [("zeros", sp.csr_array), ("rows", np.asarray), ("entries", sp.csr_array)]
+)
 @pytest.mark.parametrize(
     "options",
     [

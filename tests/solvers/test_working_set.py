@@ -39,8 +39,7 @@ def solved(G, B, beta, max_rows, *, rounds=60, sizes=None):
     return P, epsilon, values, working
 
 
-@pytest.mark.parametrize("max_rows", [4, 10, 30])
-@pytest.mark.parametrize("beta", [5.0, 60.0, 150.0])
+@pytest.mark.parametrize(("max_rows", "beta"), [(4, 60.0), (10, 150.0), (30, 5.0)])
 def test_the_end_is_the_optimum_of_all_rows(max_rows, beta):
     G, B = problem()
     P, epsilon, values, working = solved(G, B, beta, max_rows, rounds=400)
