@@ -111,10 +111,9 @@ def page_text(
         parts += [f"### {classifier}", quality_table(comparison, classifier), tests_text(comparison, classifier)]
         stem = f"nemenyi.{METRIC}.{classifier}"
         if stem in pictures:
-            target = page.with_name(f"{table}-nemenyi-{classifier}")
+            target = page.with_name(f"{table}-nemenyi-{classifier}.svg")
             write_figure(pictures[stem], target)
-            target.with_suffix(".svg").unlink()
-            parts.append(f"![Mean ranks and critical difference, {classifier}]({target.name}.png)")
+            parts.append(f"![Mean ranks and critical difference, {classifier}]({target.name})")
     return "\n\n".join(part for part in parts if part)
 
 

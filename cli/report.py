@@ -37,7 +37,7 @@ class ImageShape(click.ParamType):
     type=ImageShape(),
     help="The features are the pixels of an image, row by row: draw where the chosen ones lie.",
 )
-@click.option("--figures", metavar="DIR", type=PATH, help="Also write every figure as PNG and SVG into DIR.")
+@click.option("--figures", metavar="DIR", type=PATH, help="Also write every figure as SVG into DIR.")
 @click.option("--no-data", is_flag=True, help="Read no store: without correlations, redundancy and residual.")
 @force_option
 @cluster_options

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -213,31 +212,3 @@ def stability(sets: Sequence[Collection[int]], n_features: int) -> Stability:
     common = (members @ members.T).toarray()[np.triu_indices(m, 1)]
     kuncheva = float(((common * d - k * k) / (k * (d - k))).mean()) if k < d else math.nan
     return Stability(kuncheva, float((common / (2 * k - common)).mean()), m)
-
-
-def web_values(means: NDArray[np.float64], *, higher_is_better: bool) -> NDArray[np.float64]:
-    """Values of a spider web: on each data set the best method at 0.5 and the worst at 0.
-
-    mFSIR's article (Section 4.3.5) says that performance is normalised into [0, 0.5] and not how; this is min–max on
-    each data set. Where all methods are equal, all stand at 0.5.
-
-    Parameters
-    ----------
-    means : float64 array, shape (N, k)
-        Data sets by methods.
-
-    Returns
-    -------
-    float64 array, shape (N, k)
-
-    Examples
-    --------
-    >>> web_values(np.array([[1.0, 3.0, 2.0]]), higher_is_better=False)
-    array([[0.5 , 0.  , 0.25]])
-    """
-    values: NDArray[Any] = means if higher_is_better else -means
-    low, high = values.min(axis=1, keepdims=True), values.max(axis=1, keepdims=True)
-    width = high - low
-    scaled = np.divide(values - low, width, out=np.ones_like(values), where=width > 0)
-    result: NDArray[np.float64] = 0.5 * scaled
-    return result

@@ -1,15 +1,15 @@
 """Comparison folders: tables, tests and figures of a comparison, written whole or not at all.
 
 `means.csv`, `curves.csv`, `ranks.csv`, `wins.csv`, `stability.csv` and `times.csv` are the tables of a `Comparison` as
-they are, `tests.json` its tests; `tables/` has one table to read for every metric and classifier, `figures/` PNG and
-SVG. A folder without `compare.json` is no comparison.
+they are, `tests.json` its tests; `tables/` has the means of every metric and classifier, `figures/` SVG. A folder
+without `compare.json` is no comparison.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +17,13 @@ from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.evaluation.comparison import FORMAT_VERSION, Comparison
 from mlfs_dask.evaluation.results import parse_frame
 from mlfs_dask.files.json_text import as_json, parse_json
-from mlfs_dask.reporting.figures import Figure, Styles, critical_differences, curve, stability_curve, web, write_figure
-from mlfs_dask.reporting.tables import cases, comparison_table, csv_text, has_all, markdown, of_case, runs_of, title_of
+from mlfs_dask.reporting.figures import Figure, Styles, critical_differences, curve, stability_curve, write_figure
+from mlfs_dask.reporting.tables import cases, csv_text, of_case, title_of
 from mlfs_dask.storage.object_store import is_url, local_path
 from mlfs_dask.storage.publish import appearing, check_place, read_text
 
 if TYPE_CHECKING:
-    import numpy as np
+    pass
 
 RECORD = "compare.json"
 TESTS = "tests.json"
@@ -96,28 +96,17 @@ def write_comparison(path: str | Path, comparison: Comparison, *, force: bool = 
         for name in FRAMES:
             _write(aside / f"{name}.csv", csv_text(getattr(comparison, name)))
         for metric, classifier in cases(comparison):
-            table = comparison_table(comparison, metric, classifier)
-            stem = f"{metric}.{classifier}"
-            _write(aside / "tables" / f"{stem}.csv", csv_text(of_case(comparison.means, metric, classifier)))
-            _write(aside / "tables" / f"{stem}.md", f"{table.title}\n\n{markdown(table)}\n{_legend(comparison)}\n")
+            table = csv_text(of_case(comparison.means, metric, classifier))
+            _write(aside / "tables" / f"{metric}.{classifier}.csv", table)
         _write(aside / TESTS, json.dumps(as_json(comparison.tests), indent=2, allow_nan=False) + "\n")
         for stem, panels in figures_of(comparison, Styles()):
-            write_figure(panels, aside / "figures" / stem)
+            write_figure(panels, aside / "figures" / f"{stem}.svg")
         _write(aside / RECORD, json.dumps(as_json(comparison.record), indent=2, allow_nan=False) + "\n")
         return sorted(str(file.relative_to(aside)) for file in aside.rglob("*") if file.is_file())
 
 
 def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8", newline="")
-
-
-def _legend(comparison: Comparison) -> str:
-    record = comparison.record
-    k = f"at k = {record['k']}" if record["k"] is not None else "averaged over the numbers of features"
-    return (
-        f"Mean ± standard deviation over the folds, {k}. Bold: the best; •: not different from it by a paired t-test "
-        f"at α = {record['alpha']:g}." + (" All features are not ranked." if has_all(comparison) else "")
-    )
 
 
 def figures_of(comparison: Comparison, styles: Styles) -> Iterator[tuple[str, list[Figure]]]:
@@ -129,7 +118,6 @@ def figures_of(comparison: Comparison, styles: Styles) -> Iterator[tuple[str, li
     """
     for run in comparison.record["runs"]:
         styles.of(run["run"], run["method"])
-    runs = runs_of(comparison)
     for metric, classifier in cases(comparison):
         stem, title = f"{metric}.{classifier}", title_of(comparison, metric, classifier)
         here = of_case(comparison.curves, metric, classifier).dropna(subset="mean")
@@ -162,8 +150,6 @@ def figures_of(comparison: Comparison, styles: Styles) -> Iterator[tuple[str, li
                     )
                 ],
             )
-        if len(test["datasets"]) >= 3:
-            yield f"web.{stem}", [_web(comparison, test, runs, title, styles)]
     of_stability = comparison.stability.dropna(subset="kuncheva")
     panels = [
         stability_curve(of, dataset=str(dataset), styles=styles, name=anchor("stability", dataset))
@@ -171,23 +157,6 @@ def figures_of(comparison: Comparison, styles: Styles) -> Iterator[tuple[str, li
     ]
     if panels:
         yield "stability", panels
-
-
-def _web(comparison: Comparison, test: dict[str, Any], runs: Sequence[str], title: str, styles: Styles) -> Figure:
-    metric, classifier = test["metric"], test["classifier"]
-    means = of_case(comparison.means, metric, classifier)
-    ranked = [run for run in runs if run in test["runs"]]
-    table = means.pivot(index="dataset", columns="run", values="mean").loc[test["datasets"], ranked]
-    values: np.ndarray[Any, Any] = table.to_numpy(float)
-    return web(
-        test["datasets"],
-        ranked,
-        values,
-        higher_is_better=comparison.metrics[metric]["better"] == "higher",
-        title=title,
-        styles=styles,
-        name=anchor("web", metric, classifier),
-    )
 
 
 def anchor(*parts: object) -> str:

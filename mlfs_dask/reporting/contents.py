@@ -34,15 +34,12 @@ class LabelledRun:
         Of the method and its parameters, as in evaluations; runs of one name have one colour.
     folder : str
     run : Run
-    ks : tuple of int
-        Numbers of features that the runs keep, where it stands for several of the same ranking.
     """
 
     label: str
     name: str
     folder: str
     run: Run
-    ks: tuple[int, ...] = ()
 
     @property
     def store(self) -> dict[str, Any]:

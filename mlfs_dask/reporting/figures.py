@@ -1,4 +1,4 @@
-"""Figures of runs and comparisons, drawn with matplotlib: as SVG that takes a page's colours, and as PNG and SVG files.
+"""Figures of runs and comparisons, drawn with matplotlib: as SVG that takes a page's colours, and as SVG files.
 
 Colours are those of Okabe and Ito, a little darker where white paper needs it, and fixed for a method over all figures
 and pages; markers and dashes tell runs apart without colour.
@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.evaluation.results import ALL
-from mlfs_dask.evaluation.statistics import web_values
 from mlfs_dask.selectors import METHODS
 
 if TYPE_CHECKING:
@@ -60,7 +59,6 @@ class Figure:
     draw : callable (Axes) -> None
     size : (float, float)
         Inches.
-    polar : bool
     """
 
     name: str
@@ -70,7 +68,6 @@ class Figure:
     data: pd.DataFrame
     draw: Callable[[Axes], None]
     size: tuple[float, float] = (4.4, 3.0)
-    polar: bool = False
 
 
 @dataclass(frozen=True)
@@ -115,7 +112,7 @@ def _look(*, text_as_paths: bool) -> Iterator[None]:
     import matplotlib as mpl
 
     with mpl.rc_context(), warnings.catch_warnings():
-        # A name in a script that the font has not: squares in the PNG, right in the page.
+        # A name in a script that the font has not: squares in a file, right in the page.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         mpl.rcdefaults()
         mpl.rcParams.update(
@@ -156,7 +153,7 @@ def _drawn(figures: Sequence[Figure], columns: int) -> Any:
     width, height = figures[0].size
     canvas = Canvas(figsize=(width * columns, height * rows), layout="constrained")
     for place, figure in enumerate(figures, start=1):
-        axes = canvas.add_subplot(rows, columns, place, projection="polar" if figure.polar else None)
+        axes = canvas.add_subplot(rows, columns, place)
         figure.draw(axes)
         if len(figures) > 1:
             axes.set_title(figure.title)
@@ -207,23 +204,11 @@ def inline_svg(figure: Figure) -> str:
     )
 
 
-def write_figure(figures: Figure | Sequence[Figure], stem: Path, *, columns: int = 3) -> list[str]:
-    """Write a figure, or several as panels of one, as STEM.png and STEM.svg.
-
-    Returns
-    -------
-    list of str
-        Names of the files.
-    """
+def write_figure(figures: Figure | Sequence[Figure], file: Path, *, columns: int = 3) -> None:
+    """Write a figure, or several as panels of one, as SVG."""
     panels = [figures] if isinstance(figures, Figure) else list(figures)
     with _look(text_as_paths=True):
-        canvas = _drawn(panels, min(columns, len(panels)))
-        for suffix in ("png", "svg"):
-            metadata = {"Date": None} if suffix == "svg" else None
-            canvas.savefig(f"{stem}.{suffix}", dpi=150, metadata=metadata, facecolor="white")
-            # Where things go is settled in inches, and takes as long to find as to draw.
-            canvas.set_layout_engine("none")
-    return [f"{stem.name}.png", f"{stem.name}.svg"]
+        _drawn(panels, min(columns, len(panels))).savefig(file, metadata={"Date": None}, facecolor="white")
 
 
 # What is drawn
@@ -782,68 +767,6 @@ def critical_differences(
         ),
         draw,
         size=(6.0, 1.3 + 0.24 * len(runs)),
-    )
-
-
-def web(
-    datasets: Sequence[str],
-    runs: Sequence[str],
-    means: NDArray[np.float64],
-    *,
-    higher_is_better: bool,
-    title: str,
-    styles: Styles,
-    name: str,
-) -> Figure:
-    """The spider web of mFSIR's article: data sets are corners, the best run of each stands at 0.5, the worst at 0.
-
-    Parameters
-    ----------
-    means : float64 array, shape (datasets, runs)
-    """
-    import pandas as pd
-
-    values = web_values(means, higher_is_better=higher_is_better)
-    angles = np.linspace(0, 2 * np.pi, len(datasets), endpoint=False)
-
-    def draw(axes: Axes) -> None:
-        axes.set_theta_offset(np.pi / 2)  # type: ignore[attr-defined]
-        axes.set_theta_direction(-1)  # type: ignore[attr-defined]
-        for column, run in enumerate(runs):
-            style = styles.of(run, run if run == RANDOM else None)
-            closed = np.append(values[:, column], values[0, column])
-            axes.plot(
-                np.append(angles, angles[0]),
-                closed,
-                color=style.colour,
-                marker=style.marker,
-                linestyle=style.dash,
-                label=run,
-            )
-            axes.fill(angles, values[:, column], color=style.colour, alpha=0.08, lw=0)
-        axes.set_xticks(angles, [shortened(dataset, 14) for dataset in datasets])
-        axes.tick_params(axis="x", pad=12)
-        axes.set_yticks([0.1, 0.2, 0.3, 0.4, 0.5])
-        axes.set_ylim(0, 0.52)
-        axes.spines["polar"].set_visible(False)
-        axes.tick_params(axis="y", labelsize=7)
-        handles, labels = axes.get_legend_handles_labels()
-        axes.legend(handles, labels, loc="upper center", bbox_to_anchor=(0.5, -0.12), ncol=3)
-
-    frame = pd.DataFrame(values, columns=list(runs))
-    frame.insert(0, "dataset", list(datasets))
-    average = values.mean(axis=0)
-    return Figure(
-        name,
-        title,
-        f"{title}: the best run of each data set at 0.5, the worst at 0; the larger and rounder, the steadier.",
-        "Mean over the data sets: "
-        + ", ".join(f"{run} {mean:.2f}" for run, mean in zip(runs, average, strict=True))
-        + ".",
-        frame,
-        draw,
-        size=(4.4, 4.4),
-        polar=True,
     )
 
 

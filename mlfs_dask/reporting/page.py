@@ -59,7 +59,7 @@ MAX_ROWS = 40
 """Rows of a table that is not folded when the page opens."""
 MANY_COLUMNS = 8
 MAX_RANKINGS = 24
-"""Rankings of which figures are drawn; further ones are in the tables alone."""
+"""Runs of which figures are drawn; further ones are in the tables alone."""
 BROAD = 5.0
 """Width of a figure, in inches, from which it takes a row of its own."""
 
@@ -90,7 +90,7 @@ def report(
     image_shape : (int, int), optional
         Rows and columns of the image whose pixels, row by row, are the features; maps are drawn then.
     figures : path, optional
-        Folder for all figures as PNG and SVG; it must not be there yet or be empty, or with `force` hold figures.
+        Folder for all figures as SVG; it must not be there yet or be empty, or with `force` hold figures.
     data : bool
         Whether stores are read (one pass over each) for what features have to do with labels.
     force : bool
@@ -119,7 +119,7 @@ def report(
         if figures is not None:
             Path(figures).mkdir(parents=True, exist_ok=True)
             for figure in drawn:
-                write_figure(figure, Path(figures) / figure.name)
+                write_figure(figure, Path(figures) / f"{figure.name}.svg")
         aside.write_text(redact(text), encoding="utf-8")
     return {
         "page": str(place),
@@ -186,12 +186,12 @@ def build(
             styles.of(run["run"], run["method"])
     for labelled in contents.runs:
         styles.of(labelled.name, labelled.run.record["method"])
-    drawn = _merge_same_rankings(contents.runs)
+    drawn = contents.runs[:MAX_RANKINGS]
     details = Section("details", "Details")
-    if len(drawn) > MAX_RANKINGS:
-        left = len(drawn) - MAX_RANKINGS
-        notes.append(f"Figures of {left} of {len(drawn)} rankings are not drawn; name their RUN folders to see them.")
-        drawn = drawn[:MAX_RANKINGS]
+    if left := len(contents.runs) - len(drawn):
+        notes.append(
+            f"Figures of {left} of {len(contents.runs)} runs are not drawn; name their RUN folders to see them."
+        )
     if notes:
         details.blocks.append(Block(notes=list(notes)))
     missing = [Block(notes=contents.missing)] if contents.missing else []
@@ -209,20 +209,6 @@ def build(
     details.blocks.extend(_details(contents, drawn, styles))
     sections.append(details)
     return [section for section in sections if section.blocks], notes
-
-
-def _merge_same_rankings(runs: Sequence[LabelledRun]) -> list[LabelledRun]:
-    """The runs, those of one store that chose from the same ranking as one: the first, with the names of all."""
-    by_ranking: dict[tuple[Any, ...], list[LabelledRun]] = {}
-    for labelled in runs:
-        run = labelled.run
-        ranked = run.ranking.tobytes(), run.scores.tobytes(), tuple(run.replicates)
-        key = (labelled.dataset, labelled.store.get("digest"), *ranked)
-        by_ranking.setdefault(key, []).append(labelled)
-    return [
-        replace(group[0], label=" and ".join(each.label for each in group), ks=tuple(each.run.k for each in group))
-        for group in by_ranking.values()
-    ]
 
 
 def _require_shape(contents: Contents, shape: tuple[int, int] | None) -> None:
@@ -479,9 +465,7 @@ def _judged(
         tables.blocks.append(Block(tables=[metrics_table(comparison, shown)]))
     for number, (metric, classifier) in enumerate(() if one else shown):
         stem = f"{metric}.{classifier}"
-        figures = [
-            figure for kind in ("nemenyi", "bonferroni-dunn", "web") for figure in drawn.get(f"{kind}.{stem}", [])
-        ]
+        figures = [figure for kind in ("nemenyi", "bonferroni-dunn") for figure in drawn.get(f"{kind}.{stem}", [])]
         test = next(each for each in comparison.tests if (each["metric"], each["classifier"]) == (metric, classifier))
         tables.blocks.append(
             Block(
@@ -649,7 +633,7 @@ def _labels(runs: Sequence[LabelledRun], drawn: Sequence[LabelledRun], notes: li
     section = Section("labels", "Features and labels")
     rows, heat, missing = [], [], []
     groups: dict[str, list[LabelledRun]] = {}
-    names = {id(labelled.run): labelled.label for labelled in drawn}
+    shown = {labelled.label for labelled in drawn}
     for labelled in runs:
         groups.setdefault(str(labelled.store.get("digest")), []).append(labelled)
     for group in groups.values():
@@ -667,19 +651,18 @@ def _labels(runs: Sequence[LabelledRun], drawn: Sequence[LabelledRun], notes: li
                     number_cell(one_set.redundancy), number_cell(one_set.residual_correlation),
                 ]
             )  # fmt: skip
-            name = names.get(id(labelled.run))
-            if name is None:
+            if labelled.label not in shown:
                 continue
             best = labelled.run.ranking[: draw.MAX_NAMES]
             strongest = np.abs(space.correlations[:, best]).max(axis=1)
             labels = np.sort(np.argsort(-strongest, kind="stable")[:MAX_LABELS])
             heat.append(
                 draw.label_map(
-                    name,
+                    labelled.label,
                     labelled.run.feature_names[: len(best)],
                     [str(name) for name in dataset.label_names[labels]],
                     space.correlations[np.ix_(labels, best)],
-                    name=anchor("labels", name),
+                    name=anchor("labels", labelled.label),
                 )
             )
     if rows:

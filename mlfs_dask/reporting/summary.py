@@ -261,9 +261,7 @@ def _cost_of(labelled: LabelledRun) -> str:
 
 def _features(labelled: LabelledRun) -> str:
     run = labelled.run
-    ks = labelled.ks or (run.k,)
-    kept = f"{'keeps' if len(ks) == 1 else 'keep'} {_listed([f'{k:,}' for k in dict.fromkeys(ks)])}"
-    text = f"{labelled.label} {kept} of {len(run.ranking):,} features: {_first(run.feature_names[: run.k])}."
+    text = f"{labelled.label} keeps {run.k:,} of {len(run.ranking):,} features: {_first(run.feature_names[: run.k])}."
     params, replicates = run.record["params"], run.replicates
     if "q_value" in replicates:
         text += f" As many beat shuffled labels at a false discovery rate of {params['fdr']:g}."

@@ -1,4 +1,4 @@
-"""Tables of a comparison as text: Markdown to read, CSV to go on with."""
+"""Tables of a page, and as CSV to go on with."""
 
 from __future__ import annotations
 
@@ -226,37 +226,6 @@ def _win_rows(comparison: Comparison, metric: str, classifier: str, runs: Sequen
         for run in runs
     ]
     return [[text_cell(name), *cells]]
-
-
-def markdown(table: Table) -> str:
-    r"""A table in Markdown: the best bold, what is not different from it with a bullet.
-
-    Examples
-    --------
-    >>> print(markdown(Table("F1", ["set", "a|b"], [[Cell("x", "x"), Cell("0.5", 0.5, best=True)]])), end="")
-    | set | a\|b |
-    | --- | ---: |
-    | x | **0.5** |
-    """
-    lines = [
-        _line(table.columns),
-        _line(["---", *["---:"] * (len(table.columns) - 1)], escape=False),
-        *(_line([_marked(cell) for cell in row], escape=False) for row in [*table.rows, *table.footer]),
-    ]
-    return "".join(lines)
-
-
-def _marked(cell: Cell) -> str:
-    text = _escaped(cell.text)
-    return f"**{text}**" if cell.best else f"{text} •" if cell.tied else text
-
-
-def _escaped(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
-
-
-def _line(cells: Sequence[str], *, escape: bool = True) -> str:
-    return "| " + " | ".join(_escaped(cell) if escape else cell for cell in cells) + " |\n"
 
 
 def csv_text(frame: pd.DataFrame) -> str:

@@ -16,7 +16,6 @@ from mlfs_dask.evaluation.statistics import (
     paired_t_test,
     rank_methods,
     stability,
-    web_values,
 )
 
 # Demšar (2006), Table 6: AUC of C4.5, C4.5+m, C4.5+cf and C4.5+m+cf on 14 data sets. Where three digits tie two
@@ -156,7 +155,3 @@ def test_stability_is_the_mean_over_pairs() -> None:
 def test_stability_needs_two_sets() -> None:
     found = stability([{1, 2}], 5)
     assert (found.n_sets, math.isnan(found.kuncheva), math.isnan(found.jaccard)) == (1, True, True)
-
-
-def test_web_values_of_equal_methods() -> None:
-    assert web_values(np.array([[2.0, 2.0], [0.0, 1.0]]), higher_is_better=True).tolist() == [[0.5, 0.5], [0.0, 0.5]]

@@ -20,14 +20,10 @@ def test_what_is_written(folders: Folders) -> None:
     names = {str(path.relative_to(folders.comparison)) for path in folders.comparison.rglob("*") if path.is_file()}
     stems = ["hamming_loss.mlknn", "macro_f1.mlknn"]
     expected = {"compare.json", "tests.json", *(f"{name}.csv" for name in FRAMES)}
-    expected |= {f"tables/{stem}.{suffix}" for stem in stems for suffix in ("csv", "md")}
-    kinds = ("curves", "nemenyi", "bonferroni-dunn", "web")
-    expected |= {f"figures/{kind}.{stem}.{suffix}" for kind in kinds for stem in stems for suffix in ("png", "svg")}
-    assert names == expected | {"figures/stability.png", "figures/stability.svg"}
-    assert (folders.comparison / "figures" / "stability.png").read_bytes()[:4] == b"\x89PNG"
-    text = (folders.comparison / "tables" / "macro_f1.mlknn.md").read_text()
-    assert "| average rank |" in text
-    assert "Bold: the best" in text
+    expected |= {f"tables/{stem}.csv" for stem in stems}
+    kinds = ("curves", "nemenyi", "bonferroni-dunn")
+    expected |= {f"figures/{kind}.{stem}.svg" for kind in kinds for stem in stems}
+    assert names == expected | {"figures/stability.svg"}
 
 
 def test_a_comparison_reads_back(folders: Folders) -> None:

@@ -73,8 +73,7 @@ def test_inline_figures_are_repeatable(curve: figures.Figure) -> None:
 
 
 def test_files_stand_alone(curve: figures.Figure, tmp_path: Path) -> None:
-    assert write_figure([curve, curve], tmp_path / "f") == ["f.png", "f.svg"]
-    assert (tmp_path / "f.png").read_bytes()[:4] == b"\x89PNG"
+    write_figure([curve, curve], tmp_path / "f.svg")
     svg = (tmp_path / "f.svg").read_text()
     assert SERIES[0] in svg
     assert "var(" not in svg

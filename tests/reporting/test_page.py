@@ -304,22 +304,15 @@ def test_parameters_that_were_changed_stand_beside_the_run(folders: Folders, tmp
     assert len(re.findall(r">[^<]*lambda_ = None", text)) == 1
 
 
-def test_a_ranking_is_drawn_once_however_many_features_were_kept(
-    folders: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    two = select(folders.store, "label-entropy", tmp_path / "two", k=2)
-    told = report([*folders.runs, two], tmp_path / "page.html")
-    both = "label-entropy, k = 3 and label-entropy, k = 2"
-    assert both in (tmp_path / "page.html").read_text()
-    assert told["figures"] == report(folders.runs, tmp_path / "other.html")["figures"]
-    assert told["notes"] == []
+def test_figures_of_many_runs_are_left_out(folders: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mlfs_dask.reporting.page.MAX_RANKINGS", 1)
-    told = report([*folders.runs, two], tmp_path / "page.html", force=True)
-    assert told["notes"] == ["Figures of 1 of 2 rankings are not drawn; name their RUN folders to see them."]
+    told = report(folders.runs, tmp_path / "page.html")
+    assert told["notes"] == ["Figures of 1 of 2 runs are not drawn; name their RUN folders to see them."]
     text = (tmp_path / "page.html").read_text()
     assert told["notes"][0] in text
-    assert both not in text
-    assert text.count(">label-entropy, k = 2<") == 4  # in the tables of cost, redundancy, runs and plans
+    assert "labels-elc-title" in text
+    assert "labels-label-entropy-title" not in text
+    assert ">label-entropy<" in text[text.index(">Finished runs<") :]
 
 
 def test_what_shuffles_and_resamples_tell_is_shown(folders: Folders, tmp_path: Path) -> None:
@@ -344,8 +337,8 @@ def test_what_shuffles_and_resamples_tell_is_shown(folders: Folders, tmp_path: P
 def test_figures_as_files(folders: Folders, tmp_path: Path) -> None:
     summary = report(folders.runs[:1], tmp_path / "p.html", figures=tmp_path / "figures")
     names = {path.name for path in (tmp_path / "figures").iterdir()}
-    assert len(names) == 2 * summary["figures"]
-    assert {"ranking-elc-best.png", "ranking-elc-best.svg", "labels-elc.svg", "convergence-elc.png"} <= names
+    assert len(names) == summary["figures"]
+    assert {"ranking-elc-best.svg", "labels-elc.svg", "convergence-elc.svg"} <= names
 
 
 def test_places_that_are_taken(folders: Folders, tmp_path: Path) -> None:

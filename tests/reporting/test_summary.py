@@ -11,7 +11,6 @@ import pytest
 from mlfs_dask.evaluation.comparison import Comparison, compare
 from mlfs_dask.reporting.contents import read_contents
 from mlfs_dask.reporting.figures import Styles
-from mlfs_dask.reporting.page import build
 from mlfs_dask.reporting.sections import Block
 from mlfs_dask.reporting.summary import leading_case, summary
 from tests.evaluation.evaluations import METRICS, steady, write_evaluation
@@ -58,13 +57,6 @@ def test_data_sets_that_lack_a_method_are_left_out(tmp_path: Path) -> None:
     (text, *_) = block(compare([whole[0], short])).texts
     assert text.startswith("elc is the best of 2 methods on a: macro F1")
     assert text.count("c, which is left out here.") == 1
-
-
-def test_runs_of_one_ranking_keep_what_each_keeps(folders: Folders, tmp_path: Path) -> None:
-    runs = [select(folders.store, "enm", tmp_path / f"k{k}", k) for k in (2, 3)]
-    sections, _ = build(read_contents(runs))
-    (text, *_) = sections[0].blocks[0].texts
-    assert "enm, k = 2 and enm, k = 3 keep 2 and 3 of 6 features: " in text
 
 
 @pytest.mark.parametrize(
