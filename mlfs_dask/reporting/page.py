@@ -9,8 +9,8 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,7 +36,6 @@ from mlfs_dask.reporting.tables import (
     comparison_table,
     count_cell,
     csv_text,
-    frame_of,
     metrics_table,
     number_cell,
     read_cell,
@@ -48,6 +47,7 @@ from mlfs_dask.storage.object_store import is_url, local_path, require_writable
 from mlfs_dask.storage.publish import appearing, check_permission
 
 if TYPE_CHECKING:
+    import pandas as pd
     from markupsafe import Markup
 
 MAX_CURVES = 48
@@ -720,53 +720,12 @@ def _described(dataset: Any, group: Sequence[LabelledRun]) -> Any:
 # How it is written
 
 
-@dataclass(frozen=True)
-class _ShownFigure:
-    svg: Markup
-    title: str
-    caption: str
-    file: str
-    csv: str
-    broad: bool
-
-
-@dataclass(frozen=True)
-class _ShownTable:
-    title: str
-    columns: Sequence[str]
-    numeric: Sequence[bool]
-    rows: Sequence[Sequence[Cell]]
-    footer: Sequence[Sequence[Cell]]
-    file: str
-    csv: str
-
-    @property
-    def long(self) -> bool:
-        """Whether it begins folded."""
-        return len(self.rows) > MAX_ROWS
-
-    @property
-    def dense(self) -> bool:
-        """Whether it has so many columns that they have to be narrow."""
-        return len(self.columns) > MANY_COLUMNS
-
-
-@dataclass(frozen=True)
-class _ShownBlock:
-    title: str
-    texts: Sequence[str]
-    notes: Sequence[str]
-    tables: Sequence[_ShownTable]
-    figures: Sequence[_ShownFigure]
-    folded: bool | None
-
-
-def render(sections: Iterable[Section], *, title: str, lead: str) -> str:
+def render(sections: Sequence[Section], *, title: str, lead: str) -> str:
     """The page as text.
 
     Parameters
     ----------
-    sections : iterable of Section
+    sections : sequence of Section
     title, lead : str
         Heading, and the sentence beneath it.
     """
@@ -774,33 +733,17 @@ def render(sections: Iterable[Section], *, title: str, lead: str) -> str:
     from markupsafe import Markup
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    shown = [
-        {
-            "anchor": section.anchor,
-            "title": section.title,
-            "blocks": [
-                _ShownBlock(
-                    block.title,
-                    block.texts,
-                    block.notes,
-                    [_shown_table(table) for table in block.tables],
-                    [_shown_figure(figure) for figure in block.figures],
-                    block.folded,
-                )
-                for block in section.blocks
-            ],
-        }
-        for section in sections
-    ]
+    environment.filters |= {"anchor": anchor, "csv": _csv_link, "svg": _described_svg}
     return environment.from_string(_asset("page.html")).render(
         title=title,
         lead=lead,
-        foot=f"Made by mlfs-dask {__version__}. The whole page is this one file.",
         version=__version__,
-        sections=shown,
+        sections=sections,
         css=Markup(_asset("page.css")),
         script=Markup(_asset("page.js")),
-        shown=_shown_cell,
+        max_rows=MAX_ROWS,
+        many_columns=MANY_COLUMNS,
+        broad=BROAD,
     )
 
 
@@ -808,57 +751,15 @@ def _asset(name: str) -> str:
     return resources.files("mlfs_dask.reporting").joinpath(name).read_text(encoding="utf-8")
 
 
-def _shown_cell(cell: Cell, first: bool) -> Markup:
-    """A cell as HTML, with what it sorts by."""
+def _csv_link(frame: pd.DataFrame) -> str:
+    """Address of a data frame as CSV, within the page."""
+    return "data:text/csv;charset=utf-8;base64," + base64.b64encode(csv_text(frame).encode()).decode("ascii")
+
+
+def _described_svg(figure: Figure) -> Markup:
+    """A figure as an SVG element, with its description for those who do not see it."""
     from markupsafe import Markup
 
-    value = "" if cell.is_number and math.isnan(float(cell.value)) else cell.value
-    if first:
-        kind = Markup(' class="short"') if len(cell.text) < 24 else Markup("")
-        return Markup('<th scope="row"{} data-value="{}">{}</th>').format(kind, value, cell.text)
-    classes = (
-        ["number"] if cell.is_number else ["long"] if len(cell.text) > 60 else ["short"] if len(cell.text) < 24 else []
-    )
-    text = Markup.escape(cell.text)
-    if cell.best:
-        classes.append("best")
-        text = Markup("<b>{}</b>").format(text)
-    if cell.tied:
-        text = Markup('{} <span title="not different from the best">•</span>').format(text)
-    kind = Markup(' class="{}"').format(" ".join(classes)) if classes else Markup("")
-    return Markup('<td{} data-value="{}">{}</td>').format(kind, value, text)
-
-
-def _shown_table(table: Table) -> _ShownTable:
-    numeric = [
-        bool(table.rows) and all(row[column].is_number for row in table.rows) for column in range(len(table.columns))
-    ]
-    return _ShownTable(
-        table.title,
-        table.columns,
-        numeric,
-        table.rows,
-        table.footer,
-        f"{anchor(table.title)}.csv",
-        _link(csv_text(frame_of(table))),
-    )
-
-
-def _shown_figure(figure: Figure) -> _ShownFigure:
-    from markupsafe import Markup
-
+    tag, rest = inline_svg(figure).split(">", 1)
     described = Markup('<title id="{0}-title">{1}. {2}</title>').format(figure.name, figure.title, figure.alt)
-    svg = inline_svg(figure)
-    end = svg.index(">") + 1
-    return _ShownFigure(
-        Markup(svg[:end]) + described + Markup(svg[end:]),
-        figure.title,
-        figure.caption,
-        f"{figure.name}.csv",
-        _link(csv_text(figure.data)),
-        figure.size[0] > BROAD,
-    )
-
-
-def _link(text: str) -> str:
-    return "data:text/csv;charset=utf-8;base64," + base64.b64encode(text.encode()).decode("ascii")
+    return Markup(tag + ">") + described + Markup(rest)

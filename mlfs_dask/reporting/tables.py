@@ -36,7 +36,14 @@ class Cell:
 
     @property
     def is_number(self) -> bool:
+        """Whether it sorts as a number."""
         return not isinstance(self.value, str)
+
+    @property
+    def classes(self) -> str:
+        """Classes of the page's style sheet."""
+        length = "long" if len(self.text) > 60 else "short" if len(self.text) < 24 else ""
+        return " ".join(filter(None, ("number" if self.is_number else length, "best" if self.best else "")))
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,18 @@ class Table:
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     footer: Sequence[Sequence[Cell]] = ()
+
+    @property
+    def numeric(self) -> list[bool]:
+        """Whether each column holds numbers alone."""
+        return [all(cell.is_number for cell in column) for column in zip(*self.rows, strict=True)]
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """The values that its cells sort by."""
+        import pandas as pd
+
+        return pd.DataFrame([[cell.value for cell in row] for row in self.rows], columns=list(self.columns))
 
 
 def text_cell(value: object) -> Cell:
@@ -233,10 +252,3 @@ def csv_text(frame: pd.DataFrame) -> str:
     stream = io.StringIO()
     frame.to_csv(stream, index=False, lineterminator="\n")
     return stream.getvalue()
-
-
-def frame_of(table: Table) -> pd.DataFrame:
-    """A table as a data frame of the values that its cells sort by."""
-    import pandas as pd
-
-    return pd.DataFrame([[cell.value for cell in row] for row in table.rows], columns=list(table.columns))
