@@ -4,23 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlfs_dask.batch.spec import EVALUATION_KEYS, SETTINGS
+from mlfs_dask.batch.spec import EVALUATION_KEYS, SEED, SETTING_KEYS
 from mlfs_dask.evaluation.metrics import METRICS
-from mlfs_dask.evaluation.protocols import CLASSIFIERS, PROTOCOLS, Settings
+from mlfs_dask.evaluation.protocols import PROTOCOLS, SETTINGS
 from mlfs_dask.evaluation.results import ALL, RANDOM
-from mlfs_dask.evaluation.splits import KINDS
 from mlfs_dask.selectors import METHODS, get_method
-from mlfs_dask.selectors.contract import Parameter
 
-_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
-_SEEDS = {"type": "integer", "minimum": 0}
-_CHOICES = {
-    "split": KINDS,
-    "scale": ("standard", "none"),
-    "missing": ("error", "mean", "median"),
-    "hidden_as": ("unknown", "zero"),
-    "classifier_labels": ("simulated", "full"),
-}
+_SEEDS = SEED.schema
 _PRECISION = "^precision_at_[1-9][0-9]*$"
 _K = {
     "anyOf": [
@@ -76,7 +66,7 @@ def _method(name: str) -> dict[str, Any]:
             "type": "object",
             "additionalProperties": False,
             "properties": {
-                option.key: {**_one_or_more(_value(option)), "description": option.help} for option in options
+                option.key: {**_one_or_more(option.schema), "description": option.help} for option in options
             },
         },
         "k": _one_or_more(_K),
@@ -93,16 +83,6 @@ def _method(name: str) -> dict[str, Any]:
     }
 
 
-def _value(option: Parameter) -> dict[str, Any]:
-    if option.choices:
-        alternatives: list[dict[str, Any]] = [{"enum": list(option.choices)}]
-    else:
-        alternatives = [{"type": _TYPES[kind]} for kind in option.types]
-    if option.optional:
-        alternatives.append({"type": "null"})
-    return alternatives[0] if len(alternatives) == 1 else {"anyOf": alternatives}
-
-
 def _evaluation() -> dict[str, Any]:
     own: dict[str, dict[str, Any]] = {
         "name": {"type": "string", "minLength": 1},
@@ -114,19 +94,15 @@ def _evaluation() -> dict[str, Any]:
     return {
         "type": "object",
         "additionalProperties": False,
-        "properties": own | {name: _setting(name) for name in SETTINGS},
+        "properties": own | {name: _setting(name) for name in SETTING_KEYS},
     }
 
 
 def _setting(name: str) -> dict[str, Any]:
-    if name in _CHOICES:
-        return {"enum": list(_CHOICES[name])}
-    if name == "classifiers":
-        return _one_or_more({"enum": list(CLASSIFIERS)})
+    setting = SETTINGS[name]
+    schema = setting.schema
     if name == "metrics":
-        return _one_or_more({"anyOf": [{"enum": sorted(METRICS)}, {"type": "string", "pattern": _PRECISION}]})
+        schema = _one_or_more({"anyOf": [{"enum": sorted(METRICS)}, {"type": "string", "pattern": _PRECISION}]})
     if name == "k_grid":
-        return _one_or_more({"type": ["string", "number", "null"]})
-    annotation = str(Settings.__dataclass_fields__[name].type)
-    kind = {"bool": "boolean", "int": "integer", "float": "number", "str": "string"}[annotation.split(" ")[0]]
-    return {"type": [kind, "null"] if "None" in annotation else kind}
+        schema = _one_or_more({"type": ["string", "number", "null"]})
+    return {**schema, "description": setting.help}

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,14 +15,14 @@ from typing import Any
 
 from mlfs_dask.batch.spec_io import Item, as_document, read_document
 from mlfs_dask.errors import UsageError, spell_parameters_as
-from mlfs_dask.evaluation.protocols import Settings, make_settings
+from mlfs_dask.evaluation.protocols import SETTINGS, make_settings
 from mlfs_dask.evaluation.results import ALL, RANDOM
 from mlfs_dask.evaluation.table import dataset_name
 from mlfs_dask.files.fingerprints import digest_of
 from mlfs_dask.selection.feature_counts import parse_n_features_to_select
 from mlfs_dask.selectors import get_method
 from mlfs_dask.selectors.base import AUTO
-from mlfs_dask.selectors.contract import Parameter
+from mlfs_dask.selectors.contract import Param, Parameter
 from mlfs_dask.storage.object_store import is_url
 from mlfs_dask.typing import MAX_SEED
 
@@ -30,8 +31,10 @@ STORE_KEYS = ("path", "name")
 METHOD_KEYS = ("method", "name", "params", "k", "seeds")
 EVALUATION_KEYS = ("name", "protocol", "subjects", "seeds")
 
-#: Fields of `Settings` that an evaluation may have; `seeds` takes the place of `seed`.
-SETTINGS = tuple(name for name in Settings.__dataclass_fields__ if name not in ("seed",))
+#: Settings that an evaluation may have; `seeds` takes the place of `seed`.
+SETTING_KEYS = tuple(name for name in SETTINGS if name != "seed")
+
+SEED = Parameter("seed", (int,), 0, param=Param("Seed of whatever is random.", least=0, most=MAX_SEED))
 
 _LONGEST_NAME = 120
 
@@ -262,17 +265,16 @@ class _SpecReader:
     def _seeds(self, item: Item) -> list[int]:
         seeds = []
         for each in _nonempty_items(item, "seeds"):
-            whole = isinstance(each.value, int) and not isinstance(each.value, bool)
-            if not whole or not 0 <= each.value <= MAX_SEED:
-                raise each.error(f"a seed must be a whole number from 0 to {MAX_SEED}; got {each.value!r}")
+            if not SEED.accepts(each.value):
+                raise each.error(f"a seed must be {SEED.values}; got {each.value!r}")
             seeds.append(each.value)
         _refuse_duplicates(item, seeds, "seeds are", "give each once")
         return seeds
 
     def _evaluation(self, item: Item, seeds: list[int] | None) -> tuple[EvaluationEntry, list[MethodPoint], list[int]]:
-        entries = item.mapping("an evaluation", (*EVALUATION_KEYS, *SETTINGS))
+        entries = item.mapping("an evaluation", (*EVALUATION_KEYS, *SETTING_KEYS))
         protocol = entries["protocol"].text("protocol") if "protocol" in entries else None
-        options = {name: _setting(name, entries[name]) for name in SETTINGS if name in entries}
+        options = {name: _setting(name, entries[name]) for name in SETTING_KEYS if name in entries}
         try:
             make_settings(protocol, options)
         except UsageError as error:
@@ -336,44 +338,23 @@ def _refuse_duplicates(item: Item, names: Sequence[Any], what: str, cure: str) -
 
 
 def _parameter(item: Item, option: Parameter) -> Any:
-    """A value of a selector's parameter; numbers that YAML takes for text (1e-3) are read as numbers."""
+    """A value that an option may have; numbers that YAML takes for text (1e-3) are read as numbers."""
     value: Any = item.value
+    kinds: Any = (*option.types, *[int] * (float in option.types), *[type(None)] * option.optional)
     if isinstance(value, str):
-        try:
-            return option.parse(value)
-        except UsageError as error:
-            raise item.error(str(error)) from None
-    kinds: Any = option.types + ((int,) if float in option.types else ())
-    if value is None and option.optional:
-        return None
-    if option.choices or not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-        raise item.error(f"{option.key} must be {option.type_text}; got {item.plain()!r}")
-    # By way of text a whole number of hundreds of digits is infinite, which the method refuses, and no OverflowError.
-    return float(str(value)) if option.types == (float,) else value
+        with contextlib.suppress(UsageError):
+            value = option.parse(value)
+    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds) or not option.accepts(value):
+        raise item.error(f"{option.key} must be {option.values}; got {item.plain()!r}")
+    return float(value) if option.types == (float,) and value is not None else value
 
 
 def _setting(name: str, item: Item) -> Any:
-    """A value of a setting of evaluations, of the type that its annotation names."""
-    annotation = str(Settings.__dataclass_fields__[name].type)
-    value: Any = item.value
-    if name == "k_grid" and not isinstance(value, str):
-        values = [str(each.value) for each in item.items() if isinstance(each.value, int | float | str)]
-        return ",".join(values)
-    if annotation.startswith("tuple"):
-        return tuple(each.text(name) for each in item.items())
-    if value is None and "None" in annotation:
-        return None
-    kinds: dict[str, Any] = {"bool": (bool,), "int": (int,), "float": (int, float), "str": (str,)}
-    expected = annotation.split(" ")[0]
-    if isinstance(value, str) and expected == "float":
-        try:
-            return float(value)
-        except ValueError:
-            pass
-    if not isinstance(value, kinds[expected]) or (isinstance(value, bool) and expected != "bool"):
-        words = {"bool": "true or false", "int": "a whole number", "float": "a number", "str": "a text"}
-        raise item.error(f"{name} must be {words[expected]}; got {item.plain()!r}")
-    return float(value) if expected == "float" else value
+    """A value of a setting of evaluations."""
+    if name == "k_grid" and not isinstance(item.value, str):
+        return ",".join(str(each.value) for each in item.items() if isinstance(each.value, int | float | str))
+    setting = SETTINGS[name]
+    return tuple(_parameter(each, setting.one) for each in item.items()) if setting.many else _parameter(item, setting)
 
 
 def _entry_named_in(text: str, entries: Mapping[str, Item], otherwise: Item) -> Item:

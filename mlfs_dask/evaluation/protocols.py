@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from typing import Annotated, Any, Literal, get_type_hints
 
 from mlfs_dask.errors import UsageError, closest, parameter
 from mlfs_dask.evaluation.grids import check_grid
 from mlfs_dask.evaluation.metrics import DEFAULT_METRICS, get_metric
-from mlfs_dask.evaluation.simulation import check_simulation
-from mlfs_dask.evaluation.splits import KINDS, check_counts, repeat_seed
+from mlfs_dask.evaluation.splits import repeat_seed
+from mlfs_dask.selectors.contract import Param, Parameter, read_parameter
 from mlfs_dask.typing import MAX_SEED
 
 CLASSIFIERS = ("mlknn", "logistic", "sgd")
@@ -23,97 +23,77 @@ CLASSIFIERS = ("mlknn", "logistic", "sgd")
 
 @dataclass(frozen=True)
 class Settings:
-    """How an evaluation is done.
+    """How an evaluation is done; `SETTINGS` has what each field means, and its values."""
 
-    Attributes
-    ----------
-    classifiers : tuple of str
-        `mlknn`, `logistic` (binary relevance, exact), `sgd` (binary relevance, fitted block by block).
-    n_neighbors, smoothing :
-        Of ML-kNN.
-    C : float
-        Of the logistic regressions: inverse weight of the penalty.
-    split : str
-        `kfold`, `holdout`, `stratified` or `given`.
-    folds, repeats, test_size, seed :
-        Of the split. Repeat r draws everything with seed + r.
-    k_grid : str or None
-        See `mlfs_dask.evaluation.grids`. None: the k of the finished runs, else 10% to 50% of the features.
-    metrics : tuple of str
-    scale : {"standard", "none"}
-        `standard`: zero mean and unit variance over the training rows, for the classifiers.
-    missing : {"error", "mean", "median"}
-        What becomes of missing features. Classifiers have the mean, or the median, of the training rows in their
-        places, and so have methods that are learnt here, unless their own parameter says otherwise.
-    missing_labels, labelled_rows : float
-        Share of the training rows' positives that is dropped; share of the training rows that keep labels.
-    hidden_as : {"unknown", "zero"}
-        How rows without labels look to methods that take unknown labels. Other methods do not see those rows.
-    unlabelled_test : bool
-        Methods that take unknown labels see the test rows, without labels.
-    classifier_labels : {"simulated", "full"}
-        Whether classifiers learn from the labels that the selector had, or from all labels of the training rows.
-    max_train_rows : int or None
-        Most training rows that a classifier learns from, drawn at random. None: all; but ML-kNN learns from no more
-        than it can search among in minutes (`evaluation.scoring.SEARCH_WORK`).
-    """
-
-    classifiers: tuple[str, ...] = ("mlknn",)
-    n_neighbors: int = 10
-    smoothing: float = 1.0
-    C: float = 1.0
-    split: str = "kfold"
-    folds: int = 5
-    repeats: int = 1
-    test_size: float = 0.2
-    seed: int = 0
-    k_grid: str | None = None
-    metrics: tuple[str, ...] = DEFAULT_METRICS
-    scale: str = "standard"
-    missing: str = "error"
-    missing_labels: float = 0.0
-    labelled_rows: float = 1.0
-    hidden_as: str = "unknown"
-    unlabelled_test: bool = False
-    classifier_labels: str = "simulated"
-    max_train_rows: int | None = None
+    classifiers: Annotated[
+        tuple[Literal["mlknn", "logistic", "sgd"], ...],
+        Param("mlknn, logistic (binary relevance, exact), sgd (binary relevance, fitted block by block)."),
+    ] = ("mlknn",)
+    n_neighbors: Annotated[int, Param("Nearest rows that vote in ML-kNN.")] = 10
+    smoothing: Annotated[float, Param("Added to every count of ML-kNN.", above=0)] = 1.0
+    C: Annotated[float, Param("Inverse weight of the penalty of logistic regressions.", above=0, most=math.inf)] = 1.0
+    split: Annotated[
+        Literal["kfold", "holdout", "stratified", "given"], Param("How training and test rows are parted.")
+    ] = "kfold"
+    folds: Annotated[int, Param("Folds of a split into folds.", least=2)] = 5
+    repeats: Annotated[int, Param("Times that the split is drawn again; repeat r draws everything with seed + r.")] = 1
+    test_size: Annotated[float, Param("Share of the rows that a hold-out judges.", above=0, below=1)] = 0.2
+    seed: Annotated[int, Param("Seed of whatever is random.", least=0)] = 0
+    k_grid: Annotated[
+        str | None,
+        Param(
+            "Numbers of features: 20, 10%, 1/6, 5:50:5, 10%:90%:10%, between commas. None: the k of the finished runs, "
+            "else 10% to 50% of the features."
+        ),
+    ] = None
+    metrics: Annotated[tuple[str, ...], Param("Metrics by name; precision_at_N for any N.")] = DEFAULT_METRICS
+    scale: Annotated[
+        Literal["standard", "none"],
+        Param("standard: zero mean and unit variance over the training rows, for the classifiers."),
+    ] = "standard"
+    missing: Annotated[
+        Literal["error", "mean", "median"],
+        Param(
+            "What becomes of missing features. Classifiers have the mean, or the median, of the training rows in their "
+            "places, and so have methods that are learnt here, unless their own parameter says otherwise."
+        ),
+    ] = "error"
+    missing_labels: Annotated[
+        float, Param("Share of the training rows' positive labels that is dropped.", least=0, below=1)
+    ] = 0.0
+    labelled_rows: Annotated[float, Param("Share of the training rows that keep labels.", above=0, most=1)] = 1.0
+    hidden_as: Annotated[
+        Literal["unknown", "zero"],
+        Param("How rows without labels look to methods that take unknown labels. Other methods do not see those rows."),
+    ] = "unknown"
+    unlabelled_test: Annotated[bool, Param("Methods that take unknown labels see the test rows, without labels.")] = (
+        False
+    )
+    classifier_labels: Annotated[
+        Literal["simulated", "full"],
+        Param(
+            "Whether classifiers learn from the labels that the selector had, or from all labels of the training rows."
+        ),
+    ] = "simulated"
+    max_train_rows: Annotated[
+        int | None,
+        Param(
+            "Most training rows that a classifier learns from, drawn at random. None: all; but ML-kNN learns from no "
+            "more than it can search among in minutes (`evaluation.scoring.SEARCH_WORK`)."
+        ),
+    ] = None
 
     def __post_init__(self) -> None:
-        for name, known in (
-            ("split", KINDS),
-            ("scale", ("standard", "none")),
-            ("missing", ("error", "mean", "median")),
-            ("hidden_as", ("unknown", "zero")),
-            ("classifier_labels", ("simulated", "full")),
-        ):
-            if getattr(self, name) not in known:
-                raise UsageError(f"{parameter(name)} must be one of {', '.join(known)}; got {getattr(self, name)!r}.")
-        if not self.classifiers or set(self.classifiers) - set(CLASSIFIERS):
-            raise UsageError(
-                f"{parameter('classifiers')} must be one or more of {', '.join(CLASSIFIERS)}; "
-                f"got {', '.join(self.classifiers)!r}."
-            )
+        for setting in SETTINGS.values():
+            setting.check(getattr(self, setting.name))
         for metric in self.metrics:
             get_metric(metric)
-        for name in ("n_neighbors", "max_train_rows"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UsageError(f"{parameter(name)} must be at least 1; got {value}.")
-        for name in ("smoothing", "C"):
-            if not getattr(self, name) > 0:
-                raise UsageError(f"{parameter(name)} must be above 0; got {getattr(self, name)}.")
-        if math.isinf(self.smoothing):
-            raise UsageError(f"{parameter('smoothing')} must be finite; got {self.smoothing}.")
-        if self.seed < 0:
-            raise UsageError(f"{parameter('seed')} must not be negative; got {self.seed}.")
-        check_counts(self.folds, self.repeats, self.test_size)
         if repeat_seed(self.seed, self.repeats - 1) > MAX_SEED:
             raise UsageError(
                 f"{parameter('seed')} must be at most {MAX_SEED}, that of the last repeat included; got {self.seed}."
             )
         if self.k_grid is not None:
             check_grid(self.k_grid)
-        check_simulation(self.missing_labels, self.labelled_rows)
 
     @property
     def simulates(self) -> bool:
@@ -123,6 +103,13 @@ class Settings:
     def to_dict(self) -> dict[str, Any]:
         """As plain data."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+
+#: What each field of `Settings` means, and its values; checks, messages and the JSON schema of plans come from it.
+SETTINGS: dict[str, Parameter] = {
+    field.name: read_parameter(field.name, hint, field.default, "Settings")
+    for field, hint in zip(fields(Settings), get_type_hints(Settings, include_extras=True).values(), strict=True)
+}
 
 
 @dataclass(frozen=True)
@@ -258,10 +245,9 @@ def make_settings(
     >>> make_settings("mfsir", {"folds": 10}).folds, make_settings("mfsir").k_grid
     (10, '5%:30%:5%')
     """
-    known = [field.name for field in fields(Settings)]
     for name in options or {}:
-        if name not in known:
-            raise UsageError(f"an evaluation has no option {name!r}. {closest(name, known)}")
+        if name not in SETTINGS:
+            raise UsageError(f"an evaluation has no option {name!r}. {closest(name, SETTINGS)}")
     chosen: dict[str, Any] = {**(earlier or {}), **(get_protocol(protocol).options if protocol else {})}
     chosen |= {name: value for name, value in (options or {}).items() if value is not None}
     chosen |= {name: tuple(value) for name, value in chosen.items() if isinstance(value, list)}

@@ -12,8 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.errors import UsageError, parameter
-
 
 class Simulated(NamedTuple):
     """Training labels after the simulation.
@@ -43,10 +41,6 @@ def simulate(
         Share of the rows that keep labels, in (0, 1]; one row at least.
     random : numpy Generator
 
-    Raises
-    ------
-    UsageError
-
     Examples
     --------
     >>> Y = sp.csr_array(np.eye(4, dtype=np.int8))
@@ -54,7 +48,6 @@ def simulate(
     >>> int(found.labelled.sum()), int(found.Y.sum())
     (2, 1)
     """
-    check_simulation(missing_labels, labelled_rows)
     n = Y.shape[0]
     labelled = np.ones(n, bool)
     if labelled_rows < 1:
@@ -70,23 +63,6 @@ def simulate(
     result = sp.csr_array((Y.data[of_labelled], Y.indices[of_labelled], indptr), shape=Y.shape)
     result.has_canonical_format = True
     return Simulated(result, labelled)
-
-
-def check_simulation(missing_labels: float, labelled_rows: float) -> None:
-    """Refuse shares that are none.
-
-    Raises
-    ------
-    UsageError
-    """
-    if not 0 <= missing_labels < 1:
-        raise UsageError(
-            f"{parameter('missing_labels')} is a share of the positives, from 0 and below 1; got {missing_labels}."
-        )
-    if not 0 < labelled_rows <= 1:
-        raise UsageError(
-            f"{parameter('labelled_rows')} is a share of the rows, above 0 and at most 1; got {labelled_rows}."
-        )
 
 
 def as_unknown(Y: sp.csr_array, labelled: NDArray[np.bool_]) -> sp.csr_array:

@@ -98,7 +98,6 @@ def make_splits(
             raise UsageError(f"the split 'given' needs to know which rows are test rows; give {parameter('fold_of')}.")
         yield from _given(given)
         return
-    check_counts(folds, repeats, test_size)
     units = n if groups is None else len(np.unique(groups))
     if kind != "holdout" and folds > units:
         raise UsageError(f"{parameter('folds')} must be from 2 to the {units} rows or groups there are; got {folds}.")
@@ -111,21 +110,6 @@ def make_splits(
             pairs = _scikit_pairs(kind, n, folds, test_size, random, groups)
         for fold, (train, test) in enumerate(pairs):
             yield Split(repeat, fold, np.sort(train).astype(np.int64), np.sort(test).astype(np.int64))
-
-
-def check_counts(folds: int, repeats: int, test_size: float) -> None:
-    """Refuse what fits no number of rows.
-
-    Raises
-    ------
-    UsageError
-    """
-    if folds < 2:
-        raise UsageError(f"{parameter('folds')} must be at least 2; got {folds}.")
-    if repeats < 1:
-        raise UsageError(f"{parameter('repeats')} must be at least 1; got {repeats}.")
-    if not 0 < test_size < 1:
-        raise UsageError(f"{parameter('test_size')} is a share between 0 and 1; got {test_size}.")
 
 
 def _scikit_pairs(

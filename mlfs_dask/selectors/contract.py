@@ -20,7 +20,7 @@ import textwrap
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar, dataclass_transform
 
 import numpy as np
@@ -48,7 +48,7 @@ class Param:
     above, below : float, optional
         Bounds that no value reaches.
     least, most : float, optional
-        Bounds that a value may have.
+        Bounds that a value may have; infinite is a value where `most` is.
     """
 
     text: str
@@ -76,6 +76,8 @@ class Parameter:
     param : Param
     seeds : bool
         Whether generators of random numbers are values, too.
+    many : bool
+        Whether its value is a sequence of such values, of one at least.
     """
 
     name: str
@@ -85,6 +87,12 @@ class Parameter:
     optional: bool = False
     param: Param = Param("")
     seeds: bool = False
+    many: bool = False
+
+    @property
+    def one(self) -> Parameter:
+        """Of a sequence, one of its elements; else the parameter itself."""
+        return replace(self, many=False)
 
     @property
     def help(self) -> str:
@@ -116,15 +124,21 @@ class Parameter:
     @property
     def values(self) -> str:
         """The values in words: "a positive number", "'a', 'b' or 'c'"."""
+        if self.many:
+            return f"one or more of {', '.join(self.choices)}" if self.choices else "one or more texts"
         if self.choices:
             *others, last = map(repr, self.choices)
             return f"{', '.join(others)} or {last}" if others else last
         if self.types == (bool,):
             return "true or false"
+        if self.types not in ((int,), (float,)):
+            return self.type_text
         whole, param = self.types == (int,), self.param
         noun = "whole number" if whole else "number"
+        if param.most is not None and param.above is not None:
+            return f"a {noun} above {param.above:g} and at most {param.most:.10g}"
         if param.most is not None:
-            return f"a {noun} from {self.least:g} to {param.most:g}"
+            return f"a {noun} from {self.least:g} to {param.most:.10g}"
         sign = f"above {param.above:g}" if param.above else "positive" if param.above == 0 else "non-negative"
         text = f"a {noun} of at least {self.least:g}" if whole else f"a {sign} {noun}"
         return text if param.below is None else f"{text} below {param.below:g}"
@@ -133,6 +147,8 @@ class Parameter:
         """Whether it may have a value. Of more than one type of numbers the method itself decides."""
         if (value is None and self.optional) or (self.seeds and isinstance(value, GENERATORS)):
             return True
+        if self.many:
+            return isinstance(value, (list, tuple)) and len(value) > 0 and all(map(self.one.accepts, value))
         if self.choices:
             return isinstance(value, str) and value in self.choices
         if self.types == (bool,):
@@ -141,12 +157,29 @@ class Parameter:
             return True
         whole, param = self.types == (int,), self.param
         return (
-            is_number(value)
+            (is_number(value) or (isinstance(value, float) and value == param.most))
             and (not whole or isinstance(value, (int, np.integer)))
             and (value > self.least or (value == self.least and param.above is None))
             and (param.below is None or value < param.below)
             and (param.most is None or value <= param.most)
         )
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The values as a JSON schema, with their bounds; a sequence of one may be its element alone."""
+        if self.many:
+            one = self.one.schema
+            return {"anyOf": [one, {"type": "array", "minItems": 1, "items": one}]}
+        if self.choices:
+            kinds: list[dict[str, Any]] = [{"enum": list(self.choices)}]
+        else:
+            kinds = [{"type": _SCHEMA_TYPES[kind]} for kind in self.types]
+        if self.types in ((int,), (float,)):
+            lowest = "minimum" if self.param.above is None else "exclusiveMinimum"
+            bounds = {lowest: self.least, "exclusiveMaximum": self.param.below, "maximum": self.param.most}
+            kinds[0] |= {name: bound for name, bound in bounds.items() if bound not in (None, math.inf)}
+        kinds += [{"type": "null"}] if self.optional else []
+        return kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
 
     def check(self, value: Any) -> None:
         """Refuse a value that it cannot have.
@@ -212,6 +245,7 @@ def _truth(text: str) -> bool:
     raise ValueError(text)
 
 
+_SCHEMA_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
 _READ: dict[type, Callable[[str], Any]] = {bool: _truth, int: int, float: float, str: str}
 
 
@@ -307,6 +341,9 @@ def read_parameter(name: str, hint: Any, default: Any, owner: str) -> Parameter:
     param = next((note for note in typing.get_args(hint) if isinstance(note, Param)), None)
     if param is None:
         raise TypeError(f"{owner}: parameter {name!r} is not documented")
+    many = typing.get_origin(kind) is tuple  # tuple[kind, ...]
+    if many:
+        kind = typing.get_args(kind)[0]
     union = typing.get_origin(kind) in (typing.Union, types.UnionType)
     members = typing.get_args(kind) if union else (kind,)
     kinds: list[type] = []
@@ -319,7 +356,7 @@ def read_parameter(name: str, hint: Any, default: Any, owner: str) -> Parameter:
         elif member is not types.NoneType and member not in GENERATORS:
             raise TypeError(f"{owner}.{name}: an option cannot be made of {member}")
     seeds, optional = any(member in GENERATORS for member in members), types.NoneType in members
-    return Parameter(name, tuple(kinds or (str,)), default, tuple(choices), optional, param, seeds)
+    return Parameter(name, tuple(kinds or (str,)), default, tuple(choices), optional, param, seeds, many)
 
 
 #: Headings of numpydoc within a docstring of a class.
@@ -362,7 +399,10 @@ def draw_seed(random_state: Seed) -> int:
 def is_number(value: Any) -> bool:
     """Whether a value is a finite number, and no truth value."""
     number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-    return number and math.isfinite(value)
+    try:
+        return number and math.isfinite(value)
+    except OverflowError:  # a whole number of hundreds of digits
+        return False
 
 
 # ------------------------------------------------------------------ parameters that several methods have

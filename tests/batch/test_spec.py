@@ -137,7 +137,7 @@ def test_jobs_that_differ_have_different_digests():
 
 BASE = "stores: a.zarr\nmethods: elc\nk: 5\n"
 
-#: What is no YAML, given twice, in all too little, or out of a selector's own bounds: the reader alone tells it.
+#: What is no YAML, given twice, or in all too little: the reader alone tells it.
 READER_ALONE = [
     ("stores: a.zarr\nmethods:\n- method: elc\n  seeds: 1\nk: 5\n", 4, "elc draws nothing at random"),
     ("stores: a.zarr\nmethods:\n- elc\n- method: smfs\n  k: auto\nk: 5\n", 5, "k cannot be 'auto' with smfs"),
@@ -152,11 +152,6 @@ READER_ALONE = [
     ("stores: [a.zarr, b/a.zarr]\nmethods: elc\nk: 5\n", 1, "two stores are called 'a'\n  cure: give name"),
     ("stores: a.zarr\nmethods: [elc, elc]\nk: 5\n", 2, "two methods are called 'elc'"),
     (
-        "stores: a.zarr\nmethods:\n- method: elc\n  params:\n    beta: 1\n    tol: -1\nk: 5\n",
-        6,
-        "tol must be a positive",
-    ),
-    (
         "stores: a.zarr\nmethods:\n- method: elc\n  params:\n    tol: 1\n    lambda_: -1\nk: 5\n",
         6,
         "lambda must be a non-negative number; got -1",
@@ -164,7 +159,7 @@ READER_ALONE = [
     (
         f"stores: a.zarr\nmethods:\n- method: elc\n  params:\n    lambda: {'2' * 400}\nk: 5\n",
         5,
-        "lambda must be a non-negative number; got inf",
+        "lambda must be a non-negative number; got 222",
     ),
     (BASE + "evaluation: [{folds: 2}, {folds: 3}]\n", 4, "two evaluations are called 'evaluation'"),
     ("a: &a\n  b: *a\n", 1, "an alias refers to what it is in"),
@@ -174,8 +169,6 @@ READER_ALONE = [
         1,
         "it holds more than 100,000 values",
     ),
-    (BASE + "evaluation:\n  folds: 1\n", 5, "folds must be at least 2; got 1"),
-    (BASE + "evaluation:\n  folds: 2\n  test_size: 2\n", 6, "test_size is a share between 0 and 1; got 2"),
     (BASE + "evaluation:\n  folds: 2\n  k_grid: 5,x\n", 6, "k_grid 5,x: 'x' is neither a count (20) nor a share"),
     (
         BASE + "evaluation:\n  k_grid: [5, 200%]\n",
@@ -189,6 +182,20 @@ READER_ALONE = [
 
 #: What a schema can tell as well.
 WRONG = [
+    (
+        "stores: a.zarr\nmethods:\n- method: elc\n  params:\n    lambda: 1\n    tol: -1\nk: 5\n",
+        6,
+        "tol must be a positive",
+    ),
+    (BASE + "evaluation:\n  folds: 1\n", 5, "folds must be a whole number of at least 2; got 1"),
+    (BASE + "evaluation:\n  folds: 2\n  test_size: 2\n", 6, "test_size must be a positive number below 1; got 2"),
+    (BASE + "evaluation:\n  labelled_rows: [0]\n", 5, "labelled_rows must be a number above 0 and at most 1; got [0]"),
+    (BASE + "evaluation:\n  seeds: 4294967296\n", 5, "a seed must be a whole number from 0 to 4294967295"),
+    (
+        "stores: a.zarr\nmethods: [{method: enm, params: {bins: 257}}]\nk: 5\n",
+        2,
+        "bins must be a whole number from 2 to 256",
+    ),
     ("- a\n", 1, "the plan must be a mapping with the keys stores, methods, k, seeds, evaluation; got ['a']"),
     ("methods: elc\nk: 5\n", 1, "the plan has no 'stores'"),
     (BASE + "seed: 3\n", 4, "the plan has no key 'seed'\n  cure: did you mean 'seeds'?"),
@@ -215,27 +222,35 @@ WRONG = [
         6,
         "an evaluation: 'k-grid' and 'k_grid' are the same key",
     ),
-    ("stores: a.zarr\nmethods:\n- method: elc\n  params:\n    tol: [0.1, high]\nk: 5\n", 5, "tol must be float"),
-    ("stores: a.zarr\nmethods:\n- method: elc\n  params: {tol: [[1]]}\nk: 5\n", 4, "tol must be float; got [1]"),
+    (
+        "stores: a.zarr\nmethods:\n- method: elc\n  params:\n    tol: [0.1, high]\nk: 5\n",
+        5,
+        "tol must be a positive number; got 'high'",
+    ),
+    (
+        "stores: a.zarr\nmethods:\n- method: elc\n  params: {tol: [[1]]}\nk: 5\n",
+        4,
+        "tol must be a positive number; got [1]",
+    ),
     ("stores: a.zarr\nmethods:\n- method: elc\n  params: {tol: []}\nk: 5\n", 4, "tol has no value"),
     (
         "stores: a.zarr\nmethods:\n- method: elc\n  params: {max_iter: true}\nk: 5\n",
         4,
-        "max_iter must be int; got True",
+        "max_iter must be a whole number of at least 1; got True",
     ),
     (
         "stores: a.zarr\nmethods:\n- method: elc\n  params:\n    variant: old\nk: 5\n",
         5,
-        "variant must be one of corrected, published, screen; got 'old'",
+        "variant must be 'corrected', 'published' or 'screen'; got 'old'",
     ),
     ("stores: a.zarr\nmethods: elc\nk: [5, 0]\n", 3, "k must be a count from 1, a share"),
     ("stores: a.zarr\nmethods: elc\nk: 1.5\n", 3, "k must be a count from 1, a share"),
     ("stores: a.zarr\nmethods: elc\nk: true\n", 3, "k must be a count from 1, a share"),
     (BASE + "evaluation:\n  fold: 3\n", 5, "an evaluation has no key 'fold'\n  cure: did you mean 'folds'?"),
-    (BASE + "evaluation:\n  folds: three\n", 5, "folds must be a whole number; got 'three'"),
-    (BASE + "evaluation:\n  C: true\n", 5, "C must be a number; got True"),
+    (BASE + "evaluation:\n  folds: three\n", 5, "folds must be a whole number of at least 2; got 'three'"),
+    (BASE + "evaluation:\n  C: true\n", 5, "C must be a number above 0 and at most inf; got True"),
     (BASE + "evaluation:\n  protocol: elc2020\n", 5, "there is no protocol 'elc2020'. Did you mean elc-2020"),
-    (BASE + "evaluation:\n  folds: 2\n  scale: some\n", 6, "scale must be one of standard, none; got 'some'"),
+    (BASE + "evaluation:\n  folds: 2\n  scale: some\n", 6, "scale must be 'standard' or 'none'; got 'some'"),
     (BASE + "evaluation:\n  subjects: [elc]\n", 5, "a subject of an evaluation is 'random' or 'all'; got 'elc'"),
 ]
 

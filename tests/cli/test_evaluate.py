@@ -164,7 +164,7 @@ def test_what_is_planned_and_printed(run: Run, run_json: RunJson, tiny_store: Pa
         ([], 2, "give a STORE and one or more CANDIDATEs"),
         (["elc", "--protocol", "mfsr"], 2, "Did you mean mfsir"),
         (["elc", "--k-grid", "x"], 2, "--k-grid x"),
-        (["elc", "--test-size", "2"], 2, "--test-size is a share between 0 and 1; got 2.0"),
+        (["elc", "--test-size", "2"], 2, "--test-size must be a positive number below 1; got 2.0"),
         (["elc", "--folds", "99"], 2, "--folds must be from 2 to the 40 rows"),
         (["elc", "--n-neighbors", "33"], 2, "--n-neighbors is 33, and the smallest training part has 32 rows; give"),
         (["ELC:variant=odd"], 2, "mlfs: variant must be one of corrected, published, screen; got 'odd'"),

@@ -116,7 +116,7 @@ def test_numbers_that_json_does_not_have(
     assert found.exit_code == 0, found.stderr
     assert strict(found.stdout)["settings"]["C"] is None
     refused = run(*words, "-o", tmp_path / "s", "--smoothing", "inf", "--json")
-    assert "--smoothing must be finite; got inf" in strict(refused.stdout)["error"]["message"]
+    assert "--smoothing must be a positive number; got inf" in strict(refused.stdout)["error"]["message"]
 
 
 def test_notes_go_to_standard_error_unless_quiet(capsys: pytest.CaptureFixture[str]) -> None:

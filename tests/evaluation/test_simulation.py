@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from scipy import sparse as sp
 
-from mlfs_dask.errors import UsageError
 from mlfs_dask.evaluation.simulation import as_unknown, simulate
 
 
@@ -54,9 +52,3 @@ def test_nothing_is_changed_without_a_reason() -> None:
 
 def test_one_row_keeps_its_labels_at_least() -> None:
     assert simulate(labels(), labelled_rows=1e-6, random=np.random.default_rng(0)).labelled.sum() == 1
-
-
-@pytest.mark.parametrize("options", [{"missing_labels": 1.0}, {"missing_labels": -0.1}, {"labelled_rows": 0.0}])
-def test_what_is_no_share(options: dict[str, float]) -> None:
-    with pytest.raises(UsageError, match="share of the"):
-        simulate(labels(), random=np.random.default_rng(0), **options)
