@@ -36,6 +36,7 @@ from mlfs_dask.selectors.product_filters import BRCC as BRCC
 from mlfs_dask.selectors.product_filters import FisherScore as FisherScore
 from mlfs_dask.selectors.product_filters import MultiLabelF as MultiLabelF
 from mlfs_dask.selectors.relieff import ReliefF as ReliefF
+from mlfs_dask.selectors.rfs import RFS as RFS
 from mlfs_dask.selectors.smfs import SMFS as SMFS
 from mlfs_dask.selectors.spfs import SPFS as SPFS
 from mlfs_dask.storage.append import append as append

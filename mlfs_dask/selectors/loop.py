@@ -266,8 +266,9 @@ def _annotated(record: type) -> dict[str, tuple[str, ...]]:
 
 
 def shown_shapes(record: type) -> list[tuple[str, str]]:
-    """Name in a plan, and shape in size letters, of every array of a record."""
-    return [(note[-1] if len(note) > 1 else name, note[0]) for name, note in _annotated(record).items() if note[0]]
+    """Name in a plan, and shape in size letters, of every array of a record; vectors are one entry of the plan."""
+    shapes = {note[-1] if len(note) > 1 else name: note[0] for name, note in _annotated(record).items() if note[0]}
+    return [(name if " " in shape else "vectors", shape) for name, shape in shapes.items()]
 
 
 def placeholders(record: type, sizes: Mapping[str, int]) -> dict[str, Any]:

@@ -256,7 +256,7 @@ class MFSIR(IterativeSelector[Fixed, At]):
         block = min(spectral.BLOCK, d)
         product = NormalProduct(fixed.scaling, placeholder(d, block))
         products = Reading(EIGENVALUE, (product,), times=spectral.MAX_PRODUCTS, typical=TYPICAL_PRODUCTS)
-        arrays = [HeldArray("W, X'V, X'X W, their successors and a gradient", "6 d l", first=START)]
+        arrays = [HeldArray("W, X'V, X'X W and their successors", "6 d l", first=START)]
         if not has_gram:
             arrays.append(HeldArray("Krylov space", "2 d products block", first=EIGENVALUE, last=EIGENVALUE))
         n_rows = 0

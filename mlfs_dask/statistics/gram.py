@@ -63,7 +63,7 @@ class Gram(Statistic):
         return 8 * self.n_features**2
 
     def scratch_bytes(self, profile: Profile) -> int:
-        return _gram_scratch(profile, self.n_features)
+        return gram_scratch(profile, self.n_features)
 
     def finishing_bytes(self, profile: Profile) -> int:
         return 24 * GRAM_ROWS * self.n_features
@@ -146,7 +146,7 @@ class WeightedGram(Statistic):
 
     def scratch_bytes(self, profile: Profile) -> int:
         m = len(self.scaling.centre)
-        return _gram_scratch(profile, m) + profile.block_bytes * (1 + (m < profile.d))
+        return gram_scratch(profile, m) + profile.block_bytes * (1 + (m < profile.d))
 
     def zero(self) -> State:
         m = len(self.scaling.centre)
@@ -250,7 +250,7 @@ def row_weights(Y: sp.csr_array, label_weights: Array) -> Array:
     return weights
 
 
-def _gram_scratch(profile: Profile, m: int) -> int:
+def gram_scratch(profile: Profile, m: int) -> int:
     if profile.sparse:
         return gram_scratch_bytes(m, profile.block_rows, min(profile.block_values, GRAM_VALUES))
     return 8 * m * m + 2 * TILE_BYTES

@@ -1,0 +1,139 @@
+"""An iteration of a reweighted regression in one pass: sums over rows, whose weights follow from their residuals.
+
+Given W and b, a row has the residual r_i = x_iW + b − y_i. The loss Σ ‖r_i‖ is touched from above by Σ s_i ‖r‖² with
+s_i = 1/(2√(‖r_i‖² + e²)), so that the next W and b follow from weighted sums.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+
+from mlfs_dask.blocks.linear import (
+    backward_block,
+    forward_block,
+    gram_block,
+    group_scratch_bytes,
+    row_groups,
+    symmetrise,
+)
+from mlfs_dask.engine.statistic import State, Statistic
+from mlfs_dask.statistics.gram import gram_scratch, scale_gram
+from mlfs_dask.statistics.scaling import Scaling
+from mlfs_dask.typing import Block, Profile
+
+Array = NDArray[np.float64]
+
+
+class WeightedSums(NamedTuple):
+    """Sums over all rows, S holding their weights.
+
+    Attributes
+    ----------
+    XX : float64 array, shape (d, d)
+        X'SX.
+    XY : float64 array, shape (d, q)
+        X'SY.
+    X : float64 array, shape (d,)
+        X'S1.
+    Y : float64 array, shape (q,)
+        Y'S1.
+    total : float64 array, shape (1,)
+        1'S1.
+    loss : float64 array, shape (1,)
+        Σ √(‖r_i‖² + e²), or Σ ‖r_i‖² where rows have weight 1.
+    """
+
+    XX: Array
+    XY: Array
+    X: Array
+    Y: Array
+    total: Array
+    loss: Array
+
+    def centred(self) -> tuple[Array, Array]:
+        """X'SX and X'SY of X and Y less their weighted means: of a regression with an intercept."""
+        return self.XX - np.outer(self.X, self.X) / self.total, self.XY - np.outer(self.X, self.Y) / self.total
+
+    def with_constant(self) -> tuple[Array, Array]:
+        """X'SX and X'SY where the first feature is 1 in every row."""
+        first = np.concatenate([self.total, self.X])
+        return np.vstack([first, np.column_stack([self.X, self.XX])]), np.vstack([self.Y, self.XY])
+
+
+@dataclass(frozen=True)
+class ReweightedRows(Statistic):
+    """Statistic: `WeightedSums`.
+
+    Parameters
+    ----------
+    scaling : Scaling
+    W : float64 array, shape (d, q)
+        Of scaled features.
+    b : float64 array, shape (q,)
+    smoothing : float or None
+        e; None: the loss is squared, and rows have weight 1.
+    """
+
+    scaling: Scaling
+    W: Array
+    b: Array
+    smoothing: float | None
+
+    @property
+    def state_bytes(self) -> int:
+        d, q = self.W.shape
+        return int(8 * (d * d + d * q + d + q + 2))
+
+    @property
+    def parameter_bytes(self) -> int:
+        return int(self.W.nbytes + self.b.nbytes + self.scaling.centre.nbytes + self.scaling.factor.nbytes)
+
+    def scratch_bytes(self, profile: Profile) -> int:
+        d, q = self.W.shape
+        products = 24 * d * (q + 1)  # scaled W, and X'[SY, S1] before it is added
+        return int(group_scratch_bytes(profile, 5 * q + 3) + products + gram_scratch(profile, d) + profile.block_bytes)
+
+    def zero(self) -> State:
+        d, q = self.W.shape
+        return tuple(np.zeros(shape) for shape in ((d, d), (d, q), (d,), (q,), (1,), (1,)))
+
+    def add(self, state: State, block: Block) -> None:
+        sums, W, centre = WeightedSums(*state), self.scaling.scale_rows(self.W), self.scaling.centre
+        for part in row_groups(block.X.shape[0]):
+            X, Y = block.X[part], self._targets(block.Y[part])
+            residual = np.empty(Y.shape)
+            forward_block(X, W, centre, residual)
+            residual += self.b - Y
+            squares: Array = np.einsum("ij,ij->i", residual, residual)
+            loss, s = squares, np.ones(len(squares))
+            if self.smoothing is not None:
+                loss = np.sqrt(squares + self.smoothing**2)
+                s = 0.5 / loss
+            weighted = np.column_stack([s[:, np.newaxis] * Y, s])
+            product = np.zeros((len(centre), weighted.shape[1]))
+            backward_block(X, weighted, centre, product)
+            gram_block(X, s, centre, sums.XX)
+            sums.XY[...] += product[:, :-1]
+            sums.X[...] += product[:, -1]
+            sums.Y[...] += weighted[:, :-1].sum(axis=0)
+            sums.total[...] += s.sum()
+            sums.loss[...] += loss.sum()
+
+    def _targets(self, Y: sp.csr_array) -> Array:
+        """Y of some rows as 0 and 1, shape (rows, q)."""
+        targets: Array = (Y.toarray() > 0).astype(np.float64)
+        return targets
+
+    def finalize(self, state: State) -> WeightedSums:
+        sums = WeightedSums(*(array.copy() for array in state))
+        symmetrise(sums.XX)
+        return sums._replace(
+            XX=scale_gram(sums.XX, self.scaling.factor),
+            XY=self.scaling.scale_rows(sums.XY),
+            X=self.scaling.factor * sums.X,
+        )
