@@ -36,7 +36,7 @@ from real_sets import SETS, make_store
 from scipy import sparse as sp
 
 import mlfs_dask as mlfs
-from mlfs_dask.selectors import get_method
+from mlfs_dask.selection.estimator import get_estimator
 
 KEPT = measuring.RESULTS / "iterative"
 
@@ -105,7 +105,7 @@ class Cell:
 
 def with_defaults(dataset: str, method: str, state: str) -> Cell:
     """The cell with as many anchors and neighbours as the method has by default."""
-    defaults = get_method(method)().get_params()
+    defaults = get_estimator(method)().get_params()
     return Cell(dataset, method, state, "anchors", defaults["n_anchors"], defaults["anchor_neighbors"])
 
 
@@ -123,7 +123,7 @@ def fit_once(cell: Cell, store: str) -> dict[str, Any]:
         Y[np.random.default_rng(0).random(len(Y)) >= STATES[cell.state]["labelled_rows"]] = (
             0 if cell.state == "missing" else -1
         )
-    selector = get_method(cell.method)(10, random_state=0, **cell.params)
+    selector = get_estimator(cell.method)(10, random_state=0, **cell.params)
     started = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

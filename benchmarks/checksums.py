@@ -27,7 +27,7 @@ CRC_BYTES, CRC_TURNS = 256 * 2**10, 3000
 
 PASS = """
 import time
-from mlfs_dask.selectors import get_method
+from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.storage import store_reader
 from mlfs_dask.storage.dataset import open_dataset
 
@@ -42,7 +42,7 @@ def run(kind):
     store_reader.ArrayReader._read_checked, store_reader.indices_fault, store_reader.offsets_fault = kind
     dataset = open_dataset({store!r})
     used, started = time.process_time(), time.perf_counter()
-    get_method({method!r})(n_features_to_select=10, **{parameters}).fit(dataset)
+    get_estimator({method!r})(n_features_to_select=10, **{parameters}).fit(dataset)
     return time.perf_counter() - started, time.process_time() - used
 
 run(checks)  # loads the kernels

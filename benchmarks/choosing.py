@@ -25,7 +25,8 @@ import mlfs_dask as mlfs
 from mlfs_dask.evaluation.comparison import Comparison
 from mlfs_dask.reporting.comparison_folder import figures_of
 from mlfs_dask.reporting.figures import Styles, write_figure
-from mlfs_dask.selectors import METHODS, get_method
+from mlfs_dask.selection.estimator import get_estimator
+from mlfs_dask.selectors import METHODS
 
 METRIC = "average_precision"
 
@@ -58,7 +59,7 @@ def quality_table(comparison: Comparison, classifier: str) -> str:
     means = means[list(dict.fromkeys(of["dataset"]))]
     ranks = comparison.ranks[comparison.ranks["classifier"] == classifier].set_index("run")["average_rank"]
     ranks = ranks.groupby(level=0).first()
-    one_pass = [name for name in METHODS if get_method(name).resamples_rows and name in means.index]
+    one_pass = [name for name in METHODS if get_estimator(name).plain.resamples_rows and name in means.index]
     times = comparison.times[comparison.times["dataset"].isin(means.columns)]
     times = times.groupby("run")[["seconds_mean", "passes_mean"]].mean()
     rows = []

@@ -24,7 +24,7 @@ from measuring import brief, in_process, warm_pages
 from real_sets import QUICK, SETS, make_store
 
 from mlfs_dask import open_dataset, runtime
-from mlfs_dask.selectors import get_method
+from mlfs_dask.selection.estimator import get_estimator
 
 #: Rows of the stores of `cap`, their labels, and the features of dense and of sparse ones (75 nonzeros a row).
 ROWS, LABELS = 5_000, 20
@@ -43,10 +43,10 @@ DESCRIPTIONS = {
 FIT = """
 import time, warnings
 from mlfs_dask import open_dataset
-from mlfs_dask.selectors import get_method
+from mlfs_dask.selection.estimator import get_estimator
 warnings.simplefilter("ignore")
 dataset = open_dataset({store!r})
-selector = get_method({method!r})(n_features_to_select=10, graph="anchors", random_state=0, **{parameters!r})
+selector = get_estimator({method!r})(n_features_to_select=10, graph="anchors", random_state=0, **{parameters!r})
 used, started = time.process_time(), time.perf_counter()
 selector.fit(dataset)
 seconds, used = time.perf_counter() - started, time.process_time() - used
@@ -89,7 +89,7 @@ def readings(options: argparse.Namespace) -> None:
                 for way in ("X'X formed", "X'X not formed"):
                     label = f"{method}, {name}, {state}, {way}"
                     cap = cap_of(method, X.shape[1], way == "X'X formed")
-                    selector = get_method(method)(
+                    selector = get_estimator(method)(
                         n_features_to_select=10, graph="anchors", random_state=0, gram_cap=cap
                     )
                     passes: Counter[str] = Counter()

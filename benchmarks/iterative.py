@@ -121,7 +121,7 @@ def fitted(
     """
     from mlfs_dask import runtime
     from mlfs_dask.cluster.connect import connect
-    from mlfs_dask.selectors import get_method
+    from mlfs_dask.selection.estimator import get_estimator
     from mlfs_dask.storage.dataset import open_dataset
 
     warm_pages(Path(store))
@@ -147,7 +147,7 @@ def fitted(
         client.wait_for_workers(workers)
         if bound:
             bind_workers(client)
-        selector = get_method(method)(n_features_to_select=10, **parameters)
+        selector = get_estimator(method)(n_features_to_select=10, **parameters)
         if watch:
             client.run(measuring.watch_arrays)
             measuring.watch_arrays()
@@ -243,13 +243,13 @@ def parameters_of(options: argparse.Namespace, **others: Any) -> dict[str, Any]:
 SMALL_FIT = """
 import sys, time, warnings
 import numpy as np
-from mlfs_dask.selectors import get_method
+from mlfs_dask.selection.estimator import get_estimator
 from scipy.sparse import csr_array
 with np.load({path!r}) as arrays:
     X, Y = arrays["X"], arrays[{labels!r}]
 if {sparse}:
     X = csr_array(X)
-selector = get_method({method!r})(n_features_to_select=10, **{parameters!r})
+selector = get_estimator({method!r})(n_features_to_select=10, **{parameters!r})
 started = time.perf_counter()
 selector.fit(X, Y)
 seconds = time.perf_counter() - started

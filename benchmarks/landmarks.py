@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from real_sets import make_store, markdown, replace_table
 
 from mlfs_dask import LabelEntropy, open_dataset
-from mlfs_dask.selectors import get_method
+from mlfs_dask.selection.estimator import get_estimator
 
 METHODS = ("grro", "mico", "qpmlfs")
 KS = (20, 50, 100, 200, 500)
@@ -29,7 +29,7 @@ def restricted(store: str, method: str, relevant: NDArray[np.int64], count: int)
     """Ranking of the most relevant features by the exact form of a method, and of the others by their relevance."""
     best = np.sort(relevant[:count])
     chosen = np.isin(np.arange(len(relevant)), best)  # a mask: names of bibtex's features are numbers
-    fitted = get_method(method)(n_landmarks=count).fit(open_dataset(store).subset(features=chosen))
+    fitted = get_estimator(method)(n_landmarks=count).fit(open_dataset(store).subset(features=chosen))
     return np.concatenate([best[fitted.ranking_], relevant[count:]])
 
 
@@ -54,11 +54,11 @@ def main() -> None:
         relevant = LabelEntropy(n_promising_labels=1.0).fit(open_dataset(store)).ranking_
         for method in METHODS:
             started = time.perf_counter()
-            exact = get_method(method)().fit(open_dataset(store))
+            exact = get_estimator(method)().fit(open_dataset(store))
             rows.append([f"*{name}*, {method}", "exact", *["1.00"] * len(KS), f"{time.perf_counter() - started:.1f}"])
             for r in arguments.landmarks:
                 started = time.perf_counter()
-                found = get_method(method)(n_landmarks=r).fit(open_dataset(store)).ranking_
+                found = get_estimator(method)(n_landmarks=r).fit(open_dataset(store)).ranking_
                 took = f"{time.perf_counter() - started:.1f}"
                 rows.append(["", f"{r} landmarks", *overlaps(found, exact.ranking_), took])
                 alone = restricted(store, method, relevant, r)

@@ -105,9 +105,9 @@ def object_store(folder: Path, delay: float, repeats: int) -> None:
 FIT = """
 import time, warnings
 import mlfs_dask
-from mlfs_dask.selectors import get_method
+from mlfs_dask.selection.estimator import get_estimator
 warnings.simplefilter("ignore")
-selector = get_method({method!r})
+selector = get_estimator({method!r})
 for _ in range(2):  # kernels and libraries are loaded by the first
     started = time.perf_counter()
     report = selector(10, **{parameters!r}).fit(mlfs_dask.open_dataset({url!r})).report_

@@ -25,6 +25,7 @@ import numpy as np
 from measuring import GIB, RESULTS, selection
 
 if TYPE_CHECKING:
+    from mlfs_dask.selection.estimator import get_estimator
     from mlfs_dask.selectors.costs import Plan
 
 report = partial(measuring.report, "load", RESULTS)
@@ -147,10 +148,10 @@ CLIENT = """
 import json, sys, time
 import mlfs_dask
 from mlfs_dask.cluster.connect import connect
-from mlfs_dask.selectors import get_method
+from mlfs_dask.selection.estimator import get_estimator
 with connect(scheduler_file=sys.argv[1]) as client:
     started = time.time()
-    scores = get_method("elc")(10).fit(mlfs_dask.open_dataset(sys.argv[2])).ranking_.tolist()
+    scores = get_estimator("elc")(10).fit(mlfs_dask.open_dataset(sys.argv[2])).ranking_.tolist()
     print(json.dumps([started, time.time(), scores]))
 """
 
@@ -201,7 +202,6 @@ TASK_SECONDS = 0.001
 def planned(method: str, d: int, q: int, parameters: dict[str, Any], *, total: int, partitions: int) -> Plan:
     """The plan of a job on as many bytes of dense float32, on `WORKERS` workers of one core and 1 GiB."""
     from mlfs_dask.runtime import Resources
-    from mlfs_dask.selectors import get_method
     from mlfs_dask.storage.chunking import CHUNK_BYTES
     from mlfs_dask.typing import Profile
 
@@ -221,7 +221,7 @@ def planned(method: str, d: int, q: int, parameters: dict[str, Any], *, total: i
         read_bytes=total,
     )
     resources = Resources(WORKERS, 1, GIB, 16 * GIB, client=object())
-    plan: Plan = get_method(method)(n_features_to_select=10, **parameters).plan(profile, resources)
+    plan: Plan = get_estimator(method)(n_features_to_select=10, **parameters).plan(profile, resources)
     return plan
 
 

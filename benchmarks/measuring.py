@@ -106,10 +106,10 @@ def selection(
     """Fit a selector on a store inside the current cluster."""
 
     def fit(client: Any) -> dict[str, Any]:
-        from mlfs_dask.selectors import get_method
+        from mlfs_dask.selection.estimator import get_estimator
         from mlfs_dask.storage.dataset import open_dataset
 
-        selector = get_method(name)(n_features_to_select=k, **parameters).fit(open_dataset(store))
+        selector = get_estimator(name)(n_features_to_select=k, **parameters).fit(open_dataset(store))
         report = selector.report_
         return {
             **({"scores": selector.scores_.tolist()} if keep_scores else {}),

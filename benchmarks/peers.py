@@ -66,7 +66,7 @@ def scipy_product(store: str) -> dict[str, Any]:
 
 def ours(store: str) -> dict[str, Any]:
     """The same by label-entropy, out of core, in this process."""
-    from mlfs_dask.selectors.label_entropy import LabelEntropy
+    from mlfs_dask import LabelEntropy
     from mlfs_dask.storage.dataset import open_dataset
 
     data = open_dataset(store)

@@ -256,10 +256,6 @@ def mlfs() -> None:
 
 def main() -> None:
     """Entry point of the console script."""
-    from mlfs_dask import selectors
-
-    # This process only fits stores. Not in the group: whoever calls that from Python may use selectors as well.
-    selectors.as_estimators = False
     try:
         sys.exit(mlfs(prog_name="mlfs", standalone_mode=True))
     finally:

@@ -174,7 +174,7 @@ def make_selector(
     from mlfs_dask.selectors import get_method
 
     selector = get_method(method)
-    if SEED_PARAMETER in selector._get_param_names() and seed is not None:
+    if seed is not None and any(option.seeds for option in selector.parameters):
         params = {**params, SEED_PARAMETER: seed}
     configured = selector(n_features_to_select=k, **params)
     configured.check()

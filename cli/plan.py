@@ -16,7 +16,7 @@ from mlfs_dask_cli.options import (
     labels_option,
     open_subset,
     output_options,
-    recovered_labels,
+    plan_labels,
     store_argument,
     subset_options,
 )
@@ -67,16 +67,16 @@ def _plan(
 ) -> None:
     from mlfs_dask.cluster.connect import planned_resources
     from mlfs_dask.engine.cache import cache as keep_statistics
+    from mlfs_dask.selection.fit import require_accepted
     from mlfs_dask.selectors.costs import require_driver
     from mlfs_dask.selectors.timing import estimate_seconds
 
     ((method, params),) = methods.items()
     dataset = open_subset(store, **subset)
     selector, _ = make_selector(method, params, k=k, seed=None)
-    selector.count_kept(dataset.shape[1])
-    selector.require_accepted(dataset)
+    require_accepted(selector, dataset)
     if write_labels:
-        recovered_labels(selector, dataset)
+        plan_labels(selector, dataset)
     resources = planned_resources(**cluster)
     with keep_statistics(**cache):
         projected = require_driver(selector.plan(dataset.rows, resources), resources, f"{method} in the driver process")

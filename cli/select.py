@@ -20,6 +20,7 @@ from mlfs_dask_cli.options import (
     open_subset,
     output_options,
     performance_report_option,
+    plan_labels,
     recovered_labels,
     resume_option,
     seed_option,
@@ -103,16 +104,15 @@ class _Selection:
         self.selector, self.run, self._dataset = selector, run, dataset
         self._resume = resume
         self._write_labels = write_labels and selector.label_threshold is not None
-        self._labels = recovered_labels(selector, dataset) if self._write_labels else None
+        if self._write_labels:
+            plan_labels(selector, dataset)
         self._checkpoint_every = checkpoint_every if selector.keeps_checkpoints else None
         self._states = Folder(checkpoint_place(run))
         self.record: dict[str, Any] | None = None
         self._names: list[str] = []
         finished = None
         if resume:
-            finished = finished_run(
-                run, method=selector.method, params=selector.get_params(False), digest=dataset.digest
-            )
+            finished = finished_run(run, method=selector.method, params=selector.get_params(), digest=dataset.digest)
         if finished is not None and (has_labels(run) or not self._write_labels):
             self._states.remove()  # of a run that was killed between its last file and its end
             output.note(f"mlfs: {run} is complete already; nothing was run.")
@@ -126,6 +126,7 @@ class _Selection:
     def fit(self) -> None:
         """Fit the selector and write the run folder."""
         from mlfs_dask.engine.checkpoints import keep_checkpoints
+        from mlfs_dask.selection.fit import fit
         from mlfs_dask.selection.runs import write_run
 
         dataset, selector = self._dataset, self.selector
@@ -133,22 +134,22 @@ class _Selection:
         settings = {"resume": self._resume, "keep_end": self._write_labels}
         checkpointing = nullcontext() if every is None else keep_checkpoints(self._states, every=every, **settings)
         with checkpointing:
-            selector.fit(dataset)
-            record = selector.report_.to_dict()
+            fitted = fit(selector, dataset)
+            record = fitted.report.to_dict()
             write_run(
                 self.run,
-                ranking=selector.ranking_,
-                scores=selector.scores_,
+                ranking=fitted.ranking,
+                scores=fitted.scores,
                 feature_names=dataset.feature_names,
                 record=record,
-                columns=selector.ranking_columns(),
-                labels=self._labels,
+                columns=fitted.columns,
+                labels=recovered_labels(fitted, dataset) if self._write_labels else None,
                 force=self._force,
             )
         if every is not None:
             self._states.remove()
         self.record = record
-        self._names = [str(dataset.feature_names[index]) for index in selector.ranking_[: record["k"]]]
+        self._names = [str(dataset.feature_names[index]) for index in fitted.ranking[: record["k"]]]
 
     def result(self) -> dict[str, Any]:
         """What `--json` prints."""
@@ -177,6 +178,7 @@ def _select(
     from mlfs_dask.cluster.connect import connect
     from mlfs_dask.cluster.dashboard import performance_report as report_performance
     from mlfs_dask.engine.cache import cache as keep_statistics
+    from mlfs_dask.selection.fit import require_accepted
 
     shared = None
     with show_progress(output):
@@ -184,8 +186,7 @@ def _select(
         selections = []
         for method, params in methods.items():
             selector, seeded = make_selector(method, params, k=k, seed=seed)
-            selector.count_kept(dataset.shape[1])  # before anything else
-            selector.require_accepted(dataset)
+            require_accepted(selector, dataset)  # before anything else
             if seed is not None and not seeded:
                 output.note(f"mlfs: {method} draws nothing at random; --seed has no effect.")
             place = run if len(methods) == 1 else f"{run.rstrip('/')}/{method}"

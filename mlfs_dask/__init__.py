@@ -35,8 +35,7 @@ def _places() -> dict[str, str]:
     """Module of every public name."""
     from mlfs_dask.selectors import METHODS
 
-    classes = (place.split(":") for place in METHODS.values())
-    return _PLACES | {name: module for module, name in classes}
+    return _PLACES | {place.partition(":")[2]: place.partition(":")[0] for place in METHODS.values()}
 
 
 def __getattr__(name: str) -> Any:
@@ -47,6 +46,10 @@ def __getattr__(name: str) -> Any:
     if place is None:
         raise AttributeError(f"module 'mlfs_dask' has no attribute {name!r}")
     value = getattr(importlib.import_module(place), name)
+    if name not in _PLACES:
+        from mlfs_dask.selection.estimator import estimator_of
+
+        value = estimator_of(value)
     globals()[name] = value
     return value
 

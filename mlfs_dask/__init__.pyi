@@ -7,42 +7,455 @@ from mlfs_dask.evaluation.comparison import compare as compare
 from mlfs_dask.evaluation.experiment import evaluate as evaluate
 from mlfs_dask.evaluation.mlknn import MLkNN as MLkNN
 from mlfs_dask.reporting.page import report as report
-from mlfs_dask.selectors.access_mfs import AccessMFS as AccessMFS
-from mlfs_dask.selectors.auto import AutoSelector as AutoSelector
-from mlfs_dask.selectors.count_filters import BROR as BROR
-from mlfs_dask.selectors.count_filters import Chi2 as Chi2
-from mlfs_dask.selectors.count_filters import ELAChi2 as ELAChi2
-from mlfs_dask.selectors.elc import ELC as ELC
-from mlfs_dask.selectors.fimf import FIMF as FIMF
-from mlfs_dask.selectors.global_information import GRRO as GRRO
-from mlfs_dask.selectors.global_information import MICO as MICO
-from mlfs_dask.selectors.global_information import QPMLFS as QPMLFS
-from mlfs_dask.selectors.gmlc import GMLC as GMLC
-from mlfs_dask.selectors.label_entropy import ENM as ENM
-from mlfs_dask.selectors.label_entropy import GMM as GMM
-from mlfs_dask.selectors.label_entropy import LabelEntropy as LabelEntropy
-from mlfs_dask.selectors.laplacian import LaplacianScore as LaplacianScore
-from mlfs_dask.selectors.mddm import MDDM as MDDM
-from mlfs_dask.selectors.mfsir import MFSIR as MFSIR
-from mlfs_dask.selectors.pair_criteria import AMI as AMI
-from mlfs_dask.selectors.pair_criteria import D2F as D2F
-from mlfs_dask.selectors.pair_criteria import JMI as JMI
-from mlfs_dask.selectors.pair_criteria import MDMR as MDMR
-from mlfs_dask.selectors.pair_criteria import MRMR as MRMR
-from mlfs_dask.selectors.pair_criteria import PMU as PMU
-from mlfs_dask.selectors.pair_criteria import SCLS as SCLS
-from mlfs_dask.selectors.product_filters import AnovaF as AnovaF
-from mlfs_dask.selectors.product_filters import BRCC as BRCC
-from mlfs_dask.selectors.product_filters import FisherScore as FisherScore
-from mlfs_dask.selectors.product_filters import MultiLabelF as MultiLabelF
-from mlfs_dask.selectors.relieff import ReliefF as ReliefF
-from mlfs_dask.selectors.rfs import RFS as RFS
-from mlfs_dask.selectors.smfs import SMFS as SMFS
-from mlfs_dask.selectors.spfs import SPFS as SPFS
+from mlfs_dask.selection.estimator import LabelRecoverer, Selector, WeightedSelector
 from mlfs_dask.storage.append import append as append
 from mlfs_dask.storage.convert import convert as convert
 from mlfs_dask.storage.dataset import Dataset as Dataset
 from mlfs_dask.storage.dataset import open_dataset as open_dataset
 from mlfs_dask.storage.label_values import label_matrix as label_matrix
+from typing import Any, Literal
+
+_PLACES: dict[str, str]
 
 def _places() -> dict[str, str]: ...
+
+class AccessMFS(LabelRecoverer, Selector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        variant: Literal["corrected", "published_code"] = ...,
+        lambda_: float = ...,
+        theta: float = ...,
+        mu: float = ...,
+        k_s: int = ...,
+        graph: Literal["anchors", "exact", "auto"] = ...,
+        n_anchors: int = ...,
+        anchor_neighbors: int = ...,
+        k_p: int = ...,
+        unknown_labels: Literal["coded", "zeros"] = ...,
+        standardise: bool = ...,
+        inner_iterations: int = ...,
+        solver_tol: float | None = ...,
+        gram_cap: int = ...,
+        tol: float = ...,
+        max_iter: int = ...,
+        missing: Literal["error", "mean", "median"] = ...,
+        random_state: Any = ...,
+    ) -> None: ...
+
+class AMI(WeightedSelector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        bins: int = ...,
+        binning: Literal["auto", "quantile", "equal-width"] = ...,
+        missing: Literal["error", "code", "mean", "median"] = ...,
+        random_state: Any = ...,
+    ) -> None: ...
+
+class AnovaF(WeightedSelector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        missing: Literal["error", "mean", "median"] = ...,
+        fdr: float = ...,
+        resamples: int = ...,
+        random_state: Any = ...,
+    ) -> None: ...
+
+class AutoSelector(Selector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        candidates: str | None = ...,
+        judge: Literal["both", "linear", "neighbours"] = ...,
+        missing: Literal["error", "mean", "median"] = ...,
+        random_state: Any = ...,
+    ) -> None: ...
+
+class BRCC(WeightedSelector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        missing: Literal["error", "mean", "median"] = ...,
+        fdr: float = ...,
+        resamples: int = ...,
+        random_state: Any = ...,
+    ) -> None: ...
+
+class BROR(WeightedSelector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        smoothing: float = ...,
+        bins: int = ...,
+        binning: Literal["auto", "quantile", "equal-width"] = ...,
+        missing: Literal["error", "code", "mean", "median"] = ...,
+        fdr: float = ...,
+        resamples: int = ...,
+        random_state: Any = ...,
+    ) -> None: ...
+
+class Chi2(WeightedSelector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        bins: int = ...,
+        binning: Literal["auto", "quantile", "equal-width"] = ...,
+        missing: Literal["error", "code", "mean", "median"] = ...,
+        fdr: float = ...,
+        resamples: int = ...,
+        random_state: Any = ...,
+    ) -> None: ...
+
+class D2F(WeightedSelector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        bins: int = ...,
+        binning: Literal["auto", "quantile", "equal-width"] = ...,
+        missing: Literal["error", "code", "mean", "median"] = ...,
+        random_state: Any = ...,
+    ) -> None: ...
+
+class ELAChi2(WeightedSelector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        bins: int = ...,
+        binning: Literal["auto", "quantile", "equal-width"] = ...,
+        missing: Literal["error", "code", "mean", "median"] = ...,
+        fdr: float = ...,
+        resamples: int = ...,
+        random_state: Any = ...,
+    ) -> None: ...
+
+class ELC(WeightedSelector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        variant: Literal["corrected", "published", "screen"] = ...,
+        similarity: Literal["gaussian", "exponential"] = ...,
+        lambda_: float | None = ...,
+        beta: float | None = ...,
+        mask_iter: int = ...,
+        tol: float = ...,
+        max_iter: int = ...,
+        missing: Literal["error", "mean", "median"] = ...,
+        fdr: float = ...,
+        resamples: int = ...,
+        random_state: Any = ...,
+    ) -> None: ...
+
+class ENM(WeightedSelector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        bins: int = ...,
+        binning: Literal["auto", "quantile", "equal-width"] = ...,
+        missing: Literal["error", "code", "mean", "median"] = ...,
+        fdr: float = ...,
+        resamples: int = ...,
+        random_state: Any = ...,
+    ) -> None: ...
+
+class FIMF(WeightedSelector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        n_interacting_labels: int = ...,
+        bins: int = ...,
+        binning: Literal["auto", "quantile", "equal-width"] = ...,
+        missing: Literal["error", "code", "mean", "median"] = ...,
+        fdr: float = ...,
+        resamples: int = ...,
+        random_state: Any = ...,
+    ) -> None: ...
+
+class FisherScore(WeightedSelector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        missing: Literal["error", "mean", "median"] = ...,
+        fdr: float = ...,
+        resamples: int = ...,
+        random_state: Any = ...,
+    ) -> None: ...
+
+class GMLC(WeightedSelector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        missing: Literal["error", "mean", "median"] = ...,
+        fdr: float = ...,
+        resamples: int = ...,
+        random_state: Any = ...,
+    ) -> None: ...
+
+class GMM(WeightedSelector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        bins: int = ...,
+        binning: Literal["auto", "quantile", "equal-width"] = ...,
+        missing: Literal["error", "code", "mean", "median"] = ...,
+        fdr: float = ...,
+        resamples: int = ...,
+        random_state: Any = ...,
+    ) -> None: ...
+
+class GRRO(WeightedSelector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        alpha: float = ...,
+        beta: float = ...,
+        n_landmarks: int | None = ...,
+        bins: int = ...,
+        binning: Literal["auto", "quantile", "equal-width"] = ...,
+        missing: Literal["error", "code", "mean", "median"] = ...,
+        random_state: Any = ...,
+    ) -> None: ...
+
+class JMI(WeightedSelector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        bins: int = ...,
+        binning: Literal["auto", "quantile", "equal-width"] = ...,
+        missing: Literal["error", "code", "mean", "median"] = ...,
+        random_state: Any = ...,
+    ) -> None: ...
+
+class LabelEntropy(WeightedSelector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        n_promising_labels: int | float = ...,
+        bins: int = ...,
+        binning: Literal["auto", "quantile", "equal-width"] = ...,
+        missing: Literal["error", "code", "mean", "median"] = ...,
+        fdr: float = ...,
+        resamples: int = ...,
+        random_state: Any = ...,
+    ) -> None: ...
+
+class LaplacianScore(Selector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        graph: Literal["anchors", "exact", "auto"] = ...,
+        n_neighbors: int = ...,
+        lambda_: float | None = ...,
+        n_anchors: int = ...,
+        anchor_neighbors: int = ...,
+        missing: Literal["error", "mean", "median"] = ...,
+        random_state: Any = ...,
+    ) -> None: ...
+
+class MDDM(WeightedSelector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        constraint: Literal["projection", "subspace"] = ...,
+        n_components: int | None = ...,
+        mu: float = ...,
+        standardise: bool = ...,
+        gram_cap: int = ...,
+        missing: Literal["error", "mean", "median"] = ...,
+        fdr: float = ...,
+        resamples: int = ...,
+        random_state: Any = ...,
+    ) -> None: ...
+
+class MDMR(WeightedSelector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        bins: int = ...,
+        binning: Literal["auto", "quantile", "equal-width"] = ...,
+        missing: Literal["error", "code", "mean", "median"] = ...,
+        random_state: Any = ...,
+    ) -> None: ...
+
+class MultiLabelF(WeightedSelector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        missing: Literal["error", "mean", "median"] = ...,
+        fdr: float = ...,
+        resamples: int = ...,
+        random_state: Any = ...,
+    ) -> None: ...
+
+class MFSIR(Selector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        alpha: float = ...,
+        beta: float = ...,
+        n_latent: int | None = ...,
+        n_neighbors: int = ...,
+        graph: Literal["anchors", "exact", "auto"] = ...,
+        n_anchors: int = ...,
+        anchor_neighbors: int = ...,
+        lambda_: float | None = ...,
+        step: Literal["blockwise", "fixed"] = ...,
+        eta: float | None = ...,
+        omega: float = ...,
+        weight_steps: int | None = ...,
+        label_steps: int = ...,
+        gram_cap: int = ...,
+        tol: float = ...,
+        max_iter: int = ...,
+        missing: Literal["error", "mean", "median"] = ...,
+        random_state: Any = ...,
+    ) -> None: ...
+
+class MICO(WeightedSelector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        alpha: float = ...,
+        beta: float = ...,
+        n_landmarks: int | None = ...,
+        bins: int = ...,
+        binning: Literal["auto", "quantile", "equal-width"] = ...,
+        missing: Literal["error", "code", "mean", "median"] = ...,
+        random_state: Any = ...,
+        tol: float = ...,
+        max_iter: int = ...,
+    ) -> None: ...
+
+class MRMR(WeightedSelector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        criterion: Literal["mid", "miq"] = ...,
+        bins: int = ...,
+        binning: Literal["auto", "quantile", "equal-width"] = ...,
+        missing: Literal["error", "code", "mean", "median"] = ...,
+        random_state: Any = ...,
+    ) -> None: ...
+
+class PMU(WeightedSelector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        bins: int = ...,
+        binning: Literal["auto", "quantile", "equal-width"] = ...,
+        missing: Literal["error", "code", "mean", "median"] = ...,
+        random_state: Any = ...,
+    ) -> None: ...
+
+class QPMLFS(WeightedSelector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        alpha: float | None = ...,
+        n_landmarks: int | None = ...,
+        bins: int = ...,
+        binning: Literal["auto", "quantile", "equal-width"] = ...,
+        missing: Literal["error", "code", "mean", "median"] = ...,
+        random_state: Any = ...,
+        tol: float = ...,
+        max_iter: int = ...,
+    ) -> None: ...
+
+class ReliefF(Selector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        n_neighbors: int = ...,
+        n_sampled: int = ...,
+        min_rows: int = ...,
+        missing: Literal["error", "mean", "median"] = ...,
+        random_state: Any = ...,
+    ) -> None: ...
+
+class RFS(Selector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        gamma: float = ...,
+        variant: Literal["corrected", "published"] = ...,
+        tol: float = ...,
+        max_iter: int = ...,
+        missing: Literal["error", "mean", "median"] = ...,
+        random_state: Any = ...,
+    ) -> None: ...
+
+class SCLS(WeightedSelector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        bins: int = ...,
+        binning: Literal["auto", "quantile", "equal-width"] = ...,
+        missing: Literal["error", "code", "mean", "median"] = ...,
+        random_state: Any = ...,
+    ) -> None: ...
+
+class SMFS(LabelRecoverer, Selector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        alpha: float | None = ...,
+        beta: float | None = ...,
+        n_neighbors: int = ...,
+        graph: Literal["anchors", "exact", "auto"] = ...,
+        n_anchors: int = ...,
+        anchor_neighbors: int = ...,
+        n_trees: int = ...,
+        max_samples: int = ...,
+        unknown_labels: Literal["auto", "coded", "zeros"] = ...,
+        consistency: Literal["observed", "none"] = ...,
+        standardise: bool = ...,
+        inner_iterations: int | None = ...,
+        gram_cap: int = ...,
+        tol: float = ...,
+        max_iter: int = ...,
+        missing: Literal["error", "mean", "median"] = ...,
+        random_state: Any = ...,
+    ) -> None: ...
+
+class SPFS(Selector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        n_candidates: int = ...,
+        missing: Literal["error", "mean", "median"] = ...,
+        random_state: Any = ...,
+    ) -> None: ...
+

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask import runtime
 from mlfs_dask.errors import UsageError
+from mlfs_dask.selection.fit import fit
 from mlfs_dask.selection.runs import write_run
 from mlfs_dask.storage.publish import write_file
 
@@ -100,17 +101,17 @@ def run_demo(
 
     runs = {}
     for name in METHODS:
-        selector = get_method(name)(n_features_to_select=k)
-        plan = selector.plan(dataset.rows, runtime.current_resources())
+        method = get_method(name)(n_features_to_select=k)
+        plan = method.plan(dataset.rows, runtime.current_resources())
         log(f"mlfs plan {name} {store}")
         log(f"  passes: {plan.passes}, bytes read: {plan.bytes_read:,}, peak: {plan.peak_worker_bytes / 2**20:.0f} MiB")
         log(f"mlfs select {name} {store} -k {k} -o {folder / name}")
-        selector.fit(dataset)
-        record = selector.report_.to_dict()
+        fitted = fit(method, dataset)
+        record = fitted.report.to_dict()
         write_run(
             str(folder / name),
-            ranking=selector.ranking_,
-            scores=selector.scores_,
+            ranking=fitted.ranking,
+            scores=fitted.scores,
             feature_names=dataset.feature_names,
             record=record,
             force=force,
@@ -118,7 +119,7 @@ def run_demo(
         log(f"  {record['wall_seconds']:.3f} s")
         runs[name] = {
             "run": str(folder / name),
-            "selected": [pixel_name(pixel) for pixel in selector.ranking_[:k]],
+            "selected": [pixel_name(pixel) for pixel in fitted.ranking[:k]],
             "seconds": round(record["wall_seconds"], 3),
         }
 

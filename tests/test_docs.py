@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 
 import mlfs_dask
-from mlfs_dask.selectors import METHODS, get_method
+from mlfs_dask.selection.estimator import get_estimator
+from mlfs_dask.selectors import METHODS
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -162,7 +163,7 @@ def test_the_plans_of_the_page_on_machines_have_the_lines_of_a_plan(tmp_path: Pa
 def test_the_reference_names_everything_public() -> None:
     text = (DOCS / "api.md").read_text(encoding="utf-8")
     named = set(re.findall(r"^\.\. auto\w+:: ([\w.]+)$", text, re.MULTILINE))
-    methods = {get_method(name).__name__ for name in METHODS}  # which docs/conf.py puts there
+    methods = {get_estimator(name).__name__ for name in METHODS}  # which docs/conf.py puts there
     assert {name for name in mlfs_dask.__all__ if name != "__version__"} <= named | methods
 
 

@@ -37,6 +37,7 @@ from mlfs_dask.evaluation.resume import PartialResults, partial_folder, remove_p
 from mlfs_dask.files.fingerprints import code_digest, digest_of
 from mlfs_dask.files.json_text import as_json, parse_json
 from mlfs_dask.runtime import Resources
+from mlfs_dask.selection.fit import fit, require_accepted
 from mlfs_dask.selection.runs import RECORD, read_run, write_run
 from mlfs_dask.selectors.base import count_kept
 from mlfs_dask.selectors.costs import Cost, Plan, Reading, project, require_driver
@@ -307,8 +308,7 @@ class Batch:
     def _project_selection(self, job: Job, resources: Resources, measure: bool) -> JobProjection:
         selector = job.make_selector()
         dataset = self._datasets[job.store.name]
-        selector.count_kept(dataset.rows.profile.d)
-        selector.require_accepted(dataset)
+        require_accepted(selector, dataset)
         if selector.keeps_checkpoints and self._comes_after_its_ranking(job):
             return JobProjection(job.name, peak_driver_bytes=runtime.driver_bytes())
         plan = require_driver(selector.plan(dataset.rows, resources), resources, f"{job.name} in the driver process")
@@ -483,15 +483,15 @@ class Batch:
             else contextlib.nullcontext()
         )
         with checkpoints:
-            selector.fit(dataset)
-        record = {**selector.report_.to_dict(), "job": self._digest(job)}
+            fitted = fit(selector, dataset)
+        record = {**fitted.report.to_dict(), "job": self._digest(job)}
         write_run(
             place,
-            ranking=selector.ranking_,
-            scores=selector.scores_,
+            ranking=fitted.ranking,
+            scores=fitted.scores,
             feature_names=dataset.feature_names,
             record=record,
-            columns=selector.ranking_columns(),
+            columns=fitted.columns,
             force=True,
         )
         return record

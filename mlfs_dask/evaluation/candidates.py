@@ -15,9 +15,9 @@ from typing import Any
 from mlfs_dask.errors import UsageError, closest, spell_parameters_as
 from mlfs_dask.evaluation.results import ALL, RANDOM, Evaluation, read_eval
 from mlfs_dask.evaluation.results import RECORD as EVALUATION_RECORD
+from mlfs_dask.selection.fit import plain
 from mlfs_dask.selection.runs import RECORD, Run, read_run
 from mlfs_dask.selectors import METHODS, get_method, method_name
-from mlfs_dask.selectors.base import plain
 from mlfs_dask.selectors.contract import key_of
 from mlfs_dask.storage.object_store import is_url
 
@@ -54,7 +54,7 @@ class Candidate:
         """The selector, seeded where it draws at random and no seed was given."""
         selector = get_method(self.method)
         params = dict(self.params)
-        if "random_state" in selector._get_param_names():
+        if any(option.seeds for option in selector.parameters):
             params.setdefault("random_state", seed)
         return selector(n_features_to_select=k, **params)
 

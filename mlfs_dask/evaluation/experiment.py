@@ -40,6 +40,7 @@ from mlfs_dask.evaluation.splits import make_splits, repeat_seed
 from mlfs_dask.evaluation.table import open_table
 from mlfs_dask.files.json_text import as_json
 from mlfs_dask.runtime import Resources
+from mlfs_dask.selection.fit import fit, versions
 from mlfs_dask.selection.runs import Run, origin_of
 
 if TYPE_CHECKING:
@@ -415,11 +416,11 @@ class Experiment:
         source, records = table.part(rows, Y, self._resources)
         for k in missing:
             try:
-                selector = candidate.make_selector(k, seed).fit(source)
+                fitted = fit(candidate.make_selector(k, seed), source)
             except DataError as error:  # rows have no names of features
                 raise error.with_column_name(table.names["feature"]) from error
-            report = selector.report_
-            facts["rankings"][str(k)] = selector.ranking_[:k].tolist()
+            report = fitted.report
+            facts["rankings"][str(k)] = fitted.ranking[:k].tolist()
             facts["fits"][str(k)] = {
                 "seconds": report.wall_seconds + sum(record.seconds for record in records),
                 "passes": report.passes + len(records),
@@ -483,8 +484,8 @@ class Experiment:
                         continue
                     repeat, fold = 0, 0
                     fits.append((dataset, candidate.run, 0, 0, *_fit_of_run(candidate.finished)))
-                for k, fit in facts["fits"].items():
-                    values = (fit[name] for name in list(FIT_COLUMNS)[5:])
+                for k, costs in facts["fits"].items():
+                    values = (costs[name] for name in list(FIT_COLUMNS)[5:])
                     fits.append((dataset, candidate.run, repeat, fold, int(k), *values))
                 rankings += [
                     (dataset, candidate.run, repeat, fold, int(k), rank, index)
@@ -516,7 +517,6 @@ class Experiment:
         }
 
     def _record(self, outcomes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        from mlfs_dask.selectors.base import versions
 
         settings, table = self._settings, self._table
         every = settings.to_dict()

@@ -11,12 +11,7 @@ from typing import TYPE_CHECKING
 from mlfs_dask.errors import UsageError, closest
 
 if TYPE_CHECKING:
-    from mlfs_dask.selectors.base import BaseSelector
-
-#: Whether selectors are scikit-learn's estimators. Decided when the first one is imported: a process that only fits
-#: stores, as the command line does, sets it to False before and is spared the import of scikit-learn.
-as_estimators = True
-
+    from mlfs_dask.selectors.contract import Method
 #: A class under `@method`, with the name of the method.
 _DECLARED = re.compile(r'^@method\(\s*"([^"]+)".*?^class (\w+)', re.MULTILINE | re.DOTALL)
 
@@ -52,8 +47,8 @@ def method_name(name: str) -> str:
     return name.lower().replace("_", "-")
 
 
-def get_method(name: str) -> type[BaseSelector]:
-    """The selector class of a name, in upper or lower case.
+def get_method(name: str) -> type[Method]:
+    """The method of a name, in upper or lower case.
 
     Raises
     ------
@@ -65,5 +60,5 @@ def get_method(name: str) -> type[BaseSelector]:
         module, _, attribute = methods[method_name(name)].partition(":")
     except KeyError:
         raise UsageError(f"there is no method {name!r}. {closest(name, methods)} `mlfs methods` lists all.") from None
-    selector: type[BaseSelector] = getattr(importlib.import_module(module), attribute)
-    return selector
+    method: type[Method] = getattr(importlib.import_module(module), attribute)
+    return method

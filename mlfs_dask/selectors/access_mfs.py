@@ -30,10 +30,9 @@ from mlfs_dask.errors import DataError, parameter
 from mlfs_dask.exact import access_mfs as exact_form
 from mlfs_dask.exact.access_mfs import EPSILON, SETTLED
 from mlfs_dask.exact.fit import ExactFit
-from mlfs_dask.selectors.base import never_positive_warnings
+from mlfs_dask.selectors.base import not_converged
 from mlfs_dask.selectors.contract import MaxIter, Missing, Param, method, seed_of
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
-from mlfs_dask.selectors.estimator import ConvergenceWarning
 from mlfs_dask.selectors.iterative import GraphKind, IterativeSelector
 from mlfs_dask.selectors.loop import SETUP, placeholder, placeholders
 from mlfs_dask.solvers.trace import LoopTrace
@@ -166,9 +165,10 @@ class AccessMFS(IterativeSelector[Fixed, At]):
     Examples
     --------
     >>> import numpy as np
+    >>> import mlfs_dask as mlfs
     >>> X = np.array([[0.0, 1.0, 5.0], [0.2, 0.0, 5.0], [1.0, 0.9, 5.0], [0.9, 0.1, 5.0]])
     >>> Y = np.array([[0, 1], [-1, -1], [1, 1], [-1, -1]])
-    >>> selector = AccessMFS(n_features_to_select=1, k_s=1).fit(X, Y)
+    >>> selector = mlfs.AccessMFS(n_features_to_select=1, k_s=1).fit(X, Y)
     >>> selector.ranking_[2], selector.scores_[2], selector.labels_.shape
     (np.int64(2), np.float64(0.0), (4, 2))
     """
@@ -339,7 +339,7 @@ class AccessMFS(IterativeSelector[Fixed, At]):
             places = np.arange(d) if sample is None else key_places(sample.X, varying)
             # More directions than distinct features that vary would be linearly dependent.
             width = min(SKETCH, len(np.unique(places[varying])))
-            draws = np.random.default_rng(self._seed).standard_normal((d, width))
+            draws = np.random.default_rng(self.seed).standard_normal((d, width))
             Omega = np.where(varying[:, np.newaxis], draws[places], 0.0)
             (image,) = job.run(SKETCHED, NormalProduct(scaling, np.concatenate([Omega, M], axis=1)))
             sketch = NystromSketch(Omega, image[:, :width], float((products.m2 * scaling.factor**2).sum()))
@@ -390,7 +390,7 @@ class AccessMFS(IterativeSelector[Fixed, At]):
         F, _ = prediction.predict(XW, *prediction.labels(sample.Y))
         m = self._n_anchors(job.source.profile, d)
         with runtime.stage("placing anchors"):
-            points = place_anchors(np.concatenate([F, XW], axis=1), min(m, len(F)), self._seed)
+            points = place_anchors(np.concatenate([F, XW], axis=1), min(m, len(F)), self.seed)
         return replace(at, U=points[:, :q].copy(), T=points[:, q:].copy())
 
     def reading(self, fixed: Fixed, at: At) -> Sequence[Statistic]:
@@ -486,23 +486,24 @@ class AccessMFS(IterativeSelector[Fixed, At]):
             gram_cap=self.gram_cap,
             tol=self.tol,
             max_iter=self.max_iter,
-            random_state=self._seed,
+            random_state=self.seed,
         )
 
-    def _never_positive(self, positives: NDArray[np.int64]) -> list[Warning]:
+    @property
+    def without_positives(self) -> str:
         consequence = "Nothing can be learnt of such a label: what is recovered of it means nothing, and "
         if self.mu > 0 or self.variant == "published_code":
             consequence += "through the graph of labels it adds noise to the scores. Leave it out of Y, or give rows "
             consequence += "that have it."
         else:
             consequence += "it has no part in the scores."
-        return never_positive_warnings(self, "Access-MFS", positives, consequence)
+        return consequence
 
     def _warnings(self, trace: LoopTrace, scores: Array, facts: Mapping[str, Any]) -> list[Warning]:
         warnings = super()._warnings(trace, scores, facts)
         if (residual := _residual(trace)) > RESIDUAL_TOL:
             warnings.append(
-                ConvergenceWarning(
+                not_converged(
                     f"Access-MFS left a relative residual of {residual:.1e} in the equation of W. "
                     f"Give {parameter('gram_cap')} at least the number of features, or increase {parameter('lambda_')}."
                 )

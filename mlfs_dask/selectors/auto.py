@@ -33,9 +33,9 @@ from mlfs_dask.rows.sources import ArrayRows, MeasuredRows
 from mlfs_dask.rows.subset import RowSubset
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors import METHODS, get_method, method_name
-from mlfs_dask.selectors.base import BaseSelector, Scores, unknown_labels_error
-from mlfs_dask.selectors.contract import Missing, Param, method, seed_of
-from mlfs_dask.selectors.costs import Cost, PassRunner, Plan, Reading, project, require_driver
+from mlfs_dask.selectors.base import Scores
+from mlfs_dask.selectors.contract import Method, Missing, Param, method, seed_of
+from mlfs_dask.selectors.costs import Cost, Names, PassRunner, Plan, Reading, project, require_driver
 from mlfs_dask.selectors.counting import CODE_READINGS, RANGES
 from mlfs_dask.selectors.pairwise import MAX_ALL_PAIRS
 from mlfs_dask.statistics.codes import TABLE_SHARES, code_book, edge_rows, quantile_table
@@ -83,7 +83,7 @@ class _Candidate:
 
     Attributes
     ----------
-    selector : BaseSelector
+    selector : Method
     cost : Cost
         Of a fit to all rows.
     statistics : tuple of Statistic
@@ -91,7 +91,7 @@ class _Candidate:
         sample has all rows: its last fit is then to the sample.
     last_fit_bytes : int
         What a fit to the sampled rows takes of this process.
-    judged : BaseSelector
+    judged : Method
         The selector, asked for no more features than are judged where its first ones do not depend on that.
     judged_cost : Cost
         Of a fit of it to the sampled rows.
@@ -99,11 +99,11 @@ class _Candidate:
         What such a fit takes.
     """
 
-    selector: BaseSelector
+    selector: Method
     cost: Cost
     statistics: tuple[Statistic, ...]
     last_fit_bytes: int
-    judged: BaseSelector
+    judged: Method
     judged_cost: Cost
     judged_fit_bytes: int
 
@@ -122,8 +122,15 @@ class _Candidate:
 class _SharedResults(PassRunner):
     """The passes of a candidate's fit, which take statistics from the reading that candidates share."""
 
-    def __init__(self, source: RowSource, resources: Resources, plan: Plan, results: Mapping[str, Any]) -> None:
-        super().__init__(source, resources, plan)
+    def __init__(
+        self,
+        source: RowSource,
+        resources: Resources,
+        plan: Plan,
+        results: Mapping[str, Any],
+        names: Names | None = None,
+    ) -> None:
+        super().__init__(source, resources, plan, names)
         self._results = results
 
     def run(self, name: str, *statistics: Statistic, labels_only: bool = False) -> list[Any]:
@@ -148,7 +155,7 @@ class _SharedResults(PassRunner):
     paper="Stone 1974, Journal of the Royal Statistical Society B 36, 111",
     doi="10.1111/j.2517-6161.1974.tb00994.x",
 )
-class AutoSelector(BaseSelector):
+class AutoSelector(Method):
     """The method that held-out rows favour, or the mean rank of those that they cannot tell apart.
 
     Each candidate learns from four fifths of a sample of rows. A ridge regression of the labels on the k features that
@@ -186,10 +193,11 @@ class AutoSelector(BaseSelector):
     Examples
     --------
     >>> import numpy as np
+    >>> import mlfs_dask as mlfs
     >>> rng = np.random.default_rng(0)
     >>> Y = rng.integers(0, 2, (200, 2))
     >>> X = np.hstack([rng.normal(size=(200, 3)), Y + 0.1 * rng.normal(size=(200, 2))])
-    >>> selector = AutoSelector(n_features_to_select=2, candidates="elc,enm").fit(X, Y)
+    >>> selector = mlfs.AutoSelector(n_features_to_select=2, candidates="elc,enm").fit(X, Y)
     >>> np.flatnonzero(selector.support_).tolist(), [row["method"] for row in selector.report_.extra["judged"]]
     ([3, 4], ['elc', 'enm'])
     """
@@ -290,10 +298,7 @@ class AutoSelector(BaseSelector):
     ) -> _Candidate | str:
         """The candidate of a name; or why there is none."""
         method: Any = get_method(name)
-        selector = method(n_features_to_select=self.n_features_to_select, random_state=self._seed)
-        selector._label_names = self._label_names
-        if self._feature_names is not None:
-            selector.feature_names_in_ = self._feature_names
+        selector = method(n_features_to_select=self.n_features_to_select, random_state=self.seed)
         cost = selector.cost(source, resources)
         readings = [step for step in cost.steps if isinstance(step, Reading) and step.name not in CODE_READINGS]
         read = [statistic for reading in readings for statistic in reading.statistics]
@@ -324,7 +329,7 @@ class AutoSelector(BaseSelector):
 
     def _sample(self, source: Profile | RowSource) -> RowSample:
         profile = profile_of(source)
-        return RowSample(draw_rows(profile, FOLDS * JUDGED_ROWS, self._seed), profile)
+        return RowSample(draw_rows(profile, FOLDS * JUDGED_ROWS, self.seed), profile)
 
     def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
         profile = profile_of(source)
@@ -389,7 +394,7 @@ class AutoSelector(BaseSelector):
             notes=notes,
         )
 
-    def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
+    def first_reading(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
         if not _is_measured(source):
             return ()
         candidates, _ = self._candidates(source, resources)
@@ -397,14 +402,14 @@ class AutoSelector(BaseSelector):
 
     # ------------------------------------------------------------------ run
 
-    def _score(self, passes: PassRunner, k: int) -> Scores:
+    def score(self, passes: PassRunner, k: int) -> Scores:
         source = self._measured(passes)
         candidates, left_out = self._candidates(source, passes.resources)
         shared = _shared(each.statistics for each in candidates)
         rows, *read = passes.run(STATISTICS, self._sample(source), *shared.values())
         results = dict(zip(shared, read, strict=True))
         own = runtime.own_resources(passes.resources)
-        precision, n_judged = self._judge(candidates, rows, source, own)
+        precision, n_judged = self._judge(candidates, rows, source, own, passes.names)
         judged = compare(precision)
         taken = [candidates[i] for i in tied_with_best(judged)]
         sampled = ArrayRows(rows.X, rows.Y, n_categories=source.features.n_categories)
@@ -412,12 +417,12 @@ class AutoSelector(BaseSelector):
         for candidate in taken:
             if candidate.statistics:
                 plan = project(candidate.cost, source, passes.resources)
-                runner: PassRunner = _SharedResults(source, passes.resources, plan, results)
+                runner: PassRunner = _SharedResults(source, passes.resources, plan, results, passes.names)
             else:
                 plan = project(candidate.selector.cost(sampled, own), sampled, own)
-                runner = PassRunner(sampled, own, plan)
-            outcome = candidate.selector._score(runner, k)
-            outcomes.append(replace(outcome, scores=candidate.selector._ranked_by(outcome.scores)))
+                runner = PassRunner(sampled, own, plan, passes.names)
+            outcome = candidate.selector.score(runner, k)
+            outcomes.append(replace(outcome, scores=candidate.selector.ranked_by(outcome.scores)))
             ranks += ranks_of(outcomes[-1], passes.varies)
         best = outcomes[0]
         extra = {
@@ -445,22 +450,21 @@ class AutoSelector(BaseSelector):
         assert features.minimum is not None
         assert features.maximum is not None
         assert label_counts is not None
-        if label_counts[0].any():
-            raise unknown_labels_error(self, label_counts[0])
+        self.refuse_unknown(label_counts[0], passes.names)
         missing = np.zeros(len(features.minimum)) if features.n_missing is None else features.n_missing
         largest = np.maximum(np.abs(features.minimum), np.abs(features.maximum))
         # The judges standardise: squares of larger values are infinite.
         size = np.where(missing > 0, np.nan, np.where(largest > 1e150, np.inf, largest))
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # what varies by less has no variance
-            self._examine_features(passes, size, np.square(features.maximum - features.minimum))
+            self.examine_features(passes, size, np.square(features.maximum - features.minimum))
         return source
 
     def _judge(
-        self, candidates: Sequence[_Candidate], sample: SampledRows, source: RowSource, own: Resources
+        self, candidates: Sequence[_Candidate], sample: SampledRows, source: RowSource, own: Resources, names: Names
     ) -> tuple[NDArray[np.float64], int]:
         """Average precision of the held-out rows by every candidate, as `compare` takes it, and their number."""
         m = sample.Y.shape[0]
-        part = shuffled_places(0, m, FOLDS, self._seed)
+        part = shuffled_places(0, m, FOLDS, self.seed)
         found: list[list[NDArray[np.float64]]] = [[] for _ in candidates]
         n_judged = 0
         with runtime.stage("judging methods", FOLDS * len(candidates), unit="fits") as report_progress:
@@ -478,9 +482,9 @@ class AutoSelector(BaseSelector):
                 judges = self._judges(rows)
                 for candidate, cost, precision in zip(candidates, costs, found, strict=True):
                     with runtime.without_progress():
-                        passes = _SharedResults(rows, own, project(cost, rows, own), results)
+                        passes = _SharedResults(rows, own, project(cost, rows, own), results, names)
                         selector = candidate.judged
-                        outcome = selector._score(passes, selector.count_kept(rows.profile.d))
+                        outcome = selector.score(passes, selector.count_kept(rows.profile.d))
                         ranking = outcome.order(passes.varies)
                         by_judge, taken = [], 0
                         for scores_by, most in judges:

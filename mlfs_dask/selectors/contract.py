@@ -12,6 +12,7 @@ options of the command line, the Parameters section of the documentation and the
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
 import math
@@ -19,15 +20,22 @@ import re
 import textwrap
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar, dataclass_transform
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mlfs_dask.blocks.counts import MAX_CODES
-from mlfs_dask.errors import UsageError, parameter
-from mlfs_dask.typing import MAX_SEED, Seed
+from mlfs_dask.engine.readings import is_cached, run_pass
+from mlfs_dask.engine.statistic import Statistic
+from mlfs_dask.errors import DataError, UsageError, number_of, parameter
+from mlfs_dask.runtime import Resources
+from mlfs_dask.selectors.base import AUTO, Scores, count_kept, round_scores, unknown_labels_error
+from mlfs_dask.selectors.costs import Cost, Names, PassRunner, Plan, Reading, project
+from mlfs_dask.statistics.missing import FILL_READING, FilledRows, fill_statistics, fill_values
+from mlfs_dask.typing import MAX_SEED, Profile, RowSource, Seed
 
 _M = TypeVar("_M", bound="Method")
 
@@ -251,7 +259,12 @@ _READ: dict[type, Callable[[str], Any]] = {bool: _truth, int: int, float: float,
 
 @dataclass(eq=False, repr=False)
 class Method:
-    """Base class of methods: parameters, and what they are called."""
+    """Base class of published methods: parameters, what a fit reads and holds, and how it scores.
+
+    A method implements `cost` and `score`. It keeps nothing of a fit: rows, readings and names of columns come with
+    `passes`, and what a fit gives are `Scores`. `mlfs_dask.selection` fits methods, and makes scikit-learn's estimators
+    of them.
+    """
 
     #: Name on the command line.
     method: ClassVar[str]
@@ -266,6 +279,28 @@ class Method:
     on_features: ClassVar[str] = ""
     #: Notes that all methods of a family share.
     family_notes: ClassVar[str] = ""
+    #: What labels it needs: "supervised", "semi-supervised", "unsupervised"; and whether they may be unknown.
+    supervision: ClassVar[str] = "supervised"
+    #: How many passes over X, in words.
+    passes: ClassVar[str]
+    #: How memory grows, in words, with the size letters.
+    memory: ClassVar[str]
+    #: Iterations of its loop on real data, the least and the most; None where no loop reports its steps.
+    typical_iterations: ClassVar[tuple[int, int] | None] = None
+    #: Whether labels may hold -1.
+    accepts_unknown_labels: ClassVar[bool] = False
+    #: Whether its loop leaves checkpoints (`mlfs_dask.engine.checkpoints`), from which a fit can go on.
+    keeps_checkpoints: ClassVar[bool] = False
+    #: Whether the best 10 features are not the first 10 of the best 20: a choice is learnt for one k.
+    choice_depends_on_k: ClassVar[bool] = False
+    #: Whether scores rest on counts, which are the same bits wherever a feature stands; others are rounded.
+    scores_from_counts: ClassVar[bool] = False
+    #: Whether rows may have weights.
+    takes_weights: ClassVar[bool] = False
+    #: Whether it learns from shuffled and resampled rows too (`mlfs_dask.selectors.resampling`).
+    resamples_rows: ClassVar[bool] = False
+    #: The value above which a recovered label applies; None where a fit recovers no labels.
+    label_threshold: ClassVar[float | None] = None
 
     n_features_to_select: int | float | str | None = None
     _: KW_ONLY
@@ -279,6 +314,202 @@ class Method:
         """
         for each in self.parameters:
             each.check(getattr(self, each.name))
+
+    def get_params(self) -> dict[str, Any]:
+        """Values of all parameters by name, in the order of names."""
+        return {name: getattr(self, name) for name in sorted(field.name for field in dataclasses.fields(self))}
+
+    @property
+    def seed(self) -> int:
+        """Where whatever is random begins."""
+        return draw_seed(copy.deepcopy(getattr(self, "random_state", None)))
+
+    @property
+    def is_random(self) -> bool:
+        """Whether anything is drawn at random, with the parameters as they are."""
+        return any(each.seeds for each in self.parameters)
+
+    def count_kept(self, d: int) -> int:
+        """Number of features to keep out of `d`; d with "auto", where the data has to tell.
+
+        Raises
+        ------
+        UsageError
+        """
+        if self.n_features_to_select != AUTO:
+            return count_kept(self.n_features_to_select, d)
+        if not self.resamples_rows:
+            why = "does not look at labels"
+            if self.supervision != "unsupervised":
+                why = "would have to learn again from every shuffle of the labels"
+            raise UsageError(
+                f"{parameter('n_features_to_select')} cannot be 'auto' with {self.method}, which {why}. Give a "
+                f"count, or let held-out rows choose it: mlfs evaluate STORE {self.method} --choose-k"
+            )
+        return d
+
+    # ------------------------------------------------------------------ what a fit reads, and how it scores
+
+    def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
+        """What a fit reads and what the driver holds. No data is touched."""
+        raise NotImplementedError
+
+    def score(self, passes: PassRunner, k: int) -> Scores:
+        """Scores of all features, from readings of the rows.
+
+        Parameters
+        ----------
+        passes : PassRunner
+        k : int
+            Features to keep; d with n_features_to_select="auto", where `Scores.discovered` is what is kept.
+        """
+        raise NotImplementedError
+
+    def first_reading(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
+        """What a fit reads first of rows that lack nothing, so that fits of one store can read it together.
+
+        Empty where it has to be asked.
+        """
+        return ()
+
+    def iterations_on(self, profile: Profile) -> tuple[int, int] | None:
+        """`typical_iterations`, of data with these sizes where they matter."""
+        return self.typical_iterations
+
+    def plan(self, source: Profile | RowSource, resources: Resources) -> Plan:
+        """What a fit will cost. Integers only; no data is touched but what missing values are filled with, if cached.
+
+        Raises
+        ------
+        DoesNotFitError
+            When no plan fits the workers.
+        """
+        if not isinstance(source, RowSource) or not self.fills(source):
+            return project(self.cost(source, resources), source, resources)
+        statistics = tuple(self.fill_statistics(source))
+        fill: NDArray[np.float64] | None = np.full(source.profile.d, np.nan)
+        if all(is_cached(source, statistic) for statistic in statistics):
+            fill = fill_values(statistics, run_pass(source, statistics, resources)[0], source.weights)
+        filled = source if fill is None else FilledRows(source, fill)
+        cost = self.cost(filled, resources)
+        first = Reading(FILL_READING, statistics, source=source)
+        return project(replace(cost, steps=[first, *cost.steps]), filled, resources)
+
+    def first_statistics(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
+        """What a fit reads first: what missing values are filled with, or `first_reading`.
+
+        Raises
+        ------
+        DoesNotFitError
+        """
+        return self.fill_statistics(source) if self.fills(source) else self.first_reading(source, resources)
+
+    # ------------------------------------------------------------------ what it takes
+
+    @property
+    def _missing(self) -> str:
+        """What missing feature values are."""
+        return getattr(self, "missing", "error")
+
+    def fills(self, source: RowSource) -> bool:
+        """Whether missing features are to be filled in, and may be there."""
+        if self._missing not in ("mean", "median"):
+            return False
+        n_missing = source.features.n_missing
+        return n_missing is None or bool(n_missing.any())
+
+    def fill_statistics(self, source: RowSource) -> list[Statistic]:
+        """What tells by what missing features are filled in."""
+        return fill_statistics(source.profile, self._missing, self.seed)
+
+    def require_accepted(self, source: RowSource, names: Names) -> None:
+        """Refuse rows that are known, without a reading, to hold what the method does not take.
+
+        Raises
+        ------
+        DataError
+            Some labels are unknown, or feature values missing.
+        """
+        if source.label_counts is not None:
+            self.refuse_unknown(source.label_counts[0], names)
+        self.refuse_missing(source.features.n_missing, names)
+
+    def refuse_unknown(self, unknown: NDArray[np.integer[Any]], names: Names) -> None:
+        """Refuse unknown labels, counted by label, where the method takes none."""
+        if unknown.any() and not self.accepts_unknown_labels:
+            raise unknown_labels_error(self.method, unknown, names.labels)
+
+    def refuse_missing(self, n_missing: NDArray[np.int64] | None, names: Names) -> None:
+        """Refuse missing values, counted by feature, where they are an error; None: not counted."""
+        if n_missing is None or self._missing != "error" or not n_missing.any():
+            return
+        raise DataError(
+            f"X contains NaN: {number_of(int(n_missing.sum()), 'missing value')} in "
+            + number_of(int((n_missing > 0).sum()), "feature"),
+            column=names.first_feature(n_missing > 0),
+            cure=f"choose {self._missing_choices} to fill them in, or leave the feature out",
+        )
+
+    @property
+    def _missing_choices(self) -> str:
+        return f"{parameter('missing', 'mean')} or {parameter('missing', 'median')}"
+
+    def examine_features(self, passes: PassRunner, mean: NDArray[np.float64], spread: NDArray[np.float64]) -> None:
+        """Refuse features that hold NaN or infinity, and take down which of the others vary.
+
+        Parameters
+        ----------
+        passes : PassRunner
+        mean, spread : float64 array, shape (d,)
+            Not finite where a value is not. The spread (sum of squared deviations, or range) of a constant is 0.
+        """
+        passes.varies = spread > 0
+        broken = ~(np.isfinite(mean) & np.isfinite(spread))
+        if not broken.any():
+            return
+        of_nan = (
+            f"choose {self._missing_choices} for NaN, fill missing values in before (for example with "
+            "sklearn.impute.SimpleImputer), or leave the feature out; "
+            if self._missing == "error"
+            else ""
+        )
+        raise DataError(
+            f"X contains {'NaN or ' if of_nan else ''}infinity, or values too large for float64 sums, in "
+            + number_of(int(broken.sum()), "feature"),
+            column=passes.names.first_feature(broken),
+            cure=of_nan + "infinite values have to be replaced, by a number or by NaN (missing), and those above 1e150 "
+            "scaled" + ("" if of_nan else "; or leave the feature out"),
+        )
+
+    def examine_moments(self, passes: PassRunner, mean: NDArray[np.float64], m2: NDArray[np.float64]) -> None:
+        """As `examine_features`, and refuse features whose variance has less than six digits beside their mean squared.
+
+        A sparse X is summed about zero, for X'X and Y'X as for distances of rows; a dense one is shifted first.
+
+        Parameters
+        ----------
+        passes : PassRunner
+        mean, m2 : float64 array, shape (d,)
+            Means, and sums of squared deviations.
+        """
+        self.examine_features(passes, mean, m2)
+        profile = passes.source.profile
+        if not profile.sparse:
+            return
+        lost = (m2 > 0) & (np.finfo(np.float64).eps * profile.total * mean**2 > 1e-6 * m2)
+        if lost.any():
+            first = int(np.argmax(lost))
+            deviations = abs(mean[first]) / np.sqrt(m2[first] / profile.total)
+            raise DataError(
+                f"a feature of sparse X with mean {mean[first]:.3g} lies {deviations:.2g} standard deviations from "
+                "zero, too far for sums about zero to keep its digits",
+                column=passes.names.first_feature(lost),
+                cure="subtract a constant from the feature, convert with `--storage dense`, or leave it out",
+            )
+
+    def ranked_by(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The scores without digits that are rounding."""
+        return scores if self.scores_from_counts else round_scores(scores)
 
 
 @dataclass_transform(kw_only_default=True)

@@ -259,6 +259,25 @@ def require_driver(plan: Plan, resources: Resources, what: str, *, cure: str | N
     return plan
 
 
+@dataclass(frozen=True)
+class Names:
+    """Names of the columns of X and Y, where they have any; for messages.
+
+    Attributes
+    ----------
+    features : sequence of str, length d, or None
+    labels : sequence of str, length q, or None
+    """
+
+    features: Sequence[str] | None = None
+    labels: Sequence[str] | None = None
+
+    def first_feature(self, flagged: NDArray[np.bool_]) -> str | int:
+        """Name of the first flagged feature, or its index where features have no names."""
+        f = int(np.flatnonzero(flagged)[0])
+        return f if self.features is None else str(self.features[f])
+
+
 class PassRunner:
     """The readings of one fit, as they were planned, and their records.
 
@@ -267,6 +286,7 @@ class PassRunner:
     source : RowSource
     resources : Resources
     plan : Plan
+    names : Names, optional
 
     Attributes
     ----------
@@ -277,10 +297,11 @@ class PassRunner:
 
     varies: NDArray[np.bool_]
 
-    def __init__(self, source: RowSource, resources: Resources, plan: Plan) -> None:
+    def __init__(self, source: RowSource, resources: Resources, plan: Plan, names: Names | None = None) -> None:
         self.source = source
         self.resources = resources
         self.plan = plan
+        self.names = names or Names()
         self.records: list[PassRecord] = []
 
     def run(self, name: str, *statistics: Statistic, labels_only: bool = False) -> list[Any]:

@@ -42,9 +42,10 @@ class Chi2(CountFilter):
     Examples
     --------
     >>> import numpy as np
+    >>> import mlfs_dask as mlfs
     >>> X = np.array([[0, 0, 1], [0, 1, 1], [1, 0, 1], [1, 1, 1]])
     >>> Y = np.array([[0, 0], [0, 0], [1, 0], [1, 1]])
-    >>> Chi2(n_features_to_select=1).fit(X, Y).scores_.round(3)
+    >>> mlfs.Chi2(n_features_to_select=1).fit(X, Y).scores_.round(3)
     array([5.333, 1.333, 0.   ])
     """
 
@@ -80,8 +81,9 @@ class BROR(CountFilter):
     Examples
     --------
     >>> import numpy as np
+    >>> import mlfs_dask as mlfs
     >>> X = np.array([[0, 0, 1], [0, 1, 1], [1, 0, 1], [1, 1, 1]])
-    >>> BROR(n_features_to_select=1).fit(X, np.array([0, 0, 1, 1])).scores_.round(3)  # log(2.5² / 0.5²)
+    >>> mlfs.BROR(n_features_to_select=1).fit(X, np.array([0, 0, 1, 1])).scores_.round(3)  # log(2.5² / 0.5²)
     array([3.219, 0.   , 0.   ])
     """
 
@@ -126,9 +128,10 @@ class ELAChi2(CountFilter):
     Examples
     --------
     >>> import numpy as np
+    >>> import mlfs_dask as mlfs
     >>> X = np.array([[0, 0, 1], [0, 1, 1], [1, 0, 1], [1, 1, 1]])
     >>> Y = np.array([[1, 0], [1, 0], [0, 1], [0, 1]])
-    >>> ELAChi2(n_features_to_select=1).fit(X, Y).scores_
+    >>> mlfs.ELAChi2(n_features_to_select=1).fit(X, Y).scores_
     array([4., 0., 0.])
     """
 
@@ -138,8 +141,8 @@ class ELAChi2(CountFilter):
     def _formula(self) -> CountFormula:
         return AssignedChiSquare()
 
-    def _score(self, passes: PassRunner, k: int) -> Scores:
-        outcome = super()._score(passes, k)
+    def score(self, passes: PassRunner, k: int) -> Scores:
+        outcome = super().score(passes, k)
         if outcome.warnings or outcome.scores.any():
             return outcome
         reason = "among rows that have a label, no feature goes with which one it is"

@@ -20,7 +20,7 @@ from mlfs_dask.blocks.entropy import entropy_of_counts
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DataError, parameter
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.base import Scores, rank, uninformative_warning, unknown_labels_error
+from mlfs_dask.selectors.base import Scores, rank, uninformative_warning
 from mlfs_dask.selectors.contract import (
     ON_AUTO,
     Binning,
@@ -31,7 +31,7 @@ from mlfs_dask.selectors.contract import (
     family,
     seed_of,
 )
-from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
+from mlfs_dask.selectors.costs import Cost, Names, PassRunner, Reading
 from mlfs_dask.selectors.resampling import ResamplingSelector
 from mlfs_dask.statistics.codes import (
     CROWDED_SHARE,
@@ -182,7 +182,7 @@ class CountingSelector(ResamplingSelector):
     def _has_ranges(self, features: FeatureInfo) -> bool:
         return features.minimum is not None and (self.binning != "auto" or features.zero_share is not None)
 
-    def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
+    def first_reading(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
         book = self._book_before_reading(source)
         if book is None or len(self._planned_resampling()) > 1:
             return ()
@@ -252,7 +252,7 @@ class CountingSelector(ResamplingSelector):
 
     # ------------------------------------------------------------------ run
 
-    def _score(self, passes: PassRunner, k: int) -> Scores:
+    def score(self, passes: PassRunner, k: int) -> Scores:
         resampling = self._resampling(passes)
         book, features, label_counts = self._read_codes(passes)
         tiles, information, feature_entropy = self._read_counts(passes, book, label_counts, resampling)
@@ -285,9 +285,8 @@ class CountingSelector(ResamplingSelector):
             ranges, label_counts = found.pop(0)
             features = replace(ranges, n_categories=features.n_categories)
         assert label_counts is not None
-        if label_counts[0].any():
-            raise unknown_labels_error(self, label_counts[0])
-        self._check_features(features)
+        self.refuse_unknown(label_counts[0], passes.names)
+        self._check_features(features, passes.names)
         passes.varies = self._varying(features)
         if found:
             weights = None if source.weights is None else source.weights[edge_rows(profile)]
@@ -356,7 +355,7 @@ class CountingSelector(ResamplingSelector):
     def _missing_choices(self) -> str:
         return f"{parameter('missing', 'code')} to give them a code of their own, {super()._missing_choices}"
 
-    def _check_features(self, features: FeatureInfo) -> None:
+    def _check_features(self, features: FeatureInfo, names: Names) -> None:
         """Refuse infinite values, missing values where they are an error, and too many codes."""
         assert features.minimum is not None
         assert features.maximum is not None
@@ -364,11 +363,11 @@ class CountingSelector(ResamplingSelector):
         if infinite.any():
             raise DataError(
                 "X contains infinity",
-                column=self._first_column(infinite),
+                column=names.first_feature(infinite),
                 cure="replace infinite values, or leave the feature out",
             )
         missing = features.n_missing
-        self._refuse_missing(missing)
+        self.refuse_missing(missing, names)
         if features.n_categories is not None:
             n_codes = features.n_categories + (0 if missing is None else (missing > 0))
             wide = n_codes > MAX_CODES
@@ -377,7 +376,7 @@ class CountingSelector(ResamplingSelector):
                 raise DataError(
                     f"a categorical feature has {int(features.n_categories[f])} values; at most {MAX_CODES} can be "
                     "counted. It may only number the rows",
-                    column=self._first_column(wide),
+                    column=names.first_feature(wide),
                     cure="leave it out when converting (`mlfs convert --drop NAME`), or join rare values",
                 )
 

@@ -24,10 +24,9 @@ from mlfs_dask.blocks.label_space import (
 )
 from mlfs_dask.errors import number_of, parameter
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.base import Scores, rank, round_scores, uninformative_warning
+from mlfs_dask.selectors.base import Scores, not_converged, rank, round_scores, uninformative_warning
 from mlfs_dask.selectors.contract import FalseDiscoveryRate, MaxIter, Missing, Param, method, seed_of
 from mlfs_dask.selectors.costs import Cost, PassRunner
-from mlfs_dask.selectors.estimator import ConvergenceWarning
 from mlfs_dask.selectors.products import ProductsSelector
 from mlfs_dask.solvers.padm import MATRICES, Solution, best_mask, largest_of_copies, solve_corrected, solve_published
 from mlfs_dask.statistics.products import LabelMoments
@@ -91,9 +90,10 @@ class ELC(ProductsSelector):
     Examples
     --------
     >>> import numpy as np
+    >>> import mlfs_dask as mlfs
     >>> X = np.array([[0.0, 1.0, 5.0], [0.2, 0.0, 5.0], [1.0, 0.9, 5.0], [0.9, 0.1, 5.0]])
     >>> Y = np.array([[0, 0], [0, 0], [1, 0], [1, 1]])
-    >>> ELC(n_features_to_select=1).fit(X, Y).ranking_
+    >>> mlfs.ELC(n_features_to_select=1).fit(X, Y).ranking_
     array([0, 1, 2])
     """
 
@@ -182,7 +182,7 @@ class ELC(ProductsSelector):
             notes=notes,
         )
 
-    def _score(self, passes: PassRunner, k: int) -> Scores:
+    def score(self, passes: PassRunner, k: int) -> Scores:
         resampling = self._resampling(passes)
         sums = (replicate["sums"] for replicate in self._results(passes, resampling))
         observed = next(sums)
@@ -239,7 +239,7 @@ class ELC(ProductsSelector):
         if not solution.converged:
             text = f"ELC did not converge in {number_of(self.max_iter, 'iteration')} "
             text += f"(‖W − U‖/‖W‖ = {solution.gap[-1]:.1e}). "
-            warnings.append(ConvergenceWarning(text + f"Increase {parameter('max_iter')}, or {parameter('beta')}."))
+            warnings.append(not_converged(text + f"Increase {parameter('max_iter')}, or {parameter('beta')}."))
         return Scores(
             scores,
             iterations=len(solution.objective),

@@ -48,9 +48,10 @@ class FIMF(CountingFilter):
     Examples
     --------
     >>> import numpy as np
+    >>> import mlfs_dask as mlfs
     >>> X = np.array([[0, 0, 1], [0, 1, 1], [1, 0, 1], [1, 1, 1]])
     >>> Y = np.array([[0, 0], [0, 1], [1, 0], [1, 0]])
-    >>> FIMF(n_features_to_select=1).fit(X, Y).scores_.round(3)
+    >>> mlfs.FIMF(n_features_to_select=1).fit(X, Y).scores_.round(3)
     array([0.693, 0.347, 0.   ])
     """
 

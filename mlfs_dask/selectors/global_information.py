@@ -20,11 +20,10 @@ from mlfs_dask.blocks.entropy import mutual_information
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import number_of, parameter
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.base import Scores
+from mlfs_dask.selectors.base import Scores, not_converged
 from mlfs_dask.selectors.contract import Binning, Bins, MissingOrCode, Param, family, method, seed_of
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.selectors.counting import CountingSelector, label_entropies
-from mlfs_dask.selectors.estimator import ConvergenceWarning
 from mlfs_dask.selectors.pairwise import MAX_ALL_PAIRS, PairwiseSelector, most_relevant
 from mlfs_dask.solvers import simplex, sylvester
 from mlfs_dask.solvers.low_rank import LowRankPlusDiagonal, nystroem, solve_low_rank_sylvester
@@ -143,7 +142,7 @@ class GlobalSelector(PairwiseSelector, CountingSelector):
             statistics.append(pair_information(profile, book, np.arange(book.d), with_labels=False))
         return statistics
 
-    def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
+    def first_reading(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
         book = self._book_before_reading(source)
         return () if book is None else self._statistics(source, book, source.label_counts)
 
@@ -183,7 +182,7 @@ class GlobalSelector(PairwiseSelector, CountingSelector):
 
     # ------------------------------------------------------------------ run
 
-    def _score(self, passes: PassRunner, k: int) -> Scores:
+    def score(self, passes: PassRunner, k: int) -> Scores:
         source, profile = passes.source, passes.source.profile
         book, features, label_counts = self._read_codes(passes)
         statistics = self._statistics(source, book, label_counts)
@@ -282,9 +281,10 @@ class GRRO(GlobalSelector):
 
     Examples
     --------
+    >>> import mlfs_dask as mlfs
     >>> X = np.array([[0, 0, 0], [0, 0, 1], [1, 1, 0], [1, 1, 1]])  # the second feature is the first again
     >>> Y = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
-    >>> GRRO(n_features_to_select=1).fit(X, Y).ranking_.tolist()
+    >>> mlfs.GRRO(n_features_to_select=1).fit(X, Y).ranking_.tolist()
     [2, 0, 1]
     """
 
@@ -388,7 +388,7 @@ class _SimplexSelector(GlobalSelector):
             text = (
                 f"{self.method} did not converge in {number_of(self.max_iter, 'iteration')} (gap {solution.gap:.1e}). "
             )
-            warnings.append(ConvergenceWarning(text + f"Increase {parameter('max_iter')}, or {parameter('tol')}."))
+            warnings.append(not_converged(text + f"Increase {parameter('max_iter')}, or {parameter('tol')}."))
         return Scores(
             scores,
             iterations=len(solution.objective) - 1,
@@ -433,9 +433,10 @@ class MICO(_SimplexSelector):
 
     Examples
     --------
+    >>> import mlfs_dask as mlfs
     >>> X = np.array([[0, 0, 0], [0, 0, 1], [1, 1, 0], [1, 1, 1]])  # the second feature is the first again
     >>> Y = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
-    >>> MICO(n_features_to_select=1).fit(X, Y).scores_.round(3)
+    >>> mlfs.MICO(n_features_to_select=1).fit(X, Y).scores_.round(3)
     array([0.5, 0.5, 1. ])
     """
 
@@ -502,9 +503,10 @@ class QPMLFS(_SimplexSelector):
 
     Examples
     --------
+    >>> import mlfs_dask as mlfs
     >>> X = np.array([[0, 0, 0], [0, 0, 1], [1, 1, 0], [1, 1, 1]])  # the second feature is the first again
     >>> Y = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
-    >>> QPMLFS(n_features_to_select=1).fit(X, Y).scores_.round(3)
+    >>> mlfs.QPMLFS(n_features_to_select=1).fit(X, Y).scores_.round(3)
     array([0.25, 0.25, 0.5 ])
     """
 

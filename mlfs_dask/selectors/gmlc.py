@@ -37,9 +37,10 @@ class GMLC(ProductsFilter):
     Examples
     --------
     >>> import numpy as np
+    >>> import mlfs_dask as mlfs
     >>> X = np.array([[0.0, 1.0, 5.0], [0.0, 0.0, 5.0], [1.0, 1.0, 5.0], [1.0, 0.0, 5.0]])
     >>> Y = np.array([[0, 1], [0, 0], [1, 1], [1, 1]])
-    >>> GMLC(n_features_to_select=1).fit(X, Y).scores_
+    >>> mlfs.GMLC(n_features_to_select=1).fit(X, Y).scores_
     array([1.25, 0.25, 0.  ])
     """
 

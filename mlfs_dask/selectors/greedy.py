@@ -150,7 +150,7 @@ class GreedySelector(InformationSelector):
 
     # ------------------------------------------------------------------ run
 
-    def _score(self, passes: PassRunner, k: int) -> Scores:
+    def score(self, passes: PassRunner, k: int) -> Scores:
         profile = passes.source.profile
         book, features, label_counts = self._read_codes(passes)
         _, (relevance,), (entropy,) = self._read_counts(passes, book, label_counts, NOT_RESAMPLED)

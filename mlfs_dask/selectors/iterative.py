@@ -7,9 +7,9 @@ form holds X, Y and the graph of the paper in this process (`mlfs_dask.exact`), 
 
 from __future__ import annotations
 
-import copy
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
@@ -21,19 +21,18 @@ from mlfs_dask.blocks.anchors import ROWS_PER_ANCHOR, Anchors, count_anchors, pl
 from mlfs_dask.blocks.column_keys import key_places, mean_of_copies
 from mlfs_dask.engine.readings import run_pass
 from mlfs_dask.engine.statistic import Statistic
-from mlfs_dask.errors import DataError, UsageError, number_of, parameter
+from mlfs_dask.errors import UsageError, parameter
 from mlfs_dask.exact.fit import ExactFit
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores
-from mlfs_dask.selectors.containers import is_dask_array, is_dataset, open_container
 from mlfs_dask.selectors.costs import Cost, PassRunner, Plan, Reading, require_driver
 from mlfs_dask.selectors.loop import A, F, Loop
 from mlfs_dask.statistics.moments import FeatureMoments, Moments
 from mlfs_dask.statistics.sample import draw_rows
 from mlfs_dask.statistics.scaling import Scaling
 from mlfs_dask.statistics.subsets import read_rows
-from mlfs_dask.statistics.write_rows import ArraySink, RowSink, UnwrittenRows, WriteLabels
+from mlfs_dask.statistics.write_rows import RowSink, UnwrittenRows
 from mlfs_dask.typing import HeldArray, Matrix, Profile, RowSource, profile_of
 
 Array = NDArray[np.float64]
@@ -42,10 +41,6 @@ GraphKind: TypeAlias = Literal["anchors", "exact", "auto"]
 
 #: Rows up to which "auto" takes the exact graph.
 EXACT_ROWS = 20_000
-
-#: Difference up to which the mean of a feature is the same, relative to it and its standard deviation: in other
-#: containers it is rounded otherwise.
-SAME_MEAN = 1e-9
 
 #: Bytes of the sample of rows among which anchors are placed.
 SAMPLE_BYTES = 64 * 2**20
@@ -65,8 +60,6 @@ class IterativeSelector(Loop[F, A]):
     anchor_neighbors: int
     gram_cap: int
     random_state: Any
-
-    labels_: Array
 
     # ------------------------------------------------------------------ for subclasses
 
@@ -100,8 +93,8 @@ class IterativeSelector(Loop[F, A]):
     def _uses_anchors(self, n: int) -> bool:
         return not self._is_published and uses_anchors(self.graph, n)
 
-    def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
-        return super()._first_reading(source, resources) if self._uses_anchors(source.profile.n) else []
+    def first_reading(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
+        return super().first_reading(source, resources) if self._uses_anchors(source.profile.n) else []
 
     def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
         """The readings of `max_iter` iterations, or X, Y and what the exact form holds of them."""
@@ -139,117 +132,25 @@ class IterativeSelector(Loop[F, A]):
             require_exact_graph(plan, resources, self.method, cure=cure)
         return plan
 
-    def _score(self, passes: PassRunner, k: int) -> Scores:
-        self._row_labels = None
-        self.__dict__.pop("labels_", None)  # of an earlier fit
+    def score(self, passes: PassRunner, k: int) -> Scores:
         if self._uses_anchors(passes.source.profile.n):
-            return super()._score(passes, k)
+            return super().score(passes, k)
         X, Y, record = read_rows(passes.source, passes.resources)
         passes.records.append(record)
         (moments,), _ = run_pass(ArrayRows(X, Y), [Moments(X.shape[1])], passes.resources, label="moments")
         unknown = np.bincount(Y.indices[Y.data < 0], minlength=Y.shape[1])
         self._examine(passes, moments, unknown)
-        self._fitted_mean = moments.mean
         fit = self._fit_exactly(X, Y, moments)
         positives = np.bincount(Y.indices[Y.data > 0], minlength=Y.shape[1])
-        if fit.labels is not None:
-            self.labels_ = fit.labels
         scores = mean_of_copies(fit.scores, key_places(X, passes.varies))
-        return self._result(scores, fit.trace, {"graph": {"kind": "exact"}, **fit.extra}, positives)
+        result = self._result(passes, scores, fit.trace, {"graph": {"kind": "exact"}, **fit.extra}, positives)
+        return replace(result, labels=fit.labels, mean=moments.mean)
 
     # ------------------------------------------------------------------ labels of rows
 
-    #: Means of the features after a fit with the exact graph, shape (d,): by these its rows are known again.
-    _fitted_mean: Array | None = None
-
     def plan_to_write_labels(self, sink: RowSink) -> None:
-        """Count in plans that `write_labels` follows the fit; of `sink` the sizes alone matter."""
+        """Count in plans that `Fit.write_labels` follows the fit; of `sink` the sizes alone matter."""
         self._labels_sink = UnwrittenRows(sink.shape, sink.chunk_rows)
-
-    def recover_labels(self, X: Any, y: Any = None) -> Array:
-        """Recovered labels of all rows, in the memory of this process.
-
-        Parameters
-        ----------
-        X, y
-            What was fitted, its rows in the same order; with anchors also other rows with the same features. Without y
-            all their labels are unknown.
-
-        Returns
-        -------
-        float64 array, shape (n, q)
-            After a fit with the exact graph these are `labels_`. One reading of X.
-
-        Raises
-        ------
-        DataError
-            The features or labels are not those of the fit; after a fit with the exact graph the rows are others; or X
-            has NaN or infinite values, and they are not filled in.
-        """
-        source = self._rows_like_fitted(X, y)
-        sink = ArraySink(source.profile.n, source.profile.q)
-        self._write_labels(source, sink, runtime.own_resources(runtime.current_resources()))
-        return sink.values
-
-    def write_labels(self, X: Any, sink: RowSink, y: Any = None) -> None:
-        """Write the recovered labels of all rows, by the workers that have them, in one reading of X.
-
-        Parameters
-        ----------
-        X, y
-            As in `recover_labels`.
-        sink : RowSink
-
-        Raises
-        ------
-        DataError, DoesNotFitError, ClusterLostError
-        """
-        self._write_labels(self._rows_like_fitted(X, y), sink, runtime.current_resources())
-
-    def _rows_like_fitted(self, X: Any, y: Any) -> RowSource:
-        """Rows with the features and labels of the fit, missing values filled in as there; no y: unknown labels."""
-        if not self.__sklearn_is_fitted__():
-            from sklearn.exceptions import NotFittedError  # commands do without scikit-learn
-
-            raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit before")
-        d, q = self.report_.d, self.report_.q
-        X, y, names, _ = open_container(X, y)
-        if y is None and not isinstance(X, RowSource) and not is_dataset(X):
-            y = _unknown_labels(X, q)
-        opened = copy.copy(self)  # `_open` sets attributes, and those of the fit have to stay
-        source, _ = opened._open(X, y)
-        names = opened._feature_names if names is None else names
-        if names is not None:
-            self._check_names(names)
-        if (source.profile.d, source.profile.q) != (d, q):
-            raise DataError(
-                f"X has {number_of(source.profile.d, 'feature')} and Y {number_of(source.profile.q, 'label')}; "
-                f"{self.method} was fitted with {d:,} and {q:,}",
-                cure="give the same columns in the same order",
-            )
-        return self._filled(source)
-
-    def _write_labels(self, source: RowSource, sink: RowSink, resources: Resources) -> None:
-        n = source.profile.n
-        if self._row_labels is not None:
-            run_pass(source, [WriteLabels(self._row_labels, sink)], resources, label="labels")
-            return
-        if self.label_threshold is None:
-            raise UsageError(f"{self.method} recovers no labels")
-        cure = f"fit with {parameter('graph', 'anchors')} for labels of other rows"
-        if len(self.labels_) != n:
-            raise DataError(
-                f"the exact graph has labels of the {len(self.labels_):,} rows that were fitted, and X has {n:,}",
-                cure=cure,
-            )
-        (moments,), _ = run_pass(source, [Moments(source.profile.d)], resources, label="moments")
-        if not (np.abs(moments.mean - self._fitted_mean) <= SAME_MEAN * (np.abs(moments.mean) + moments.std)).all():
-            raise DataError(
-                f"the exact graph has labels of the {n:,} rows that were fitted, and these are others", cure=cure
-            )
-        rows = max(1, 2**22 // self.labels_.shape[1]) // sink.chunk_rows * sink.chunk_rows or sink.chunk_rows
-        for start in range(0, n, rows):
-            sink.write(start, self.labels_[start : start + rows])
 
     # ------------------------------------------------------------------ what the forms with anchors share
 
@@ -259,7 +160,7 @@ class IterativeSelector(Loop[F, A]):
 
     def _sampled(self, profile: Profile, m: int) -> NDArray[np.int64]:
         """The rows on which k-means places m anchors."""
-        return draw_rows(profile, ROWS_PER_ANCHOR * m, self._seed, max_bytes=SAMPLE_BYTES)
+        return draw_rows(profile, ROWS_PER_ANCHOR * m, self.seed, max_bytes=SAMPLE_BYTES)
 
 
 def uses_anchors(graph: GraphKind, n: int) -> bool:
@@ -327,12 +228,3 @@ def anchors_of_points(points: Matrix, m: int, scaling: Scaling, neighbors: int, 
     if sp.issparse(points):
         centres -= scaling.centre * scaling.factor
     return Anchors(centres, scaling.centre, scaling.factor, neighbors)
-
-
-def _unknown_labels(X: Any, q: int) -> Any:
-    """Labels of the rows of X of which none is known; made block by block where X is."""
-    if is_dask_array(X):
-        import dask.array as da
-
-        return da.full((X.shape[0], q), -1, dtype=np.int8, chunks=(X.chunks[0], (q,)))
-    return sp.csr_array(np.full((np.shape(X)[0], q), -1, np.int8))

@@ -44,9 +44,10 @@ class LabelEntropy(InformationSelector, CountingFilter):
     Examples
     --------
     >>> import numpy as np
+    >>> import mlfs_dask as mlfs
     >>> X = np.array([[0, 0, 1], [0, 1, 1], [1, 0, 1], [1, 1, 1]])
     >>> Y = np.array([[0, 0], [0, 0], [1, 0], [1, 1]])
-    >>> selector = LabelEntropy(n_features_to_select=1, n_promising_labels=1.0).fit(X, Y)
+    >>> selector = mlfs.LabelEntropy(n_features_to_select=1, n_promising_labels=1.0).fit(X, Y)
     >>> selector.ranking_.tolist(), selector.scores_.round(3).tolist()
     ([0, 1, 2], [0.909, 0.216, 0.0])
     """

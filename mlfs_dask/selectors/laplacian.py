@@ -20,8 +20,8 @@ from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.exact import laplacian as exact_form
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.base import BaseSelector, Scores, uninformative_warning
-from mlfs_dask.selectors.contract import Missing, Param, method
+from mlfs_dask.selectors.base import Scores, uninformative_warning
+from mlfs_dask.selectors.contract import Method, Missing, Param, method
 from mlfs_dask.selectors.costs import Cost, PassRunner, Plan, Reading
 from mlfs_dask.selectors.iterative import (
     SAMPLE_BYTES,
@@ -46,7 +46,7 @@ FIRST, ROWS = "moments and sample", "rows of anchors"
 
 
 @method("laplacian", "Laplacian score", paper="He, Cai & Niyogi 2005, NIPS 18, 507", doi="10.5555/2976248.2976312")
-class LaplacianScore(BaseSelector):
+class LaplacianScore(Method):
     """Laplacian score (He, Cai & Niyogi 2005).
 
     The Laplacian score of a feature is L(f) = f'(D - S)f / f'Df, f being centred with the degrees D as weights: small
@@ -75,9 +75,10 @@ class LaplacianScore(BaseSelector):
     Examples
     --------
     >>> import numpy as np
+    >>> import mlfs_dask as mlfs
     >>> t = np.linspace(0.0, 1.0, 40)
     >>> X = np.stack([np.tile([0.0, 0.5, 1.0, 0.2, 0.7], 8), t, t**2], axis=1)
-    >>> LaplacianScore(n_features_to_select=2).fit(X, np.zeros(40)).scores_.round(2)
+    >>> mlfs.LaplacianScore(n_features_to_select=2).fit(X, np.zeros(40)).scores_.round(2)
     array([0.82, 0.9 , 0.92])
     """
 
@@ -119,9 +120,9 @@ class LaplacianScore(BaseSelector):
 
     def _first_statistics(self, profile: Profile) -> list[Any]:
         n_rows = ROWS_PER_ANCHOR * self._count_anchors(profile)
-        return [Moments(profile.d), RowSample(draw_rows(profile, n_rows, self._seed, max_bytes=SAMPLE_BYTES), profile)]
+        return [Moments(profile.d), RowSample(draw_rows(profile, n_rows, self.seed, max_bytes=SAMPLE_BYTES), profile)]
 
-    def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
+    def first_reading(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
         profile = source.profile
         return self._first_statistics(profile) if uses_anchors(self.graph, profile.n) else []
 
@@ -168,7 +169,7 @@ class LaplacianScore(BaseSelector):
             return plan
         return require_exact_graph(plan, resources, self.method)
 
-    def _score(self, passes: PassRunner, k: int) -> Scores:
+    def score(self, passes: PassRunner, k: int) -> Scores:
         if uses_anchors(self.graph, passes.source.profile.n):
             return self._score_with_anchors(passes)
         X, Y, record = read_rows(passes.source, passes.resources)
@@ -185,7 +186,7 @@ class LaplacianScore(BaseSelector):
         scaling = standard_scaling(moments)
         points = standardised_points(sample.X, scaling)
         m = self._count_anchors(profile)
-        anchors = anchors_of_points(points, m, scaling, self.anchor_neighbors, self._seed)
+        anchors = anchors_of_points(points, m, scaling, self.anchor_neighbors, self.seed)
         del sample, points
         (sums,) = passes.run(ROWS, AnchorSums(anchors, moments.mean))
         # f'Sf = Σ_a (Z'f)_a² / λ_a, and the degrees of S are 1.
@@ -196,8 +197,7 @@ class LaplacianScore(BaseSelector):
         return self._result(scores, moments, {"graph": facts})
 
     def _examine(self, passes: PassRunner, moments: FeatureMoments) -> None:
-        self._examine_features(passes, moments.mean, moments.m2)
-        self._refuse_lost_digits(passes.source.profile, moments.mean, moments.m2)
+        self.examine_moments(passes, moments.mean, moments.m2)
 
     def _result(self, scores: NDArray[np.float64], moments: FeatureMoments, extra: dict[str, Any]) -> Scores:
         constant, d = int(np.count_nonzero(moments.m2 == 0)), len(scores)

@@ -23,9 +23,9 @@ from mlfs_dask.engine.readings import records_from_facts, records_to_facts
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import number_of, parameter
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.base import BaseSelector, Scores, unknown_labels_error
+from mlfs_dask.selectors.base import Scores, never_positive_warnings, not_converged
+from mlfs_dask.selectors.contract import Method
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
-from mlfs_dask.selectors.estimator import ConvergenceWarning
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.label_statistics import Labels
 from mlfs_dask.statistics.moments import Moments
@@ -40,7 +40,7 @@ A = TypeVar("A")
 FIRST, SETUP, ROWS = "moments", "setup", "rows"
 
 
-class Loop(BaseSelector, Generic[F, A]):
+class Loop(Method, Generic[F, A]):
     """Base class of methods that read the data in every iteration.
 
     `Fixed` and `At` are dataclasses, whose arrays are annotated with their shapes in size letters, and with what a plan
@@ -134,7 +134,7 @@ class Loop(BaseSelector, Generic[F, A]):
 
     def _typical_readings(self, profile: Profile) -> tuple[int, int]:
         """Readings of iterations on real data, least and most."""
-        low, high = self._typical_iterations(profile) or (self.max_iter, self.max_iter)
+        low, high = self.iterations_on(profile) or (self.max_iter, self.max_iter)
         return low, high
 
     def _warnings(self, trace: LoopTrace, scores: Array, facts: Mapping[str, Any]) -> list[Warning]:
@@ -144,16 +144,17 @@ class Loop(BaseSelector, Generic[F, A]):
             return [UserWarning(text)]
         return [] if trace.converged else [self._not_converged(trace)]
 
-    def _never_positive(self, positives: NDArray[np.int64]) -> list[Warning]:
-        """Warnings of labels without a known positive; `positives`, shape (q,), counts these."""
-        return []
+    @property
+    def without_positives(self) -> str:
+        """What the method makes of a label that no row is known to have, and the cure; empty: nothing is said."""
+        return ""
 
     # ------------------------------------------------------------------ the plan
 
     #: Where the labels of rows are going to be written after the fit, which its plan counts; None: nowhere.
     _labels_sink: RowSink | None = None
 
-    def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
+    def first_reading(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
         return list(self.first(source.profile).values())
 
     def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
@@ -173,7 +174,7 @@ class Loop(BaseSelector, Generic[F, A]):
             *(HeldArray(name, f"2 {shape}", first=begins) for name, shape in shown_shapes(of_at)),
             *beside.arrays,
         ]
-        low, high = self._typical_iterations(profile) or typical
+        low, high = self.iterations_on(profile) or typical
         notes = [f"fits took {low} to {high} iterations of one reading; at most {self.max_iter}", *beside.notes]
         if self._labels_sink is not None:
             rule = self.row_labels(fixed, at)
@@ -186,7 +187,7 @@ class Loop(BaseSelector, Generic[F, A]):
 
     # ------------------------------------------------------------------ the runner
 
-    def _score(self, job: PassRunner, k: int) -> Scores:
+    def score(self, job: PassRunner, k: int) -> Scores:
         checkpoint, first = checkpoints.current(), self.first(job.source.profile)
         results = dict(zip(first, job.run(FIRST, *first.values()), strict=True))
         positives: NDArray[np.int64] = results["labels"].positive
@@ -211,12 +212,8 @@ class Loop(BaseSelector, Generic[F, A]):
             if checkpoint.keeps_end if ends else checkpoint.due():
                 facts = {"trace": trace.facts(), "records": records_to_facts(job.records)}
                 checkpoint.save(self.state(at), facts)
-        scores = self.loop_scores(fixed, at)
-        self._row_labels = self.row_labels(fixed, at)
-        return self._result(scores, trace, self.facts(fixed, at), positives)
-
-    #: Statistic that computes the labels of rows from the last fit.
-    _row_labels: BlockLabels | None = None
+        result = self._result(job, self.loop_scores(fixed, at), trace, self.facts(fixed, at), positives)
+        return dataclasses.replace(result, row_labels=self.row_labels(fixed, at))
 
     def _examine(self, job: PassRunner, moments: Any, unknown: NDArray[np.integer[Any]]) -> None:
         """Refuse unknown labels, where the method takes none, and features that are broken or have lost their digits.
@@ -225,16 +222,17 @@ class Loop(BaseSelector, Generic[F, A]):
         ------
         DataError
         """
-        if unknown.any() and not self.accepts_unknown_labels:
-            raise unknown_labels_error(self, unknown)
-        self._examine_features(job, moments.mean, moments.m2)
-        self._refuse_lost_digits(job.source.profile, moments.mean, moments.m2)
+        self.refuse_unknown(unknown, job.names)
+        self.examine_moments(job, moments.mean, moments.m2)
 
-    def _result(self, scores: Array, trace: LoopTrace, extra: dict[str, Any], positives: NDArray[np.int64]) -> Scores:
+    def _result(
+        self, job: PassRunner, scores: Array, trace: LoopTrace, extra: dict[str, Any], positives: NDArray[np.int64]
+    ) -> Scores:
         """The scores, with the trace of the loop for the record; `positives` are the rows that have each label."""
         warnings = self._warnings(trace, scores, extra)
-        if scores.any():
-            warnings += self._never_positive(positives)
+        if scores.any() and (said := self.without_positives):
+            known = self.accepts_unknown_labels
+            warnings += never_positive_warnings(self.name, positives, job.names.labels, said, known=known)
         return Scores(
             scores,
             iterations=trace.iterations,
@@ -248,8 +246,8 @@ class Loop(BaseSelector, Generic[F, A]):
         """The warning of a loop that `max_iter` ended."""
         text = f"{self.name} did not converge in {number_of(trace.iterations, 'iteration')}"
         if trace.iterations == 1:
-            return ConvergenceWarning(f"{text}. Increase {parameter('max_iter')}.")
-        return ConvergenceWarning(
+            return not_converged(f"{text}. Increase {parameter('max_iter')}.")
+        return not_converged(
             f"{text} (relative change of the objective in the last one {trace.change:.1e}, {parameter('tol')} "
             f"{self.tol:g}). Increase {parameter('max_iter')}, or {parameter('tol')}."
         )

@@ -52,9 +52,10 @@ class MDDM(ProductsFilter):
     Examples
     --------
     >>> import numpy as np
+    >>> import mlfs_dask as mlfs
     >>> X = np.array([[0.0, 1.0, 5.0], [0.0, 0.0, 5.0], [1.0, 1.0, 5.0], [1.0, 0.0, 5.0]])
     >>> Y = np.array([[0, 1], [0, 0], [1, 1], [1, 1]])
-    >>> MDDM(n_features_to_select=1).fit(X, Y).scores_.round(3)
+    >>> mlfs.MDDM(n_features_to_select=1).fit(X, Y).scores_.round(3)
     array([2.236, 1.   , 0.   ])
     """
 

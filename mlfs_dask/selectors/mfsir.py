@@ -27,7 +27,6 @@ from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import UsageError, parameter
 from mlfs_dask.exact import mfsir as exact_form
 from mlfs_dask.exact.fit import ExactFit
-from mlfs_dask.selectors.base import never_positive_warnings
 from mlfs_dask.selectors.contract import MaxIter, Missing, Param, method, seed_of
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.selectors.iterative import (
@@ -141,9 +140,10 @@ class MFSIR(IterativeSelector[Fixed, At]):
     Examples
     --------
     >>> import numpy as np
+    >>> import mlfs_dask as mlfs
     >>> X = np.array([[0.0, 1.0, 5.0], [0.2, 0.0, 5.0], [1.0, 0.9, 5.0], [0.9, 0.1, 5.0]])
     >>> Y = np.array([[0, 0], [0, 0], [1, 0], [1, 1]])
-    >>> selector = MFSIR(n_features_to_select=1, n_neighbors=1).fit(X, Y)
+    >>> selector = mlfs.MFSIR(n_features_to_select=1, n_neighbors=1).fit(X, Y)
     >>> selector.ranking_.tolist(), selector.scores_[2]
     ([0, 1, 2], np.float64(0.0))
     """
@@ -310,7 +310,7 @@ class MFSIR(IterativeSelector[Fixed, At]):
     def _place_anchors(self, sample: SampledRows, m: int, scaling: Scaling) -> tuple[Anchors, float]:
         """Anchors by k-means, and γ = βc with the mean degree c of the graph of Eq. 6 on the sample."""
         points = standardised_points(sample.X, scaling)
-        anchors = anchors_of_points(points, m, scaling, self.anchor_neighbors, self._seed)
+        anchors = anchors_of_points(points, m, scaling, self.anchor_neighbors, self.seed)
         # The mean squared distance over all pairs is 2 Σ var_f, and a standardised feature has variance 1.
         width = 2.0 * float((scaling.factor > 0).sum()) if self.lambda_ is None else float(self.lambda_) ** 2
         gamma = float(self.beta) * mean_degree(points, self.n_neighbors, width)
@@ -422,13 +422,13 @@ class MFSIR(IterativeSelector[Fixed, At]):
             gram_cap=self.gram_cap,
             tol=self.tol,
             max_iter=self.max_iter,
-            random_state=self._seed,
+            random_state=self.seed,
         )
 
-    def _never_positive(self, positives: NDArray[np.int64]) -> list[Warning]:
+    @property
+    def without_positives(self) -> str:
         counts = f" and counts in {parameter('n_latent')}, half of the labels and one more: leave it out of Y"
-        consequence = f"Such a label has no effect on the scores{counts if self.n_latent is None else ''}."
-        return never_positive_warnings(self, "mFSIR", positives, consequence)
+        return f"Such a label has no effect on the scores{counts if self.n_latent is None else ''}."
 
     def _warnings(self, trace: LoopTrace, scores: Array, facts: Mapping[str, Any]) -> list[Warning]:
         # The fixed form makes all iterations.

@@ -47,9 +47,10 @@ class D2F(GreedySelector):
 
     Examples
     --------
+    >>> import mlfs_dask as mlfs
     >>> X = np.array([[0, 0, 0], [0, 0, 1], [1, 1, 0], [1, 1, 1]])  # the second feature is the first again
     >>> Y = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
-    >>> selector = D2F(n_features_to_select=2).fit(X, Y)
+    >>> selector = mlfs.D2F(n_features_to_select=2).fit(X, Y)
     >>> selector.ranking_.tolist(), selector.scores_.round(3).tolist()
     ([0, 2, 1], [0.693, 0.0, 0.693])
     """
@@ -85,9 +86,10 @@ class PMU(D2F):
 
     Examples
     --------
+    >>> import mlfs_dask as mlfs
     >>> X = np.array([[0, 0, 0], [0, 0, 1], [1, 1, 0], [1, 1, 1]])
     >>> Y = np.array([[0, 0, 0], [0, 0, 1], [1, 1, 0], [1, 1, 1]])  # the first two labels are the same
-    >>> PMU(n_features_to_select=2).fit(X, Y).scores_.round(3)
+    >>> mlfs.PMU(n_features_to_select=2).fit(X, Y).scores_.round(3)
     array([ 0.693, -0.693,  0.693])
     """
 
@@ -122,9 +124,10 @@ class MDMR(GreedySelector):
 
     Examples
     --------
+    >>> import mlfs_dask as mlfs
     >>> X = np.array([[0, 0, 0], [0, 0, 1], [1, 1, 0], [1, 1, 1]])  # the second feature is the first again
     >>> Y = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
-    >>> MDMR(n_features_to_select=2).fit(X, Y).scores_.round(3)
+    >>> mlfs.MDMR(n_features_to_select=2).fit(X, Y).scores_.round(3)
     array([0.693, 0.   , 1.386])
     """
 
@@ -163,9 +166,10 @@ class SCLS(GreedySelector):
 
     Examples
     --------
+    >>> import mlfs_dask as mlfs
     >>> X = np.array([[0, 0, 0], [0, 0, 1], [1, 1, 0], [1, 1, 1]])  # the second feature is the first again
     >>> Y = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
-    >>> SCLS(n_features_to_select=2).fit(X, Y).ranking_.tolist()
+    >>> mlfs.SCLS(n_features_to_select=2).fit(X, Y).ranking_.tolist()
     [0, 2, 1]
     """
 
@@ -198,9 +202,10 @@ class AMI(GreedySelector):
 
     Examples
     --------
+    >>> import mlfs_dask as mlfs
     >>> X = np.array([[0, 0, 0], [0, 0, 1], [1, 1, 0], [1, 1, 1]])  # the second feature is the first again
     >>> Y = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
-    >>> AMI(n_features_to_select=2).fit(X, Y).ranking_.tolist()
+    >>> mlfs.AMI(n_features_to_select=2).fit(X, Y).ranking_.tolist()
     [0, 2, 1]
     """
 
@@ -236,9 +241,10 @@ class MRMR(GreedySelector):
 
     Examples
     --------
+    >>> import mlfs_dask as mlfs
     >>> X = np.array([[0, 0, 0], [0, 0, 1], [1, 1, 0], [1, 1, 1]])  # the second feature is the first again
     >>> Y = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
-    >>> MRMR(n_features_to_select=2).fit(X, Y).ranking_.tolist()
+    >>> mlfs.MRMR(n_features_to_select=2).fit(X, Y).ranking_.tolist()
     [0, 2, 1]
     """
 
@@ -280,9 +286,10 @@ class JMI(GreedySelector):
 
     Examples
     --------
+    >>> import mlfs_dask as mlfs
     >>> X = np.array([[0, 0, 0], [0, 0, 1], [1, 1, 0], [1, 1, 1]])
     >>> Y = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
-    >>> JMI(n_features_to_select=2).fit(X, Y).scores_.round(3)
+    >>> mlfs.JMI(n_features_to_select=2).fit(X, Y).scores_.round(3)
     array([0.693, 0.693, 1.386])
     """
 

@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 
 from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.base import BaseSelector, rank
+from mlfs_dask.selectors.base import rank
+from mlfs_dask.selectors.contract import Method
 from mlfs_dask.selectors.costs import Plan, require_driver
 from mlfs_dask.typing import Profile, RowSource, profile_of
 
@@ -17,7 +18,7 @@ Array = NDArray[np.float64]
 MAX_ALL_PAIRS = 4096
 
 
-class PairwiseSelector(BaseSelector):
+class PairwiseSelector(Method):
     """Base class of methods that weigh features against one another."""
 
     def _fewer_pairs(self, d: int) -> str:
@@ -25,7 +26,7 @@ class PairwiseSelector(BaseSelector):
         raise NotImplementedError
 
     def plan(self, source: Profile | RowSource, resources: Resources) -> Plan:
-        """As of `BaseSelector`; where something does not fit, fewer pairs are a cure."""
+        """As of `Method`; where something does not fit, fewer pairs are a cure."""
         cure = self._fewer_pairs(profile_of(source).d)
         try:
             plan = super().plan(source, resources)

@@ -72,9 +72,10 @@ class BRCC(ProductsFilter):
     Examples
     --------
     >>> import numpy as np
+    >>> import mlfs_dask as mlfs
     >>> X = np.array([[0.0, 1.0, 5.0], [0.0, 0.0, 5.0], [1.0, 1.0, 5.0], [1.0, 0.0, 5.0]])
     >>> Y = np.array([[0, 1], [0, 0], [1, 1], [1, 1]])
-    >>> BRCC(n_features_to_select=1).fit(X, Y).scores_.round(3)
+    >>> mlfs.BRCC(n_features_to_select=1).fit(X, Y).scores_.round(3)
     array([1.577, 0.577, 0.   ])
     """
 
@@ -113,8 +114,9 @@ class AnovaF(ProductsFilter):
     Examples
     --------
     >>> import numpy as np
+    >>> import mlfs_dask as mlfs
     >>> X = np.array([[0.0, 5.0], [1.0, 5.0], [1.0, 5.0], [2.0, 5.0]])
-    >>> AnovaF(n_features_to_select=1).fit(X, np.array([0, 0, 1, 1])).scores_
+    >>> mlfs.AnovaF(n_features_to_select=1).fit(X, np.array([0, 0, 1, 1])).scores_
     array([2., 0.])
     """
 
@@ -174,9 +176,10 @@ class FisherScore(_ClassFilter):
     Examples
     --------
     >>> import numpy as np
+    >>> import mlfs_dask as mlfs
     >>> X = np.array([[0.0, 5.0], [2.0, 5.0], [3.0, 5.0], [5.0, 5.0]])
     >>> Y = np.array([[1, 0], [1, 0], [0, 1], [0, 1]])
-    >>> FisherScore(n_features_to_select=1).fit(X, Y).scores_
+    >>> mlfs.FisherScore(n_features_to_select=1).fit(X, Y).scores_
     array([2.25, 0.  ])
     """
 
@@ -214,9 +217,10 @@ class MultiLabelF(_ClassFilter):
     Examples
     --------
     >>> import numpy as np
+    >>> import mlfs_dask as mlfs
     >>> X = np.array([[0.0, 5.0], [2.0, 5.0], [3.0, 5.0], [5.0, 5.0]])
     >>> Y = np.array([[1, 0], [1, 0], [0, 1], [0, 1]])
-    >>> MultiLabelF(n_features_to_select=1).fit(X, Y).scores_
+    >>> mlfs.MultiLabelF(n_features_to_select=1).fit(X, Y).scores_
     array([4.5, 0. ])
     """
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.base import Scores, uninformative_warning, unknown_labels_error
+from mlfs_dask.selectors.base import Scores, uninformative_warning
 from mlfs_dask.selectors.contract import ON_AUTO, FalseDiscoveryRate, Missing, Resamples, family, seed_of
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.selectors.resampling import ResamplingSelector
@@ -32,7 +32,7 @@ class ProductsSelector(ResamplingSelector):
         weighted = profile.weight is not None
         return {"sums": LabelProducts(profile.d, profile.q, compiled=wants_compiled(profile), weighted=weighted)}
 
-    def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
+    def first_reading(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
         return tuple(self.reads(source.profile).values()) if len(self._planned_resampling()) == 1 else ()
 
     def _readings(self, source: Profile | RowSource, resampling: Resampling, resources: Resources) -> list[Reading]:
@@ -72,10 +72,8 @@ class ProductsSelector(ResamplingSelector):
                 yield from (dict(zip(names, replicate, strict=True)) for replicate in results[0])
 
     def _check_sums(self, passes: PassRunner, sums: LabelMoments) -> None:
-        if sums.unknown.any():
-            raise unknown_labels_error(self, sums.unknown)
-        self._examine_features(passes, sums.mean, sums.m2)
-        self._refuse_lost_digits(passes.source.profile, sums.mean, sums.m2)
+        self.refuse_unknown(sums.unknown, passes.names)
+        self.examine_moments(passes, sums.mean, sums.m2)
 
 
 @family
@@ -119,7 +117,7 @@ class ProductsFilter(ProductsSelector):
             notes=notes,
         )
 
-    def _score(self, passes: PassRunner, k: int) -> Scores:
+    def score(self, passes: PassRunner, k: int) -> Scores:
         resampling = self._resampling(passes)
         results = self._results(passes, resampling)
         observed = next(results)

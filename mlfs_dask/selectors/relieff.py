@@ -17,8 +17,8 @@ from mlfs_dask.blocks.products import positives_block
 from mlfs_dask.blocks.relief import label_set_classes, relief_scores, scratch_bytes
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.base import BaseSelector, Scores, unknown_labels_error
-from mlfs_dask.selectors.contract import Missing, Param, method, seed_of
+from mlfs_dask.selectors.base import Scores
+from mlfs_dask.selectors.contract import Method, Missing, Param, method, seed_of
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.statistics.counts import Ranges
 from mlfs_dask.statistics.sample import RowSample, draw_rows
@@ -36,7 +36,7 @@ ROUNDING = 2.0**-50
     paper="Kononenko 1994, ECML, 171-182; Read 2008, NZCSRSC, 143-150",
     doi="10.1007/3-540-57868-4_57",
 )
-class ReliefF(BaseSelector):
+class ReliefF(Method):
     """ReliefF of label sets (Kononenko 1994; Read 2008).
 
     The pruned problem transformation makes a class of every set of labels that enough rows have, and leaves the other
@@ -62,9 +62,10 @@ class ReliefF(BaseSelector):
     Examples
     --------
     >>> import numpy as np
+    >>> import mlfs_dask as mlfs
     >>> X = np.array([[0.0, 0.2], [0.1, 0.9], [1.0, 0.1], [0.9, 0.8]])
     >>> Y = np.array([[0, 1], [0, 1], [1, 1], [1, 1]])
-    >>> ReliefF(n_features_to_select=1, n_neighbors=1, min_rows=2).fit(X, Y).scores_.round(2)
+    >>> mlfs.ReliefF(n_features_to_select=1, n_neighbors=1, min_rows=2).fit(X, Y).scores_.round(2)
     array([ 0.8 , -0.75])
     """
 
@@ -113,19 +114,19 @@ class ReliefF(BaseSelector):
             notes=[f"{m:,} of {profile.n:,} rows and their neighbours among these"],
         )
 
-    def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
+    def first_reading(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
         return [statistic for statistic in self._statistics(source) if statistic.kind]
 
     def _statistics(self, source: Profile | RowSource) -> list[Statistic]:
         """The sample, and what is not known of ranges and labels."""
         profile = profile_of(source)
-        statistics: list[Statistic] = [RowSample(draw_rows(profile, self.n_sampled, self._seed), profile)]
+        statistics: list[Statistic] = [RowSample(draw_rows(profile, self.n_sampled, self.seed), profile)]
         known = isinstance(source, RowSource) and source.features.minimum is not None
         if not known or source.label_counts is None:  # type: ignore[union-attr]
             statistics.append(Ranges(profile.d, profile.q))
         return statistics
 
-    def _score(self, passes: PassRunner, k: int) -> Scores:
+    def score(self, passes: PassRunner, k: int) -> Scores:
         source = passes.source
         features, label_counts = source.features, source.label_counts
         (X, Y), *ranges = passes.run("sample", *self._statistics(source))
@@ -133,10 +134,9 @@ class ReliefF(BaseSelector):
             found, label_counts = ranges[0]
             features = replace(found, n_categories=features.n_categories)
         assert label_counts is not None
-        if label_counts[0].any():
-            raise unknown_labels_error(self, label_counts[0])
+        self.refuse_unknown(label_counts[0], passes.names)
         spread = _spread(features)
-        self._examine_features(passes, spread, spread)
+        self.examine_features(passes, spread, spread)
         classes = label_set_classes(positives_block(Y), self.min_rows)
         kept = np.flatnonzero(classes >= 0)
         n_classes = int(classes.max(initial=-1)) + 1

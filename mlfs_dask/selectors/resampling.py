@@ -8,14 +8,14 @@ at a false discovery rate is how many to keep. Ranks in resampled rows say how m
 from __future__ import annotations
 
 import math
-from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError, DoesNotFitError, parameter
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.base import AUTO, BaseSelector
+from mlfs_dask.selectors.base import AUTO
+from mlfs_dask.selectors.contract import Method
 from mlfs_dask.selectors.costs import PassRunner, Reading
 from mlfs_dask.statistics.resampling import NOT_RESAMPLED, Resampling, draw_pool, label_sample
 from mlfs_dask.typing import HeldArray, Profile, Seed
@@ -24,42 +24,22 @@ from mlfs_dask.typing import HeldArray, Profile, Seed
 LABELS = "labels"
 
 
-class ResamplingSelector(BaseSelector):
+class ResamplingSelector(Method):
     """Base class of selectors whose scores follow from sums over the rows: with weights, of shuffles, of resamples.
 
     A subclass with `resamples_rows` False takes weights alone; it has neither `fdr` nor `resamples`.
     """
 
+    takes_weights = True
     resamples_rows = True
 
     fdr: float
     resamples: int
     random_state: Seed
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Score all features and choose the best.
-
-        Parameters
-        ----------
-        X, y
-            As of `BaseSelector.fit`.
-        sample_weight : array-like, shape (n,), optional
-            How often each row counts, from 0; 1 by default. A weight of 2 is the row twice. With weights rows are
-            counted by NumPy in place of the compiled loops, and `LabelEntropy`, `ENM` and `GMM` make one more pass.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        DataError, UsageError, DoesNotFitError
-        """
-        return super().fit(X, y) if sample_weight is None else self._fit_with_seed(X, y, sample_weight)
-
     @property
     def is_random(self) -> bool:
-        return len(self._planned_resampling()) > 1 or self.missing == "median"
+        return len(self._planned_resampling()) > 1 or self._missing == "median"
 
     @property
     def _shuffles(self) -> int:
@@ -71,7 +51,7 @@ class ResamplingSelector(BaseSelector):
 
     def _planned_resampling(self) -> Resampling:
         """The replicates of a fit, without the labels that shuffles draw from."""
-        return Resampling(self._shuffles, self.resamples, self._seed) if self.resamples_rows else NOT_RESAMPLED
+        return Resampling(self._shuffles, self.resamples, self.seed) if self.resamples_rows else NOT_RESAMPLED
 
     def _require_scores(self, d: int, resources: Resources) -> None:
         """Refuse replicates whose scores this process cannot hold, before readings of them are planned.
@@ -94,7 +74,7 @@ class ResamplingSelector(BaseSelector):
         """The reading of the labels that shuffles draw from, if there are any."""
         if not self._shuffles:
             return []
-        return [Reading(LABELS, (label_sample(profile.labels_only(), self._seed),), labels_only=True)]
+        return [Reading(LABELS, (label_sample(profile.labels_only(), self.seed),), labels_only=True)]
 
     def _replicate_arrays(self, first: str) -> list[HeldArray]:
         """Arrays of the driver; `_replicate_sizes` has their letters."""
@@ -113,7 +93,7 @@ class ResamplingSelector(BaseSelector):
         planned = self._planned_resampling()
         if not planned.shuffles:
             return planned
-        statistic = label_sample(passes.source.labels_only().profile, self._seed)
+        statistic = label_sample(passes.source.labels_only().profile, self.seed)
         (sample,) = passes.run(LABELS, statistic, labels_only=True)
         return Resampling(planned.shuffles, planned.resamples, planned.seed, draw_pool(sample, planned.seed))
 

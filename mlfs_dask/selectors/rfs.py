@@ -96,9 +96,10 @@ class RFS(Loop[Fixed, At]):
     Examples
     --------
     >>> import numpy as np
+    >>> import mlfs_dask as mlfs
     >>> X = np.array([[0.0, 1.0, 5.0], [0.2, 0.0, 5.0], [1.0, 0.9, 5.0], [0.9, 0.1, 5.0]])
     >>> Y = np.array([[0, 0], [0, 0], [1, 0], [1, 1]])
-    >>> selector = RFS(n_features_to_select=1).fit(X, Y)
+    >>> selector = mlfs.RFS(n_features_to_select=1).fit(X, Y)
     >>> selector.ranking_.tolist(), selector.scores_[2]
     ([0, 1, 2], np.float64(0.0))
     """

@@ -32,7 +32,6 @@ from mlfs_dask.errors import DataError, parameter
 from mlfs_dask.exact import graphs
 from mlfs_dask.exact import smfs as exact_form
 from mlfs_dask.exact.fit import ExactFit
-from mlfs_dask.selectors.base import never_positive_warnings
 from mlfs_dask.selectors.contract import MaxIter, Missing, Param, method, seed_of
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.selectors.iterative import GraphKind, IterativeSelector
@@ -173,9 +172,10 @@ class SMFS(IterativeSelector[Fixed, At]):
     Examples
     --------
     >>> import numpy as np
+    >>> import mlfs_dask as mlfs
     >>> X = np.array([[0.0, 1.0, 5.0], [0.2, 0.0, 5.0], [1.0, 0.9, 5.0], [0.9, 0.1, 5.0]])
     >>> Y = np.array([[0, 1], [-1, -1], [1, 0], [-1, -1]])
-    >>> selector = SMFS(n_features_to_select=1, n_neighbors=2).fit(X, Y)
+    >>> selector = mlfs.SMFS(n_features_to_select=1, n_neighbors=2).fit(X, Y)
     >>> selector.ranking_[2], selector.scores_[2], selector.labels_.shape
     (np.int64(2), np.float64(0.0), (4, 2))
     """
@@ -271,7 +271,7 @@ class SMFS(IterativeSelector[Fixed, At]):
         """The rows on which the forest is grown, landmarks among them."""
         row_bytes = 8 * -(-profile.nonzeros // max(profile.n, 1)) + 8 if profile.sparse else 4 * profile.d
         size = sample_size(profile.n, row_bytes, n_trees=self.n_trees, max_samples=self.max_samples)
-        return draw_rows(profile, size, self._seed)
+        return draw_rows(profile, size, self.seed)
 
     def sizes(self, profile: Profile) -> dict[str, int]:
         d = profile.d
@@ -285,7 +285,7 @@ class SMFS(IterativeSelector[Fixed, At]):
     def _landmarks(self, profile: Profile) -> int:
         return min(profile.n, max(FEWEST_ANCHORS, min(self.n_anchors, profile.n // 4)))
 
-    def _typical_iterations(self, profile: Profile) -> tuple[int, int]:
+    def iterations_on(self, profile: Profile) -> tuple[int, int]:
         return TYPICAL_ITERATIONS if profile.d <= self.gram_cap else TYPICAL_WIDE_ITERATIONS
 
     def _max_features(self) -> int:
@@ -294,7 +294,7 @@ class SMFS(IterativeSelector[Fixed, At]):
 
     def _typical_readings(self, profile: Profile) -> tuple[int, int]:
         # Below the cap iterations read nothing where labelled rows are known in all labels.
-        low, high = self._typical_iterations(profile)
+        low, high = self.iterations_on(profile)
         return (0, high) if profile.d <= self.gram_cap else (low, high)
 
     def placeholders(self, profile: Profile) -> tuple[Fixed, At]:
@@ -315,7 +315,7 @@ class SMFS(IterativeSelector[Fixed, At]):
 
     def cost_beside(self, profile: Profile, fixed: Fixed, at: At) -> Cost:
         d, has_gram, some, recovery = profile.d, len(fixed.gram) > 0, self._max_features(), fixed.recovery
-        low, high = self._typical_iterations(profile)
+        low, high = self.iterations_on(profile)
         weights, scaling = recovery.label_weights, fixed.scaling
         grams = [WeightedGram(scaling, weights)] if has_gram else []
         steps: list[Reading | str] = [
@@ -456,7 +456,7 @@ class SMFS(IterativeSelector[Fixed, At]):
     ) -> tuple[MassAnchors, Array | None]:
         """Landmarks among the sampled rows, with the masses of all leaves, and X'SX below the Gram cap."""
         profile = passes.source.profile
-        rng, grow = forest_seeds(self._seed)
+        rng, grow = forest_seeds(self.seed)
         with runtime.stage("growing a forest"):
             forest = grow_forest(sample.X, n_trees=self.n_trees, max_samples=self.max_samples, seed=grow)
         counts, *grams = passes.run(
@@ -569,16 +569,14 @@ class SMFS(IterativeSelector[Fixed, At]):
             gram_cap=self.gram_cap,
             tol=self.tol,
             max_iter=self.max_iter,
-            random_state=self._seed,
+            random_state=self.seed,
         )
 
-    def _never_positive(self, positives: NDArray[np.int64]) -> list[Warning]:
-        return never_positive_warnings(
-            self,
-            "SMFS",
-            positives,
+    @property
+    def without_positives(self) -> str:
+        return (
             "Nothing can be learnt of such a label: what is recovered of it means nothing, and its part of P adds "
-            "noise to the scores. Leave it out of Y, or give rows that have it.",
+            "noise to the scores. Leave it out of Y, or give rows that have it."
         )
 
     def _warnings(self, trace: LoopTrace, scores: Array, facts: Mapping[str, Any]) -> list[Warning]:

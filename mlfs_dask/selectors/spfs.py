@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import parameter
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.base import Scores, uninformative_warning, unknown_labels_error
+from mlfs_dask.selectors.base import Scores, uninformative_warning
 from mlfs_dask.selectors.contract import Missing, Param, method, seed_of
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.selectors.pairwise import PairwiseSelector, most_relevant
@@ -65,9 +65,10 @@ class SPFS(PairwiseSelector):
     Examples
     --------
     >>> import numpy as np
+    >>> import mlfs_dask as mlfs
     >>> X = np.array([[0.0, 1.0, 0.1], [0.2, 0.0, 0.0], [1.0, 0.9, 0.9], [0.9, 0.1, 1.0]])
     >>> Y = np.array([[0, 1], [0, 0], [1, 1], [1, 0]])
-    >>> SPFS(n_features_to_select=2).fit(X, Y).ranking_  # the first of X repeats the last, less exactly
+    >>> mlfs.SPFS(n_features_to_select=2).fit(X, Y).ranking_  # the first of X repeats the last, less exactly
     array([1, 2, 0])
     """
 
@@ -108,20 +109,18 @@ class SPFS(PairwiseSelector):
             notes=[f"X'X is {m:,} x {m:,}" + (f": the best {m:,} of {d:,} features" if m < d else "")],
         )
 
-    def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
+    def first_reading(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
         return self._statistics(source.profile)
 
     def _statistics(self, profile: Profile) -> list[Statistic]:
         products = LabelProducts(profile.d, profile.q, compiled=wants_compiled(profile))
         return [products, Gram(profile.d)] if profile.d <= self.n_candidates else [products]
 
-    def _score(self, passes: PassRunner, k: int) -> Scores:
+    def score(self, passes: PassRunner, k: int) -> Scores:
         d = passes.source.profile.d
         sums, *grams = passes.run("products", *self._statistics(passes.source.profile))
-        if sums.unknown.any():
-            raise unknown_labels_error(self, sums.unknown)
-        self._examine_features(passes, sums.mean, sums.m2)
-        self._refuse_lost_digits(passes.source.profile, sums.mean, sums.m2)
+        self.refuse_unknown(sums.unknown, passes.names)
+        self.examine_moments(passes, sums.mean, sums.m2)
         preserved_similarity = preserved(sums)  # f'Kf
         candidates = most_relevant(preserved_similarity, self.n_candidates)
         G = grams[0] if grams else passes.run("candidates", OfFeatures(Gram(len(candidates)), candidates))[0]

@@ -249,7 +249,7 @@ def test_faults_of_different_kinds_have_the_code_of_none(store, tmp_path, monkey
         raise DataError("bad") if self.method == "enm" else RuntimeError("a fault of ours")
 
     for selector in (mlfs.ENM, mlfs.ELC):
-        monkeypatch.setattr(selector, "_score", fail)
+        monkeypatch.setattr(selector.plain, "score", fail)
     batch = Batch(read_spec({"stores": store, "methods": ["enm", "elc"], "k": 2}), tmp_path / "out")
     batch.run()
     assert batch.result().jobs["error"].tolist() == ["bad", "RuntimeError: a fault of ours"]
@@ -262,7 +262,7 @@ def test_a_lost_cluster_ends_the_batch_and_what_was_done_is_there(store, tmp_pat
     def lose(self, passes, k):
         raise ClusterLostError("gone")
 
-    monkeypatch.setattr(mlfs.ELC, "_score", lose)
+    monkeypatch.setattr(mlfs.ELC.plain, "score", lose)
     plan = {"stores": store, "methods": ["enm", "elc", "gmm"], "k": 2}
     with pytest.raises(ClusterLostError):
         mlfs.run_batch(plan, tmp_path / "out")

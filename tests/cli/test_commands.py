@@ -22,6 +22,7 @@ from click.testing import Result
 from mlfs_dask.cluster.doctor import Check
 from mlfs_dask.runtime import progress_to
 from mlfs_dask.selection.runs import read_run
+from mlfs_dask.selectors.contract import Method
 from mlfs_dask.storage.dataset import open_dataset
 from mlfs_dask.storage.readers.base import LabelSpec
 from mlfs_dask_cli.select import select
@@ -276,7 +277,7 @@ def test_methods(run: Run, run_json: RunJson) -> None:
     assert {"elc", "enm", "gmm", "label-entropy"} <= set(listed)
     for method in listed.values():
         for field in ("title", "paper", "doi", "supervision", "passes", "memory", "options"):
-            if (method["name"], field) != ("jmi", "doi"):  # its papers have none
+            if field != "doi" or method["name"] not in ("jmi", "rfs"):  # whose papers have none
                 assert method[field], (method["name"], field)
     bins = next(option for option in listed["label-entropy"]["options"] if option["option"] == "--bins")
     assert (bins["type"], bins["default"]) == ("int", 2)
@@ -305,22 +306,18 @@ connections: list[dict[str, Any]] = []
 
 def test_select_arguments(run: Run, monkeypatch: pytest.MonkeyPatch, replace: Replace, tmp_path: Path) -> None:
     """What reaches the selector, the cluster and the run folder."""
-    from mlfs_dask.selectors.label_entropy import LabelEntropy
-
     connections.clear()
     fitted: list[Any] = []
     dataset = SimpleNamespace(shape=(9, 3), digest="abc", feature_names=np.array(["p", "r", "s"]))
     report = {"k": 2, "d": 3}
 
-    def fit(self: LabelEntropy, X: Any) -> LabelEntropy:
-        fitted.append((self.get_params(), X))
-        self.ranking_ = np.array([2, 0, 1])
-        self.scores_ = np.array([0.5, 0.1, 0.9])
-        self.report_ = SimpleNamespace(to_dict=lambda: report)  # type: ignore[assignment]
-        return self
+    def fit(method: Method, X: Any) -> SimpleNamespace:
+        fitted.append((method.get_params(), X))
+        record = SimpleNamespace(to_dict=lambda: report)
+        return SimpleNamespace(ranking=np.array([2, 0, 1]), scores=np.array([0.5, 0.1, 0.9]), report=record, columns={})
 
-    monkeypatch.setattr(LabelEntropy, "fit", fit)
-    monkeypatch.setattr(LabelEntropy, "require_accepted", lambda self, dataset: None)
+    monkeypatch.setattr("mlfs_dask.selection.fit.fit", fit)
+    monkeypatch.setattr("mlfs_dask.selection.fit.require_accepted", lambda method, dataset: None)
     monkeypatch.setattr("mlfs_dask.storage.dataset.open_dataset", lambda store: {"s.zarr": dataset}[store])
     monkeypatch.setattr("mlfs_dask.cluster.connect.connect", no_cluster)
     written = replace("mlfs_dask.selection.runs.write_run")
@@ -472,7 +469,7 @@ def test_recovered_labels_are_written_on_request(
 ) -> None:
     import zarr
 
-    from mlfs_dask.selectors.smfs import SMFS
+    from mlfs_dask import SMFS
 
     words = ("select", "smfs", tiny_store, "-k", "2", "-o", tmp_path / "run", "--in-process", "--n-trees", "10")
     words += ("--graph", graph)
@@ -487,7 +484,7 @@ def test_recovered_labels_are_written_on_request(
     dataset = open_dataset(tiny_store)
     expected = SMFS(2, n_trees=10, graph=graph).fit(dataset).recover_labels(dataset)  # type: ignore[arg-type]
     assert group["X"][...] == pytest.approx(expected, abs=1e-6)
-    assert group["layers/positive"][...].tolist() == (expected > SMFS.label_threshold).astype(int).tolist()
+    assert group["layers/positive"][...].tolist() == (expected > SMFS.plain.label_threshold).astype(int).tolist()
     assert "nothing was run" in run(*words, "--resume", "--write-labels").stderr
     refused = run("select", "elc", tiny_store, "-k", "2", "-o", tmp_path / "other", "--write-labels")
     assert refused.exit_code == 2
@@ -570,7 +567,7 @@ def test_interrupted_labels_leave_no_run_and_can_be_resumed(
     def interrupt(event: dict[str, Any]) -> None:
         # The reading of labels has ended, and its folder is not renamed yet.
         if (event["kind"], event.get("label")) == ("pass-done", "labels"):
-            written.extend(tmp_path.glob(".run.*/labels.zarr/X/c/*/0"))
+            written.extend(tmp_path.glob(".run.*/run/labels.zarr/X/c/*/0"))
             raise KeyboardInterrupt
 
     with progress_to(interrupt):

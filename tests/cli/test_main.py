@@ -25,7 +25,7 @@ import mlfs_dask.selection.transform  # noqa: F401
 from mlfs_dask.engine import checkpoints
 from mlfs_dask.engine.checkpoints import Folder, keep_checkpoints
 from mlfs_dask.errors import ClusterLostError, DataError, DoesNotFitError, MlfsError, UsageError
-from mlfs_dask.selectors import get_method
+from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask_cli import main
 from mlfs_dask_cli.main import COMMANDS, mlfs, plain_warnings
 from tests.cli.stand_ins import run_with_module
@@ -89,7 +89,7 @@ def test_what_the_exact_forms_load_is_in_their_plans(
     assert done.returncode == 0, done.stderr
     assert "did not converge" in done.stderr
     assert done.stdout.splitlines()[-1] == f"{loads} False"
-    assert get_method(method).exact_loads_sklearn is loads
+    assert get_estimator(method).plain.exact_loads_sklearn is loads
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     peak, planned = record["peak_driver_bytes"], record["plan"]["peak_driver_bytes"]
     # Tiles of distances are planned whole, and the libraries of trees with all their pages.

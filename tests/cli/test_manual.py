@@ -9,7 +9,8 @@ from pathlib import Path
 import click
 import pytest
 
-from mlfs_dask.selectors import METHODS, get_method
+from mlfs_dask.selection.estimator import get_estimator
+from mlfs_dask.selectors import METHODS
 from mlfs_dask_cli.main import COMMANDS, mlfs
 
 ROOT = Path(__file__).parent.parent.parent
@@ -62,8 +63,8 @@ def test_the_manual_names_the_methods_that_take_no_weights() -> None:
     text = (DOCS / "methods.md").read_text(encoding="utf-8")
     named = re.search(r"\(all but (.*?) and those with a loop over the rows\)", text)
     assert named is not None
-    loops = {name for name in METHODS if get_method(name).keeps_checkpoints}
-    assert {name for name in METHODS if "sample_weight" not in signature(get_method(name).fit).parameters} == (
+    loops = {name for name in METHODS if get_estimator(name).plain.keeps_checkpoints}
+    assert {name for name in METHODS if "sample_weight" not in signature(get_estimator(name).fit).parameters} == (
         loops | set(re.findall("`(.*?)`", named[1]))
     )
 

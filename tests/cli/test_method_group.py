@@ -14,7 +14,7 @@ import mlfs_dask as mlfs
 from mlfs_dask.batch.spec import read_spec
 from mlfs_dask.errors import UsageError
 from mlfs_dask.evaluation.candidates import read_candidate
-from mlfs_dask.selectors import get_method
+from mlfs_dask.selection.estimator import get_estimator
 
 Run = Callable[..., Result]
 RunJson = Callable[..., Any]
@@ -66,7 +66,7 @@ def test_one_method_is_described_with_its_citation_and_the_help_of_its_options(r
 def test_names_of_methods_may_be_in_capitals_everywhere(
     run: Run, run_json: RunJson, tiny_store: Path, tmp_path: Path
 ) -> None:
-    assert get_method("Label_Entropy").method == "label-entropy"
+    assert get_estimator("Label_Entropy").plain.method == "label-entropy"
     assert run_json("plan", "ELC", tiny_store)["passes"] == 1
     assert run_json("select", "ELC", tiny_store, "-k", "50%", "-o", tmp_path / "run")["method"] == "elc"
     candidate = read_candidate("ELC:lambda=0.5")

@@ -29,7 +29,8 @@ from mlfs_dask.engine.readings import count_passes, run_pass
 from mlfs_dask.errors import UsageError
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources, current_resources
-from mlfs_dask.selectors import METHODS, get_method
+from mlfs_dask.selection.estimator import get_estimator
+from mlfs_dask.selectors import METHODS
 from mlfs_dask.statistics.gram import Gram, WeightedGram
 from mlfs_dask.statistics.label_statistics import Labels
 from mlfs_dask.statistics.moments import Moments
@@ -400,10 +401,10 @@ FIRST_READING = {
 @pytest.mark.filterwarnings("ignore:.*did not converge")
 @pytest.mark.parametrize("method", METHODS)
 def test_a_second_selection_reads_less_and_gives_the_same_bits(method, stores, tmp_path):
-    selector = get_method(method)
-    common = {"max_iter": 4} if selector.keeps_checkpoints else {}
-    common |= {"graph": "anchors"} if common and hasattr(selector, "graph") else {}
-    dataset = mlfs.open_dataset(stores / ("unknown.zarr" if selector.accepts_unknown_labels else "known.zarr"))
+    selector = get_estimator(method)
+    common = {"max_iter": 4} if selector.plain.keeps_checkpoints else {}
+    common |= {"graph": "anchors"} if common and hasattr(selector.plain, "graph") else {}
+    dataset = mlfs.open_dataset(stores / ("unknown.zarr" if selector.plain.accepts_unknown_labels else "known.zarr"))
     expected = selector(5, **OTHERS.get(method, {}), **common).fit(dataset)
     unplanned = selector(5, **OTHERS.get(method, {}), **common).plan(dataset.rows, current_resources())
     with cache(tmp_path):
@@ -416,7 +417,7 @@ def test_a_second_selection_reads_less_and_gives_the_same_bits(method, stores, t
     cached = 1 + (method in GREEDY)
     assert second.report_.passes == expected.report_.passes - cached
     assert planned.passes == unplanned.passes - cached
-    if selector.keeps_checkpoints:
+    if selector.plain.keeps_checkpoints:
         assert second.report_.extra["from_cache"] == FIRST_READING.get(method, ["moments", "labels"])
         assert planned.passes >= second.report_.passes > 0
     else:
@@ -432,7 +433,7 @@ def test_a_second_selection_reads_less_and_gives_the_same_bits(method, stores, t
 def test_the_exact_form_takes_nothing_from_the_cache(method, stores, tmp_path):
     dataset = mlfs.open_dataset(stores / "known.zarr")
     with cache(tmp_path):
-        found = [get_method(method)(2, graph="exact", max_iter=2, tol=1.0).fit(dataset) for _ in range(2)]
+        found = [get_estimator(method)(2, graph="exact", max_iter=2, tol=1.0).fit(dataset) for _ in range(2)]
     assert [selector.report_.passes for selector in found] == [1, 1]
     assert names(tmp_path) == []
 
@@ -591,9 +592,9 @@ def growing(request, tmp_path):
 @pytest.mark.filterwarnings("ignore:.*did not converge")
 def test_after_an_append_only_what_is_new_is_read(method, growing):
     X, Y, folder, sparse = growing
-    selector = get_method(method)
-    common = {"graph": "anchors", "max_iter": 2, "random_state": 0} if selector.keeps_checkpoints else {}
-    if selector.keeps_checkpoints:  # equal distances of 0/1 rows would be told apart by last digits
+    selector = get_estimator(method)
+    common = {"graph": "anchors", "max_iter": 2, "random_state": 0} if selector.plain.keeps_checkpoints else {}
+    if selector.plain.keeps_checkpoints:  # equal distances of 0/1 rows would be told apart by last digits
         X = X * (1 + np.random.default_rng(1).random(X.shape))
     common |= {"n_promising_labels": 1.0} if method == "label-entropy" else {}  # which are promising would change
     with cache(folder / "cache"):
@@ -610,7 +611,7 @@ def test_after_an_append_only_what_is_new_is_read(method, growing):
     np.testing.assert_array_equal(grown.support_, expected.support_)
     if method in ("enm", "gmm", "label-entropy", "fimf"):  # counts are whole numbers
         np.testing.assert_array_equal(grown.scores_, expected.scores_)
-    if selector.keeps_checkpoints:
+    if selector.plain.keeps_checkpoints:
         return  # the loop reads everything
     _, partitions = dataset.rows.earlier[-1]
     assert grown.report_.passes == planned.passes == 1
@@ -628,7 +629,7 @@ def test_replicates_are_read_for_once(method, growing):
     dataset = mlfs.open_dataset(grown_store(folder / "a.zarr", X, Y, (70, 120), sparse=sparse))
 
     def fit(**parameters):
-        selector = get_method(method)("auto", **{"fdr": 0.3, "resamples": 3, "random_state": 0, **parameters})
+        selector = get_estimator(method)("auto", **{"fdr": 0.3, "resamples": 3, "random_state": 0, **parameters})
         planned = selector.plan(dataset.rows, current_resources()).passes
         fitted = selector.fit(dataset)
         assert fitted.report_.passes == planned
@@ -645,7 +646,7 @@ def test_replicates_are_read_for_once(method, growing):
 @pytest.mark.parametrize("method", REPLICATES)
 def test_after_an_append_resamples_read_only_what_is_new(method, growing):
     X, Y, folder, sparse = growing
-    selector = get_method(method)(3, resamples=4, random_state=0)
+    selector = get_estimator(method)(3, resamples=4, random_state=0)
     store = grown_store(folder / "a.zarr", X, Y, (100,), sparse=sparse)
     with cache(folder / "cache"):
         selector.fit(mlfs.open_dataset(store))

@@ -27,7 +27,8 @@ from mlfs_dask.engine import cache as caching
 from mlfs_dask.engine import checkpoints
 from mlfs_dask.engine.checkpoints import Checkpoint, Folder, checkpoint_place, keep_checkpoints
 from mlfs_dask.errors import DoesNotFitError, StoreNotAllowedError
-from mlfs_dask.selectors import METHODS, get_method
+from mlfs_dask.selection.estimator import get_estimator
+from mlfs_dask.selectors import METHODS
 from mlfs_dask.storage.convert import convert_reader
 from mlfs_dask.storage.publish import remove_leftovers
 from mlfs_dask_cli.main import mlfs
@@ -359,7 +360,7 @@ VARIANTS = [
 
 
 def test_every_method_with_a_loop_over_data_keeps_checkpoints():
-    assert sorted(name for name in METHODS if get_method(name).keeps_checkpoints) == sorted([*SMALL, "rfs"])
+    assert sorted(name for name in METHODS if get_estimator(name).plain.keeps_checkpoints) == sorted([*SMALL, "rfs"])
 
 
 def stop_at(number):
@@ -376,24 +377,24 @@ def test_an_interrupted_job_goes_on_to_the_same_bits(tmp_path, stores, method, s
     dataset = mlfs_dask.open_dataset(stores / f"{store}.zarr")
     options = SMALL[method] | options
     with runtime.process_limits(threads=1):
-        expected = get_method(method)(3, **options).fit(dataset)
+        expected = get_estimator(method)(3, **options).fit(dataset)
     with runtime.process_limits(threads=1), caching.cache(tmp_path / "cache"):
         folder = Folder(str(tmp_path / "states"))
         with keep_checkpoints(folder, every=0), runtime.progress_to(stop_at(stop)), pytest.raises(KeyboardInterrupt):
-            get_method(method)(3, **options).fit(dataset)
+            get_estimator(method)(3, **options).fit(dataset)
         with np.load(tmp_path / "states/state.npz") as state:
             shapes = [state[name].shape for name in state.files if name.startswith("array/")]
         assert (options["graph"] == "exact") == any(len(problem()[0]) in shape for shape in shapes)
         events = []
         with keep_checkpoints(folder, every=0, resume=True), runtime.progress_to(events.append):
-            found = get_method(method)(3, **options).fit(dataset)
+            found = get_estimator(method)(3, **options).fit(dataset)
     steps = [event["number"] for event in events if event["kind"] == "step"]
     assert steps[0] == stop  # the one that was not finished when it was left
     assert found.scores_.tolist() == expected.scores_.tolist()
     assert found.report_.objective == expected.report_.objective
     assert found.report_.iterations == expected.report_.iterations
     assert found.report_.converged == expected.report_.converged
-    if expected.label_threshold is not None:
+    if expected.plain.label_threshold is not None:
         assert found.recover_labels(dataset).tolist() == expected.recover_labels(dataset).tolist()
     extra = {k: v for k, v in found.report_.extra.items() if not isinstance(v, float)}
     cached = extra.pop("from_cache", [])
@@ -414,10 +415,10 @@ def test_another_k_goes_on(tmp_path, stores, graph):
     dataset = mlfs_dask.open_dataset(stores / "unknown.zarr")
     folder, options = Folder(str(tmp_path / "states")), SMALL["smfs"] | {"graph": graph}
     with keep_checkpoints(folder, every=0), runtime.progress_to(stop_at(5)), pytest.raises(KeyboardInterrupt):
-        get_method("smfs")(3, **options).fit(dataset)
+        get_estimator("smfs")(3, **options).fit(dataset)
     events = []
     with keep_checkpoints(folder, every=0, resume=True), runtime.progress_to(events.append):
-        found = get_method("smfs")(5, **options).fit(dataset)
+        found = get_estimator("smfs")(5, **options).fit(dataset)
     assert next(e["number"] for e in events if e["kind"] == "step") == 5
     assert found.support_.sum() == 5
 
@@ -428,15 +429,15 @@ def test_another_k_goes_on(tmp_path, stores, graph):
 def test_other_parameters_begin_anew(tmp_path, stores, graph, changed):
     dataset = mlfs_dask.open_dataset(stores / "unknown.zarr")
     folder, options = Folder(str(tmp_path / "states")), SMALL["smfs"] | {"graph": graph}
-    first = get_method("smfs")(3, **options).fit(dataset)
+    first = get_estimator("smfs")(3, **options).fit(dataset)
     with keep_checkpoints(folder, every=0), runtime.progress_to(stop_at(5)), pytest.raises(KeyboardInterrupt):
-        get_method("smfs")(3, **options).fit(dataset)
+        get_estimator("smfs")(3, **options).fit(dataset)
     other = options | changed
     events = []
     with keep_checkpoints(folder, every=0, resume=True), runtime.progress_to(events.append):
-        found = get_method("smfs")(3, **other).fit(dataset)
+        found = get_estimator("smfs")(3, **other).fit(dataset)
     assert next(e["number"] for e in events if e["kind"] == "step") == 1
-    assert found.scores_.tolist() == get_method("smfs")(3, **other).fit(dataset).scores_.tolist()
+    assert found.scores_.tolist() == get_estimator("smfs")(3, **other).fit(dataset).scores_.tolist()
     assert found.scores_.tolist() != first.scores_.tolist()
 
 
@@ -500,11 +501,11 @@ def test_a_loop_that_has_ended_is_not_made_again_for_its_labels(tmp_path, stores
     options = SMALL[method] | {"graph": "anchors", "max_iter": max_iter, "tol": 1e-3}
     folder = Folder(str(tmp_path / "states"))
     with keep_checkpoints(folder, every=3600, keep_end=True):
-        ended = get_method(method)(3, **options).fit(dataset)
+        ended = get_estimator(method)(3, **options).fit(dataset)
     assert ended.report_.converged == (max_iter == 100)
     events = []
     with runtime.progress_to(events.append), keep_checkpoints(folder, resume=True, keep_end=True):
-        again = get_method(method)(3, **options).fit(dataset)
+        again = get_estimator(method)(3, **options).fit(dataset)
     assert "step" not in {event["kind"] for event in events}
     assert again.scores_.tolist() == ended.scores_.tolist()
     assert again.recover_labels(dataset).tolist() == ended.recover_labels(dataset).tolist()
@@ -641,7 +642,7 @@ def test_a_killed_worker_goes_unnoticed(stores):
 
     dataset = mlfs_dask.open_dataset(stores / "unknown.zarr")
     options = SMALL["smfs"] | {"graph": "anchors", "max_iter": 20}
-    expected = get_method("smfs")(3, **options).fit(dataset)
+    expected = get_estimator("smfs")(3, **options).fit(dataset)
     with connect(workers=2, memory_limit=800 * 2**20) as client:
         victims = list(client.run(os.getpid).values())
         killed = []
@@ -652,7 +653,7 @@ def test_a_killed_worker_goes_unnoticed(stores):
                 os.kill(killed[-1], signal.SIGKILL)
 
         with runtime.progress_to(kill):
-            found = get_method("smfs")(3, **options).fit(dataset)
+            found = get_estimator("smfs")(3, **options).fit(dataset)
     assert len(killed) == 2
     assert found.scores_ == pytest.approx(expected.scores_, rel=1e-9)
     assert found.recover_labels(dataset) == pytest.approx(expected.recover_labels(dataset), abs=1e-8)

@@ -16,6 +16,7 @@ from sklearn.preprocessing import StandardScaler
 
 import mlfs_dask as mlfs
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
+from mlfs_dask.evaluation import experiment
 from mlfs_dask.evaluation.experiment import Experiment, evaluate
 from mlfs_dask.evaluation.inputs import Inputs
 from mlfs_dask.evaluation.metrics import Predictions, compute_metrics
@@ -27,8 +28,9 @@ from mlfs_dask.evaluation.splits import make_splits
 from mlfs_dask.evaluation.table import Table, open_table
 from mlfs_dask.files.array_files import is_mapped
 from mlfs_dask.runtime import current_resources, driver_bytes, process_limits
+from mlfs_dask.selection.fit import Fit, fit
 from mlfs_dask.selection.runs import write_run
-from mlfs_dask.selectors.base import BaseSelector
+from mlfs_dask.selectors.contract import Method
 from mlfs_dask.selectors.labels import label_matrix
 from tests.storage.stores import make_store
 
@@ -69,14 +71,13 @@ class Seen:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.parts: list[tuple[str, np.ndarray, np.ndarray]] = []
-        fit = BaseSelector.fit
 
-        def watched(selector: BaseSelector, X: Any, y: Any = None) -> BaseSelector:
+        def watched(method: Method, X: Any) -> Fit:
             blocks = [(b.X.copy(), b.Y.toarray()) for b in X.stream(0, len(X.row_offsets) - 1)]
-            self.parts.append((selector.method, *(np.concatenate(pieces) for pieces in zip(*blocks, strict=True))))
-            return fit(selector, X, y)
+            self.parts.append((method.method, *(np.concatenate(pieces) for pieces in zip(*blocks, strict=True))))
+            return fit(method, X)
 
-        monkeypatch.setattr(BaseSelector, "fit", watched)
+        monkeypatch.setattr(experiment, "fit", watched)
 
 
 def test_values_are_those_of_the_steps_done_by_hand() -> None:
@@ -101,13 +102,12 @@ def test_values_are_those_of_the_steps_done_by_hand() -> None:
 def test_one_ranking_serves_all_k_but_where_the_choice_depends_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
     X, Y = planted()
     asked: list[tuple[str, Any]] = []
-    fit = BaseSelector.fit
 
-    def watched(selector: BaseSelector, X: Any, y: Any = None) -> BaseSelector:
-        asked.append((selector.method, selector.n_features_to_select))
-        return fit(selector, X, y)
+    def watched(method: Method, X: Any) -> Fit:
+        asked.append((method.method, method.n_features_to_select))
+        return fit(method, X)
 
-    monkeypatch.setattr(BaseSelector, "fit", watched)
+    monkeypatch.setattr(experiment, "fit", watched)
     options: dict[str, Any] = {"folds": 2, "k_grid": "1:3:1"}
     assert Experiment(Inputs(X, Y), ["elc", "enm", "random"], **options).plan()["fits"] == 2 * 3 + 2
     found = evaluate(X, ["elc", "enm", "random"], labels=Y, **options)

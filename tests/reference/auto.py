@@ -9,7 +9,7 @@ from sklearn.metrics import label_ranking_average_precision_score
 from sklearn.neighbors import NearestNeighbors
 
 from mlfs_dask.blocks.row_draws import shuffled_places
-from mlfs_dask.selectors import get_method
+from mlfs_dask.selection.estimator import get_estimator
 
 
 def auto(X, Y, k, methods, *, judge="both", seed=0, folds=5):
@@ -21,7 +21,7 @@ def auto(X, Y, k, methods, *, judge="both", seed=0, folds=5):
         test = np.flatnonzero(part == fold)
         train = np.flatnonzero(part != fold)
         for row, method in zip(precision, methods, strict=True):
-            chosen = get_method(method)(k).fit(X[train], Y[train]).ranking_[: min(k, len(train))]
+            chosen = get_estimator(method)(k).fit(X[train], Y[train]).ranking_[: min(k, len(train))]
             mean, std = X[np.ix_(train, chosen)].mean(axis=0), X[np.ix_(train, chosen)].std(axis=0)
             std[std == 0] = 1.0
             Z = (X[:, chosen] - mean) / std
@@ -37,7 +37,7 @@ def auto(X, Y, k, methods, *, judge="both", seed=0, folds=5):
     means = defined.mean(axis=1)
     below = defined[means.argmax()] - defined
     mean_below, error = below.mean(axis=1), below.std(axis=1, ddof=1) / np.sqrt(defined.shape[1])
-    fits = [get_method(methods[i])(k).fit(X, Y) for i in np.flatnonzero(mean_below <= error)]
+    fits = [get_estimator(methods[i])(k).fit(X, Y) for i in np.flatnonzero(mean_below <= error)]
     if len(fits) == 1:
         return means, mean_below, error, fits[0].ranking_
     ranks = []

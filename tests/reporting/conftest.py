@@ -53,6 +53,7 @@ def write_store(folder: Path) -> Path:
 def select(
     store: Path, method: str, run: Path, k: int | str = 3, *, part: dict[str, Any] | None = None, **parameters: Any
 ) -> Path:
+    from mlfs_dask.selection.fit import fit
     from mlfs_dask.selection.runs import write_run
     from mlfs_dask.selectors import get_method
     from mlfs_dask.storage.dataset import open_dataset
@@ -60,14 +61,14 @@ def select(
     dataset = open_dataset(store)
     if part is not None:
         dataset = dataset.subset(**part)
-    selector = get_method(method)(n_features_to_select=k, **parameters).fit(dataset)
+    fitted = fit(get_method(method)(n_features_to_select=k, **parameters), dataset)
     write_run(
         str(run),
-        ranking=selector.ranking_,
-        scores=selector.scores_,
+        ranking=fitted.ranking,
+        scores=fitted.scores,
         feature_names=dataset.feature_names,
-        record=selector.report_.to_dict(),
-        columns=selector.ranking_columns(),
+        record=fitted.report.to_dict(),
+        columns=fitted.columns,
     )
     return run
 

@@ -15,7 +15,8 @@ from mlfs_dask.engine.plan import PARAMETER_COPIES
 from mlfs_dask.errors import UsageError
 from mlfs_dask.rows.subset import RowMask, RowSubset, numbers_of
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors import METHODS, get_method
+from mlfs_dask.selection.estimator import get_estimator
+from mlfs_dask.selectors import METHODS
 from tests.storage.stores import make_store
 
 PARTS: list[dict[str, Any]] = [
@@ -76,9 +77,9 @@ def test_a_part_is_its_rows_features_and_labels(data, part):
 @pytest.mark.filterwarnings("ignore:.*did not converge")
 def test_a_selection_from_a_part_is_that_from_its_values(data, method):
     path, X, Y = data
-    selector = get_method(method)
-    common = {"max_iter": 3} if selector.keeps_checkpoints else {}
-    common |= {"graph": "anchors"} if common and hasattr(selector, "graph") else {}
+    selector = get_estimator(method)
+    common = {"max_iter": 3} if selector.plain.keeps_checkpoints else {}
+    common |= {"graph": "anchors"} if common and hasattr(selector.plain, "graph") else {}
     common |= {"random_state": 0} if "random_state" in selector._get_param_names() else {}
     whole = mlfs.open_dataset(path)
     rows, features, labels = indices(whole, PARTS[-1])

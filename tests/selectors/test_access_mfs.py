@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from mlfs_dask import runtime
+from mlfs_dask import AccessMFS, runtime
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.exact import access_mfs as exact_form
-from mlfs_dask.selectors.access_mfs import AccessMFS
 from tests.problems import quiet
 from tests.problems import semi_supervised_problem as problem
 

@@ -8,9 +8,9 @@ import pytest
 from scipy import sparse as sp
 from scipy.spatial.distance import pdist
 
+from mlfs_dask import AccessMFS
 from mlfs_dask.blocks.anchors import place_anchors
 from mlfs_dask.selectors import access_mfs
-from mlfs_dask.selectors.access_mfs import AccessMFS
 from tests.reference import access_mfs as exact_twin
 from tests.reference import access_mfs_anchors as twin
 from tests.reference.anchors import means_of_rows, spread

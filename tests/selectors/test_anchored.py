@@ -21,7 +21,8 @@ from mlfs_dask.engine.readings import run_pass
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors import costs, get_method, iterative
+from mlfs_dask.selection.estimator import get_estimator
+from mlfs_dask.selectors import costs, iterative
 from mlfs_dask.selectors.costs import Reading
 from mlfs_dask.selectors.iterative import EXACT_ROWS
 from mlfs_dask.typing import Profile
@@ -78,7 +79,7 @@ def test_dense_and_sparse_rows_of_the_same_values_have_the_same_anchors(method, 
     rng = np.random.default_rng(1)
     X = (rng.random((600, 30)) < share).astype(float)
     Y = hide((X @ rng.normal(size=(30, 5)) > 0.5).astype(np.int8), "nothing" if method == "mfsir" else "rows")
-    dense, sparse = (quiet(get_method(method)(5, graph="anchors"), rows, Y) for rows in (X, sp.csr_array(X)))
+    dense, sparse = (quiet(get_estimator(method)(5, graph="anchors"), rows, Y) for rows in (X, sp.csr_array(X)))
     assert dense.scores_ == pytest.approx(sparse.scores_, rel=1e-9, abs=1e-10 * sparse.scores_.max())
 
 
@@ -131,7 +132,7 @@ def test_two_workers_give_what_the_twin_gives(form, workers, stores):
 @pytest.mark.usefixtures("workers")
 @pytest.mark.parametrize("method", MODULES)
 def test_workers_have_no_part_in_the_exact_graph(method, stores):
-    selector = get_method(method)(2, graph="exact", max_iter=1)
+    selector = get_estimator(method)(2, graph="exact", max_iter=1)
     report = quiet(selector, stores("nothing", sparse=False)).report_
     assert report.peak_worker_bytes == 0 < report.peak_driver_bytes
 
@@ -331,8 +332,8 @@ def profile_of(*, sparse):
 def planned(method, n, resources, *, sparse=False, **parameters):
     """What the statistics hold, what the driver holds, and the peaks of driver and worker."""
     profile = larger(profile_of(sparse=sparse), n)
-    selector = get_method(method)(20, graph="anchors", **parameters)
-    cost, plan = selector.cost(profile, resources), selector.plan(profile, resources)
+    selector = get_estimator(method)(20, graph="anchors", **parameters)
+    cost, plan = selector.make_method().cost(profile, resources), selector.plan(profile, resources)
     sizes = [
         (type(s).__name__, s.state_bytes, s.parameter_bytes, s.result_bytes, s.scratch_bytes(profile))
         for step in cost.steps
@@ -477,7 +478,7 @@ def test_auto_takes_anchors_beyond_20_000_rows(method):
     assert EXACT_ROWS == 20_000
     resources = Resources(1, 1, 2**33, 2**40)
     for n, exact in ((20_000, True), (20_001, False)):
-        plan = get_method(method)(5).plan(larger(profile_of(sparse=False), n), resources)
+        plan = get_estimator(method)(5).plan(larger(profile_of(sparse=False), n), resources)
         exactly = [note for note in plan.notes if "exact graph" in note]
         assert bool(exactly) is exact
         others = [note for note in plan.notes if note not in exactly]
@@ -500,10 +501,10 @@ def test_auto_fits_with_anchors_beyond_its_rows(method, monkeypatch):
 @methods
 def test_an_exact_graph_beyond_memory_is_refused(method):
     resources = Resources(1, 1, 2**33, 2**30)
-    selector = get_method(method)(5, graph="exact")
+    selector = get_estimator(method)(5, graph="exact")
     with pytest.raises(DoesNotFitError, match=r"cure: take graph='anchors', which holds nothing that grows with"):
         selector.plan(larger(profile_of(sparse=False), 10**7), resources)
-    assert get_method(method)(5, graph="anchors").plan(larger(profile_of(sparse=False), 10**7), resources).passes > 2
+    assert get_estimator(method)(5, graph="anchors").plan(larger(profile_of(sparse=False), 10**7), resources).passes > 2
 
 
 def test_what_the_driver_of_a_cluster_compiles_is_in_its_plan():
@@ -511,8 +512,8 @@ def test_what_the_driver_of_a_cluster_compiles_is_in_its_plan():
     resources = Resources(2, 1, 2**30, 2**33, client=object())
     dense, sparse = (larger(profile_of(sparse=sparse), 10**6) for sparse in (False, True))
     for method, profile, compiled in (("access-mfs", dense, True), ("mfsir", dense, False), ("mfsir", sparse, True)):
-        assert get_method(method)(5, graph="anchors").cost(profile, resources).compiled == compiled
-    assert not get_method("access-mfs")(5, graph="anchors", theta=0.0).cost(dense, resources).compiled
+        assert get_estimator(method)(5, graph="anchors").make_method().cost(profile, resources).compiled == compiled
+    assert not get_estimator("access-mfs")(5, graph="anchors", theta=0.0).make_method().cost(dense, resources).compiled
 
 
 @pytest.mark.parametrize(
@@ -520,7 +521,7 @@ def test_what_the_driver_of_a_cluster_compiles_is_in_its_plan():
     [("mfsir", {"step": "fixed"}), ("access-mfs", {"variant": "published_code"}), ("smfs", {"consistency": "none"})],
 )
 def test_the_cure_of_a_published_form_is_no_form_that_it_does_not_have(method, published):
-    (name, value), selector = *published.items(), get_method(method)(5, **published)
+    (name, value), selector = *published.items(), get_estimator(method)(5, **published)
     resources = Resources(1, 1, 2**33, 2**33)
     assert "anchors" not in selector.plan(profile_of(sparse=False), resources).notes[0]
     with pytest.raises(DoesNotFitError, match=f"cure: leave out {name}='{value}', which has the exact graph alone"):
@@ -545,9 +546,9 @@ def test_the_cure_of_a_published_form_is_no_form_that_it_does_not_have(method, p
 )
 def test_published_forms_have_no_anchors(method, parameters, message):
     with pytest.raises(UsageError, match=re.escape(message)):
-        get_method(method)(2, graph="anchors", **parameters).fit(*problem())
+        get_estimator(method)(2, graph="anchors", **parameters).fit(*problem())
     profile = larger(profile_of(sparse=False), 30_000)
-    plan = get_method(method)(2, **parameters).plan(profile, Resources(1, 1, 2**33, 2**40))
+    plan = get_estimator(method)(2, **parameters).plan(profile, Resources(1, 1, 2**33, 2**40))
     assert any("exact graph" in note for note in plan.notes)
 
 
@@ -562,4 +563,4 @@ def test_published_forms_have_no_anchors(method, parameters, message):
 )
 def test_impossible_anchors_are_refused(method, parameters, message):
     with pytest.raises(UsageError, match=re.escape(message)):
-        get_method(method)(2, **parameters).fit(*problem())
+        get_estimator(method)(2, **parameters).fit(*problem())

@@ -17,13 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse as sp
 
-from mlfs_dask import convert, open_dataset, runtime
+from mlfs_dask import AutoSelector, convert, open_dataset, runtime
 from mlfs_dask.blocks import neighbours
 from mlfs_dask.engine import cache as caching
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.runtime import current_resources
+from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.selectors import METHODS, auto, get_method
-from mlfs_dask.selectors.auto import AutoSelector, compare, linear_scores, neighbour_scores
+from mlfs_dask.selectors.auto import compare, linear_scores, neighbour_scores
 from mlfs_dask.selectors.base import Scores, rank
 from mlfs_dask.statistics.counts import ContingencyCounts
 from mlfs_dask.storage.convert import convert_reader
@@ -32,7 +33,7 @@ from mlfs_dask_cli.main import mlfs
 from tests.reference import auto as twin
 from tests.storage.memory_reader import make_reader
 
-METHODS_OF_SUMS = [name for name in METHODS if get_method(name).resamples_rows or name in ("qpmlfs", "spfs")]
+METHODS_OF_SUMS = [name for name in METHODS if get_estimator(name).plain.resamples_rows or name in ("qpmlfs", "spfs")]
 CANDIDATES = sorted([*METHODS_OF_SUMS, "ami", "scls"])
 
 
@@ -76,7 +77,7 @@ def test_equals_the_plain_twin(k, judge, n):
 def test_one_candidate_is_that_method():
     X, Y = problem()
     for name in ("ami", "elc", "enm", "smfs"):
-        expected = get_method(name)(3).fit(X, Y)
+        expected = get_estimator(name)(3).fit(X, Y)
         found = AutoSelector(3, candidates=name).fit(X, Y)
         assert np.array_equal(found.scores_, expected.scores_)
         assert np.array_equal(found.ranking_, expected.ranking_)
@@ -109,7 +110,7 @@ def test_what_candidates_have_in_common_is_read_once_from_the_same_rows(d, monke
         return zero(statistic)
 
     for method in map(get_method, names):
-        monkeypatch.setattr(method, "_score", functools.partialmethod(scored, score=method._score))
+        monkeypatch.setattr(method, "score", functools.partialmethod(scored, score=method.score))
     for name in names:
         AutoSelector(3, candidates=name).fit(X, Y)
     alone, scores = scores, defaultdict(list)
@@ -130,7 +131,7 @@ def sample_of(rows, monkeypatch):
 def test_methods_of_more_readings_learn_from_a_sample_of_all_rows(store):
     found = AutoSelector(3, candidates="ami").fit(open_dataset(store)).report_
     assert [row["method"] for row in found.extra["judged"]] == ["ami"]
-    assert get_method("ami")(3).fit(open_dataset(store)).report_.passes == 2
+    assert get_estimator("ami")(3).fit(open_dataset(store)).report_.passes == 2
     assert (found.passes, found.plan["passes"]) == (1, 1)
 
 
@@ -204,7 +205,7 @@ def test_of_methods_that_tie_the_mean_rank_decides_and_seeds_matter_little():
     candidates = "ami,elc,enm,scls"
     fits = [AutoSelector(10, candidates=candidates, random_state=seed).fit(X, Y) for seed in range(4)]
     assert len({fit.report_.extra["chosen"] for fit in fits}) > 1
-    alone = {name: set(get_method(name)(10).fit(X, Y).ranking_[:10]) for name in candidates.split(",")}
+    alone = {name: set(get_estimator(name)(10).fit(X, Y).ranking_[:10]) for name in candidates.split(",")}
 
     def overlap(choices):
         return np.mean([len(a & b) / 10 for a, b in itertools.combinations(choices, 2)])
@@ -231,28 +232,28 @@ def test_what_the_method_that_is_taken_tells_is_kept_apart():
 
 def test_a_method_that_misses_the_features_of_the_labels_is_not_taken(monkeypatch):
     X, Y = problem(n=400)
-    backwards = get_method("enm")._score
+    backwards = get_estimator("enm").plain.score
 
     def worst(self, passes, k):
         outcome = backwards(self, passes, k)
         return auto.replace(outcome, scores=-outcome.scores)
 
-    monkeypatch.setattr(get_method("enm"), "_score", worst)
+    monkeypatch.setattr(get_estimator("enm").plain, "score", worst)
     found = AutoSelector(4, candidates="enm,elc").fit(X, Y)
     assert found.report_.extra["chosen"] == "elc"
-    assert set(np.flatnonzero(found.support_)) == set(np.flatnonzero(get_method("elc")(4).fit(X, Y).support_))
+    assert set(np.flatnonzero(found.support_)) == set(np.flatnonzero(get_estimator("elc")(4).fit(X, Y).support_))
 
 
 def test_the_features_that_are_judged_are_the_first_of_the_ranking(monkeypatch):
     X, Y = problem()
     expected = AutoSelector(4, candidates="enm").fit(X, Y).report_.extra["judged"]
-    by_score = get_method("enm")._score
+    by_score = get_estimator("enm").plain.score
 
     def with_ranking(self, passes, k):
         scores = by_score(self, passes, k).scores
         return Scores(-scores, ranking=rank(scores))
 
-    monkeypatch.setattr(get_method("enm"), "_score", with_ranking)
+    monkeypatch.setattr(get_estimator("enm").plain, "score", with_ranking)
     assert AutoSelector(4, candidates="enm").fit(X, Y).report_.extra["judged"] == expected
 
 
@@ -277,7 +278,7 @@ def test_of_very_many_features_the_first_are_judged(monkeypatch):
         return choose
 
     for name in candidates.split(","):
-        monkeypatch.setattr(get_method(name), "_score", chooser(get_method(name)._score))
+        monkeypatch.setattr(get_method(name), "score", chooser(get_method(name).score))
     monkeypatch.setattr(auto, "MAX_ALL_PAIRS", 4)
     for judge in ("linear_scores", "neighbour_scores"):
         monkeypatch.setattr(auto, judge, recorded(getattr(auto, judge)))
@@ -340,7 +341,7 @@ def test_statistics_in_the_cache_are_those_of_its_candidates(store, tmp_path):
     dataset = open_dataset(store)
     with caching.cache(tmp_path):
         AutoSelector(3).fit(dataset)
-        found = {name: get_method(name)(3).fit(dataset).report_.passes for name in METHODS_OF_SUMS}
+        found = {name: get_estimator(name)(3).fit(dataset).report_.passes for name in METHODS_OF_SUMS}
         again = AutoSelector(2).fit(dataset)
     assert set(found.values()) == {0}
     assert again.report_.passes == 0
@@ -355,14 +356,14 @@ def test_a_seed_draws_the_sample_and_its_parts(store, monkeypatch):
     assert found[0]["judged"] != found[2]["judged"]
     # A fifth of 100 sampled rows is enough.
     assert [each["judged_rows"] for each in found] == [20] * 3
-    assert AutoSelector().is_random
+    assert AutoSelector().make_method().is_random
 
 
 def test_rows_beyond_the_sample_count_in_the_ranking(store, monkeypatch):
     sample_of(100, monkeypatch)
     X, Y = problem()
     found = AutoSelector(3, candidates="enm").fit(open_dataset(store))
-    assert found.scores_ == pytest.approx(get_method("enm")(3).fit(X, Y).scores_)
+    assert found.scores_ == pytest.approx(get_estimator("enm")(3).fit(X, Y).scores_)
 
 
 def test_what_does_not_fit_one_reading_is_left_out(monkeypatch):
@@ -394,7 +395,7 @@ import sys
 import numpy as np
 
 from mlfs_dask import runtime
-from mlfs_dask.selectors.auto import AutoSelector
+from mlfs_dask import AutoSelector
 
 rng = np.random.default_rng(0)
 X, Y = rng.normal(size=(8_000, 400)), (rng.random((8_000, 60)) < 0.2).astype(np.int8)

@@ -21,17 +21,13 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler
 
 import mlfs_dask
-from mlfs_dask import runtime
+from mlfs_dask import ELC, MFSIR, SMFS, AccessMFS, LabelEntropy, runtime
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError, spell_parameters_as
 from mlfs_dask.rows.sources import ArrayRows
-from mlfs_dask.selectors import METHODS, get_method
-from mlfs_dask.selectors.access_mfs import AccessMFS
+from mlfs_dask.selection.estimator import get_estimator
+from mlfs_dask.selectors import METHODS
 from mlfs_dask.selectors.base import count_kept, rank
-from mlfs_dask.selectors.elc import ELC
-from mlfs_dask.selectors.label_entropy import LabelEntropy
-from mlfs_dask.selectors.mfsir import MFSIR
-from mlfs_dask.selectors.smfs import SMFS
 from mlfs_dask.storage.readers.base import LabelSpec
 
 N, D, Q = 60, 8, 3
@@ -291,14 +287,14 @@ def test_a_driver_too_small_is_refused_before_anything_is_read():
 
 def test_methods_are_found_by_name():
     for name in METHODS:
-        selector = get_method(name)
-        assert selector.method == name
+        selector = get_estimator(name)
+        assert selector.plain.method == name
         for fact in ("title", "paper", "doi", "supervision", "passes", "memory"):
-            assert isinstance(getattr(selector, fact), str)
+            assert isinstance(getattr(selector.plain, fact), str)
     with pytest.raises(UsageError, match=r"there is no method 'label-entrpy'. Did you mean label-entropy"):
-        get_method("label-entrpy")
+        get_estimator("label-entrpy")
     with pytest.raises(UsageError, match="`mlfs methods` lists all"):
-        get_method("xyz")
+        get_estimator("xyz")
 
 
 def test_the_package_names_what_users_need():
@@ -353,15 +349,16 @@ def test_in_process_peaks_count_what_the_driver_holds_between_readings():
 import numpy as np
 from mlfs_dask import runtime
 from mlfs_dask.statistics.moments import Moments
-from mlfs_dask.selectors.base import BaseSelector, Scores
-from mlfs_dask.selectors.contract import method
+from mlfs_dask.selection.estimator import estimator_of
+from mlfs_dask.selectors.base import Scores
+from mlfs_dask.selectors.contract import Method, method
 from mlfs_dask.selectors.costs import Cost, Reading
 
 @method("driver", "driver", paper="", doi="")
-class Driver(BaseSelector):
+class Driver(Method):
     def cost(self, source, resources):
         return Cost([Reading("one", (Moments(2),)), "work", Reading("two", (Moments(2),))])
-    def _score(self, passes, k):
+    def score(self, passes, k):
         passes.run("one", Moments(2))
         passes.varies = np.ones(2, bool)
         np.ones(2**23)
@@ -369,10 +366,10 @@ class Driver(BaseSelector):
         return Scores(np.zeros(2))
 
 X, Y = np.eye(4, 2), np.eye(4, 2, dtype=np.int8)
-Driver().fit(X, Y)
+estimator_of(Driver)().fit(X, Y)
 with runtime.process_limits(threads=THREADS):
     before = runtime.current_rss()
-    report = Driver().fit(X, Y).report_
+    report = estimator_of(Driver)().fit(X, Y).report_
 print(report.peak_worker_bytes == report.peak_driver_bytes, report.peak_driver_bytes - before > 0.9 * 2**26)
 """
     for threads in (1, 2):

@@ -8,7 +8,7 @@ import pytest
 from scipy import sparse as sp
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.selectors import get_method
+from mlfs_dask.selection.estimator import get_estimator
 
 
 @pytest.mark.parametrize("method", ["elc", "br-cc", "laplacian", "mfsir", "smfs", "access-mfs"])
@@ -25,10 +25,10 @@ def test_values_that_are_no_numbers_are_refused_by_name(method, bad, place):
     lazy = da.from_array(X, chunks=(30, -1))
     for container, (problem, cure) in ((X, in_memory), (sp.csr_array(X), in_memory), (lazy, of_sums)):
         with pytest.raises(DataError, match=rf"column 5 \(counted from 0\): X contains {problem}\n") as caught:
-            get_method(method)(3).fit(container, Y)
+            get_estimator(method)(3).fit(container, Y)
         assert cure in str(caught.value)
     with pytest.raises(DataError, match="column 'f5'"):
-        get_method(method)(3).fit(pd.DataFrame(X, columns=[f"f{i}" for i in range(9)]), Y)
+        get_estimator(method)(3).fit(pd.DataFrame(X, columns=[f"f{i}" for i in range(9)]), Y)
 
 
 @pytest.mark.parametrize("size", [1e-148, 1e-154, 1e-161, 1e-310])
@@ -52,14 +52,14 @@ def test_a_feature_whose_squares_vanish_is_constant(method, params, size):
     expected = X.copy()
     expected[:, 2] = 0.0
     for container in (np.asarray, sp.csr_array):
-        found, constant = (get_method(method)(3, **params).fit(container(x), Y).scores_ for x in (X, expected))
+        found, constant = (get_estimator(method)(3, **params).fit(container(x), Y).scores_ for x in (X, expected))
         assert found == pytest.approx(constant, rel=1e-9, abs=1e-12)
 
 
 def test_a_range_without_an_inverse_is_none():
     X, Y = np.random.default_rng(0).normal(size=(60, 4)), np.repeat([[0, 1], [1, 0]], 30, axis=0)
     X[:, 1] *= 1e-313
-    scores = get_method("relieff")(2).fit(X, Y).scores_
+    scores = get_estimator("relieff")(2).fit(X, Y).scores_
     assert scores[1] == scores.min()
     X[:, 1] = 0.0
-    assert scores.tolist() == get_method("relieff")(2).fit(X, Y).scores_.tolist()
+    assert scores.tolist() == get_estimator("relieff")(2).fit(X, Y).scores_.tolist()

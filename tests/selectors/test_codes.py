@@ -13,7 +13,7 @@ from scipy import sparse as sp
 import mlfs_dask as mlfs
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.rows.sources import ArrayRows, measure_features
-from mlfs_dask.selectors import get_method
+from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.statistics import codes
 from mlfs_dask.statistics.codes import code_book
 from mlfs_dask_cli.main import mlfs as command
@@ -68,7 +68,7 @@ def test_the_most_codes_are_a_byte():
     X = np.where(rng.random((4000, 2)) < 0.55, 0, rng.normal(size=(4000, 2)))
     X[0] = np.nan
     assert code_book(measure_features(X), 256, sample=X).n_codes.max() == 256
-    found = get_method("enm")(1, bins=256, missing="code").fit(X, (X[:, :1] > 1).astype(int))
+    found = get_estimator("enm")(1, bins=256, missing="code").fit(X, (X[:, :1] > 1).astype(int))
     assert found.ranking_[0] == 0
 
 
@@ -84,9 +84,9 @@ def skewed_counts(n=600):
 
 def test_equal_width_loses_what_the_default_finds_and_says_so(tmp_path):
     X, Y = skewed_counts()
-    assert get_method("chi2")(1).fit(X, Y).ranking_[0] == 0
+    assert get_estimator("chi2")(1).fit(X, Y).ranking_[0] == 0
     with pytest.warns(UserWarning, match="one has 99 % of the rows or more in 8 of 8 features"):
-        lost = get_method("chi2")(1, binning="equal-width").fit(X, Y)
+        lost = get_estimator("chi2")(1, binning="equal-width").fit(X, Y)
     assert lost.ranking_[0] != 0
     np.savez(tmp_path / "data.npz", X=X, Y=Y)
     mlfs.convert(tmp_path / "data.npz", tmp_path / "data.zarr")
@@ -136,7 +136,7 @@ def test_codes_depend_on_neither_partitions_nor_containers(tmp_path, monkeypatch
     for parameters in ({}, {"bins": 3}, {"bins": 3, "binning": "quantile"}, {"bins": 9}):
         expected = None
         for data, labels, readings in ways(X, Y, tmp_path / f"{len(parameters)}{parameters.get('bins')}"):
-            found = get_method("enm")(2, **parameters).fit(data, labels)
+            found = get_estimator("enm")(2, **parameters).fit(data, labels)
             expected = found.scores_.tobytes() if expected is None else expected
             assert found.scores_.tobytes() == expected
             if not parameters:
@@ -152,9 +152,9 @@ def test_features_of_zero_and_one_keep_their_codes_when_gaps_are_filled():
     Y = (rng.random((90, 2)) < 0.5).astype(np.int8)
     dask = da.from_array(X, chunks=(40, 2)), da.from_array(Y, chunks=(40, -1))
     for parameters in ({}, {"bins": 5}, {"binning": "quantile"}):
-        expected = get_method("chi2")(2, missing="mean", **parameters).fit(X, Y).scores_
+        expected = get_estimator("chi2")(2, missing="mean", **parameters).fit(X, Y).scores_
         for data, labels in ((sp.csr_array(X), Y), dask):
-            found = get_method("chi2")(2, missing="mean", **parameters).fit(data, labels).scores_
+            found = get_estimator("chi2")(2, missing="mean", **parameters).fit(data, labels).scores_
             assert found.tolist() == expected.tolist()
 
 
@@ -168,8 +168,8 @@ def test_filled_values_are_values(seed, bins):
     Y = (rng.random((40, 2)) < 0.5).astype(np.int8)
     Y[:2] = [[0, 1], [1, 0]]
     filled = np.where(np.isnan(X), np.nanmean(X, axis=0), X)
-    expected = get_method("enm")(2, bins=bins).fit(filled, Y).scores_
+    expected = get_estimator("enm")(2, bins=bins).fit(filled, Y).scores_
     for data in (X, sp.csr_array(X)):
-        assert get_method("enm")(2, bins=bins, missing="mean").fit(data, Y).scores_ == pytest.approx(
+        assert get_estimator("enm")(2, bins=bins, missing="mean").fit(data, Y).scores_ == pytest.approx(
             expected, abs=1e-12
         )

@@ -8,9 +8,8 @@ import pytest
 from scipy import sparse as sp
 
 import mlfs_dask
+from mlfs_dask import ELC, LabelEntropy
 from mlfs_dask.errors import DataError
-from mlfs_dask.selectors.elc import ELC
-from mlfs_dask.selectors.label_entropy import LabelEntropy
 from mlfs_dask.storage.readers.base import LabelSpec
 
 N, D, Q = 60, 8, 3
@@ -103,7 +102,7 @@ def test_a_store_opened_by_anndata(store):
     adata = ad.read_zarr(store)
     selector = ELC(3).fit(adata)
     check(selector, adata)
-    assert selector._label_names.tolist() == LABELS
+    assert selector._fitted.names.labels.tolist() == LABELS
 
 
 def test_anndata_in_a_file_is_refused(tmp_path):

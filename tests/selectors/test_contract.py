@@ -13,18 +13,19 @@ import pytest
 
 import mlfs_dask
 from mlfs_dask.errors import UsageError, spell_parameters_as
-from mlfs_dask.selectors import METHODS, get_method
+from mlfs_dask.selection.estimator import get_estimator
+from mlfs_dask.selectors import METHODS
 from mlfs_dask.selectors.contract import Method, Param, Parameter, family, method, seed_of
 from mlfs_dask.typing import Seed
 
 
 def options(selector):
-    return {o.name: o for o in selector.parameters}
+    return {o.name: o for o in selector.plain.parameters}
 
 
 def test_every_parameter_of_every_method_is_an_option():
     for name in METHODS:
-        selector = get_method(name)
+        selector = get_estimator(name)
         found = options(selector)
         assert set(found) == set(selector().get_params()) - {"n_features_to_select"}
         for option in found.values():
@@ -35,13 +36,13 @@ def test_every_parameter_of_every_method_is_an_option():
 
 def test_every_method_is_a_name_of_the_package():
     for name in METHODS:
-        selector = get_method(name)
+        selector = get_estimator(name)
         assert getattr(mlfs_dask, selector.__name__) is selector
         assert selector.__name__ in mlfs_dask.__all__
 
 
 def test_options_of_elc():
-    found = options(get_method("elc"))
+    found = options(get_estimator("elc"))
     assert list(found) == [
         *("variant", "similarity", "lambda_", "beta", "mask_iter", "tol", "max_iter"),
         *("missing", "fdr", "resamples", "random_state"),
@@ -228,19 +229,13 @@ def test_values_that_annotations_allow_pass():
     Checked(width=3, most=2, random_state=np.random.default_rng(0)).check()
 
 
-def test_parameters_alone_are_those_of_the_estimators():
-    """In a process that has no use for scikit-learn's estimators."""
+def test_methods_need_no_scikit_learn():
     code = """
 import json, sys
 from mlfs_dask import selectors
-selectors.as_estimators = False
-found = {name: selectors.get_method(name) for name in selectors.METHODS}
+found = {name: selectors.get_method(name)(n_features_to_select=3).get_params() for name in selectors.METHODS}
 assert "sklearn" not in sys.modules
-print(json.dumps([{name: s._get_param_names() for name, s in found.items()},
-                  {name: s(n_features_to_select=3).get_params() for name, s in found.items()}]))
+print(json.dumps(found))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    names, values = json.loads(done.stdout)
-    found = {name: get_method(name) for name in METHODS}
-    assert names == {name: selector._get_param_names() for name, selector in found.items()}
-    assert values == {name: selector(n_features_to_select=3).get_params() for name, selector in found.items()}
+    assert json.loads(done.stdout) == {name: get_estimator(name)(3).get_params() for name in METHODS}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy import sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
-from mlfs_dask import runtime
+from mlfs_dask import ELC, runtime
 from mlfs_dask.blocks.label_space import standardised_products
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError, UsageError
@@ -22,7 +22,7 @@ from mlfs_dask.reporting.diagnostics import describe
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.costs import MESSAGE_COPIES
-from mlfs_dask.selectors.elc import ELC, label_factor, screen_scores
+from mlfs_dask.selectors.elc import label_factor, screen_scores
 from mlfs_dask.statistics import products
 from tests.conftest import published
 from tests.problems import labelled_problem as problem
@@ -376,7 +376,7 @@ def test_memory_of_the_loop_is_within_the_plan():
     tracemalloc.start()
     A = standardised_products(moments.products.copy(), moments.std)
     S = label_similarity(moments.pairs, moments.positives)
-    selector._solve(A, label_factor(S, n), screen_scores(A, S, n), 300)
+    selector.make_method()._solve(A, label_factor(S, n), screen_scores(A, S, n), 300)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     from mlfs_dask.runtime import PROCESS_BYTES

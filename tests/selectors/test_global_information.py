@@ -8,12 +8,12 @@ import pytest
 from scipy import sparse as sp
 
 import mlfs_dask
+from mlfs_dask import GRRO, MICO, QPMLFS
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources, current_resources, driver_bytes
 from mlfs_dask.selectors import global_information
-from mlfs_dask.selectors.global_information import GRRO, MICO, QPMLFS
 from mlfs_dask.storage.readers.base import LabelSpec
 from tests.conftest import published
 from tests.reference import global_information as twin
@@ -193,7 +193,9 @@ def test_of_many_features_some_are_landmarks():
 @pytest.mark.parametrize("method", METHODS)
 def test_the_described_memory_of_the_driver_is_that_of_the_plan(method, n_landmarks):
     X, Y = problem()
-    arrays = method(3, n_landmarks=n_landmarks).cost(ArrayRows(X, as_labels(Y)), current_resources()).arrays
+    arrays = (
+        method(3, n_landmarks=n_landmarks).make_method().cost(ArrayRows(X, as_labels(Y)), current_resources()).arrays
+    )
     held = {}
     for letters in ("d d", "r d", "r r", "q d"):
         own = [array for array in arrays if array.shape.endswith(letters)]
@@ -202,7 +204,7 @@ def test_the_described_memory_of_the_driver_is_that_of_the_plan(method, n_landma
             sum(count for count, array in own if array.first != "weights"),
             sum(count for count, array in own if array.last != "low rank"),
         )
-    formed, low_rank = method.memory.split("driver, ")[1].split("; with")
+    formed, low_rank = method.plain.memory.split("driver, ")[1].split("; with")
     if n_landmarks is None:
         halves = " + d²/4" * any(array.shape == "h h" for array in arrays)
         assert f"({held['d d']} d²{halves} + {held['q d']} q d)" in formed

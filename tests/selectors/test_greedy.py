@@ -11,17 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse as sp
 
-from mlfs_dask import open_dataset
+from mlfs_dask import AMI, D2F, JMI, MDMR, MRMR, PMU, SCLS, LabelEntropy, open_dataset
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.engine import cache as caching
 from mlfs_dask.errors import DoesNotFitError, UsageError
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources, current_resources
-from mlfs_dask.selectors import get_method
+from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.selectors import greedy as greedy_module
 from mlfs_dask.selectors.costs import PassRunner
-from mlfs_dask.selectors.label_entropy import LabelEntropy
-from mlfs_dask.selectors.pair_criteria import AMI, D2F, JMI, MDMR, MRMR, PMU, SCLS
 from mlfs_dask.storage.convert import convert_reader
 from tests.conftest import published
 from tests.problems import real_data
@@ -173,7 +171,7 @@ def test_the_cache_has_all_pairs_after_a_method_that_weighs_all_features(tmp_pat
     expected = AMI(3).fit(X, Y)
     with caching.cache():
         dataset = open_dataset(tmp_path / "set.zarr")
-        get_method("qpmlfs")(3).fit(dataset)
+        get_estimator("qpmlfs")(3).fit(dataset)
         assert D2F(3).fit(dataset).report_.passes > 0  # needs pairs with labels
         found = AMI(3).fit(dataset)
     assert (found.report_.passes, found.report_.plan["passes"]) == (0, 0)
@@ -224,7 +222,7 @@ def test_as_many_readings_are_made_as_planned_at_most():
     here = Resources(1, 2, 2**32, 2**32)
     method = PMU(5)
     passes = PassRunner(source, here, method.plan(source, here))
-    method._score(passes, 5)
+    method.make_method().score(passes, 5)
     assert list(passes.plan.readings) == ["counts", "pairs"]
     assert len(passes.records) == passes.plan.passes == 2
     q = Y.shape[1]

@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from mlfs_dask.errors import DataError
 from mlfs_dask.rows.sources import as_rows
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors import get_method
+from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.selectors.costs import PassRunner
 from mlfs_dask.statistics.sample import RowSample
 
@@ -29,7 +29,7 @@ Y = (X[:, :2] > 0).astype(int)
 
 @pytest.mark.parametrize("method", ["mfsir", "smfs", "access-mfs", "elc"])
 def test_warnings_point_at_the_line_that_fits(method):
-    selector = get_method(method)(2, max_iter=1, **({"tol": 1e-15} if method != "elc" else {}))
+    selector = get_estimator(method)(2, max_iter=1, **({"tol": 1e-15} if method != "elc" else {}))
     with pytest.warns(ConvergenceWarning, match=r"did not converge in 1 iteration\b.*Increase max_iter") as told:
         selector.fit(X, Y)
     assert told[0].filename == __file__
@@ -41,7 +41,7 @@ def test_warnings_point_at_the_line_that_fits(method):
 def test_no_room_is_planned_for_more_neighbours_than_there_are_rows(method, neighbours):
     rows = as_rows(X, Y)
     driver = {
-        k: get_method(method)(2, graph="exact", **{neighbours: k}).plan(rows, HERE).peak_driver_bytes
+        k: get_estimator(method)(2, graph="exact", **{neighbours: k}).plan(rows, HERE).peak_driver_bytes
         for k in (29, 10**9)
     }
     assert driver[10**9] == driver[29]
@@ -65,7 +65,7 @@ def test_the_sample_of_rows_is_planned_and_freed_before_the_loop(method, copies,
     monkeypatch.setattr(RowSample, "finalize", watched)
     monkeypatch.setattr(PassRunner, "run", look)
     with warnings.catch_warnings(action="ignore"):
-        selector = get_method(method)(2, graph="anchors", max_iter=3, tol=0.0).fit(
+        selector = get_estimator(method)(2, graph="anchors", max_iter=3, tol=0.0).fit(
             X, Y if method == "mfsir" else with_unknown(Y, "entries")
         )
     assert readings
@@ -85,7 +85,7 @@ def fit_and_told(method, Y, **params):
     """A fitted selector, and what it has told of labels without a positive row."""
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
-        selector = get_method(method)(2, max_iter=3, **params).fit(X, Y)
+        selector = get_estimator(method)(2, max_iter=3, **params).fit(X, Y)
     texts = [str(warning.message) for warning in found]
     assert selector.report_.warnings == texts
     return selector, [text for text in texts if "positive row" in text]
@@ -148,7 +148,7 @@ def test_what_is_told_of_labels_without_a_positive_row_is_so():
 @pytest.mark.parametrize("method", ["smfs", "access-mfs"])
 def test_labels_of_new_rows_need_none_of_their_own(method):
     some = with_unknown(Y, "entries")
-    selector = get_method(method)(2, graph="anchors").fit(pd.DataFrame(X, columns=list("abcd")), some)
+    selector = get_estimator(method)(2, graph="anchors").fit(pd.DataFrame(X, columns=list("abcd")), some)
     new = np.random.default_rng(2).normal(size=(9, 4))
     table = pd.DataFrame(new, columns=list("abcd"))
     for rows in (new, table, sp.csr_array(new), da.from_array(new, chunks=(4, -1)), dd.from_pandas(table, 2)):
@@ -160,7 +160,7 @@ def test_labels_of_new_rows_need_none_of_their_own(method):
 
 
 def test_unknown_labels_of_new_rows_in_a_dask_array_are_made_block_by_block():
-    selector = get_method("smfs")(2, graph="anchors").fit(X, with_unknown(Y, "entries"))
+    selector = get_estimator("smfs")(2, graph="anchors").fit(X, with_unknown(Y, "entries"))
     # Labels of all rows would take 200 GB; a million blocks would take Dask two minutes.
     source = selector._rows_like_fitted(da.ones((10**11, 4), chunks=(10**7, -1), dtype=np.int8), None)
     block = next(source.stream(3, 4))
@@ -173,18 +173,18 @@ def test_unknown_labels_of_new_rows_in_a_dask_array_are_made_block_by_block():
 @pytest.mark.parametrize("gram_cap", [0, 4096])
 def test_where_all_features_are_constant_the_exact_form_says_so(method, gram_cap):
     with pytest.warns(UserWarning, match="cannot rank the features") as told:
-        found = get_method(method)(2, graph="exact", gram_cap=gram_cap).fit(np.full_like(X, 0.1), Y)
+        found = get_estimator(method)(2, graph="exact", gram_cap=gram_cap).fit(np.full_like(X, 0.1), Y)
     assert len(told) == 1
     assert not found.scores_.any()
 
 
 @pytest.mark.filterwarnings("error")
 def test_a_label_that_all_rows_have_needs_no_warning():
-    assert get_method("mfsir")(2, graph="exact").fit(X, np.column_stack([Y, np.ones(len(Y), int)])).scores_.any()
+    assert get_estimator("mfsir")(2, graph="exact").fit(X, np.column_stack([Y, np.ones(len(Y), int)])).scores_.any()
 
 
 def test_labels_of_an_earlier_fit_are_gone():
-    selector = get_method("smfs")(2, graph="exact", n_trees=5).fit(X, Y)
+    selector = get_estimator("smfs")(2, graph="exact", n_trees=5).fit(X, Y)
     assert selector.labels_.shape == Y.shape
     selector.set_params(graph="anchors").fit(X, Y)
     assert not hasattr(selector, "labels_")
@@ -192,7 +192,7 @@ def test_labels_of_an_earlier_fit_are_gone():
 
 @pytest.mark.parametrize("graph", ["anchors", "exact"])
 def test_labels_are_recovered_of_rows_like_those_that_were_fitted(graph):
-    selector = get_method("smfs")(2, graph=graph, n_trees=5)
+    selector = get_estimator("smfs")(2, graph=graph, n_trees=5)
     with pytest.raises(NotFittedError):
         selector.recover_labels(X, Y)
     selector.fit(pd.DataFrame(X, columns=list("abcd")), Y)
@@ -210,7 +210,7 @@ def test_labels_are_recovered_of_rows_like_those_that_were_fitted(graph):
 @pytest.mark.parametrize("container", [np.asarray, sp.csr_array])
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_labels_of_rows_that_are_no_numbers_are_not_invented(method, container, bad):
-    selector = get_method(method)(2, graph="anchors", missing="mean", max_iter=2, tol=1.0).fit(container(X), Y)
+    selector = get_estimator(method)(2, graph="anchors", missing="mean", max_iter=2, tol=1.0).fit(container(X), Y)
     rows = X.copy()
     rows[17, 2] = bad
     with pytest.raises(DataError, match="X contains NaN or infinity in rows 0 to 29, counted from 0") as told:
@@ -220,7 +220,7 @@ def test_labels_of_rows_that_are_no_numbers_are_not_invented(method, container, 
 
 @pytest.mark.parametrize("method", ["smfs", "access-mfs"])
 def test_an_exact_graph_has_labels_of_its_own_rows_alone(method):
-    selector = get_method(method)(2, graph="exact", max_iter=2, tol=1.0).fit(X, Y)
+    selector = get_estimator(method)(2, graph="exact", max_iter=2, tol=1.0).fit(X, Y)
     for same in (X, sp.csr_array(X), da.from_array(X, chunks=(7, -1))):
         assert selector.recover_labels(same, Y).tolist() == selector.labels_.tolist()
     with pytest.raises(DataError, match="the 30 rows that were fitted, and these are others\n  cure: fit with graph"):
@@ -232,9 +232,11 @@ def test_a_labelled_row_is_one_of_which_anything_is_known(graph):
     some = np.where(np.arange(30)[:, np.newaxis] < 12, Y, -1)
     some[:3] = 0
     for method in ("smfs", "access-mfs"):
-        found = get_method(method)(2, graph=graph, max_iter=2, tol=1.0).fit(X, some).report_.extra
+        found = get_estimator(method)(2, graph=graph, max_iter=2, tol=1.0).fit(X, some).report_.extra
         assert found["labelled_rows"] == 12
-    found = get_method("smfs")(2, graph=graph, max_iter=2, tol=1.0, unknown_labels="zeros").fit(X, some).report_.extra
+    found = (
+        get_estimator("smfs")(2, graph=graph, max_iter=2, tol=1.0, unknown_labels="zeros").fit(X, some).report_.extra
+    )
     assert found["labelled_rows"] == (some == 1).any(axis=1).sum()
     assert found["unknown_entries"] == (some != 1).sum()
 
@@ -243,7 +245,7 @@ def test_a_labelled_row_is_one_of_which_anything_is_known(graph):
 @pytest.mark.parametrize("container", [np.asarray, sp.csr_array])
 def test_a_constant_feature_is_last_also_where_features_are_as_they_are(graph, container):
     constant = np.column_stack([np.full(30, 5.0), X])
-    found = get_method("smfs")(2, graph=graph, standardise=False).fit(container(constant), Y)
+    found = get_estimator("smfs")(2, graph=graph, standardise=False).fit(container(constant), Y)
     assert found.scores_[0] == 0.0
     assert found.report_.extra["constant_features"] == 1
     assert found.scores_[1:].all()

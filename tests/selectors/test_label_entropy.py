@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse as sp
 
-from mlfs_dask import runtime
+from mlfs_dask import ENM, GMM, LabelEntropy, runtime
 from mlfs_dask.blocks.counts import CodeBook
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.engine.plan import pass_fits, split_evenly
@@ -21,7 +21,6 @@ from mlfs_dask.rows.sources import ArrayRows, as_rows, measure_features
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors import counting
 from mlfs_dask.selectors.costs import PassRunner
-from mlfs_dask.selectors.label_entropy import ENM, GMM, LabelEntropy
 from mlfs_dask.statistics import counts as counts_module
 from mlfs_dask.statistics.codes import code_book, equal_width_book, quantile_table
 from mlfs_dask.statistics.counts import LabelInformation, count_in_tiles
@@ -103,7 +102,7 @@ def test_tiles_give_the_same_bits(threads):
     tight = Resources(1, threads, limit, 2**32)
     source._profile = replace(source.profile, block_rows=1, block_bytes=8)  # no scratch
     passes = PassRunner(source, tight, selector.plan(source, tight))
-    scores = selector._score(passes, 3)
+    scores = selector.make_method().score(passes, 3)
     assert passes.plan.passes == len(passes.records) > 1
     assert list(passes.plan.readings) == [f"counts {i + 1}/{len(passes.records)}" for i in range(len(passes.records))]
     assert scores.scores.tobytes() == whole.scores_.tobytes()
@@ -129,7 +128,9 @@ def test_tiles_of_a_wide_store_are_found_by_halving(monkeypatch):
     wide = replace(profile, n=10**6, d=10**6, q=10**4, sparse=True, nonzeros=10**8, partitions=50)
     resources = Resources(2, 1, 2**40, 2**34, client=object())
     selector = LabelEntropy(10, n_promising_labels=100)
-    counts = selector._counts(wide, equal_width_book(FeatureInfo(np.zeros(10**6), np.ones(10**6)), 2), None)
+    counts = selector.make_method()._counts(
+        wide, equal_width_book(FeatureInfo(np.zeros(10**6), np.ones(10**6)), 2), None
+    )
     one = plan_statistics(wide, [replace(counts, last=1)], resources).peak_worker_bytes
     sizes = []
     for spare in (-(2**20), 10 * 2**20, 100 * 2**20):
@@ -200,7 +201,9 @@ def test_tiles_of_edges_that_are_found_later_are_chosen_then():
     plan = LabelEntropy(3).plan(source, here)
     assert list(plan.readings) == ["ranges", "estimated counts"]
     passes = PassRunner(source, here, plan)
-    assert LabelEntropy(3)._score(passes, 3).scores.tobytes() == LabelEntropy(3).fit(X, Y).scores_.tobytes()
+    assert (
+        LabelEntropy(3).make_method().score(passes, 3).scores.tobytes() == LabelEntropy(3).fit(X, Y).scores_.tobytes()
+    )
     assert list(LabelEntropy(3, binning="equal-width").plan(as_rows(X, Y), here).readings) == ["counts"]
 
 
@@ -407,7 +410,7 @@ def test_impossible_parameters_are_refused(parameters, message):
     ("fraction", "q", "count"), [(0.1, 30, 3), (0.2, 6, 2), (0.2, 14, 3), (1.0, 7, 7), (0.0, 7, 0)]
 )
 def test_fractions_of_labels_are_rounded_up(fraction, q, count):
-    assert LabelEntropy(n_promising_labels=fraction)._n_counted(q) == count
+    assert LabelEntropy(n_promising_labels=fraction).make_method()._n_counted(q) == count
 
 
 def test_constant_features_and_labels_score_nothing():

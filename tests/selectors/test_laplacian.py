@@ -10,12 +10,11 @@ import pandas as pd
 import pytest
 from scipy import sparse as sp
 
-from mlfs_dask import runtime
+from mlfs_dask import LaplacianScore, runtime
 from mlfs_dask.blocks.anchors import place_anchors
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.rows.sources import ArrayRows
-from mlfs_dask.selectors.laplacian import LaplacianScore
 from tests.reference import filters as twins
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import sparse as sp
 
-from mlfs_dask.selectors import get_method
+from mlfs_dask.selection.estimator import get_estimator
 
 
 @pytest.mark.parametrize("method", ["mfsir", "smfs", "access-mfs"])
@@ -21,10 +21,10 @@ def test_the_peak_of_all_arrays_is_below_one_byte_for_each_pair_of_features(meth
     if method != "mfsir":
         Y[rng.random(n) >= 0.3] = -1
     few = {"n_trees": 20} if method == "smfs" else {}
-    selector = get_method(method)(n_features_to_select=10, gram_cap=500, max_iter=4, **few)
+    selector = get_estimator(method)(n_features_to_select=10, gram_cap=500, max_iter=4, **few)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # four iterations are too few to converge
-        get_method(method)(n_features_to_select=1, max_iter=1).fit(X[:, :20], Y)  # loads what has to be loaded
+        get_estimator(method)(n_features_to_select=1, max_iter=1).fit(X[:, :20], Y)  # loads what has to be loaded
         tracemalloc.start()
         try:
             selector.fit(X, Y)

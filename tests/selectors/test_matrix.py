@@ -23,6 +23,7 @@ from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.rows.sources import ArrayRows
+from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.selectors import METHODS, get_method
 from tests.reference.twins import twin
 from tests.storage.damage import flip
@@ -77,7 +78,7 @@ every_method = pytest.mark.parametrize("name", METHODS)
 
 
 def make(name, k=4, **parameters):
-    return get_method(name)(k, **settings_of(name) | parameters)
+    return get_estimator(name)(k, **settings_of(name) | parameters)
 
 
 def fit(selector, *rows, **given):
@@ -101,7 +102,7 @@ def problem(seed=0):
 
 def check(found, expected):
     """The same bits where counts decide, and as near as sums in another order come."""
-    if found.scores_from_counts and found.method not in ("auto", "mico", "qpmlfs", "grro"):
+    if found.plain.scores_from_counts and found.plain.method not in ("auto", "mico", "qpmlfs", "grro"):
         assert found.scores_.tobytes() == expected.scores_.tobytes()
     largest = np.abs(expected.scores_).max()
     np.testing.assert_allclose(found.scores_, expected.scores_, rtol=1e-8, atol=1e-9 * largest)
@@ -285,7 +286,7 @@ def test_missing_features_are_filled_in_or_refused_and_infinite_ones_refused(nam
         fit(make(name, missing=how), X, Y)
     assert "NaN or" not in str(caught.value)
     assert "missing=" not in str(caught.value)
-    for tags, allowed in ((get_method(name)(), False), (make(name, missing=how), True)):
+    for tags, allowed in ((get_estimator(name)(), False), (make(name, missing=how), True)):
         assert tags.__sklearn_tags__().input_tags.allow_nan is allowed
 
 
@@ -352,7 +353,7 @@ def test_auto_keeps_what_shuffled_labels_allow_or_is_refused_with_a_cure(name):
     X = X[:, [0, 1, 2, 5]]
     X[:, :Q] += 4 * Y
     selector = make(name, "auto")
-    if selector.resamples_rows:
+    if selector.plain.resamples_rows:
         found = fit(selector.set_params(resamples=5, random_state=0), X, Y)
         assert found.report_.k == np.count_nonzero(found.q_values_ <= 0.1) == found.support_.sum() >= 1
         assert found.report_.passes == found.report_.plan["passes"]

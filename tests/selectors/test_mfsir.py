@@ -11,9 +11,8 @@ import pytest
 from scipy import sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
-from mlfs_dask import runtime
+from mlfs_dask import MFSIR, runtime
 from mlfs_dask.errors import DataError, UsageError
-from mlfs_dask.selectors.mfsir import MFSIR
 from tests.problems import labelled_problem as problem
 from tests.reference import mfsir as twin
 

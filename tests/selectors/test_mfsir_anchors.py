@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from scipy import optimize
 from scipy import sparse as sp
 
+from mlfs_dask import MFSIR
 from mlfs_dask.blocks.anchors import place_anchors
 from mlfs_dask.blocks.heat_kernel import mean_degree
 from mlfs_dask.blocks.latent_rows_compiled import sweep_nonnegative
 from mlfs_dask.rows.sources import as_rows
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.mfsir import MFSIR
 from mlfs_dask.statistics.sample import SampledRows
 from mlfs_dask.statistics.scaling import Scaling
 from tests.reference import mfsir as exact_twin
@@ -147,10 +147,12 @@ def test_placing_anchors_holds_what_was_planned():
     X = np.random.default_rng(0).normal(size=(n, d)).astype(np.float32)
     selector, scaling = MFSIR(2, graph="anchors"), Scaling(np.zeros(d), np.ones(d))
     planned = selector.plan(as_rows(X, X[:, :2] > 0), Resources(1, 1, 2**33, 2**33)).arrays
-    selector._place_anchors(SampledRows(X[:300], sp.csr_array((300, 2))), 50, scaling)  # libraries are loaded
+    selector.make_method()._place_anchors(
+        SampledRows(X[:300], sp.csr_array((300, 2))), 50, scaling
+    )  # libraries are loaded
     tracemalloc.start()
     try:
-        selector._place_anchors(SampledRows(X.copy(), sp.csr_array((n, 2))), selector.n_anchors, scaling)
+        selector.make_method()._place_anchors(SampledRows(X.copy(), sp.csr_array((n, 2))), selector.n_anchors, scaling)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

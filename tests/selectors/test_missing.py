@@ -10,15 +10,13 @@ import pytest
 from scipy import sparse as sp
 
 import mlfs_dask
-from mlfs_dask import runtime
+from mlfs_dask import ELC, SMFS, LabelEntropy, runtime
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.engine.readings import run_pass
 from mlfs_dask.errors import DataError
 from mlfs_dask.rows.sources import ArrayRows
-from mlfs_dask.selectors import METHODS, get_method
-from mlfs_dask.selectors.elc import ELC
-from mlfs_dask.selectors.label_entropy import LabelEntropy
-from mlfs_dask.selectors.smfs import SMFS
+from mlfs_dask.selection.estimator import get_estimator
+from mlfs_dask.selectors import METHODS
 
 #: Settings that make every method quick.
 QUICK = {
@@ -44,7 +42,7 @@ def problem(n=60, d=8, q=3):
 def fit(method, X, Y=None, **parameters):
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".* did not converge")
-        return get_method(method)(3, **QUICK.get(method, {}), **parameters).fit(X, Y)
+        return get_estimator(method)(3, **QUICK.get(method, {}), **parameters).fit(X, Y)
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))
@@ -65,8 +63,8 @@ def test_missing_features_are_an_error_unless_told_otherwise(method):
     with pytest.raises(DataError, match=r"column 1 \(counted from 0\): X contains NaN") as caught:
         fit(method, X, Y)
     assert "choose missing=" in str(caught.value)
-    assert not get_method(method)().__sklearn_tags__().input_tags.allow_nan
-    assert get_method(method)(missing="mean").__sklearn_tags__().input_tags.allow_nan
+    assert not get_estimator(method)().__sklearn_tags__().input_tags.allow_nan
+    assert get_estimator(method)(missing="mean").__sklearn_tags__().input_tags.allow_nan
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))
@@ -125,7 +123,7 @@ def test_jobs_on_one_store_share_the_reading(tmp_path):
     selectors = [ELC(3, missing="mean"), LabelEntropy(3, missing="mean", binning="equal-width")]
     resources = runtime.current_resources()
     with mlfs_dask.cache():
-        first = [selector.first_statistics(rows, resources) for selector in selectors]
+        first = [selector.make_method().first_statistics(rows, resources) for selector in selectors]
         assert [[statistic.kind for statistic in each] for each in first] == [["means of present values"]] * 2
         run_pass(rows, first[0], resources)
         for selector in selectors:

@@ -27,15 +27,15 @@ if __name__ == "__main__":  # workers import nothing of this
     import warnings
     from mlfs_dask import open_dataset
     from mlfs_dask.cluster.connect import connect
-    from mlfs_dask.selectors import get_method
+    from mlfs_dask.selection.estimator import get_estimator
 
     warnings.simplefilter("ignore")
     store, method, parameters = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
     with connect(workers=2, memory_limit=2**30) as client:
-        if get_method(method).typical_iterations:  # methods with a loop use all of them
+        if get_estimator(method).plain.typical_iterations:  # methods with a loop use all of them
             load_libraries()
             client.run(load_libraries)
-        report = get_method(method)(**{"n_features_to_select": 10} | parameters).fit(open_dataset(store)).report_
+        report = get_estimator(method)(**{"n_features_to_select": 10} | parameters).fit(open_dataset(store)).report_
     print(json.dumps([report.peak_worker_bytes, report.peak_driver_bytes, report.plan]))
 """
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import sparse as sp
 
-from mlfs_dask.selectors import get_method
+from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.storage.convert import convert_reader
 from mlfs_dask.storage.dataset import open_dataset
 from tests.storage.memory_reader import make_reader
@@ -28,13 +28,13 @@ if __name__ == "__main__":  # workers import nothing of this
     from mlfs_dask import open_dataset, runtime
     from mlfs_dask.cluster.connect import connect
     from mlfs_dask.errors import DoesNotFitError
-    from mlfs_dask.selectors import get_method
+    from mlfs_dask.selection.estimator import get_estimator
 
     warnings.simplefilter("ignore")
     store, method, parameters = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
     workers, limit, weighted = map(int, sys.argv[4:])
     dataset = open_dataset(store)
-    selector = get_method(method)(min(1000, dataset.shape[1] // 2), **parameters)
+    selector = get_estimator(method)(min(1000, dataset.shape[1] // 2), **parameters)
     given = {"sample_weight": [1.0, 0.5] * (dataset.shape[0] // 2)} if weighted else {}
     if limit == 0:  # ten MiB above the lowest limit that is not refused
         with connect(workers=workers, memory_limit=2**30):
@@ -97,7 +97,7 @@ def test_peaks_are_within_a_fifth_of_the_plan(method, store, workers, limit, pas
     path, parameters = stores / f"{store}.zarr", PARAMETERS.get(method, {})
     # The kernels are then in Numba's cache: pairs are counted by those of `enm`, products are those of `elc`.
     loads = {"scls": "enm", "qpmlfs": "enm", "spfs": "elc"}.get(method, method)
-    get_method(loads)(10, **PARAMETERS.get(loads, {})).fit(open_dataset(path))
+    get_estimator(loads)(10, **PARAMETERS.get(loads, {})).fit(open_dataset(path))
     made, measured, plan = fit(path, method, parameters, workers, limit, tmp_path)
     planned = plan["peak_worker_bytes"]
     assert made >= passes

@@ -8,7 +8,7 @@ import pytest
 
 from mlfs_dask import runtime
 from mlfs_dask.cluster.connect import connect
-from mlfs_dask.selectors import get_method
+from mlfs_dask.selection.estimator import get_estimator
 from tests.selectors.anchored import hide, problem, quiet
 from tests.selectors.test_anchored import MODULES
 
@@ -72,6 +72,6 @@ def test_workers_tell_where_they_are():
 def test_a_loop_that_reports_no_steps_has_no_iterations_to_show() -> None:
     events: list[dict[str, object]] = []
     with runtime.progress_to(events.append):
-        get_method("qpmlfs")(2).fit(np.eye(8), np.eye(8, 2, dtype=int))
+        get_estimator("qpmlfs")(2).fit(np.eye(8), np.eye(8, 2, dtype=int))
     (fit,) = (event for event in events if event["kind"] == "fit")
     assert fit["max_iterations"] is None

@@ -8,11 +8,12 @@ import pytest
 from scipy import sparse as sp
 
 import mlfs_dask as mlfs
+from mlfs_dask import ReliefF
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DataError
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import current_resources
-from mlfs_dask.selectors.relieff import ReliefF, scale_rows
+from mlfs_dask.selectors.relieff import scale_rows
 from mlfs_dask.storage.readers.base import LabelSpec
 from tests.reference import relieff as twin
 

@@ -10,18 +10,15 @@ import pytest
 from scipy import sparse as sp
 from sklearn.base import clone
 
+from mlfs_dask import ELC, ENM, FIMF, GMM, MDDM, FisherScore, LabelEntropy
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors import METHODS, get_method
+from mlfs_dask.selection.estimator import get_estimator
+from mlfs_dask.selectors import METHODS
 from mlfs_dask.selectors.base import rank_stability
 from mlfs_dask.selectors.costs import PassRunner, require_driver
-from mlfs_dask.selectors.elc import ELC
-from mlfs_dask.selectors.fimf import FIMF
-from mlfs_dask.selectors.label_entropy import ENM, GMM, LabelEntropy
-from mlfs_dask.selectors.mddm import MDDM
-from mlfs_dask.selectors.product_filters import FisherScore
 from mlfs_dask.selectors.resampling import q_values
 from mlfs_dask.statistics import resampling as replicates
 from mlfs_dask.storage.conversion_options import Options
@@ -60,7 +57,7 @@ def test_planted_features_are_counted(selector):
     k = found.report_.k
     assert k == np.count_nonzero(found.q_values_ <= 0.1) == found.support_.sum()
     assert found.report_.params["n_features_to_select"] == "auto"
-    if selector.method in ("enm", "elc"):
+    if selector.plain.method in ("enm", "elc"):
         assert found.support_[:6].all()
         assert 6 <= k <= 9
 
@@ -154,12 +151,12 @@ def test_replicates_change_neither_scores_nor_ranking(selector):
     plain = clone(selector).set_params(n_features_to_select=7).fit(X, Y)
     assert not hasattr(plain, "q_values_")
     assert not hasattr(plain, "rank_intervals_")
-    assert plain.ranking_columns() == {}
+    assert plain._fitted.columns == {}
     found = clone(selector).set_params(n_features_to_select=7, resamples=20).fit(X, Y)
     assert found.scores_.tobytes() == plain.scores_.tobytes()
     assert found.report_.passes == plain.report_.passes == 1
     assert not hasattr(found, "q_values_")
-    assert list(found.ranking_columns()) == ["rank_low", "rank_high", "selection_frequency"]
+    assert list(found._fitted.columns) == ["rank_low", "rank_high", "selection_frequency"]
     low, high = found.rank_intervals_.T
     assert low.min() >= 1
     assert high.max() <= X.shape[1]
@@ -205,7 +202,7 @@ def test_the_same_for_any_container_cut_and_threads(selector, tmp_path):
     convert_reader(lambda: make_reader(X, Y), tmp_path / "s.zarr", options=Options(partition_bytes=5000))
     dataset = open_dataset(tmp_path / "s.zarr")
     assert dataset.rows.profile.partitions > 3
-    exact = selector.method != "elc"
+    exact = selector.plain.method != "elc"
     for arguments in (
         (sp.csr_array(X), Y),
         (da.from_array(X, chunks=(37, 11)), da.from_array(Y, chunks=(50, -1))),
@@ -249,7 +246,7 @@ def test_what_does_not_fit_is_read_in_parts(selector):
     assert plan.passes == len(plan.readings)
     assert peak_of_readings(plan) <= 0.8 * tight.memory_limit
     passes = PassRunner(source, tight, plan)
-    outcome = selector._score(passes, X.shape[1])
+    outcome = selector.make_method().score(passes, X.shape[1])
     assert len(passes.records) == len(plan.readings)
     assert outcome.discovered.tolist() == whole.support_.tolist()
     assert outcome.q_values.tolist() == whole.q_values_.tolist()
@@ -268,8 +265,8 @@ def test_a_plan_says_what_replicates_cost():
     assert "for 10 shuffles and 0 resamples" in plans[2].notes[0]
     assert plans[0].peak_worker_bytes < plans[2].peak_worker_bytes < plans[1].peak_worker_bytes
     assert plans[1].arrays["scores of resamples"] == 2 * 8 * 50 * 40
-    assert [len(ENM("auto", fdr=fdr)._label_readings(source.profile)) for fdr in (0.1, 0.5)] == [1, 1]
-    assert ENM("auto", fdr=0.03)._shuffles == 34
+    assert [len(ENM("auto", fdr=fdr).make_method()._label_readings(source.profile)) for fdr in (0.1, 0.5)] == [1, 1]
+    assert ENM("auto", fdr=0.03).make_method()._shuffles == 34
 
 
 def test_a_geometric_mean_leaves_out_labels_that_a_resample_lacks():
@@ -281,7 +278,9 @@ def test_a_geometric_mean_leaves_out_labels_that_a_resample_lacks():
     found = GMM(3, resamples=40, random_state=0).fit(X, Y)
     source = ArrayRows(X, as_labels(Y))
     outcome = GMM(3, resamples=40, random_state=0)
-    scores = outcome._score(PassRunner(source, here := Resources(1, 1, 2**33, 2**33), outcome.plan(source, here)), 3)
+    scores = outcome.make_method().score(
+        PassRunner(source, here := Resources(1, 1, 2**33, 2**33), outcome.plan(source, here)), 3
+    )
     assert scores.resampled_scores.any(axis=1).all()
     assert found.rank_intervals_[:, 0].max() > 1
 
@@ -289,8 +288,8 @@ def test_a_geometric_mean_leaves_out_labels_that_a_resample_lacks():
 @pytest.mark.parametrize("name", sorted(METHODS))
 def test_auto_is_taken_or_refused_with_a_cure(name):
     X, Y = problem(n=60, d=6, planted=6, effect=4)
-    selector = get_method(name)
-    if selector.resamples_rows:
+    selector = get_estimator(name)
+    if selector.plain.resamples_rows:
         assert selector("auto").fit(X, Y).report_.k >= 1
         return
     with pytest.raises(UsageError, match="'auto'") as error:
@@ -320,5 +319,5 @@ def test_rank_intervals_of_copies_differ_by_their_order_alone(method):
         X = rng.normal(size=(600, 9))
         X[:, 8] = X[:, 0]
         Y = (X[:, :3] + rng.normal(size=(600, 3)) > 0.6).astype(int)
-        intervals = get_method(method)(9, resamples=20, random_state=0).fit(X, Y).rank_intervals_
+        intervals = get_estimator(method)(9, resamples=20, random_state=0).fit(X, Y).rank_intervals_
         assert (intervals[8] == intervals[0] + 1).all()

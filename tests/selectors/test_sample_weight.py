@@ -9,17 +9,27 @@ import numpy as np
 import pytest
 from scipy import sparse as sp
 
+from mlfs_dask import (
+    BRCC,
+    BROR,
+    ELC,
+    ENM,
+    FIMF,
+    GMM,
+    GRRO,
+    MDDM,
+    MICO,
+    AnovaF,
+    Chi2,
+    ELAChi2,
+    FisherScore,
+    LabelEntropy,
+    MultiLabelF,
+)
 from mlfs_dask.errors import DataError
 from mlfs_dask.rows.sources import as_rows
-from mlfs_dask.selectors import METHODS, get_method
-from mlfs_dask.selectors.count_filters import BROR, Chi2, ELAChi2
-from mlfs_dask.selectors.elc import ELC
-from mlfs_dask.selectors.fimf import FIMF
-from mlfs_dask.selectors.global_information import GRRO, MICO
-from mlfs_dask.selectors.label_entropy import ENM, GMM, LabelEntropy
-from mlfs_dask.selectors.mddm import MDDM
-from mlfs_dask.selectors.product_filters import BRCC, AnovaF, FisherScore, MultiLabelF
-from mlfs_dask.selectors.resampling import ResamplingSelector
+from mlfs_dask.selection.estimator import get_estimator
+from mlfs_dask.selectors import METHODS
 
 SELECTORS = {
     "elc": ELC(3),
@@ -120,10 +130,10 @@ def test_unknown_labels_of_rows_that_do_not_count():
 
 def test_methods_that_are_no_sums_take_no_weights():
     for name in METHODS:
-        method = get_method(name)
-        assert ("sample_weight" in inspect.signature(method.fit).parameters) == issubclass(method, ResamplingSelector)
+        method = get_estimator(name)
+        assert ("sample_weight" in inspect.signature(method.fit).parameters) == method.plain.takes_weights
     with pytest.raises(TypeError, match="sample_weight"):
-        get_method("mfsir")(3).fit(*problem()[:2], sample_weight=1)
+        get_estimator("mfsir")(3).fit(*problem()[:2], sample_weight=1)
 
 
 def test_compiled_loops_are_not_taken_for_weights(monkeypatch):

@@ -12,7 +12,7 @@ from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors import get_method
+from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.selectors.costs import Reading
 from mlfs_dask.statistics.sample import RowSample
 from mlfs_dask.statistics.weights import weighted_rows
@@ -52,7 +52,7 @@ def test_temporaries_of_filters_are_within_the_plan(method, kind, weighted, kind
     source = kinds[kind]
     n = source.profile.n
     source = weighted_rows(source, np.linspace(0.5, 1.5, n) if weighted else None)
-    cost = get_method(method)(10).cost(source, Resources(1, 1, 2**32, 2**32))
+    cost = get_estimator(method)(10).make_method().cost(source, Resources(1, 1, 2**32, 2**32))
     block = next(iter(source.stream(0, source.profile.partitions)))
     statistics = [each for step in cost.steps if isinstance(step, Reading) for each in step.statistics]
     # Rows that are drawn are its state, which grows.

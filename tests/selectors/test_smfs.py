@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from mlfs_dask import runtime
+from mlfs_dask import SMFS, runtime
 from mlfs_dask.errors import DataError, UsageError
-from mlfs_dask.selectors.smfs import SMFS
 from tests.problems import problem_with_equal_rows as problem
 
 SMALL = {"n_neighbors": 5, "n_trees": 12, "max_samples": 32}

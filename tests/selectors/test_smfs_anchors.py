@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse as sp
 
+from mlfs_dask import SMFS
 from mlfs_dask.blocks.forest import float32_scaling, forest_columns, forest_seeds, to_float32
-from mlfs_dask.selectors.smfs import SMFS
 from tests.reference import smfs_anchors as twin
 from tests.reference.smfs import grow_trees
 from tests.selectors.anchored import NEAR, check, hide, problem, quiet

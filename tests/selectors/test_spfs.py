@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from scipy import sparse as sp
 
+from mlfs_dask import SPFS
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DataError
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import current_resources
-from mlfs_dask.selectors.spfs import SPFS
 from tests.reference import spfs as twin
 
 

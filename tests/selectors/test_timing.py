@@ -10,7 +10,8 @@ from scipy import sparse as sp
 
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors import METHODS, get_method, timing
+from mlfs_dask.selection.estimator import get_estimator
+from mlfs_dask.selectors import METHODS, timing
 from mlfs_dask.selectors.costs import Cost, Reading, project
 from mlfs_dask.selectors.timing import estimate_seconds
 from mlfs_dask.statistics.moments import Moments
@@ -38,7 +39,7 @@ def source(sparse=False, n=400, d=30, q=6):
 @pytest.mark.parametrize("gram_cap", [4096, 10])
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_is_measured_on_one_block(method, gram_cap, sparse):
-    selector = get_method(method)(5)
+    selector = get_estimator(method)(5)
     for name, value in (
         ("n_candidates", gram_cap),
         ("n_landmarks", gram_cap),
@@ -49,7 +50,7 @@ def test_every_method_is_measured_on_one_block(method, gram_cap, sparse):
             selector.set_params(**{name: value})
     rows = source(sparse)
     plan = selector.plan(rows, HERE)
-    timed = estimate_seconds(selector.cost, rows, HERE, plan)
+    timed = estimate_seconds(selector.make_method().cost, rows, HERE, plan)
     assert timed.seconds > 0
     assert replace(timed, seconds=None, typical_seconds=None, notes=timed.notes[:-1]) == plan
     if timed.typical_seconds is not None:
@@ -60,8 +61,8 @@ def test_every_method_is_measured_on_one_block(method, gram_cap, sparse):
 def test_resamples_in_a_block_of_which_a_resample_has_no_row():
     """Of the one row that is fed first, some resample has none: no warning of the logarithm of 0."""
     rows = source(n=8)
-    selector = get_method("enm")(3, resamples=20)
-    assert estimate_seconds(selector.cost, rows, HERE, selector.plan(rows, HERE)).seconds > 0
+    selector = get_estimator("enm")(3, resamples=20)
+    assert estimate_seconds(selector.make_method().cost, rows, HERE, selector.plan(rows, HERE)).seconds > 0
 
 
 @pytest.fixture
@@ -106,6 +107,6 @@ def test_threads_share_the_blocks_as_far_as_there_are_cores(seconds, resources, 
 def test_blocks_of_dask_arrays_are_not_computed():
     rows = source()
     rows.residence = "graph"
-    selector = get_method("elc")(5)
+    selector = get_estimator("elc")(5)
     plan = selector.plan(source(), HERE)
-    assert estimate_seconds(selector.cost, rows, HERE, plan) is plan
+    assert estimate_seconds(selector.make_method().cost, rows, HERE, plan) is plan

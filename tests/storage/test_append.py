@@ -20,7 +20,7 @@ from scipy import sparse as sp
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.runtime import current_resources
-from mlfs_dask.selectors import get_method
+from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.storage.append import append
 from mlfs_dask.storage.conversion_options import Options
 from mlfs_dask.storage.convert import convert, convert_reader
@@ -413,6 +413,6 @@ def test_the_same_rows_twice_are_told(tmp_path, caplog: pytest.LogCaptureFixture
 def test_the_exact_graph_of_a_store_that_grew_is_planned_for_all_rows(tmp_path):
     X, Y = sample(n=100, sparse=False)
     stores = [grow(tmp_path / f"{i}.zarr", X, Y, cuts) for i, cuts in enumerate([(90, 100), (100,)])]
-    mfsir = get_method("mfsir")(graph="exact")
+    mfsir = get_estimator("mfsir")(graph="exact")
     grown, whole = (mfsir.plan(open_dataset(store).rows, current_resources()) for store in stores)
     assert (grown.bytes_read, grown.tasks) == (whole.bytes_read, whole.tasks)

@@ -1,0 +1,412 @@
+"""scikit-learn's estimators, each made of a published method."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from dataclasses import replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+from sklearn.feature_selection import SelectorMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from mlfs_dask import runtime
+from mlfs_dask.blocks.sparse import columns_of_block
+from mlfs_dask.errors import DataError, UsageError, number_of
+from mlfs_dask.rows.sources import as_rows
+from mlfs_dask.runtime import Resources
+from mlfs_dask.selection.fit import Opened, Report, fit, opened
+from mlfs_dask.selectors import get_method
+from mlfs_dask.selectors.containers import first_other_column, is_dask_array, is_dataset, open_container, open_matrix
+from mlfs_dask.selectors.contract import Method
+from mlfs_dask.selectors.costs import Names, Plan
+from mlfs_dask.selectors.labels import label_matrix
+from mlfs_dask.statistics.write_rows import ArraySink, RowSink
+from mlfs_dask.typing import Profile, RowSource
+
+
+class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
+    """Base class of the estimators: feature selectors of scikit-learn.
+
+    An estimator borrows the constructor of its method, so that parameters and their documentation are the method's.
+
+    Attributes
+    ----------
+    scores_ : float64 array, shape (d,)
+        Larger is better.
+    ranking_ : int64 array, shape (d,)
+        Feature indices, best first: by score, ties by lower index; of methods that choose one feature after another,
+        in the order of the choice; with n_features_to_select="auto", the discovered features before the others. (Not
+        places, as in scikit-learn's RFE.)
+    support_ : bool array, shape (d,)
+        The k features that are kept.
+    report_ : Report
+    n_iter_ : int
+        Iterations, of methods that have a loop.
+    n_features_in_ : int
+    feature_names_in_ : object array, shape (d,)
+        Only if X has names that are strings: a table, AnnData, a Dataset or its X.
+    q_values_ : float64 array, shape (d,)
+        Least false discovery rate at which each feature is discovered. Only with n_features_to_select="auto".
+    rank_intervals_ : int64 array, shape (d, 2)
+        Ranks, from 1, between which nine of ten resamples rank each feature. Only with resamples.
+    selection_frequency_ : float64 array, shape (d,)
+        Share of the resamples in which each feature is among the k best. Only with resamples.
+    """
+
+    #: The method that it fits.
+    plain: ClassVar[type[Method]]
+
+    scores_: NDArray[np.float64]
+    ranking_: NDArray[np.int64]
+    support_: NDArray[np.bool_]
+    report_: Report
+
+    def make_method(self) -> Method:
+        """The method with the parameters of the estimator, checked.
+
+        Raises
+        ------
+        UsageError
+        """
+        method = self.plain(**self.get_params(deep=False))
+        method.check()
+        return method
+
+    def plan(self, source: Profile | RowSource, resources: Resources) -> Plan:
+        """What a fit will cost (`Method.plan`).
+
+        Raises
+        ------
+        DoesNotFitError
+        """
+        return self.make_method().plan(source, resources)
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Score all features and choose the best.
+
+        Parameters
+        ----------
+        X : array-like, shape (n, d)
+            NumPy, SciPy sparse, pandas, a Dask array (of NumPy, `sparse` or SciPy blocks), a data frame of Dask,
+            AnnData, a Dataset, or the path or URL of a store. Sparse stays sparse. Dask arrays may be chunked along
+            both axes; the result does not depend on it.
+        y : array-like, shape (n, q) or (n,)
+            Labels 1, 0, and -1 for unknown; where dense labels are 1 and -1 alone, -1 is negative. A single column may
+            hold classes, among which -1 is unknown, too: two of them are one label, and of more each is a label. None
+            with a Dataset, with AnnData whose labels are in `obsm["labels"]`, and for methods without supervision; of
+            AnnData also the name of a column of `obs`.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        DataError
+            X or y is invalid.
+        UsageError
+            A parameter has a value it cannot have.
+        DoesNotFitError
+            The job is projected not to fit the memory; nothing has been read.
+        """
+        return self._fit(X, y)
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        method = self.make_method()
+        fitted = fit(method, self._open(X, y), sample_weight)
+        for name in ("q_values_", "rank_intervals_", "selection_frequency_", "labels_"):  # of an earlier fit
+            self.__dict__.pop(name, None)
+        self._fitted = fitted
+        self.scores_, self.ranking_, self.support_ = fitted.scores, fitted.ranking, fitted.support
+        self.report_ = fitted.report
+        if fitted.outcome.q_values is not None:
+            self.q_values_ = fitted.outcome.q_values
+        if fitted.rank_intervals is not None:
+            self.rank_intervals_, self.selection_frequency_ = fitted.rank_intervals, fitted.selection_frequency
+        if fitted.outcome.labels is not None:
+            self.labels_ = fitted.outcome.labels
+        if hasattr(method, "max_iter"):
+            self.n_iter_ = max(1, fitted.outcome.iterations)  # scikit-learn expects at least one
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """The chosen columns, in the order of X.
+
+        Parameters
+        ----------
+        X : array-like, shape (n, d)
+            Any container that `fit` takes. Dask arrays stay lazy and sparse blocks stay sparse. Of a Dataset, and of
+            a data frame of Dask, the columns come back as a Dask array; of AnnData, as those of its X.
+
+        Returns
+        -------
+        array of shape (n, k)
+        """
+        check_is_fitted(self)
+        X, names = open_matrix(X)
+        if names is not None:
+            self._check_names(names)
+        lazy = is_dask_array(X)
+        if names is None and not lazy:
+            return super().transform(X)
+        config = getattr(self, "_sklearn_output_config", {}).get("transform", "default")
+        if lazy and config != "default":
+            raise UsageError(
+                f"set_output(transform={config!r}) needs all rows in memory, and X is a Dask array. "
+                "Use set_output(transform='default'), or pass X.compute()."
+            )
+        if X.ndim != 2 or X.shape[1] != self.n_features_in_:
+            raise DataError(
+                f"X has {X.shape[1] if X.ndim == 2 else 'no'} features, but {type(self).__name__} is "
+                f"expecting {self.n_features_in_} features as input"
+            )
+        columns = np.flatnonzero(self.support_)
+        return _take_columns(X, columns) if lazy else columns_of_block(X, columns)
+
+    def _get_support_mask(self) -> NDArray[np.bool_]:
+        check_is_fitted(self)
+        return self.support_
+
+    def __sklearn_is_fitted__(self) -> bool:
+        # scikit-learn would take the parameter `lambda_` for something learnt.
+        return hasattr(self, "support_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = getattr(self, "missing", "error") != "error"
+        tags.target_tags.required = self.plain.supervision != "unsupervised"
+        tags.target_tags.multi_output = True
+        return tags
+
+    # ------------------------------------------------------------------ containers
+
+    def _open(self, X: Any, y: Any) -> Opened:
+        """The rows of X and y; sets `n_features_in_` and `feature_names_in_`."""
+        X, y, feature_names, label_names = open_container(X, y)
+        if y is None and (is_dataset(X) or isinstance(X, RowSource)):
+            rows = opened(X)
+            self._set_features(rows.source.profile.d, rows.names.features)
+            return rows
+        supervised = self.plain.supervision != "unsupervised"
+        if y is None and supervised:
+            raise DataError(
+                f"This {type(self).__name__} estimator requires y to be passed, but the target y is None",
+                cure="fit(X, Y) with Y of shape (n, q); a Dataset brings its own labels",
+            )
+        if getattr(X, "ndim", 2) > 2:
+            raise DataError(
+                f"X must be two-dimensional, (rows, features); got shape {tuple(X.shape)}",
+                cure="reshape it to (rows, features)",
+            )
+        if is_dask_array(X):
+            if X.ndim != 2:
+                raise DataError(f"Expected 2D array, got {X.ndim}D Dask array instead")
+            self._set_features(int(X.shape[1]), feature_names)
+        else:
+            # NaN and infinity are found in the pass itself, not in a reading of their own.
+            given = X
+            try:
+                X = validate_data(self, X, accept_sparse="csr", ensure_all_finite=False)
+            except (TypeError, ValueError) as error:
+                raise first_other_column(given) or error from None
+            if X.dtype.kind not in "biuf" and (other := first_other_column(given)) is not None:
+                raise other
+            if feature_names is not None:
+                self._set_features(int(X.shape[1]), feature_names)
+        if y is None:
+            y = _no_labels(X)
+        elif not (is_dask_array(y) and y.ndim == 2):
+            y = label_matrix(y)
+        source = as_rows(X, y)
+        if source.profile.n < 1 or source.profile.d < 1 or (source.profile.q < 1 and supervised):
+            raise DataError(
+                f"X has shape {(source.profile.n, source.profile.d)} and Y {source.profile.q} columns; "
+                "at least one row, feature and label are needed"
+            )
+        # A column of classes may have become several labels.
+        several = label_names is not None and len(label_names) == source.profile.q
+        names = Names(getattr(self, "feature_names_in_", None), label_names if several else None)
+        return replace(opened(source), names=names)
+
+    def _set_features(self, d: int, names: Any) -> None:
+        self.n_features_in_ = d
+        if names is not None:
+            self.feature_names_in_ = np.asarray([str(name) for name in names], dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+
+    def _check_names(self, names: Any) -> None:
+        """Refuse columns of other names than those that were fitted, as scikit-learn does for tables."""
+        fitted = getattr(self, "feature_names_in_", None)
+        if fitted is None or np.array_equal(fitted, np.asarray([str(name) for name in names], dtype=object)):
+            return
+        raise DataError(
+            "The feature names should match those that were passed during fit.",
+            cure="give the same columns in the same order",
+        )
+
+
+class WeightedSelector(Selector):
+    """Base class of estimators whose rows may have weights."""
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Score all features and choose the best.
+
+        Parameters
+        ----------
+        X, y
+            As of `Selector.fit`.
+        sample_weight : array-like, shape (n,), optional
+            How often each row counts, from 0; 1 by default. A weight of 2 is the row twice. With weights rows are
+            counted by NumPy in place of the compiled loops, and `LabelEntropy`, `ENM` and `GMM` make one more pass.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        DataError, UsageError, DoesNotFitError
+        """
+        return self._fit(X, y, sample_weight)
+
+
+class LabelRecoverer(Selector):
+    """Base class of estimators that recover the labels of rows.
+
+    Attributes
+    ----------
+    labels_ : float64 array, shape (n, q)
+        Recovered labels, after a fit with the exact graph.
+    """
+
+    labels_: NDArray[np.float64]
+
+    def recover_labels(self, X: Any, y: Any = None) -> NDArray[np.float64]:
+        """Recovered labels of all rows, in the memory of this process.
+
+        Parameters
+        ----------
+        X, y
+            What was fitted, its rows in the same order; with anchors also other rows with the same features. Without y
+            all their labels are unknown.
+
+        Returns
+        -------
+        float64 array, shape (n, q)
+            After a fit with the exact graph these are `labels_`. One reading of X.
+
+        Raises
+        ------
+        DataError
+            The features or labels are not those of the fit; after a fit with the exact graph the rows are others; or X
+            has NaN or infinite values, and they are not filled in.
+        """
+        source = self._rows_like_fitted(X, y)
+        sink = ArraySink(source.profile.n, source.profile.q)
+        self._fitted.write_labels(source, sink, runtime.own_resources(runtime.current_resources()))
+        return sink.values
+
+    def write_labels(self, X: Any, sink: RowSink, y: Any = None) -> None:
+        """Write the recovered labels of all rows, by the workers that have them, in one reading of X.
+
+        Parameters
+        ----------
+        X, y
+            As in `recover_labels`.
+        sink : RowSink
+
+        Raises
+        ------
+        DataError, DoesNotFitError, ClusterLostError
+        """
+        self._fitted.write_labels(self._rows_like_fitted(X, y), sink)
+
+    def _rows_like_fitted(self, X: Any, y: Any) -> RowSource:
+        """Rows with the features and labels of the fit; without y their labels are unknown."""
+        if not self.__sklearn_is_fitted__():
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit before")
+        d, q = self.report_.d, self.report_.q
+        X, y, names, _ = open_container(X, y)
+        if y is None and not isinstance(X, RowSource) and not is_dataset(X):
+            y = _unknown_labels(X, q)
+        other = copy.copy(self)  # `_open` sets attributes, and those of the fit have to stay
+        source = other._open(X, y).source
+        names = getattr(other, "feature_names_in_", None) if names is None else names
+        if names is not None:
+            self._check_names(names)
+        if (source.profile.d, source.profile.q) != (d, q):
+            raise DataError(
+                f"X has {number_of(source.profile.d, 'feature')} and Y {number_of(source.profile.q, 'label')}; "
+                f"{self.plain.method} was fitted with {d:,} and {q:,}",
+                cure="give the same columns in the same order",
+            )
+        return source
+
+
+@functools.cache
+def estimator_of(method: type[Method]) -> type[Selector]:
+    """The estimator of a method: a class of the same name, with its constructor and its documentation."""
+    bases: tuple[type[Selector], ...] = (WeightedSelector if method.takes_weights else Selector,)
+    if method.label_threshold is not None:
+        bases = (LabelRecoverer, *bases)
+    # Pickles find it where users do.
+    facts = {"plain": method, "__init__": method.__init__, "__doc__": method.__doc__, "__module__": "mlfs_dask"}
+    return type(method.__name__, bases, facts)
+
+
+def get_estimator(name: str) -> type[Selector]:
+    """The estimator of a method's name, in upper or lower case.
+
+    Raises
+    ------
+    UsageError
+        There is no such method; the message names the closest ones.
+    """
+    return estimator_of(get_method(name))  # type: ignore[arg-type]
+
+
+def _no_labels(X: Any) -> Any:
+    """Labels of the rows of X, shape (n, 0)."""
+    if is_dask_array(X):
+        import dask.array as da
+
+        return da.zeros((X.shape[0], 0), dtype=np.int8, chunks=(X.chunks[0], (0,)))
+    return sp.csr_array((X.shape[0], 0), dtype=np.int8)
+
+
+def _unknown_labels(X: Any, q: int) -> Any:
+    """Labels of the rows of X of which none is known; made block by block where X is."""
+    if is_dask_array(X):
+        import dask.array as da
+
+        return da.full((X.shape[0], q), -1, dtype=np.int8, chunks=(X.chunks[0], (q,)))
+    return sp.csr_array(np.full((np.shape(X)[0], q), -1, np.int8))
+
+
+def _take_columns(X: Any, columns: NDArray[np.intp]) -> Any:
+    """Columns of a Dask array, lazily, block by block.
+
+    Parameters
+    ----------
+    X : dask Array, shape (n, d)
+        With any blocks.
+    columns : int array, shape (k,)
+        Rising.
+    """
+    if X.numblocks[1] != 1:
+        return X[:, columns]
+    return X.map_blocks(
+        columns_of_block,
+        columns,
+        dtype=X.dtype,
+        chunks=(X.chunks[0], (len(columns),)),
+        meta=columns_of_block(X._meta, columns[:0]) if X._meta.ndim == 2 else None,
+    )

@@ -1,0 +1,394 @@
+"""A fit: a method planned, read and scored on rows, and what comes of it."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import importlib.metadata
+import platform
+import sys
+import time
+import warnings
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask import runtime
+from mlfs_dask.cluster.admission import refused_workers
+from mlfs_dask.engine import checkpoints
+from mlfs_dask.engine.cache import record_hits
+from mlfs_dask.engine.readings import count_passes, run_pass
+from mlfs_dask.errors import DataError, UsageError, parameter
+from mlfs_dask.runtime import Resources
+from mlfs_dask.selectors.base import Scores, constant_warnings, lower_constant, rank_stability
+from mlfs_dask.selectors.contract import GENERATORS, Method, draw_seed
+from mlfs_dask.selectors.costs import Names, PassRunner, require_driver
+from mlfs_dask.statistics.missing import FILL_READING, FilledRows, fill_values
+from mlfs_dask.statistics.moments import Moments
+from mlfs_dask.statistics.weights import weighted_rows
+from mlfs_dask.statistics.write_rows import RowSink, WriteLabels
+from mlfs_dask.typing import RowSource
+
+#: Difference up to which the mean of a feature is the same, relative to it and its standard deviation: in other
+#: containers it is rounded otherwise.
+SAME_MEAN = 1e-9
+
+#: Recovered labels that are written at a time.
+WRITTEN_LABELS = 2**22
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was run, on what, and what it took: the content of `run.json`.
+
+    Attributes
+    ----------
+    method : str
+    params : dict
+        All parameters, defaults included.
+    store : dict or None
+        Path and digest of the store, if X and Y come from one.
+    n, d, q, k : int
+        Rows, features, labels, features kept.
+    seed : int or None
+        `random_state`, or the number drawn from it where it is a generator. None: not given, and 0 is used.
+    passes, tasks, bytes_read : int
+    wall_seconds : float
+        Of the whole fit.
+    plan : dict
+        What had been projected.
+    peak_worker_bytes, peak_driver_bytes : int
+        As measured. In process the two are the same process; of a cluster whose workers had no part the first is 0.
+    iterations : int
+    converged : bool or None
+    objective : list of float
+    versions : dict of str
+    extra : dict
+        Facts that only this method has.
+    warnings : list of str
+        Warnings that `fit` gave.
+    """
+
+    method: str
+    params: dict[str, Any]
+    store: dict[str, Any] | None
+    n: int
+    d: int
+    q: int
+    k: int
+    seed: int | None
+    passes: int
+    tasks: int
+    bytes_read: int
+    wall_seconds: float
+    plan: dict[str, Any]
+    peak_worker_bytes: int
+    peak_driver_bytes: int
+    iterations: int
+    converged: bool | None
+    objective: list[float]
+    versions: dict[str, str]
+    extra: dict[str, Any]
+    warnings: list[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data that `json` can write."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """Rows to fit, as they were opened.
+
+    Attributes
+    ----------
+    source : RowSource
+    names : Names
+    store : dict or None
+        Path and digest of the store that they come from, and what was chosen of it.
+    """
+
+    source: RowSource
+    names: Names = field(default_factory=Names)
+    store: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What a fit gives.
+
+    Attributes
+    ----------
+    method : Method
+    names : Names
+    outcome : Scores
+        As the method gave them.
+    scores : float64 array, shape (d,)
+        Larger is better; no feature that does not vary exceeds one that does.
+    ranking : int64 array, shape (d,)
+        Features, best first.
+    support : bool array, shape (d,)
+        The features that are kept.
+    report : Report
+    rank_intervals, selection_frequency : array, shape (d, 2) and (d,), or None
+        Of resampled rows (`rank_stability`).
+    fill : tuple of array, shape (d,), or None
+        What missing features were filled with, and which of them hold 0 and 1 alone.
+    """
+
+    method: Method
+    names: Names
+    outcome: Scores
+    scores: NDArray[np.float64]
+    ranking: NDArray[np.int64]
+    support: NDArray[np.bool_]
+    report: Report
+    rank_intervals: NDArray[np.int64] | None = None
+    selection_frequency: NDArray[np.float64] | None = None
+    fill: tuple[NDArray[np.float64], NDArray[np.bool_]] | None = None
+
+    @property
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """What is known of each feature beside its score: further columns of `ranking.csv`, each of shape (d,)."""
+        columns: dict[str, NDArray[Any]] = {}
+        if self.outcome.q_values is not None:
+            columns["q_value"] = self.outcome.q_values
+        if self.rank_intervals is not None and self.selection_frequency is not None:
+            low, high = self.rank_intervals.T
+            columns |= {"rank_low": low, "rank_high": high, "selection_frequency": self.selection_frequency}
+        return columns
+
+    def filled(self, source: RowSource) -> RowSource:
+        """Rows with the values of the fit in the places of missing ones."""
+        return source if self.fill is None else FilledRows(source, *self.fill)
+
+    def write_labels(self, source: RowSource, sink: RowSink, resources: Resources | None = None) -> None:
+        """Write the recovered labels of rows, by the workers that have them, in one reading of X.
+
+        Parameters
+        ----------
+        source : RowSource
+            The rows that were fitted, in their order; where a rule was learnt, also other rows with the same features.
+        sink : RowSink
+        resources : Resources, optional
+
+        Raises
+        ------
+        UsageError, DataError, DoesNotFitError, ClusterLostError
+        """
+        source, n = self.filled(source), source.profile.n
+        resources = runtime.current_resources() if resources is None else resources
+        outcome = self.outcome
+        if outcome.row_labels is not None:
+            run_pass(source, [WriteLabels(outcome.row_labels, sink)], resources, label="labels")
+            return
+        if outcome.labels is None or outcome.mean is None:
+            raise UsageError(f"{self.method.method} recovers no labels")
+        labels, mean = outcome.labels, outcome.mean
+        cure = f"fit with {parameter('graph', 'anchors')} for labels of other rows"
+        if len(labels) != n:
+            raise DataError(
+                f"the exact graph has labels of the {len(labels):,} rows that were fitted, and X has {n:,}", cure=cure
+            )
+        (moments,), _ = run_pass(source, [Moments(source.profile.d)], resources, label="moments")
+        if not (np.abs(moments.mean - mean) <= SAME_MEAN * (np.abs(moments.mean) + moments.std)).all():
+            raise DataError(
+                f"the exact graph has labels of the {n:,} rows that were fitted, and these are others", cure=cure
+            )
+        rows = max(1, WRITTEN_LABELS // labels.shape[1]) // sink.chunk_rows * sink.chunk_rows or sink.chunk_rows
+        for start in range(0, n, rows):
+            sink.write(start, labels[start : start + rows])
+
+
+def opened(data: Any) -> Opened:
+    """The rows of a Dataset, with its names and its digest; rows as they are."""
+    if isinstance(data, Opened):
+        return data
+    if isinstance(data, RowSource):
+        return Opened(data, store=_store_of(data))
+    return Opened(data.rows, Names(data.feature_names, data.label_names), _store_of(data.rows, data.subset_record))
+
+
+def require_accepted(method: Method, data: Any) -> None:
+    """Refuse a store that is known, without a reading, to hold what the method does not take.
+
+    Parameters
+    ----------
+    method : Method
+    data : Dataset, RowSource or Opened
+
+    Raises
+    ------
+    UsageError
+        It has fewer features than are to be kept.
+    DataError
+        Some labels are unknown, or feature values missing.
+    """
+    rows = opened(data)
+    method.count_kept(rows.source.profile.d)
+    method.require_accepted(rows.source, rows.names)
+
+
+def fit(method: Method, data: Any, sample_weight: Any = None) -> Fit:
+    """Score all features and choose the best.
+
+    Parameters
+    ----------
+    method : Method
+    data : Dataset, RowSource or Opened
+    sample_weight : array-like, shape (n,), optional
+        How often each row counts.
+
+    Raises
+    ------
+    DataError
+        X or Y is invalid.
+    UsageError
+        A parameter has a value it cannot have.
+    DoesNotFitError
+        The job is projected not to fit the memory; nothing has been read.
+    ClusterLostError
+    """
+    started = time.perf_counter()
+    method.check()
+    rows = opened(data)
+    n = rows.source.profile.n
+    source = weighted_rows(rows.source, sample_weight)
+    profile = source.profile
+    k = method.count_kept(profile.d)
+    method.require_accepted(source, rows.names)
+    params = {name: plain(value) for name, value in method.get_params().items()}
+    state = getattr(method, "random_state", None)
+    if isinstance(state, GENERATORS):  # asked once; with its number the fit can be made again
+        method = copy.copy(method)
+        method.random_state = params["random_state"] = draw_seed(state)  # type: ignore[attr-defined]
+    resources = runtime.current_resources()
+    plan = require_driver(method.plan(source, resources), resources, f"{method.method} in the driver process")
+    runtime.reset_peak_rss()
+    # Of methods that keep checkpoints no score depends on how many features are kept.
+    loop = {name: value for name, value in params.items() if name != "n_features_to_select"}
+    job = checkpoints.job(method=method.method, params=loop, digest=(rows.store or {}).get("digest"))
+    typical = method.iterations_on(profile)
+    runtime.emit(
+        "fit",
+        method=method.method,
+        readings=plan.passes,
+        max_iterations=None if typical is None else getattr(method, "max_iter", None),
+        typical_iterations=typical,
+    )
+    # NumPy and SciPy each bring a BLAS, whose idle threads keep the cores from the other's: one thread of each was
+    # up to 15 times faster for loops that use both. Passes have threads of their own.
+    passes = PassRunner(source, resources, plan, rows.names)
+    with job, record_hits() as hits, runtime.one_blas_thread():
+        fill = _fill_missing(method, passes)
+        outcome = method.score(passes, k)
+    records, varies = passes.records, passes.varies
+    discovered = None if outcome.discovered is None else outcome.discovered & varies
+    if discovered is not None:
+        k = int(np.count_nonzero(discovered))
+    peak_driver = peak_worker = runtime.peak_rss()
+    if resources.client is not None:
+        peak_worker = max((record.peak_worker_bytes for record in records), default=0)
+    n_constant = profile.d - int(np.count_nonzero(varies))
+    emitted = [*outcome.warnings, *constant_warnings(k, profile.d, n_constant, informed=bool(outcome.warnings))]
+    for warning in emitted:
+        warnings.warn(warning, stacklevel=_caller_level())
+    outcome = replace(outcome, scores=method.ranked_by(outcome.scores), discovered=discovered)
+    ranking = outcome.order(varies)
+    if discovered is not None:
+        ranking = ranking[np.argsort(~discovered[ranking], kind="stable")]
+    support = np.zeros(profile.d, dtype=bool)
+    support[ranking[:k]] = True
+    intervals = frequency = None
+    if outcome.resampled_scores is not None:
+        intervals, frequency = rank_stability(method.ranked_by(outcome.resampled_scores), k, varies)
+    report = Report(
+        method=method.method,
+        params=params,
+        store=rows.store,
+        n=n,
+        d=profile.d,
+        q=profile.q,
+        k=k,
+        seed=params.get("random_state"),
+        passes=count_passes(records),
+        tasks=sum(record.tasks for record in records),
+        bytes_read=sum(record.bytes_read for record in records),
+        wall_seconds=time.perf_counter() - started,
+        plan=plan.to_dict(),
+        peak_worker_bytes=peak_worker,
+        peak_driver_bytes=peak_driver,
+        iterations=outcome.iterations,
+        converged=outcome.converged,
+        objective=[float(value) for value in outcome.objective],
+        versions=versions(),
+        extra={
+            **outcome.extra,
+            "constant_features": n_constant,
+            **_noted(from_cache=hits, refused_workers=refused_workers(resources.client)),
+        },
+        warnings=[str(warning) for warning in emitted],
+    )
+    scores = lower_constant(outcome.scores, varies)
+    return Fit(method, rows.names, outcome, scores, ranking, support, report, intervals, frequency, fill)
+
+
+def _fill_missing(method: Method, passes: PassRunner) -> tuple[NDArray[np.float64], NDArray[np.bool_]] | None:
+    """Read what missing features are filled with; the readings that follow find it in their places."""
+    if not method.fills(passes.source):
+        return None
+    statistics = method.fill_statistics(passes.source)
+    results = passes.run(FILL_READING, *statistics)
+    values = fill_values(statistics, results, passes.source.weights)
+    if values is None:
+        return None
+    passes.source = FilledRows(passes.source, values, results[0].zero_one)
+    return values, results[0].zero_one
+
+
+def _caller_level() -> int:
+    """The stack level of the line outside this package that led to `fit`, for its warnings."""
+    level, frame = 0, sys._getframe(1)
+    while frame.f_globals["__name__"].startswith("mlfs_dask.") and frame.f_back is not None:
+        level, frame = level + 1, frame.f_back
+    return level + 1
+
+
+def _store_of(source: RowSource, subset: dict[str, Any] | None = None) -> dict[str, Any] | None:
+    """Path and digest of the store that rows come from, if there is one, and what was chosen of it."""
+    if source.place is None:
+        return None
+    return {"path": source.place, "digest": source.digest, **({"subset": subset} if subset else {})}
+
+
+def plain(value: Any) -> Any:
+    """A parameter as JSON can write it."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return value if isinstance(value, (int, float, str, bool, type(None))) else str(value)
+
+
+def _noted(**facts: Any) -> dict[str, Any]:
+    """Those that are not empty."""
+    return {name: value for name, value in facts.items() if value}
+
+
+@functools.cache
+def _versions() -> tuple[tuple[str, str], ...]:
+    names = ("mlfs-dask", "numpy", "scipy", "scikit-learn", "dask", "distributed", "zarr", "sparse", "numba")
+    installed = [("python", platform.python_version())]
+    for name in names:
+        try:
+            installed.append((name, importlib.metadata.version(name)))
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return tuple(installed)
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that a result may depend on."""
+    return dict(_versions())
