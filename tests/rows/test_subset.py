@@ -15,8 +15,6 @@ from mlfs_dask.engine.plan import PARAMETER_COPIES
 from mlfs_dask.errors import UsageError
 from mlfs_dask.rows.subset import RowMask, RowSubset, numbers_of
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selection.estimator import get_estimator
-from mlfs_dask.selectors import METHODS
 from tests.storage.stores import make_store
 
 PARTS: list[dict[str, Any]] = [
@@ -71,23 +69,6 @@ def test_a_part_is_its_rows_features_and_labels(data, part):
         )
         np.testing.assert_array_equal(block.Y.toarray(), Y[block.start : stop])
     assert stop == len(X)
-
-
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.filterwarnings("ignore:.*did not converge")
-def test_a_selection_from_a_part_is_that_from_its_values(data, method):
-    path, X, Y = data
-    selector = get_estimator(method)
-    common = {"max_iter": 3} if selector.plain.keeps_checkpoints else {}
-    common |= {"graph": "anchors"} if common and hasattr(selector.plain, "graph") else {}
-    common |= {"random_state": 0} if "random_state" in selector._get_param_names() else {}
-    whole = mlfs.open_dataset(path)
-    rows, features, labels = indices(whole, PARTS[-1])
-    expected = selector(2, **common).fit(X[np.ix_(rows, features)], Y[np.ix_(rows, labels)])
-    subset = whole.subset(**PARTS[-1])
-    for found in (selector(2, **common).fit(subset), selector(2, **common).fit(subset.X, subset.Y)):
-        np.testing.assert_allclose(found.scores_, expected.scores_, rtol=1e-5, atol=1e-7)
-        np.testing.assert_array_equal(found.support_, expected.support_)
 
 
 def test_partitions_without_chosen_rows_are_not_read(data, monkeypatch):

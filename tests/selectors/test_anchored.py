@@ -8,8 +8,6 @@ import re
 import dask.array as da
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import sparse as sp
 
 import mlfs_dask
@@ -29,7 +27,7 @@ from mlfs_dask.typing import Profile
 from tests.selectors import test_access_mfs_anchors as access
 from tests.selectors import test_mfsir_anchors as mfsir
 from tests.selectors import test_smfs_anchors as smfs
-from tests.selectors.anchored import CONTAINERS, NEAR, hide, larger, problem, quiet
+from tests.selectors.anchored import NEAR, hide, larger, problem, quiet
 from tests.storage.stores import make_store
 
 MODULES = {"mfsir": mfsir, "access-mfs": access, "smfs": smfs}
@@ -61,17 +59,6 @@ def case(form, seed=0, n=80, dtype=np.float64):
 # ---------------------------------------------------------------- containers and cuts
 
 
-@forms
-@settings(max_examples=14)
-@given(st.data())
-def test_every_container_and_cut_gives_what_the_twin_gives(form, data):
-    dtype = data.draw(st.sampled_from([np.float64, np.float32]))
-    module, X, Y, parameters = case(form, data.draw(st.integers(0, 20)), 60, dtype)
-    container = data.draw(st.sampled_from([*CONTAINERS]))
-    found = quiet(module.anchored(**parameters), *CONTAINERS[container](X, Y, data.draw))
-    module.check(found, module.expected(X.astype(np.float64), Y, **parameters))
-
-
 @pytest.mark.parametrize("share", [0.1, 0.7])
 @pytest.mark.parametrize("method", ["mfsir", "access-mfs", "smfs", "laplacian"])
 def test_dense_and_sparse_rows_of_the_same_values_have_the_same_anchors(method, share):
@@ -97,17 +84,6 @@ def stores(tmp_path_factory):
         return mlfs_dask.open_dataset(path)
 
     return store
-
-
-@pytest.mark.parametrize(("sparse", "threads"), [(False, 2), (True, 1)])
-@forms
-def test_a_store_read_by_threads_gives_what_the_twin_gives(form, sparse, threads, stores):
-    module, X, Y, parameters = case(form)
-    dataset = stores(FORMS[form][1], sparse=sparse)
-    assert dataset.rows.profile.partitions >= 3
-    with runtime.process_limits(threads=threads):
-        found = quiet(module.anchored(**parameters), dataset)
-    module.check(found, module.expected(X, Y, **parameters))
 
 
 @pytest.fixture(scope="module")
@@ -226,31 +202,6 @@ def test_hard_data_gives_what_the_twin_gives(form, change, sparse):
     json.dumps(found.report_.to_dict(), allow_nan=False)
     if change is constant_features:
         assert found.scores_[[2, 5, 8]].tolist() == [0.0, 0.0, 0.0]
-
-
-@forms
-def test_where_all_rows_are_equal_no_feature_is_better(form):
-    module, X, Y, parameters = case(form)
-    for rows in (np.repeat(X[:1], 80, axis=0), np.zeros_like(X)):
-        for container in (np.asarray, sp.csr_array):
-            with pytest.warns(UserWarning, match="cannot rank the features"):
-                found = module.anchored(**parameters).fit(container(rows), Y)
-            assert found.scores_.tolist() == [0.0] * 9
-            assert found.ranking_.tolist() == list(range(9))
-            json.dumps(found.report_.to_dict(), allow_nan=False)
-
-
-@methods
-def test_planted_features_are_found(method):
-    rng = np.random.default_rng(3)
-    Y = (rng.random((600, 5)) < 0.3).astype(np.int8)
-    X = rng.normal(size=(600, 40))
-    planted = [7, 19, 23, 32, 35]
-    X[:, planted] += 2 * Y
-    some = Y if method == "mfsir" else hide(Y, "rows")
-    for parameters in ({}, {"gram_cap": 0}):
-        found = quiet(MODULES[method].anchored(**parameters), X, some)
-        assert sorted(found.ranking_[:5].tolist()) == planted
 
 
 # ---------------------------------------------------------------- readings
@@ -550,17 +501,3 @@ def test_published_forms_have_no_anchors(method, parameters, message):
     profile = larger(profile_of(sparse=False), 30_000)
     plan = get_estimator(method)(2, **parameters).plan(profile, Resources(1, 1, 2**33, 2**40))
     assert any("exact graph" in note for note in plan.notes)
-
-
-@methods
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"graph": "approximate"}, "graph must be 'anchors', 'exact' or 'auto'; got 'approximate'"),
-        ({"n_anchors": 0}, "n_anchors must be a whole number of at least 1; got 0"),
-        ({"anchor_neighbors": 1.5}, "anchor_neighbors must be a whole number of at least 1; got 1.5"),
-    ],
-)
-def test_impossible_anchors_are_refused(method, parameters, message):
-    with pytest.raises(UsageError, match=re.escape(message)):
-        get_estimator(method)(2, **parameters).fit(*problem())

@@ -13,8 +13,6 @@ import dask.array as da
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import sparse as sp
 
 from mlfs_dask import AutoSelector, convert, open_dataset, runtime
@@ -301,25 +299,6 @@ def test_a_single_label_orders_the_rows():
     assert found.report_.extra["judged_rows"] == len(X)
 
 
-@settings(max_examples=8)
-@given(st.data())
-def test_chunks_change_nothing(data):
-    X, Y = problem(seed=1, n=60, d=8)
-    candidates = "ami,br-cc,enm,label-entropy"
-    expected = AutoSelector(2, candidates=candidates).fit(X, Y)
-
-    def cuts(size):
-        inner = data.draw(st.lists(st.integers(0, size), max_size=4))
-        return tuple(np.diff([0, *sorted(inner), size]).tolist())
-
-    lazy = da.from_array(X, chunks=(cuts(60), cuts(8)))
-    if data.draw(st.booleans()):
-        lazy = lazy.map_blocks(sp.csr_array)
-    found = AutoSelector(2, candidates=candidates).fit(lazy, da.from_array(Y, chunks=(cuts(60), -1)))
-    assert found.report_.extra["chosen"] == expected.report_.extra["chosen"]
-    assert found.scores_ == pytest.approx(expected.scores_, rel=1e-8, abs=1e-10)
-
-
 def test_one_reading_of_a_store_and_two_of_a_dask_array(store):
     X, Y = problem()
     dataset = open_dataset(store)
@@ -413,14 +392,6 @@ def test_the_memory_of_fits_and_judge_is_planned(candidates):
     ran = subprocess.run([sys.executable, "-c", MEMORY, candidates], capture_output=True, text=True, check=True)
     measured, planned = map(int, ran.stdout.split())
     assert 0.4 * planned <= measured <= planned
-
-
-def test_unknown_labels_are_refused_as_by_the_candidates():
-    X, Y = problem()
-    Y[3, 1] = -1
-    for labels in (Y, da.from_array(Y, chunks=(40, -1))):
-        with pytest.raises(DataError, match="auto has no support for missing labels"):
-            AutoSelector(3).fit(da.from_array(X, chunks=(40, -1)), labels)
 
 
 def test_a_feature_that_candidates_refuse_is_named(tmp_path):

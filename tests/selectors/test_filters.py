@@ -7,31 +7,13 @@ import numpy as np
 import pytest
 from scipy import sparse as sp
 
-from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
-from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.selectors import METHODS
 from tests.conftest import published
 from tests.problems import real_data
-from tests.reference import filters as twins
 
-#: Parameters with which a filter equals its twin, beside the defaults.
-FURTHER = {
-    "mddm": [
-        {"n_components": 2, "standardise": False},
-        {"constraint": "subspace"},
-        {"constraint": "subspace", "n_components": 2, "mu": 0.9},
-    ],
-    "fimf": [{"n_interacting_labels": 3}, {"bins": 20}, {"n_interacting_labels": 0}],
-    "chi2": [{"bins": 4}],
-    "ela-chi": [{"bins": 20}],  # counted in lanes, and by position
-    "br-or": [{"bins": 3, "smoothing": 1.0}],
-}
-#: Every filter that has a twin.
-FILTERS = [name for name in METHODS if name != "laplacian" and hasattr(twins, name.replace("-", "_"))]
 COUNTING = [method for method in METHODS if method != "auto" and get_estimator(method).plain.scores_from_counts]
-CASES = [(method, parameters) for method in FILTERS for parameters in ({}, *FURTHER.get(method, ()))]
 
 
 def problem(seed=0, n=120, d=9, q=5):
@@ -50,46 +32,6 @@ def problem(seed=0, n=120, d=9, q=5):
     return X, Y
 
 
-def twin(method, X, Y, **parameters):
-    return getattr(twins, method.replace("-", "_"))(X, Y, **parameters)
-
-
-@pytest.mark.parametrize(("method", "parameters"), CASES)
-def test_equals_the_plain_twin_in_any_container_and_chunking(method, parameters):
-    X, Y = problem()
-    expected = twin(method, X, Y, **parameters)
-    assert expected.max() > 0
-    lazy = da.from_array(X, chunks=((50, 1, 69), (4, 5)))
-    lazy_Y = da.from_array(Y, chunks=((70, 50), -1))
-    for rows in (
-        (X, Y),
-        (sp.csr_array(X), Y),
-        (lazy, lazy_Y),
-        (lazy.map_blocks(sp.csr_array), lazy_Y),
-        (ArrayRows(X, as_labels(Y), block_bytes=1000), None),
-    ):
-        found = get_estimator(method)(3, **parameters).fit(*rows)
-        assert found.scores_ == pytest.approx(expected, rel=1e-9, abs=1e-9)
-        assert found.scores_[4] == 0  # constant
-        assert found.report_.passes == found.report_.plan["passes"]
-
-
-@pytest.mark.parametrize("method", ["chi2", "br-or", "ela-chi", "fimf"])
-def test_counts_give_the_same_bits(method):
-    X, Y = problem(1)
-    expected = get_estimator(method)(3, bins=5).fit(X, Y).scores_.tobytes()
-    for rows in (ArrayRows(X, as_labels(Y), block_bytes=500), ArrayRows(sp.csr_array(X), as_labels(Y))):
-        assert get_estimator(method)(3, bins=5).fit(rows).scores_.tobytes() == expected
-
-
-@pytest.mark.parametrize("method", FILTERS)
-def test_unknown_labels_are_refused(method):
-    X, Y = problem()
-    Y[3, 2] = -1
-    with pytest.raises(DataError, match=r"no support for missing labels.* column 2 of Y"):
-        get_estimator(method)(3).fit(X, Y)
-
-
 def test_a_single_class_of_rows_with_labels_is_told():
     X, Y = problem()
     with pytest.warns(
@@ -98,16 +40,6 @@ def test_a_single_class_of_rows_with_labels_is_told():
     ):
         found = get_estimator("ela-chi")(3).fit(X, Y[:, :1])
     assert not found.scores_.any()
-
-
-@pytest.mark.parametrize("method", FILTERS)
-def test_where_nothing_can_be_told_a_warning_says_why(method):
-    X, Y = problem()
-    with pytest.warns(UserWarning, match=f"{method} cannot rank the features: all 5 labels are the same"):
-        found = get_estimator(method)(3).fit(X, np.zeros_like(Y))
-    assert found.scores_.tolist() == [0.0] * 9
-    with pytest.warns(UserWarning, match="all 2 features are constant"):
-        get_estimator(method)(1).fit(np.full((len(Y), 2), 3.0), Y)
 
 
 @pytest.mark.filterwarnings("ignore:codes of equal width")

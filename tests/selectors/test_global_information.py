@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dask.array as da
 import numpy as np
 import pytest
 from scipy import sparse as sp
@@ -10,7 +9,7 @@ from scipy import sparse as sp
 import mlfs_dask
 from mlfs_dask import GRRO, MICO, QPMLFS
 from mlfs_dask.blocks.sparse import as_labels
-from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
+from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources, current_resources, driver_bytes
 from mlfs_dask.selectors import global_information
@@ -31,14 +30,6 @@ def problem(n=80, d=7, q=3, seed=0):
     return np.where(rng.random((n, d)) < 0.7, X, 0.0), Y
 
 
-@pytest.mark.parametrize("bins", [2, 4])
-def test_grro_equals_the_plain_twin(bins):
-    X, Y = problem()
-    for alpha, beta in ((100.0, 0.1), (0.5, 3.0)):
-        found = GRRO(3, alpha=alpha, beta=beta, bins=bins).fit(X, Y)
-        assert found.scores_ == pytest.approx(twin.grro(X, Y, alpha=alpha, beta=beta, bins=bins), rel=1e-9)
-
-
 def test_grro_cuts_0_1_features_by_frequency_as_its_program_does(tmp_path):
     X, Y = problem(n=9)
     X[:, 0] = [1, 1, 1, 0, 1, 1, 0, 0, 1]  # more than half of the rows: the program makes it constant
@@ -54,30 +45,6 @@ def test_grro_cuts_0_1_features_by_frequency_as_its_program_does(tmp_path):
         found = GRRO(3, binning="quantile").fit(*given)
         assert found.scores_ == pytest.approx(expected, rel=1e-9, abs=1e-13)
         assert GRRO(3).fit(*given).scores_ == pytest.approx(twin.grro(X, Y), rel=1e-9)
-
-
-def test_mico_equals_the_plain_twin():
-    X, Y = problem()
-    R, Q, S = twin.tables(X, Y)
-    W = twin.least(lambda W: twin.mico_objective(W, R, Q, S, 1.5, 0.8), R.shape)
-    found = MICO(3, alpha=1.5, beta=0.8, tol=1e-13).fit(X, Y)
-    weights = W.sum(axis=1)
-    assert np.maximum(found.scores_, 0) == pytest.approx(weights, abs=1e-4)
-    assert found.report_.objective[-1] == pytest.approx(twin.mico_objective(W, R, Q, S, 1.5, 0.8), rel=1e-8)
-    assert found.report_.converged
-
-
-@pytest.mark.parametrize("alpha", [None, 0.5])
-def test_qpmlfs_equals_the_plain_twin(alpha):
-    X, Y = problem()
-    R, Q, _ = twin.tables(X, Y)
-    r = R.sum(axis=1)
-    share = Q.mean() / (Q.mean() + r.mean()) if alpha is None else alpha
-    x = twin.least(lambda W: twin.qpmlfs_objective(W[:, 0], r, Q, share), (7, 1))[:, 0]
-    found = QPMLFS(3, alpha=alpha, tol=1e-13).fit(X, Y)
-    assert found.report_.extra["alpha"] == pytest.approx(share)
-    assert np.maximum(found.scores_, 0) == pytest.approx(x, abs=1e-5)
-    assert found.report_.objective[-1] == pytest.approx(twin.qpmlfs_objective(x, r, Q, share), rel=1e-9)
 
 
 def test_features_without_weight_are_ranked_by_what_it_would_cost():
@@ -97,18 +64,6 @@ def test_published_scores_of_grro_on_emotions(data_set):
     for alpha, beta, scores in list(zip(given["alpha"], given["beta"], given["scores"], strict=True))[:2]:
         found = GRRO(10, alpha=alpha, beta=beta, binning="quantile").fit(values[:, :72], values[:, 72:])
         assert found.scores_ == pytest.approx(scores, rel=1e-9, abs=1e-13)
-
-
-@pytest.mark.parametrize("n_landmarks", [None, 4])
-@pytest.mark.parametrize("method", METHODS)
-def test_neither_chunks_nor_containers_change_a_bit(method, n_landmarks):
-    X, Y = problem()
-    expected = method(3, n_landmarks=n_landmarks).fit(X, Y)
-    lazy, lazy_Y = da.from_array(X, chunks=((30, 1, 49), (3, 4))), da.from_array(Y, chunks=((30, 1, 49), -1))
-    containers = (sp.csr_array(X), lazy, lazy.map_blocks(sp.csr_array), X[::-1])
-    for container, labels in zip(containers, (Y, lazy_Y, lazy_Y, Y[::-1]), strict=True):
-        found = method(3, n_landmarks=n_landmarks).fit(container, labels)
-        assert found.scores_.tobytes() == expected.scores_.tobytes()
 
 
 @pytest.mark.parametrize("n_landmarks", [None, 20])
@@ -225,16 +180,3 @@ def test_the_plan_refuses_what_does_not_fit(method):
     assert plan.passes > 2
     assert plan.peak_worker_bytes <= 2**29
     assert plan.peak_driver_bytes <= small.driver_limit
-
-
-def test_refusals_and_warnings():
-    X, Y = problem()
-    with pytest.raises(UsageError, match=r"alpha must be a number from 0 to 1; got 1\.5"):
-        QPMLFS(3, alpha=1.5).fit(X, Y)
-    with pytest.warns(UserWarning, match=r"mico did not converge in 2 iterations \(gap"):
-        MICO(3, max_iter=2).fit(X, Y)
-    with pytest.warns(UserWarning, match="grro cannot rank the features: the only label is the same"):
-        GRRO(3).fit(X, np.zeros((len(X), 1), np.int8))
-    Y[3, 1] = -1
-    with pytest.raises(DataError, match="no support for missing labels"):
-        GRRO(3).fit(X, Y)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import dask.array as da
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import sparse as sp
 
-from mlfs_dask import AMI, D2F, JMI, MDMR, MRMR, PMU, SCLS, LabelEntropy, open_dataset
+from mlfs_dask import AMI, D2F, JMI, MDMR, MRMR, PMU, SCLS, open_dataset
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.engine import cache as caching
-from mlfs_dask.errors import DoesNotFitError, UsageError
+from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources, current_resources
 from mlfs_dask.selection.estimator import get_estimator
@@ -89,51 +86,6 @@ def test_published_programs_on_emotions():
     assert twin.ami_program(X, Y, 20) == expected["ami"].tolist()
     for method, first in ((D2F, expected["d2f"][:2]), (AMI, expected["ami"][:1])):
         assert method(2, binning="equal-width").fit(X, Y).ranking_[: len(first)].tolist() == first.tolist()
-
-
-@settings(max_examples=6)
-@given(st.data())
-def test_same_bits_for_any_chunking_container_and_block_of_candidates(data):
-    X, Y = problem(data.draw(st.integers(0, 100)), n=60)
-    name = data.draw(st.sampled_from(sorted(METHODS)))
-    expected = selector(name).fit(X, Y)
-
-    def chunks(total):
-        cuts = sorted(data.draw(st.lists(st.integers(0, total), max_size=3)))
-        return tuple(b - a for a, b in zip([0, *cuts], [*cuts, total], strict=True))
-
-    dense = da.from_array(X, chunks=(chunks(60), chunks(9)))
-    lazy_Y = da.from_array(Y, chunks=(chunks(60), -1))
-    count = data.draw(st.integers(1, 9))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(greedy_module.GreedySelector, "_n_candidates", lambda *_: count)
-        for found in (
-            selector(name).fit(dense.map_blocks(sp.csr_array), lazy_Y),
-            selector(name).fit(dense, lazy_Y),
-            selector(name).fit(ArrayRows(sp.csr_array(X), as_labels(Y), block_bytes=500)),
-        ):
-            assert found.scores_.tobytes() == expected.scores_.tobytes()
-            assert found.ranking_.tolist() == expected.ranking_.tolist()
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_the_first_feature_is_that_of_largest_relevance(name):
-    X, Y = problem()
-    relevance = LabelEntropy(1, n_promising_labels=1.0).fit(X, Y).scores_
-    found = selector(name, n_features_to_select=1).fit(X, Y)
-    assert found.report_.passes == 1  # no pair of features is counted
-    if name != "pmu":
-        assert found.scores_.tobytes() == relevance.tobytes()
-
-
-@pytest.mark.parametrize("name", ["pmu", "d2f", "mdmr", "scls", "ami", "mrmr"])
-def test_a_copy_of_a_chosen_feature_loses(name):
-    """JMI, whose criterion weighs what is told of the labels alone, has the copy come late but not last."""
-    X, Y = problem()
-    X[:, 7], X[:, 8] = X[:, 3], X[:, 0]
-    ranking = selector(name, n_features_to_select=8).fit(X, Y).ranking_.tolist()
-    assert ranking.index(0) < ranking.index(8)
-    assert ranking.index(8) - ranking.index(0) > 2
 
 
 def test_two_features_that_tell_of_a_label_together_are_found():
@@ -227,28 +179,6 @@ def test_as_many_readings_are_made_as_planned_at_most():
     assert len(passes.records) == passes.plan.passes == 2
     q = Y.shape[1]
     assert passes.plan.notes[0] == f"counts of {q} of {q} labels and of {q * (q - 1) // 2} pairs of labels"
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"bins": 1}, "bins must be a whole number from 2 to 256"),
-        ({"n_features_to_select": "auto"}, "cannot be 'auto' with mrmr"),
-        ({"criterion": "mi"}, "criterion must be 'mid' or 'miq'"),
-    ],
-)
-def test_values_that_parameters_cannot_have_are_refused(parameters, message):
-    X, Y = problem()
-    with pytest.raises(UsageError, match=message):
-        MRMR(**parameters).fit(X, Y)
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_features_that_tell_nothing_are_named(name):
-    with pytest.warns(UserWarning, match="cannot rank the features: all 3 features are constant"):
-        found = selector(name, n_features_to_select=2).fit(np.ones((5, 3)), np.eye(5, 2, dtype=int))
-    assert found.ranking_.tolist() == [0, 1, 2]
-    assert found.scores_.tolist() == [0.0] * 3
 
 
 def test_a_single_feature_needs_no_candidates() -> None:

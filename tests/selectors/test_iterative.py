@@ -169,15 +169,6 @@ def test_unknown_labels_of_new_rows_in_a_dask_array_are_made_block_by_block():
     assert block.Y.nnz == 2 * 10**7
 
 
-@pytest.mark.parametrize("method", ["mfsir", "smfs", "access-mfs"])
-@pytest.mark.parametrize("gram_cap", [0, 4096])
-def test_where_all_features_are_constant_the_exact_form_says_so(method, gram_cap):
-    with pytest.warns(UserWarning, match="cannot rank the features") as told:
-        found = get_estimator(method)(2, graph="exact", gram_cap=gram_cap).fit(np.full_like(X, 0.1), Y)
-    assert len(told) == 1
-    assert not found.scores_.any()
-
-
 @pytest.mark.filterwarnings("error")
 def test_a_label_that_all_rows_have_needs_no_warning():
     assert get_estimator("mfsir")(2, graph="exact").fit(X, np.column_stack([Y, np.ones(len(Y), int)])).scores_.any()

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse as sp
 
-from mlfs_dask import ENM, GMM, LabelEntropy, runtime
+from mlfs_dask import GMM, LabelEntropy, runtime
 from mlfs_dask.blocks.counts import CodeBook
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.engine.plan import pass_fits, split_evenly
@@ -48,36 +48,6 @@ def test_equals_the_plain_twin(promising, bins):
     found = LabelEntropy(3, n_promising_labels=promising, bins=bins).fit(X, Y)
     expected = twin.label_entropy(X, Y, n_promising_labels=promising, bins=bins)
     assert found.scores_ == pytest.approx(expected, rel=1e-12, abs=1e-13)
-
-
-@pytest.mark.parametrize("bins", [2, 5])
-def test_norms_equal_the_plain_twin(bins):
-    X, Y = problem()
-    assert ENM(3, bins=bins).fit(X, Y).scores_ == pytest.approx(twin.enm(X, Y, bins=bins), rel=1e-11)
-    assert GMM(3, bins=bins).fit(X, Y).scores_ == pytest.approx(twin.gmm(X, Y, bins=bins), rel=1e-9)
-
-
-@settings(max_examples=25)
-@given(st.data())
-def test_same_bits_for_any_chunking_and_container(data):
-    X, Y = problem(data.draw(st.integers(0, 100)), n=60)
-    settings_ = {"n_promising_labels": data.draw(st.sampled_from([0, 2, 1.0])), "bins": 3}
-    expected = LabelEntropy(3, **settings_).fit(X, Y)
-
-    def chunks(total):
-        cuts = sorted(data.draw(st.lists(st.integers(0, total), max_size=3)))
-        return tuple(b - a for a, b in zip([0, *cuts], [*cuts, total], strict=True))
-
-    dense = da.from_array(X, chunks=(chunks(60), chunks(7)))
-    lazy_Y = da.from_array(Y, chunks=(chunks(60), -1))
-    for found in (
-        LabelEntropy(3, **settings_).fit(dense, lazy_Y),
-        LabelEntropy(3, **settings_).fit(dense.map_blocks(sp.csr_array), lazy_Y),
-        LabelEntropy(3, **settings_).fit(sp.csr_array(X), Y),
-        LabelEntropy(3, **settings_).fit(ArrayRows(X, as_labels(Y), block_bytes=500)),
-    ):
-        assert found.scores_.tobytes() == expected.scores_.tobytes()
-        assert found.ranking_.tolist() == expected.ranking_.tolist()
 
 
 def test_compiled_loops_give_the_same_bits(monkeypatch):
@@ -360,22 +330,6 @@ def test_missing_values_are_an_error_or_a_code():
     assert found.scores_ == pytest.approx(expected, rel=1e-12)
 
 
-def test_infinity_is_refused():
-    X, Y = problem()
-    X[0, 2] = np.inf
-    with pytest.raises(DataError, match="X contains infinity"):
-        LabelEntropy(3).fit(X, Y)
-
-
-def test_unknown_labels_are_refused_wherever_they_are_found():
-    X, Y = problem()
-    Y[0, 1] = -1
-    for y in (Y, da.from_array(Y, chunks=(50, -1))):
-        lazy = da.from_array(X, chunks=(50, -1)) if y is not Y else X
-        with pytest.raises(DataError, match="no support for missing labels"):
-            LabelEntropy(3).fit(lazy, y)
-
-
 def test_a_category_per_row_is_refused_by_name():
     class Named(ArrayRows):
         features = FeatureInfo(np.zeros(2), np.full(2, 299.0), np.array([0, 300]), np.zeros(2, dtype=np.int64))
@@ -413,15 +367,6 @@ def test_fractions_of_labels_are_rounded_up(fraction, q, count):
     assert LabelEntropy(n_promising_labels=fraction).make_method()._n_counted(q) == count
 
 
-def test_constant_features_and_labels_score_nothing():
-    X = np.column_stack([np.ones(20), np.arange(20.0)])
-    Y = np.column_stack([np.arange(20) % 2, np.zeros(20), np.ones(20)]).astype(int)
-    for promising in (0, 1, 1.0):
-        found = LabelEntropy(1, n_promising_labels=promising).fit(X, Y)
-        assert found.scores_[0] == 0.0
-        assert np.isfinite(found.scores_).all()
-
-
 def test_labels_of_one_value_have_no_part_in_the_geometric_mean():
     X, Y = problem()
     X += Y.sum(axis=1, keepdims=True)  # halves may share no information at all
@@ -430,26 +375,3 @@ def test_labels_of_one_value_have_no_part_in_the_geometric_mean():
     assert (found > 0).all()
     assert found == pytest.approx(GMM(1).fit(X, Y).scores_)
     assert found == pytest.approx(twin.gmm(X, more), rel=1e-9)
-
-
-@pytest.mark.parametrize("selector", [LabelEntropy, ENM, GMM])
-@pytest.mark.parametrize(
-    ("X", "Y", "told"),
-    [
-        (np.full((4, 3), 0.5), np.eye(4, 2), "all 3 features are constant. All"),
-        (np.full((4, 1), 0.5), np.eye(4, 2), "the only feature is constant. All"),
-        (np.eye(4, 3), np.ones((4, 2)), "all 2 labels are the same in every row. All"),
-        (np.ones((4, 3)), np.zeros((4, 1)), "all 3 features are constant and the only label is the same in every row."),
-    ],
-)
-def test_where_nothing_can_be_told_one_warning_says_why(selector, X, Y, told):
-    with pytest.warns(UserWarning, match=f"cannot rank the features: {told}") as warned:
-        found = selector(1).fit(X, Y.astype(int))
-    assert len(warned) == 1
-    assert len(set(found.scores_.tolist())) == 1
-    assert found.ranking_.tolist() == list(range(X.shape[1]))
-
-
-def test_planted_feature_comes_first():
-    X, Y = problem(n=2000, d=30)
-    assert LabelEntropy(1, n_promising_labels=1.0).fit(X, Y).ranking_[0] == 0

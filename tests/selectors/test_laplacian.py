@@ -13,7 +13,7 @@ from scipy import sparse as sp
 from mlfs_dask import LaplacianScore, runtime
 from mlfs_dask.blocks.anchors import place_anchors
 from mlfs_dask.blocks.sparse import as_labels
-from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
+from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.rows.sources import ArrayRows
 from tests.reference import filters as twins
 
@@ -119,12 +119,6 @@ def test_an_exact_graph_that_does_not_fit_is_refused_with_the_cure():
     assert "graph='anchors'" in str(e.value)
 
 
-def test_labels_have_no_part_in_it():
-    X, Y = problem()
-    expected = LaplacianScore(3).fit(X, Y).scores_.tolist()
-    assert LaplacianScore(3).fit(X, np.random.default_rng(1).integers(0, 2, Y.shape)).scores_.tolist() == expected
-
-
 @pytest.mark.parametrize(
     "container", [np.asarray, sp.csr_array, pd.DataFrame, lambda X: da.from_array(X, chunks=(20, 3)), np.ndarray.tolist]
 )
@@ -143,13 +137,3 @@ def test_scores_are_at_most_1_and_do_not_depend_on_units():
         assert scores.max() <= 1
         moved = LaplacianScore(3, graph=graph).fit(X * np.logspace(-3, 3, 7) + 1, Y).scores_
         assert moved == pytest.approx(scores, rel=1e-6)
-
-
-def test_what_cannot_be_is_refused_or_warned_of():
-    X, Y = problem()
-    with pytest.raises(UsageError, match="n_anchors must be a whole number of at least 1; got 0"):
-        LaplacianScore(3, n_anchors=0).fit(X, Y)
-    with pytest.raises(DataError, match=r"column 2 \(counted from 0\): X contains NaN"):
-        LaplacianScore(3).fit(np.where(np.arange(7) == 2, np.nan, X), Y)
-    with pytest.warns(UserWarning, match="laplacian cannot rank the features: all 2 features are constant"):
-        LaplacianScore(1).fit(np.ones((40, 2)), Y[:40])

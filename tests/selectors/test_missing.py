@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import warnings
 
-import dask.array as da
 import numpy as np
 import pytest
-from scipy import sparse as sp
 
 import mlfs_dask
 from mlfs_dask import ELC, SMFS, LabelEntropy, runtime
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.engine.readings import run_pass
-from mlfs_dask.errors import DataError
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.selection.estimator import get_estimator
-from mlfs_dask.selectors import METHODS
 
 #: Settings that make every method quick.
 QUICK = {
@@ -43,40 +39,6 @@ def fit(method, X, Y=None, **parameters):
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".* did not converge")
         return get_estimator(method)(3, **QUICK.get(method, {}), **parameters).fit(X, Y)
-
-
-@pytest.mark.parametrize("method", sorted(METHODS))
-@pytest.mark.parametrize("how", ["mean", "median"])
-def test_equals_a_fit_on_filled_data(method, how):
-    X, Y = problem()
-    values = (np.nanmean if how == "mean" else np.nanmedian)(X, axis=0)
-    expected = fit(method, np.where(np.isnan(X), values, X), Y)
-    lazy = da.from_array(X, chunks=(25, 3))
-    for container in (X, sp.csr_array(X), lazy, lazy.map_blocks(sp.csr_array)):
-        found = fit(method, container, Y, missing=how)
-        assert found.scores_ == pytest.approx(expected.scores_, rel=1e-8, abs=1e-10)
-
-
-@pytest.mark.parametrize("method", sorted(METHODS))
-def test_missing_features_are_an_error_unless_told_otherwise(method):
-    X, Y = problem()
-    with pytest.raises(DataError, match=r"column 1 \(counted from 0\): X contains NaN") as caught:
-        fit(method, X, Y)
-    assert "choose missing=" in str(caught.value)
-    assert not get_estimator(method)().__sklearn_tags__().input_tags.allow_nan
-    assert get_estimator(method)(missing="mean").__sklearn_tags__().input_tags.allow_nan
-
-
-@pytest.mark.parametrize("method", sorted(METHODS))
-def test_infinity_is_refused_where_missing_features_are_filled_in(method):
-    X, Y = problem()
-    X[7, 5] = np.inf
-    with pytest.raises(DataError, match=r"column 5 .*infinity") as caught:
-        fit(method, X, Y, missing="mean")
-    # `missing` fills in NaN alone, and was given already.
-    assert "NaN or" not in str(caught.value)
-    assert "missing='mean'" not in str(caught.value)
-    assert "replace infinite values" in str(caught.value) or "infinite values have to be replaced" in str(caught.value)
 
 
 def test_the_reading_is_planned_and_made_only_where_something_is_missing():

@@ -10,7 +10,6 @@ from scipy import sparse as sp
 import mlfs_dask as mlfs
 from mlfs_dask import ReliefF
 from mlfs_dask.blocks.sparse import as_labels
-from mlfs_dask.errors import DataError
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import current_resources
 from mlfs_dask.selectors.relieff import scale_rows
@@ -92,18 +91,6 @@ def test_memory_does_not_depend_on_the_number_of_rows():
         for n in (300, 600)
     )
     assert small == large
-
-
-def test_labels_that_are_unknown_or_make_no_classes():
-    X, Y = problem()
-    with pytest.warns(UserWarning, match="no label set has 100 rows of the sample"):
-        found = ReliefF(3, min_rows=100).fit(X, Y)
-    assert not found.scores_.any()
-    with pytest.warns(UserWarning, match="only one label set has 6 rows"):
-        ReliefF(3).fit(X, np.zeros_like(Y))
-    Y[3, 1] = -1
-    with pytest.raises(DataError, match="no support for missing labels"):
-        ReliefF(3).fit(X, Y)
 
 
 def test_differences_that_cancel_tie_in_every_container():

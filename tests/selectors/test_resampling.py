@@ -12,11 +12,10 @@ from sklearn.base import clone
 
 from mlfs_dask import ELC, ENM, FIMF, GMM, MDDM, FisherScore, LabelEntropy
 from mlfs_dask.blocks.sparse import as_labels
-from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
+from mlfs_dask.errors import DataError, DoesNotFitError
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selection.estimator import get_estimator
-from mlfs_dask.selectors import METHODS
 from mlfs_dask.selectors.base import rank_stability
 from mlfs_dask.selectors.costs import PassRunner, require_driver
 from mlfs_dask.selectors.resampling import q_values
@@ -145,27 +144,6 @@ def test_no_discovery_is_an_error_with_a_cure():
     assert "raise the rate (fdr)" in str(error.value)
 
 
-@pytest.mark.parametrize("selector", SELECTORS, ids=str)
-def test_replicates_change_neither_scores_nor_ranking(selector):
-    X, Y = problem()
-    plain = clone(selector).set_params(n_features_to_select=7).fit(X, Y)
-    assert not hasattr(plain, "q_values_")
-    assert not hasattr(plain, "rank_intervals_")
-    assert plain._fitted.columns == {}
-    found = clone(selector).set_params(n_features_to_select=7, resamples=20).fit(X, Y)
-    assert found.scores_.tobytes() == plain.scores_.tobytes()
-    assert found.report_.passes == plain.report_.passes == 1
-    assert not hasattr(found, "q_values_")
-    assert list(found._fitted.columns) == ["rank_low", "rank_high", "selection_frequency"]
-    low, high = found.rank_intervals_.T
-    assert low.min() >= 1
-    assert high.max() <= X.shape[1]
-    assert (low <= high).all()
-    assert found.selection_frequency_.sum() == pytest.approx(7)
-    found.set_params(resamples=0).fit(X, Y)
-    assert not hasattr(found, "rank_intervals_")
-
-
 def test_intervals_hold_the_ranks_that_very_many_rows_would_give():
     """240 intervals of features whose effects differ; ranks are whole numbers, so more than nine of ten hold theirs."""
     inside, width, often = [], [], []
@@ -283,33 +261,6 @@ def test_a_geometric_mean_leaves_out_labels_that_a_resample_lacks():
     )
     assert scores.resampled_scores.any(axis=1).all()
     assert found.rank_intervals_[:, 0].max() > 1
-
-
-@pytest.mark.parametrize("name", sorted(METHODS))
-def test_auto_is_taken_or_refused_with_a_cure(name):
-    X, Y = problem(n=60, d=6, planted=6, effect=4)
-    selector = get_estimator(name)
-    if selector.plain.resamples_rows:
-        assert selector("auto").fit(X, Y).report_.k >= 1
-        return
-    with pytest.raises(UsageError, match="'auto'") as error:
-        selector("auto").fit(X, Y)
-    assert f"mlfs evaluate STORE {name} --choose-k" in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"fdr": 0}, "fdr must be a positive number below 1; got 0"),
-        ({"fdr": 1.0}, "fdr must be a positive number below 1; got 1.0"),
-        ({"resamples": -1}, "resamples must be a whole number of at least 0; got -1"),
-        ({"n_features_to_select": "many"}, "n_features_to_select must be"),
-    ],
-)
-@pytest.mark.parametrize("selector", [ENM, ELC])
-def test_values_that_cannot_be_are_refused(selector, parameters, message):
-    with pytest.raises(UsageError, match=message):
-        selector(**parameters).fit(*problem(n=30))
 
 
 @pytest.mark.parametrize("method", ["br-cc", "fisher"])

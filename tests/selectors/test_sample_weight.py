@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
-
 import dask.array as da
 import numpy as np
 import pytest
 from scipy import sparse as sp
 
 from mlfs_dask import (
-    BRCC,
-    BROR,
     ELC,
     ENM,
-    FIMF,
     GMM,
-    GRRO,
-    MDDM,
-    MICO,
-    AnovaF,
-    Chi2,
-    ELAChi2,
-    FisherScore,
     LabelEntropy,
-    MultiLabelF,
 )
 from mlfs_dask.errors import DataError
 from mlfs_dask.rows.sources import as_rows
-from mlfs_dask.selection.estimator import get_estimator
-from mlfs_dask.selectors import METHODS
 
 SELECTORS = {
     "elc": ELC(3),
@@ -39,20 +24,6 @@ SELECTORS = {
     "label-entropy, quantiles": LabelEntropy(3, n_promising_labels=1.0, bins=3, binning="quantile"),
     "enm": ENM(3, bins=20),  # counted by position
     "gmm": GMM(3),
-}
-#: Their scores are no averages over the rows.
-FILTERS = {
-    "chi2": Chi2(3, bins=3),
-    "br-or": BROR(3, bins=3),
-    "grro": GRRO(3, bins=3),
-    "mico": MICO(3, n_landmarks=5),
-    "ela-chi": ELAChi2(3, bins=3),
-    "fimf": FIMF(3, bins=3),
-    "br-cc": BRCC(3),
-    "anova-f": AnovaF(3),
-    "fisher": FisherScore(3),
-    "mfs-f": MultiLabelF(3),
-    "mddm, subspace": MDDM(3, constraint="subspace"),
 }
 
 
@@ -73,19 +44,6 @@ def containers(X):
     yield sp.csr_array(X)
     yield da.from_array(X, chunks=(25, 3))
     yield da.from_array(X, chunks=(25, -1)).map_blocks(sp.csr_array)
-
-
-@pytest.mark.parametrize("name", [*SELECTORS, *FILTERS])
-def test_whole_weights_repeat_rows(name):
-    X, Y, weights = problem()
-    selector = (SELECTORS | FILTERS)[name]
-    expected = selector.fit(np.repeat(X, weights, axis=0), np.repeat(Y, weights, axis=0)).scores_
-    for container in containers(X):
-        found = selector.fit(container, Y, sample_weight=weights)
-        assert found.scores_ == pytest.approx(expected, rel=1e-9, abs=1e-12)
-        report = found.report_
-        assert report.passes == report.plan["passes"]
-        assert report.n == 80
 
 
 @pytest.mark.parametrize("name", SELECTORS)
@@ -111,14 +69,6 @@ def test_missing_features_of_weighted_rows(missing):
             assert found == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
-def test_any_chunks_give_the_same_bits():
-    X, Y, _ = problem()
-    weights = np.random.default_rng(2).random(80)
-    expected = LabelEntropy(3, bins=3).fit(X, Y, sample_weight=weights).scores_
-    for container in containers(X):
-        assert LabelEntropy(3, bins=3).fit(container, Y, sample_weight=weights).scores_.tobytes() == expected.tobytes()
-
-
 def test_unknown_labels_of_rows_that_do_not_count():
     X, Y, weights = problem()
     Y[0, 1] = -1
@@ -126,14 +76,6 @@ def test_unknown_labels_of_rows_that_do_not_count():
     assert LabelEntropy(3).fit(X, Y, sample_weight=weights).scores_.shape == (8,)
     with pytest.raises(DataError, match="unknown entries"):
         LabelEntropy(3).fit(X, Y, sample_weight=weights + 1)
-
-
-def test_methods_that_are_no_sums_take_no_weights():
-    for name in METHODS:
-        method = get_estimator(name)
-        assert ("sample_weight" in inspect.signature(method.fit).parameters) == method.plain.takes_weights
-    with pytest.raises(TypeError, match="sample_weight"):
-        get_estimator("mfsir")(3).fit(*problem()[:2], sample_weight=1)
 
 
 def test_compiled_loops_are_not_taken_for_weights(monkeypatch):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dask.array as da
 import numpy as np
 import pytest
 from scipy import sparse as sp
@@ -25,14 +24,6 @@ def problem(n=90, d=12, q=4, seed=0):
     return np.where(rng.random((n, d)) < 0.5, X, 0.0), Y
 
 
-def test_equals_the_plain_twin():
-    X, Y = problem()
-    order, falls = twin.spfs(X, Y)
-    found = SPFS(3).fit(X, Y)
-    assert found.ranking_.tolist() == order
-    assert found.scores_[order] == pytest.approx(falls, rel=1e-9, abs=1e-10)
-
-
 def test_with_a_label_a_row_the_similarity_is_that_of_classes():
     X, _ = problem()
     classes = np.arange(len(X)) % 3
@@ -52,19 +43,6 @@ def test_copies_come_late_and_constant_features_last():
     assert found.ranking_.tolist().index(11) > found.ranking_.tolist().index(0) + 3
     assert found.ranking_[-1] == 5
     assert found.report_.extra["constant_features"] == 1
-
-
-@pytest.mark.parametrize("n_candidates", [4096, 6])
-def test_neither_chunks_nor_containers_matter(n_candidates):
-    X, Y = problem()
-    expected = SPFS(3, n_candidates=n_candidates).fit(X, Y)
-    lazy, lazy_Y = da.from_array(X, chunks=((40, 1, 49), (5, 7))), da.from_array(Y, chunks=((40, 1, 49), -1))
-    containers = (sp.csr_array(X), lazy, lazy.map_blocks(sp.csr_array))
-    for container, labels in (*zip(containers, (Y, lazy_Y, lazy_Y), strict=True), (X[::-1], Y[::-1])):
-        found = SPFS(3, n_candidates=n_candidates).fit(container, labels)
-        assert found.scores_ == pytest.approx(expected.scores_, rel=1e-9, abs=1e-10)
-        assert found.ranking_.tolist() == expected.ranking_.tolist()
-    assert expected.report_.passes == (1 if n_candidates > 12 else 2)
 
 
 def test_first_places_do_not_depend_on_the_number_of_candidates():
