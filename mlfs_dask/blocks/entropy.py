@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mlfs_dask.blocks.pair_scores import Counts
+
 
 def count_log_count(counts: NDArray[Any]) -> NDArray[np.float64]:
     """c log c, with 0 log 0 = 0.
@@ -39,7 +41,7 @@ def sum_count_log_counts(counts: NDArray[Any], axes: int = 1) -> NDArray[np.floa
     return total
 
 
-def entropy_of_counts(counts: NDArray[Any], n: int | float, axes: int = 1) -> NDArray[np.float64]:
+def entropy_of_counts(counts: NDArray[Any], n: Any, axes: int = 1) -> NDArray[np.float64]:
     """Entropy of each column of a table of counts over states.
 
     Parameters
@@ -58,39 +60,24 @@ def entropy_of_counts(counts: NDArray[Any], n: int | float, axes: int = 1) -> ND
     return entropy
 
 
-def rounding_error(n: int | float) -> float:
+def rounding_error(n: Any) -> Any:
     """What an entropy of n rows may be off by: smaller ones are taken as zero."""
-    return float(16 * np.finfo(np.float64).eps * max(abs(np.log(n)), 1.0))
+    return 16 * np.finfo(np.float64).eps * np.maximum(np.abs(np.log(n)), 1.0)
 
 
-def mutual_information(
-    joint: NDArray[Any], marginal: NDArray[Any], label_positives: NDArray[Any], n: int | float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """M(f; l) = H(f) + H(l) - H(f, l) and H(f) from contingency counts.
+def information(counts: Counts) -> NDArray[np.float64]:
+    """Mutual information M(f; l) = H(f) + H(l) - H(f, l), shape (p, w).
 
-    Parameters
-    ----------
-    joint : int64 array, shape (codes, p, w)
-        Rows that have the code and the label, every code included; of weighted rows float64, as the others.
-    marginal : int64 array, shape (codes, w)
-        Rows that have the code.
-    label_positives : int64 array, shape (p,)
-    n : int or float
-
-    Returns
-    -------
-    information : float64 array, shape (p, w)
-        Zero where it is no larger than the rounding error of its three entropies.
-    feature_entropy : float64 array, shape (w,)
+    Zero where it is no larger than the rounding error of its three entropies.
     """
-    feature = entropy_of_counts(marginal, n)
-    label = entropy_of_counts(np.stack([label_positives, n - label_positives]), n)
-    total = np.zeros(joint.shape[1:], dtype=np.float64)
-    for code in range(joint.shape[0]):
-        states = count_log_count(joint[code])
-        states += count_log_count(marginal[code][None, :] - joint[code])
+    joint, marginal, positives, n = counts
+    total = np.zeros(joint.shape[1:])
+    for both, rows in zip(joint, marginal, strict=True):
+        states = count_log_count(both)
+        states += count_log_count(rows - both)
         total += states
     joint_entropy = np.log(n) - total / n
-    information = feature[None, :] + label[:, None] - joint_entropy
-    information[information <= rounding_error(n)] = 0.0
-    return information, feature
+    label = entropy_of_counts(np.stack([positives, n - positives]), n)
+    shared: NDArray[np.float64] = entropy_of_counts(marginal, n) + label - joint_entropy
+    shared[shared <= rounding_error(n)] = 0.0
+    return shared

@@ -30,7 +30,7 @@ RANK_TAIL = 20
 
 @dataclass(frozen=True)
 class Scores:
-    """Result of `_score`.
+    """Result of `Method.score`.
 
     Attributes
     ----------
@@ -54,6 +54,8 @@ class Scores:
         The features to keep, with n_features_to_select="auto". They come first in the ranking, whatever their scores.
     resampled_scores : float64 array, shape (B, d), or None
         Scores of resampled rows.
+    informative : bool or None
+        Whether any feature goes with any label. None: if any score is not 0.
     row_labels : Statistic or None
         Rule that recovers the labels of rows (`mlfs_dask.statistics.write_rows`).
     labels : float64 array, shape (n, q), or None
@@ -72,6 +74,7 @@ class Scores:
     q_values: NDArray[np.float64] | None = None
     discovered: NDArray[np.bool_] | None = None
     resampled_scores: NDArray[np.float64] | None = None
+    informative: bool | None = None
     row_labels: Any = None
     labels: NDArray[np.float64] | None = None
     mean: NDArray[np.float64] | None = None

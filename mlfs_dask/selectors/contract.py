@@ -3,7 +3,7 @@
 A parameter is a field of a class under `method` or `family`, annotated with its type and a `Param`:
 
     @method("mddm", "Maximum dependence", paper="Zhang & Zhou 2010, ACM TKDD 4, 14", doi="10.1145/1839490.1839495")
-    class MDDM(ProductsFilter):
+    class MDDM(ProductFilter):
         mu: Annotated[float, Param("Weight of X'HX beside the identity.", below=1)] = 0.5
 
 Constructor and signature are the dataclass's. From the same fields come the checks of values (`Method.check`), the
@@ -297,7 +297,7 @@ class Method:
     scores_from_counts: ClassVar[bool] = False
     #: Whether rows may have weights.
     takes_weights: ClassVar[bool] = False
-    #: Whether it learns from shuffled and resampled rows too (`mlfs_dask.selectors.resampling`).
+    #: Whether it learns from shuffled and resampled rows too (`mlfs_dask.selectors.one_reading`).
     resamples_rows: ClassVar[bool] = False
     #: The value above which a recovered label applies; None where a fit recovers no labels.
     label_threshold: ClassVar[float | None] = None

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated, Any
 
-from mlfs_dask.blocks.contingency import AssignedChiSquare, ChiSquare, CountFormula, OddsRatio
-from mlfs_dask.selectors.base import Scores, uninformative_warning
+import numpy as np
+
+from mlfs_dask.blocks.pair_scores import Array, Counts, quotient
 from mlfs_dask.selectors.contract import Param, method
-from mlfs_dask.selectors.costs import PassRunner
 from mlfs_dask.selectors.counting import CountFilter
 from mlfs_dask.statistics.counts import AssignedCountScores
-from mlfs_dask.typing import Profile, RowSource
+
+#: Share of the sum of weights by which a sum of them has to differ from what is expected: less is rounding.
+LEAST_DIFFERENCE = 1e-12
 
 
 @method(
@@ -49,9 +50,14 @@ class Chi2(CountFilter):
     array([5.333, 1.333, 0.   ])
     """
 
-    @property
-    def _formula(self) -> CountFormula:
-        return ChiSquare()
+    def pair(self, counts: Counts) -> Array:
+        joint, marginal, positives, n = counts
+        terms: Array = np.zeros(joint.shape[1:])
+        for observed, share in zip(joint, marginal / n, strict=True):
+            terms += quotient((observed - share * positives) ** 2, share)
+        # 1/E of the rows with the label and of those without: n / (share n_l (n − n_l)) together.
+        terms *= n / (positives * (n - positives))
+        return terms
 
 
 @method(
@@ -95,9 +101,16 @@ class BROR(CountFilter):
         ),
     ] = 0.5
 
-    @property
-    def _formula(self) -> CountFormula:
-        return OddsRatio(float(self.smoothing))
+    def pair(self, counts: Counts) -> Array:
+        joint, marginal, positives, n = counts
+        terms, s = np.zeros(joint.shape[1:]), float(self.smoothing)
+        for both, rows in zip(joint, marginal, strict=True):
+            code_alone, label_alone = rows - both, positives - both
+            agreeing, differing = (both + s) * (n - rows - label_alone + s), (code_alone + s) * (label_alone + s)
+            # The larger by the smaller: |log| of a code and of its complement are the same bits.
+            ratio = np.log(np.maximum(agreeing, differing) / np.minimum(agreeing, differing))
+            terms += np.where((rows > 0) & (rows < n), rows / n, 0.0) * ratio
+        return terms
 
 
 @method(
@@ -137,20 +150,25 @@ class ELAChi2(CountFilter):
 
     memory = "worker: 8 bytes * d * (codes - 1) * (q + 1)"
 
-    @property
-    def _formula(self) -> CountFormula:
-        return AssignedChiSquare()
+    of_zeros = "among rows that have a label, no feature goes with which one it is"
 
-    def score(self, passes: PassRunner, k: int) -> Scores:
-        outcome = super().score(passes, k)
-        if outcome.warnings or outcome.scores.any():
-            return outcome
-        reason = "among rows that have a label, no feature goes with which one it is"
-        d, q = len(outcome.scores), passes.source.profile.q
-        return replace(
-            outcome,
-            warnings=[uninformative_warning(self.method, constant=0, d=d, constant_labels=0, q=q, otherwise=reason)],
-        )
+    def score_counts(self, counts: Counts) -> Array:
+        # Code after code: what is expected of a code follows from all labels.
+        scores, total = np.zeros(counts.width), counts.positives.sum()
+        if not total:
+            return scores
+        for observed in counts.joint:
+            # The rows that have the code, each with weight 1: the sum over their labels.
+            share = observed.sum(axis=0) / total
+            terms = np.zeros_like(scores)
+            for count, own in zip(counts.positives[:, 0].tolist(), observed, strict=True):
+                expected = share * count
+                difference = own - expected
+                difference[np.abs(difference) <= LEAST_DIFFERENCE * total] = 0.0
+                terms += quotient(difference**2, expected)
+            scores += terms
+        return scores
 
-    def _statistic(self, source: Profile | RowSource, **fields: Any) -> AssignedCountScores:
-        return AssignedCountScores(**{**fields, "compiled": False}, formula=self._formula)
+    def _statistic(self, **fields: Any) -> AssignedCountScores:
+        fields |= {"compiled": False, "formula": self.score_counts, "formula_key": self._formula_key}
+        return AssignedCountScores(**fields)

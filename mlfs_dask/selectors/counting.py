@@ -1,4 +1,4 @@
-"""What selectors from contingency counts share, codes, tiles and passes; and the base of filters of one formula.
+"""What methods from contingency counts share, codes, tiles and readings; and the base of filters of counts.
 
 All follow from the counts N(feature, code, label): one pass over X once the codes' edges are known, which a store has
 kept since its conversion; other data costs one more pass for the ranges. Counts that do not fit the workers are tiled
@@ -7,16 +7,17 @@ over features.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask.blocks.contingency import CountFormula
 from mlfs_dask.blocks.counts import MAX_CODES, CodeBook
-from mlfs_dask.blocks.entropy import entropy_of_counts
+from mlfs_dask.blocks.entropy import entropy_of_counts, information
+from mlfs_dask.blocks.pair_scores import Array, Counts, Over, score_pairs
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DataError, parameter
 from mlfs_dask.runtime import Resources
@@ -32,7 +33,7 @@ from mlfs_dask.selectors.contract import (
     seed_of,
 )
 from mlfs_dask.selectors.costs import Cost, Names, PassRunner, Reading
-from mlfs_dask.selectors.resampling import ResamplingSelector
+from mlfs_dask.selectors.one_reading import OneReading
 from mlfs_dask.statistics.codes import (
     CROWDED_SHARE,
     TABLE_SHARES,
@@ -43,10 +44,8 @@ from mlfs_dask.statistics.codes import (
     widest_book,
 )
 from mlfs_dask.statistics.counts import (
-    Aggregate,
     ContingencyCounts,
     CountScores,
-    LabelInformation,
     code_statistics,
     count_in_tiles,
 )
@@ -65,15 +64,41 @@ CODE_READINGS = RANGES, QUANTILES = "ranges", "quantiles"
 CROWDED_ENTROPY = float(entropy_of_counts(np.array([[99], [1]]), 100)[0])
 
 
-class CountingSelector(ResamplingSelector):
-    """What the selectors from contingency counts share: codes, tiles, passes.
+class CountResults(NamedTuple):
+    """What the counts of all rows tell.
 
-    A subclass says which labels are counted and what follows from the counts (`_statistic`). With
-    n_features_to_select="auto" features are tested by that alone: what `_combine` adds does not depend on which rows
-    have the labels. Codes and counted labels are those of the unchanged rows in every replicate.
+    Attributes
+    ----------
+    scores, entropy : float64 array, shape (d,)
+        What the formula gives, and the entropies of features.
+    label_entropies : float64 array, shape (q,)
+    counted : int64 array, shape (p,)
+        Labels that were counted.
+    tiles : int
+        Readings.
+    features : FeatureInfo
+    book : CodeBook
+        How values became codes.
+    """
+
+    scores: Array
+    entropy: Array
+    label_entropies: Array
+    counted: NDArray[np.int64]
+    tiles: int
+    features: FeatureInfo
+    book: CodeBook
+
+
+class CountingSelector(OneReading):
+    """Base class of methods from contingency counts: codes, tiles, readings.
+
+    A subclass says which labels are counted and what follows from the counts (`_statistic`). Codes and counted labels
+    are those of the unchanged rows in every replicate.
     """
 
     scores_from_counts = True
+    of_zeros = ""
 
     passes = (
         "1 (+1 for the ranges of data without them, or quantiles, +1 over the labels alone for -k auto; more when "
@@ -97,29 +122,27 @@ class CountingSelector(ResamplingSelector):
         """Labels in order of falling entropy, ties by index, as many as are counted."""
         return rank(entropies)[: self._n_counted(len(entropies))]
 
-    def _statistic(self, source: Profile | RowSource, **fields: Any) -> ContingencyCounts:
-        """The statistic that counts all features at once, from the fields of `ContingencyCounts`."""
-        raise NotImplementedError
+    def _statistic(self, **fields: Any) -> CountScores:
+        """The statistic that counts all features at once, from the fields of `ContingencyCounts`; of information."""
+        return CountScores(**fields, formula=_total_information, formula_key="information")
 
     # ------------------------------------------------------------------ plan
 
     def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
         profile = profile_of(source)
-        features = FeatureInfo() if isinstance(source, Profile) else source.features
         label_counts = None if isinstance(source, Profile) else source.label_counts
-        book = self._known_book(source)
-        known = book is not None and label_counts is not None
-        counts = self._counts(source, book or self._planned_book(profile, features), label_counts)
-        resampling = self._planned_resampling()
+        book, known = self.planned_book(source)
+        counts = self._counts(source, book, label_counts)
+        resampling = self.resampling
         tiles = count_in_tiles(counts, source, resources, resampling=resampling)
 
         sizes = {"d": profile.d, "r": len(resampling)}
-        sizes |= self._replicate_sizes(profile)
+        sizes |= self.replicate_sizes(profile)
         before, arrays, code_sizes = self._code_readings(source, counts.book)
-        steps: list[Reading | str] = [*self._label_readings(profile), *before]
+        steps: list[Reading | str] = [*self.label_readings(profile), *before]
         sizes |= code_sizes
         # Until edges and labels are known, the tiles are an estimate.
-        name = COUNTS if known else "estimated counts"
+        name = COUNTS if known and label_counts is not None else "estimated counts"
         readings = [
             Reading(_tile_name(i, len(tiles), name), (_replicated(tile, resampling, profile),))
             for i, tile in enumerate(tiles)
@@ -127,14 +150,12 @@ class CountingSelector(ResamplingSelector):
         arrays += [
             HeldArray("information and entropy of features", "2 r d", first=readings[0].name),
             HeldArray("scores", "8 d", first="scores"),
+            *self.replicate_arrays("scores"),
         ]
-        if len(resampling) > 1:
-            arrays += self._replicate_arrays("scores")
         note = f"counts of {min(counts.p, profile.q):,} of {profile.q:,} labels"
         if counts.p > profile.q:
             note += f" and of {counts.p - profile.q:,} pairs of labels"
-        if len(resampling) > 1:
-            note += f", for {resampling.shuffles} shuffles and {resampling.resamples} resamples of the rows too"
+        note = ", ".join([note, *self.replicate_notes()])
         if len(tiles) > 1:
             note += f", tiled over {len(tiles):,} groups of at most {-(-profile.d // len(tiles)):,} features"
         notes = [note, *self._crowding_notes(source, counts.book)]
@@ -184,7 +205,7 @@ class CountingSelector(ResamplingSelector):
 
     def first_reading(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
         book = self._book_before_reading(source)
-        if book is None or len(self._planned_resampling()) > 1:
+        if book is None or len(self.resampling) > 1:
             return ()
         tiles = count_in_tiles(self._counts(source, book, source.label_counts), source, resources)
         return tiles if len(tiles) == 1 else ()
@@ -220,16 +241,20 @@ class CountingSelector(ResamplingSelector):
             cut_binary=self.quantiles_cut_binary,
         )
 
-    def _planned_book(self, profile: Profile, features: FeatureInfo) -> CodeBook:
-        """Codes of which no feature has fewer than it will have, as far as features are known."""
+    def planned_book(self, source: Profile | RowSource) -> tuple[CodeBook, bool]:
+        """The codes, and whether they are known; if not, no feature has fewer than it will have."""
+        known, features = self._known_book(source), FeatureInfo()
+        if known is not None:
+            return known, True
+        if not isinstance(source, Profile):
+            features = source.features
         if features.minimum is None:
             # Numeric features count as having all `bins`.
-            features = replace(features, minimum=np.zeros(profile.d), maximum=np.ones(profile.d))
-        return widest_book(features, self.bins, self.binning, code_missing=self.missing == "code")
+            d = profile_of(source).d
+            features = replace(features, minimum=np.zeros(d), maximum=np.ones(d))
+        return widest_book(features, self.bins, self.binning, code_missing=self.missing == "code"), False
 
-    def _counts(
-        self, source: Profile | RowSource, book: CodeBook, label_counts: NDArray[Any] | None
-    ) -> ContingencyCounts:
+    def _counts(self, source: Profile | RowSource, book: CodeBook, label_counts: NDArray[Any] | None) -> CountScores:
         """The statistic that counts all features at once; label counts that are not known are all 0."""
         profile = profile_of(source)
         if label_counts is None:
@@ -239,7 +264,6 @@ class CountingSelector(ResamplingSelector):
         slots = np.full(profile.q, -1, dtype=np.int64)
         slots[counted] = np.arange(len(counted))
         return self._statistic(
-            source,
             book=book,
             first=0,
             last=profile.d,
@@ -252,25 +276,12 @@ class CountingSelector(ResamplingSelector):
 
     # ------------------------------------------------------------------ run
 
-    def score(self, passes: PassRunner, k: int) -> Scores:
-        resampling = self._resampling(passes)
-        book, features, label_counts = self._read_codes(passes)
-        tiles, information, feature_entropy = self._read_counts(passes, book, label_counts, resampling)
+    def replicates(self, job: PassRunner, resampling: Resampling) -> Iterator[dict[str, Any]]:
+        for counts in self.read_counts(job, resampling):
+            yield {"counts": counts}
 
-        entropies = label_entropies(label_counts, passes.source.profile.total)
-        scores, *resampled = (
-            self._combine(information[r], feature_entropy[r], entropies)
-            for r in (0, *range(1 + resampling.shuffles, len(resampling)))
-        )
-        discovered, q_values = self._discover(information[0], information[1 : 1 + resampling.shuffles])
-        return Scores(
-            scores,
-            extra={"counted_labels": tiles[0].p, "tiles": len(tiles)},
-            warnings=self._warnings(features, feature_entropy[0], entropies),
-            discovered=discovered,
-            q_values=q_values,
-            resampled_scores=np.stack(resampled) if resampled else None,
-        )
+    def prepare(self, job: PassRunner, results: dict[str, Any]) -> dict[str, Any]:
+        return results  # codes were made of what has been examined
 
     def _read_codes(self, passes: PassRunner) -> tuple[CodeBook, FeatureInfo, NDArray[Any]]:
         """How the values of features become codes, what is known of these, and the (3, q) label counts.
@@ -305,22 +316,21 @@ class CountingSelector(ResamplingSelector):
             varies |= features.n_missing > 0
         return varies
 
-    def _read_counts(
-        self, passes: PassRunner, book: CodeBook, label_counts: NDArray[Any], resampling: Resampling
-    ) -> tuple[list[ContingencyCounts], NDArray[np.float64], NDArray[np.float64]]:
-        """The tiles that were counted, and what follows from the counts and the entropy of features, each (r, d)."""
-        source, profile = passes.source, passes.source.profile
+    def read_counts(self, job: PassRunner, resampling: Resampling) -> list[CountResults]:
+        """What the counts tell of the rows and of every replicate of them; the readings before it are made, too."""
+        book, features, label_counts = self._read_codes(job)
+        source, profile = job.source, job.source.profile
+        planned = sum(name.startswith(COUNTS) for name in job.plan.readings)
         counts = self._counts(source, book, label_counts)
-        planned = sum(name.startswith(COUNTS) for name in passes.plan.readings)
-        tiles = count_in_tiles(counts, source, passes.resources, n_tiles=planned or None, resampling=resampling)
-        information, feature_entropy = np.empty((2, len(resampling), profile.d))
+        tiles = count_in_tiles(counts, source, job.resources, n_tiles=planned or None, resampling=resampling)
+        results = np.empty((len(resampling), 2, profile.d))
         for i, tile in enumerate(tiles):
-            (result,) = passes.run(_tile_name(i, len(tiles)), _replicated(tile, resampling, profile))
-            part = slice(tile.first, tile.last)
-            for r, ((shared, own),) in enumerate(result if len(resampling) > 1 else [[result]]):
-                information[r, part] = shared
-                feature_entropy[r, part] = own
-        return tiles, information, feature_entropy
+            (result,) = job.run(_tile_name(i, len(tiles)), _replicated(tile, resampling, profile))
+            for of_rows, (of_tile,) in zip(results, result if len(resampling) > 1 else [[result]], strict=True):
+                of_rows[:, tile.first : tile.last] = of_tile
+        entropies = label_entropies(label_counts, profile.total)
+        of_all = entropies, counts.labels, len(tiles), features, book
+        return [CountResults(scores, entropy, *of_all) for scores, entropy in results]
 
     def _warnings(
         self, features: FeatureInfo, feature_entropy: NDArray[np.float64], label_entropies: NDArray[np.float64]
@@ -335,21 +345,12 @@ class CountingSelector(ResamplingSelector):
                 return []
             crowded = is_cut(features) & (feature_entropy <= CROWDED_ENTROPY * (1 + 1e-9))
             return [UserWarning(told) for told in _told_of_crowding(int(np.count_nonzero(crowded)), d)]
-        weighs = not self.resamples_rows
+        weighs = self.weighs_features
         return [
             uninformative_warning(
                 self.method, constant=constant, d=d, constant_labels=constant_labels, q=q, weighs_features=weighs
             )
         ]
-
-    def _combine(
-        self,
-        information: NDArray[np.float64],
-        feature_entropy: NDArray[np.float64],
-        label_entropies: NDArray[np.float64],
-    ) -> NDArray[np.float64]:
-        """The score, from what follows from the counted labels, (d,), and the entropies of features and labels."""
-        return information
 
     @property
     def _missing_choices(self) -> str:
@@ -411,20 +412,21 @@ def label_entropies(label_counts: NDArray[Any], n: int | float) -> NDArray[np.fl
     return entropy_of_counts(np.stack([positives, n - positives]), n)
 
 
-class InformationSelector(CountingSelector):
-    """Base class of selectors from the information of features with labels."""
-
-    aggregate: ClassVar[Aggregate]
-
-    def _statistic(self, source: Profile | RowSource, **fields: Any) -> ContingencyCounts:
-        return LabelInformation(**fields, aggregate=self.aggregate)
+def _total_information(counts: Counts) -> Array:
+    """Sum over labels of the information of each feature with them."""
+    return score_pairs(information, counts, "sum")
 
 
 @family
-class CountingFilter(CountingSelector):
-    """Base class of filters of counts: a feature is scored by itself."""
+class CountFilter(CountingSelector):
+    """Base class of filters of counts.
+
+    A subclass has a statistic of a label and a feature (`pair`), of which the scores are the sum over labels or what
+    `over` says. The result is what "auto" tests: what `finish` adds does not depend on which rows have the labels.
+    """
 
     on_features = ON_AUTO
+    over: ClassVar[Over] = "sum"
 
     memory = "worker: 4 bytes * d * (codes - 1) * (q + 1)"
 
@@ -435,14 +437,39 @@ class CountingFilter(CountingSelector):
     resamples: Resamples = 0
     random_state: Annotated[Seed, seed_of("shuffles and of resamples, and of the rows that medians come from")] = None
 
-
-class CountFilter(CountingFilter):
-    """Base class of filters whose scores are a formula of the counts of every feature with every label."""
-
-    @property
-    def _formula(self) -> CountFormula:
-        """The formula, with its parameters."""
+    def pair(self, counts: Counts) -> Array:
+        """(p, w) statistics of labels and features."""
         raise NotImplementedError
 
-    def _statistic(self, source: Profile | RowSource, **fields: Any) -> CountScores:
-        return CountScores(**fields, formula=self._formula)
+    def score_counts(self, counts: Counts) -> Array:
+        """(w,) scores, where the last merge of counts ran. They may depend on the method's own parameters alone."""
+        return score_pairs(self.pair, counts, self.over)
+
+    def finish(self, counts: CountResults) -> Array:
+        """The scores, with what follows from the entropies of features and of all labels."""
+        return counts.scores
+
+    def _statistic(self, **fields: Any) -> CountScores:
+        return CountScores(**fields, formula=self.score_counts, formula_key=self._formula_key)
+
+    @property
+    def _formula_key(self) -> list[Any]:
+        own = inspect.get_annotations(type(self))
+        return [
+            self.method,
+            [[each.name, str(getattr(self, each.name))] for each in self.parameters if each.name in own],
+        ]
+
+    def association(self, *, counts: CountResults) -> Array:
+        return counts.scores
+
+    def scores(self, *, k: int, counts: CountResults) -> Scores:
+        return Scores(self.finish(counts), extra={"counted_labels": len(counts.counted), "tiles": counts.tiles})
+
+    def warnings(self, job: PassRunner, outcome: Scores, results: Mapping[str, Any]) -> list[Warning]:
+        counts: CountResults = results["counts"]
+        warnings = self._warnings(counts.features, counts.entropy, counts.label_entropies)
+        if warnings or not self.of_zeros or outcome.scores.any():
+            return warnings
+        d, q = len(counts.entropy), len(counts.label_entropies)
+        return [uninformative_warning(self.method, constant=0, d=d, constant_labels=0, q=q, otherwise=self.of_zeros)]

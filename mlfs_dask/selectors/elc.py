@@ -7,8 +7,6 @@ selection model towards eliminating noisy features", Applied Sciences 10 (2020) 
 
 from __future__ import annotations
 
-import itertools
-from dataclasses import replace
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -23,14 +21,12 @@ from mlfs_dask.blocks.label_space import (
     standardised_products,
 )
 from mlfs_dask.errors import number_of, parameter
-from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.base import Scores, not_converged, rank, round_scores, uninformative_warning
+from mlfs_dask.selectors.base import Scores, not_converged, rank, round_scores
 from mlfs_dask.selectors.contract import FalseDiscoveryRate, MaxIter, Missing, Param, method, seed_of
-from mlfs_dask.selectors.costs import Cost, PassRunner
-from mlfs_dask.selectors.products import ProductsSelector
+from mlfs_dask.selectors.one_reading import OneReading
 from mlfs_dask.solvers.padm import MATRICES, Solution, best_mask, largest_of_copies, solve_corrected, solve_published
 from mlfs_dask.statistics.products import LabelMoments
-from mlfs_dask.typing import HeldArray, Profile, RowSource, Seed, profile_of
+from mlfs_dask.typing import Profile, Seed
 
 #: λ and β of the paper's own experiment (Appendix B; λ as in the authors' code), and its rule to stop.
 PUBLISHED_LAMBDA = 1e-3
@@ -54,7 +50,7 @@ TYPICAL_ITERATIONS = (15, 750)
     paper="Wang et al. 2020, Applied Sciences 10, 8093",
     doi="10.3390/app10228093",
 )
-class ELC(ProductsSelector):
+class ELC(OneReading):
     """Feature selection by embedding label correlations (Wang et al. 2020).
 
     Chooses k features so that the correlations of the labels, seen through the chosen features, come close to the
@@ -159,63 +155,31 @@ class ELC(ProductsSelector):
 
     choice_depends_on_k = True
     typical_iterations = TYPICAL_ITERATIONS
-    passes = "1 (+1 over the labels alone for -k auto)"
     memory = "worker: 8 bytes * (q * d + q²); driver: 8 bytes * (8 * q * d + 6 * q²)"
 
-    def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
-        profile = profile_of(source)
-        matrices = 1 if self.variant == "screen" else MATRICES - 2
-        resampling = self._planned_resampling()
-        readings = self._readings(source, resampling, resources)
-        sizes, arrays, notes = self._replicates_cost(readings, resampling, profile, "loop")
-        notes = [f"A is {profile.q:,} labels by {profile.d:,} features; the loop reads no data", *notes]
-        return Cost(
-            steps=[*self._label_readings(profile), *readings, "loop"],
-            sizes={"d": profile.d, "q": profile.q, **sizes},
-            arrays=[
-                *arrays,
-                HeldArray("A and its sums", "2 q d", first="loop"),
-                HeldArray("W, U, V and their terms", f"{matrices} q d", first="loop"),
-                HeldArray("S, Γ and their factors", "6 q q", first="loop"),
-                HeldArray("moments and scores", "12 d", first="loop"),
-            ],
-            notes=notes,
-        )
+    @property
+    def workspace(self) -> str:
+        """A beside its sums; W, U, V and their terms; S, Γ and their factors."""
+        return f"{1 if self.variant == 'screen' else MATRICES - 2} q d + q d + 6 q q"
 
-    def score(self, passes: PassRunner, k: int) -> Scores:
-        resampling = self._resampling(passes)
-        sums = (replicate["sums"] for replicate in self._results(passes, resampling))
-        observed = next(sums)
-        self._check_sums(passes, observed)
-        terms = _terms(observed, self.similarity)
-        shuffled = itertools.islice(sums, resampling.shuffles)
-        null = [-_terms(each, self.similarity).screen for each in shuffled]
-        discovered, q_values = self._discover(-terms.screen, np.array(null))
-        k = k if discovered is None else int(np.count_nonzero(discovered))
-        outcome = self._score_terms(observed, terms, k)
-        resampled = [self._score_terms(each, _terms(each, self.similarity), k).scores for each in sums]
-        return replace(
-            outcome,
-            discovered=discovered,
-            q_values=q_values,
-            resampled_scores=np.stack(resampled) if resampled else None,
-        )
+    def notes(self, profile: Profile) -> list[str]:
+        return [f"A is {profile.q:,} labels by {profile.d:,} features; the loop reads no data"]
 
-    def _score_terms(self, sums: LabelMoments, terms: _Terms, k: int) -> Scores:
-        A, S, screen, constant = terms
+    def association(self, *, sums: LabelMoments) -> NDArray[np.float64]:
+        return -_terms(sums, self.similarity).screen
+
+    def scores(self, *, k: int, sums: LabelMoments) -> Scores:
+        A, S, screen, constant = _terms(sums, self.similarity)
         d = len(screen)
         if not A.any():
-            warning = uninformative_warning(
-                "ELC", constant=int(constant.sum()), d=d, constant_labels=sums.constant_labels, q=len(A)
-            )
-            return Scores(np.zeros(d), converged=True, warnings=[warning])
+            return Scores(np.zeros(d), converged=True)
         extra: dict[str, Any] = {}
 
         if self.variant == "screen":
             scores = -screen
             chosen = np.argsort(screen, kind="stable")[:k]
             extra |= _diagnostics(A, S, sums, chosen)
-            return Scores(scores, extra=extra)
+            return Scores(scores, extra=extra, informative=True)
 
         # A constant feature would enter the mask in place of one whose residual is above its own, which is 0.
         varying = np.flatnonzero(~constant)
@@ -247,6 +211,7 @@ class ELC(ProductsSelector):
             objective=solution.objective,
             extra=extra,
             warnings=warnings,
+            informative=True,
         )
 
     def _solve(
@@ -301,8 +266,7 @@ class _Terms(NamedTuple):
 
 
 def _terms(sums: LabelMoments, kernel: LabelKernel) -> _Terms:
-    """The terms of sums, whose products become A in place."""
-    A = standardised_products(sums.products, sums.std)
+    A = standardised_products(sums.products.copy(), sums.std)
     A[sums.positives == sums.n] = 0.0  # a label that always occurs goes with no feature; its sums are rounding
     S = label_similarity(sums.pairs, sums.positives, kernel)
     screen, constant = screen_scores(A, S, sums.n), sums.m2 == 0

@@ -10,11 +10,9 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask.blocks.contingency import PairInteraction
 from mlfs_dask.selectors.contract import Param, method
-from mlfs_dask.selectors.counting import CountingFilter
+from mlfs_dask.selectors.counting import CountFilter
 from mlfs_dask.statistics.counts import PairCountScores
-from mlfs_dask.typing import Profile, RowSource
 
 
 @method(
@@ -23,7 +21,7 @@ from mlfs_dask.typing import Profile, RowSource
     paper="Lee & Kim 2015, Pattern Recognition 48, 2761",
     doi="10.1016/j.patcog.2015.04.009",
 )
-class FIMF(CountingFilter):
+class FIMF(CountFilter):
     """Fast multi-label feature selection by information-theoretic feature ranking (FIMF; Lee & Kim 2015).
 
     J(f) is the sum over all labels of the mutual information M(f; l), less the interaction information of f with every
@@ -66,9 +64,6 @@ class FIMF(CountingFilter):
 
     memory = "worker: 4 bytes * d * (codes - 1) * (q + p²/2 + 1)"
 
-    def _statistic(self, source: Profile | RowSource, **fields: Any) -> PairCountScores:
+    def _statistic(self, **fields: Any) -> PairCountScores:
         slots: NDArray[np.int64] = fields["slot_of_label"]  # 0 is the label of largest entropy
-        q = len(slots)
-        chosen = tuple(np.flatnonzero(slots < self.n_interacting_labels).tolist())
-        pairs = len(chosen) * (len(chosen) - 1) // 2
-        return PairCountScores(**{**fields, "slot_of_label": np.arange(q + pairs)}, formula=PairInteraction(q, chosen))
+        return PairCountScores.of(np.flatnonzero(slots < self.n_interacting_labels).tolist(), **fields)

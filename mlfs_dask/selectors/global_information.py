@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.blocks.counts import CodeBook
-from mlfs_dask.blocks.entropy import mutual_information
+from mlfs_dask.blocks.entropy import information
+from mlfs_dask.blocks.pair_scores import Counts
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import number_of, parameter
 from mlfs_dask.runtime import Resources
@@ -27,10 +28,10 @@ from mlfs_dask.selectors.counting import CountingSelector, label_entropies
 from mlfs_dask.selectors.pairwise import MAX_ALL_PAIRS, PairwiseSelector, most_relevant
 from mlfs_dask.solvers import simplex, sylvester
 from mlfs_dask.solvers.low_rank import LowRankPlusDiagonal, nystroem, solve_low_rank_sylvester
-from mlfs_dask.statistics.counts import LabelInformation
+from mlfs_dask.statistics.counts import CountScores
 from mlfs_dask.statistics.label_statistics import LabelPairs
 from mlfs_dask.statistics.pairs import pair_information, partners_of_a_reading
-from mlfs_dask.typing import FeatureInfo, HeldArray, Profile, RowSource, Seed, profile_of
+from mlfs_dask.typing import HeldArray, Profile, RowSource, Seed, profile_of
 
 Array = NDArray[np.float64]
 
@@ -92,6 +93,7 @@ class GlobalSelector(PairwiseSelector, CountingSelector):
     random_state: Annotated[Seed, seed_of("the rows that medians come from")] = None
 
     resamples_rows = False
+    weighs_features = True
     family_notes = """
     One pass over X of a store, and one more where there are landmarks, or several where memory is short; one more where
     ranges or quantiles are not recorded. A worker holds 4 r d (codes - 1)² counts for
@@ -127,8 +129,8 @@ class GlobalSelector(PairwiseSelector, CountingSelector):
 
     # ------------------------------------------------------------------ what is read
 
-    def _statistic(self, source: Profile | RowSource, **fields: Any) -> LabelInformation:
-        return LabelInformation(**fields, aggregate="sum", per_label=True)
+    def _statistic(self, **fields: Any) -> CountScores:
+        return CountScores(**fields, formula=information, formula_key="information of each label", labelwise=True)
 
     def _statistics(
         self, source: Profile | RowSource, book: CodeBook, label_counts: NDArray[Any] | None
@@ -148,9 +150,8 @@ class GlobalSelector(PairwiseSelector, CountingSelector):
 
     def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
         profile = profile_of(source)
-        features = FeatureInfo() if isinstance(source, Profile) else source.features
         label_counts = None if isinstance(source, Profile) else source.label_counts
-        book = self._known_book(source) or self._planned_book(profile, features)
+        book, _ = self.planned_book(source)
         before, arrays, sizes = self._code_readings(source, book)
         first = Reading("information", tuple(self._statistics(source, book, label_counts)))
         steps: list[Reading | str] = [*before, first]
@@ -467,8 +468,8 @@ def label_information(both: NDArray[Any] | None, positives: NDArray[Any], n: int
     """
     assert both is not None
     joint = np.stack([positives[:, np.newaxis] - both, both])
-    shared: Array
-    shared, _ = mutual_information(joint, np.stack([n - positives, positives]), positives, n)
+    marginal = np.stack([n - positives, positives])
+    shared = information(Counts(joint, marginal[:, np.newaxis], positives[:, np.newaxis], n))
     shared /= np.log(2.0)
     return shared
 

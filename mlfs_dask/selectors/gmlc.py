@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.selectors.contract import method
-from mlfs_dask.selectors.products import ProductsFilter
+from mlfs_dask.selectors.products import ProductFilter
 from mlfs_dask.statistics.products import LabelMoments
 
 
@@ -16,7 +16,7 @@ from mlfs_dask.statistics.products import LabelMoments
     paper="Kong & Yu 2012, Knowledge and Information Systems 31, 281",
     doi="10.1007/s10115-011-0407-3",
 )
-class GMLC(ProductsFilter):
+class GMLC(ProductFilter):
     """Hilbert-Schmidt criterion of a feature with the labels (gHSIC; Kong & Yu 2012).
 
     The score of a feature f is f'HYY'Hf with the centring H = I - 11'/n: the sum over the labels of its squared
@@ -44,7 +44,7 @@ class GMLC(ProductsFilter):
     array([1.25, 0.25, 0.  ])
     """
 
-    def scores(self, sums: LabelMoments) -> NDArray[np.float64]:  # type: ignore[override]
+    def scores(self, *, k: int, sums: LabelMoments) -> NDArray[np.float64]:
         A = sums.products
         A[sums.positives == sums.n] = 0.0  # of a label that every row has the sums are rounding
         scores: NDArray[np.float64] = np.einsum("lf,lf->f", A, A)

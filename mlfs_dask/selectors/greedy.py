@@ -22,10 +22,10 @@ from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores, rank
 from mlfs_dask.selectors.contract import Binning, Bins, MissingOrCode, family, seed_of
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
-from mlfs_dask.selectors.counting import InformationSelector, label_entropies
+from mlfs_dask.selectors.counting import CountingSelector
 from mlfs_dask.statistics.pairs import PairInformation, pair_information, partners_of_a_reading
 from mlfs_dask.statistics.resampling import NOT_RESAMPLED
-from mlfs_dask.typing import FeatureInfo, HeldArray, Profile, RowSource, Seed, profile_of
+from mlfs_dask.typing import HeldArray, Profile, RowSource, Seed, profile_of
 
 Array = NDArray[np.float64]
 
@@ -45,7 +45,7 @@ READINGS_PER_BLOCK, FURTHER_READINGS = 3, 9
 
 
 @family
-class GreedySelector(InformationSelector):
+class GreedySelector(CountingSelector):
     """Base class of selectors that choose one feature after another by what pairs of features share.
 
     A subclass gives the criterion (`_criterion`), and what of a pair it needs (`_of_pairs`).
@@ -63,8 +63,8 @@ class GreedySelector(InformationSelector):
     are natural. Scores rest on integer counts and are the same bits for any chunking, number of workers and memory.
     Unknown labels (-1) are refused.
     """
-    aggregate = "sum"
     resamples_rows = False
+    weighs_features = True
     passes = "2 to 1 + k/5 (+1 for the ranges of data without them, or quantiles)"
     memory = "worker: 4 bytes * c * (codes - 1)^2 * d for c candidates (64 to k; fewer where memory is short)"
 
@@ -103,8 +103,7 @@ class GreedySelector(InformationSelector):
     def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
         cost = super().cost(source, resources)
         profile = profile_of(source)
-        features = FeatureInfo() if isinstance(source, Profile) else source.features
-        book = self._known_book(source) or self._planned_book(profile, features)
+        book, _ = self.planned_book(source)
         k = self.count_kept(profile.d)
         *steps, last = cost.steps
         count = self._n_candidates(source, resources, book, k) if k > 1 else 0
@@ -152,8 +151,8 @@ class GreedySelector(InformationSelector):
 
     def score(self, passes: PassRunner, k: int) -> Scores:
         profile = passes.source.profile
-        book, features, label_counts = self._read_codes(passes)
-        _, (relevance,), (entropy,) = self._read_counts(passes, book, label_counts, NOT_RESAMPLED)
+        (counts,) = self.read_counts(passes, NOT_RESAMPLED)
+        relevance, entropy, book = counts.scores, counts.entropy, counts.book
         count = self._n_candidates(passes.source, passes.resources, book, k) if k > 1 else 0
 
         scores = relevance
@@ -194,7 +193,7 @@ class GreedySelector(InformationSelector):
             scores,
             ranking=ranking,
             extra={"candidates": count},
-            warnings=self._warnings(features, entropy, label_entropies(label_counts, profile.total)),
+            warnings=self._warnings(counts.features, entropy, counts.label_entropies),
         )
 
 

@@ -12,17 +12,25 @@ import math
 from typing import Annotated, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mlfs_dask.blocks.entropy import information
+from mlfs_dask.blocks.pair_scores import Array, Counts
 from mlfs_dask.errors import UsageError, parameter
 from mlfs_dask.selectors.contract import Param, method
-from mlfs_dask.selectors.counting import CountingFilter, InformationSelector
+from mlfs_dask.selectors.counting import CountFilter, CountResults
+
+
+class _Information(CountFilter):
+    """Base class of filters of the mutual information of features with labels."""
+
+    def pair(self, counts: Counts) -> Array:
+        return information(counts)
 
 
 @method(
     "label-entropy", "Entropy-based label selection", paper="Lee & Kim 2016, Entropy 18, 405", doi="10.3390/e18110405"
 )
-class LabelEntropy(InformationSelector, CountingFilter):
+class LabelEntropy(_Information):
     """Entropy-based label selection (Lee & Kim 2016).
 
     The score of a feature f is the sum of M(f; l) over the promising labels, those of largest entropy, plus the
@@ -65,7 +73,6 @@ class LabelEntropy(InformationSelector, CountingFilter):
     ] = 0.2
 
     memory = "worker: 4 bytes * d * (codes - 1) * (p + 1)"
-    aggregate = "sum"
 
     def check(self) -> None:
         super().check()
@@ -88,21 +95,16 @@ class LabelEntropy(InformationSelector, CountingFilter):
         # A product such as 0.1 * 30 lies a rounding error above 3 and must not count as 4.
         return min(q, math.ceil(float(value) * q - 1e-9))
 
-    def _combine(
-        self,
-        information: NDArray[np.float64],
-        feature_entropy: NDArray[np.float64],
-        label_entropies: NDArray[np.float64],
-    ) -> NDArray[np.float64]:
-        other_label_entropies = np.delete(label_entropies, self._counted_labels(label_entropies))
+    def finish(self, counts: CountResults) -> Array:
+        other_label_entropies = np.delete(counts.label_entropies, counts.counted)
         if not len(other_label_entropies):
-            return information
+            return counts.scores
         # Sum of min(H(f), H(l)) over the other labels, without a (d, q) array: the labels below H(f) give their
         # own entropy, the others give H(f).
         rising = np.sort(other_label_entropies)
         sums = np.concatenate(([0.0], np.cumsum(rising)))
-        below = np.searchsorted(rising, feature_entropy)
-        result: NDArray[np.float64] = information + sums[below] + feature_entropy * (len(rising) - below)
+        below = np.searchsorted(rising, counts.entropy)
+        result: Array = counts.scores + sums[below] + counts.entropy * (len(rising) - below)
         return result
 
 
@@ -111,7 +113,7 @@ _NORMS_DOI = "10.1016/j.knosys.2019.105052"
 
 
 @method("enm", "Euclidean norm of mutual information", paper=_NORMS_PAPER, doi=_NORMS_DOI)
-class ENM(InformationSelector, CountingFilter):
+class ENM(_Information):
     """Euclidean norm over labels of the mutual information M(f; l) (González-López et al. 2020).
 
     Notes
@@ -124,11 +126,11 @@ class ENM(InformationSelector, CountingFilter):
     information measures", Knowledge-Based Systems 188 (2020) 105052, doi:10.1016/j.knosys.2019.105052.
     """
 
-    aggregate = "euclidean"
+    over = "norm"
 
 
 @method("gmm", "Geometric mean of mutual information", paper=_NORMS_PAPER, doi=_NORMS_DOI)
-class GMM(InformationSelector, CountingFilter):
+class GMM(_Information):
     """Geometric mean over labels of the mutual information M(f; l) (González-López et al. 2020).
 
     Labels that are the same in every row are left out: they would make every product 0.
@@ -143,8 +145,4 @@ class GMM(InformationSelector, CountingFilter):
     information measures", Knowledge-Based Systems 188 (2020) 105052, doi:10.1016/j.knosys.2019.105052.
     """
 
-    aggregate = "geometric"
-
-    def _counted_labels(self, entropies: NDArray[np.float64]) -> NDArray[np.int64]:
-        # A label that is the same in every row says nothing of any feature, and would make every product 0.
-        return super()._counted_labels(entropies)[: np.count_nonzero(entropies)]
+    over = "geometric mean"

@@ -18,7 +18,7 @@ from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import round_scores
 from mlfs_dask.selectors.contract import Param, method
 from mlfs_dask.selectors.costs import Cost
-from mlfs_dask.selectors.products import ProductsFilter
+from mlfs_dask.selectors.products import ProductFilter
 from mlfs_dask.statistics.gram import Gram, scale_gram
 from mlfs_dask.statistics.products import LabelMoments
 from mlfs_dask.typing import Profile, RowSource, profile_of
@@ -31,7 +31,7 @@ SOLVED_BITS = 30
 
 
 @method("mddm", "Dependence maximisation", paper="Zhang & Zhou 2010, ACM TKDD 4, 14", doi="10.1145/1839490.1839495")
-class MDDM(ProductsFilter):
+class MDDM(ProductFilter):
     """Dependence maximisation (MDDM; Zhang & Zhou 2010) as a ranking of features.
 
     MDDM finds the projection P of the features whose Hilbert-Schmidt independence criterion with the labels,
@@ -91,8 +91,8 @@ class MDDM(ProductsFilter):
         """Directions, and C and its factor."""
         return "q d" if self.constraint == "projection" else "q d + 2 d d"
 
-    def reads(self, profile: Profile) -> dict[str, Statistic]:
-        statistics = super().reads(profile)
+    def reads(self, source: Profile | RowSource) -> dict[str, Statistic]:
+        statistics, profile = super().reads(source), profile_of(source)
         if self.constraint == "subspace":
             statistics["gram"] = Gram(profile.d, weighted=profile.weight is not None)
         return statistics
@@ -110,7 +110,7 @@ class MDDM(ProductsFilter):
             )
         return super().cost(source, resources)
 
-    def scores(self, sums: LabelMoments, gram: Array | None = None) -> Array:  # type: ignore[override]
+    def scores(self, *, k: int, sums: LabelMoments, gram: Array | None = None) -> Array:
         std = sums.std
         factor = np.divide(1.0, std, out=np.zeros_like(std), where=std > 0)
         if not self.standardise:

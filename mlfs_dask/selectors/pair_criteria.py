@@ -10,11 +10,9 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from mlfs_dask.blocks.contingency import PairInteraction
 from mlfs_dask.selectors.contract import Param, method
 from mlfs_dask.selectors.greedy import Array, GreedySelector
 from mlfs_dask.statistics.counts import PairCountScores
-from mlfs_dask.typing import Profile, RowSource
 
 #: Of criteria from counts of two features and a label.
 TRIPLES_MEMORY = (
@@ -95,10 +93,8 @@ class PMU(D2F):
 
     memory = TRIPLES_MEMORY + ", and 4 bytes * d * (codes - 1) * q²/2"
 
-    def _statistic(self, source: Profile | RowSource, **fields: Any) -> PairCountScores:
-        q = len(fields["slot_of_label"])
-        slots = np.arange(q + q * (q - 1) // 2)
-        return PairCountScores(**{**fields, "slot_of_label": slots}, formula=PairInteraction(q, tuple(range(q))))
+    def _statistic(self, **fields: Any) -> PairCountScores:
+        return PairCountScores.of(range(len(fields["slot_of_label"])), **fields)
 
 
 @method(

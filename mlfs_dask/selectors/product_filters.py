@@ -1,39 +1,23 @@
 """Filters from moments and cross-products: correlations with the labels, and variances between and within classes.
 
-All are formulas of the sums that one pass gives, in loops over labels that hold a few numbers for every feature.
+All are formulas of the sums that one pass gives.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
-from numpy.typing import NDArray
 
+from mlfs_dask.blocks.pair_scores import Array, Sums, quotient
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.selectors.contract import method
-from mlfs_dask.selectors.products import ProductsFilter
+from mlfs_dask.selectors.products import ProductFilter
 from mlfs_dask.statistics.moments import CardinalityMoments, FeatureMoments
 from mlfs_dask.statistics.products import LabelMoments
-from mlfs_dask.typing import Profile
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Profile, RowSource, profile_of
 
 #: Least share of a feature's variance that counts as being within the classes: below it a difference of sums is
 #: rounding, which would rank features that separate the classes exactly.
 LEAST_WITHIN = 1e-12
-
-
-def _varying_labels(sums: LabelMoments) -> Iterator[tuple[Array, float]]:
-    """(Y'(X − mean), positive rows) of every label that some rows have and some have not."""
-    for products, count in zip(sums.products, sums.positives.tolist(), strict=True):
-        if 0 < count < sums.n:
-            yield products, count
-
-
-def _quotient(numerator: Array, denominator: Array) -> Array:
-    """The quotient, 0 where the denominator is 0: of constant features."""
-    return np.divide(numerator, denominator, out=np.zeros_like(numerator), where=denominator > 0)
 
 
 def _scatter_ratio(between: Array, total: Array) -> Array:
@@ -42,8 +26,9 @@ def _scatter_ratio(between: Array, total: Array) -> Array:
     Features that separate the classes exactly are equal, and ranked by index.
     """
     within = total - between
-    ratio = np.where(total > 0, 1.0 / LEAST_WITHIN, 0.0)
-    return np.divide(between, within, out=ratio, where=within > LEAST_WITHIN * total)
+    ratio: Array = np.broadcast_to(np.where(total > 0, 1.0 / LEAST_WITHIN, 0.0), within.shape).copy()
+    np.divide(between, within, out=ratio, where=within > LEAST_WITHIN * total)
+    return ratio
 
 
 @method(
@@ -52,7 +37,7 @@ def _scatter_ratio(between: Array, total: Array) -> Array:
     paper="Jungjit, Michaelis, Freitas & Cinatl 2013, IEEE SMC, 1519",
     doi="10.1109/SMC.2013.262",
 )
-class BRCC(ProductsFilter):
+class BRCC(ProductFilter):
     """Sum over labels of the absolute Pearson correlation of a feature with the label (BR+CC).
 
     Binary relevance with a correlation coefficient: the relevance term of multi-label correlation-based feature
@@ -79,11 +64,9 @@ class BRCC(ProductsFilter):
     array([1.577, 0.577, 0.   ])
     """
 
-    def scores(self, sums: LabelMoments) -> Array:  # type: ignore[override]
-        score = np.zeros(len(sums.m2))
-        for products, count in _varying_labels(sums):
-            score += np.abs(products) / np.sqrt(count * (1 - count / sums.n))
-        return _quotient(score, np.sqrt(sums.m2))
+    def pair(self, sums: Sums) -> Array:
+        products, m2, positives, n = sums
+        return quotient(np.abs(products) / np.sqrt(positives * (1 - positives / n)), np.sqrt(m2))
 
 
 @method(
@@ -92,7 +75,7 @@ class BRCC(ProductsFilter):
     paper="Elssied, Ibrahim & Osman 2014, RJASET 7, 625",
     doi="10.19026/rjaset.7.299",
 )
-class AnovaF(ProductsFilter):
+class AnovaF(ProductFilter):
     """Sum over labels of the F statistic of one-way analysis of variance.
 
     The two classes of a label are the rows that have it and those that have not (binary relevance). F is the variance
@@ -120,18 +103,18 @@ class AnovaF(ProductsFilter):
     array([2., 0.])
     """
 
-    def scores(self, sums: LabelMoments) -> Array:  # type: ignore[override]
-        score = np.zeros(len(sums.m2))
-        for products, count in _varying_labels(sums):
-            score += _scatter_ratio(products**2 / (count * (1 - count / sums.n)), sums.m2)
-        return score * max(sums.n - 2, 1)
+    def pair(self, sums: Sums) -> Array:
+        products, m2, positives, n = sums
+        ratio = _scatter_ratio(products**2 / (positives * (1 - positives / n)), m2)
+        ratio *= np.maximum(n - 2, 1)
+        return ratio
 
 
-class _ClassFilter(ProductsFilter):
+class _ClassFilter(ProductFilter):
     """Base class of ratios of scatters of the labels as classes, in each of which a row is that has the label."""
 
-    def reads(self, profile: Profile) -> dict[str, Statistic]:
-        return super().reads(profile) | {"classes": CardinalityMoments(profile.d)}
+    def reads(self, source: Profile | RowSource) -> dict[str, Statistic]:
+        return super().reads(source) | {"classes": CardinalityMoments(profile_of(source).d)}
 
 
 def _class_scatters(sums: LabelMoments, classes: FeatureMoments) -> tuple[Array, Array]:
@@ -183,11 +166,11 @@ class FisherScore(_ClassFilter):
     array([2.25, 0.  ])
     """
 
-    def scores(self, sums: LabelMoments, classes: FeatureMoments) -> Array:  # type: ignore[override]
+    def scores(self, *, k: int, sums: LabelMoments, classes: FeatureMoments) -> Array:
         about_rows, between = _class_scatters(sums, classes)
         # The scatter about the mean of the labels' rows is the sum of those between and within the labels.
         within = np.maximum(classes.m2 - between, LEAST_WITHIN * classes.m2)
-        return np.where(sums.m2 > 0, _quotient(about_rows, within), 0.0)
+        return np.where(sums.m2 > 0, quotient(about_rows, within), 0.0)
 
 
 @method(
@@ -224,7 +207,7 @@ class MultiLabelF(_ClassFilter):
     array([4.5, 0. ])
     """
 
-    def scores(self, sums: LabelMoments, classes: FeatureMoments) -> Array:  # type: ignore[override]
+    def scores(self, *, k: int, sums: LabelMoments, classes: FeatureMoments) -> Array:
         _, between = _class_scatters(sums, classes)
         occurring = int(np.count_nonzero(sums.positives))
         score = np.where(sums.m2 > 0, _scatter_ratio(between, classes.m2), 0.0)

@@ -5,7 +5,6 @@ Rows and their neighbours are a uniform sample of the rows, which one reading br
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -18,11 +17,12 @@ from mlfs_dask.blocks.relief import label_set_classes, relief_scores, scratch_by
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores
-from mlfs_dask.selectors.contract import Method, Missing, Param, method, seed_of
-from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
+from mlfs_dask.selectors.contract import Missing, Param, method, seed_of
+from mlfs_dask.selectors.costs import Cost, PassRunner
+from mlfs_dask.selectors.one_reading import OneReading
 from mlfs_dask.statistics.counts import Ranges
-from mlfs_dask.statistics.sample import RowSample, draw_rows
-from mlfs_dask.typing import FeatureInfo, HeldArray, Matrix, Profile, RowSource, Seed, profile_of
+from mlfs_dask.statistics.sample import RowSample, SampledRows, draw_rows
+from mlfs_dask.typing import FeatureInfo, Matrix, Profile, RowSource, Seed, profile_of
 
 Array = NDArray[np.float64]
 
@@ -36,7 +36,7 @@ ROUNDING = 2.0**-50
     paper="Kononenko 1994, ECML, 171-182; Read 2008, NZCSRSC, 143-150",
     doi="10.1007/3-540-57868-4_57",
 )
-class ReliefF(Method):
+class ReliefF(OneReading):
     """ReliefF of label sets (Kononenko 1994; Read 2008).
 
     The pruned problem transformation makes a class of every set of labels that enough rows have, and leaves the other
@@ -84,69 +84,63 @@ class ReliefF(Method):
     passes = "1"
     memory = "driver: the sample of m rows, of dense rows 16 bytes * m * d, and 8 KiB * m"
 
-    def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
-        profile = profile_of(source)
-        statistics = self._statistics(source)
-        sample = statistics[0]
-        assert isinstance(sample, RowSample)
-        m, stored = len(sample.chosen), profile.d
-        if profile.sparse:
-            stored = -(-profile.nonzeros // max(profile.n, 1))
-        scaled = (24 if profile.sparse else 16) * m * stored  # with what the scaling of it allocates
-        return Cost(
-            steps=[
-                Reading("sample", tuple(statistics)),
-                "neighbours",
-            ],
-            sizes={
-                "d": profile.d,
-                "s": sample.result_bytes,
-                "w": scaled,
-                "b": scratch_bytes(m, self.n_neighbors) + m * profile.q,
-            },
-            arrays=[
-                HeldArray("ranges and scores", "6 d"),
-                HeldArray("sampled rows", "2 s", "u1"),
-                HeldArray("scaled rows", "w", "u1", first="neighbours"),
-                HeldArray("distances and pairs", "b", "u1", first="neighbours"),
-            ],
-            loads_sklearn=profile.sparse,  # scikit-learn's distances of sparse rows
-            notes=[f"{m:,} of {profile.n:,} rows and their neighbours among these"],
-        )
+    takes_weights = False
+    resamples_rows = False
+    reading = "sample"
+    workspace = "w"
 
-    def first_reading(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
-        return [statistic for statistic in self._statistics(source) if statistic.kind]
+    @property
+    def is_random(self) -> bool:
+        return True
 
-    def _statistics(self, source: Profile | RowSource) -> list[Statistic]:
+    def reads(self, source: Profile | RowSource) -> dict[str, Statistic]:
         """The sample, and what is not known of ranges and labels."""
         profile = profile_of(source)
-        statistics: list[Statistic] = [RowSample(draw_rows(profile, self.n_sampled, self.seed), profile)]
+        sample = RowSample(draw_rows(profile, self.n_sampled, self.seed), profile)
         known = isinstance(source, RowSource) and source.features.minimum is not None
-        if not known or source.label_counts is None:  # type: ignore[union-attr]
-            statistics.append(Ranges(profile.d, profile.q))
-        return statistics
+        if known and source.label_counts is not None:  # type: ignore[union-attr]
+            return {"sample": sample}
+        return {"sample": sample, "ranges": Ranges(profile.d, profile.q)}
 
-    def score(self, passes: PassRunner, k: int) -> Scores:
-        source = passes.source
-        features, label_counts = source.features, source.label_counts
-        (X, Y), *ranges = passes.run("sample", *self._statistics(source))
-        if ranges:
-            found, label_counts = ranges[0]
-            features = replace(found, n_categories=features.n_categories)
+    def sizes(self, source: Profile | RowSource) -> dict[str, int]:
+        """w: the sample again, its rows scaled with what the scaling allocates, distances and pairs."""
+        profile = profile_of(source)
+        sample = RowSample(draw_rows(profile, self.n_sampled, self.seed), profile)
+        m, stored = len(sample.chosen), -(-profile.nonzeros // max(profile.n, 1)) if profile.sparse else profile.d
+        scaled = (24 if profile.sparse else 16) * m * stored
+        return {"w": (sample.result_bytes + scaled + scratch_bytes(m, self.n_neighbors) + m * profile.q) // 8 + 1}
+
+    def notes(self, profile: Profile) -> list[str]:
+        m = len(draw_rows(profile, self.n_sampled, self.seed))
+        return [f"{m:,} of {profile.n:,} rows and their neighbours among these"]
+
+    def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
+        sparse = profile_of(source).sparse
+        return replace(super().cost(source, resources), loads_sklearn=sparse)  # its distances of sparse rows
+
+    def prepare(self, job: PassRunner, results: dict[str, Any]) -> dict[str, Any]:
+        features, label_counts = job.source.features, job.source.label_counts
+        if "ranges" in results:
+            ranges, label_counts = results["ranges"]
+            features = replace(ranges, n_categories=features.n_categories)
         assert label_counts is not None
-        self.refuse_unknown(label_counts[0], passes.names)
+        self.refuse_unknown(label_counts[0], job.names)
         spread = _spread(features)
-        self.examine_features(passes, spread, spread)
+        self.examine_features(job, spread, spread)
+        return {"sample": results["sample"], "features": features, "spread": spread}
+
+    def scores(self, *, k: int, sample: SampledRows, features: FeatureInfo, spread: Array) -> Scores:
+        X, Y = sample
         classes = label_set_classes(positives_block(Y), self.min_rows)
         kept = np.flatnonzero(classes >= 0)
         n_classes = int(classes.max(initial=-1)) + 1
         extra = {"sampled_rows": len(classes), "classes": n_classes, "pruned_rows": len(classes) - len(kept)}
         if n_classes < 2:
-            return Scores(np.zeros(len(spread)), extra=extra, warnings=[self._one_class(n_classes)])
+            return Scores(np.zeros(len(spread)), extra=extra, warnings=[self._one_class(n_classes)], informative=True)
         rows, feature_of = scale_rows(X[kept], features, spread)
         scores = np.zeros(len(spread))
         np.add.at(scores, feature_of, relief_scores(rows, classes[kept], self.n_neighbors))
-        return Scores(np.rint(scores / ROUNDING) * ROUNDING, extra=extra)
+        return Scores(np.rint(scores / ROUNDING) * ROUNDING, extra=extra, informative=True)
 
     def _one_class(self, n_classes: int) -> UserWarning:
         which = "no label set" if n_classes == 0 else "only one label set"

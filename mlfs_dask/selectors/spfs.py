@@ -6,7 +6,6 @@ features their products with one another: one reading.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any
 
 import numpy as np
@@ -14,15 +13,15 @@ from numpy.typing import NDArray
 
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import parameter
-from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.base import Scores, uninformative_warning
+from mlfs_dask.selectors.base import Scores
 from mlfs_dask.selectors.contract import Missing, Param, method, seed_of
-from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
+from mlfs_dask.selectors.costs import PassRunner, Reading
+from mlfs_dask.selectors.one_reading import OneReading
 from mlfs_dask.selectors.pairwise import PairwiseSelector, most_relevant
 from mlfs_dask.statistics.columns import OfFeatures
 from mlfs_dask.statistics.gram import Gram
-from mlfs_dask.statistics.products import LabelMoments, LabelProducts, wants_compiled
-from mlfs_dask.typing import HeldArray, Profile, RowSource, Seed, profile_of
+from mlfs_dask.statistics.products import LabelMoments
+from mlfs_dask.typing import Profile, RowSource, Seed, profile_of
 
 Array = NDArray[np.float64]
 
@@ -36,7 +35,7 @@ DIGITS = 12
     paper="Zhao, Wang, Liu & Ye 2013, IEEE Transactions on Knowledge and Data Engineering 25, 619-632",
     doi="10.1109/TKDE.2011.222",
 )
-class SPFS(PairwiseSelector):
+class SPFS(PairwiseSelector, OneReading):
     """Similarity preserving feature selection, by forward selection (Zhao et al. 2013).
 
     Chooses features f one after another so that ‖K − Σ f f'‖² falls most, K holding the similarity of every two rows:
@@ -82,69 +81,56 @@ class SPFS(PairwiseSelector):
     missing: Missing = "error"
     random_state: Annotated[Seed, seed_of("the sample of rows for medians")] = None
 
+    takes_weights = False
+    resamples_rows = False
+    weighs_features = True
     passes = "1 (2 above n_candidates features)"
     memory = "worker: 8 bytes * (q * d + q² + m²) for m candidates; driver: 8 bytes * (2 m² + 3 q d)"
-
-    @property
-    def is_random(self) -> bool:
-        return self.missing == "median"
 
     def _fewer_pairs(self, d: int) -> str:
         fewer = min(self.n_candidates, d)
         return f"weigh fewer than {fewer:,} features against one another ({parameter('n_candidates')})"
 
-    def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
-        profile = profile_of(source)
-        d, q, m = profile.d, profile.q, min(profile.d, self.n_candidates)
-        first = Reading("products", tuple(self._statistics(profile)))
-        second = [] if m == d else [Reading("candidates", (OfFeatures(Gram(m), np.arange(m)),))]
-        return Cost(
-            steps=[first, *second, "selection"],
-            sizes={"d": d, "q": q, "m": m},
-            arrays=[
-                HeldArray("sums over labels and their squares", "3 q d"),
-                HeldArray("X'X of candidates and its squares", "2 m m", first="selection"),
-                HeldArray("moments and scores", "12 d"),
-            ],
-            notes=[f"X'X is {m:,} x {m:,}" + (f": the best {m:,} of {d:,} features" if m < d else "")],
-        )
+    def reads(self, source: Profile | RowSource) -> dict[str, Statistic]:
+        d = profile_of(source).d
+        return super().reads(source) | ({"gram": Gram(d)} if d <= self.n_candidates else {})
 
-    def first_reading(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
-        return self._statistics(source.profile)
+    @property
+    def workspace(self) -> str:
+        """Squares of sums over labels, and the products of candidates."""
+        return "2 q d + 2 m m"
 
-    def _statistics(self, profile: Profile) -> list[Statistic]:
-        products = LabelProducts(profile.d, profile.q, compiled=wants_compiled(profile))
-        return [products, Gram(profile.d)] if profile.d <= self.n_candidates else [products]
+    def sizes(self, source: Profile | RowSource) -> dict[str, int]:
+        return {"m": min(profile_of(source).d, self.n_candidates)}
 
-    def score(self, passes: PassRunner, k: int) -> Scores:
-        d = passes.source.profile.d
-        sums, *grams = passes.run("products", *self._statistics(passes.source.profile))
-        self.refuse_unknown(sums.unknown, passes.names)
-        self.examine_moments(passes, sums.mean, sums.m2)
-        preserved_similarity = preserved(sums)  # f'Kf
+    def notes(self, profile: Profile) -> list[str]:
+        m = min(profile.d, self.n_candidates)
+        return [f"X'X is {m:,} x {m:,}" + (f": the best {m:,} of {profile.d:,} features" if m < profile.d else "")]
+
+    def later_readings(self, profile: Profile) -> list[Reading]:
+        m = self.n_candidates
+        return [Reading("candidates", (OfFeatures(Gram(m), np.arange(m)),))] if m < profile.d else []
+
+    def prepare(self, job: PassRunner, results: dict[str, Any]) -> dict[str, Any]:
+        results = super().prepare(job, results)
+        preserved_similarity = preserved(results["sums"])  # f'Kf
         candidates = most_relevant(preserved_similarity, self.n_candidates)
-        G = grams[0] if grams else passes.run("candidates", OfFeatures(Gram(len(candidates)), candidates))[0]
-        alone = 2.0 * preserved_similarity - 1.0  # 2 f'Kf − (f'f)²
-        scores = join_scores(forward_selection(alone[candidates], correlations(G)), candidates, alone)
+        if "gram" not in results:
+            (results["gram"],) = job.run("candidates", OfFeatures(Gram(len(candidates)), candidates))
+        return results | {"similarity": preserved_similarity, "candidates": candidates}
+
+    def scores(
+        self, *, k: int, sums: LabelMoments, gram: Array, similarity: Array, candidates: NDArray[np.intp]
+    ) -> Scores:
+        d = len(similarity)
+        alone = 2.0 * similarity - 1.0  # 2 f'Kf − (f'f)²
+        scores = join_scores(forward_selection(alone[candidates], correlations(gram)), candidates, alone)
         extra: dict[str, Any] = {}
         if len(candidates) < d:
             others = np.delete(alone, candidates)
             extra["exact_places"] = int(np.count_nonzero(scores[candidates] > others.max()))
             extra |= candidate_facts(d, candidates)
-        constant = sums.m2 == 0
-        warnings = []
-        if not preserved_similarity.any():
-            warnings.append(
-                uninformative_warning(
-                    "SPFS",
-                    constant=int(constant.sum()),
-                    d=d,
-                    constant_labels=sums.constant_labels,
-                    q=len(sums.positives),
-                    weighs_features=True,
-                )
-            )
-        return Scores(scores, extra=extra, warnings=warnings)
+        return Scores(scores, extra=extra, informative=bool(similarity.any()))
 
 
 def preserved(sums: LabelMoments) -> Array:

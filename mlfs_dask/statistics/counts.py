@@ -11,16 +11,16 @@ from __future__ import annotations
 import bisect
 import sys
 from abc import abstractmethod
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
-from functools import cached_property
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property, partial
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask import runtime
-from mlfs_dask.blocks.contingency import PAIR_BYTES, CountFormula, PairInteraction, with_label_pairs
+from mlfs_dask.blocks.contingency import PAIR_BYTES, pair_interaction, with_label_pairs
 from mlfs_dask.blocks.counts import (
     STRIP_COUNT_BYTES,
     STRIP_COUNTS,
@@ -35,8 +35,9 @@ from mlfs_dask.blocks.counts import (
     table_items,
     tile_positions,
 )
-from mlfs_dask.blocks.entropy import entropy_of_counts, mutual_information
+from mlfs_dask.blocks.entropy import entropy_of_counts
 from mlfs_dask.blocks.missing import count_nonzero_block, missing_weights_block
+from mlfs_dask.blocks.pair_scores import Counts
 from mlfs_dask.blocks.products import positives_block
 from mlfs_dask.blocks.sparse import count_labels
 from mlfs_dask.engine.plan import PassSizes, pass_fits, plan_pass, split_evenly
@@ -56,9 +57,7 @@ FINALIZE_BYTES = 32 * 2**20
 #: Bytes that a thread takes beside these, where several turn counts into entropies.
 FINISHING_BYTES = 2 * 2**20
 
-Aggregate = Literal["sum", "euclidean", "geometric"]
-
-Counts = TypeVar("Counts", bound="ContingencyCounts")
+Tiles = TypeVar("Tiles", bound="ContingencyCounts")
 
 
 @dataclass(frozen=True)
@@ -253,7 +252,6 @@ class ContingencyCounts(Statistic):
     def _finalize_part(self, layout: CountLayout, state: State) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         *table, positives, rows = state
         n = rows[0].item()
-        statistic = self.with_labels(positives, n)
         n_codes = self.book.n_codes[layout.first : layout.last]
 
         def finish(chosen: slice) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -261,7 +259,7 @@ class ContingencyCounts(Statistic):
             joint, marginal = code_planes(
                 layout, tuple(table), chosen, most, positives, n, compiled=self.finishes_compiled
             )
-            return statistic.features_from_counts(joint, marginal, positives, n)
+            return self.features_from_counts(Counts(joint, marginal[:, np.newaxis], positives[:, np.newaxis], n))
 
         # Threads share what one may hold: the widest feature has to fit each.
         each = FINISHING_BYTES + self._finalize_bytes(int(n_codes.max(initial=1)))
@@ -285,15 +283,9 @@ class ContingencyCounts(Statistic):
                 pass
         return scores, entropy
 
-    def with_labels(self, positives: NDArray[Any], n: int | float) -> ContingencyCounts:
-        """This statistic with what `features_from_counts` needs of the labels alone."""
-        return self
-
     @abstractmethod
-    def features_from_counts(
-        self, joint: NDArray[Any], marginal: NDArray[Any], positives: NDArray[Any], n: int | float
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Scores and entropy of some features; arrays as of `CountFormula`."""
+    def features_from_counts(self, counts: Counts) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Scores and entropy of some features."""
 
     @property
     def finishes_compiled(self) -> bool:
@@ -322,62 +314,37 @@ class ContingencyCounts(Statistic):
 
 
 @dataclass(frozen=True)
-class LabelInformation(ContingencyCounts):
-    """Mutual information of features with the counted labels.
-
-    Parameters
-    ----------
-    aggregate : {"sum", "euclidean", "geometric"}
-        How the p informations of a feature become one number.
-    per_label : bool
-        Whether the result is the information with every label, (p, w).
-    """
-
-    aggregate: Aggregate = "sum"
-    per_label: bool = False
-
-    def _result_bytes(self, width: int) -> int:
-        return 8 * (1 + (self.p if self.per_label else 1)) * width
-
-    @property
-    def result_parameters(self) -> Mapping[str, Any]:
-        return {**super().result_parameters, "aggregate": None if self.per_label else self.aggregate}
-
-    def features_from_counts(
-        self, joint: NDArray[Any], marginal: NDArray[Any], positives: NDArray[Any], n: int | float
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Information, shape (w,), or (p, w) per label, and entropy."""
-        shared, entropy = mutual_information(joint, marginal, positives, n)
-        if self.per_label:
-            return shared, entropy
-        # A rare label may be absent from a replicate; its 0 would make every geometric mean 0.
-        varying = (positives > 0) & (positives < n)
-        return aggregate(shared[varying], self.aggregate), entropy
-
-
-@dataclass(frozen=True)
 class CountScores(ContingencyCounts):
     """Scores of features by a formula of their counts with the labels.
 
     Parameters
     ----------
-    formula : CountFormula
+    formula : callable
+        `Counts` of some features to their scores, shape (w,), or (p, w) where they are of each label. It is sent to
+        workers.
+    formula_key : plain data
+        What tells the formula from others, for the cache.
+    labelwise : bool
+        Whether scores are of each label.
     """
 
-    formula: CountFormula = field(kw_only=True)
+    formula: Callable[[Counts], NDArray[np.float64]] = field(kw_only=True)
+    formula_key: Any = field(kw_only=True)
+    labelwise: bool = field(default=False, kw_only=True)
+
+    def _result_bytes(self, width: int) -> int:
+        return 8 * (1 + (self.p if self.labelwise else 1)) * width
 
     @property
     def result_parameters(self) -> Mapping[str, Any]:
-        formula = [type(self.formula).__name__, asdict(self.formula)]
-        return {**super().result_parameters, "formula": formula}
+        return {**super().result_parameters, "formula": self.formula_key}
 
-    def features_from_counts(
-        self, joint: NDArray[Any], marginal: NDArray[Any], positives: NDArray[Any], n: int | float
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Scores, shape (w,), and entropy."""
-        entropy = entropy_of_counts(marginal, n)
+    def features_from_counts(self, counts: Counts) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        entropy = entropy_of_counts(counts.marginal[:, 0], counts.n)
+        scores = self.formula(counts)
         # The sums of a constant feature may leave a rounding error, which would part it from other constant ones.
-        return np.where(entropy > 0, self.formula(joint, marginal, positives, n), 0.0), entropy
+        scores[..., entropy == 0] = 0.0
+        return scores, entropy
 
 
 @dataclass(frozen=True)
@@ -409,46 +376,58 @@ class PairCountScores(CountScores):
     """Scores from counts of features with labels and with pairs of chosen ones.
 
     `slot_of_label` has a slot for each of the q labels, and then for each pair.
+
+    Parameters
+    ----------
+    n_labels : int
+    chosen : tuple of int
+        Rising.
     """
 
-    formula: PairInteraction = field(kw_only=True)
+    n_labels: int = field(kw_only=True)
+    chosen: tuple[int, ...] = field(kw_only=True)
 
     kind = "pair-counts"
 
+    @classmethod
+    def of(cls, chosen: Sequence[int], **fields: Any) -> Self:
+        """The interaction information with all labels and pairs of chosen ones, from fields of `ContingencyCounts`."""
+        q, pairs = len(fields["slot_of_label"]), len(chosen) * (len(chosen) - 1) // 2
+        formula = partial(pair_interaction, n_labels=q, chosen=tuple(chosen))
+        fields |= {"slot_of_label": np.arange(q + pairs), "formula": formula, "formula_key": "interaction"}
+        return cls(**fields, n_labels=q, chosen=tuple(chosen))
+
     @property
     def parameters(self) -> Mapping[str, Any]:
-        return {**super().parameters, "chosen": list(self.formula.chosen)}
+        return {**super().parameters, "chosen": list(self.chosen)}
 
     def _add_bytes(self, profile: Profile, width: int, by_position: int) -> int:
         # The pairs of labels that rows have, as labels.
         labels = profile.label_nonzeros // max(profile.n, 1) + 1
-        pairs = min(len(self.slot_of_label) - self.formula.n_labels, labels**2)
+        pairs = min(len(self.slot_of_label) - self.n_labels, labels**2)
         own = profile.block_rows * (100 * labels + 50 * pairs)
         return super()._add_bytes(profile, width, by_position) + own
 
     def _finalize_bytes(self, n_codes: int) -> int:
-        return 8 * (n_codes + 3) * (self.p + 1) + 48 * self.formula.n_labels
+        return 8 * (n_codes + 3) * (self.p + 1) + 48 * self.n_labels
 
     def _finalize_chunk_bytes(self, width: int, n_codes: int) -> int:
         # Beside what features take: information of labels with one another, and temporaries of some pairs.
-        between = 120 * (self.p - self.formula.n_labels) + 8 * PAIR_BYTES
+        between = 120 * (self.p - self.n_labels) + 8 * PAIR_BYTES
         return super()._finalize_chunk_bytes(width, n_codes) + between
 
-    def with_labels(self, positives: NDArray[Any], n: int | float) -> PairCountScores:
-        return replace(self, formula=self.formula.with_labels(positives, n))
-
     def add(self, state: State, block: Block) -> None:
-        super().add(state, block._replace(Y=with_label_pairs(block.Y, self.formula.chosen)))
+        super().add(state, block._replace(Y=with_label_pairs(block.Y, self.chosen)))
 
 
 def count_in_tiles(
-    counts: Counts,
+    counts: Tiles,
     source: RowSource | Profile,
     resources: Resources,
     *,
     n_tiles: int | None = None,
     resampling: Resampling = NOT_RESAMPLED,
-) -> list[Counts]:
+) -> list[Tiles]:
     """Statistics that count all features together: one, or the fewest tiles of features whose tables fit the workers.
 
     Parameters
@@ -481,21 +460,6 @@ def count_in_tiles(
                 # Refuses what fits in no way.
                 plan_pass(profile, resources, counts.tile_sizes(source, resources, n_tiles, resampling))
     return [replace(counts, first=first, last=last) for first, last in split_evenly(d, n_tiles)]
-
-
-def aggregate(shared: NDArray[np.float64], how: Aggregate) -> NDArray[np.float64]:
-    """One number per column of (p, w), summed over labels in their order."""
-    total = np.zeros(shared.shape[1])
-    if how == "geometric":
-        if not len(shared):
-            return total
-        with np.errstate(divide="ignore"):
-            for row in shared:
-                total += np.log(row)
-        return np.exp(total / len(shared))
-    for row in shared:
-        total += row * row if how == "euclidean" else row
-    return np.sqrt(total) if how == "euclidean" else total
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.counts import BlockCoder, CodeBook, code_indicators, layout_counts, table_items
 from mlfs_dask.blocks.entropy import count_log_count
+from mlfs_dask.blocks.pair_scores import Counts
 from mlfs_dask.blocks.pairs import (
     COUNTS_TOGETHER,
     PairCounts,
@@ -157,10 +158,9 @@ class PairInformation(ContingencyCounts):
                 own = None if weights is None else weights[first:last]
                 super().add(state, Block(block.start + first, X[first:last], columns, own))
 
-    def features_from_counts(
-        self, joint: NDArray[Any], marginal: NDArray[Any], positives: NDArray[Any], n: int | float
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def features_from_counts(self, counts: Counts) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Terms, shape (2, c, w) or (1, c, w), and entropy."""
+        joint, marginal, positives, n = counts.joint, counts.marginal[:, 0], counts.positives[:, 0], counts.n
         q, m = self.n_labels, int(self.partner_ptr[-1])
         codes, width = joint.shape[0], joint.shape[2]
         pairs = PairCounts(marginal, joint[:, q : q + m], joint[:, :q], joint[:, q + m :].reshape(codes, m, q, width))

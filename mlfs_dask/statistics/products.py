@@ -219,6 +219,12 @@ def _add_compiled(s: _Sums, X: Matrix, Y: sp.csr_array) -> None:
     kernels.add_pairs(*labels, s.positives, s.unknown, s.pairs)
 
 
+def label_products(profile: Profile) -> LabelProducts:
+    """The statistic for data of a profile."""
+    weighted = profile.weight is not None
+    return LabelProducts(profile.d, profile.q, compiled=wants_compiled(profile), weighted=weighted)
+
+
 def wants_compiled(profile: Profile) -> bool:
     """Whether a job is large enough for the compiled kernels: one decision for all its blocks.
 

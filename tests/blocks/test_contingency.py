@@ -1,4 +1,4 @@
-"""Scores from contingency tables: against SciPy's statistics of the same tables; tables in which nothing varies."""
+"""Interaction information with pairs of labels, and the labels that stand for pairs."""
 
 from __future__ import annotations
 
@@ -8,17 +8,6 @@ import numpy as np
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.contingency import with_label_pairs
-
-
-def tables(codes=3, p=4, w=5, n=200, seed=0):
-    """(joint, marginal, positives, n) of random codes and labels; label 2 never occurs, and label 3 always does."""
-    rng = np.random.default_rng(seed)
-    code = rng.integers(0, codes, (n, w))
-    Y = rng.random((n, p)) < 0.3
-    Y[:, 2], Y[:, 3] = False, True
-    has = np.stack([code == c for c in range(codes)])
-    joint = np.einsum("cif,ip->cpf", has.astype(np.int64), Y.astype(np.int64))
-    return joint, has.sum(axis=1), Y.sum(axis=0), n
 
 
 def test_pairs_of_labels_are_those_that_rows_have_both_of():

@@ -117,7 +117,7 @@ def test_what_candidates_have_in_common_is_read_once_from_the_same_rows(d, monke
     for name in names:
         assert scores[name][:5] == alone[name][:5]
     # From each of the five parts of 128 rows, also counts with two labels alone; the last fit is to all 160.
-    assert (read["LabelInformation", 128], read["PairInformation", 128]) == (10, 5)
+    assert (read["CountScores", 128], read["PairInformation", 128]) == (10, 5)
 
 
 def sample_of(rows, monkeypatch):

@@ -23,7 +23,7 @@ from mlfs_dask.selectors import counting
 from mlfs_dask.selectors.costs import PassRunner
 from mlfs_dask.statistics import counts as counts_module
 from mlfs_dask.statistics.codes import code_book, equal_width_book, quantile_table
-from mlfs_dask.statistics.counts import LabelInformation, count_in_tiles
+from mlfs_dask.statistics.counts import CountScores, count_in_tiles
 from mlfs_dask.statistics.resampling import NOT_RESAMPLED, Resampled, Resampling
 from mlfs_dask.statistics.subsets import JoinedRows
 from mlfs_dask.typing import FeatureInfo
@@ -134,7 +134,7 @@ def test_tiles_are_the_fewest_that_fit(data):
     )
     p = data.draw(st.integers(0, 7))
     slots = np.where(np.arange(7) < p, np.arange(7), -1)
-    counts = LabelInformation(book, 0, d, sparse, slots, 10**6)
+    counts = CountScores(book, 0, d, sparse, slots, 10**6, formula=len, formula_key="")
     resampling = data.draw(st.sampled_from([NOT_RESAMPLED, Resampling(2, 0), Resampling(2, 3)]))
     client = data.draw(st.sampled_from([None, object()]))
     resources = Resources(2, data.draw(st.integers(1, 3)), 2**40, 2**40, client=client)

@@ -18,7 +18,7 @@ from mlfs_dask.runtime import Resources
 from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.selectors.base import rank_stability
 from mlfs_dask.selectors.costs import PassRunner, require_driver
-from mlfs_dask.selectors.resampling import q_values
+from mlfs_dask.selectors.one_reading import q_values
 from mlfs_dask.statistics import resampling as replicates
 from mlfs_dask.storage.conversion_options import Options
 from mlfs_dask.storage.convert import convert_reader
@@ -243,7 +243,7 @@ def test_a_plan_says_what_replicates_cost():
     assert "for 10 shuffles and 0 resamples" in plans[2].notes[0]
     assert plans[0].peak_worker_bytes < plans[2].peak_worker_bytes < plans[1].peak_worker_bytes
     assert plans[1].arrays["scores of resamples"] == 2 * 8 * 50 * 40
-    assert [len(ENM("auto", fdr=fdr).make_method()._label_readings(source.profile)) for fdr in (0.1, 0.5)] == [1, 1]
+    assert [len(ENM("auto", fdr=fdr).make_method().label_readings(source.profile)) for fdr in (0.1, 0.5)] == [1, 1]
     assert ENM("auto", fdr=0.03).make_method()._shuffles == 34
 
 

@@ -66,7 +66,7 @@ def test_the_plan_has_the_readings_and_the_arrays():
         selector = SPFS(3, n_candidates=n_candidates)
         plan = selector.plan(source, current_resources())
         assert list(plan.readings) == readings
-        assert plan.arrays["X'X of candidates and its squares"] == 16 * n_candidates**2
+        assert plan.arrays["terms of scores"] == 8 * (2 * 4 * 12 + 2 * n_candidates**2)
         assert selector.fit(source).report_.passes == plan.passes == len(readings)
 
 
@@ -75,5 +75,5 @@ def test_labels_that_are_unknown_or_tell_nothing():
     Y[3, 1] = -1
     with pytest.raises(DataError, match="no support for missing labels"):
         SPFS(3).fit(X, Y)
-    with pytest.warns(UserWarning, match="SPFS cannot rank the features: the only label is the same"):
+    with pytest.warns(UserWarning, match="spfs cannot rank the features: the only label is the same"):
         SPFS(3).fit(X, np.zeros((len(X), 1), np.int8))

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from scipy import sparse as sp
 
-from mlfs_dask.blocks.contingency import PairInteraction
+from mlfs_dask.blocks.entropy import information
+from mlfs_dask.blocks.pair_scores import score_pairs
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.engine.plan import SPLIT_FROM_BYTES, PassSizes, plan_pass
 from mlfs_dask.engine.readings import plan_statistics, run_pass
@@ -17,10 +18,14 @@ from mlfs_dask.engine.workers import build_pass
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.statistics.codes import equal_width_book
-from mlfs_dask.statistics.counts import LabelInformation, PairCountScores
+from mlfs_dask.statistics.counts import CountScores, PairCountScores
 from mlfs_dask.typing import FeatureInfo
 
 HERE = Resources(1, 1, 2**32, 2**32)
+
+
+def total_information(counts):
+    return score_pairs(information, counts, "sum")
 
 
 def problem(sparse, n=300, d=17, q=4):
@@ -37,7 +42,7 @@ def problem(sparse, n=300, d=17, q=4):
     categories[[3, 11]] = 40, 25
     info = source.features
     book = equal_width_book(FeatureInfo(info.minimum, info.maximum, categories, info.n_missing), 3)
-    statistic = LabelInformation(book, 0, d, sparse, np.arange(q), n)
+    statistic = CountScores(book, 0, d, sparse, np.arange(q), n, formula=total_information, formula_key="information")
     return source, statistic
 
 
@@ -80,9 +85,8 @@ def test_memory_of_pairs_of_many_labels_is_that_of_the_pairs_that_rows_have():
     Y = sp.csr_array((np.ones(n * each, np.int8), labels.ravel(), np.arange(0, n * each + 1, each)), shape=(n, q))
     X = sp.csr_array((rng.random((n, d)) < 0.3).astype(np.float64))
     source = ArrayRows(X, as_labels(Y))
-    formula = PairInteraction(q, tuple(range(q)))
     book = equal_width_book(source.features, 2)
-    statistic = PairCountScores(book, 0, d, True, np.arange(q * (q + 1) // 2), n, formula=formula)
+    statistic = PairCountScores.of(range(q), book=book, first=0, last=d, sparse=True, slot_of_label=np.arange(q), n=n)
     plan = plan_statistics(source, [statistic], HERE)
     tracemalloc.start()
     run_pass(source, [statistic], HERE, plan=plan)

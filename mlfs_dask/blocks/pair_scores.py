@@ -1,0 +1,172 @@
+"""Scores of features from a statistic of every label and feature: tile by tile, aggregated over labels in their order.
+
+A formula of counts or of sums sees arrays that broadcast to (p, w): p labels by w features, of a tile of either, never
+which one. What holds for all labels, as the rows that have a code, has one row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, Protocol, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+#: Bytes of one (p, w) array of a tile, some of which stay in a processor's cache: with 4 MiB chi2 is four times slower
+#: (100 labels by 5 000 features: 17 ms against 4 ms).
+TILE_BYTES = 2**18
+
+#: Most features of a tile: it has 32 labels or more, for which terms of the features alone are computed once.
+TILE_FEATURES = 1024
+
+Over = Literal["sum", "norm", "geometric mean"]
+
+
+class Terms(Protocol):
+    """What a formula of labels and features is made of."""
+
+    @property
+    def width(self) -> int:
+        """Features."""
+
+    @property
+    def varying(self) -> NDArray[np.bool_]:
+        """(p,): labels that some rows have and some have not. The others say nothing of any feature."""
+
+    def tile(self, labels: NDArray[np.intp], features: slice) -> Self:
+        """The terms of some labels and features."""
+
+
+AnyTerms = TypeVar("AnyTerms", bound=Terms)
+
+
+class Counts(NamedTuple):
+    """Rows by code, label and feature.
+
+    Attributes
+    ----------
+    joint : int64 array, shape (codes, p, w)
+        Rows that have the code and the label, every code included; float64 of weighted rows, as the others.
+    marginal : int64 array, shape (codes, 1, w)
+        Rows that have the code.
+    positives : int64 array, shape (p, 1)
+        Rows that have the label.
+    n : int or float
+        Rows.
+    """
+
+    joint: NDArray[Any]
+    marginal: NDArray[Any]
+    positives: NDArray[Any]
+    n: Any
+
+    @property
+    def width(self) -> int:
+        return int(self.joint.shape[2])
+
+    @property
+    def varying(self) -> NDArray[np.bool_]:
+        return _varying(self.positives, self.n)
+
+    def tile(self, labels: NDArray[np.intp], features: slice) -> Counts:
+        return Counts(self.joint[:, labels, features], self.marginal[:, :, features], self.positives[labels], self.n)
+
+
+class Sums(NamedTuple):
+    """Sums of x − mean over rows.
+
+    Attributes
+    ----------
+    products : float64 array, shape (p, w)
+        Over the rows that have the label.
+    m2 : float64 array, shape (1, w)
+        Of squares, over all rows.
+    positives : int64 array, shape (p, 1)
+        Rows that have the label.
+    n : int or float
+        Rows.
+    """
+
+    products: Array
+    m2: Array
+    positives: NDArray[Any]
+    n: Any
+
+    @property
+    def width(self) -> int:
+        return int(self.products.shape[1])
+
+    @property
+    def varying(self) -> NDArray[np.bool_]:
+        return _varying(self.positives, self.n)
+
+    def tile(self, labels: NDArray[np.intp], features: slice) -> Sums:
+        return Sums(self.products[labels, features], self.m2[:, features], self.positives[labels], self.n)
+
+
+def _varying(positives: NDArray[Any], n: Any) -> NDArray[np.bool_]:
+    result: NDArray[np.bool_] = ((positives > 0) & (positives < n))[:, 0]
+    return result
+
+
+class Aggregation(NamedTuple):
+    """A sum over labels of a function of the pair statistic, and what is made of it and of the number of labels."""
+
+    of_pair: Callable[[Array], Array]
+    of_sum: Callable[[Array, int], Array]
+
+
+def _log(pair: Array) -> Array:
+    with np.errstate(divide="ignore"):
+        result: Array = np.log(pair)
+    return result
+
+
+AGGREGATIONS: dict[Over, Aggregation] = {
+    "sum": Aggregation(lambda pair: pair, lambda total, p: total),
+    "norm": Aggregation(lambda pair: pair * pair, lambda total, p: np.sqrt(total)),
+    "geometric mean": Aggregation(_log, lambda total, p: np.exp(total / p) if p else total),
+}
+
+
+def score_pairs(pair: Callable[[AnyTerms], Array], terms: AnyTerms, over: Over) -> Array:
+    """Scores of the features, shape (w,), from a statistic of every varying label with every feature.
+
+    Labels are added one after the other: equal terms give equal bits for any tiles.
+
+    Parameters
+    ----------
+    pair : callable
+        Terms of a tile to its (p, w) statistics.
+    terms : Counts or Sums
+    over : str
+        How those of all labels become one.
+
+    Examples
+    --------
+    >>> sums = Sums(np.array([[3.0, 0.0], [4.0, 1.0]]), np.ones((1, 2)), np.array([[2], [1]]), 4)
+    >>> score_pairs(lambda sums: sums.products, sums, "norm")
+    array([5., 1.])
+    """
+    aggregation, labels, scores = AGGREGATIONS[over], np.flatnonzero(terms.varying), np.zeros(terms.width)
+    step = TILE_BYTES // (8 * max(1, min(terms.width, TILE_FEATURES)))
+    for start in range(0, terms.width, TILE_FEATURES):
+        features = slice(start, start + TILE_FEATURES)
+        total = scores[features]
+        for first in range(0, len(labels), step):
+            for row in aggregation.of_pair(pair(terms.tile(labels[first : first + step], features))):
+                total += row
+    return aggregation.of_sum(scores, len(labels))
+
+
+def quotient(numerator: Array, denominator: NDArray[Any]) -> Array:
+    """The quotient, 0 where the denominator is 0: of constant features.
+
+    >>> quotient(np.array([[3.0, 2.0]]), np.array([[2.0, 0.0]]))
+    array([[1.5, 0. ]])
+    """
+    shape = np.broadcast_shapes(numerator.shape, denominator.shape)
+    result: Array = np.divide(numerator, denominator, out=np.zeros(shape), where=denominator > 0)
+    return result
