@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem
 from mlfs_dask_cli.main import refuse_unknown
 
 if TYPE_CHECKING:
-    from mlfs_dask.selectors.contract import Parameter
+    from mlfs_dask.selectors.parameters import Parameter
 
 #: Parameters that a shared option stands for: --seed.
 SEED_PARAMETER = "random_state"

@@ -11,7 +11,7 @@ from pathlib import Path
 import mlfs_dask
 from mlfs_dask.selection.estimator import Selector, get_estimator
 from mlfs_dask.selectors import METHODS, get_method
-from mlfs_dask.selectors.contract import Parameter
+from mlfs_dask.selectors.parameters import Parameter
 
 ROOT = Path(__file__).parent.parent
 

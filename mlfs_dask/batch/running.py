@@ -39,8 +39,8 @@ from mlfs_dask.files.json_text import as_json, parse_json
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selection.fit import fit, require_accepted
 from mlfs_dask.selection.runs import RECORD, read_run, write_run
-from mlfs_dask.selectors.base import count_kept
 from mlfs_dask.selectors.costs import Cost, Plan, Reading, project, require_driver
+from mlfs_dask.selectors.scores import count_kept
 from mlfs_dask.selectors.timing import estimate_seconds
 from mlfs_dask.storage.dataset import Dataset, open_dataset
 from mlfs_dask.storage.object_store import is_url, local_path

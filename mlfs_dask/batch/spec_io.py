@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.selectors.contract import key_of
+from mlfs_dask.selectors.parameters import key_of
 
 #: Values of a plan at most.
 MAX_VALUES = 100_000
@@ -48,7 +48,7 @@ class Item:
         return self.value
 
     def mapping(self, what: str, known: Iterable[str]) -> dict[str, Item]:
-        """The entries of a mapping whose keys are all known, however they are spelt (`selectors.contract.key_of`).
+        """The entries of a mapping whose keys are all known, however they are spelt (`selectors.parameters.key_of`).
 
         Raises
         ------

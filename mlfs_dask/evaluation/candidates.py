@@ -18,7 +18,7 @@ from mlfs_dask.evaluation.results import RECORD as EVALUATION_RECORD
 from mlfs_dask.selection.fit import plain
 from mlfs_dask.selection.runs import RECORD, Run, read_run
 from mlfs_dask.selectors import METHODS, get_method, method_name
-from mlfs_dask.selectors.contract import key_of
+from mlfs_dask.selectors.parameters import key_of
 from mlfs_dask.storage.object_store import is_url
 
 

@@ -15,7 +15,7 @@ from mlfs_dask.errors import UsageError, closest, parameter
 from mlfs_dask.evaluation.grids import check_grid
 from mlfs_dask.evaluation.metrics import DEFAULT_METRICS, get_metric
 from mlfs_dask.evaluation.splits import repeat_seed
-from mlfs_dask.selectors.contract import Param, Parameter, read_parameter
+from mlfs_dask.selectors.parameters import Param, Parameter, read_parameter
 from mlfs_dask.typing import MAX_SEED
 
 CLASSIFIERS = ("mlknn", "logistic", "sgd")

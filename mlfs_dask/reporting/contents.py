@@ -16,7 +16,7 @@ from mlfs_dask.files.redaction import redact
 from mlfs_dask.reporting.comparison_folder import read_comparison
 from mlfs_dask.selection.runs import Run, read_run
 from mlfs_dask.selectors import METHODS, get_method
-from mlfs_dask.selectors.contract import key_of
+from mlfs_dask.selectors.parameters import key_of
 from mlfs_dask.storage.object_store import is_url, open_objects
 
 RUN, EVAL, COMPARE = "run.json", "eval.json", "compare.json"

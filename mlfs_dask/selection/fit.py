@@ -22,9 +22,10 @@ from mlfs_dask.engine.cache import record_hits
 from mlfs_dask.engine.readings import count_passes, run_pass
 from mlfs_dask.errors import DataError, UsageError, parameter
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.base import Scores, constant_warnings, lower_constant, rank_stability
-from mlfs_dask.selectors.contract import GENERATORS, Method, draw_seed
+from mlfs_dask.selectors.contract import Method
 from mlfs_dask.selectors.costs import Names, PassRunner, require_driver
+from mlfs_dask.selectors.parameters import GENERATORS, draw_seed
+from mlfs_dask.selectors.scores import Scores, constant_warnings, lower_constant, rank_stability
 from mlfs_dask.statistics.missing import FILL_READING, FilledRows, fill_values
 from mlfs_dask.statistics.moments import Moments
 from mlfs_dask.statistics.weights import weighted_rows

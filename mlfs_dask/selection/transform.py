@@ -132,7 +132,7 @@ def chosen_columns(run: Run, k: int | float | None) -> NDArray[np.int64]:
 
 def count_chosen(run: Run, k: int | float | None) -> int:
     """Number of features to take of a ranking: a count, a fraction, or as many as the run chose."""
-    from mlfs_dask.selectors.base import count_kept
+    from mlfs_dask.selectors.scores import count_kept
 
     return run.k if k is None else count_kept(k, len(run.ranking), name="k")
 

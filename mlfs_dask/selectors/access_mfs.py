@@ -30,11 +30,12 @@ from mlfs_dask.errors import DataError, parameter
 from mlfs_dask.exact import access_mfs as exact_form
 from mlfs_dask.exact.access_mfs import EPSILON, SETTLED
 from mlfs_dask.exact.fit import ExactFit
-from mlfs_dask.selectors.base import not_converged
-from mlfs_dask.selectors.contract import MaxIter, Missing, Param, method, seed_of
+from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.selectors.iterative import GraphKind, IterativeSelector
 from mlfs_dask.selectors.loop import SETUP, placeholder, placeholders
+from mlfs_dask.selectors.parameters import MaxIter, Missing, Param, seed_of
+from mlfs_dask.selectors.scores import not_converged
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.solvers.uncorrelated import RESIDUAL_TOL, GramRegression, NystromSketch, Smoothing, SubspaceRegression
 from mlfs_dask.statistics.column_keys import ColumnKeys

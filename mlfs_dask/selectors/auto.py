@@ -33,11 +33,12 @@ from mlfs_dask.rows.sources import ArrayRows, MeasuredRows
 from mlfs_dask.rows.subset import RowSubset
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors import METHODS, get_method, method_name
-from mlfs_dask.selectors.base import Scores
-from mlfs_dask.selectors.contract import Method, Missing, Param, method, seed_of
+from mlfs_dask.selectors.contract import Method, method
 from mlfs_dask.selectors.costs import Cost, Names, PassRunner, Plan, Reading, project, require_driver
 from mlfs_dask.selectors.counting import CODE_READINGS, RANGES
 from mlfs_dask.selectors.pairwise import MAX_ALL_PAIRS
+from mlfs_dask.selectors.parameters import Missing, Param, seed_of
+from mlfs_dask.selectors.scores import Scores
 from mlfs_dask.statistics.codes import TABLE_SHARES, code_book, edge_rows, quantile_table
 from mlfs_dask.statistics.counts import code_statistics
 from mlfs_dask.statistics.gram import Gram, scale_gram

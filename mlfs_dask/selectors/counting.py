@@ -21,19 +21,11 @@ from mlfs_dask.blocks.pair_scores import Array, Counts, Over, score_pairs
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DataError, parameter
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.base import Scores, rank, uninformative_warning
-from mlfs_dask.selectors.contract import (
-    ON_AUTO,
-    Binning,
-    Bins,
-    FalseDiscoveryRate,
-    MissingOrCode,
-    Resamples,
-    family,
-    seed_of,
-)
+from mlfs_dask.selectors.contract import family
 from mlfs_dask.selectors.costs import Cost, Names, PassRunner, Reading
 from mlfs_dask.selectors.one_reading import OneReading
+from mlfs_dask.selectors.parameters import ON_AUTO, Binning, Bins, FalseDiscoveryRate, MissingOrCode, Resamples, seed_of
+from mlfs_dask.selectors.scores import Scores, rank, uninformative_warning
 from mlfs_dask.statistics.codes import (
     CROWDED_SHARE,
     TABLE_SHARES,

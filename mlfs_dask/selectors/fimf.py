@@ -10,8 +10,9 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask.selectors.contract import Param, method
+from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.counting import CountFilter
+from mlfs_dask.selectors.parameters import Param
 from mlfs_dask.statistics.counts import PairCountScores
 
 

@@ -21,11 +21,12 @@ from mlfs_dask.blocks.pair_scores import Counts
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import number_of, parameter
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.base import Scores, not_converged
-from mlfs_dask.selectors.contract import Binning, Bins, MissingOrCode, Param, family, method, seed_of
+from mlfs_dask.selectors.contract import family, method
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.selectors.counting import CountingSelector, label_entropies
 from mlfs_dask.selectors.pairwise import MAX_ALL_PAIRS, PairwiseSelector, most_relevant
+from mlfs_dask.selectors.parameters import Binning, Bins, MissingOrCode, Param, seed_of
+from mlfs_dask.selectors.scores import Scores, not_converged
 from mlfs_dask.solvers import simplex, sylvester
 from mlfs_dask.solvers.low_rank import LowRankPlusDiagonal, nystroem, solve_low_rank_sylvester
 from mlfs_dask.statistics.counts import CountScores

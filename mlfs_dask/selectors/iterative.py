@@ -25,9 +25,9 @@ from mlfs_dask.errors import UsageError, parameter
 from mlfs_dask.exact.fit import ExactFit
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.base import Scores
 from mlfs_dask.selectors.costs import Cost, PassRunner, Plan, Reading, require_driver
 from mlfs_dask.selectors.loop import A, F, Loop
+from mlfs_dask.selectors.scores import Scores
 from mlfs_dask.statistics.moments import FeatureMoments, Moments
 from mlfs_dask.statistics.sample import draw_rows
 from mlfs_dask.statistics.scaling import Scaling

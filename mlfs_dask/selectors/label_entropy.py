@@ -16,8 +16,9 @@ import numpy as np
 from mlfs_dask.blocks.entropy import information
 from mlfs_dask.blocks.pair_scores import Array, Counts
 from mlfs_dask.errors import UsageError, parameter
-from mlfs_dask.selectors.contract import Param, method
+from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.counting import CountFilter, CountResults
+from mlfs_dask.selectors.parameters import Param
 
 
 class _Information(CountFilter):

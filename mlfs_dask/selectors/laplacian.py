@@ -20,8 +20,7 @@ from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.exact import laplacian as exact_form
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.base import Scores, uninformative_warning
-from mlfs_dask.selectors.contract import Method, Missing, Param, method
+from mlfs_dask.selectors.contract import Method, method
 from mlfs_dask.selectors.costs import Cost, PassRunner, Plan, Reading
 from mlfs_dask.selectors.iterative import (
     SAMPLE_BYTES,
@@ -34,6 +33,8 @@ from mlfs_dask.selectors.iterative import (
     uses_anchors,
 )
 from mlfs_dask.selectors.loop import placeholder
+from mlfs_dask.selectors.parameters import Missing, Param
+from mlfs_dask.selectors.scores import Scores, uninformative_warning
 from mlfs_dask.statistics.anchor_sums import AnchorSums
 from mlfs_dask.statistics.moments import FeatureMoments, Moments
 from mlfs_dask.statistics.sample import RowSample, draw_rows

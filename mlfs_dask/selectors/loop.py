@@ -23,9 +23,9 @@ from mlfs_dask.engine.readings import records_from_facts, records_to_facts
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import number_of, parameter
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.base import Scores, never_positive_warnings, not_converged
 from mlfs_dask.selectors.contract import Method
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
+from mlfs_dask.selectors.scores import Scores, never_positive_warnings, not_converged
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.label_statistics import Labels
 from mlfs_dask.statistics.moments import Moments

@@ -15,10 +15,11 @@ from mlfs_dask import runtime
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DoesNotFitError, parameter
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.base import round_scores
-from mlfs_dask.selectors.contract import Param, method
+from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Cost
+from mlfs_dask.selectors.parameters import Param
 from mlfs_dask.selectors.products import ProductFilter
+from mlfs_dask.selectors.scores import round_scores
 from mlfs_dask.statistics.gram import Gram, scale_gram
 from mlfs_dask.statistics.products import LabelMoments
 from mlfs_dask.typing import Profile, RowSource, profile_of

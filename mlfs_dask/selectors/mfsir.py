@@ -27,7 +27,7 @@ from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import UsageError, parameter
 from mlfs_dask.exact import mfsir as exact_form
 from mlfs_dask.exact.fit import ExactFit
-from mlfs_dask.selectors.contract import MaxIter, Missing, Param, method, seed_of
+from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.selectors.iterative import (
     GraphKind,
@@ -37,6 +37,7 @@ from mlfs_dask.selectors.iterative import (
     standardised_points,
 )
 from mlfs_dask.selectors.loop import SETUP, placeholder
+from mlfs_dask.selectors.parameters import MaxIter, Missing, Param, seed_of
 from mlfs_dask.solvers import spectral
 from mlfs_dask.solvers.blockwise import Factors, descend, unit_rows
 from mlfs_dask.solvers.trace import LoopTrace

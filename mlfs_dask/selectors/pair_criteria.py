@@ -10,8 +10,9 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from mlfs_dask.selectors.contract import Param, method
+from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.greedy import Array, GreedySelector
+from mlfs_dask.selectors.parameters import Param
 from mlfs_dask.statistics.counts import PairCountScores
 
 #: Of criteria from counts of two features and a label.

@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.base import rank
 from mlfs_dask.selectors.contract import Method
 from mlfs_dask.selectors.costs import Plan, require_driver
+from mlfs_dask.selectors.scores import rank
 from mlfs_dask.typing import Profile, RowSource, profile_of
 
 Array = NDArray[np.float64]

@@ -7,8 +7,9 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from mlfs_dask.blocks.pair_scores import Array, Over, Sums, score_pairs
-from mlfs_dask.selectors.contract import ON_AUTO, FalseDiscoveryRate, Missing, Resamples, family, seed_of
+from mlfs_dask.selectors.contract import family
 from mlfs_dask.selectors.one_reading import OneReading
+from mlfs_dask.selectors.parameters import ON_AUTO, FalseDiscoveryRate, Missing, Resamples, seed_of
 from mlfs_dask.statistics.products import LabelMoments
 from mlfs_dask.typing import Seed
 

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.engine.statistic import Statistic
-from mlfs_dask.selectors.contract import MaxIter, Missing, Param, method, seed_of
+from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.selectors.loop import Loop
+from mlfs_dask.selectors.parameters import MaxIter, Missing, Param, seed_of
 from mlfs_dask.solvers import row_sparse
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.reweighted_rows import ReweightedRows, WeightedSums

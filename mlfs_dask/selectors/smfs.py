@@ -32,10 +32,11 @@ from mlfs_dask.errors import DataError, parameter
 from mlfs_dask.exact import graphs
 from mlfs_dask.exact import smfs as exact_form
 from mlfs_dask.exact.fit import ExactFit
-from mlfs_dask.selectors.contract import MaxIter, Missing, Param, method, seed_of
+from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.selectors.iterative import GraphKind, IterativeSelector
 from mlfs_dask.selectors.loop import SETUP, placeholder, placeholders
+from mlfs_dask.selectors.parameters import MaxIter, Missing, Param, seed_of
 from mlfs_dask.solvers import conjugate_gradients, row_sparse
 from mlfs_dask.solvers.row_sparse_regression import FEATURE_STEPS, SET_FEATURES, RowSparseRegression
 from mlfs_dask.solvers.trace import LoopTrace

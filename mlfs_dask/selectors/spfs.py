@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import parameter
-from mlfs_dask.selectors.base import Scores
-from mlfs_dask.selectors.contract import Missing, Param, method, seed_of
+from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import PassRunner, Reading
 from mlfs_dask.selectors.one_reading import OneReading
 from mlfs_dask.selectors.pairwise import PairwiseSelector, most_relevant
+from mlfs_dask.selectors.parameters import Missing, Param, seed_of
+from mlfs_dask.selectors.scores import Scores
 from mlfs_dask.statistics.columns import OfFeatures
 from mlfs_dask.statistics.gram import Gram
 from mlfs_dask.statistics.products import LabelMoments

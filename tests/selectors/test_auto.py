@@ -23,7 +23,7 @@ from mlfs_dask.runtime import current_resources
 from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.selectors import METHODS, auto, get_method
 from mlfs_dask.selectors.auto import compare, linear_scores, neighbour_scores
-from mlfs_dask.selectors.base import Scores, rank
+from mlfs_dask.selectors.scores import Scores, rank
 from mlfs_dask.statistics.counts import ContingencyCounts
 from mlfs_dask.storage.convert import convert_reader
 from mlfs_dask.storage.readers.base import LabelSpec

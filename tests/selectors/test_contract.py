@@ -15,7 +15,8 @@ import mlfs_dask
 from mlfs_dask.errors import UsageError, spell_parameters_as
 from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.selectors import METHODS
-from mlfs_dask.selectors.contract import Method, Param, Parameter, family, method, seed_of
+from mlfs_dask.selectors.contract import Method, family, method
+from mlfs_dask.selectors.parameters import Param, Parameter, seed_of
 from mlfs_dask.typing import Seed
 
 

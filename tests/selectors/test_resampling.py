@@ -16,9 +16,9 @@ from mlfs_dask.errors import DataError, DoesNotFitError
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selection.estimator import get_estimator
-from mlfs_dask.selectors.base import rank_stability
 from mlfs_dask.selectors.costs import PassRunner, require_driver
 from mlfs_dask.selectors.one_reading import q_values
+from mlfs_dask.selectors.scores import rank_stability
 from mlfs_dask.statistics import resampling as replicates
 from mlfs_dask.storage.conversion_options import Options
 from mlfs_dask.storage.convert import convert_reader

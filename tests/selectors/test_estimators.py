@@ -27,7 +27,7 @@ from mlfs_dask.errors import DataError, DoesNotFitError, UsageError, spell_param
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.selectors import METHODS
-from mlfs_dask.selectors.base import count_kept, rank
+from mlfs_dask.selectors.scores import count_kept, rank
 from mlfs_dask.storage.readers.base import LabelSpec
 
 N, D, Q = 60, 8, 3
@@ -350,7 +350,7 @@ import numpy as np
 from mlfs_dask import runtime
 from mlfs_dask.statistics.moments import Moments
 from mlfs_dask.selection.estimator import estimator_of
-from mlfs_dask.selectors.base import Scores
+from mlfs_dask.selectors.scores import Scores
 from mlfs_dask.selectors.contract import Method, method
 from mlfs_dask.selectors.costs import Cost, Reading
 
