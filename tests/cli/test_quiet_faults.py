@@ -48,7 +48,8 @@ def test_a_disk_that_is_full_where_workers_write(small_disk: Callable[[str], Pat
     command = start("select", "smfs", store, "-k", "2", "--max-iter", "1", "-o", run, "--write-labels", *WORDS)
     stderr = command.communicate(timeout=120)[1]
     assert command.returncode == 4, stderr
-    assert f"mlfs: {run}: it cannot be written: No space left on device\n  cure: check the folder" in stderr
+    assert f"mlfs: {run}: it cannot be written: No space left on device: more than there is, available" in stderr
+    assert "\n  cure: check the folder" in stderr
     assert lines_beside_the_message(stderr) == []
 
 
