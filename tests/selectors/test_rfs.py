@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy import sparse as sp
 
+from mlfs_dask import RFS
 from mlfs_dask.errors import DataError, DoesNotFitError
 from mlfs_dask.rows.sources import as_rows
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.rfs import RFS
 from tests.conftest import published
 from tests.problems import real_data
 from tests.reference import rfs as twin
