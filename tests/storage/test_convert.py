@@ -410,7 +410,7 @@ def test_a_store_replaced_while_the_new_one_moved_comes_back(tmp_path: Path) -> 
     before = run(tmp_path, make_reader(X, Y)).schema
     wip = tmp_path / ".out.zarr.wip"
     wip.mkdir()
-    (tmp_path / "out.zarr").rename(wip / "old")
+    (tmp_path / "out.zarr").rename(wip / "store.old")
     bad = np.full_like(X, np.inf)
     with pytest.raises(DataError):
         convert_reader(lambda: make_reader(bad, Y), tmp_path / "out.zarr", workers=1, force=True)
