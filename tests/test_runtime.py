@@ -174,14 +174,14 @@ def test_kernels_that_are_not_in_the_cache_of_numba_have_to_be_compiled(tmp_path
 
 def test_what_kernels_add_to_a_process_is_what_plans_say():
     code = """
-import numpy as np, mlfs_dask.runtime as r
-from mlfs_dask.selectors import counting, label_entropy
+import numpy as np, mlfs_dask, mlfs_dask.runtime as r
+from mlfs_dask.selectors import counting
 from mlfs_dask.blocks.sparse import as_labels
 counting.COMPILE_FROM = 0
 X, Y = np.ones((4, 2), np.float32), as_labels(np.eye(4, 2))
-label_entropy.LabelEntropy(1).fit
+mlfs_dask.LabelEntropy(1).fit
 before = r.current_rss()
-label_entropy.LabelEntropy(1, bins=4).fit(X, Y)
+mlfs_dask.LabelEntropy(1, bins=4).fit(X, Y)
 print(r.current_rss() - before)
 """
     in_new_process(code)  # the first one may have to compile; afterwards the code comes from Numba's cache
