@@ -174,7 +174,7 @@ def make_selector(
     from mlfs_dask.selectors import get_method
 
     selector = get_method(method)
-    if seed is not None and any(option.seeds for option in selector.parameters):
+    if seed is not None and selector.takes_seed():
         params = {**params, SEED_PARAMETER: seed}
     configured = selector(n_features_to_select=k, **params)
     configured.check()

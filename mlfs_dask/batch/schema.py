@@ -71,7 +71,7 @@ def _method(name: str) -> dict[str, Any]:
         },
         "k": _one_or_more(_K),
     }
-    if any(option.seeds for option in selector.parameters):
+    if selector.takes_seed():
         properties["seeds"] = _one_or_more(_SEEDS)
     return {
         "title": selector.title,

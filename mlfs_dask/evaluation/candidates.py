@@ -54,7 +54,7 @@ class Candidate:
         """The selector, seeded where it draws at random and no seed was given."""
         selector = get_method(self.method)
         params = dict(self.params)
-        if any(option.seeds for option in selector.parameters):
+        if selector.takes_seed():
             params.setdefault("random_state", seed)
         return selector(n_features_to_select=k, **params)
 

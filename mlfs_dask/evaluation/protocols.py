@@ -18,8 +18,6 @@ from mlfs_dask.evaluation.splits import repeat_seed
 from mlfs_dask.selectors.parameters import Param, Parameter, read_parameter
 from mlfs_dask.typing import MAX_SEED
 
-CLASSIFIERS = ("mlknn", "logistic", "sgd")
-
 
 @dataclass(frozen=True)
 class Settings:

@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.evaluation.comparison import FORMAT_VERSION, Comparison
@@ -21,9 +21,6 @@ from mlfs_dask.reporting.figures import Figure, Styles, critical_differences, cu
 from mlfs_dask.reporting.tables import cases, csv_text, of_case, title_of
 from mlfs_dask.storage.object_store import is_url, local_path
 from mlfs_dask.storage.publish import appearing, check_place, read_text
-
-if TYPE_CHECKING:
-    pass
 
 RECORD = "compare.json"
 TESTS = "tests.json"

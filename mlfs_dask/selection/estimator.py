@@ -221,7 +221,7 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             if feature_names is not None:
                 self._set_features(int(X.shape[1]), feature_names)
         if y is None:
-            y = _no_labels(X)
+            y = _unknown_labels(X, 0)
         elif not (is_dask_array(y) and y.ndim == 2):
             y = label_matrix(y)
         source = as_rows(X, y)
@@ -371,15 +371,6 @@ def get_estimator(name: str) -> type[Selector]:
         There is no such method; the message names the closest ones.
     """
     return estimator_of(get_method(name))  # type: ignore[arg-type]
-
-
-def _no_labels(X: Any) -> Any:
-    """Labels of the rows of X, shape (n, 0)."""
-    if is_dask_array(X):
-        import dask.array as da
-
-        return da.zeros((X.shape[0], 0), dtype=np.int8, chunks=(X.chunks[0], (0,)))
-    return sp.csr_array((X.shape[0], 0), dtype=np.int8)
 
 
 def _unknown_labels(X: Any, q: int) -> Any:

@@ -33,7 +33,7 @@ from mlfs_dask.exact.fit import ExactFit
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.selectors.iterative import GraphKind, IterativeSelector
-from mlfs_dask.selectors.loop import SETUP, placeholder, placeholders
+from mlfs_dask.selectors.loop import SETUP, Scaled, placeholder, placeholders
 from mlfs_dask.selectors.parameters import MaxIter, Missing, Param, seed_of
 from mlfs_dask.selectors.scores import not_converged
 from mlfs_dask.solvers.trace import LoopTrace
@@ -45,7 +45,7 @@ from mlfs_dask.statistics.moments import FeatureMoments
 from mlfs_dask.statistics.predicted_rows import PredictedRows, PredictedSums, RowPrediction, settle_anchors
 from mlfs_dask.statistics.products import LabelProducts, wants_compiled
 from mlfs_dask.statistics.sample import RowSample, SampledRows
-from mlfs_dask.statistics.scaling import Scaling, standard_scaling
+from mlfs_dask.statistics.scaling import standard_scaling
 from mlfs_dask.typing import HeldArray, Matrix, Profile, Seed
 
 Array = NDArray[np.float64]
@@ -68,7 +68,7 @@ TYPICAL_ITERATIONS = (13, 80)
 
 
 @dataclass
-class Fixed:
+class Fixed(Scaled):
     """What no iteration changes; g is d where X'X is formed and 0 above the cap.
 
     Attributes
@@ -81,19 +81,12 @@ class Fixed:
         Rows of which any label is known.
     """
 
-    centre: Annotated[Array, "d"]
-    factor: Annotated[Array, "d"]
     gram: Annotated[Array, "g g", "X'X"]
     sketch: NystromSketch | None
     keys: Any
     duplicates: DuplicateLabels
     labelled: int
     n: int
-
-    @property
-    def scaling(self) -> Scaling:
-        """Of the features."""
-        return Scaling(self.centre, self.factor)
 
 
 @dataclass

@@ -105,10 +105,15 @@ class Method:
         """Where whatever is random begins."""
         return draw_seed(copy.deepcopy(getattr(self, "random_state", None)))
 
+    @classmethod
+    def takes_seed(cls) -> bool:
+        """Whether a parameter is the seed of what is drawn at random."""
+        return any(each.seeds for each in cls.parameters)
+
     @property
     def is_random(self) -> bool:
         """Whether anything is drawn at random, with the parameters as they are."""
-        return any(each.seeds for each in self.parameters)
+        return self.takes_seed()
 
     def count_kept(self, d: int) -> int:
         """Number of features to keep out of `d`; d with "auto", where the data has to tell.

@@ -29,6 +29,7 @@ from mlfs_dask.selectors.scores import Scores, never_positive_warnings, not_conv
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.label_statistics import Labels
 from mlfs_dask.statistics.moments import Moments
+from mlfs_dask.statistics.scaling import Scaling
 from mlfs_dask.statistics.write_rows import BlockLabels, RowSink, WriteLabels
 from mlfs_dask.typing import HeldArray, Profile, RowSource, profile_of
 
@@ -38,6 +39,19 @@ A = TypeVar("A")
 
 #: Names of the first reading, of the driver's work after it, and of the reading of an iteration.
 FIRST, SETUP, ROWS = "moments", "setup", "rows"
+
+
+@dataclasses.dataclass
+class Scaled:
+    """Base class of records `Fixed` of loops over scaled features: the numbers of their `Scaling`."""
+
+    centre: typing.Annotated[Array, "d"]
+    factor: typing.Annotated[Array, "d"]
+
+    @property
+    def scaling(self) -> Scaling:
+        """Of the features."""
+        return Scaling(self.centre, self.factor)
 
 
 class Loop(Method, Generic[F, A]):

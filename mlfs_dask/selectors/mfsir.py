@@ -36,7 +36,7 @@ from mlfs_dask.selectors.iterative import (
     point_bytes,
     standardised_points,
 )
-from mlfs_dask.selectors.loop import SETUP, placeholder
+from mlfs_dask.selectors.loop import SETUP, Scaled, placeholder
 from mlfs_dask.selectors.parameters import MaxIter, Missing, Param, seed_of
 from mlfs_dask.solvers import spectral
 from mlfs_dask.solvers.blockwise import Factors, descend, unit_rows
@@ -68,21 +68,14 @@ EIGENVALUE, START = "largest eigenvalue", "start"
 
 
 @dataclass
-class Fixed:
+class Fixed(Scaled):
     """What no iteration changes; g is d where X'X is formed and 0 above the cap, m is 0 without anchors."""
 
-    centre: Annotated[Array, "d"]
-    factor: Annotated[Array, "d"]
     places: Annotated[NDArray[np.intp], "d"]
     centres: Annotated[Array, "m d", "anchors"]
     gram: Annotated[Array, "g g", "X'X"]
     pairs: Annotated[NDArray[np.int64], "q q", "pairs of labels"]
     weight: Annotated[float, ""]  # βc
-
-    @property
-    def scaling(self) -> Scaling:
-        """Of the features."""
-        return Scaling(self.centre, self.factor)
 
 
 @dataclass

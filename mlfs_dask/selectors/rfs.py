@@ -17,12 +17,12 @@ from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
-from mlfs_dask.selectors.loop import Loop
+from mlfs_dask.selectors.loop import Loop, Scaled
 from mlfs_dask.selectors.parameters import MaxIter, Missing, Param, seed_of
 from mlfs_dask.solvers import row_sparse
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.reweighted_rows import ReweightedRows, WeightedSums
-from mlfs_dask.statistics.scaling import Scaling, standard_scaling
+from mlfs_dask.statistics.scaling import standard_scaling
 from mlfs_dask.typing import HeldArray, Profile, Seed
 
 Array = NDArray[np.float64]
@@ -46,17 +46,10 @@ START = "start"
 
 
 @dataclass
-class Fixed:
+class Fixed(Scaled):
     """What no iteration changes."""
 
-    centre: Annotated[Array, "d"]
-    factor: Annotated[Array, "d"]
     share: Annotated[Array, "q", "shares of labels"]
-
-    @property
-    def scaling(self) -> Scaling:
-        """Of the features."""
-        return Scaling(self.centre, self.factor)
 
     @property
     def varies(self) -> NDArray[np.bool_]:

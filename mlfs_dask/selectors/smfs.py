@@ -35,7 +35,7 @@ from mlfs_dask.exact.fit import ExactFit
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.selectors.iterative import GraphKind, IterativeSelector
-from mlfs_dask.selectors.loop import SETUP, placeholder, placeholders
+from mlfs_dask.selectors.loop import SETUP, Scaled, placeholder, placeholders
 from mlfs_dask.selectors.parameters import MaxIter, Missing, Param, seed_of
 from mlfs_dask.solvers import conjugate_gradients, row_sparse
 from mlfs_dask.solvers.row_sparse_regression import FEATURE_STEPS, SET_FEATURES, RowSparseRegression
@@ -86,7 +86,7 @@ MASSES, START, PRODUCT, SOME = "masses", "start", "X'SX P", "X'SX of some"
 
 
 @dataclass
-class Fixed:
+class Fixed(Scaled):
     """What no iteration changes; g is d where X'SX is formed and 0 above the cap.
 
     Attributes
@@ -104,8 +104,6 @@ class Fixed:
         Numbers for the record.
     """
 
-    centre: Annotated[Array, "d"]
-    factor: Annotated[Array, "d"]
     diagonal: Annotated[Array, "d"]
     gram: Annotated[Array, "g g", "X'SX"]
     recovery: RowRecovery
@@ -113,11 +111,6 @@ class Fixed:
     coupled: bool
     keys: Any
     facts: dict[str, int]
-
-    @property
-    def scaling(self) -> Scaling:
-        """Of the features."""
-        return Scaling(self.centre, self.factor)
 
 
 @dataclass
