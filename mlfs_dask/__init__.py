@@ -46,12 +46,13 @@ def __getattr__(name: str) -> Any:
     if place is None:
         raise AttributeError(f"module 'mlfs_dask' has no attribute {name!r}")
     value = getattr(importlib.import_module(place), name)
-    if name not in _PLACES:
-        from mlfs_dask.selection.estimator import estimator_of
+    if name in _PLACES:
+        globals()[name] = value
+        return value
+    from mlfs_dask.selection.estimator import estimator_of
 
-        value = estimator_of(value)
-    globals()[name] = value
-    return value
+    # Not kept here: the examples of its documentation are those of the method's module, and run there.
+    return estimator_of(value)
 
 
 def __dir__() -> list[str]:
