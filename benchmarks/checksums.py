@@ -56,7 +56,7 @@ facts = {{"pairs": pairs, "seconds": pairs[0][0][0]}}
 
 
 def compare(store: Path, method: str, **parameters: Any) -> dict[str, Any]:
-    """Seconds of a pass with the checks and without, and the share that the checks add: its quartiles."""
+    """Seconds of a reading with the checks and without, and the share that the checks add: its quartiles."""
     warm_pages(store)
     code = PASS.format(method=method, parameters=parameters, store=str(store), pairs=PAIRS)
     pairs = np.array(in_process(code, repeats=1)["pairs"])

@@ -264,7 +264,7 @@ def estimate(folder: Path) -> None:
         f"{TERABYTES} TB of dense float32 on {WORKERS:,} workers of one core, reckoned from `partitions` and tables of "
         "one worker, for a store that is read as fast as a warm disk. What breaks first in partitions of 64 MB are "
         "the root metadata: whoever opens the store reads and holds a list of 1.6 million objects, and every worker "
-        "gets the offsets of all partitions in every pass. So `mlfs convert` makes at most 100 000 partitions. "
+        "gets the offsets of all partitions in every reading. So `mlfs convert` makes at most 100 000 partitions. "
         f"However large the data, a reading has at most {MAX_RUNS:,} tasks, or {RUNS_PER_SLOT} for each worker where "
         "that is more, and a seventh as many that merge, as planned",
         rows,

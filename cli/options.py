@@ -374,6 +374,6 @@ keep_option = click.option(
     "k",
     type=KeepCount(auto=True),
     required=True,
-    help="Features to keep: a count (20), a share of them (10%, 0.1, 1/6), or, with methods of one pass, auto: "
+    help="Features to keep: a count (20), a share of them (10%, 0.1, 1/6), or, with methods of one reading, auto: "
     "those that go with the labels more than by chance.",
 )

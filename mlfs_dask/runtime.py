@@ -32,7 +32,7 @@ _T = TypeVar("_T")
 
 logger = logging.getLogger(__name__)
 
-#: Bytes of a worker process that has imported what a pass needs and has done nothing yet; part of every
+#: Bytes of a worker process that has imported what a reading needs and has done nothing yet; part of every
 #: projection. A process that holds more already counts with what it holds (`Resources.process_bytes`).
 PROCESS_BYTES = 90 * 2**20
 
@@ -69,7 +69,7 @@ PROGRESS_TOPIC = "mlfs-progress"
 
 @dataclass(frozen=True)
 class Resources:
-    """What a pass may use.
+    """What a reading may use.
 
     Attributes
     ----------
@@ -91,7 +91,7 @@ class Resources:
     sklearn_bytes : int
         What loading scikit-learn adds to the process with the selector's loop, which alone uses it.
     worker_wait : float
-        Seconds without any worker before a running pass is given up.
+        Seconds without any worker before a running reading is given up.
     """
 
     workers: int
@@ -233,7 +233,7 @@ _worker_wait = contextvars.ContextVar("worker_wait", default=WORKER_WAIT)
 
 @contextlib.contextmanager
 def waiting_for_workers(seconds: float) -> Iterator[None]:
-    """How long a pass inside the with-block waits for a worker when the cluster has lost all it had."""
+    """How long a reading inside the with-block waits for a worker when the cluster has lost all it had."""
     with assigned(_worker_wait, seconds):
         yield
 
@@ -566,7 +566,7 @@ class StoppedError(Exception):
 
 
 class TaskThreads(ThreadPool):
-    """Threads for the tasks of a pass or a search, whose work ends soon when the with-block is left by an exception.
+    """Threads for the tasks of a reading or a search, whose work ends soon when the with-block is left by an exception.
 
     A plain executor waits there until every task that runs has ended: Ctrl-C would be answered at the end of a task,
     which may be minutes away. Tasks look whether they should stop with `check_stopped`, at every block.
@@ -674,7 +674,7 @@ def emit(kind: str, **fields: Any) -> None:
 
 @contextlib.contextmanager
 def stage(label: str, parts: int | None = None, *, unit: str = "parts") -> Iterator[Callable[[], None]]:
-    """Tell of work inside the with-block that is no pass and may take long: a search, a solve, the writing of state.
+    """Tell of work inside the with-block that is no reading and may take long: a search, a solve, the writing of state.
 
     Parameters
     ----------

@@ -49,7 +49,7 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True)
 class FeatureInfo:
-    """What is known of each feature without a pass; None where it is not known.
+    """What is known of each feature without a reading; None where it is not known.
 
     Attributes
     ----------
@@ -89,13 +89,13 @@ class Profile:
     partitions : int
         Number of row partitions.
     block_rows : int
-        Rows of the largest block that a pass hands to a kernel.
+        Rows of the largest block that a reading hands to a kernel.
     block_bytes : int
         Bytes of X in the largest block.
     buffer_bytes : int
         Bytes that the reader holds while it streams a partition (its buffers, the blocks included).
     read_bytes : int
-        Bytes read from storage by one pass over X and Y (0 for data in memory).
+        Bytes read from storage by one reading of X and Y (0 for data in memory).
     weight : float or None
         Sum of the weights of the rows; None where every row counts once.
     remote : bool
@@ -193,17 +193,17 @@ class RowSource(ABC):
 
     @property
     def features(self) -> FeatureInfo:
-        """What is known of each feature without a pass."""
+        """What is known of each feature without a reading."""
         return FeatureInfo()
 
     @property
     def quantiles(self) -> NDArray[np.float64] | None:
-        """(d, s): quantiles that codes follow from (`statistics.codes.quantile_table`), if known without a pass."""
+        """(d, s): quantiles that codes follow from (`statistics.codes.quantile_table`), if known without a reading."""
         return None
 
     @property
     def label_counts(self) -> NDArray[np.int64] | None:
-        """(3, q): unknown, negative, positive entries of each label, if known without a pass."""
+        """(3, q): unknown, negative, positive entries of each label, if known without a reading."""
         return None
 
     @property

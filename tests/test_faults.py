@@ -13,9 +13,9 @@ ROWS = {
     "a worker is killed": (
         "cluster/test_network_faults.py::test_a_worker_is_killed_and_another_one_unplugged_for_a_moment",
         "cluster/test_admission.py::test_a_worker_that_is_started_again_at_its_address_is_another_process",
-        "engine/test_passes.py::test_a_worker_that_dies_once_goes_unnoticed",
+        "engine/test_readings.py::test_a_worker_that_dies_once_goes_unnoticed",
     ),
-    "a worker is silent during a pass": ("cluster/test_watch.py::test_a_worker_that_is_frozen_in_a_pass",),
+    "a worker is silent during a reading": ("cluster/test_watch.py::test_a_worker_that_is_frozen_in_a_pass",),
     "a worker does not answer before it gets a task": ("cluster/test_admission.py::test_a_frozen_worker_is_left_out",),
     "a worker has other code or libraries, or cannot load them": (
         "cluster/test_admission.py::test_a_worker_with_other_code_gets_no_task",
@@ -25,18 +25,18 @@ ROWS = {
         "cluster/test_admission.py::test_no_worker_is_left",
     ),
     "a worker does not see the store": ("cluster/test_watch.py::test_a_worker_that_does_not_see_the_store",),
-    "a worker joins late": ("engine/test_passes.py::test_a_worker_that_joins_in_a_pass_gets_its_share",),
+    "a worker joins late": ("engine/test_readings.py::test_a_worker_that_joins_in_a_pass_gets_its_share",),
     "a host is cut off": ("cluster/test_network_faults.py::test_a_host_is_frozen_and_another_one_cut_off",),
     "the network fails for a moment": (
         "cluster/test_network_faults.py::test_a_worker_is_killed_and_another_one_unplugged_for_a_moment",
     ),
     "workers die on the same partitions, four times": (
-        "engine/test_passes.py::test_a_part_that_always_kills_its_worker_is_explained",
+        "engine/test_readings.py::test_a_part_that_always_kills_its_worker_is_explained",
     ),
-    "all workers are gone": ("engine/test_passes.py::test_a_cluster_that_has_lost_every_worker_is_given_up_in_time",),
+    "all workers are gone": ("engine/test_readings.py::test_a_cluster_that_has_lost_every_worker_is_given_up_in_time",),
     "fewer workers than `--min-workers`": ("cluster/test_connect.py::test_min_workers_are_waited_for",),
     "the scheduler is gone": (
-        "engine/test_passes.py::test_a_scheduler_that_is_restarted_is_no_loss_of_workers",
+        "engine/test_readings.py::test_a_scheduler_that_is_restarted_is_no_loss_of_workers",
         "cluster/test_network_faults.py::test_a_certificate_of_another_authority_then_a_lost_scheduler_then_the_way_on",
     ),
     "a certificate of another authority": (

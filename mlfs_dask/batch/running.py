@@ -1,6 +1,6 @@
 """Running a batch: job after job. A finished job has a folder of its own, so that no interruption loses it.
 
-What several selections of a store read first is read in one pass, into the cache (`mlfs_dask.engine.cache`), from
+What several selections of a store read first is read once, into the cache (`mlfs_dask.engine.cache`), from
 which each job takes it. Where a job fails, its error is recorded and the others run. The tables are made from the
 folders at the end.
 """
@@ -97,7 +97,7 @@ class BatchResult:
     Attributes
     ----------
     jobs : DataFrame
-        A row for every job, and one for every pass that jobs shared (kind "shared"): state ("done", "failed",
+        A row for every job, and one for every reading that jobs shared (kind "shared"): state ("done", "failed",
         "missing"), seconds, passes, error.
     results : DataFrame
         The results of all evaluations: job, evaluation and seed, and the columns of `mlfs_dask.evaluation.results`.
@@ -202,7 +202,7 @@ def run_batch(
     force : bool
         Replace an earlier batch.
     cache : path, "auto" or None
-        Where statistics are kept (`mlfs_dask.engine.cache.cache`). None: jobs share no pass.
+        Where statistics are kept (`mlfs_dask.engine.cache.cache`). None: jobs share no reading.
     cache_size : int
         Bytes.
 
@@ -446,7 +446,7 @@ class Batch:
         self._rows[job.name] = _row(job, "done") | _facts(record)
 
     def _read_shared(self, store: StoreEntry, jobs: Sequence[Job]) -> None:
-        """Read in one pass what two selections or more begin with."""
+        """Read in one reading what two selections or more begin with."""
         dataset, resources = self._datasets[store.name], runtime.current_resources()
         shared = self._shared_statistics(dataset, jobs, resources)
         record = read_shared(dataset.rows, shared, resources) if shared else None

@@ -1,4 +1,4 @@
-"""What several selections of a store read first is read in one pass, into the cache, where each of them finds it."""
+"""What several selections of a store read first is read once, into the cache, where each of them finds it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mlfs_dask.engine import cache as caching
-from mlfs_dask.engine.readings import PassRecord, is_cached, plan_statistics, run_pass
+from mlfs_dask.engine.readings import ReadingRecord, is_cached, plan_statistics, run_reading
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import ClusterLostError, DataError, DoesNotFitError, MlfsError, UsageError
 from mlfs_dask.runtime import Resources
@@ -55,15 +55,15 @@ def kinds_of(statistics: Iterable[Statistic]) -> list[str]:
     return list(dict.fromkeys(statistic.kind for statistic in statistics))
 
 
-def read_shared(rows: RowSource, statistics: Sequence[Statistic], resources: Resources) -> PassRecord | None:
-    """Read statistics in one pass, into the cache. None where that fails: each selector then reads for itself.
+def read_shared(rows: RowSource, statistics: Sequence[Statistic], resources: Resources) -> ReadingRecord | None:
+    """Read statistics in one reading, into the cache. None where that fails: each selector then reads for itself.
 
     Raises
     ------
     ClusterLostError
     """
     try:
-        return run_pass(rows, statistics, resources, label="shared")[1]
+        return run_reading(rows, statistics, resources, label="shared")[1]
     except ClusterLostError:
         raise
     except MlfsError as error:

@@ -105,8 +105,8 @@ def code_here() -> str:
 def _answer() -> dict[str, str] | str:
     """What a worker runs, which is made ready too, or what it cannot load.
 
-    Whatever tasks import is imported here, but for compiled kernels, which take memory and are not for every pass. An
-    OSError, as of a library that is missing, would be taken for a connection that was lost.
+    Whatever tasks import is imported here, but for compiled kernels, which take memory and which not every reading
+    needs. An OSError, as of a library that is missing, would be taken for a connection that was lost.
     """
     try:
         import zarr

@@ -2,7 +2,7 @@
 
 Without a cluster nothing of Dask is loaded and nothing listens.
 
-A pass bounds its own memory, so workers neither spill nor return freed buffers to the system between blocks;
+A reading bounds its own memory, so workers neither spill nor return freed buffers to the system between blocks;
 every wait for a cluster has an end, and what ends it says what to do.
 """
 
@@ -623,7 +623,7 @@ def local_settings(memory_limit: int, wait: float) -> dict[str, Any]:
             "NUMBA_NUM_THREADS": 1,
         },
         "distributed.worker.multiprocessing-method": "spawn",
-        # A pass is planned to fit; spilling its small partials would only cost time.
+        # A reading is planned to fit; spilling its small partials would only cost time.
         "distributed.worker.memory.target": False,
         "distributed.worker.memory.spill": False,
         "distributed.worker.memory.pause": 0.9,

@@ -187,7 +187,9 @@ def gather_facts(
     scratch = scratch or tempfile.gettempdir()
     trim = os.environ.get("MALLOC_TRIM_THRESHOLD_", "")
     if runtime.current_worker() is not None:
-        importlib.import_module("numba")  # which a worker is not asked for before the first pass with compiled kernels
+        importlib.import_module(
+            "numba"
+        )  # which a worker is not asked for before the first reading with compiled kernels
     return Facts(
         host=socket.gethostname(),
         versions=identify(),

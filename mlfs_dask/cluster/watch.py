@@ -1,4 +1,4 @@
-"""The workers of a cluster while a pass runs: which of them do not answer, and what is known of those that died.
+"""The workers of a cluster while a reading runs: which of them do not answer, and what is known of those that died.
 
 A worker sends a heartbeat several times a second while the cluster is small. One that is silent (frozen, or cut off) is
 named, then given up, so that its work goes to others; the scheduler's own limit (`worker-ttl`) may be minutes.
@@ -72,7 +72,7 @@ class _Heartbeat:
 
 @dataclass
 class WorkerWatch:
-    """The workers of one client during one pass.
+    """The workers of one client during one reading.
 
     Parameters
     ----------

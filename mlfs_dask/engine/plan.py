@@ -1,6 +1,6 @@
-"""From sizes to the shape of a pass: how many tasks, how merged, how much memory. Integers only.
+"""From sizes to the shape of a reading: how many tasks, how merged, how much memory. Integers only.
 
-The same functions serve `mlfs plan` and the pass itself, so what is printed is what runs.
+The same functions serve `mlfs plan` and the reading itself, so what is printed is what runs.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ SPREAD_BYTES = 2 * 2**20
 #: Bytes of memory that no machine has.
 LARGEST_MACHINE = 2**46
 
-#: Tasks a slot gets in one pass when partials are small. A pass ends with its last task: with fewer, a worker waits
-#: long for the other (`benchmarks/iterative.py workers`).
+#: Tasks a slot gets in one reading when partials are small. A reading ends with its last task: with fewer, a worker
+#: waits long for the other (`benchmarks/iterative.py workers`).
 RUNS_PER_SLOT = 16
 
 #: On a cluster, where further workers may join, tasks are cut by what they read, as far as it is this many times their
@@ -55,8 +55,8 @@ PARAMETER_COPIES = 3
 
 
 @dataclass(frozen=True)
-class PassPlan:
-    """The shape of one pass.
+class ReadingPlan:
+    """The shape of one reading.
 
     Attributes
     ----------
@@ -87,13 +87,13 @@ class PassPlan:
 
 
 @dataclass(frozen=True)
-class PassSizes:
-    """What the statistics of one pass take.
+class ReadingSizes:
+    """What the statistics of one reading take.
 
     Attributes
     ----------
     state_bytes : int
-        One accumulator, all statistics of the pass together.
+        One accumulator, all statistics of the reading together.
     scratch_bytes : int
         Temporaries of the kernels on one block.
     result_bytes : int
@@ -122,7 +122,7 @@ class PassSizes:
 
 
 class _Shape(NamedTuple):
-    """One way to make a pass."""
+    """One way to make a reading."""
 
     n_runs: int
     fan_in: int
@@ -131,7 +131,7 @@ class _Shape(NamedTuple):
     threads: int
 
 
-def plan_pass(profile: Profile, resources: Resources, sizes: PassSizes) -> PassPlan:
+def plan_reading(profile: Profile, resources: Resources, sizes: ReadingSizes) -> ReadingPlan:
     """Choose the runs of partitions, the merge fan-in, whether states are merged in pieces, and in process the threads.
 
     Raises
@@ -145,7 +145,7 @@ def plan_pass(profile: Profile, resources: Resources, sizes: PassSizes) -> PassP
             break
     else:
         raise DoesNotFitError(
-            "one pass in this process" if resources.client is None else "one pass on a worker",
+            "one reading in this process" if resources.client is None else "one reading on a worker",
             projected=shape.peak_worker_bytes,
             available=usable,
             cure=memory_cure(resources, shape.peak_worker_bytes),
@@ -153,7 +153,7 @@ def plan_pass(profile: Profile, resources: Resources, sizes: PassSizes) -> PassP
     merges = sum(_merge_rounds(shape.n_runs, shape.fan_in))
     # A piece is taken out of each run by a task of its own, and the finished pieces are joined by one.
     cut = shape.n_runs * shape.pieces + 1 if shape.pieces > 1 else 0
-    return PassPlan(
+    return ReadingPlan(
         runs=split_evenly(profile.partitions, shape.n_runs),
         fan_in=shape.fan_in,
         pieces=shape.pieces,
@@ -165,7 +165,7 @@ def plan_pass(profile: Profile, resources: Resources, sizes: PassSizes) -> PassP
 
 
 def memory_cure(resources: Resources, needed: int = 0) -> str:
-    """What to do where a pass needs more memory than a process may use.
+    """What to do where a reading needs more memory than a process may use.
 
     Parameters
     ----------
@@ -187,8 +187,8 @@ def memory_cure(resources: Resources, needed: int = 0) -> str:
     return cure
 
 
-def pass_fits(profile: Profile, resources: Resources, sizes: PassSizes) -> bool:
-    """Whether `plan_pass` finds a plan."""
+def reading_fits(profile: Profile, resources: Resources, sizes: ReadingSizes) -> bool:
+    """Whether `plan_reading` finds a plan."""
     usable = _usable_bytes(resources)
     return any(shape.peak_worker_bytes <= usable for shape in _shapes(profile, resources, sizes))
 
@@ -197,23 +197,23 @@ def _usable_bytes(resources: Resources) -> int:
     return int(resources.memory_limit * USABLE_SHARE)
 
 
-def _shapes(profile: Profile, resources: Resources, sizes: PassSizes) -> Iterator[_Shape]:
-    """The ways to make a pass, from the fastest to the one that needs the least memory."""
-    # What has been started with its threads keeps them; in process a pass takes those that fit.
+def _shapes(profile: Profile, resources: Resources, sizes: ReadingSizes) -> Iterator[_Shape]:
+    """The ways to make a reading, from the fastest to the one that needs the least memory."""
+    # What has been started with its threads keeps them; in process a reading takes those that fit.
     fewest = resources.threads_per_worker if resources.client is not None else 1
     for threads in range(resources.threads_per_worker, fewest - 1, -1):
         yield from _shapes_of(profile, replace(resources, threads_per_worker=threads), sizes)
 
 
-def _shapes_of(profile: Profile, resources: Resources, sizes: PassSizes) -> Iterator[_Shape]:
-    """The ways to make a pass with a given number of threads."""
+def _shapes_of(profile: Profile, resources: Resources, sizes: ReadingSizes) -> Iterator[_Shape]:
+    """The ways to make a reading with a given number of threads."""
     partitions = profile.partitions
     slots = max(1, min(resources.slots, partitions))
     large = sizes.state_bytes >= SPLIT_FROM_BYTES
     pieces = min(slots, MAX_PIECES) if sizes.can_split and resources.client is not None and large else 1
     shared = sizes.parameter_bytes + resources.compiled_bytes * sizes.compiled
     if resources.client is not None:
-        shared += PARAMETER_COPIES * profile.array_bytes  # in process they are there before the pass
+        shared += PARAMETER_COPIES * profile.array_bytes  # in process they are there before the reading
     by_bytes = 0
     if resources.client is not None:
         run_bytes = max(MIN_RUN_BYTES, READ_PER_STATE * sizes.state_bytes)
@@ -232,7 +232,7 @@ def _shapes_of(profile: Profile, resources: Resources, sizes: PassSizes) -> Iter
 def _peak(
     profile: Profile,
     resources: Resources,
-    sizes: PassSizes,
+    sizes: ReadingSizes,
     shared: int,
     n_runs: int,
     fan_in: int,

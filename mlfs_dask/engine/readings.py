@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 from mlfs_dask import runtime
 from mlfs_dask.engine import cache as caching
 from mlfs_dask.engine.cache import CacheEntry
-from mlfs_dask.engine.plan import PARAMETER_COPIES, PassPlan, PassSizes, plan_pass
+from mlfs_dask.engine.plan import PARAMETER_COPIES, ReadingPlan, ReadingSizes, plan_reading
 from mlfs_dask.engine.statistic import SharedState, State, Statistic
 from mlfs_dask.engine.tasks import run_in_threads
-from mlfs_dask.engine.workers import build_pass, compute_graph
+from mlfs_dask.engine.workers import build_reading, compute_graph
 from mlfs_dask.runtime import Resources
 from mlfs_dask.typing import Profile, RowSource, profile_of
 
@@ -96,16 +96,16 @@ def _share(
 
 
 @dataclass(frozen=True)
-class PassRecord:
-    """What a pass took. One without tasks was no pass: what it would have given came from the cache.
+class ReadingRecord:
+    """What a reading took. One without tasks was no reading: what it would have given came from the cache.
 
     Attributes
     ----------
     tasks, bytes_read : int
     seconds : float
     peak_worker_bytes : int
-        Largest resident bytes of any process that ran one of its tasks, while the pass ran; with a cluster of any of
-        its workers, and 0 where the pass was made without them.
+        Largest resident bytes of any process that ran one of its tasks, while the reading ran; with a cluster of any of
+        its workers, and 0 where the reading was made without them.
     """
 
     tasks: int
@@ -115,36 +115,36 @@ class PassRecord:
 
 
 #: Of a result that came from the cache.
-NOT_READ = PassRecord(0, 0, 0.0, 0)
+NOT_READ = ReadingRecord(0, 0, 0.0, 0)
 
 
-def count_passes(records: Iterable[PassRecord]) -> int:
+def count_readings(records: Iterable[ReadingRecord]) -> int:
     """Readings of the data among records."""
     return sum(record.tasks > 0 for record in records)
 
 
-def records_to_facts(records: Sequence[PassRecord]) -> list[list[float]]:
+def records_to_facts(records: Sequence[ReadingRecord]) -> list[list[float]]:
     """Records as JSON can hold them, for a checkpoint.
 
-    >>> records_from_facts(records_to_facts([PassRecord(1, 2, 0.5, 3)]))
-    [PassRecord(tasks=1, bytes_read=2, seconds=0.5, peak_worker_bytes=3)]
+    >>> records_from_facts(records_to_facts([ReadingRecord(1, 2, 0.5, 3)]))
+    [ReadingRecord(tasks=1, bytes_read=2, seconds=0.5, peak_worker_bytes=3)]
     """
     return [[r.tasks, r.bytes_read, r.seconds, r.peak_worker_bytes] for r in records]
 
 
-def records_from_facts(facts: Sequence[Sequence[float]]) -> list[PassRecord]:
+def records_from_facts(facts: Sequence[Sequence[float]]) -> list[ReadingRecord]:
     """The records of `records_to_facts`."""
-    return [PassRecord(int(t), int(b), float(s), int(p)) for t, b, s, p in facts]
+    return [ReadingRecord(int(t), int(b), float(s), int(p)) for t, b, s, p in facts]
 
 
-def run_pass(
+def run_reading(
     source: RowSource,
     statistics: Sequence[Statistic],
     resources: Resources,
     *,
     label: str = "reading",
-    plan: PassPlan | None = None,
-) -> tuple[list[Any], PassRecord]:
+    plan: ReadingPlan | None = None,
+) -> tuple[list[Any], ReadingRecord]:
     """Read every row once and return the result of every statistic.
 
     Parameters
@@ -154,14 +154,14 @@ def run_pass(
     resources : Resources
     label : str
         What the progress line calls this reading.
-    plan : PassPlan, optional
+    plan : ReadingPlan, optional
         As made by `plan_statistics`, which is asked otherwise.
 
     Returns
     -------
     results : list
         In the order of `statistics`.
-    record : PassRecord
+    record : ReadingRecord
         Without tasks if all of them came from the cache. Only the others are read for.
 
     Raises
@@ -181,7 +181,7 @@ def run_pass(
             _load_state(entry, share.statistics[0]) for entry, share in zip(reading.kept, reading.shares, strict=False)
         ]
         if any(state is None for state in kept):  # a damaged entry, which loading has removed
-            return run_pass(source, statistics, resources, label=label)
+            return run_reading(source, statistics, resources, label=label)
         if plan is None or not plan.runs or len(uncached) < len(statistics) or not _is_for(plan, reading.source):
             plan = _plan_reading(reading.source, reading.shares, resources)
         computed, record = _read(reading.source, reading.shares, resources, label, plan)
@@ -194,7 +194,7 @@ def run_pass(
         return results, record
 
 
-def _is_for(plan: PassPlan, source: RowSource) -> bool:
+def _is_for(plan: ReadingPlan, source: RowSource) -> bool:
     return plan.runs[-1][1] == source.profile.partitions
 
 
@@ -239,12 +239,12 @@ def _results(source: RowSource, share: SharedState, kept: State | None, computed
 
 
 def _read(
-    source: RowSource, shares: Sequence[SharedState], resources: Resources, label: str, plan: PassPlan
-) -> tuple[list[Any], PassRecord]:
+    source: RowSource, shares: Sequence[SharedState], resources: Resources, label: str, plan: ReadingPlan
+) -> tuple[list[Any], ReadingRecord]:
     started = time.perf_counter()
     runtime.emit("pass", label=label, partitions=plan.runs[-1][1] if plan.runs else 0)
     if source.residence == "graph" or (resources.client is not None and source.residence == "storage"):
-        results, peaks = compute_graph(source, lambda: build_pass(source, shares, plan), plan, resources)
+        results, peaks = compute_graph(source, lambda: build_reading(source, shares, plan), plan, resources)
     else:
         results, peaks = run_in_threads(source, shares, plan)
         if resources.client is not None:  # of which no worker had a part
@@ -252,10 +252,10 @@ def _read(
     seconds = time.perf_counter() - started
     runtime.emit("pass-done", label=label, seconds=seconds)
     logger.info("%s: %d tasks, %.3f s", label, plan.tasks, seconds)
-    return results, PassRecord(plan.tasks, plan.bytes_read, seconds, max(peaks.values(), default=0))
+    return results, ReadingRecord(plan.tasks, plan.bytes_read, seconds, max(peaks.values(), default=0))
 
 
-def plan_statistics(source: RowSource | Profile, statistics: Sequence[Statistic], resources: Resources) -> PassPlan:
+def plan_statistics(source: RowSource | Profile, statistics: Sequence[Statistic], resources: Resources) -> ReadingPlan:
     """The plan of one reading that feeds `statistics`: one without tasks if all of them are in the cache.
 
     Raises
@@ -264,7 +264,7 @@ def plan_statistics(source: RowSource | Profile, statistics: Sequence[Statistic]
     """
     uncached = [statistic for statistic in statistics if not is_cached(source, statistic)]
     if statistics and not uncached:
-        return PassPlan((), 1, 1, 0, 0, resources.process_bytes + _loaded_bytes(source, statistics, resources))
+        return ReadingPlan((), 1, 1, 0, 0, resources.process_bytes + _loaded_bytes(source, statistics, resources))
     reading = _uncached(source, uncached, resources)
     return _plan_reading(reading.source, reading.shares, resources)
 
@@ -279,15 +279,15 @@ def _loaded_bytes(source: RowSource | Profile, statistics: Sequence[Statistic], 
     return results + finishing + sum(statistic.state_bytes for statistic in kept)
 
 
-def _plan_reading(source: RowSource | Profile, statistics: Sequence[Statistic], resources: Resources) -> PassPlan:
+def _plan_reading(source: RowSource | Profile, statistics: Sequence[Statistic], resources: Resources) -> ReadingPlan:
     profile = profile_of(source)
-    return plan_pass(profile, resources, pass_sizes(source, statistics, resources))
+    return plan_reading(profile, resources, reading_sizes(source, statistics, resources))
 
 
-def pass_sizes(source: RowSource | Profile, statistics: Sequence[Statistic], resources: Resources) -> PassSizes:
-    """What the statistics of one pass take, as `plan_pass` needs it."""
+def reading_sizes(source: RowSource | Profile, statistics: Sequence[Statistic], resources: Resources) -> ReadingSizes:
+    """What the statistics of one reading take, as `plan_reading` needs it."""
     profile = profile_of(source)
-    return PassSizes(
+    return ReadingSizes(
         state_bytes=sum(s.state_bytes for s in statistics),
         # Statistics are fed one after another: the temporaries of one are gone when the next begins.
         scratch_bytes=max((s.scratch_bytes(profile) for s in statistics), default=0),

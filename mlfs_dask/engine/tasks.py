@@ -16,7 +16,7 @@ import numpy as np
 
 from mlfs_dask import runtime
 from mlfs_dask.cluster.admission import code_here
-from mlfs_dask.engine.plan import PassPlan
+from mlfs_dask.engine.plan import ReadingPlan
 from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.errors import MlfsError, is_load_failure
 from mlfs_dask.typing import Block, RowSource
@@ -183,7 +183,7 @@ def _keep_largest(into: Peaks, other: Peaks) -> None:
         into[name] = max(peak, into.get(name, 0))
 
 
-def run_in_threads(source: RowSource, statistics: Sequence[Statistic], plan: PassPlan) -> tuple[list[Any], Peaks]:
+def run_in_threads(source: RowSource, statistics: Sequence[Statistic], plan: ReadingPlan) -> tuple[list[Any], Peaks]:
     """The reading in threads of this process, merged in order as runs finish."""
     threads = min(plan.threads, len(plan.runs))
     if threads <= 1:

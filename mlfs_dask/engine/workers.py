@@ -20,7 +20,7 @@ from mlfs_dask import runtime
 from mlfs_dask.cluster import watch as worker_watch
 from mlfs_dask.cluster.admission import CURE_CODE, WorkerAdmission, admission, code_here
 from mlfs_dask.cluster.watch import WorkerWatch, death_of, partitions_of, read_key
-from mlfs_dask.engine.plan import PassPlan, memory_cure
+from mlfs_dask.engine.plan import ReadingPlan, memory_cure
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.engine.tasks import LoadError, TaskSystemError, finalize_states, join_pieces, merge_states, read_run
 from mlfs_dask.errors import ClusterLostError, DataError, StoreAccessError
@@ -40,8 +40,8 @@ RECONNECT_SECONDS = 5.0
 FUTILE_REPEATS = 3
 
 
-def build_pass(source: RowSource, statistics: Sequence[Statistic], plan: PassPlan) -> Delayed:
-    """The lazy graph of one pass; computing it gives (results, peak bytes by process)."""
+def build_reading(source: RowSource, statistics: Sequence[Statistic], plan: ReadingPlan) -> Delayed:
+    """The lazy graph of one reading; computing it gives (results, peak bytes by process)."""
     from dask.delayed import delayed
 
     shared = delayed(tuple(statistics), name=f"mlfs-statistics-{os.urandom(8).hex()}", traverse=False)
@@ -66,7 +66,7 @@ def build_pass(source: RowSource, statistics: Sequence[Statistic], plan: PassPla
 
 
 def _merge_tree(statistics: Delayed, partials: list[Delayed], fan_in: int, piece: int = 0, pieces: int = 1) -> Delayed:
-    """The lazy end of a pass: partials are merged `fan_in` at a time, in their order, and the last one is finished."""
+    """The lazy end of a reading: partials are merged `fan_in` at a time, in their order; the last one is finished."""
     from dask.delayed import delayed
 
     merge = delayed(merge_states, pure=False)
@@ -77,8 +77,8 @@ def _merge_tree(statistics: Delayed, partials: list[Delayed], fan_in: int, piece
     return finished
 
 
-def compute_graph(source: RowSource, build: Callable[[], Delayed], plan: PassPlan, resources: Resources) -> Any:
-    """Compute the graph of a pass, made by `build`, and bring its result to this process.
+def compute_graph(source: RowSource, build: Callable[[], Delayed], plan: ReadingPlan, resources: Resources) -> Any:
+    """Compute the graph of a reading, made by `build`, and bring its result to this process.
 
     Raises
     ------
@@ -103,12 +103,12 @@ def compute_graph(source: RowSource, build: Callable[[], Delayed], plan: PassPla
             if client.status != "running" or not _may_end_otherwise(error, source, workers, restriction):
                 raise
         futile += left_out == {worker.worker for worker in workers.refused}
-        logger.warning("the pass is repeated without the workers that are left out")
+        logger.warning("the reading is repeated without the workers that are left out")
     again = [str(worker) for worker in workers.refused[-1:]] or [
         "a worker with other code went away before it was asked"
     ]
     raise ClusterLostError(
-        f"a pass was begun {futile} times, and each time a worker took part that has to be left out: {again[0]}."
+        f"a reading was begun {futile} times, and each time a worker took part that has to be left out: {again[0]}."
         f"\n  cure: stop what starts such workers again and again, or {CURE_CODE}"
     )
 
@@ -116,7 +116,7 @@ def compute_graph(source: RowSource, build: Callable[[], Delayed], plan: PassPla
 def _may_end_otherwise(
     error: Exception, source: RowSource, workers: WorkerAdmission, restriction: Mapping[str, Any]
 ) -> bool:
-    """Whether a pass that failed may succeed with other workers; those that made it fail are left out."""
+    """Whether a reading that failed may succeed with other workers; those that made it fail are left out."""
     if isinstance(error, LoadError):
         workers.workers()  # it may have joined meanwhile
         workers.refuse(error.process, f"cannot load what tasks need: {error.cause}")
@@ -136,7 +136,7 @@ def _may_end_otherwise(
     return isinstance(error, _NoWorkersError) and bool(restriction) and bool(workers.workers())
 
 
-def _compute_on_cluster(graph: Delayed, plan: PassPlan, resources: Resources, restriction: Mapping[str, Any]) -> Any:
+def _compute_on_cluster(graph: Delayed, plan: ReadingPlan, resources: Resources, restriction: Mapping[str, Any]) -> Any:
     client = resources.client
     from distributed.comm.core import CommClosedError
     from distributed.scheduler import KilledWorker, NoValidWorkerError, NoWorkerError
@@ -172,7 +172,7 @@ def _compute_on_cluster(graph: Delayed, plan: PassPlan, resources: Resources, re
     finally:
         if future is not None:
             # Waiting with a timeout leaves the future in a cycle of frames and errors. Until Python collects that,
-            # workers would keep the parameters and results of every pass of a loop.
+            # workers would keep the parameters and results of every reading of a loop.
             future.release()
         if client.status == "running":
             client.unsubscribe_topic(runtime.PROGRESS_TOPIC)
@@ -204,7 +204,7 @@ def _wait(future: Any, resources: Resources, watch: WorkerWatch, restriction: Ma
         result.cancel()
 
 
-def _killed(error: KilledWorker, plan: PassPlan, resources: Resources, watch: WorkerWatch) -> ClusterLostError:
+def _killed(error: KilledWorker, plan: ReadingPlan, resources: Resources, watch: WorkerWatch) -> ClusterLostError:
     """What is known of workers that died one after the other on the same task."""
     worker, run = error.last_worker, partitions_of(error.task)
     if run is None:
@@ -236,12 +236,12 @@ def _connection_lost(error: BaseException | None, resources: Resources) -> Clust
     deadline = time.monotonic() + RECONNECT_SECONDS
     while client.status == "connecting" and time.monotonic() < deadline:
         time.sleep(0.1)
-    what = "the connection to the scheduler was lost while a pass was running"
+    what = "the connection to the scheduler was lost while a reading was running"
     if not isinstance(error, CancelledError | None):
-        what = f"the cluster was lost while a pass was running: {error or type(error).__name__}"
+        what = f"the cluster was lost while a reading was running: {error or type(error).__name__}"
     with contextlib.suppress(OSError, RuntimeError):  # of a client that is closed
         if client.status == "running" and admission(client).is_of_another_scheduler:
-            what = f"the scheduler at {client.scheduler.address} was restarted while a pass was running"
+            what = f"the scheduler at {client.scheduler.address} was restarted while a reading was running"
     return ClusterLostError(
         f"{what}\n  cure: start the cluster again and run the same command with --resume; finished work is kept where "
         "the method keeps checkpoints"
@@ -255,7 +255,7 @@ class _NoWorkersError(ClusterLostError):
 def _no_workers(resources: Resources) -> _NoWorkersError:
     scheduler = resources.client.scheduler
     address = scheduler.address if scheduler is not None else "ADDRESS"
-    what = "every worker went away while a pass was running, and none came back"
+    what = "every worker went away while a reading was running, and none came back"
     if admission(resources.client).was_restarted:
         what = f"the scheduler at {address} was restarted, and no worker came to it"
     return _NoWorkersError(

@@ -13,7 +13,7 @@ from scipy import sparse as sp
 
 from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import as_labels
-from mlfs_dask.engine.readings import PassRecord
+from mlfs_dask.engine.readings import ReadingRecord
 from mlfs_dask.errors import DataError, DoesNotFitError, parameter
 from mlfs_dask.evaluation.column_file import new_column_file
 from mlfs_dask.evaluation.column_subset import ColumnSubset
@@ -128,7 +128,7 @@ class Table:
 
     def part(
         self, rows: NDArray[np.int64], Y: sp.csr_array, resources: Resources
-    ) -> tuple[RowSource, list[PassRecord]]:
+    ) -> tuple[RowSource, list[ReadingRecord]]:
         """Some rows for a selector, with these labels, and the readings that it took to know their ranges."""
         if self._X is not None:
             n_categories = self.source.features.n_categories

@@ -1,6 +1,6 @@
 """How good chosen sets of features are, by the two measures of the ELC paper (Wang et al. 2020, Section 5).
 
-One pass over X serves any number of sets.
+One reading of X serves any number of sets.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mlfs_dask.blocks.label_space import (
     residual_correlation,
     standardised_products,
 )
-from mlfs_dask.engine.readings import run_pass
+from mlfs_dask.engine.readings import run_reading
 from mlfs_dask.rows.sources import as_rows
 from mlfs_dask.statistics.products import LabelProducts, wants_compiled
 
@@ -57,7 +57,7 @@ class LabelSpace:
 
 
 def describe(X: Any, Y: Any = None, *, selections: Sequence[NDArray[Any]]) -> LabelSpace:
-    """R and C of every selection, and what they come from: the correlations of labels with features. One pass.
+    """R and C of every selection, and what they come from: the correlations of labels with features. One reading.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def describe(X: Any, Y: Any = None, *, selections: Sequence[NDArray[Any]]) -> La
     source = as_rows(X, Y)
     profile = source.profile
     statistic = LabelProducts(profile.d, profile.q, compiled=wants_compiled(profile))
-    (sums,), _ = run_pass(source, [statistic], runtime.current_resources(), label="diagnostics")
+    (sums,), _ = run_reading(source, [statistic], runtime.current_resources(), label="diagnostics")
     A = standardised_products(sums.products, sums.std)
     S = label_similarity(sums.pairs, sums.positives)
     correlations = label_correlations(A, sums.positives, sums.n)

@@ -1,7 +1,7 @@
 """One page about runs and evaluations: a single HTML file that needs no network, no other file and no script.
 
 Everything comes from the folders named, but what features have to do with labels (correlations, redundancy R,
-residual C): that is one pass over each store, where it can still be reached and has not changed.
+residual C): that is one reading of each store, where it can still be reached and has not changed.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def report(
     figures : path, optional
         Folder for all figures as SVG; it must not be there yet or be empty, or with `force` hold figures.
     data : bool
-        Whether stores are read (one pass over each) for what features have to do with labels.
+        Whether stores are read (one reading of each) for what features have to do with labels.
     force : bool
         Replace an earlier page.
 
@@ -676,7 +676,7 @@ def _labels(runs: Sequence[LabelledRun], drawn: Sequence[LabelledRun], notes: li
                 tables=[Table("Redundancy and residual", columns, rows)],
             )
         )
-        texts = ["Pearson correlation of the best features with labels, from one pass over the store."]
+        texts = ["Pearson correlation of the best features with labels, from one reading of the store."]
         if any(labelled.run.record["q"] > MAX_LABELS for labelled in runs):
             texts.append(f"Of many labels, the {MAX_LABELS} that correlate most are shown.")
         section.blocks.append(Block("Correlations", texts=texts, figures=heat))

@@ -251,12 +251,12 @@ def _cost_of(labelled: LabelledRun) -> str:
     text = f"Its run on all {record['n']:,} rows took {seconds_cell(record['wall_seconds']).text} s"
     if not record["passes"]:
         return f"{text} and read no row: what it needs of them was in the cache."
-    passes = f"{record['passes']} pass{'' if record['passes'] == 1 else 'es'}"
+    readings = number_of(record["passes"], "reading")
     process, held = "a worker", record["peak_worker_bytes"]
     if not held:
         process, held = "no worker had a part, and the driver", record["peak_driver_bytes"]
     read = read_cell(record["bytes_read"], record["passes"]).text
-    return f"{text} and {passes} over them ({read}); {process} held {bytes_cell(held).text}."
+    return f"{text} and {readings} of them ({read}); {process} held {bytes_cell(held).text}."
 
 
 def _features(labelled: LabelledRun) -> str:

@@ -210,7 +210,7 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
                 raise DataError(f"Expected 2D array, got {X.ndim}D Dask array instead")
             self._set_features(int(X.shape[1]), feature_names)
         else:
-            # NaN and infinity are found in the pass itself, not in a reading of their own.
+            # NaN and infinity are found in the reading itself, not in a reading of their own.
             given = X
             try:
                 X = validate_data(self, X, accept_sparse="csr", ensure_all_finite=False)
@@ -265,7 +265,7 @@ class WeightedSelector(Selector):
             As of `Selector.fit`.
         sample_weight : array-like, shape (n,), optional
             How often each row counts, from 0; 1 by default. A weight of 2 is the row twice. With weights rows are
-            counted by NumPy in place of the compiled loops, and `LabelEntropy`, `ENM` and `GMM` make one more pass.
+            counted by NumPy in place of the compiled loops, and `LabelEntropy`, `ENM` and `GMM` make one more reading.
 
         Returns
         -------

@@ -19,11 +19,11 @@ from mlfs_dask import runtime
 from mlfs_dask.cluster.admission import refused_workers
 from mlfs_dask.engine import checkpoints
 from mlfs_dask.engine.cache import record_hits
-from mlfs_dask.engine.readings import count_passes, run_pass
+from mlfs_dask.engine.readings import count_readings, run_reading
 from mlfs_dask.errors import DataError, UsageError, parameter
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import Method
-from mlfs_dask.selectors.costs import Names, PassRunner, require_driver
+from mlfs_dask.selectors.costs import Names, Readings, require_driver
 from mlfs_dask.selectors.parameters import GENERATORS, draw_seed
 from mlfs_dask.selectors.scores import Scores, constant_warnings, lower_constant, rank_stability
 from mlfs_dask.statistics.missing import FILL_READING, FilledRows, fill_values
@@ -183,7 +183,7 @@ class Fit:
         resources = runtime.current_resources() if resources is None else resources
         outcome = self.outcome
         if outcome.row_labels is not None:
-            run_pass(source, [WriteLabels(outcome.row_labels, sink)], resources, label="labels")
+            run_reading(source, [WriteLabels(outcome.row_labels, sink)], resources, label="labels")
             return
         if outcome.labels is None or outcome.mean is None:
             raise UsageError(f"{self.method.method} recovers no labels")
@@ -193,7 +193,7 @@ class Fit:
             raise DataError(
                 f"the exact graph has labels of the {len(labels):,} rows that were fitted, and X has {n:,}", cure=cure
             )
-        (moments,), _ = run_pass(source, [Moments(source.profile.d)], resources, label="moments")
+        (moments,), _ = run_reading(source, [Moments(source.profile.d)], resources, label="moments")
         if not (np.abs(moments.mean - mean) <= SAME_MEAN * (np.abs(moments.mean) + moments.std)).all():
             raise DataError(
                 f"the exact graph has labels of the {n:,} rows that were fitted, and these are others", cure=cure
@@ -281,11 +281,11 @@ def fit(method: Method, data: Any, sample_weight: Any = None) -> Fit:
     )
     # NumPy and SciPy each bring a BLAS, whose idle threads keep the cores from the other's: one thread of each was
     # up to 15 times faster for loops that use both. Passes have threads of their own.
-    passes = PassRunner(source, resources, plan, rows.names)
+    readings = Readings(source, resources, plan, rows.names)
     with job, record_hits() as hits, runtime.one_blas_thread():
-        fill = _fill_missing(method, passes)
-        outcome = method.score(passes, k)
-    records, varies = passes.records, passes.varies
+        fill = _fill_missing(method, readings)
+        outcome = method.score(readings, k)
+    records, varies = readings.records, readings.varies
     discovered = None if outcome.discovered is None else outcome.discovered & varies
     if discovered is not None:
         k = int(np.count_nonzero(discovered))
@@ -314,7 +314,7 @@ def fit(method: Method, data: Any, sample_weight: Any = None) -> Fit:
         q=profile.q,
         k=k,
         seed=params.get("random_state"),
-        passes=count_passes(records),
+        passes=count_readings(records),
         tasks=sum(record.tasks for record in records),
         bytes_read=sum(record.bytes_read for record in records),
         wall_seconds=time.perf_counter() - started,
@@ -336,16 +336,16 @@ def fit(method: Method, data: Any, sample_weight: Any = None) -> Fit:
     return Fit(method, rows.names, outcome, scores, ranking, support, report, intervals, frequency, fill)
 
 
-def _fill_missing(method: Method, passes: PassRunner) -> tuple[NDArray[np.float64], NDArray[np.bool_]] | None:
+def _fill_missing(method: Method, readings: Readings) -> tuple[NDArray[np.float64], NDArray[np.bool_]] | None:
     """Read what missing features are filled with; the readings that follow find it in their places."""
-    if not method.fills(passes.source):
+    if not method.fills(readings.source):
         return None
-    statistics = method.fill_statistics(passes.source)
-    results = passes.run(FILL_READING, *statistics)
-    values = fill_values(statistics, results, passes.source.weights)
+    statistics = method.fill_statistics(readings.source)
+    results = readings.run(FILL_READING, *statistics)
+    values = fill_values(statistics, results, readings.source.weights)
     if values is None:
         return None
-    passes.source = FilledRows(passes.source, values, results[0].zero_one)
+    readings.source = FilledRows(readings.source, values, results[0].zero_one)
     return values, results[0].zero_one
 
 

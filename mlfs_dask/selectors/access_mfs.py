@@ -31,7 +31,7 @@ from mlfs_dask.exact import access_mfs as exact_form
 from mlfs_dask.exact.access_mfs import EPSILON, SETTLED
 from mlfs_dask.exact.fit import ExactFit
 from mlfs_dask.selectors.contract import method
-from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
+from mlfs_dask.selectors.costs import Cost, Reading, Readings
 from mlfs_dask.selectors.iterative import GraphKind, IterativeSelector
 from mlfs_dask.selectors.loop import SETUP, Scaled, placeholder, placeholders
 from mlfs_dask.selectors.parameters import MaxIter, Missing, Param, seed_of
@@ -318,7 +318,7 @@ class AccessMFS(IterativeSelector[Fixed, At]):
 
     # ------------------------------------------------------------------ the method
 
-    def setup(self, job: PassRunner, results: dict[str, Any]) -> Fixed:
+    def setup(self, job: Readings, results: dict[str, Any]) -> Fixed:
         products, labels, gram = results["moments"], results["labels"], results.get("gram")
         n, d = job.source.profile.n, job.source.profile.d
         self._require_known(labels, n)
@@ -364,7 +364,7 @@ class AccessMFS(IterativeSelector[Fixed, At]):
         zeros = self.unknown_labels == "zeros"
         return RowPrediction(*small, float(self.theta), self.anchor_neighbors, fixed.duplicates, zeros)
 
-    def start(self, job: PassRunner, fixed: Fixed, results: Mapping[str, Any], trace: LoopTrace) -> At:
+    def start(self, job: Readings, fixed: Fixed, results: Mapping[str, Any], trace: LoopTrace) -> At:
         """W without a graph of rows; the first anchors are placed on the sample's [F, X W]."""
         products, duplicates, M, d = results["moments"], fixed.duplicates, results["M"], len(fixed.centre)
         q, regression = duplicates.count, self._regression(fixed)
@@ -410,7 +410,7 @@ class AccessMFS(IterativeSelector[Fixed, At]):
     def has_converged(self, fixed: Fixed, at: At, trace: LoopTrace) -> bool:
         return not at.W.any() or (super().has_converged(fixed, at, trace) and _residual(trace) <= RESIDUAL_TOL)
 
-    def update(self, job: PassRunner, fixed: Fixed, at: At, sums: list[Any], trace: LoopTrace) -> At:
+    def update(self, job: Readings, fixed: Fixed, at: At, sums: list[Any], trace: LoopTrace) -> At:
         """W and D in turn (Algorithm 1), anchors and L_p (Eq. 25)."""
         rows: PredictedSums = sums[0]
         image = sums[1] if len(sums) > 1 else None
@@ -436,7 +436,7 @@ class AccessMFS(IterativeSelector[Fixed, At]):
         small = {name: value for name, value in vars(at).items() if name != "regression"}
         return {**small, **at.regression.state()}
 
-    def restored(self, job: PassRunner, fixed: Fixed, arrays: Arrays) -> At:
+    def restored(self, job: Readings, fixed: Fixed, arrays: Arrays) -> At:
         regression = self._regression(fixed)
         regression.restore(arrays)
         return At(**{name: arrays[name] for name in ("W", "mean", "U", "T", "coupling")}, regression=regression)

@@ -26,7 +26,7 @@ from mlfs_dask.blocks.label_order import average_precision
 from mlfs_dask.blocks.linear import forward_block
 from mlfs_dask.blocks.neighbours import NearestRows, compiles_search, scratch_bytes
 from mlfs_dask.blocks.row_draws import shuffled_places
-from mlfs_dask.engine.readings import plan_statistics, run_pass
+from mlfs_dask.engine.readings import plan_statistics, run_reading
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DoesNotFitError, UsageError, number_of, parameter
 from mlfs_dask.rows.sources import ArrayRows, MeasuredRows
@@ -34,7 +34,7 @@ from mlfs_dask.rows.subset import RowSubset
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors import METHODS, get_method, method_name
 from mlfs_dask.selectors.contract import Method, method
-from mlfs_dask.selectors.costs import Cost, Names, PassRunner, Plan, Reading, project, require_driver
+from mlfs_dask.selectors.costs import Cost, Names, Plan, Reading, Readings, project, require_driver
 from mlfs_dask.selectors.counting import CODE_READINGS, RANGES
 from mlfs_dask.selectors.pairwise import MAX_ALL_PAIRS
 from mlfs_dask.selectors.parameters import Missing, Param, seed_of
@@ -120,7 +120,7 @@ class _Candidate:
         return sum(array.nbytes(self.cost.sizes) for array in self.cost.arrays)
 
 
-class _SharedResults(PassRunner):
+class _SharedResults(Readings):
     """The passes of a candidate's fit, which take statistics from the reading that candidates share."""
 
     def __init__(
@@ -167,11 +167,11 @@ class AutoSelector(Method):
 
     Notes
     -----
-    One pass over X of a store; one more where ranges and quantiles of features are not recorded, and one more for what
-    missing values are filled with. The pass brings the sums of all candidates and a sample of 20 480 rows (fewer where
-    they take more than 256 MiB), in which candidates and judge work without a pass. The only sums of size d × d are
+    One reading of X of a store; one more where ranges and quantiles of features are not recorded, and one more for what
+    missing values are filled with. It brings the sums of all candidates and a sample of 20 480 rows (fewer where
+    they take more than 256 MiB), in which candidates and judge work without a reading. The only sums of size d × d are
     those of candidates that weigh features against one another, for at most 4 096 features; of more these would need a
-    second pass. Methods that take several passes of this data are judged where the sample has all rows, which are then
+    second reading. Methods that read this data several times are judged where the sample has all rows, which are then
     in memory. Parts are held out until 4 096 rows are judged: one of a full sample, all five of 5 000 rows or fewer.
 
     Both judges take standardised features, and of both a row counts the mean of its two average precisions. The penalty
@@ -179,8 +179,8 @@ class AutoSelector(Method):
     neighbours is the share of them that have it. Where many features are chosen, only the best of them are judged: for
     the regression at most one for every four rows to learn from, for neighbours one for each of these rows, and 4 096
     for either. Average precision is that of the labels of a row in the order of their scores; of a single label, that
-    of all rows in the order of its score. Candidates that need a second pass, or rows in memory, of more rows than the
-    sample has, or do not fit the memory beside the others, are left out. The record's `extra` tells which was best
+    of all rows in the order of its score. Candidates that need a second reading, or rows in memory, of more rows than
+    the sample has, or do not fit the memory beside the others, are left out. The record's `extra` tells which was best
     (`chosen`), which rank the features (`tied`, best first), what was compared (`judged`), how many rows were judged,
     what was left out and why (`left_out`), and what the best method tells (`extra_of_chosen`).
 
@@ -403,28 +403,28 @@ class AutoSelector(Method):
 
     # ------------------------------------------------------------------ run
 
-    def score(self, passes: PassRunner, k: int) -> Scores:
-        source = self._measured(passes)
-        candidates, left_out = self._candidates(source, passes.resources)
+    def score(self, readings: Readings, k: int) -> Scores:
+        source = self._measured(readings)
+        candidates, left_out = self._candidates(source, readings.resources)
         shared = _shared(each.statistics for each in candidates)
-        rows, *read = passes.run(STATISTICS, self._sample(source), *shared.values())
+        rows, *read = readings.run(STATISTICS, self._sample(source), *shared.values())
         results = dict(zip(shared, read, strict=True))
-        own = runtime.own_resources(passes.resources)
-        precision, n_judged = self._judge(candidates, rows, source, own, passes.names)
+        own = runtime.own_resources(readings.resources)
+        precision, n_judged = self._judge(candidates, rows, source, own, readings.names)
         judged = compare(precision)
         taken = [candidates[i] for i in tied_with_best(judged)]
         sampled = ArrayRows(rows.X, rows.Y, n_categories=source.features.n_categories)
         outcomes, ranks = [], np.zeros(source.profile.d)
         for candidate in taken:
             if candidate.statistics:
-                plan = project(candidate.cost, source, passes.resources)
-                runner: PassRunner = _SharedResults(source, passes.resources, plan, results, passes.names)
+                plan = project(candidate.cost, source, readings.resources)
+                runner: Readings = _SharedResults(source, readings.resources, plan, results, readings.names)
             else:
                 plan = project(candidate.selector.cost(sampled, own), sampled, own)
-                runner = PassRunner(sampled, own, plan, passes.names)
+                runner = Readings(sampled, own, plan, readings.names)
             outcome = candidate.selector.score(runner, k)
             outcomes.append(replace(outcome, scores=candidate.selector.ranked_by(outcome.scores)))
-            ranks += ranks_of(outcomes[-1], passes.varies)
+            ranks += ranks_of(outcomes[-1], readings.varies)
         best = outcomes[0]
         extra = {
             "chosen": taken[0].method,
@@ -438,26 +438,26 @@ class AutoSelector(Method):
             best = replace(best, scores=1.0 - (ranks / len(taken) - 1.0) / source.profile.d, ranking=None)
         return replace(best, extra=extra)
 
-    def _measured(self, passes: PassRunner) -> RowSource:
+    def _measured(self, readings: Readings) -> RowSource:
         """The rows, with their ranges and counts of labels; refuses unknown labels and features that are broken."""
-        source = passes.source
+        source = readings.source
         if not _is_measured(source):
-            (ranges, label_counts), sample = passes.run(RANGES, *code_statistics(source.profile))
+            (ranges, label_counts), sample = readings.run(RANGES, *code_statistics(source.profile))
             weights = None if source.weights is None else source.weights[edge_rows(source.profile)]
             features = replace(ranges, n_categories=source.features.n_categories)
             quantiles = quantile_table(sample.X, features, weights)
-            passes.source = source = MeasuredRows(source, features, label_counts, quantiles)
+            readings.source = source = MeasuredRows(source, features, label_counts, quantiles)
         features, label_counts = source.features, source.label_counts
         assert features.minimum is not None
         assert features.maximum is not None
         assert label_counts is not None
-        self.refuse_unknown(label_counts[0], passes.names)
+        self.refuse_unknown(label_counts[0], readings.names)
         missing = np.zeros(len(features.minimum)) if features.n_missing is None else features.n_missing
         largest = np.maximum(np.abs(features.minimum), np.abs(features.maximum))
         # The judges standardise: squares of larger values are infinite.
         size = np.where(missing > 0, np.nan, np.where(largest > 1e150, np.inf, largest))
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # what varies by less has no variance
-            self.examine_features(passes, size, np.square(features.maximum - features.minimum))
+            self.examine_features(readings, size, np.square(features.maximum - features.minimum))
         return source
 
     def _judge(
@@ -479,14 +479,14 @@ class AutoSelector(Method):
                 costs = [candidate.judged.cost(rows, own) for candidate in candidates]
                 shared = _shared(_first_statistics(cost) for cost in costs)
                 with runtime.without_progress():
-                    results = dict(zip(shared, run_pass(rows, list(shared.values()), own)[0], strict=True))
+                    results = dict(zip(shared, run_reading(rows, list(shared.values()), own)[0], strict=True))
                 judges = self._judges(rows)
                 for candidate, cost, precision in zip(candidates, costs, found, strict=True):
                     with runtime.without_progress():
-                        passes = _SharedResults(rows, own, project(cost, rows, own), results, names)
+                        readings = _SharedResults(rows, own, project(cost, rows, own), results, names)
                         selector = candidate.judged
-                        outcome = selector.score(passes, selector.count_kept(rows.profile.d))
-                        ranking = outcome.order(passes.varies)
+                        outcome = selector.score(readings, selector.count_kept(rows.profile.d))
+                        ranking = outcome.order(readings.varies)
                         by_judge, taken = [], 0
                         for scores_by, most in judges:
                             if most != taken:  # mostly both judge the same features, which are then taken once
@@ -525,7 +525,7 @@ def linear_scores(X: Any, Y: Any, X_test: Any, resources: Resources) -> NDArray[
            [1.083]])
     """
     k = X.shape[1]
-    (sums, gram), _ = run_pass(ArrayRows(X, Y), [LabelProducts(k, Y.shape[1]), Gram(k)], resources)
+    (sums, gram), _ = run_reading(ArrayRows(X, Y), [LabelProducts(k, Y.shape[1]), Gram(k)], resources)
     scaling = standard_scaling(FeatureMoments(sums.n, sums.mean, sums.m2))
     G = scale_gram(gram, scaling.factor)
     G.flat[:: k + 1] += PENALTY
@@ -560,7 +560,7 @@ def neighbour_scores(X: Any, Y: Any, X_test: Any, resources: Resources) -> NDArr
     array([[0.333]])
     """
     n, k = X.shape
-    ((moments,), _) = run_pass(ArrayRows(X, Y), [Moments(k)], resources)
+    ((moments,), _) = run_reading(ArrayRows(X, Y), [Moments(k)], resources)
     scaling = standard_scaling(moments)
     h, neighbours = X_test.shape[0], min(NEIGHBOURS, n)
     compiled = compiles_search(h * n, sparse=sp.issparse(X))

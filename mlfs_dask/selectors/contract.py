@@ -25,11 +25,11 @@ from typing import Any, ClassVar, TypeVar, dataclass_transform
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask.engine.readings import is_cached, run_pass
+from mlfs_dask.engine.readings import is_cached, run_reading
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DataError, UsageError, number_of, parameter
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.costs import Cost, Names, PassRunner, Plan, Reading, project
+from mlfs_dask.selectors.costs import Cost, Names, Plan, Reading, Readings, project
 from mlfs_dask.selectors.parameters import Parameter, bare_type, draw_seed, read_parameter
 from mlfs_dask.selectors.scores import AUTO, Scores, count_kept, round_scores, unknown_labels_error
 from mlfs_dask.statistics.missing import FILL_READING, FilledRows, fill_statistics, fill_values
@@ -140,12 +140,12 @@ class Method:
         """What a fit reads and what the driver holds. No data is touched."""
         raise NotImplementedError
 
-    def score(self, passes: PassRunner, k: int) -> Scores:
+    def score(self, readings: Readings, k: int) -> Scores:
         """Scores of all features, from readings of the rows.
 
         Parameters
         ----------
-        passes : PassRunner
+        readings : Readings
         k : int
             Features to keep; d with n_features_to_select="auto", where `Scores.discovered` is what is kept.
         """
@@ -175,7 +175,7 @@ class Method:
         statistics = tuple(self.fill_statistics(source))
         fill: NDArray[np.float64] | None = np.full(source.profile.d, np.nan)
         if all(is_cached(source, statistic) for statistic in statistics):
-            fill = fill_values(statistics, run_pass(source, statistics, resources)[0], source.weights)
+            fill = fill_values(statistics, run_reading(source, statistics, resources)[0], source.weights)
         filled = source if fill is None else FilledRows(source, fill)
         cost = self.cost(filled, resources)
         first = Reading(FILL_READING, statistics, source=source)
@@ -240,16 +240,16 @@ class Method:
     def _missing_choices(self) -> str:
         return f"{parameter('missing', 'mean')} or {parameter('missing', 'median')}"
 
-    def examine_features(self, passes: PassRunner, mean: NDArray[np.float64], spread: NDArray[np.float64]) -> None:
+    def examine_features(self, readings: Readings, mean: NDArray[np.float64], spread: NDArray[np.float64]) -> None:
         """Refuse features that hold NaN or infinity, and take down which of the others vary.
 
         Parameters
         ----------
-        passes : PassRunner
+        readings : Readings
         mean, spread : float64 array, shape (d,)
             Not finite where a value is not. The spread (sum of squared deviations, or range) of a constant is 0.
         """
-        passes.varies = spread > 0
+        readings.varies = spread > 0
         broken = ~(np.isfinite(mean) & np.isfinite(spread))
         if not broken.any():
             return
@@ -262,24 +262,24 @@ class Method:
         raise DataError(
             f"X contains {'NaN or ' if of_nan else ''}infinity, or values too large for float64 sums, in "
             + number_of(int(broken.sum()), "feature"),
-            column=passes.names.first_feature(broken),
+            column=readings.names.first_feature(broken),
             cure=of_nan + "infinite values have to be replaced, by a number or by NaN (missing), and those above 1e150 "
             "scaled" + ("" if of_nan else "; or leave the feature out"),
         )
 
-    def examine_moments(self, passes: PassRunner, mean: NDArray[np.float64], m2: NDArray[np.float64]) -> None:
+    def examine_moments(self, readings: Readings, mean: NDArray[np.float64], m2: NDArray[np.float64]) -> None:
         """As `examine_features`, and refuse features whose variance has less than six digits beside their mean squared.
 
         A sparse X is summed about zero, for X'X and Y'X as for distances of rows; a dense one is shifted first.
 
         Parameters
         ----------
-        passes : PassRunner
+        readings : Readings
         mean, m2 : float64 array, shape (d,)
             Means, and sums of squared deviations.
         """
-        self.examine_features(passes, mean, m2)
-        profile = passes.source.profile
+        self.examine_features(readings, mean, m2)
+        profile = readings.source.profile
         if not profile.sparse:
             return
         lost = (m2 > 0) & (np.finfo(np.float64).eps * profile.total * mean**2 > 1e-6 * m2)
@@ -289,7 +289,7 @@ class Method:
             raise DataError(
                 f"a feature of sparse X with mean {mean[first]:.3g} lies {deviations:.2g} standard deviations from "
                 "zero, too far for sums about zero to keep its digits",
-                column=passes.names.first_feature(lost),
+                column=readings.names.first_feature(lost),
                 cure="subtract a constant from the feature, convert with `--storage dense`, or leave it out",
             )
 

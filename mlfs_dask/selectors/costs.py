@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask import runtime
-from mlfs_dask.engine.plan import PassPlan
-from mlfs_dask.engine.readings import PassRecord, keeps_state, plan_statistics, returned_bytes, run_pass
+from mlfs_dask.engine.plan import ReadingPlan
+from mlfs_dask.engine.readings import ReadingRecord, keeps_state, plan_statistics, returned_bytes, run_reading
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.runtime import Resources
@@ -103,8 +103,8 @@ class Plan:
         Estimate of the whole job (`timing.estimate_seconds`); None where nothing was measured.
     typical_seconds : (float, float) or None
         Of a method with a loop, from the least and the most iterations on real data.
-    readings : mapping of str to PassPlan
-        What `PassRunner` runs, by the name of the reading.
+    readings : mapping of str to ReadingPlan
+        What `Readings` runs, by the name of the reading.
     """
 
     passes: int
@@ -118,7 +118,7 @@ class Plan:
     typical_bytes_read: tuple[int, int] | None = None
     seconds: float | None = None
     typical_seconds: tuple[float, float] | None = None
-    readings: Mapping[str, PassPlan] = field(default_factory=dict)
+    readings: Mapping[str, ReadingPlan] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data, for `run.json` and `--json`."""
@@ -150,10 +150,10 @@ def project(cost: Cost, source: RowSource | Profile, resources: Resources) -> Pl
     names = [step if isinstance(step, str) else step.name for step in cost.steps]
     driver, kernels_loaded = runtime.driver_bytes() + _library_bytes(cost, resources), cost.compiled
     compiled_bytes = runtime.driver_compiled_bytes()
-    readings: dict[str, PassPlan] = {}
+    readings: dict[str, ReadingPlan] = {}
     refused: list[DoesNotFitError] = []
     peak_driver, peak_worker = driver, resources.process_bytes
-    totals = np.zeros((3, 3), dtype=np.int64)  # passes, tasks, bytes: at most, typically at least and at most
+    totals = np.zeros((3, 3), dtype=np.int64)  # readings, tasks, bytes: at most, typically at least and at most
     spans = [(array.nbytes(cost.sizes), *_span(array, names)) for array in cost.arrays]
     for i, step in enumerate(cost.steps):
         total = sum(size for size, first, last in spans if first <= i <= last)
@@ -217,8 +217,8 @@ def project(cost: Cost, source: RowSource | Profile, resources: Resources) -> Pl
 
 
 def _with_threads_that_fit(
-    planned: PassPlan, source: RowSource | Profile, statistics: Sequence[Statistic], resources: Resources, room: int
-) -> PassPlan:
+    planned: ReadingPlan, source: RowSource | Profile, statistics: Sequence[Statistic], resources: Resources, room: int
+) -> ReadingPlan:
     """A reading in process, with fewer threads where it would not fit beside the arrays that are held."""
     for threads in range(planned.threads - 1, 0, -1):
         if planned.peak_worker_bytes <= room:
@@ -278,7 +278,7 @@ class Names:
         return f if self.features is None else str(self.features[f])
 
 
-class PassRunner:
+class Readings:
     """The readings of one fit, as they were planned, and their records.
 
     Parameters
@@ -290,7 +290,7 @@ class PassRunner:
 
     Attributes
     ----------
-    records : list of PassRecord
+    records : list of ReadingRecord
     varies : bool array, shape (d,)
         Features that vary over the rows; set by the fit as soon as it knows.
     """
@@ -302,7 +302,7 @@ class PassRunner:
         self.resources = resources
         self.plan = plan
         self.names = names or Names()
-        self.records: list[PassRecord] = []
+        self.records: list[ReadingRecord] = []
 
     def run(self, name: str, *statistics: Statistic, labels_only: bool = False) -> list[Any]:
         """Make the reading that the plan calls `name`, and give the results of `statistics` in their order.
@@ -314,6 +314,6 @@ class PassRunner:
         DoesNotFitError, ClusterLostError
         """
         source = self.source.labels_only() if labels_only else self.source
-        results, record = run_pass(source, statistics, self.resources, label=name, plan=self.plan.readings.get(name))
+        results, record = run_reading(source, statistics, self.resources, label=name, plan=self.plan.readings.get(name))
         self.records.append(record)
         return results

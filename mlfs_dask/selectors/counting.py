@@ -1,8 +1,8 @@
 """What methods from contingency counts share, codes, tiles and readings; and the base of filters of counts.
 
-All follow from the counts N(feature, code, label): one pass over X once the codes' edges are known, which a store has
-kept since its conversion; other data costs one more pass for the ranges. Counts that do not fit the workers are tiled
-over features.
+All follow from the counts N(feature, code, label): one reading of X once the codes' edges are known, which a store has
+kept since its conversion; other data costs one more reading for the ranges. Counts that do not fit the workers are
+tiled over features.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DataError, parameter
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import family
-from mlfs_dask.selectors.costs import Cost, Names, PassRunner, Reading
+from mlfs_dask.selectors.costs import Cost, Names, Reading, Readings
 from mlfs_dask.selectors.one_reading import OneReading
 from mlfs_dask.selectors.parameters import ON_AUTO, Binning, Bins, FalseDiscoveryRate, MissingOrCode, Resamples, seed_of
 from mlfs_dask.selectors.scores import Scores, rank, uninformative_warning
@@ -268,29 +268,29 @@ class CountingSelector(OneReading):
 
     # ------------------------------------------------------------------ run
 
-    def replicates(self, job: PassRunner, resampling: Resampling) -> Iterator[dict[str, Any]]:
+    def replicates(self, job: Readings, resampling: Resampling) -> Iterator[dict[str, Any]]:
         for counts in self.read_counts(job, resampling):
             yield {"counts": counts}
 
-    def prepare(self, job: PassRunner, results: dict[str, Any]) -> dict[str, Any]:
+    def prepare(self, job: Readings, results: dict[str, Any]) -> dict[str, Any]:
         return results  # codes were made of what has been examined
 
-    def _read_codes(self, passes: PassRunner) -> tuple[CodeBook, FeatureInfo, NDArray[Any]]:
+    def _read_codes(self, readings: Readings) -> tuple[CodeBook, FeatureInfo, NDArray[Any]]:
         """How the values of features become codes, what is known of these, and the (3, q) label counts.
 
         Unknown labels are refused.
         """
-        source, profile = passes.source, passes.source.profile
+        source, profile = readings.source, readings.source.profile
         features, label_counts = source.features, source.label_counts
         reading = self._code_reading(source)
-        found = [] if reading is None else passes.run(reading.name, *reading.statistics)
+        found = [] if reading is None else readings.run(reading.name, *reading.statistics)
         if reading is not None and reading.name == RANGES:
             ranges, label_counts = found.pop(0)
             features = replace(ranges, n_categories=features.n_categories)
         assert label_counts is not None
-        self.refuse_unknown(label_counts[0], passes.names)
-        self._check_features(features, passes.names)
-        passes.varies = self._varying(features)
+        self.refuse_unknown(label_counts[0], readings.names)
+        self._check_features(features, readings.names)
+        readings.varies = self._varying(features)
         if found:
             weights = None if source.weights is None else source.weights[edge_rows(profile)]
             book = self._book(features, sample=found[0].X, weights=weights)
@@ -308,7 +308,7 @@ class CountingSelector(OneReading):
             varies |= features.n_missing > 0
         return varies
 
-    def read_counts(self, job: PassRunner, resampling: Resampling) -> list[CountResults]:
+    def read_counts(self, job: Readings, resampling: Resampling) -> list[CountResults]:
         """What the counts tell of the rows and of every replicate of them; the readings before it are made, too."""
         book, features, label_counts = self._read_codes(job)
         source, profile = job.source, job.source.profile
@@ -458,7 +458,7 @@ class CountFilter(CountingSelector):
     def scores(self, *, k: int, counts: CountResults) -> Scores:
         return Scores(self.finish(counts), extra={"counted_labels": len(counts.counted), "tiles": counts.tiles})
 
-    def warnings(self, job: PassRunner, outcome: Scores, results: Mapping[str, Any]) -> list[Warning]:
+    def warnings(self, job: Readings, outcome: Scores, results: Mapping[str, Any]) -> list[Warning]:
         counts: CountResults = results["counts"]
         warnings = self._warnings(counts.features, counts.entropy, counts.label_entropies)
         if warnings or not self.of_zeros or outcome.scores.any():

@@ -1,6 +1,6 @@
 """FIMF: information with all labels, and interaction with pairs of the labels of largest entropy (Lee & Kim 2015).
 
-All terms follow from the counts N(feature, code, label) and N(feature, code, pair of labels): one pass over X.
+All terms follow from the counts N(feature, code, label) and N(feature, code, pair of labels): one reading of X.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class FIMF(CountFilter):
     Notes
     -----
     Passes as `LabelEntropy`. A worker holds (q + p(p - 1)/2 + 1) * sum of (codes - 1) counts of 4 bytes for p
-    interacting labels; tables that do not fit are tiled over features, one pass each. Scores rest on integer counts:
+    interacting labels; tables that do not fit are tiled over features, one reading each. Scores rest on integer counts:
     the same bits for any chunking. Unknown labels (-1) are refused.
 
     The authors' program leaves out the terms that are the same for all features, sums of H(l) and of M(l; l'), and

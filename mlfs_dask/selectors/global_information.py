@@ -22,7 +22,7 @@ from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import number_of, parameter
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import family, method
-from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
+from mlfs_dask.selectors.costs import Cost, Reading, Readings
 from mlfs_dask.selectors.counting import CountingSelector, label_entropies
 from mlfs_dask.selectors.pairwise import MAX_ALL_PAIRS, PairwiseSelector, most_relevant
 from mlfs_dask.selectors.parameters import Binning, Bins, MissingOrCode, Param, seed_of
@@ -96,8 +96,8 @@ class GlobalSelector(PairwiseSelector, CountingSelector):
     resamples_rows = False
     weighs_features = True
     family_notes = """
-    One pass over X of a store, and one more where there are landmarks, or several where memory is short; one more where
-    ranges or quantiles are not recorded. A worker holds 4 r d (codes - 1)² counts for
+    One reading of X of a store, and one more where there are landmarks, or several where memory is short; one more
+    where ranges or quantiles are not recorded. A worker holds 4 r d (codes - 1)² counts for
     r landmarks (r = d without) and 4 q d (codes - 1), and as a result 8 r d and 8 q d bytes. Scores rest on integer
     counts and are the same bits for any chunking and number of workers. Unknown labels (-1) are refused. Sparse data
     stays sparse.
@@ -184,11 +184,11 @@ class GlobalSelector(PairwiseSelector, CountingSelector):
 
     # ------------------------------------------------------------------ run
 
-    def score(self, passes: PassRunner, k: int) -> Scores:
-        source, profile = passes.source, passes.source.profile
-        book, features, label_counts = self._read_codes(passes)
+    def score(self, readings: Readings, k: int) -> Scores:
+        source, profile = readings.source, readings.source.profile
+        book, features, label_counts = self._read_codes(readings)
         statistics = self._statistics(source, book, label_counts)
-        (information, entropy), *results = passes.run("information", *statistics)
+        (information, entropy), *results = readings.run("information", *statistics)
         both = results.pop(0) if self.needs_label_pairs else None
         R = np.empty((profile.d, profile.q))
         R[:, statistics[0].labels] = information.T  # type: ignore[attr-defined]  # in the order of slots
@@ -207,7 +207,7 @@ class GlobalSelector(PairwiseSelector, CountingSelector):
             Q = formed
         else:
             landmarks = most_relevant(R.sum(axis=1), self._count_landmarks(profile.d))
-            C = self._read_landmarks(passes, book, landmarks)
+            C = self._read_landmarks(readings, book, landmarks)
             first = first_of_same(R, C)
             Q = nystroem(C, landmarks, np.ones(profile.d) if self.unit_diagonal else entropy)
             del C
@@ -221,15 +221,15 @@ class GlobalSelector(PairwiseSelector, CountingSelector):
             warnings=[*warnings, *outcome.warnings],
         )
 
-    def _read_landmarks(self, passes: PassRunner, book: CodeBook, landmarks: NDArray[np.intp]) -> Array:
+    def _read_landmarks(self, readings: Readings, book: CodeBook, landmarks: NDArray[np.intp]) -> Array:
         """Information of all features with landmarks in bits, shape (d, r), from as many readings as memory needs."""
-        profile, r = passes.source.profile, len(landmarks)
-        count = partners_of_a_reading(passes.source, passes.resources, book, r, with_labels=False)
+        profile, r = readings.source.profile, len(landmarks)
+        count = partners_of_a_reading(readings.source, readings.resources, book, r, with_labels=False)
         C = np.empty((profile.d, r))
         for start in range(0, r, count):
             some = slice(start, start + count)
             pairs = pair_information(profile, book, landmarks[some], with_labels=False)
-            (((shared,), _),) = passes.run(LANDMARKS, pairs)
+            (((shared,), _),) = readings.run(LANDMARKS, pairs)
             C[:, some] = shared.T
         C /= np.log(2.0)
         return C

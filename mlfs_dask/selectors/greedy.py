@@ -20,7 +20,7 @@ from mlfs_dask.blocks.counts import CodeBook
 from mlfs_dask.engine.readings import is_cached
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import family
-from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
+from mlfs_dask.selectors.costs import Cost, Reading, Readings
 from mlfs_dask.selectors.counting import CountingSelector
 from mlfs_dask.selectors.parameters import Binning, Bins, MissingOrCode, seed_of
 from mlfs_dask.selectors.scores import Scores, rank
@@ -56,13 +56,13 @@ class GreedySelector(CountingSelector):
         "No more are chosen one after another: the others are ranked by their score in the step that chose the last."
     )
     family_notes = """
-    `ranking_` begins with the chosen features in the order of their choice. `scores_` holds the value of the criterion
-    in the step that chose a feature; for features that were not chosen, in the last step. One pass gives the relevances
-    (as `LabelEntropy` with all labels). Another gives what pairs share, for a block of candidates: the 64 features of
-    highest score, or up to k where so many are counted in the time of a reading. It is made again for the next block
-    when a feature is chosen that was not a candidate; where there are few features, one block has them all. Logarithms
-    are natural. Scores rest on integer counts and are the same bits for any chunking, number of workers and memory.
-    Unknown labels (-1) are refused.
+    `ranking_` begins with the chosen features in the order of their choice. `scores_` holds the value of the
+    criterion in the step that chose a feature; for features that were not chosen, in the last step. One reading
+    gives the relevances (as `LabelEntropy` with all labels). Another gives what pairs share, for a block of
+    candidates: the 64 features of highest score, or up to k where so many are counted in the time of a reading. It
+    is made again for the next block when a feature is chosen that was not a candidate; where there are few
+    features, one block has them all. Logarithms are natural. Scores rest on integer counts and are the same bits
+    for any chunking, number of workers and memory. Unknown labels (-1) are refused.
     """
     resamples_rows = False
     weighs_features = True
@@ -150,18 +150,18 @@ class GreedySelector(CountingSelector):
 
     # ------------------------------------------------------------------ run
 
-    def score(self, passes: PassRunner, k: int) -> Scores:
-        profile = passes.source.profile
-        (counts,) = self.read_counts(passes, NOT_RESAMPLED)
+    def score(self, readings: Readings, k: int) -> Scores:
+        profile = readings.source.profile
+        (counts,) = self.read_counts(readings, NOT_RESAMPLED)
         relevance, entropy, book = counts.scores, counts.entropy, counts.book
-        count = self._n_candidates(passes.source, passes.resources, book, k) if k > 1 else 0
+        count = self._n_candidates(readings.source, readings.resources, book, k) if k > 1 else 0
 
         scores = relevance
         shared = np.zeros(profile.d)
         of_candidate: dict[int, Array] = {}
         chosen: list[int] = []
         chosen_scores: list[float] = []
-        is_open = passes.varies.copy()
+        is_open = readings.varies.copy()
         k = min(k, int(np.count_nonzero(is_open)))
         while len(chosen) < k:
             open_scores = np.where(is_open, scores, -np.inf)
@@ -180,7 +180,7 @@ class GreedySelector(CountingSelector):
                 candidates = np.sort([f for f in ranked.tolist() if f not in of_candidate][:count])
                 if count == profile.d:  # as the plan has it: all, whose pairs the cache may have from other methods
                     candidates = np.arange(profile.d)
-                ((terms, _),) = passes.run(PAIRS, self._candidates(profile, book, candidates))
+                ((terms, _),) = readings.run(PAIRS, self._candidates(profile, book, candidates))
                 rows = self._of_pairs(terms)
                 of_candidate |= {f: row.copy() for f, row in zip(candidates.tolist(), rows, strict=True)}
                 del terms, rows  # which a copied row does not hold

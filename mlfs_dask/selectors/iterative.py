@@ -19,13 +19,13 @@ from scipy import sparse as sp
 from mlfs_dask import runtime
 from mlfs_dask.blocks.anchors import ROWS_PER_ANCHOR, Anchors, count_anchors, place_anchors
 from mlfs_dask.blocks.column_keys import key_places, mean_of_copies
-from mlfs_dask.engine.readings import run_pass
+from mlfs_dask.engine.readings import run_reading
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import UsageError, parameter
 from mlfs_dask.exact.fit import ExactFit
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.costs import Cost, PassRunner, Plan, Reading, require_driver
+from mlfs_dask.selectors.costs import Cost, Plan, Reading, Readings, require_driver
 from mlfs_dask.selectors.loop import A, F, Loop
 from mlfs_dask.selectors.scores import Scores
 from mlfs_dask.statistics.moments import FeatureMoments, Moments
@@ -132,18 +132,18 @@ class IterativeSelector(Loop[F, A]):
             require_exact_graph(plan, resources, self.method, cure=cure)
         return plan
 
-    def score(self, passes: PassRunner, k: int) -> Scores:
-        if self._uses_anchors(passes.source.profile.n):
-            return super().score(passes, k)
-        X, Y, record = read_rows(passes.source, passes.resources)
-        passes.records.append(record)
-        (moments,), _ = run_pass(ArrayRows(X, Y), [Moments(X.shape[1])], passes.resources, label="moments")
+    def score(self, readings: Readings, k: int) -> Scores:
+        if self._uses_anchors(readings.source.profile.n):
+            return super().score(readings, k)
+        X, Y, record = read_rows(readings.source, readings.resources)
+        readings.records.append(record)
+        (moments,), _ = run_reading(ArrayRows(X, Y), [Moments(X.shape[1])], readings.resources, label="moments")
         unknown = np.bincount(Y.indices[Y.data < 0], minlength=Y.shape[1])
-        self._examine(passes, moments, unknown)
+        self._examine(readings, moments, unknown)
         fit = self._fit_exactly(X, Y, moments)
         positives = np.bincount(Y.indices[Y.data > 0], minlength=Y.shape[1])
-        scores = mean_of_copies(fit.scores, key_places(X, passes.varies))
-        result = self._result(passes, scores, fit.trace, {"graph": {"kind": "exact"}, **fit.extra}, positives)
+        scores = mean_of_copies(fit.scores, key_places(X, readings.varies))
+        result = self._result(readings, scores, fit.trace, {"graph": {"kind": "exact"}, **fit.extra}, positives)
         return replace(result, labels=fit.labels, mean=moments.mean)
 
     # ------------------------------------------------------------------ labels of rows

@@ -39,10 +39,10 @@ class LabelEntropy(_Information):
 
     Notes
     -----
-    One pass over X of a store; one more where ranges or quantiles are not recorded, one
+    One reading of X of a store; one more where ranges or quantiles are not recorded, one
     more for what missing values are filled with, and one over the labels alone for "auto". A worker holds (p + 1) * sum
     of (codes - 1) counts of 4 bytes for p promising labels, for each shuffle and resample too; tables that do not fit
-    are tiled over features, one pass each. Scores rest on integer counts and are the same bits for any chunking and
+    are tiled over features, one reading each. Scores rest on integer counts and are the same bits for any chunking and
     number of workers.
 
     References

@@ -2,7 +2,7 @@
 
 The paper's graph takes all rows in memory (`mlfs_dask.exact.laplacian`). The one for more rows is S = ZΛ⁻¹Z' of a few
 hundred anchors (`mlfs_dask.blocks.anchors`): its rows sum to 1, so that the score of a feature follows from its
-variance and from Z'X, in two passes, and nothing grows with the number of rows.
+variance and from Z'X, in two readings, and nothing grows with the number of rows.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from mlfs_dask.blocks.anchors import ROWS_PER_ANCHOR, Anchors, count_anchors
 from mlfs_dask.blocks.neighbours import compiles_search
-from mlfs_dask.engine.readings import run_pass
+from mlfs_dask.engine.readings import run_reading
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.exact import laplacian as exact_form
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import Method, method
-from mlfs_dask.selectors.costs import Cost, PassRunner, Plan, Reading
+from mlfs_dask.selectors.costs import Cost, Plan, Reading, Readings
 from mlfs_dask.selectors.iterative import (
     SAMPLE_BYTES,
     GraphKind,
@@ -60,7 +60,7 @@ class LaplacianScore(Method):
 
     The exact graph joins two rows with weight exp(−d²/λ²) where either is among the nearest of the other. Rows that tie
     for the last places share them: where k − a places are left for b rows that are equally far, their edges weigh
-    (k − a)/b of that. Scores then do not depend on the order of the rows. One pass over X; this process holds X twice,
+    (k − a)/b of that. Scores then do not depend on the order of the rows. One reading of X; this process holds X twice,
     and compares all pairs of rows twice. Scores below 0 are those of features that differ more between neighbours than
     at random.
 
@@ -170,26 +170,26 @@ class LaplacianScore(Method):
             return plan
         return require_exact_graph(plan, resources, self.method)
 
-    def score(self, passes: PassRunner, k: int) -> Scores:
-        if uses_anchors(self.graph, passes.source.profile.n):
-            return self._score_with_anchors(passes)
-        X, Y, record = read_rows(passes.source, passes.resources)
-        passes.records.append(record)
-        (moments,), _ = run_pass(ArrayRows(X, Y), [Moments(X.shape[1])], passes.resources, label="moments")
-        self._examine(passes, moments)
+    def score(self, readings: Readings, k: int) -> Scores:
+        if uses_anchors(self.graph, readings.source.profile.n):
+            return self._score_with_anchors(readings)
+        X, Y, record = read_rows(readings.source, readings.resources)
+        readings.records.append(record)
+        (moments,), _ = run_reading(ArrayRows(X, Y), [Moments(X.shape[1])], readings.resources, label="moments")
+        self._examine(readings, moments)
         scores = exact_form.laplacian_scores(X, moments=moments, n_neighbors=self.n_neighbors, lambda_=self.lambda_)
         return self._result(scores, moments, {"graph": {"kind": "exact"}})
 
-    def _score_with_anchors(self, passes: PassRunner) -> Scores:
-        profile = passes.source.profile
-        moments, sample = passes.run(FIRST, *self._first_statistics(profile))
-        self._examine(passes, moments)
+    def _score_with_anchors(self, readings: Readings) -> Scores:
+        profile = readings.source.profile
+        moments, sample = readings.run(FIRST, *self._first_statistics(profile))
+        self._examine(readings, moments)
         scaling = standard_scaling(moments)
         points = standardised_points(sample.X, scaling)
         m = self._count_anchors(profile)
         anchors = anchors_of_points(points, m, scaling, self.anchor_neighbors, self.seed)
         del sample, points
-        (sums,) = passes.run(ROWS, AnchorSums(anchors, moments.mean))
+        (sums,) = readings.run(ROWS, AnchorSums(anchors, moments.mean))
         # f'Sf = Σ_a (Z'f)_a² / λ_a, and the degrees of S are 1.
         near = np.divide(1.0, sums.masses, out=np.zeros_like(sums.masses), where=sums.masses > 0)
         smooth = np.einsum("ad,a,ad->d", sums.ZX, near, sums.ZX)
@@ -197,8 +197,8 @@ class LaplacianScore(Method):
         facts = {"kind": "anchors", "anchors": anchors.count, "anchor_neighbors": anchors.neighbors}
         return self._result(scores, moments, {"graph": facts})
 
-    def _examine(self, passes: PassRunner, moments: FeatureMoments) -> None:
-        self.examine_moments(passes, moments.mean, moments.m2)
+    def _examine(self, readings: Readings, moments: FeatureMoments) -> None:
+        self.examine_moments(readings, moments.mean, moments.m2)
 
     def _result(self, scores: NDArray[np.float64], moments: FeatureMoments, extra: dict[str, Any]) -> Scores:
         constant, d = int(np.count_nonzero(moments.m2 == 0)), len(scores)

@@ -24,7 +24,7 @@ from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import number_of, parameter
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import Method
-from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
+from mlfs_dask.selectors.costs import Cost, Reading, Readings
 from mlfs_dask.selectors.scores import Scores, never_positive_warnings, not_converged
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.label_statistics import Labels
@@ -88,11 +88,11 @@ class Loop(Method, Generic[F, A]):
         """Statistics of the first reading, by name: "moments", "labels", and what the method adds."""
         return {"moments": Moments(profile.d), "labels": Labels(profile.q)}
 
-    def setup(self, job: PassRunner, results: dict[str, Any]) -> F:
+    def setup(self, job: Readings, results: dict[str, Any]) -> F:
         """`Fixed`, from the results of the first reading by name. May make readings."""
         raise NotImplementedError
 
-    def start(self, job: PassRunner, fixed: F, results: Mapping[str, Any], trace: LoopTrace) -> A:
+    def start(self, job: Readings, fixed: F, results: Mapping[str, Any], trace: LoopTrace) -> A:
         """The first `At`. May make readings; is not called where a checkpoint has an `At`."""
         raise NotImplementedError
 
@@ -108,7 +108,7 @@ class Loop(Method, Generic[F, A]):
         """Whether the loop ends after the last iteration of `trace`."""
         return trace.change <= self.tol
 
-    def update(self, job: PassRunner, fixed: F, at: A, sums: list[Any], trace: LoopTrace) -> A:
+    def update(self, job: Readings, fixed: F, at: A, sums: list[Any], trace: LoopTrace) -> A:
         """The next `At`. May make readings, and record values in `trace`."""
         raise NotImplementedError
 
@@ -128,7 +128,7 @@ class Loop(Method, Generic[F, A]):
         """Arrays of a checkpoint."""
         return vars(at)
 
-    def restored(self, job: PassRunner, fixed: F, arrays: Arrays) -> A:
+    def restored(self, job: Readings, fixed: F, arrays: Arrays) -> A:
         """The `At` whose `state` was saved. May make readings."""
         at: A = self.records[1](**{name: array if array.ndim else array.item() for name, array in arrays.items()})
         return at
@@ -201,7 +201,7 @@ class Loop(Method, Generic[F, A]):
 
     # ------------------------------------------------------------------ the runner
 
-    def score(self, job: PassRunner, k: int) -> Scores:
+    def score(self, job: Readings, k: int) -> Scores:
         checkpoint, first = checkpoints.current(), self.first(job.source.profile)
         results = dict(zip(first, job.run(FIRST, *first.values()), strict=True))
         positives: NDArray[np.int64] = results["labels"].positive
@@ -229,7 +229,7 @@ class Loop(Method, Generic[F, A]):
         result = self._result(job, self.loop_scores(fixed, at), trace, self.facts(fixed, at), positives)
         return dataclasses.replace(result, row_labels=self.row_labels(fixed, at))
 
-    def _examine(self, job: PassRunner, moments: Any, unknown: NDArray[np.integer[Any]]) -> None:
+    def _examine(self, job: Readings, moments: Any, unknown: NDArray[np.integer[Any]]) -> None:
         """Refuse unknown labels, where the method takes none, and features that are broken or have lost their digits.
 
         Raises
@@ -240,7 +240,7 @@ class Loop(Method, Generic[F, A]):
         self.examine_moments(job, moments.mean, moments.m2)
 
     def _result(
-        self, job: PassRunner, scores: Array, trace: LoopTrace, extra: dict[str, Any], positives: NDArray[np.int64]
+        self, job: Readings, scores: Array, trace: LoopTrace, extra: dict[str, Any], positives: NDArray[np.int64]
     ) -> Scores:
         """The scores, with the trace of the loop for the record; `positives` are the rows that have each label."""
         warnings = self._warnings(trace, scores, extra)

@@ -1,7 +1,7 @@
 """MDDM: multi-label dimensionality reduction via dependence maximisation (Zhang & Zhou 2010), as a ranking of features.
 
 The Hilbert-Schmidt independence criterion of projected features XP and labels, with linear kernels, is tr P'A'AP with
-A = Y'(X − mean). Its maximum under either constraint on P follows from A, and for one of them from X'X: one pass.
+A = Y'(X − mean). Its maximum under either constraint on P follows from A, and for one of them from X'X: one reading.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class MDDM(ProductFilter):
 
     Notes
     -----
-    One pass over X. A worker holds q * d + q² numbers of 8 bytes a running task, with "subspace" d² more; the driver
+    One reading of X. A worker holds q * d + q² numbers of 8 bytes a running task, with "subspace" d² more; the driver
     2 * q * d and with "subspace" 3 * d² more. Unknown labels (-1) are refused.
 
     References

@@ -28,7 +28,7 @@ from mlfs_dask.errors import UsageError, parameter
 from mlfs_dask.exact import mfsir as exact_form
 from mlfs_dask.exact.fit import ExactFit
 from mlfs_dask.selectors.contract import method
-from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
+from mlfs_dask.selectors.costs import Cost, Reading, Readings
 from mlfs_dask.selectors.iterative import (
     GraphKind,
     IterativeSelector,
@@ -290,7 +290,7 @@ class MFSIR(IterativeSelector[Fixed, At]):
 
     # ------------------------------------------------------------------ the method
 
-    def setup(self, job: PassRunner, results: dict[str, Any]) -> Fixed:
+    def setup(self, job: Readings, results: dict[str, Any]) -> Fixed:
         moments, sample, gram = results["moments"], results.pop("sample", None), results.get("gram")
         scaling, d = standard_scaling(moments), job.source.profile.d
         centres, weight, places = np.empty((0, d)), 0.0, np.arange(d)
@@ -310,7 +310,7 @@ class MFSIR(IterativeSelector[Fixed, At]):
         gamma = float(self.beta) * mean_degree(points, self.n_neighbors, width)
         return anchors, gamma
 
-    def start(self, job: PassRunner, fixed: Fixed, results: Mapping[str, Any], trace: LoopTrace) -> At:
+    def start(self, job: Readings, fixed: Fixed, results: Mapping[str, Any], trace: LoopTrace) -> At:
         """B of a non-negative factorisation of Y, and steps from G = 1 and H = 0 for the V of this factorisation.
 
         All features begin alike and weights may take either sign; a random start would show in the ranking. The size of
@@ -370,7 +370,7 @@ class MFSIR(IterativeSelector[Fixed, At]):
         value = fit + float(self.alpha) * decomposition + fixed.weight * smoothness
         return {"objective": value, "residual": float(np.sqrt(fit / size)) if size > 0 else 0.0}
 
-    def update(self, job: PassRunner, fixed: Fixed, at: At, sums: list[Any], trace: LoopTrace) -> At:
+    def update(self, job: Readings, fixed: Fixed, at: At, sums: list[Any], trace: LoopTrace) -> At:
         rows: LatentSums = sums[0]
         U = anchor_values(rows.ZV, rows.masses, at.U)
         after = self._step(fixed, At(at.G, at.H, at.B, U, at.rho), rows)

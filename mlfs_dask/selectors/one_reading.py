@@ -19,7 +19,7 @@ from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DataError, DoesNotFitError, parameter
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import Method
-from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
+from mlfs_dask.selectors.costs import Cost, Reading, Readings
 from mlfs_dask.selectors.scores import AUTO, Scores, uninformative_warning
 from mlfs_dask.statistics.products import label_products
 from mlfs_dask.statistics.resampling import NOT_RESAMPLED, Resampling, draw_pool, label_sample, replicate_groups
@@ -77,7 +77,7 @@ class OneReading(Method):
         """Readings that `prepare` makes."""
         return []
 
-    def prepare(self, job: PassRunner, results: dict[str, Any]) -> dict[str, Any]:
+    def prepare(self, job: Readings, results: dict[str, Any]) -> dict[str, Any]:
         """Results as `scores` takes them: examined, and with what else the rows tell."""
         sums = results["sums"]
         self.refuse_unknown(sums.unknown, job.names)
@@ -92,7 +92,7 @@ class OneReading(Method):
         """What "auto" tests, larger the more a feature goes with the labels; None: the scores."""
         return None
 
-    def warnings(self, job: PassRunner, outcome: Scores, results: Mapping[str, Any]) -> list[Warning]:
+    def warnings(self, job: Readings, outcome: Scores, results: Mapping[str, Any]) -> list[Warning]:
         """The warning where nothing can rank the features."""
         informative = outcome.scores.any() if outcome.informative is None else outcome.informative
         if informative:
@@ -146,10 +146,10 @@ class OneReading(Method):
 
     # ------------------------------------------------------------------ run
 
-    def score(self, passes: PassRunner, k: int) -> Scores:
-        resampling = self._draw_resampling(passes)
-        replicates = self.replicates(passes, resampling)
-        observed = self.prepare(passes, next(replicates))
+    def score(self, readings: Readings, k: int) -> Scores:
+        resampling = self._draw_resampling(readings)
+        replicates = self.replicates(readings, resampling)
+        observed = self.prepare(readings, next(replicates))
         outcome, discovered, q = None, None, None
         if resampling.shuffles:
             tested = self.association(**observed)
@@ -163,13 +163,13 @@ class OneReading(Method):
         resampled = [self._scored(replicate, k).scores for replicate in replicates]
         return replace(
             outcome,
-            warnings=[*self.warnings(passes, outcome, observed), *outcome.warnings],
+            warnings=[*self.warnings(readings, outcome, observed), *outcome.warnings],
             discovered=discovered,
             q_values=q,
             resampled_scores=np.stack(resampled) if resampled else None,
         )
 
-    def replicates(self, job: PassRunner, resampling: Resampling) -> Iterator[dict[str, Any]]:
+    def replicates(self, job: Readings, resampling: Resampling) -> Iterator[dict[str, Any]]:
         """The results of `reads` for the rows, and then for every replicate of them."""
         names = list(self.reads(job.source))
         for reading in self._readings(job.source, resampling, job.resources):
@@ -249,7 +249,7 @@ class OneReading(Method):
             return []
         return [f"for {resampling.shuffles} shuffles and {resampling.resamples} resamples of the rows too"]
 
-    def _draw_resampling(self, job: PassRunner) -> Resampling:
+    def _draw_resampling(self, job: Readings) -> Resampling:
         """The replicates of this fit; the labels that shuffles draw from are read."""
         planned = self.resampling
         if not planned.shuffles:

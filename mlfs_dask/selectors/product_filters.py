@@ -1,6 +1,6 @@
 """Filters from moments and cross-products: correlations with the labels, and variances between and within classes.
 
-All are formulas of the sums that one pass gives.
+All are formulas of the sums that one reading gives.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class BRCC(ProductFilter):
 
     Notes
     -----
-    One pass over X. A worker holds q * d + q² numbers of 8 bytes a running task, the driver as many. Unknown labels
+    One reading of X. A worker holds q * d + q² numbers of 8 bytes a running task, the driver as many. Unknown labels
     (-1) are refused.
 
     References
@@ -85,7 +85,7 @@ class AnovaF(ProductFilter):
 
     Notes
     -----
-    One pass over X. A worker holds q * d + q² numbers of 8 bytes a running task, the driver as many. Unknown labels
+    One reading of X. A worker holds q * d + q² numbers of 8 bytes a running task, the driver as many. Unknown labels
     (-1) are refused.
 
     References
@@ -148,7 +148,7 @@ class FisherScore(_ClassFilter):
 
     Notes
     -----
-    One pass over X. A worker holds q * d + q² numbers of 8 bytes a running task, the driver as many. Unknown labels
+    One reading of X. A worker holds q * d + q² numbers of 8 bytes a running task, the driver as many. Unknown labels
     (-1) are refused.
 
     References
@@ -189,7 +189,7 @@ class MultiLabelF(_ClassFilter):
 
     Notes
     -----
-    One pass over X. A worker holds q * d + q² numbers of 8 bytes a running task, the driver as many. Unknown labels
+    One reading of X. A worker holds q * d + q² numbers of 8 bytes a running task, the driver as many. Unknown labels
     (-1) are refused.
 
     References

@@ -17,7 +17,7 @@ from mlfs_dask.blocks.relief import label_set_classes, relief_scores, scratch_by
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import method
-from mlfs_dask.selectors.costs import Cost, PassRunner
+from mlfs_dask.selectors.costs import Cost, Readings
 from mlfs_dask.selectors.one_reading import OneReading
 from mlfs_dask.selectors.parameters import Missing, Param, seed_of
 from mlfs_dask.selectors.scores import Scores
@@ -46,7 +46,7 @@ class ReliefF(OneReading):
 
     Notes
     -----
-    One pass over X. With m sampled rows and C classes the driver makes m² comparisons of rows and m C n_neighbors
+    One reading of X. With m sampled rows and C classes the driver makes m² comparisons of rows and m C n_neighbors
     differences, and holds the sample (of dense rows as float64); memory does not depend on the number of rows.
     Differences are `|x − z| / (maximum − minimum)`, those of features of more than two categories 1 where these differ;
     neighbours are near by Manhattan distance, as in the paper. Up to `n_sampled` rows the scores are ReliefF's with
@@ -119,7 +119,7 @@ class ReliefF(OneReading):
         sparse = profile_of(source).sparse
         return replace(super().cost(source, resources), loads_sklearn=sparse)  # its distances of sparse rows
 
-    def prepare(self, job: PassRunner, results: dict[str, Any]) -> dict[str, Any]:
+    def prepare(self, job: Readings, results: dict[str, Any]) -> dict[str, Any]:
         features, label_counts = job.source.features, job.source.label_counts
         if "ranges" in results:
             ranges, label_counts = results["ranges"]

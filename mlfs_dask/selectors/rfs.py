@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.selectors.contract import method
-from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
+from mlfs_dask.selectors.costs import Cost, Reading, Readings
 from mlfs_dask.selectors.loop import Loop, Scaled
 from mlfs_dask.selectors.parameters import MaxIter, Missing, Param, seed_of
 from mlfs_dask.solvers import row_sparse
@@ -130,13 +130,13 @@ class RFS(Loop[Fixed, At]):
         arrays = [square, HeldArray("X'SY and what follows it", "6 d q")]
         return Cost(steps=[Reading(START, tuple(self.reading(fixed, at)))], arrays=arrays)
 
-    def setup(self, job: PassRunner, results: dict[str, Any]) -> Fixed:
+    def setup(self, job: Readings, results: dict[str, Any]) -> Fixed:
         moments, n = results["moments"], job.source.profile.n
         scaling = standard_scaling(moments)
         factor = scaling.factor * np.sqrt((n - 1) / n) if self._published else scaling.factor
         return Fixed(scaling.centre, factor, results["labels"].positive / n)
 
-    def start(self, job: PassRunner, fixed: Fixed, results: Mapping[str, Any], trace: LoopTrace) -> At:
+    def start(self, job: Readings, fixed: Fixed, results: Mapping[str, Any], trace: LoopTrace) -> At:
         at = At(np.zeros((len(fixed.centre), len(fixed.share))), fixed.share, float(self.gamma), 0.0)
         if self._published:  # rows have weight 1
             return self._step(fixed, at, job.run(START, ReweightedRows(fixed.scaling, at.W, at.b, None))[0])
@@ -154,7 +154,7 @@ class RFS(Loop[Fixed, At]):
         norms = float(row_norms(np.vstack([at.b, at.W] if self._published else [at.W])).sum())
         return {"objective": float(rows.loss[0]) + at.gamma * norms}
 
-    def update(self, job: PassRunner, fixed: Fixed, at: At, sums: list[Any], trace: LoopTrace) -> At:
+    def update(self, job: Readings, fixed: Fixed, at: At, sums: list[Any], trace: LoopTrace) -> At:
         return self._step(fixed, at, sums[0])
 
     def _step(self, fixed: Fixed, at: At, sums: WeightedSums) -> At:

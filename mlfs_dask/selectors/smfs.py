@@ -33,7 +33,7 @@ from mlfs_dask.exact import graphs
 from mlfs_dask.exact import smfs as exact_form
 from mlfs_dask.exact.fit import ExactFit
 from mlfs_dask.selectors.contract import method
-from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
+from mlfs_dask.selectors.costs import Cost, Reading, Readings
 from mlfs_dask.selectors.iterative import GraphKind, IterativeSelector
 from mlfs_dask.selectors.loop import SETUP, Scaled, placeholder, placeholders
 from mlfs_dask.selectors.parameters import MaxIter, Missing, Param, seed_of
@@ -389,7 +389,7 @@ class SMFS(IterativeSelector[Fixed, At]):
 
     # ------------------------------------------------------------------ the method
 
-    def setup(self, job: PassRunner, results: dict[str, Any]) -> Fixed:
+    def setup(self, job: Readings, results: dict[str, Any]) -> Fixed:
         moments, labels, sample, profile = (
             results["moments"],
             results["labels"],
@@ -446,14 +446,14 @@ class SMFS(IterativeSelector[Fixed, At]):
         return ANCHORED_ALPHA * (float((labels.positive > 0).sum()) / labelled if labelled else 1.0)
 
     def _place_landmarks(
-        self, passes: PassRunner, sample: SampledRows, scaling: Scaling, weights: Array
+        self, readings: Readings, sample: SampledRows, scaling: Scaling, weights: Array
     ) -> tuple[MassAnchors, Array | None]:
         """Landmarks among the sampled rows, with the masses of all leaves, and X'SX below the Gram cap."""
-        profile = passes.source.profile
+        profile = readings.source.profile
         rng, grow = forest_seeds(self.seed)
         with runtime.stage("growing a forest"):
             forest = grow_forest(sample.X, n_trees=self.n_trees, max_samples=self.max_samples, seed=grow)
-        counts, *grams = passes.run(
+        counts, *grams = readings.run(
             "masses", LeafCounts(forest), *([WeightedGram(scaling, weights)] if profile.d <= self.gram_cap else [])
         )
         m = self._landmarks(profile)
@@ -462,7 +462,7 @@ class SMFS(IterativeSelector[Fixed, At]):
         tables = landmark_tables(forest.shapes, counts, landmarks, profile.n)
         return MassAnchors(forest, tables, self.anchor_neighbors), grams[0] if grams else None
 
-    def _regression(self, job: PassRunner, fixed: Fixed, state: Arrays | None = None) -> RowSparseRegression:
+    def _regression(self, job: Readings, fixed: Fixed, state: Arrays | None = None) -> RowSparseRegression:
         scaling, weights = fixed.scaling, fixed.recovery.label_weights
         return RowSparseRegression(
             fixed.sums.XSY,
@@ -476,7 +476,7 @@ class SMFS(IterativeSelector[Fixed, At]):
             state=state,
         )
 
-    def start(self, job: PassRunner, fixed: Fixed, results: Mapping[str, Any], trace: LoopTrace) -> At:
+    def start(self, job: Readings, fixed: Fixed, results: Mapping[str, Any], trace: LoopTrace) -> At:
         at = At(settle_anchor_values(fixed.sums), fixed.sums.XSY, self._regression(job, fixed))
         trace.record(regression_steps=at.regression.update(at.B))  # Eqs. 9 and 10
         return at
@@ -513,7 +513,7 @@ class SMFS(IterativeSelector[Fixed, At]):
         scale = self._scale(fixed, trace.objective[-1])
         return trace.values["step"][-1] <= self.tol and bool(at.regression.has_settled(self.tol, scale))
 
-    def update(self, job: PassRunner, fixed: Fixed, at: At, sums: list[Any], trace: LoopTrace) -> At:
+    def update(self, job: Readings, fixed: Fixed, at: At, sums: list[Any], trace: LoopTrace) -> At:
         regression, U, B = at.regression, at.U, at.B
         regression.tighten(trace.values["step"][-1], self.tol)
         if fixed.coupled:
@@ -524,7 +524,7 @@ class SMFS(IterativeSelector[Fixed, At]):
     def state(self, at: At) -> Arrays:
         return {**at.regression.state(), "U": at.U, "B": at.B}
 
-    def restored(self, job: PassRunner, fixed: Fixed, arrays: Arrays) -> At:
+    def restored(self, job: Readings, fixed: Fixed, arrays: Arrays) -> At:
         return At(arrays["U"], arrays["B"], self._regression(job, fixed, arrays))
 
     def loop_scores(self, fixed: Fixed, at: At) -> Array:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import parameter
 from mlfs_dask.selectors.contract import method
-from mlfs_dask.selectors.costs import PassRunner, Reading
+from mlfs_dask.selectors.costs import Reading, Readings
 from mlfs_dask.selectors.one_reading import OneReading
 from mlfs_dask.selectors.pairwise import PairwiseSelector, most_relevant
 from mlfs_dask.selectors.parameters import Missing, Param, seed_of
@@ -47,7 +47,7 @@ class SPFS(PairwiseSelector, OneReading):
 
     Notes
     -----
-    One pass over X; two above `n_candidates` features. A worker holds 8 (q d + q² + m²) bytes a running task for m
+    One reading of X; two above `n_candidates` features. A worker holds 8 (q d + q² + m²) bytes a running task for m
     candidates, the driver 16 m² and 24 q d. Sparse data stays sparse. Unknown labels (-1) are refused. The order does
     not depend on how many features are kept. Above `n_candidates` the record's `extra["exact_places"]` is the number
     of first places that are the same with any number of candidates: what a feature preserves only falls as others are
@@ -112,7 +112,7 @@ class SPFS(PairwiseSelector, OneReading):
         m = self.n_candidates
         return [Reading("candidates", (OfFeatures(Gram(m), np.arange(m)),))] if m < profile.d else []
 
-    def prepare(self, job: PassRunner, results: dict[str, Any]) -> dict[str, Any]:
+    def prepare(self, job: Readings, results: dict[str, Any]) -> dict[str, Any]:
         results = super().prepare(job, results)
         preserved_similarity = preserved(results["sums"])  # f'Kf
         candidates = most_relevant(preserved_similarity, self.n_candidates)

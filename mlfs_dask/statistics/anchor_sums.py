@@ -1,4 +1,4 @@
-"""Z'X and Z'1 of an anchor graph in one pass, from which X'SX = (Z'X)'Λ⁻¹Z'X follows."""
+"""Z'X and Z'1 of an anchor graph in one reading, from which X'SX = (Z'X)'Λ⁻¹Z'X follows."""
 
 from __future__ import annotations
 

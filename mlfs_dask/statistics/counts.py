@@ -40,8 +40,8 @@ from mlfs_dask.blocks.missing import count_nonzero_block, missing_weights_block
 from mlfs_dask.blocks.pair_scores import Counts
 from mlfs_dask.blocks.products import positives_block
 from mlfs_dask.blocks.sparse import count_labels
-from mlfs_dask.engine.plan import PassSizes, pass_fits, plan_pass, split_evenly
-from mlfs_dask.engine.readings import is_cached, pass_sizes
+from mlfs_dask.engine.plan import ReadingSizes, plan_reading, reading_fits, split_evenly
+from mlfs_dask.engine.readings import is_cached, reading_sizes
 from mlfs_dask.engine.statistic import Arrays, State, Statistic
 from mlfs_dask.rows.sources import measure_features
 from mlfs_dask.runtime import Resources
@@ -69,7 +69,7 @@ class ContingencyCounts(Statistic):
     book : CodeBook
         How values become codes, for all features.
     first, last : int
-        The features counted in this pass.
+        The features counted in this reading.
     sparse : bool
         Whether blocks are sparse.
     slot_of_label : int64 array, shape (q,)
@@ -196,7 +196,7 @@ class ContingencyCounts(Statistic):
 
     def tile_sizes(
         self, source: RowSource | Profile, resources: Resources, n_tiles: int, resampling: Resampling
-    ) -> PassSizes:
+    ) -> ReadingSizes:
         """The most that any of so many tiles of the features takes; the tiles themselves are not made."""
         profile = profile_of(source)
         larger, replicates = resampling.resampled_profile(profile), len(resampling)
@@ -207,7 +207,7 @@ class ContingencyCounts(Statistic):
         width = base + (extra > 0)
         scratch = self._scratch_bytes(larger, width, int(by_position.max()), int(self.book.n_codes.max()))
         return replace(
-            pass_sizes(source, [Resampled([replace(self, first=0, last=1)], resampling, profile)], resources),
+            reading_sizes(source, [Resampled([replace(self, first=0, last=1)], resampling, profile)], resources),
             state_bytes=replicates * self._state_bytes((self.p + 1) * int(items.max())),
             scratch_bytes=scratch + resampling.copied_bytes(profile),
             finishing_bytes=scratch + resampling.copied_bytes(profile),
@@ -453,12 +453,12 @@ def count_in_tiles(
             profile = profile_of(source)
 
             def fits(n_tiles: int) -> bool:
-                return pass_fits(profile, resources, counts.tile_sizes(source, resources, n_tiles, resampling))
+                return reading_fits(profile, resources, counts.tile_sizes(source, resources, n_tiles, resampling))
 
             if not fits(1):
                 n_tiles = min(d, 1 + bisect.bisect_left(range(1, d + 1), True, key=fits))
                 # Refuses what fits in no way.
-                plan_pass(profile, resources, counts.tile_sizes(source, resources, n_tiles, resampling))
+                plan_reading(profile, resources, counts.tile_sizes(source, resources, n_tiles, resampling))
     return [replace(counts, first=first, last=last) for first, last in split_evenly(d, n_tiles)]
 
 

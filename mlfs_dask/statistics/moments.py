@@ -1,4 +1,4 @@
-"""Mean and variance of every feature in one pass."""
+"""Mean and variance of every feature in one reading."""
 
 from __future__ import annotations
 

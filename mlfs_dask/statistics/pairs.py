@@ -30,8 +30,8 @@ from mlfs_dask.blocks.pairs import (
 )
 from mlfs_dask.blocks.products import positives_block
 from mlfs_dask.blocks.sparse import columns_of_block
-from mlfs_dask.engine.plan import PassSizes, pass_fits, plan_pass
-from mlfs_dask.engine.readings import pass_sizes
+from mlfs_dask.engine.plan import ReadingSizes, plan_reading, reading_fits
+from mlfs_dask.engine.readings import reading_sizes
 from mlfs_dask.engine.statistic import State
 from mlfs_dask.runtime import Resources
 from mlfs_dask.statistics.counts import ContingencyCounts
@@ -199,13 +199,13 @@ def pair_information(
     Examples
     --------
     >>> from mlfs_dask.statistics.codes import equal_width_book
-    >>> from mlfs_dask.engine.readings import run_pass
+    >>> from mlfs_dask.engine.readings import run_reading
     >>> from mlfs_dask.rows.sources import as_rows
     >>> X, Y = np.array([[0, 0], [0, 1], [1, 0], [1, 1]]), np.array([[0], [1], [1], [0]])
     >>> source = as_rows(X, Y)
     >>> book = equal_width_book(source.features, 2)
     >>> statistic = pair_information(source.profile, book, np.array([0]), with_labels=True)
-    >>> ((terms, entropy),), _ = run_pass(source, [statistic], Resources(1, 1, 2**32, 2**32))
+    >>> ((terms, entropy),), _ = run_reading(source, [statistic], Resources(1, 1, 2**32, 2**32))
     >>> terms.round(3).tolist()  # the label is the exclusive or of two features: only together they tell it
     [[[0.693, 0.0]], [[0.0, -0.693]]]
     """
@@ -249,13 +249,13 @@ def partners_that_fit(
     """
     profile = profile_of(source)
 
-    def sizes(count: int) -> PassSizes:
+    def sizes(count: int) -> ReadingSizes:
         statistic = pair_information(profile, book, book.widest(count), with_labels=with_labels)
-        return pass_sizes(source, [statistic], resources)
+        return reading_sizes(source, [statistic], resources)
 
-    fitting = bisect.bisect_left(range(1, most + 1), True, key=lambda n: not pass_fits(profile, resources, sizes(n)))
+    fitting = bisect.bisect_left(range(1, most + 1), True, key=lambda n: not reading_fits(profile, resources, sizes(n)))
     if not fitting:
-        plan_pass(profile, resources, sizes(1))  # raises
+        plan_reading(profile, resources, sizes(1))  # raises
     return fitting
 
 

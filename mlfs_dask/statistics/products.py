@@ -1,4 +1,4 @@
-"""Y'(X − μ), Y'Y, label sums and the moments of X in one pass: what cross-product methods need."""
+"""Y'(X − μ), Y'Y, label sums and the moments of X in one reading: what cross-product methods need."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class LabelProducts(Statistic):
     """Statistic: `LabelMoments` of X and Y.
 
     Dense X is summed relative to the first row that a state meets, and two states that began with different
-    rows are brought to one of them when they merge. So nothing has to be known before the pass, and a feature
+    rows are brought to one of them when they merge. So nothing has to be known before the reading, and a feature
     with a mean of 10⁸ standard deviations keeps its digits. Sparse X is summed as it is: zero is its origin.
 
     Parameters

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask import runtime
-from mlfs_dask.engine.readings import PassRecord, run_pass
+from mlfs_dask.engine.readings import ReadingRecord, run_reading
 from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.errors import DataError
 from mlfs_dask.files.array_files import drop_pages
@@ -114,7 +114,7 @@ class JoinedRows(RowSource):
 
 def row_subset(
     source: RowSource, rows: NDArray[np.int64], Y: sp.csr_array, resources: Resources
-) -> tuple[TrainingRows, PassRecord]:
+) -> tuple[TrainingRows, ReadingRecord]:
     """Chosen rows as a source, their ranges and quantiles measured by one reading.
 
     Those that a store keeps are those of all rows; bins made from them would have seen the rows that are judged.
@@ -125,7 +125,7 @@ def row_subset(
     DoesNotFitError, ClusterLostError
     """
     blind = TrainingRows(source, rows, Y)
-    ((ranges, _), drawn), record = run_pass(blind, code_statistics(blind.profile), resources, label="training rows")
+    ((ranges, _), drawn), record = run_reading(blind, code_statistics(blind.profile), resources, label="training rows")
     features = replace(ranges, n_categories=source.features.n_categories)
     return TrainingRows(source, rows, Y, features, quantile_table(drawn.X, features)), record
 
@@ -188,7 +188,7 @@ def read_rows(
     columns: NDArray[np.integer[Any]] | None = None,
     out: Matrix | None = None,
     label: str = "rows",
-) -> tuple[Matrix, sp.csr_array, PassRecord]:
+) -> tuple[Matrix, sp.csr_array, ReadingRecord]:
     """All rows in the memory of this process, by one reading that this process makes itself.
 
     Parameters
@@ -200,14 +200,14 @@ def read_rows(
     out : float array, shape (n, k), optional
         Where the dense rows go; a new array by default.
     label : str
-        What the progress line calls this pass.
+        What the progress line calls this reading.
 
     Returns
     -------
     X : ndarray or csr_array, shape (n, d) or (n, k)
         Dense: of `Profile.float_dtype`.
     Y : csr_array of int8, shape (n, q)
-    record : PassRecord
+    record : ReadingRecord
 
     Raises
     ------
@@ -218,7 +218,7 @@ def read_rows(
         width = profile.d if columns is None else len(columns)
         out = np.empty((profile.n, width), profile.float_dtype)
     statistic = RowsInMemory(profile, columns, out)
-    ((X, Y),), record = run_pass(source, [statistic], runtime.own_resources(resources), label=label)
+    ((X, Y),), record = run_reading(source, [statistic], runtime.own_resources(resources), label=label)
     return X, Y, record if resources.client is None else replace(record, peak_worker_bytes=0)
 
 

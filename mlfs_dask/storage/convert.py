@@ -166,7 +166,7 @@ def convert(
     compressor : {"none", "zstd", "lz4"}
         "none" reads fastest.
     partition_bytes : int
-        Bytes of X and Y that one task of a pass reads.
+        Bytes of X and Y that one task of a reading reads.
     drop : sequence of str
         Feature names to leave out.
     transpose : bool

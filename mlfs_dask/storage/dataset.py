@@ -1,4 +1,4 @@
-"""A store, opened: lazy X and Y, names, and what is known of features and labels without a pass.
+"""A store, opened: lazy X and Y, names, and what is known of features and labels without a reading.
 
 Opening reads the root metadata and looks at the sizes of the objects; names and ranges are read when they are
 first asked for, of a remote store with the sizes if they are small; rows only when something is computed.
@@ -373,7 +373,7 @@ class Dataset:
 
     @cached_property
     def X(self) -> da.Array:
-        from mlfs_dask.storage.arrays import lazy_matrix  # a pass over `rows` needs no dask.array
+        from mlfs_dask.storage.arrays import lazy_matrix  # a reading of `rows` needs no dask.array
 
         rows, stored = self.store_rows, self.schema.partitions.nonzeros
         return lazy_matrix(

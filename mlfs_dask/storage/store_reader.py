@@ -406,7 +406,7 @@ class ArrayReader:
     def _read_checked(self, shard: int, chunk: int, offset: int, out: NDArray[np.uint8]) -> None:
         """Read stored bytes and compare them with the checksum that follows them."""
         # Not in pieces that stay in the processor's cache: alone that is faster, but every piece waits for the
-        # interpreter's lock, and the pass takes longer.
+        # interpreter's lock, and the reading takes longer.
         expected = np.empty(1, "<u4")
         self._read_at(offset, out)
         self._read_at(offset + len(out), expected.view(np.uint8))
@@ -744,7 +744,7 @@ class StoreRows(RowSource):
 
     @property
     def label_bytes(self) -> int:
-        """Bytes read from storage by one pass over Y."""
+        """Bytes read from storage by one reading of Y."""
         n, stored = (int(offsets[-1] - offsets[0]) for offsets in (self.row_offsets, self.label_offsets))
         return n * self.Y.shape[1] if self.Y.dense is not None else 5 * stored + 8 * n
 

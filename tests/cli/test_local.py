@@ -44,7 +44,7 @@ NOT_WITHOUT_NEED = f"{NEVER},pandas,pyarrow,numba,llvmlite,sklearn,zarr,fsspec,r
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """80 rows in more than one partition, for a pass that has more than one run."""
+    """80 rows in more than one partition, for a reading that has more than one run."""
     rng = np.random.default_rng(0)
     Y = (rng.random((80, 3)) < 0.4).astype(np.int8)
     X = rng.normal(size=(80, 9))

@@ -180,7 +180,7 @@ ERRORS: list[tuple[BaseException, int, str, str, dict[str, Any]]] = [
         {"file": "a.arff", "line": 7, "column": "sky", "value": "2", "cure": "correct it"},
     ),
     (
-        DoesNotFitError("a pass", projected=2**31, available=2**30, cure="more memory"),
+        DoesNotFitError("a reading", projected=2**31, available=2**30, cure="more memory"),
         4,
         "does_not_fit",
         "projected 2,048.0 MiB (2,147,483,648 bytes), available 1,024.0 MiB",
@@ -237,7 +237,7 @@ def test_every_kind_of_error_has_its_code(
     plain = run("plan", "elc", "x.zarr")
     assert plain.exit_code == code
     assert plain.stdout == ""
-    assert plain.stderr.startswith(f"mlfs: {message}" if not isinstance(error, DoesNotFitError) else "mlfs: a pass")
+    assert plain.stderr.startswith(f"mlfs: {message}" if not isinstance(error, DoesNotFitError) else "mlfs: a reading")
     assert message in plain.stderr
     assert "Traceback" not in plain.stderr
 

@@ -222,7 +222,7 @@ def test_a_worker_whose_compiler_does_not_load(
     (refused,) = selector.report_.extra["refused_workers"]
     assert refused["cause"] == "cannot load what tasks need: OSError('no libllvmlite.so')"
     assert refused["cure"].startswith("install the same mlfs-dask and the same libraries on every worker")
-    assert "the pass is repeated without the workers that are left out" in caplog.text
+    assert "the reading is repeated without the workers that are left out" in caplog.text
 
 
 def test_a_pass_is_not_repeated_for_ever(
@@ -236,7 +236,7 @@ def test_a_pass_is_not_repeated_for_ever(
     with connect(scheduler_file=str(scheduler_file)):
         monkeypatch.setattr(workers, "code_here", lambda: "another")
         with pytest.raises(
-            ClusterLostError, match="a pass was begun 4 times, and each time a worker took part"
+            ClusterLostError, match="a reading was begun 4 times, and each time a worker took part"
         ) as caught:
             fit()
     assert caught.value.exit_code == 5

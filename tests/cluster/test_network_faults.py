@@ -221,7 +221,7 @@ def expected(store: Path) -> list[str]:
 
 
 def disturbed(process: subprocess.Popen[str], disturb: Callable[[], None]) -> tuple[int, str]:
-    """Call `disturb` as soon as a pass of the loop has read something; exit code and standard error."""
+    """Call `disturb` as soon as a reading of the loop has read something; exit code and standard error."""
     assert process.stderr is not None
     lines, steps = [], 0
     for line in process.stderr:

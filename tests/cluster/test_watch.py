@@ -107,7 +107,7 @@ def test_a_worker_that_does_not_see_the_store(
     (refused,) = selector.report_.extra["refused_workers"]
     assert refused["cause"] == f"does not see the data: {store}: there is no such store"
     assert "it is left out" in caplog.text
-    assert "the pass is repeated without the workers that are left out" in caplog.text
+    assert "the reading is repeated without the workers that are left out" in caplog.text
 
 
 @pytest.mark.cluster

@@ -25,7 +25,7 @@ from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.engine import cache as caching
 from mlfs_dask.engine.cache import assume_cached, cache, cache_of, entry, is_on, record_hits
-from mlfs_dask.engine.readings import count_passes, run_pass
+from mlfs_dask.engine.readings import count_readings, run_reading
 from mlfs_dask.errors import UsageError
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources, current_resources
@@ -465,9 +465,9 @@ def test_what_several_results_are_made_of_is_loaded_once(tmp_path, monkeypatch):
     load = caching.FolderEntry.load
     monkeypatch.setattr(caching.FolderEntry, "load", lambda self: loaded.append(self) or load(self))
     with cache(tmp_path):
-        first, _ = run_pass(SOURCE, [Moments(1), Moments(1)], HERE)
+        first, _ = run_reading(SOURCE, [Moments(1), Moments(1)], HERE)
         loaded.clear()
-        again, record = run_pass(SOURCE, [Moments(1), Moments(1)], HERE)
+        again, record = run_reading(SOURCE, [Moments(1), Moments(1)], HERE)
     assert record.tasks == 0
     assert len(loaded) == 1
     assert [moments.mean.tolist() for moments in again] == [moments.mean.tolist() for moments in first]
@@ -484,7 +484,7 @@ def test_all_threads_make_the_results_of_cached_states_too(tmp_path, monkeypatch
     monkeypatch.setattr(Moments, "finalize", recorded)
     with cache(tmp_path):
         for resources in (HERE, HERE, replace(HERE, client=object())):
-            run_pass(SOURCE, [Moments(1)], resources)
+            run_reading(SOURCE, [Moments(1)], resources)
     assert found == [3, 3, 1]  # read, and from the cache; of a client's process only one
     assert runtime.finishing_threads() == 1
 
@@ -515,9 +515,9 @@ def test_a_gram_matrix_is_read_for_once(stores, tmp_path):
     d, q = rows.profile.d, rows.profile.q
     weighted = WeightedGram(Scaling(np.zeros(d), np.ones(d)), np.ones(q))
     with cache(tmp_path), record_hits() as taken:
-        readings = [run_pass(rows, [each], current_resources()) for each in (Gram(d), Gram(d), weighted, weighted)]
+        readings = [run_reading(rows, [each], current_resources()) for each in (Gram(d), Gram(d), weighted, weighted)]
     # Weights of rows change from iteration to iteration.
-    assert [count_passes([record]) for _, record in readings] == [1, 0, 1, 1]
+    assert [count_readings([record]) for _, record in readings] == [1, 0, 1, 1]
     assert taken == ["gram"]
     assert np.array_equal(readings[0][0], readings[1][0])
 
@@ -679,7 +679,7 @@ def test_of_appended_rows_no_old_partition_is_read(growing, monkeypatch):
     d, q = X.shape[1], Y.shape[1]
     statistics = [Moments(d), Labels(q), LabelProducts(d, q), Gram(d)]
     with cache(folder / "cache"):
-        run_pass(mlfs.open_dataset(store).rows, statistics, current_resources())
+        run_reading(mlfs.open_dataset(store).rows, statistics, current_resources())
         grown_store_rows = mlfs.open_dataset(_append(store, X[70:], Y[70:])).rows
         starts = []
         stream = type(grown_store_rows).stream
@@ -690,10 +690,10 @@ def test_of_appended_rows_no_old_partition_is_read(growing, monkeypatch):
                 yield block
 
         monkeypatch.setattr(type(grown_store_rows), "stream", spied)
-        found, record = run_pass(grown_store_rows, statistics, current_resources())
+        found, record = run_reading(grown_store_rows, statistics, current_resources())
         assert min(starts) == 70
-    expected, _ = run_pass(grown_store_rows, statistics, current_resources())
-    assert count_passes([record]) == 1
+    expected, _ = run_reading(grown_store_rows, statistics, current_resources())
+    assert count_readings([record]) == 1
     for got, want in zip(found, expected, strict=True):
         for a, b in zip(_arrays(got), _arrays(want), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
@@ -702,7 +702,7 @@ def test_of_appended_rows_no_old_partition_is_read(growing, monkeypatch):
     with cache(folder / "cache"):
         # A statistic of which nothing was kept has everything read, and the others with it.
         starts.clear()
-        run_pass(
+        run_reading(
             mlfs.open_dataset(_append(store, X[:9], Y[:9])).rows,
             [*statistics[:1], Labels(q, unlabelled_without_positive=True)],
             current_resources(),

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mlfs_dask.engine.plan import MAX_FAN_IN, SPREAD_BYTES, PassSizes, pass_fits, plan_pass
+from mlfs_dask.engine.plan import MAX_FAN_IN, SPREAD_BYTES, ReadingSizes, plan_reading, reading_fits
 from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.runtime import COMPILED_BYTES, PROCESS_BYTES, Resources
 from mlfs_dask.typing import Profile
@@ -38,7 +38,7 @@ def cluster(workers=2, limit=1024 * MIB, threads=1):
 
 
 def test_tasks_count_runs_merges_and_the_end():
-    plan = plan_pass(profile(), cluster(), PassSizes(MIB, 0))
+    plan = plan_reading(profile(), cluster(), ReadingSizes(MIB, 0))
     assert plan.fan_in == MAX_FAN_IN
     assert len(plan.runs) == 100
     assert plan.tasks == 100 + 13 + 2 + 1 + 1  # 100 runs, merged 8 at a time, then 13, then 2, then the result
@@ -46,14 +46,14 @@ def test_tasks_count_runs_merges_and_the_end():
 
 def test_tasks_of_a_cluster_are_cut_by_what_they_read():
     """Workers that join later get some of them."""
-    few, many = (plan_pass(profile(), cluster(workers=workers), PassSizes(MIB, 0)) for workers in (1, 5))
+    few, many = (plan_reading(profile(), cluster(workers=workers), ReadingSizes(MIB, 0)) for workers in (1, 5))
     assert few.runs == many.runs
-    small = plan_pass(replace(profile(), read_bytes=64 * MIB), cluster(workers=1), PassSizes(MIB, 0))
+    small = plan_reading(replace(profile(), read_bytes=64 * MIB), cluster(workers=1), ReadingSizes(MIB, 0))
     assert len(small.runs) == 16, "of little data no task is made for 16 MiB"
-    large = plan_pass(profile(), cluster(workers=1, limit=4096 * MIB), PassSizes(20 * MIB, 0))
+    large = plan_reading(profile(), cluster(workers=1, limit=4096 * MIB), ReadingSizes(20 * MIB, 0))
     assert len(large.runs) == 4 * 10**9 // (16 * 20 * MIB)
     huge = replace(profile(partitions=10**6), read_bytes=64 * 10**12)
-    assert len(plan_pass(huge, cluster(), PassSizes(MIB, 0)).runs) == 4096
+    assert len(plan_reading(huge, cluster(), ReadingSizes(MIB, 0)).runs) == 4096
 
 
 def test_of_what_a_server_sends_tasks_are_long():
@@ -61,33 +61,33 @@ def test_of_what_a_server_sends_tasks_are_long():
     for resources in (cluster(), Resources(1, 2, 2**32, 2**32)):
         for gigabytes, runs in ((0.1, 2), (1, 2), (4, 14), (64, 32 if resources.client is None else 238)):
             far = replace(profile(partitions=1000), read_bytes=int(gigabytes * 10**9), remote=True)
-            assert len(plan_pass(far, resources, PassSizes(MIB, 0)).runs) == runs
+            assert len(plan_reading(far, resources, ReadingSizes(MIB, 0)).runs) == runs
 
 
 def test_finished_states_wait_in_every_round_of_merges():
-    plan = plan_pass(profile(), cluster(workers=1), PassSizes(MIB, 0))
+    plan = plan_reading(profile(), cluster(workers=1), ReadingSizes(MIB, 0))
     # 100 runs make 13 partials, these 2, these 1: before the last of a group, 7, 7 and 1 wait; and one is read for.
     assert plan.peak_worker_bytes == PROCESS_BYTES + (32 + 1 + 7 + 7 + 1 + 1) * MIB
 
 
 def test_large_partials_mean_long_runs_and_narrow_merges():
-    plan = plan_pass(profile(), cluster(), PassSizes(150 * MIB, 0))
+    plan = plan_reading(profile(), cluster(), ReadingSizes(150 * MIB, 0))
     assert len(plan.runs) == 2
     assert plan.fan_in == 2
 
 
 def test_peak_counts_process_buffers_scratch_and_states():
-    plan = plan_pass(profile(), Resources(1, 2, 2048 * MIB, 2048 * MIB), PassSizes(MIB, 5 * MIB))
+    plan = plan_reading(profile(), Resources(1, 2, 2048 * MIB, 2048 * MIB), ReadingSizes(MIB, 5 * MIB))
     # Two threads read, and one finished state is merged into another.
     assert plan.peak_worker_bytes == PROCESS_BYTES + 2 * (32 + 5 + 1) * MIB + 2 * MIB
 
 
 def test_states_of_threads_are_merged_at_the_end_where_there_is_no_room():
     needed = PROCESS_BYTES + 3 * (32 + 100) * MIB
-    roomy = plan_pass(profile(), Resources(1, 3, 2**32, 2**32), PassSizes(100 * MIB, 0))
+    roomy = plan_reading(profile(), Resources(1, 3, 2**32, 2**32), ReadingSizes(100 * MIB, 0))
     assert len(roomy.runs) == 6
     assert roomy.peak_worker_bytes == needed + 200 * MIB
-    tight = plan_pass(profile(), Resources(1, 3, int(needed / 0.8) + 2, 2**32), PassSizes(100 * MIB, 0))
+    tight = plan_reading(profile(), Resources(1, 3, int(needed / 0.8) + 2, 2**32), ReadingSizes(100 * MIB, 0))
     assert len(tight.runs) == 3
     assert tight.peak_worker_bytes == needed
 
@@ -96,17 +96,19 @@ def test_in_process_as_many_threads_read_as_fit():
     for threads in (1, 2, 3):
         # What that many threads read into and add to, and not what one more would.
         needed = PROCESS_BYTES + threads * (32 + 100) * MIB
-        tight = plan_pass(profile(), Resources(1, 3, int(needed / 0.8) + 2, 2**32), PassSizes(100 * MIB, 0))
+        tight = plan_reading(profile(), Resources(1, 3, int(needed / 0.8) + 2, 2**32), ReadingSizes(100 * MIB, 0))
         assert (tight.threads, tight.peak_worker_bytes) == (threads, needed)
     with pytest.raises(DoesNotFitError):
-        plan_pass(profile(), Resources(1, 3, int((needed - 2 * 132 * MIB) / 0.8) - 2, 2**32), PassSizes(100 * MIB, 0))
+        plan_reading(
+            profile(), Resources(1, 3, int((needed - 2 * 132 * MIB) / 0.8) - 2, 2**32), ReadingSizes(100 * MIB, 0)
+        )
 
 
 def test_workers_keep_the_threads_they_were_started_with():
-    sizes = PassSizes(100 * MIB, 0)
-    assert plan_pass(profile(), cluster(threads=2, limit=2048 * MIB), sizes).threads == 2
-    assert not pass_fits(profile(), cluster(threads=2, limit=700 * MIB), sizes)
-    plan_pass(profile(), cluster(threads=1, limit=700 * MIB), sizes)
+    sizes = ReadingSizes(100 * MIB, 0)
+    assert plan_reading(profile(), cluster(threads=2, limit=2048 * MIB), sizes).threads == 2
+    assert not reading_fits(profile(), cluster(threads=2, limit=700 * MIB), sizes)
+    plan_reading(profile(), cluster(threads=1, limit=700 * MIB), sizes)
 
 
 @pytest.mark.parametrize(
@@ -121,22 +123,22 @@ def test_workers_keep_the_threads_they_were_started_with():
 def test_the_cure_names_options_that_can_be_given(resources, options):
     """`--threads-per-worker` is refused in process, and of no use with one thread."""
     with pytest.raises(DoesNotFitError) as caught:
-        plan_pass(profile(), resources, PassSizes(100 * MIB, 0))
+        plan_reading(profile(), resources, ReadingSizes(100 * MIB, 0))
     assert set(re.findall(r"--[a-z-]+", str(caught.value))) == options
 
 
 def test_compiled_kernels_and_what_a_worker_holds_already_count():
     held = Resources(2, 1, 1024 * MIB, 4096 * MIB, client=object(), process_bytes=200 * MIB)
-    plain = plan_pass(profile(), cluster(), PassSizes(MIB, 0))
-    compiled = plan_pass(profile(), held, PassSizes(MIB, 0, compiled=True))
+    plain = plan_reading(profile(), cluster(), ReadingSizes(MIB, 0))
+    compiled = plan_reading(profile(), held, ReadingSizes(MIB, 0, compiled=True))
     assert compiled.peak_worker_bytes - plain.peak_worker_bytes == 200 * MIB - PROCESS_BYTES + COMPILED_BYTES
-    loaded = plan_pass(profile(), replace(held, compiled_bytes=0), PassSizes(MIB, 0, compiled=True))
+    loaded = plan_reading(profile(), replace(held, compiled_bytes=0), ReadingSizes(MIB, 0, compiled=True))
     assert compiled.peak_worker_bytes - loaded.peak_worker_bytes == COMPILED_BYTES
 
 
 def test_what_cannot_fit_is_refused_with_numbers_and_a_cure():
     with pytest.raises(DoesNotFitError) as caught:
-        plan_pass(profile(), cluster(), PassSizes(600 * MIB, 0))
+        plan_reading(profile(), cluster(), ReadingSizes(600 * MIB, 0))
     error = caught.value
     assert error.exit_code == 4
     assert error.projected > error.available
@@ -152,18 +154,18 @@ RESOURCES = pytest.mark.parametrize(
 @RESOURCES
 def test_memory_that_no_machine_has_is_no_cure(resources):
     with pytest.raises(DoesNotFitError, match="cure: no machine has as much: select on fewer labels or") as caught:
-        plan_pass(profile(), resources, PassSizes(4_000_002**2 * 8, 0))
+        plan_reading(profile(), resources, ReadingSizes(4_000_002**2 * 8, 0))
     assert "--memory-limit" not in str(caught.value)
 
 
 @RESOURCES
 def test_the_cure_works(resources):
     with pytest.raises(DoesNotFitError) as caught:
-        plan_pass(profile(), resources, PassSizes(600 * MIB, 0))
+        plan_reading(profile(), resources, ReadingSizes(600 * MIB, 0))
     needed = int(str(caught.value).split("--memory-limit ")[1].split("MiB")[0])
     # The next start of a process holds a little more or less.
     again = replace(resources, memory_limit=needed * MIB, process_bytes=resources.process_bytes + SPREAD_BYTES - MIB)
-    plan_pass(profile(), again, PassSizes(600 * MIB, 0))
+    plan_reading(profile(), again, ReadingSizes(600 * MIB, 0))
 
 
 @pytest.mark.parametrize("resources", [cluster(), cluster(8, threads=2), Resources(1, 3, 1024 * MIB, 2**32)])
@@ -171,34 +173,34 @@ def test_the_cure_works(resources):
 def test_what_fits_is_what_is_planned(resources, can_split):
     answers = []
     for state in range(1 * MIB, 1000 * MIB, 13 * MIB):
-        sizes = PassSizes(state, 5 * MIB, result_bytes=MIB, can_split=can_split)
-        answers.append(pass_fits(profile(), resources, sizes))
+        sizes = ReadingSizes(state, 5 * MIB, result_bytes=MIB, can_split=can_split)
+        answers.append(reading_fits(profile(), resources, sizes))
         if answers[-1]:
-            plan = plan_pass(profile(), resources, sizes)
+            plan = plan_reading(profile(), resources, sizes)
             assert plan.peak_worker_bytes <= 0.8 * resources.memory_limit
         else:
             with pytest.raises(DoesNotFitError):
-                plan_pass(profile(), resources, sizes)
+                plan_reading(profile(), resources, sizes)
     assert len(set(answers)) == 2
 
 
 def test_parameters_count_once_a_process():
     here = Resources(1, 2, 2048 * MIB, 2048 * MIB)
-    plain = plan_pass(profile(), here, PassSizes(MIB, 0))
-    more = plan_pass(profile(), here, PassSizes(MIB, 0, parameter_bytes=7 * MIB))
+    plain = plan_reading(profile(), here, ReadingSizes(MIB, 0))
+    more = plan_reading(profile(), here, ReadingSizes(MIB, 0, parameter_bytes=7 * MIB))
     assert more.peak_worker_bytes - plain.peak_worker_bytes == 7 * MIB
 
 
 @pytest.mark.parametrize("resources", [cluster(), Resources(1, 2, 2048 * MIB, 2048 * MIB)], ids=["workers", "here"])
 def test_the_result_is_made_when_buffers_are_gone(resources):
-    plain = plan_pass(profile(), resources, PassSizes(MIB, 0))
-    assert plan_pass(profile(), resources, PassSizes(MIB, 0, result_bytes=3 * MIB)) == plain
-    sizes = PassSizes(MIB, 2 * MIB, result_bytes=300 * MIB, finishing_bytes=4 * MIB)
-    large = plan_pass(profile(), resources, sizes)
+    plain = plan_reading(profile(), resources, ReadingSizes(MIB, 0))
+    assert plan_reading(profile(), resources, ReadingSizes(MIB, 0, result_bytes=3 * MIB)) == plain
+    sizes = ReadingSizes(MIB, 2 * MIB, result_bytes=300 * MIB, finishing_bytes=4 * MIB)
+    large = plan_reading(profile(), resources, sizes)
     assert large.peak_worker_bytes == PROCESS_BYTES + (1 + 4 + 300) * MIB
 
 
 def test_rows_of_dask_arrays_are_read_chunk_by_chunk():
-    plan = plan_pass(profile(), cluster(), PassSizes(MIB, 0, one_run_per_partition=True))
+    plan = plan_reading(profile(), cluster(), ReadingSizes(MIB, 0, one_run_per_partition=True))
     assert plan.runs == tuple((i, i + 1) for i in range(100))
     assert plan.tasks == 100 + 13 + 2 + 1 + 1  # merged 8 at a time

@@ -15,7 +15,7 @@ from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import as_labels, as_matrix
 from mlfs_dask.cluster.connect import connect
 from mlfs_dask.engine.checkpoints import Folder, keep_checkpoints
-from mlfs_dask.engine.readings import run_pass
+from mlfs_dask.engine.readings import run_reading
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
@@ -335,9 +335,9 @@ def test_states_and_parameters_are_of_the_size_that_is_told(form, monkeypatch):
 
     def spy(source, statistics, *rest, **options):
         sizes.extend((s, sum(array.nbytes for array in s.zero())) for s in statistics if hasattr(s, "scaling"))
-        return run_pass(source, statistics, *rest, **options)
+        return run_reading(source, statistics, *rest, **options)
 
-    monkeypatch.setattr(costs, "run_pass", spy)
+    monkeypatch.setattr(costs, "run_reading", spy)
     quiet(module.anchored(**parameters), X, Y)
     kinds = {type(statistic).__name__ for statistic, _ in sizes}
     assert kinds & {"LatentRows", "PredictedRows", "RecoveredRows"}

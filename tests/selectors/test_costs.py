@@ -22,9 +22,9 @@ from mlfs_dask.selectors.costs import (
     ROW_ARRAY_COPIES,
     Cost,
     HeldArray,
-    PassRunner,
     Plan,
     Reading,
+    Readings,
     project,
     require_driver,
 )
@@ -229,13 +229,13 @@ def test_readings_in_the_cache_cost_nothing(tmp_path):
     rows = source(Rows)
     cost = Cost([Reading("moments", (Moments(2),)), Reading("more", (Moments(2), Sized()))])
     with cache(tmp_path):
-        passes = PassRunner(rows, HERE, project(cost, rows, HERE))
-        assert passes.plan.passes == 2
-        expected = passes.run("moments", Moments(2))
+        readings = Readings(rows, HERE, project(cost, rows, HERE))
+        assert readings.plan.passes == 2
+        expected = readings.run("moments", Moments(2))
         plan = project(cost, rows, HERE)
         assert plan.passes == 1
         assert plan.readings["moments"].tasks == plan.readings["moments"].bytes_read == 0
-        again = PassRunner(rows, HERE, plan)
+        again = Readings(rows, HERE, plan)
         assert [vars(found).keys() for found in again.run("moments", Moments(2))] == [vars(expected[0]).keys()]
         assert again.records[0].tasks == 0
         # Of a reading whose statistics are kept in part, the rest is read.
@@ -248,27 +248,27 @@ def test_readings_in_the_cache_cost_nothing(tmp_path):
 def test_a_reading_planned_from_the_cache_is_read_where_the_cache_has_lost_it(tmp_path):
     rows, cost = source(Rows), Cost([Reading("moments", (Moments(2),))])
     with cache(tmp_path):
-        PassRunner(rows, HERE, project(cost, rows, HERE)).run("moments", Moments(2))
+        Readings(rows, HERE, project(cost, rows, HERE)).run("moments", Moments(2))
         plan = project(cost, rows, HERE)
-    passes = PassRunner(rows, HERE, plan)
-    (found,) = passes.run("moments", Moments(2))
-    assert (plan.passes, found.mean.tolist(), passes.records[0].tasks > 0) == (0, [1, 1], True)
+    readings = Readings(rows, HERE, plan)
+    (found,) = readings.run("moments", Moments(2))
+    assert (plan.passes, found.mean.tolist(), readings.records[0].tasks > 0) == (0, [1, 1], True)
 
 
 def test_what_is_planned_is_what_runs():
     rows = source(n=60)
     plan = project(Cost([Reading("sums", (Sized(),))]), rows, replace(HERE, threads_per_worker=2))
     events = []
-    passes = PassRunner(rows, replace(HERE, threads_per_worker=2), plan)
+    readings = Readings(rows, replace(HERE, threads_per_worker=2), plan)
     with runtime.progress_to(events.append):
-        assert passes.run("sums", Sized()) == [120.0]
-        passes.run("not planned", Sized())
+        assert readings.run("sums", Sized()) == [120.0]
+        readings.run("not planned", Sized())
     assert [event["label"] for event in events if event["kind"] == "pass"] == ["sums", "not planned"]
-    assert [record.tasks for record in passes.records] == [plan.tasks, plan.tasks]
+    assert [record.tasks for record in readings.records] == [plan.tasks, plan.tasks]
     fewer = replace(plan, readings={"sums": replace(plan.readings["sums"], runs=((0, 60),), tasks=2)})
-    passes = PassRunner(rows, HERE, fewer)
-    assert passes.run("sums", Sized()) == [120.0]
-    assert passes.records[0].tasks == 2
+    readings = Readings(rows, HERE, fewer)
+    assert readings.run("sums", Sized()) == [120.0]
+    assert readings.records[0].tasks == 2
 
 
 def test_the_refusal_names_the_largest_arrays():
@@ -320,7 +320,7 @@ def test_in_process_as_many_threads_read_as_fit_beside_the_arrays(threads):
 def test_where_all_is_in_the_cache_memory_is_not_called_short(tmp_path):
     rows, cost = source(Rows), Cost([Reading("moments", (Moments(2),))])
     with cache(tmp_path):
-        PassRunner(rows, HERE, project(cost, rows, HERE)).run("moments", Moments(2))
+        Readings(rows, HERE, project(cost, rows, HERE)).run("moments", Moments(2))
         plan = project(cost, rows, replace(HERE, threads_per_worker=4))
     assert (plan.passes, plan.notes) == (0, ())
 

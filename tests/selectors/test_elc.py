@@ -215,7 +215,7 @@ def test_the_driver_is_planned_and_refused():
     assert sum(screen.arrays.values()) < sum(plan.arrays.values()) / 2
     # What the screen holds is less than the copies of the sums while they arrive.
     assert screen.peak_driver_bytes == pytest.approx(MESSAGE_COPIES * 8 * 10**9 + runtime.driver_bytes(), rel=0.01)
-    with pytest.raises(DoesNotFitError, match="one pass on a worker"):
+    with pytest.raises(DoesNotFitError, match="one reading on a worker"):
         ELC(10).plan(wide, Resources(2, 1, 2**32, 2**33, client=object()))
 
 

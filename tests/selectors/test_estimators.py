@@ -358,11 +358,11 @@ from mlfs_dask.selectors.costs import Cost, Reading
 class Driver(Method):
     def cost(self, source, resources):
         return Cost([Reading("one", (Moments(2),)), "work", Reading("two", (Moments(2),))])
-    def score(self, passes, k):
-        passes.run("one", Moments(2))
-        passes.varies = np.ones(2, bool)
+    def score(self, readings, k):
+        readings.run("one", Moments(2))
+        readings.varies = np.ones(2, bool)
         np.ones(2**23)
-        passes.run("two", Moments(2))
+        readings.run("two", Moments(2))
         return Scores(np.zeros(2))
 
 X, Y = np.eye(4, 2), np.eye(4, 2, dtype=np.int8)

@@ -16,7 +16,7 @@ from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources, current_resources
 from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.selectors import greedy as greedy_module
-from mlfs_dask.selectors.costs import PassRunner
+from mlfs_dask.selectors.costs import Readings
 from mlfs_dask.storage.convert import convert_reader
 from tests.conftest import published
 from tests.problems import real_data
@@ -173,12 +173,12 @@ def test_as_many_readings_are_made_as_planned_at_most():
     source = ArrayRows(X, as_labels(Y), block_bytes=2000)
     here = Resources(1, 2, 2**32, 2**32)
     method = PMU(5)
-    passes = PassRunner(source, here, method.plan(source, here))
-    method.make_method().score(passes, 5)
-    assert list(passes.plan.readings) == ["counts", "pairs"]
-    assert len(passes.records) == passes.plan.passes == 2
+    readings = Readings(source, here, method.plan(source, here))
+    method.make_method().score(readings, 5)
+    assert list(readings.plan.readings) == ["counts", "pairs"]
+    assert len(readings.records) == readings.plan.passes == 2
     q = Y.shape[1]
-    assert passes.plan.notes[0] == f"counts of {q} of {q} labels and of {q * (q - 1) // 2} pairs of labels"
+    assert readings.plan.notes[0] == f"counts of {q} of {q} labels and of {q * (q - 1) // 2} pairs of labels"
 
 
 def test_a_single_feature_needs_no_candidates() -> None:

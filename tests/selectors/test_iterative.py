@@ -18,7 +18,7 @@ from mlfs_dask.errors import DataError
 from mlfs_dask.rows.sources import as_rows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selection.estimator import get_estimator
-from mlfs_dask.selectors.costs import PassRunner
+from mlfs_dask.selectors.costs import Readings
 from mlfs_dask.statistics.sample import RowSample
 
 HERE = Resources(1, 1, 2**33, 2**33)
@@ -50,7 +50,7 @@ def test_no_room_is_planned_for_more_neighbours_than_there_are_rows(method, neig
 @pytest.mark.parametrize(("method", "copies"), [("mfsir", 2), ("smfs", 0), ("access-mfs", 0)])
 def test_the_sample_of_rows_is_planned_and_freed_before_the_loop(method, copies, monkeypatch):
     samples, readings = [], []
-    finalize, run = RowSample.finalize, PassRunner.run
+    finalize, run = RowSample.finalize, Readings.run
 
     def watched(self, state):
         sample = finalize(self, state)
@@ -63,7 +63,7 @@ def test_the_sample_of_rows_is_planned_and_freed_before_the_loop(method, copies,
         return run(self, name, *statistics, **options)
 
     monkeypatch.setattr(RowSample, "finalize", watched)
-    monkeypatch.setattr(PassRunner, "run", look)
+    monkeypatch.setattr(Readings, "run", look)
     with warnings.catch_warnings(action="ignore"):
         selector = get_estimator(method)(2, graph="anchors", max_iter=3, tol=0.0).fit(
             X, Y if method == "mfsir" else with_unknown(Y, "entries")

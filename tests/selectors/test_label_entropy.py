@@ -14,13 +14,13 @@ from scipy import sparse as sp
 from mlfs_dask import GMM, LabelEntropy, runtime
 from mlfs_dask.blocks.counts import CodeBook
 from mlfs_dask.blocks.sparse import as_labels
-from mlfs_dask.engine.plan import pass_fits, split_evenly
+from mlfs_dask.engine.plan import reading_fits, split_evenly
 from mlfs_dask.engine.readings import plan_statistics
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.rows.sources import ArrayRows, as_rows, measure_features
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors import counting
-from mlfs_dask.selectors.costs import PassRunner
+from mlfs_dask.selectors.costs import Readings
 from mlfs_dask.statistics import counts as counts_module
 from mlfs_dask.statistics.codes import code_book, equal_width_book, quantile_table
 from mlfs_dask.statistics.counts import CountScores, count_in_tiles
@@ -71,10 +71,12 @@ def test_tiles_give_the_same_bits(threads):
     limit = int((runtime.PROCESS_BYTES + 728 + threads * (1048 + 960 // 3)) / 0.8)
     tight = Resources(1, threads, limit, 2**32)
     source._profile = replace(source.profile, block_rows=1, block_bytes=8)  # no scratch
-    passes = PassRunner(source, tight, selector.plan(source, tight))
-    scores = selector.make_method().score(passes, 3)
-    assert passes.plan.passes == len(passes.records) > 1
-    assert list(passes.plan.readings) == [f"counts {i + 1}/{len(passes.records)}" for i in range(len(passes.records))]
+    readings = Readings(source, tight, selector.plan(source, tight))
+    scores = selector.make_method().score(readings, 3)
+    assert readings.plan.passes == len(readings.records) > 1
+    assert list(readings.plan.readings) == [
+        f"counts {i + 1}/{len(readings.records)}" for i in range(len(readings.records))
+    ]
     assert scores.scores.tobytes() == whole.scores_.tobytes()
 
 
@@ -93,7 +95,7 @@ def test_tiling_is_planned_and_said():
 def test_tiles_of_a_wide_store_are_found_by_halving(monkeypatch):
     """Sizes are asked for as often as halving 1 000 000 features takes: for a refusal too, and for many tiles."""
     asked = []
-    monkeypatch.setattr(counts_module, "pass_fits", lambda *sizes: asked.append(1) or pass_fits(*sizes))
+    monkeypatch.setattr(counts_module, "reading_fits", lambda *sizes: asked.append(1) or reading_fits(*sizes))
     profile = ArrayRows(np.zeros((10, 2)), as_labels(np.zeros((10, 2)))).profile
     wide = replace(profile, n=10**6, d=10**6, q=10**4, sparse=True, nonzeros=10**8, partitions=50)
     resources = Resources(2, 1, 2**40, 2**34, client=object())
@@ -107,7 +109,7 @@ def test_tiles_of_a_wide_store_are_found_by_halving(monkeypatch):
         asked.clear()
         tight = replace(resources, memory_limit=int((one + spare) / 0.8))
         if spare < 0:
-            with pytest.raises(DoesNotFitError, match="one pass on a worker"):
+            with pytest.raises(DoesNotFitError, match="one reading on a worker"):
                 count_in_tiles(counts, wide, tight)
         else:
             sizes.append(len(count_in_tiles(counts, wide, tight)))
@@ -159,7 +161,7 @@ def test_tiles_are_the_fewest_that_fit(data):
         assert plans(found) == found
     if found > 1:
         largest = counts.tile_sizes(profile, tight, found - 1, resampling)
-        assert not pass_fits(profile, tight, largest)
+        assert not reading_fits(profile, tight, largest)
 
 
 def test_tiles_of_edges_that_are_found_later_are_chosen_then():
@@ -170,9 +172,9 @@ def test_tiles_of_edges_that_are_found_later_are_chosen_then():
     here = Resources(1, 1, 2**32, 2**32)
     plan = LabelEntropy(3).plan(source, here)
     assert list(plan.readings) == ["ranges", "estimated counts"]
-    passes = PassRunner(source, here, plan)
+    readings = Readings(source, here, plan)
     assert (
-        LabelEntropy(3).make_method().score(passes, 3).scores.tobytes() == LabelEntropy(3).fit(X, Y).scores_.tobytes()
+        LabelEntropy(3).make_method().score(readings, 3).scores.tobytes() == LabelEntropy(3).fit(X, Y).scores_.tobytes()
     )
     assert list(LabelEntropy(3, binning="equal-width").plan(as_rows(X, Y), here).readings) == ["counts"]
 

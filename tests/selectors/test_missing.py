@@ -10,7 +10,7 @@ import pytest
 import mlfs_dask
 from mlfs_dask import ELC, SMFS, LabelEntropy, runtime
 from mlfs_dask.blocks.sparse import as_labels
-from mlfs_dask.engine.readings import run_pass
+from mlfs_dask.engine.readings import run_reading
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.selection.estimator import get_estimator
 
@@ -87,7 +87,7 @@ def test_jobs_on_one_store_share_the_reading(tmp_path):
     with mlfs_dask.cache():
         first = [selector.make_method().first_statistics(rows, resources) for selector in selectors]
         assert [[statistic.kind for statistic in each] for each in first] == [["means of present values"]] * 2
-        run_pass(rows, first[0], resources)
+        run_reading(rows, first[0], resources)
         for selector in selectors:
             assert selector.plan(rows, resources).passes == 1
             assert selector.fit(rows).report_.passes == 1

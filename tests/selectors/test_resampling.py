@@ -16,7 +16,7 @@ from mlfs_dask.errors import DataError, DoesNotFitError
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selection.estimator import get_estimator
-from mlfs_dask.selectors.costs import PassRunner, require_driver
+from mlfs_dask.selectors.costs import Readings, require_driver
 from mlfs_dask.selectors.one_reading import q_values
 from mlfs_dask.selectors.scores import rank_stability
 from mlfs_dask.statistics import resampling as replicates
@@ -223,9 +223,9 @@ def test_what_does_not_fit_is_read_in_parts(selector):
     assert len(plan.readings) > 3
     assert plan.passes == len(plan.readings)
     assert peak_of_readings(plan) <= 0.8 * tight.memory_limit
-    passes = PassRunner(source, tight, plan)
-    outcome = selector.make_method().score(passes, X.shape[1])
-    assert len(passes.records) == len(plan.readings)
+    readings = Readings(source, tight, plan)
+    outcome = selector.make_method().score(readings, X.shape[1])
+    assert len(readings.records) == len(plan.readings)
     assert outcome.discovered.tolist() == whole.support_.tolist()
     assert outcome.q_values.tolist() == whole.q_values_.tolist()
     intervals, frequency = rank_stability(outcome.resampled_scores, whole.report_.k)
@@ -257,7 +257,7 @@ def test_a_geometric_mean_leaves_out_labels_that_a_resample_lacks():
     source = ArrayRows(X, as_labels(Y))
     outcome = GMM(3, resamples=40, random_state=0)
     scores = outcome.make_method().score(
-        PassRunner(source, here := Resources(1, 1, 2**33, 2**33), outcome.plan(source, here)), 3
+        Readings(source, here := Resources(1, 1, 2**33, 2**33), outcome.plan(source, here)), 3
     )
     assert scores.resampled_scores.any(axis=1).all()
     assert found.rank_intervals_[:, 0].max() > 1

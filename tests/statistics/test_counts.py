@@ -12,9 +12,9 @@ from scipy import sparse as sp
 from mlfs_dask.blocks.entropy import information
 from mlfs_dask.blocks.pair_scores import score_pairs
 from mlfs_dask.blocks.sparse import as_labels
-from mlfs_dask.engine.plan import SPLIT_FROM_BYTES, PassSizes, plan_pass
-from mlfs_dask.engine.readings import plan_statistics, run_pass
-from mlfs_dask.engine.workers import build_pass
+from mlfs_dask.engine.plan import SPLIT_FROM_BYTES, ReadingSizes, plan_reading
+from mlfs_dask.engine.readings import plan_statistics, run_reading
+from mlfs_dask.engine.workers import build_reading
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.statistics.codes import equal_width_book
@@ -50,11 +50,11 @@ def problem(sparse, n=300, d=17, q=4):
 @pytest.mark.parametrize("pieces", [2, 5, 17])
 def test_states_merged_in_pieces_give_the_same_bits(sparse, pieces):
     source, statistic = problem(sparse)
-    (whole,), _ = run_pass(source, [statistic], HERE)
+    (whole,), _ = run_reading(source, [statistic], HERE)
     plan = replace(plan_statistics(source, [statistic], HERE), pieces=pieces, runs=((0, 1), (1, 4), (4, 9)), fan_in=2)
     last = source.profile.partitions
     plan = replace(plan, runs=((0, 1), (1, 4), (4, last)))
-    (found,), _ = build_pass(source, [statistic], plan).compute(scheduler="sync")
+    (found,), _ = build_reading(source, [statistic], plan).compute(scheduler="sync")
     for a, b in zip(found, whole, strict=True):
         assert a.tobytes() == b.tobytes()
 
@@ -63,19 +63,19 @@ def test_large_states_are_merged_in_as_many_pieces_as_there_are_slots():
     source, _ = problem(False)
     profile = replace(source.profile, partitions=40)
     cluster = Resources(3, 2, 2**32, 2**32, client=object())
-    large = PassSizes(SPLIT_FROM_BYTES, 0, can_split=True)
-    plan = plan_pass(profile, cluster, large)
+    large = ReadingSizes(SPLIT_FROM_BYTES, 0, can_split=True)
+    plan = plan_reading(profile, cluster, large)
     assert plan.pieces == 6
     # 12 runs merged 4 at a time: 3 + 1 merges a piece, its end, its share of every run; and one join.
     assert len(plan.runs) == 12
     assert plan.tasks == 12 + 6 * (4 + 1) + 12 * 6 + 1
-    graph = build_pass(
+    graph = build_reading(
         ArrayRows(np.zeros((40, 1)), as_labels(np.zeros((40, 1))), block_bytes=8), [problem(False)[1]], plan
     )
     shared = 2  # the statistic and the source
     assert len(dict(graph.__dask_graph__())) == plan.tasks + shared
-    assert plan_pass(profile, cluster, replace(large, state_bytes=SPLIT_FROM_BYTES - 1)).pieces == 1
-    assert plan_pass(profile, HERE, large).pieces == 1
+    assert plan_reading(profile, cluster, replace(large, state_bytes=SPLIT_FROM_BYTES - 1)).pieces == 1
+    assert plan_reading(profile, HERE, large).pieces == 1
 
 
 def test_memory_of_pairs_of_many_labels_is_that_of_the_pairs_that_rows_have():
@@ -89,7 +89,7 @@ def test_memory_of_pairs_of_many_labels_is_that_of_the_pairs_that_rows_have():
     statistic = PairCountScores.of(range(q), book=book, first=0, last=d, sparse=True, slot_of_label=np.arange(q), n=n)
     plan = plan_statistics(source, [statistic], HERE)
     tracemalloc.start()
-    run_pass(source, [statistic], HERE, plan=plan)
+    run_reading(source, [statistic], HERE, plan=plan)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak <= plan.peak_worker_bytes - HERE.process_bytes <= 3 * peak

@@ -11,7 +11,7 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.linear import GRAM_ROWS, dense_tiles
 from mlfs_dask.blocks.sparse import as_labels, as_matrix
-from mlfs_dask.engine.readings import plan_statistics, run_pass
+from mlfs_dask.engine.readings import plan_statistics, run_reading
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import PROCESS_BYTES, Resources
 from mlfs_dask.statistics.gram import Gram, NormalProduct, WeightedGram
@@ -34,7 +34,7 @@ def rows_of(X, Y=None, *, block_bytes=300):
 
 
 def reduce(statistic, source, resources=HERE):
-    ((found,), _) = run_pass(source, [statistic], resources)
+    ((found,), _) = run_reading(source, [statistic], resources)
     return found
 
 
@@ -90,9 +90,9 @@ def test_memory_is_within_the_plan(form, weighted, threads):
     statistic = WeightedGram(Scaling(np.ones(d), np.ones(d)), np.ones(1)) if weighted else Gram(d)
     resources = replace(HERE, threads_per_worker=threads)
     plan = plan_statistics(source, [statistic], resources)
-    run_pass(source, [statistic], resources)  # whatever is imported late is imported now
+    run_reading(source, [statistic], resources)  # whatever is imported late is imported now
     tracemalloc.start()
-    run_pass(source, [statistic], resources, plan=plan)
+    run_reading(source, [statistic], resources, plan=plan)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak <= plan.peak_worker_bytes - PROCESS_BYTES

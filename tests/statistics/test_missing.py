@@ -10,7 +10,7 @@ import pytest
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.sparse import as_labels
-from mlfs_dask.engine.readings import run_pass
+from mlfs_dask.engine.readings import run_reading
 from mlfs_dask.rows.sources import ArrayRows, as_rows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.statistics import missing as module
@@ -37,7 +37,7 @@ def sources(X, Y):
 
 def found_fill(source, how):
     statistics = fill_statistics(source.profile, how, 0)
-    return fill_values(statistics, run_pass(source, statistics, RESOURCES)[0])
+    return fill_values(statistics, run_reading(source, statistics, RESOURCES)[0])
 
 
 def test_the_mean_of_equal_values_is_their_value():
@@ -45,7 +45,9 @@ def test_the_mean_of_equal_values_is_their_value():
     for rows in range(2, 40):
         X = np.full((rows + 1, 1), 0.1)
         X[0] = np.nan
-        ((means), _), _ = run_pass(ArrayRows(X, as_labels(np.ones((rows + 1, 1)))), [MeansOfPresent(1)] * 2, RESOURCES)
+        ((means), _), _ = run_reading(
+            ArrayRows(X, as_labels(np.ones((rows + 1, 1)))), [MeansOfPresent(1)] * 2, RESOURCES
+        )
         assert means.mean.tolist() == [0.1]
 
 

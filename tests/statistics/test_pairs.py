@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mlfs_dask.blocks.sparse import as_labels
-from mlfs_dask.engine.readings import plan_statistics, run_pass
+from mlfs_dask.engine.readings import plan_statistics, run_reading
 from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
@@ -45,7 +45,7 @@ def terms_of(source, partners=PARTNERS, *, compiled=None, resources=HERE, **para
     statistic = pair_information(source.profile, book_of(source), partners, **{"with_labels": True, **parameters})
     if compiled is not None:
         statistic = replace(statistic, compiled=compiled)
-    (result,), _ = run_pass(source, [statistic], resources)
+    (result,), _ = run_reading(source, [statistic], resources)
     return result
 
 
@@ -73,5 +73,5 @@ def test_as_many_partners_as_fit_are_counted_in_one_reading():
     for count in (1, 3, 6):
         tight = replace(HERE, memory_limit=int(peak(count) / 0.8) + 1)
         assert partners_that_fit(source, tight, book, 6, with_labels=True) == count
-    with pytest.raises(DoesNotFitError, match="one pass in this process"):
+    with pytest.raises(DoesNotFitError, match="one reading in this process"):
         partners_that_fit(source, replace(HERE, memory_limit=int(peak(1) / 0.8) - 8), book, 6, with_labels=True)

@@ -11,7 +11,7 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.engine.cache import cache
-from mlfs_dask.engine.readings import pass_sizes, run_pass
+from mlfs_dask.engine.readings import reading_sizes, run_reading
 from mlfs_dask.rows.sources import ArrayRows, as_rows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.statistics import resampling as module
@@ -41,7 +41,7 @@ def problem(n=90, d=5, q=4, seed=0):
 
 def pool_of(source, seed=3):
     labels = source.labels_only()
-    (sample,), _ = run_pass(labels, [label_sample(labels.profile, seed)], HERE)
+    (sample,), _ = run_reading(labels, [label_sample(labels.profile, seed)], HERE)
     return draw_pool(sample, seed)
 
 
@@ -113,11 +113,11 @@ def test_results_are_those_of_the_replicates_rows(threads):
     resampling = Resampling(2, 2, seed=1, pool=pool_of(source))
     statistic = LabelProducts(5, 4)
     resources = replace(HERE, threads_per_worker=threads)
-    (found,), record = run_pass(source, [Resampled([statistic], resampling, source.profile)], resources)
+    (found,), record = run_reading(source, [Resampled([statistic], resampling, source.profile)], resources)
     assert record.tasks
     for i, (sums,) in enumerate(found):
         features, labels = replicate_rows(source, resampling, i)
-        (expected,), _ = run_pass(ArrayRows(features, as_labels(labels)), [statistic], HERE)
+        (expected,), _ = run_reading(ArrayRows(features, as_labels(labels)), [statistic], HERE)
         assert sums.n == expected.n == len(features)
         assert sums.pairs.tolist() == expected.pairs.tolist()
         assert sums.products == pytest.approx(expected.products, rel=1e-10, abs=1e-10)
@@ -129,7 +129,7 @@ def test_replicates_go_into_the_fewest_readings_that_fit():
     source = ArrayRows(X, as_labels(Y))
     statistic, resampling = LabelProducts(2000, 20), Resampling(10, 20, pool=pool_of(source))
     assert len(replicate_groups([statistic], resampling, source, HERE)) == 1
-    sizes = pass_sizes(source, [Resampled([statistic], resampling, source.profile, 0, 10)], HERE)
+    sizes = reading_sizes(source, [Resampled([statistic], resampling, source.profile, 0, 10)], HERE)
     everything = sizes.state_bytes + sizes.result_bytes + sizes.scratch_bytes + sizes.parameter_bytes
     tight = replace(HERE, memory_limit=int((HERE.process_bytes + everything + 2**16) / 0.8))
     groups = replicate_groups([statistic], resampling, source, tight)
@@ -156,7 +156,7 @@ def test_labels_alone_are_read_without_the_features(tmp_path):
     for source, Y in sources(tmp_path):
         alone = source.labels_only()
         sample = RowSample(np.arange(len(Y)), alone.profile)
-        (found,), record = run_pass(alone, [sample], HERE)
+        (found,), record = run_reading(alone, [sample], HERE)
         assert found.Y.toarray().tolist() == Y.tolist()
         assert found.X.shape == (len(Y), 0)
         assert alone.profile.d == 0
@@ -184,9 +184,9 @@ def test_the_cache_tells_a_sample_of_labels_from_one_of_rows(tmp_path):
     rows = open_dataset(tmp_path / "s.zarr").rows
     alone = rows.labels_only()
     with cache(tmp_path / "cache"):
-        run_pass(alone, [RowSample(np.arange(70), alone.profile)], HERE)
-        (found,), record = run_pass(rows, [RowSample(np.arange(70), rows.profile)], HERE)
-        (_,), again = run_pass(alone, [RowSample(np.arange(70), alone.profile)], HERE)
+        run_reading(alone, [RowSample(np.arange(70), alone.profile)], HERE)
+        (found,), record = run_reading(rows, [RowSample(np.arange(70), rows.profile)], HERE)
+        (_,), again = run_reading(alone, [RowSample(np.arange(70), alone.profile)], HERE)
     assert record.tasks
     assert not again.tasks
     assert found.X.shape == X.shape

@@ -14,7 +14,7 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.engine.cache import cache
-from mlfs_dask.engine.readings import plan_statistics, run_pass
+from mlfs_dask.engine.readings import plan_statistics, run_reading
 from mlfs_dask.rows.sources import ArrayRows, as_rows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.statistics.sample import RowSample, draw_rows
@@ -55,7 +55,7 @@ def test_the_same_rows_for_any_cut_and_container(data):
         as_rows(lazy, da.from_array(Y, chunks=(20, -1))),
         as_rows(lazy.map_blocks(sp.csr_array), da.from_array(Y, chunks=(20, -1))),
     ):
-        (found,), _ = run_pass(source, [RowSample(chosen, source.profile)], threads)
+        (found,), _ = run_reading(source, [RowSample(chosen, source.profile)], threads)
         check(found, X, Y, chosen)
         assert found.X.dtype == X.dtype
         assert sp.issparse(found.X) == source.profile.sparse
@@ -75,7 +75,7 @@ def test_rows_are_copies_and_outlive_the_buffer():
 
     chosen = np.array([0, 5, 40, 119])
     source = Buffered(X, as_labels(Y), block_bytes=30 * 56)
-    (found,), _ = run_pass(source, [RowSample(chosen, source.profile)], HERE)
+    (found,), _ = run_reading(source, [RowSample(chosen, source.profile)], HERE)
     buffer[:] = np.nan
     check(found, X, Y, chosen)
 
@@ -105,11 +105,11 @@ def test_the_cache_gives_the_rows_back(form, tmp_path):
     chosen = draw_rows(source.profile, 20, 3)
     with cache(tmp_path):
         for tasks in (True, False):
-            (found,), record = run_pass(source, [RowSample(chosen, source.profile)], HERE)
+            (found,), record = run_reading(source, [RowSample(chosen, source.profile)], HERE)
             check(found, X, Y, chosen)
             assert (record.tasks > 0) == tasks
         other = draw_rows(source.profile, 20, 4)[:-1]
-        assert run_pass(source, [RowSample(other, source.profile)], HERE)[1].tasks > 0
+        assert run_reading(source, [RowSample(other, source.profile)], HERE)[1].tasks > 0
 
 
 def test_a_sample_takes_the_memory_that_it_says():
@@ -117,7 +117,7 @@ def test_a_sample_takes_the_memory_that_it_says():
     for container in (X, sp.csr_array(X)):
         source = ArrayRows(container, as_labels(Y))
         statistic = RowSample(draw_rows(source.profile, 500, 0), source.profile)
-        (found,), _ = run_pass(source, [statistic], HERE)
+        (found,), _ = run_reading(source, [statistic], HERE)
         arrays = [found.X.data, found.X.indices, found.X.indptr] if sp.issparse(found.X) else [found.X]
         assert sum(array.nbytes for array in arrays) <= 1.1 * statistic.result_bytes
         assert plan_statistics(source, [pickle.loads(pickle.dumps(statistic))], HERE).peak_worker_bytes > 0

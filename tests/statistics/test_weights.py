@@ -8,7 +8,7 @@ import pytest
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.sparse import as_labels
-from mlfs_dask.engine.readings import run_pass
+from mlfs_dask.engine.readings import run_reading
 from mlfs_dask.errors import DataError
 from mlfs_dask.rows.sources import ArrayRows, as_rows
 from mlfs_dask.runtime import Resources
@@ -51,7 +51,7 @@ def test_rows_of_weight_zero_are_left_out():
         found, labels, _ = read_rows(rows, RESOURCES)
         assert (found.toarray() if sp.issparse(found) else found).tolist() == X[counted].tolist()
         assert labels.toarray().tolist() == Y[counted].tolist()
-        (sample,), _ = run_pass(rows, [RowSample(np.arange(0, profile.n, 7), profile)], RESOURCES)
+        (sample,), _ = run_reading(rows, [RowSample(np.arange(0, profile.n, 7), profile)], RESOURCES)
         assert sample.Y.toarray().tolist() == Y[counted][::7].tolist()
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.sparse import as_labels
-from mlfs_dask.engine.readings import run_pass
+from mlfs_dask.engine.readings import run_reading
 from mlfs_dask.rows.sources import ArrayRows, as_rows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.statistics.write_rows import ArraySink, WriteLabels
@@ -109,7 +109,7 @@ def test_a_pass_writes_all_rows_of_any_source(data):
         as_rows(lazy, da.from_array(Y, chunks=(20, -1))),
     ):
         sink = ChunkSink(n, 3, data.draw(st.integers(1, 25)))
-        (nothing,), record = run_pass(source, [WriteLabels(LikeX(), sink)], threads)
+        (nothing,), record = run_reading(source, [WriteLabels(LikeX(), sink)], threads)
         assert nothing is None
         assert record.tasks > 0
         assert np.array_equal(sink.values, X)

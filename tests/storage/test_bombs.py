@@ -35,7 +35,7 @@ def read(store: Path) -> None:
 
 
 def require_memory(dataset: Dataset) -> None:
-    """As every pass does before its first block."""
+    """As every reading does before its first block."""
     buffers = dataset.rows.profile.buffer_bytes
     if buffers > 2**30:
         raise DoesNotFitError("the buffers", projected=buffers, available=2**30, cure="")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from mlfs_dask import runtime
-from mlfs_dask.engine.readings import run_pass
+from mlfs_dask.engine.readings import run_reading
 from mlfs_dask.statistics.moments import Moments
 from mlfs_dask.storage.dataset import open_dataset
 from tests.cli.web_server import WebFiles, serve
@@ -114,12 +114,12 @@ def test_all_that_opening_needs_is_asked_for_at_the_same_time(web: tuple[str, As
 def test_a_pass_asks_for_all_at_once_and_for_nothing_twice(web: tuple[str, Asked], folder: Path) -> None:
     url, asked = web
     resources = runtime.Resources(1, 2, 2**32, 2**32)
-    (near,), _ = run_pass(open_dataset(folder / "t.zarr").rows, [Moments(12)], resources)
+    (near,), _ = run_reading(open_dataset(folder / "t.zarr").rows, [Moments(12)], resources)
     far = open_dataset(url)
     shards = {f"X/c/{i}/0" for i in range(6)}
     asked.requests.clear()
     asked.hold(shards)
-    (found,), record = run_pass(far.rows, [Moments(12)], resources)
+    (found,), record = run_reading(far.rows, [Moments(12)], resources)
     assert record.tasks == 4, "two, their merge and the result"
     np.testing.assert_allclose(found.mean, near.mean, rtol=1e-12)
     assert not asked.late, "both threads request what is theirs before they have worked on any of it"

@@ -66,7 +66,7 @@ def line_blocks(source: SourceFile, start: int, stop: int | None, *, block_bytes
     offset = max(start - 1, 0)
     with source.open(offset) as stream:
         if start > 0:
-            passed = _pass_line(stream)
+            passed = _reading_line(stream)
             if not passed:
                 return
             offset += passed
@@ -147,7 +147,7 @@ def line_error(
     return DataError(problem, file=source.path, line=line, column=column, value=value, cure=cure)
 
 
-def _pass_line(stream: object) -> int:
+def _reading_line(stream: object) -> int:
     """Bytes up to and including the next newline; 0 when the file ends before one."""
     passed = 0
     while True:

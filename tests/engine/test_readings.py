@@ -22,10 +22,10 @@ from mlfs_dask import runtime
 from mlfs_dask.cluster import watch as worker_watch
 from mlfs_dask.cluster.watch import WorkerWatch, partitions_of
 from mlfs_dask.engine import workers
-from mlfs_dask.engine.plan import PassPlan
-from mlfs_dask.engine.readings import plan_statistics, run_pass
+from mlfs_dask.engine.plan import ReadingPlan
+from mlfs_dask.engine.readings import plan_statistics, run_reading
 from mlfs_dask.engine.statistic import Statistic
-from mlfs_dask.engine.workers import build_pass
+from mlfs_dask.engine.workers import build_reading
 from mlfs_dask.errors import ClusterLostError
 from mlfs_dask.rows.sources import ArrayRows, as_rows
 from mlfs_dask.runtime import PROCESS_BYTES, Resources
@@ -87,7 +87,7 @@ def test_one_reading_feeds_all_statistics(threads):
     source = CountingRows(X, sp.csr_array(Y), block_bytes=320)
     assert source.profile.partitions == 10
     resources = Resources(1, threads, 4 * 2**30, 4 * 2**30)
-    results, record = run_pass(source, [ColumnSums(4, 3), ColumnSums(4, 3)], resources)
+    results, record = run_reading(source, [ColumnSums(4, 3), ColumnSums(4, 3)], resources)
     for x_sums, y_sums in results:
         assert x_sums.tolist() == X.sum(axis=0).tolist()
         assert y_sums.tolist() == Y.sum(axis=0).tolist()
@@ -111,7 +111,7 @@ def test_as_many_threads_read_as_the_memory_holds(fitting):
     memory = int((PROCESS_BYTES + (fitting + 0.5) * 2**26) / 0.8)
     threads = set()
     with runtime.progress_to(lambda event: threads.add(event.get("thread", 0))):
-        run_pass(source, [large], Resources(1, 4, memory, 2**32))
+        run_reading(source, [large], Resources(1, 4, memory, 2**32))
     assert len(threads - {0}) == fitting
 
 
@@ -125,7 +125,7 @@ def test_progress_of_threads_reaches_whoever_called_the_pass():
         source = CountingRows(X[:rows], sp.csr_array(Y[:rows]), block_bytes=320)
         with runtime.progress_to(events.append):
             meet.wait()
-            run_pass(source, [TellingSums(4, 3)], resources)
+            run_reading(source, [TellingSums(4, 3)], resources)
             meet.wait()
         told = {kind: [event for event in events if event["kind"] == kind] for kind in ("block", "partitions")}
         threads = {event["thread"] for event in told["block"]}
@@ -176,7 +176,7 @@ def test_threads_hold_as_many_states_as_planned(tight):
     limit = int((PROCESS_BYTES + 3 * Large.state_bytes) / 0.8) + 2 if tight else 2**40
     resources = Resources(1, 3, limit, 2**40)
     plan = plan_statistics(source, [Large(4, 3)], resources)
-    run_pass(source, [Large(4, 3)], resources)
+    run_reading(source, [Large(4, 3)], resources)
     assert plan.peak_worker_bytes == PROCESS_BYTES + (3 if tight else 5) * Large.state_bytes
     assert 3 <= most <= (3 if tight else 5)
 
@@ -187,7 +187,7 @@ def test_graph_has_the_planned_tasks(fan_in):
     source = CountingRows(X, sp.csr_array(Y), block_bytes=320)
     statistics = [ColumnSums(4, 3)]
     plan = replace(plan_statistics(source, statistics, HERE), fan_in=fan_in, runs=tuple((i, i + 1) for i in range(10)))
-    graph = build_pass(source, statistics, plan)
+    graph = build_reading(source, statistics, plan)
     named = [str(key) for key in graph.__dask_graph__()]
     assert sum(partitions_of(key) is not None for key in named) == 10
     assert sum("finalize_states" in key for key in named) == 1
@@ -214,7 +214,7 @@ def test_an_interrupted_pass_stops_with_the_blocks_at_hand(residence):
     plan = replace(plan_statistics(source, statistics, resources), runs=((0, 34), (34, 67), (67, 100)))
     interrupter.start()
     with pytest.raises(KeyboardInterrupt):
-        run_pass(source, statistics, resources, plan=plan)
+        run_reading(source, statistics, resources, plan=plan)
     assert 3 <= len(read) < 20  # of 100
     interrupter.join()
     at_the_end = len(read)
@@ -231,7 +231,7 @@ def test_every_chunk_of_a_dask_array_is_computed_once():
         return block
 
     lazy = da.from_array(X, chunks=(10, 2)).map_blocks(watch, dtype=X.dtype, meta=X[:0, :0])
-    run_pass(as_rows(lazy, Y), [ColumnSums(4, 3)], HERE)
+    run_reading(as_rows(lazy, Y), [ColumnSums(4, 3)], HERE)
     assert sorted(computed) == [(i, j) for i in range(10) for j in range(2)]
 
 
@@ -265,7 +265,7 @@ def test_pass_on_worker_processes(client):
     assert resources.memory_limit == 800 * 2**20
     events = []
     with runtime.progress_to(events.append):
-        (sums,), record = run_pass(source, [ColumnSums(4, 3)], resources)
+        (sums,), record = run_reading(source, [ColumnSums(4, 3)], resources)
         deadline = time.monotonic() + 60
         while sum(e.get("done", 0) for e in events) < 100 and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -281,7 +281,7 @@ def test_megabytes_of_parameters_travel_without_a_warning(client):
     X, Y = integers(10)
     statistic = ColumnSums(4, 3)
     object.__setattr__(statistic, "edges", np.zeros(2 * 10**6))
-    (sums,), _ = run_pass(SlowRows(X, sp.csr_array(Y)), [statistic], runtime.current_resources())
+    (sums,), _ = run_reading(SlowRows(X, sp.csr_array(Y)), [statistic], runtime.current_resources())
     assert sums[0].tolist() == X.sum(axis=0).tolist()
 
 
@@ -293,7 +293,7 @@ def test_workers_keep_nothing_of_a_pass_that_was_waited_for(client):
     try:
         for _ in range(3):
             resources = replace(runtime.current_resources(), worker_wait=0.2)
-            run_pass(SlowRows(X, sp.csr_array(Y)), [ColumnSums(4, 3, seconds=0.5)], resources)
+            run_reading(SlowRows(X, sp.csr_array(Y)), [ColumnSums(4, 3, seconds=0.5)], resources)
         deadline = time.monotonic() + 30
         while (kept := client.run_on_scheduler(_count_tasks)) and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -322,7 +322,7 @@ def test_a_result_that_is_long_on_its_way(client, monkeypatch):
         client.sync(occupy)
         later = threading.Timer(1, client.sync, (free,))
         later.start()
-        (sums,), _ = run_pass(SlowRows(X, sp.csr_array(Y)), [ColumnSums(4, 3)], runtime.current_resources())
+        (sums,), _ = run_reading(SlowRows(X, sp.csr_array(Y)), [ColumnSums(4, 3)], runtime.current_resources())
         later.join()
         assert sums[0].tolist() == X.sum(axis=0).tolist()
 
@@ -339,7 +339,7 @@ def test_a_worker_that_dies_once_goes_unnoticed(client):
     pids = list(client.run(os.getpid).values())
     killer = threading.Timer(0.7, os.kill, (pids[0], signal.SIGKILL))
     killer.start()
-    (sums,), _ = run_pass(source, [ColumnSums(4, 3, seconds=0.01)], resources)
+    (sums,), _ = run_reading(source, [ColumnSums(4, 3, seconds=0.01)], resources)
     killer.join()
     assert sums[0].tolist() == X.sum(axis=0).tolist()
     client.wait_for_workers(2, timeout=60)
@@ -387,7 +387,7 @@ def test_a_worker_that_joins_in_a_pass_gets_its_share(tmp_path):
             client.cluster.scale(2)
 
     with connect(workers=1, memory_limit=800 * 2**20) as client, runtime.progress_to(join):
-        (sums,), _ = run_pass(source, [LargeSums(4, 3)], runtime.current_resources())
+        (sums,), _ = run_reading(source, [LargeSums(4, 3)], runtime.current_resources())
     assert sums[0].tolist() == X.sum(axis=0).tolist()
     assert source.readers().total() == 64
     assert min(source.readers().values()) >= 16, source.readers()
@@ -399,7 +399,7 @@ def test_a_part_that_always_kills_its_worker_is_explained(client):
     source = SlowRows(X, sp.csr_array(Y))
     resources = runtime.current_resources()
     with pytest.raises(ClusterLostError) as caught:
-        run_pass(source, [ColumnSums(4, 3, die=True)], resources)
+        run_reading(source, [ColumnSums(4, 3, die=True)], resources)
     message = str(caught.value)
     assert "4 workers died while partition 0 was read, the last one tls://127.0.0.1:" in message
     assert "was killed by signal 9 (SIGKILL)" in message
@@ -434,7 +434,7 @@ def test_that_workers_died_is_said_where_those_in_their_places_do_not_answer(err
     monkeypatch.setattr(workers, "_compute_on_cluster", fail)
     resources = replace(Resources(1, 1, 2**30, 2**30), client=SimpleNamespace(status="running"))
     with pytest.raises(ClusterLostError, match=shown):
-        workers.compute_graph(as_rows(*integers()), lambda: None, PassPlan(((0, 1),), 1, 1, 1, 0, 0), resources)
+        workers.compute_graph(as_rows(*integers()), lambda: None, ReadingPlan(((0, 1),), 1, 1, 1, 0, 0), resources)
 
 
 @pytest.mark.cluster
@@ -460,14 +460,14 @@ def test_a_cluster_that_has_lost_every_worker_is_given_up_in_time(start_dask, tm
             return looks[-1]
 
         monkeypatch.setattr(WorkerWatch, "look", counted)
-        source, plan = ArrayRows(*integers()[:1], sp.csr_array(integers()[1])), PassPlan(((0, 1),), 1, 1, 1, 0, 0)
+        source, plan = ArrayRows(*integers()[:1], sp.csr_array(integers()[1])), ReadingPlan(((0, 1),), 1, 1, 1, 0, 0)
         with pytest.raises(ClusterLostError) as caught:
             workers.compute_graph(source, lambda: delayed(time.sleep)(70), plan, hasty)
         # It looks every 0.25 s for workers, and 0.5 s without any are too long.
         assert 1 <= sum(not found for found in looks) <= 4
     assert runtime.current_resources().worker_wait == runtime.WORKER_WAIT
     message = str(caught.value)
-    assert "every worker went away while a pass was running, and none came back within 0.5 s" in message
+    assert "every worker went away while a reading was running, and none came back within 0.5 s" in message
     assert f"dask worker {address}" in message
     assert "--wait SECONDS" in message
     assert caught.value.exit_code == 5
@@ -493,7 +493,7 @@ def test_a_scheduler_that_is_restarted_is_no_loss_of_workers(started_again, star
                 start_dask("scheduler", *address)
 
         threading.Timer(1, restart).start()
-        source, plan = ArrayRows(*integers()[:1], sp.csr_array(integers()[1])), PassPlan(((0, 1),), 1, 1, 1, 0, 0)
+        source, plan = ArrayRows(*integers()[:1], sp.csr_array(integers()[1])), ReadingPlan(((0, 1),), 1, 1, 1, 0, 0)
         with pytest.raises(ClusterLostError) as caught:
             workers.compute_graph(source, lambda: delayed(time.sleep)(70), plan, resources)
     expected = f"the scheduler at tcp://127.0.0.1:{free_port} was restarted" if started_again else "the connection to"
@@ -505,5 +505,5 @@ def test_a_system_error_of_a_task_is_no_lost_connection(client):
     """As in this process: a full disk where a task writes, say."""
     X, Y = integers()
     with pytest.raises(OSError, match="No space left on device") as caught:
-        run_pass(SlowRows(X, sp.csr_array(Y)), [FullDisk(4, 3)], runtime.current_resources())
+        run_reading(SlowRows(X, sp.csr_array(Y)), [FullDisk(4, 3)], runtime.current_resources())
     assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, "labels")
