@@ -10,8 +10,8 @@ from mlfs_dask.engine import cache as caching
 from mlfs_dask.engine.readings import ReadingRecord, is_cached, plan_statistics, run_reading
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import ClusterLostError, DataError, DoesNotFitError, MlfsError, UsageError
+from mlfs_dask.rows.contract import RowSource
 from mlfs_dask.runtime import Resources
-from mlfs_dask.typing import RowSource
 
 logger = logging.getLogger(__name__)
 

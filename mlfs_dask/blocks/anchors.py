@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.linear import GROUP_ROWS, TILE_BYTES, dense_tiles, tile_rows
-from mlfs_dask.typing import Matrix, Profile
+from mlfs_dask.rows.contract import Profile
+from mlfs_dask.typing import Matrix
 
 Array = NDArray[np.float64]
 

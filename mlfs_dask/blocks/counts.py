@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.typing import Block, Matrix
+from mlfs_dask.rows.contract import Block
+from mlfs_dask.typing import Matrix
 
 #: A dense feature with more codes than this is counted by position, the others in byte lanes.
 LANE_CODES = 16

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.typing import Matrix, Profile
+from mlfs_dask.rows.contract import Profile
+from mlfs_dask.typing import Matrix
 
 #: Values of a dense tile: 1 MiB of float64, which leaves the second-level cache room for the products.
 TILE_VALUES = 2**17

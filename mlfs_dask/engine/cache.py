@@ -34,8 +34,8 @@ from mlfs_dask.context import assigned
 from mlfs_dask.errors import DISK_FULL, MlfsError, UsageError
 from mlfs_dask.files.fingerprints import code_digest, digest_of
 from mlfs_dask.files.json_text import parse_json
+from mlfs_dask.rows.contract import Profile, RowSource
 from mlfs_dask.storage.publish import appearing, remove, remove_leftovers
-from mlfs_dask.typing import Profile, RowSource
 
 logger = logging.getLogger(__name__)
 

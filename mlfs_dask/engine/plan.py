@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from mlfs_dask.errors import DoesNotFitError
+from mlfs_dask.rows.contract import Profile
 from mlfs_dask.runtime import Resources
-from mlfs_dask.typing import Profile
 
 #: Share of a worker's limit that a job may fill. Above it `distributed` pauses the worker.
 USABLE_SHARE = 0.8

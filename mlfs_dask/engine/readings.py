@@ -19,8 +19,8 @@ from mlfs_dask.engine.plan import PARAMETER_COPIES, ReadingPlan, ReadingSizes, p
 from mlfs_dask.engine.statistic import SharedState, State, Statistic
 from mlfs_dask.engine.tasks import run_in_threads
 from mlfs_dask.engine.workers import build_reading, compute_graph
+from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.runtime import Resources
-from mlfs_dask.typing import Profile, RowSource, profile_of
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.files.fingerprints import digest_of
-from mlfs_dask.typing import Block, Profile
+from mlfs_dask.rows.contract import Block, Profile
 
 State: TypeAlias = Any
 Arrays: TypeAlias = Mapping[str, NDArray[Any]]

@@ -19,7 +19,7 @@ from mlfs_dask.cluster.admission import code_here
 from mlfs_dask.engine.plan import ReadingPlan
 from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.errors import MlfsError, is_load_failure
-from mlfs_dask.typing import Block, RowSource
+from mlfs_dask.rows.contract import Block, RowSource
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

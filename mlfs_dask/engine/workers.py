@@ -24,8 +24,8 @@ from mlfs_dask.engine.plan import ReadingPlan, memory_cure
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.engine.tasks import LoadError, TaskSystemError, finalize_states, join_pieces, merge_states, read_run
 from mlfs_dask.errors import ClusterLostError, DataError, StoreAccessError
+from mlfs_dask.rows.contract import RowSource
 from mlfs_dask.runtime import Resources
-from mlfs_dask.typing import RowSource
 
 if TYPE_CHECKING:
     from dask.delayed import Delayed

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.errors import DoesNotFitError, parameter
 from mlfs_dask.files.array_files import free_disk, map_file
-from mlfs_dask.typing import Profile
+from mlfs_dask.rows.contract import Profile
 
 
 def new_column_file(folder: Path, n: int, k: int, dtype: Any) -> NDArray[Any]:

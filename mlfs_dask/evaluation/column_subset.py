@@ -16,9 +16,10 @@ from scipy import sparse as sp
 from mlfs_dask.blocks.missing import fill_block
 from mlfs_dask.errors import DataError, number_of
 from mlfs_dask.files.array_files import drop_pages, is_mapped
+from mlfs_dask.rows.contract import Block
 from mlfs_dask.statistics.missing import MeansOfPresent
 from mlfs_dask.statistics.scaling import Scaling
-from mlfs_dask.typing import Block, Matrix
+from mlfs_dask.typing import Matrix
 
 #: Values of a block of rows, and the least number of its rows.
 BLOCK_VALUES = 2**20

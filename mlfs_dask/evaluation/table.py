@@ -18,11 +18,12 @@ from mlfs_dask.errors import DataError, DoesNotFitError, parameter
 from mlfs_dask.evaluation.column_file import new_column_file
 from mlfs_dask.evaluation.column_subset import ColumnSubset
 from mlfs_dask.files.redaction import redact
+from mlfs_dask.rows.contract import RowSource
 from mlfs_dask.rows.sources import ArrayRows, as_rows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.labels import label_matrix
 from mlfs_dask.statistics.subsets import JoinedRows, read_rows, row_subset
-from mlfs_dask.typing import Matrix, RowSource
+from mlfs_dask.typing import Matrix
 
 #: Fraction of this process's limit that data held in memory may fill, its copies counted.
 _HELD_FRACTION = 0.5

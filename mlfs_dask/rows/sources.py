@@ -19,8 +19,9 @@ from scipy import sparse as sp
 from mlfs_dask.blocks.missing import count_nonzero_block
 from mlfs_dask.blocks.sparse import as_labels, as_matrix, count_labels
 from mlfs_dask.errors import DataError
+from mlfs_dask.rows.contract import Block, DerivedRows, FeatureInfo, Profile, RowSource
 from mlfs_dask.statistics.codes import edge_rows, quantile_table, zero_share
-from mlfs_dask.typing import Block, DerivedRows, FeatureInfo, Matrix, Profile, RowSource
+from mlfs_dask.typing import Matrix
 
 if TYPE_CHECKING:
     import dask.array as da

@@ -14,7 +14,8 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.sparse import count_labels
 from mlfs_dask.files.fingerprints import digest_of
-from mlfs_dask.typing import Block, DerivedRows, FeatureInfo, HeldArray, Profile, RowSource
+from mlfs_dask.rows.contract import Block, DerivedRows, FeatureInfo, Profile, RowSource
+from mlfs_dask.typing import HeldArray
 
 Columns: TypeAlias = NDArray[np.int64] | None
 

@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import columns_of_block
 from mlfs_dask.errors import DataError, UsageError, number_of
+from mlfs_dask.rows.contract import Profile, RowSource
 from mlfs_dask.rows.sources import as_rows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selection.fit import Opened, Report, fit, opened
@@ -27,7 +28,6 @@ from mlfs_dask.selectors.contract import Method
 from mlfs_dask.selectors.costs import Names, Plan
 from mlfs_dask.selectors.labels import label_matrix
 from mlfs_dask.statistics.write_rows import ArraySink, RowSink
-from mlfs_dask.typing import Profile, RowSource
 
 
 class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]

@@ -21,6 +21,7 @@ from mlfs_dask.engine import checkpoints
 from mlfs_dask.engine.cache import record_hits
 from mlfs_dask.engine.readings import count_readings, run_reading
 from mlfs_dask.errors import DataError, UsageError, parameter
+from mlfs_dask.rows.contract import RowSource
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import Method
 from mlfs_dask.selectors.costs import Names, Readings, require_driver
@@ -30,7 +31,6 @@ from mlfs_dask.statistics.missing import FILL_READING, FilledRows, fill_values
 from mlfs_dask.statistics.moments import Moments
 from mlfs_dask.statistics.weights import weighted_rows
 from mlfs_dask.statistics.write_rows import RowSink, WriteLabels
-from mlfs_dask.typing import RowSource
 
 #: Difference up to which the mean of a feature is the same, relative to it and its standard deviation: in other
 #: containers it is rounded otherwise.

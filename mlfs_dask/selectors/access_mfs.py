@@ -30,6 +30,7 @@ from mlfs_dask.errors import DataError, parameter
 from mlfs_dask.exact import access_mfs as exact_form
 from mlfs_dask.exact.access_mfs import EPSILON, SETTLED
 from mlfs_dask.exact.fit import ExactFit
+from mlfs_dask.rows.contract import Profile
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Cost, Reading, Readings
 from mlfs_dask.selectors.iterative import GraphKind, IterativeSelector
@@ -46,7 +47,7 @@ from mlfs_dask.statistics.predicted_rows import PredictedRows, PredictedSums, Ro
 from mlfs_dask.statistics.products import LabelProducts, wants_compiled
 from mlfs_dask.statistics.sample import RowSample, SampledRows
 from mlfs_dask.statistics.scaling import standard_scaling
-from mlfs_dask.typing import HeldArray, Matrix, Profile, Seed
+from mlfs_dask.typing import HeldArray, Matrix, Seed
 
 Array = NDArray[np.float64]
 

@@ -29,6 +29,7 @@ from mlfs_dask.blocks.row_draws import shuffled_places
 from mlfs_dask.engine.readings import plan_statistics, run_reading
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DoesNotFitError, UsageError, number_of, parameter
+from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.rows.sources import ArrayRows, MeasuredRows
 from mlfs_dask.rows.subset import RowSubset
 from mlfs_dask.runtime import Resources
@@ -47,7 +48,7 @@ from mlfs_dask.statistics.pairs import PairInformation
 from mlfs_dask.statistics.products import LabelProducts
 from mlfs_dask.statistics.sample import RowSample, SampledRows, draw_rows
 from mlfs_dask.statistics.scaling import standard_scaling
-from mlfs_dask.typing import HeldArray, Profile, RowSource, Seed, profile_of
+from mlfs_dask.typing import HeldArray, Seed
 
 #: Parts of the sample, each of which is held out once.
 FOLDS = 5

@@ -28,12 +28,12 @@ from numpy.typing import NDArray
 from mlfs_dask.engine.readings import is_cached, run_reading
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DataError, UsageError, number_of, parameter
+from mlfs_dask.rows.contract import Profile, RowSource
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.costs import Cost, Names, Plan, Reading, Readings, project
 from mlfs_dask.selectors.parameters import Parameter, bare_type, draw_seed, read_parameter
 from mlfs_dask.selectors.scores import AUTO, Scores, count_kept, round_scores, unknown_labels_error
 from mlfs_dask.statistics.missing import FILL_READING, FilledRows, fill_statistics, fill_values
-from mlfs_dask.typing import Profile, RowSource
 
 _M = TypeVar("_M", bound="Method")
 

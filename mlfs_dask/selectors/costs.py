@@ -19,8 +19,9 @@ from mlfs_dask.engine.plan import ReadingPlan
 from mlfs_dask.engine.readings import ReadingRecord, keeps_state, plan_statistics, returned_bytes, run_reading
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DoesNotFitError
+from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.runtime import Resources
-from mlfs_dask.typing import HeldArray, Profile, RowSource, profile_of
+from mlfs_dask.typing import HeldArray
 
 #: Copies of a message that the driver holds while it is sent or arrives: pickled, in frames, and in the scheduler,
 #: which under a local cluster is this process too.

@@ -20,6 +20,7 @@ from mlfs_dask.blocks.entropy import entropy_of_counts, information
 from mlfs_dask.blocks.pair_scores import Array, Counts, Over, score_pairs
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DataError, parameter
+from mlfs_dask.rows.contract import FeatureInfo, Profile, RowSource, profile_of
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import family
 from mlfs_dask.selectors.costs import Cost, Names, Reading, Readings
@@ -43,7 +44,7 @@ from mlfs_dask.statistics.counts import (
 )
 from mlfs_dask.statistics.resampling import Resampled, Resampling
 from mlfs_dask.statistics.sample import RowSample
-from mlfs_dask.typing import FeatureInfo, HeldArray, Matrix, Profile, RowSource, Seed, profile_of
+from mlfs_dask.typing import HeldArray, Matrix, Seed
 
 #: Stored values from which the compiled loops pay for their loading.
 COMPILE_FROM = 3_000_000

@@ -21,13 +21,14 @@ from mlfs_dask.blocks.label_space import (
     standardised_products,
 )
 from mlfs_dask.errors import number_of, parameter
+from mlfs_dask.rows.contract import Profile
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.one_reading import OneReading
 from mlfs_dask.selectors.parameters import FalseDiscoveryRate, MaxIter, Missing, Param, seed_of
 from mlfs_dask.selectors.scores import Scores, not_converged, rank, round_scores
 from mlfs_dask.solvers.padm import MATRICES, Solution, best_mask, largest_of_copies, solve_corrected, solve_published
 from mlfs_dask.statistics.products import LabelMoments
-from mlfs_dask.typing import Profile, Seed
+from mlfs_dask.typing import Seed
 
 #: λ and β of the paper's own experiment (Appendix B; λ as in the authors' code), and its rule to stop.
 PUBLISHED_LAMBDA = 1e-3

@@ -20,6 +20,7 @@ from mlfs_dask.blocks.entropy import information
 from mlfs_dask.blocks.pair_scores import Counts
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import number_of, parameter
+from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import family, method
 from mlfs_dask.selectors.costs import Cost, Reading, Readings
@@ -32,7 +33,7 @@ from mlfs_dask.solvers.low_rank import LowRankPlusDiagonal, nystroem, solve_low_
 from mlfs_dask.statistics.counts import CountScores
 from mlfs_dask.statistics.label_statistics import LabelPairs
 from mlfs_dask.statistics.pairs import pair_information, partners_of_a_reading
-from mlfs_dask.typing import HeldArray, Profile, RowSource, Seed, profile_of
+from mlfs_dask.typing import HeldArray, Seed
 
 Array = NDArray[np.float64]
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.blocks.counts import CodeBook
 from mlfs_dask.engine.readings import is_cached
+from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import family
 from mlfs_dask.selectors.costs import Cost, Reading, Readings
@@ -26,7 +27,7 @@ from mlfs_dask.selectors.parameters import Binning, Bins, MissingOrCode, seed_of
 from mlfs_dask.selectors.scores import Scores, rank
 from mlfs_dask.statistics.pairs import PairInformation, pair_information, partners_of_a_reading
 from mlfs_dask.statistics.resampling import NOT_RESAMPLED
-from mlfs_dask.typing import HeldArray, Profile, RowSource, Seed, profile_of
+from mlfs_dask.typing import HeldArray, Seed
 
 Array = NDArray[np.float64]
 

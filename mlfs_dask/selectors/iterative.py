@@ -23,6 +23,7 @@ from mlfs_dask.engine.readings import run_reading
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import UsageError, parameter
 from mlfs_dask.exact.fit import ExactFit
+from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.costs import Cost, Plan, Reading, Readings, require_driver
@@ -33,7 +34,7 @@ from mlfs_dask.statistics.sample import draw_rows
 from mlfs_dask.statistics.scaling import Scaling
 from mlfs_dask.statistics.subsets import read_rows
 from mlfs_dask.statistics.write_rows import RowSink, UnwrittenRows
-from mlfs_dask.typing import HeldArray, Matrix, Profile, RowSource, profile_of
+from mlfs_dask.typing import HeldArray, Matrix
 
 Array = NDArray[np.float64]
 

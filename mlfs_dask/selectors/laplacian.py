@@ -18,6 +18,7 @@ from mlfs_dask.blocks.neighbours import compiles_search
 from mlfs_dask.engine.readings import run_reading
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.exact import laplacian as exact_form
+from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import Method, method
@@ -40,7 +41,7 @@ from mlfs_dask.statistics.moments import FeatureMoments, Moments
 from mlfs_dask.statistics.sample import RowSample, draw_rows
 from mlfs_dask.statistics.scaling import standard_scaling
 from mlfs_dask.statistics.subsets import read_rows
-from mlfs_dask.typing import HeldArray, Profile, RowSource, Seed, profile_of
+from mlfs_dask.typing import HeldArray, Seed
 
 #: What the readings are called.
 FIRST, ROWS = "moments and sample", "rows of anchors"

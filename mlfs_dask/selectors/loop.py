@@ -22,6 +22,7 @@ from mlfs_dask.engine.checkpoints import Arrays
 from mlfs_dask.engine.readings import records_from_facts, records_to_facts
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import number_of, parameter
+from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import Method
 from mlfs_dask.selectors.costs import Cost, Reading, Readings
@@ -31,7 +32,7 @@ from mlfs_dask.statistics.label_statistics import Labels
 from mlfs_dask.statistics.moments import Moments
 from mlfs_dask.statistics.scaling import Scaling
 from mlfs_dask.statistics.write_rows import BlockLabels, RowSink, WriteLabels
-from mlfs_dask.typing import HeldArray, Profile, RowSource, profile_of
+from mlfs_dask.typing import HeldArray
 
 Array: TypeAlias = NDArray[np.float64]
 F = TypeVar("F")

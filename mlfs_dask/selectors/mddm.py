@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from mlfs_dask import runtime
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DoesNotFitError, parameter
+from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Cost
@@ -22,7 +23,6 @@ from mlfs_dask.selectors.products import ProductFilter
 from mlfs_dask.selectors.scores import round_scores
 from mlfs_dask.statistics.gram import Gram, scale_gram
 from mlfs_dask.statistics.products import LabelMoments
-from mlfs_dask.typing import Profile, RowSource, profile_of
 
 Array = NDArray[np.float64]
 

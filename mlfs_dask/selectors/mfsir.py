@@ -27,6 +27,7 @@ from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import UsageError, parameter
 from mlfs_dask.exact import mfsir as exact_form
 from mlfs_dask.exact.fit import ExactFit
+from mlfs_dask.rows.contract import Profile
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Cost, Reading, Readings
 from mlfs_dask.selectors.iterative import (
@@ -46,7 +47,7 @@ from mlfs_dask.statistics.latent_rows import LatentRows, LatentSums
 from mlfs_dask.statistics.moments import FeatureMoments
 from mlfs_dask.statistics.sample import RowSample, SampledRows
 from mlfs_dask.statistics.scaling import Scaling, standard_scaling
-from mlfs_dask.typing import HeldArray, Matrix, Profile, Seed
+from mlfs_dask.typing import HeldArray, Matrix, Seed
 
 Array = NDArray[np.float64]
 

@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DataError, DoesNotFitError, parameter
+from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import Method
 from mlfs_dask.selectors.costs import Cost, Reading, Readings
 from mlfs_dask.selectors.scores import AUTO, Scores, uninformative_warning
 from mlfs_dask.statistics.products import label_products
 from mlfs_dask.statistics.resampling import NOT_RESAMPLED, Resampling, draw_pool, label_sample, replicate_groups
-from mlfs_dask.typing import HeldArray, Profile, RowSource, Seed, profile_of
+from mlfs_dask.typing import HeldArray, Seed
 
 Array = NDArray[np.float64]
 

@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DoesNotFitError
+from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import Method
 from mlfs_dask.selectors.costs import Plan, require_driver
 from mlfs_dask.selectors.scores import rank
-from mlfs_dask.typing import Profile, RowSource, profile_of
 
 Array = NDArray[np.float64]
 

@@ -15,6 +15,7 @@ from scipy import sparse as sp
 from mlfs_dask.blocks.products import positives_block
 from mlfs_dask.blocks.relief import label_set_classes, relief_scores, scratch_bytes
 from mlfs_dask.engine.statistic import Statistic
+from mlfs_dask.rows.contract import FeatureInfo, Profile, RowSource, profile_of
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Cost, Readings
@@ -23,7 +24,7 @@ from mlfs_dask.selectors.parameters import Missing, Param, seed_of
 from mlfs_dask.selectors.scores import Scores
 from mlfs_dask.statistics.counts import Ranges
 from mlfs_dask.statistics.sample import RowSample, SampledRows, draw_rows
-from mlfs_dask.typing import FeatureInfo, Matrix, Profile, RowSource, Seed, profile_of
+from mlfs_dask.typing import Matrix, Seed
 
 Array = NDArray[np.float64]
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.engine.statistic import Statistic
+from mlfs_dask.rows.contract import Profile
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Cost, Reading, Readings
 from mlfs_dask.selectors.loop import Loop, Scaled
@@ -23,7 +24,7 @@ from mlfs_dask.solvers import row_sparse
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.reweighted_rows import ReweightedRows, WeightedSums
 from mlfs_dask.statistics.scaling import standard_scaling
-from mlfs_dask.typing import HeldArray, Profile, Seed
+from mlfs_dask.typing import HeldArray, Seed
 
 Array = NDArray[np.float64]
 

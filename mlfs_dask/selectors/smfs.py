@@ -32,6 +32,7 @@ from mlfs_dask.errors import DataError, parameter
 from mlfs_dask.exact import graphs
 from mlfs_dask.exact import smfs as exact_form
 from mlfs_dask.exact.fit import ExactFit
+from mlfs_dask.rows.contract import Profile
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Cost, Reading, Readings
 from mlfs_dask.selectors.iterative import GraphKind, IterativeSelector
@@ -53,7 +54,7 @@ from mlfs_dask.statistics.recovered_rows import (
 )
 from mlfs_dask.statistics.sample import RowSample, SampledRows, draw_rows
 from mlfs_dask.statistics.scaling import Scaling, standard_scaling
-from mlfs_dask.typing import HeldArray, Matrix, Profile, Seed
+from mlfs_dask.typing import HeldArray, Matrix, Seed
 
 Array = NDArray[np.float64]
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import parameter
+from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Reading, Readings
 from mlfs_dask.selectors.one_reading import OneReading
@@ -22,7 +23,7 @@ from mlfs_dask.selectors.scores import Scores
 from mlfs_dask.statistics.columns import OfFeatures
 from mlfs_dask.statistics.gram import Gram
 from mlfs_dask.statistics.products import LabelMoments
-from mlfs_dask.typing import Profile, RowSource, Seed, profile_of
+from mlfs_dask.typing import Seed
 
 Array = NDArray[np.float64]
 

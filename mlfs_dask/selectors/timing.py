@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from mlfs_dask import runtime
 from mlfs_dask.engine.readings import is_cached
 from mlfs_dask.engine.statistic import Statistic
+from mlfs_dask.rows.contract import Block, RowSource
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.costs import Cost, Plan
-from mlfs_dask.typing import Block, RowSource
 
 
 def estimate_seconds(

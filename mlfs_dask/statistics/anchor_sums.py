@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from mlfs_dask.blocks.anchors import Anchors, weigh_scratch_bytes
 from mlfs_dask.blocks.linear import group_scratch_bytes, group_values, grouped_block, row_groups
 from mlfs_dask.engine.statistic import State, Statistic
-from mlfs_dask.typing import Block, Profile
+from mlfs_dask.rows.contract import Block, Profile
 
 Array = NDArray[np.float64]
 

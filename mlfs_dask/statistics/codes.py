@@ -18,7 +18,8 @@ from scipy import sparse as sp
 from mlfs_dask.blocks.counts import MAX_CODES, CodeBook
 from mlfs_dask.blocks.missing import only_zero_and_one_block
 from mlfs_dask.blocks.row_draws import QUANTILE_ROWS, draw_row_numbers
-from mlfs_dask.typing import FeatureInfo, Matrix, Profile
+from mlfs_dask.rows.contract import FeatureInfo, Profile
+from mlfs_dask.typing import Matrix
 
 Binning = Literal["auto", "quantile", "equal-width"]
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from mlfs_dask.blocks.column_keys import column_keys_block
 from mlfs_dask.blocks.linear import tile_rows
 from mlfs_dask.engine.statistic import State, Statistic
-from mlfs_dask.typing import Block, Profile
+from mlfs_dask.rows.contract import Block, Profile
 
 
 class ColumnKeys(Statistic):

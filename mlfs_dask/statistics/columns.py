@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.blocks.sparse import columns_of_block
 from mlfs_dask.engine.statistic import State, Statistic
-from mlfs_dask.typing import Block, Profile
+from mlfs_dask.rows.contract import Block, Profile
 
 
 @dataclass(frozen=True)

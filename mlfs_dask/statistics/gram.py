@@ -21,9 +21,9 @@ from mlfs_dask.blocks.linear import (
     symmetrise,
 )
 from mlfs_dask.engine.statistic import State, Statistic
+from mlfs_dask.rows.contract import Block, Profile
 from mlfs_dask.statistics.moments import first_values
 from mlfs_dask.statistics.scaling import Scaling
-from mlfs_dask.typing import Block, Profile
 
 Array = NDArray[np.float64]
 

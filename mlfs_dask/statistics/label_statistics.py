@@ -12,7 +12,7 @@ from mlfs_dask.blocks.duplicate_labels import group_columns
 from mlfs_dask.blocks.products import label_pairs_block, label_sums_block, positives_block, weighted_block
 from mlfs_dask.blocks.row_draws import row_bits
 from mlfs_dask.engine.statistic import State, Statistic
-from mlfs_dask.typing import Block, Profile
+from mlfs_dask.rows.contract import Block, Profile
 
 
 class LabelKnowledge(NamedTuple):

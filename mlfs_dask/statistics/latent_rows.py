@@ -17,8 +17,9 @@ from scipy import sparse as sp
 from mlfs_dask.blocks.anchors import Anchors, weigh_scratch_bytes
 from mlfs_dask.blocks.linear import backward_block, forward_block, group_scratch_bytes, row_groups
 from mlfs_dask.engine.statistic import State, Statistic
+from mlfs_dask.rows.contract import Block, Profile
 from mlfs_dask.statistics.scaling import Scaling
-from mlfs_dask.typing import Block, Matrix, Profile
+from mlfs_dask.typing import Matrix
 
 Array = NDArray[np.float64]
 

@@ -24,9 +24,9 @@ from mlfs_dask.blocks.missing import (
 from mlfs_dask.blocks.row_draws import QUANTILE_ROWS
 from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.files.fingerprints import digest_of
+from mlfs_dask.rows.contract import Block, DerivedRows, FeatureInfo, Profile, RowSource
 from mlfs_dask.rows.sources import measure_features
 from mlfs_dask.statistics.sample import RowSample, draw_rows
-from mlfs_dask.typing import Block, DerivedRows, FeatureInfo, Profile, RowSource
 
 #: What the reading is called that finds what missing features are filled with.
 FILL_READING = "means of features"

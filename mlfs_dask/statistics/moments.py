@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from mlfs_dask.blocks.moments import ColumnMoments, add_zeros, integer_sums, merge_moments, moments_block
 from mlfs_dask.blocks.products import positives_block
 from mlfs_dask.engine.statistic import State, Statistic
-from mlfs_dask.typing import Block, Matrix, Profile
+from mlfs_dask.rows.contract import Block, Profile
+from mlfs_dask.typing import Matrix
 
 
 @dataclass(frozen=True)

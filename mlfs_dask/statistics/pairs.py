@@ -33,9 +33,9 @@ from mlfs_dask.blocks.sparse import columns_of_block
 from mlfs_dask.engine.plan import ReadingSizes, plan_reading, reading_fits
 from mlfs_dask.engine.readings import reading_sizes
 from mlfs_dask.engine.statistic import State
+from mlfs_dask.rows.contract import Block, Profile, RowSource, profile_of
 from mlfs_dask.runtime import Resources
 from mlfs_dask.statistics.counts import ContingencyCounts
-from mlfs_dask.typing import Block, Profile, RowSource, profile_of
 
 #: Most values of X in a run of rows, and most entries of the indicator columns that are counted at a time; bytes that
 #: such an entry takes until it is counted.

@@ -26,8 +26,9 @@ from mlfs_dask.blocks.linear import (
     row_groups,
 )
 from mlfs_dask.engine.statistic import State, Statistic
+from mlfs_dask.rows.contract import Block, Profile
 from mlfs_dask.statistics.scaling import Scaling
-from mlfs_dask.typing import Block, Matrix, Profile
+from mlfs_dask.typing import Matrix
 
 Array = NDArray[np.float64]
 

@@ -18,8 +18,9 @@ from mlfs_dask.blocks.products import (
     weighted_block,
 )
 from mlfs_dask.engine.statistic import State, Statistic
+from mlfs_dask.rows.contract import Block, Profile
 from mlfs_dask.statistics.moments import first_values, moments_scratch_bytes, moved
-from mlfs_dask.typing import Block, Matrix, Profile
+from mlfs_dask.typing import Matrix
 
 #: Multiplications and additions above which a job loads the compiled kernels: below it, NumPy has finished
 #: before the compiler's modules are even imported.

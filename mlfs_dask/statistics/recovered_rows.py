@@ -25,9 +25,10 @@ from mlfs_dask.blocks.linear import (
 )
 from mlfs_dask.blocks.mass_anchors import MassAnchors
 from mlfs_dask.engine.statistic import State, Statistic
+from mlfs_dask.rows.contract import Block, Profile
 from mlfs_dask.statistics.gram import row_weights
 from mlfs_dask.statistics.scaling import Scaling
-from mlfs_dask.typing import Block, Matrix, Profile
+from mlfs_dask.typing import Matrix
 
 Array = NDArray[np.float64]
 

@@ -40,9 +40,9 @@ from mlfs_dask.engine.plan import split_evenly
 from mlfs_dask.engine.readings import plan_statistics
 from mlfs_dask.engine.statistic import Arrays, State, Statistic
 from mlfs_dask.errors import DoesNotFitError
+from mlfs_dask.rows.contract import Block, Profile, RowSource, profile_of
 from mlfs_dask.runtime import Resources
 from mlfs_dask.statistics.sample import RowSample, SampledRows, draw_rows
-from mlfs_dask.typing import Block, Profile, RowSource, profile_of
 
 #: Rows whose labels shuffles draw from: a label's share of them is off by 0.2 % of the rows (one standard error).
 POOL_ROWS = 65536

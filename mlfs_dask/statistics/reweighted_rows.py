@@ -22,9 +22,9 @@ from mlfs_dask.blocks.linear import (
     symmetrise,
 )
 from mlfs_dask.engine.statistic import State, Statistic
+from mlfs_dask.rows.contract import Block, Profile
 from mlfs_dask.statistics.gram import gram_scratch, scale_gram
 from mlfs_dask.statistics.scaling import Scaling
-from mlfs_dask.typing import Block, Profile
 
 Array = NDArray[np.float64]
 

@@ -16,7 +16,8 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.row_draws import SAMPLE_BYTES, draw_row_numbers
 from mlfs_dask.engine.statistic import Arrays, State, Statistic
-from mlfs_dask.typing import Block, Matrix, Profile
+from mlfs_dask.rows.contract import Block, Profile
+from mlfs_dask.typing import Matrix
 
 
 def row_bytes(profile: Profile) -> int:

@@ -19,12 +19,13 @@ from mlfs_dask.engine.readings import ReadingRecord, run_reading
 from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.errors import DataError
 from mlfs_dask.files.array_files import drop_pages
+from mlfs_dask.rows.contract import Block, FeatureInfo, Profile, RowSource
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.rows.subset import RowSubset
 from mlfs_dask.runtime import Resources
 from mlfs_dask.statistics.codes import quantile_table
 from mlfs_dask.statistics.counts import code_statistics
-from mlfs_dask.typing import Block, FeatureInfo, Matrix, Profile, RowSource
+from mlfs_dask.typing import Matrix
 
 
 class TrainingRows(RowSubset):

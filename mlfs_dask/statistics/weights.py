@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.files.fingerprints import digest_of
-from mlfs_dask.typing import Block, DerivedRows, FeatureInfo, HeldArray, Profile, RowSource
+from mlfs_dask.rows.contract import Block, DerivedRows, FeatureInfo, Profile, RowSource
+from mlfs_dask.typing import HeldArray
 
 
 def weighted_rows(source: RowSource, sample_weight: Any) -> RowSource:

@@ -10,7 +10,7 @@ from scipy import sparse as sp
 
 from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.errors import DataError
-from mlfs_dask.typing import Block, Profile
+from mlfs_dask.rows.contract import Block, Profile
 
 Array = NDArray[np.float64]
 

@@ -34,6 +34,7 @@ from mlfs_dask import runtime
 from mlfs_dask._version import __version__
 from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError, UsageError
 from mlfs_dask.files.redaction import redact
+from mlfs_dask.rows.contract import FeatureInfo
 from mlfs_dask.statistics.codes import (
     CROWDED_SHARE,
     TABLE_SHARES,
@@ -79,7 +80,7 @@ from mlfs_dask.storage.writer import (
     write_root,
 )
 from mlfs_dask.storage.zarr_format import ArraySpec
-from mlfs_dask.typing import FeatureInfo, Matrix
+from mlfs_dask.typing import Matrix
 
 logger = logging.getLogger(__name__)
 

@@ -20,6 +20,7 @@ from mlfs_dask.blocks.sparse import count_labels
 from mlfs_dask.errors import DataError, MlfsError, number_of
 from mlfs_dask.files.json_text import parse_json
 from mlfs_dask.files.redaction import redact
+from mlfs_dask.rows.contract import FeatureInfo
 from mlfs_dask.rows.subset import RowMask, RowSubset, numbers_of
 from mlfs_dask.selection.runs import origin_of
 from mlfs_dask.statistics.codes import TABLE_SHARES, zero_share
@@ -36,7 +37,6 @@ from mlfs_dask.storage.store_reader import (
 )
 from mlfs_dask.storage.subset_spec import Chosen, choose_columns, choose_rows
 from mlfs_dask.storage.writer import QUANTILES
-from mlfs_dask.typing import FeatureInfo
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -273,7 +273,7 @@ class Dataset:
 
     @cached_property
     def rows(self) -> StoreRows | RowSubset:
-        """Rows for passes (`mlfs_dask.typing.RowSource`)."""
+        """Rows for passes (`mlfs_dask.rows.contract.RowSource`)."""
         return self.store_rows
 
     @cached_property

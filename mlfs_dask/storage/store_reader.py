@@ -35,13 +35,13 @@ from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import indices_fault, offsets_fault
 from mlfs_dask.errors import DataError, StoreAccessError, StoreNotAllowedError, StoreUnavailableError
 from mlfs_dask.files.redaction import redact
+from mlfs_dask.rows.contract import Block, FeatureInfo, Profile, RowSource
 from mlfs_dask.storage.access import access_error, fault_of
 from mlfs_dask.storage.chunking import CHUNK_BYTES
 from mlfs_dask.storage.digest import ROOT_KEY, crc32c, root_is_intact
 from mlfs_dask.storage.object_store import LocalFile, LocalObjects, open_objects
 from mlfs_dask.storage.read_ahead import Chunk, ChunksAhead, Window
 from mlfs_dask.storage.zarr_format import decode
-from mlfs_dask.typing import Block, FeatureInfo, Profile, RowSource
 
 #: Bytes of X in one block. Two blocks are held at a time.
 BLOCK_BYTES = 16 * 2**20

@@ -19,7 +19,7 @@ from mlfs_dask.blocks.counts import (
     layout_counts,
     slots_of_rows,
 )
-from mlfs_dask.typing import Block
+from mlfs_dask.rows.contract import Block
 
 
 def book(edges, missing=()):

@@ -10,8 +10,8 @@ import pytest
 
 from mlfs_dask.engine.plan import MAX_FAN_IN, SPREAD_BYTES, ReadingSizes, plan_reading, reading_fits
 from mlfs_dask.errors import DoesNotFitError
+from mlfs_dask.rows.contract import Profile
 from mlfs_dask.runtime import COMPILED_BYTES, PROCESS_BYTES, Resources
-from mlfs_dask.typing import Profile
 
 MIB = 2**20
 

@@ -15,11 +15,11 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.sparse import count_labels
 from mlfs_dask.errors import DataError
+from mlfs_dask.rows.contract import FeatureInfo
 from mlfs_dask.rows.sources import ArrayRows, DaskRows, MeasuredRows, as_rows, measure_features
 from mlfs_dask.rows.subset import RowSubset
 from mlfs_dask.statistics.missing import FilledRows
 from mlfs_dask.statistics.weights import weighted_rows
-from mlfs_dask.typing import FeatureInfo
 
 
 def matrices(n=23, d=5, q=3, seed=0):

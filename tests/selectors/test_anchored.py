@@ -17,13 +17,13 @@ from mlfs_dask.cluster.connect import connect
 from mlfs_dask.engine.checkpoints import Folder, keep_checkpoints
 from mlfs_dask.engine.readings import run_reading
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
+from mlfs_dask.rows.contract import Profile
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.selectors import costs, iterative
 from mlfs_dask.selectors.costs import Reading
 from mlfs_dask.selectors.iterative import EXACT_ROWS
-from mlfs_dask.typing import Profile
 from tests.selectors import test_access_mfs_anchors as access
 from tests.selectors import test_mfsir_anchors as mfsir
 from tests.selectors import test_smfs_anchors as smfs

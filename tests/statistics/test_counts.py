@@ -15,11 +15,11 @@ from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.engine.plan import SPLIT_FROM_BYTES, ReadingSizes, plan_reading
 from mlfs_dask.engine.readings import plan_statistics, run_reading
 from mlfs_dask.engine.workers import build_reading
+from mlfs_dask.rows.contract import FeatureInfo
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.statistics.codes import equal_width_book
 from mlfs_dask.statistics.counts import CountScores, PairCountScores
-from mlfs_dask.typing import FeatureInfo
 
 HERE = Resources(1, 1, 2**32, 2**32)
 

@@ -10,12 +10,12 @@ import pytest
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.engine.readings import plan_statistics, run_reading
 from mlfs_dask.errors import DoesNotFitError
+from mlfs_dask.rows.contract import FeatureInfo
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.statistics import pairs as pairs_module
 from mlfs_dask.statistics.codes import equal_width_book
 from mlfs_dask.statistics.pairs import pair_information, partners_that_fit
-from mlfs_dask.typing import FeatureInfo
 
 HERE = Resources(1, 1, 2**32, 2**32)
 PARTNERS = np.array([4, 0, 5])

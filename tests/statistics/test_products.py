@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.sparse import as_labels
+from mlfs_dask.rows.contract import Block
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.statistics.moments import Moments
 from mlfs_dask.statistics.products import LabelProducts
-from mlfs_dask.typing import Block
 from tests.reference import elc as twin
 
 

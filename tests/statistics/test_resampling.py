@@ -12,6 +12,7 @@ from scipy import sparse as sp
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.engine.cache import cache
 from mlfs_dask.engine.readings import reading_sizes, run_reading
+from mlfs_dask.rows.contract import Block
 from mlfs_dask.rows.sources import ArrayRows, as_rows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.statistics import resampling as module
@@ -28,7 +29,6 @@ from mlfs_dask.statistics.subsets import JoinedRows, TrainingRows
 from mlfs_dask.storage.conversion_options import Options
 from mlfs_dask.storage.convert import convert_reader
 from mlfs_dask.storage.dataset import open_dataset
-from mlfs_dask.typing import Block
 from tests.storage.memory_reader import make_reader
 
 HERE = Resources(1, 1, 2**33, 2**33)

@@ -15,10 +15,10 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.engine.readings import run_reading
+from mlfs_dask.rows.contract import Block
 from mlfs_dask.rows.sources import ArrayRows, as_rows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.statistics.write_rows import ArraySink, WriteLabels
-from mlfs_dask.typing import Block
 
 HERE = Resources(1, 1, 2**33, 2**33)
 

@@ -15,6 +15,7 @@ from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 from zarr.core.buffer import default_buffer_prototype
 
 from mlfs_dask.errors import DataError
+from mlfs_dask.rows.contract import FeatureInfo
 from mlfs_dask.storage.object_store import open_objects
 from mlfs_dask.storage.store_reader import (
     ArrayLayout,
@@ -23,7 +24,6 @@ from mlfs_dask.storage.store_reader import (
     StoreLocation,
     StoreRows,
 )
-from mlfs_dask.typing import FeatureInfo
 
 CODECS = {
     "raw": None,
