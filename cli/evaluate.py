@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mlfs_dask_cli.options import (
     PATH,
+    Decorated,
     cache_options,
     cluster_options,
     command_line,
@@ -18,16 +20,47 @@ from mlfs_dask_cli.options import (
     output_options,
     performance_report_option,
     resume_option,
+    stack_options,
     subset_options,
 )
 from mlfs_dask_cli.output import Output, size, table
 from mlfs_dask_cli.progress import show_progress
+
+if TYPE_CHECKING:
+    from mlfs_dask.selectors.parameters import Parameter
 
 
 def _names(ctx: click.Context, option: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...] | None:
     """Names given one an option or between commas; None where there are none."""
     return tuple(name.strip() for text in value for name in text.split(",") if name.strip()) or None
 
+
+def _setting_options(command: Decorated) -> Decorated:
+    """An option for each of the settings of an evaluation; where it is not given, a protocol's or the default holds."""
+    from mlfs_dask.evaluation.protocols import SETTINGS
+
+    return stack_options(command, [_setting_option(setting) for setting in SETTINGS.values()])
+
+
+def _setting_option(setting: Parameter) -> Callable[[Decorated], Decorated]:
+    default = setting.default
+    shown = ", ".join(default) if setting.many else str(default)
+    truth = setting.types == (bool,)
+    return click.option(
+        *_FLAGS.get(setting.name, (setting.flag,)),
+        setting.name,
+        type=None if setting.many or truth else setting.types[0],
+        is_flag=truth,
+        default=None,
+        multiple=setting.many,
+        callback=_names if setting.many else None,
+        metavar="|".join(setting.choices) or None,
+        help=setting.help if truth or default is None else f"{setting.help}  [default: {shown}]",
+    )
+
+
+#: Spellings of options that are not those of their settings.
+_FLAGS = {"classifiers": ("--classifier", "--classifiers"), "C": ("-C",)}
 
 #: Address space that scikit-learn and pandas take, with what they load (measured 575 MiB on two cores).
 LIBRARY_BYTES = 640 << 20
@@ -45,34 +78,13 @@ LIBRARY_BYTES = 640 << 20
 )
 @click.option("--print-protocol", is_flag=True, help="Print the options as they would be, and stop.")
 @click.option("--dry-run", is_flag=True, help="Check everything, print what would be done, and stop.")
-@click.option(
-    "--classifier",
-    "--classifiers",
-    "classifiers",
-    multiple=True,
-    callback=_names,
-    help="mlknn, logistic or sgd; several between commas.",
-)
-@click.option("--n-neighbors", type=int, help="Nearest rows that vote in ML-kNN (default 10).")
-@click.option("--smoothing", type=float, help="Added to every count of ML-kNN (default 1).")
-@click.option("-C", "C", type=float, help="Inverse weight of the penalty of logistic regressions (default 1).")
-@click.option("--scale", help="standard: zero mean and unit variance over the training rows (default); or none.")
-@click.option(
-    "--missing",
-    help="Missing features: error (default), or mean or median of the training rows, for classifiers and for methods.",
-)
-@click.option("--metrics", multiple=True, callback=_names, help="Metrics between commas (default: all).")
-@click.option("--k-grid", help="Numbers of features: 20, 10%, 1/6, 5:50:5, 10%:90%:10%, between commas.")
+@_setting_options
 @click.option(
     "--choose-k",
     is_flag=True,
     help="Name the smallest number of features of the grid whose average precision (or the first of --metrics, without "
     "it) is within one standard error of the best.",
 )
-@click.option("--split", help="kfold (default), holdout, stratified or given.")
-@click.option("--folds", type=int, help="Folds (default 5).")
-@click.option("--repeats", type=int, help="Times that the split is drawn again (default 1).")
-@click.option("--test-size", type=float, help="Share of the rows that a hold-out judges (default 0.2).")
 @click.option("--groups", metavar="FILE", help="A group for every row, a line each; a group is not parted.")
 @click.option(
     "--split-file",
@@ -80,29 +92,7 @@ LIBRARY_BYTES = 640 << 20
     help="The split: a line for every row, train, test, or the number of the fold that judges it.",
 )
 @click.option("--test-store", metavar="STORE", help="Store of the rows that are judged; STORE is learnt from, whole.")
-@click.option(
-    "--missing-labels", type=float, metavar="SHARE", help="Drop this share of the training rows' positive labels."
-)
-@click.option(
-    "--labelled-rows", type=float, metavar="SHARE", help="Keep the labels of this share of the training rows."
-)
-@click.option(
-    "--hidden-as",
-    help="How methods that take unknown labels see rows without labels: unknown (default) or zero.",
-)
-@click.option(
-    "--unlabelled-test",
-    is_flag=True,
-    default=None,
-    help="Methods that take unknown labels see the judged rows, without labels.",
-)
-@click.option(
-    "--classifier-labels",
-    help="Classifiers learn from the labels that the selector had (simulated, default) or from all of them (full).",
-)
-@click.option("--max-train-rows", type=int, metavar="N", help="Let classifiers learn from N training rows at most.")
 @subset_options
-@click.option("--seed", type=int, metavar="N", help="Seed of whatever is random (default 0); repeat r uses N + r.")
 @resume_option
 @force_option
 @cache_options

@@ -25,7 +25,7 @@ class Settings:
 
     classifiers: Annotated[
         tuple[Literal["mlknn", "logistic", "sgd"], ...],
-        Param("mlknn, logistic (binary relevance, exact), sgd (binary relevance, fitted block by block)."),
+        Param("One or several of mlknn, logistic (binary relevance, exact) and sgd (the same, fitted block by block)."),
     ] = ("mlknn",)
     n_neighbors: Annotated[int, Param("Nearest rows that vote in ML-kNN.")] = 10
     smoothing: Annotated[float, Param("Added to every count of ML-kNN.", above=0)] = 1.0
@@ -44,7 +44,7 @@ class Settings:
             "else 10% to 50% of the features."
         ),
     ] = None
-    metrics: Annotated[tuple[str, ...], Param("Metrics by name; precision_at_N for any N.")] = DEFAULT_METRICS
+    metrics: Annotated[tuple[str, ...], Param("One or several by name; precision_at_N for any N.")] = DEFAULT_METRICS
     scale: Annotated[
         Literal["standard", "none"],
         Param("standard: zero mean and unit variance over the training rows, for the classifiers."),
@@ -77,7 +77,7 @@ class Settings:
         int | None,
         Param(
             "Most training rows that a classifier learns from, drawn at random. None: all; but ML-kNN learns from no "
-            "more than it can search among in minutes (`evaluation.scoring.SEARCH_WORK`)."
+            "more than it can search among in minutes."
         ),
     ] = None
 
