@@ -54,9 +54,6 @@ SKLEARN_BYTES = 190 * 2**20
 #: Bytes that libraries ask for and do not touch. The allocator of Arrow asks for 1 GiB at a time.
 UNTOUCHED_BYTES = 2**30
 
-#: Seconds that a cluster which has lost every worker is given to get one back, unless `waiting_for_workers` says other.
-WORKER_WAIT = 60.0
-
 #: Seconds between two looks for signals while a thread of this process works.
 LOOK_SECONDS = 0.2
 
@@ -90,8 +87,6 @@ class Resources:
         What loading compiled kernels adds to a process: 0 where they are loaded.
     sklearn_bytes : int
         What loading scikit-learn adds to the process with the selector's loop, which alone uses it.
-    worker_wait : float
-        Seconds without any worker before a running reading is given up.
     """
 
     workers: int
@@ -102,7 +97,6 @@ class Resources:
     process_bytes: int = PROCESS_BYTES
     compiled_bytes: int = COMPILED_BYTES
     sklearn_bytes: int = SKLEARN_BYTES
-    worker_wait: float = WORKER_WAIT
 
     @property
     def slots(self) -> int:
@@ -126,16 +120,19 @@ def current_resources(*, threads: int | None = None) -> Resources:
         count = threads or limits_here.threads or available_cores()
         held_here, compiled = driver_bytes(), driver_compiled_bytes()
         return Resources(1, count, driver_limit, driver_limit, None, held_here, compiled, _sklearn_bytes())
-    from mlfs_dask.cluster.admission import admission  # loads the code digest, which a job of one process never needs
+    from mlfs_dask.cluster.workers import cluster_of  # loads the code digest, which a job of one process never needs
 
-    admissions = admission(client)
-    admitted = admissions.workers()
+    cluster = cluster_of(client)
+    admitted = cluster.workers()
     # A job that begins while all are started again is planned for such workers as there were.
-    workers = (admitted or admissions.last_seen).values()
+    workers = list(admitted.values()) or cluster.last_seen
     if not workers:
-        return Resources(1, 1, driver_limit, driver_limit, client, worker_wait=_worker_wait.get())
+        return Resources(1, 1, driver_limit, driver_limit, client)
     limits = [int(w["memory_limit"]) or driver_limit for w in workers]
-    resident, loaded = _settled(client, list(admitted))
+    answers = [each for each in cluster.ask(settle, workers=admitted).values() if isinstance(each, tuple)]
+    resident = [size for size, _ in answers]
+    everywhere = len(answers) == len(admitted) > 0  # what is loaded on some is still to be loaded
+    loaded = frozenset.intersection(*(names for _, names in answers)) if everywhere else frozenset()
     if not resident:  # busy leaving
         resident = [int(w.get("metrics", {}).get("memory", 0)) for w in workers]
     return Resources(
@@ -147,7 +144,6 @@ def current_resources(*, threads: int | None = None) -> Resources:
         max(PROCESS_BYTES, max(resident) + FIRST_JOB_BYTES),
         _kernels_to_load(loaded),
         _sklearn_bytes(),
-        _worker_wait.get(),
     )
 
 
@@ -214,28 +210,6 @@ def prepare_for_kernels() -> None:
     """
     if "kernels" not in _loaded():
         give_back_freed_memory()
-
-
-def _settled(client: Any, workers: list[str]) -> tuple[list[int], frozenset[str]]:
-    """Resident bytes of these workers once settled, and what all of them have loaded; none if they cannot tell."""
-    from mlfs_dask.cluster.admission import admission
-
-    answers = admission(client).ask(settle, workers=workers)
-    settled = [each for each in answers if isinstance(each, tuple)]
-    everywhere = (
-        frozenset.intersection(*(loaded for _, loaded in settled)) if len(settled) == len(answers) > 0 else frozenset()
-    )
-    return [resident for resident, _ in settled], everywhere
-
-
-_worker_wait = contextvars.ContextVar("worker_wait", default=WORKER_WAIT)
-
-
-@contextlib.contextmanager
-def waiting_for_workers(seconds: float) -> Iterator[None]:
-    """How long a reading inside the with-block waits for a worker when the cluster has lost all it had."""
-    with assigned(_worker_wait, seconds):
-        yield
 
 
 @dataclass(frozen=True)

@@ -12,19 +12,17 @@ TESTS = Path(__file__).parent
 ROWS = {
     "a worker is killed": (
         "cluster/test_network_faults.py::test_a_worker_is_killed_and_another_one_unplugged_for_a_moment",
-        "cluster/test_admission.py::test_a_worker_that_is_started_again_at_its_address_is_another_process",
+        "cluster/test_workers.py::test_a_worker_that_is_started_again_at_its_address_is_another_process",
         "engine/test_readings.py::test_a_worker_that_dies_once_goes_unnoticed",
     ),
-    "a worker is silent during a reading": ("cluster/test_watch.py::test_a_worker_that_is_frozen_in_a_pass",),
-    "a worker does not answer before it gets a task": ("cluster/test_admission.py::test_a_frozen_worker_is_left_out",),
+    "a worker is silent during a reading": ("cluster/test_workers.py::test_a_worker_that_is_frozen_in_a_pass",),
+    "a worker does not answer before it gets a task": ("cluster/test_workers.py::test_a_frozen_worker_is_left_out",),
     "a worker has other code or libraries, or cannot load them": (
-        "cluster/test_admission.py::test_a_worker_with_other_code_gets_no_task",
-        "cluster/test_admission.py::test_a_worker_without_what_it_needs",
-        "cluster/test_admission.py::test_a_worker_whose_compiler_does_not_load",
-        "cluster/test_admission.py::test_a_pass_is_not_repeated_for_ever",
-        "cluster/test_admission.py::test_no_worker_is_left",
+        "cluster/test_workers.py::test_workers_with_other_code_or_without_what_they_need_get_no_task",
+        "cluster/test_workers.py::test_a_worker_whose_compiler_does_not_load",
+        "cluster/test_workers.py::test_a_pass_is_not_repeated_for_ever",
     ),
-    "a worker does not see the store": ("cluster/test_watch.py::test_a_worker_that_does_not_see_the_store",),
+    "a worker does not see the store": ("cluster/test_workers.py::test_a_worker_that_does_not_see_the_store",),
     "a worker joins late": ("engine/test_readings.py::test_a_worker_that_joins_in_a_pass_gets_its_share",),
     "a host is cut off": ("cluster/test_network_faults.py::test_a_host_is_frozen_and_another_one_cut_off",),
     "the network fails for a moment": (

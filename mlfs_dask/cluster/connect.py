@@ -16,13 +16,13 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlfs_dask import runtime
-from mlfs_dask.cluster.admission import admission
 from mlfs_dask.cluster.dashboard import dashboard_link
+from mlfs_dask.cluster.workers import WORKER_WAIT, cluster_of, root_of
 from mlfs_dask.engine.block_sizes import register_sizes
 from mlfs_dask.errors import ClusterLostError, DoesNotFitError, UsageError, number_of, parameter
 from mlfs_dask.files.interruption import deferred_signals
@@ -31,40 +31,19 @@ from mlfs_dask.runtime import Resources
 
 if TYPE_CHECKING:
     from distributed import Client, LocalCluster
-    from distributed.security import Security
 
 logger = logging.getLogger(__name__)
 
 #: Above the level of everything that is logged.
 LOGS_NOTHING = logging.CRITICAL + 1
 
-DEFAULT_WAIT = runtime.WORKER_WAIT
-"""Seconds that a missing scheduler or missing workers are waited for."""
-
 ASK_AGAIN_SECONDS = 2.0
 """Seconds after which workers that have not answered are asked again."""
 
 
-@contextmanager
-def connect(
-    *,
-    scheduler: str | None = None,
-    scheduler_file: str | None = None,
-    workers: int | None = None,
-    threads_per_worker: int | None = None,
-    memory_limit: int | None = None,
-    tls_ca_file: str | None = None,
-    tls_cert: str | None = None,
-    tls_key: str | None = None,
-    min_workers: int | None = None,
-    wait: float = DEFAULT_WAIT,
-    insecure: bool = False,
-    in_process: bool = False,
-) -> Iterator[Client | None]:
-    """Make a cluster current for the time of a `with` block.
-
-    With neither a scheduler nor a number of workers there is none: the work is done by threads of this process, one a
-    core.
+@dataclass(frozen=True, kw_only=True)
+class ClusterOptions:
+    """Options that say where work is done, which contradict one another in no way.
 
     Parameters
     ----------
@@ -94,6 +73,111 @@ def connect(
     in_process : bool
         Compute in this process, one task after the other, in one thread.
 
+    Raises
+    ------
+    UsageError
+        If options contradict one another, or name what does not exist.
+    """
+
+    scheduler: str | None = None
+    scheduler_file: str | None = None
+    workers: int | None = None
+    threads_per_worker: int | None = None
+    memory_limit: int | None = None
+    tls_ca_file: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    min_workers: int | None = None
+    wait: float = WORKER_WAIT
+    insecure: bool = False
+    in_process: bool = False
+
+    def __post_init__(self) -> None:
+        if problem := next(self._problems(), None):
+            raise UsageError(problem)
+
+    @property
+    def remote(self) -> bool:
+        """Whether a running scheduler is named."""
+        return self.scheduler is not None or self.scheduler_file is not None
+
+    @property
+    def tls(self) -> tuple[str | None, str | None, str | None]:
+        """Files of TLS."""
+        return self.tls_ca_file, self.tls_cert, self.tls_key
+
+    @property
+    def share_of_memory(self) -> int:
+        """Bytes that a local worker may use."""
+        return self.memory_limit or runtime.available_memory() // (self.workers or 1)
+
+    def _problems(self) -> Iterator[str]:
+        """What is wrong with the options, with what to do."""
+        named = [name for name in ("scheduler", "scheduler_file", "workers") if getattr(self, name) is not None]
+        named += ["in_process"] if self.in_process else []
+        if len(named) > 1:
+            yield f"{' and '.join(map(parameter, named))} name different places to compute; give one."
+        for name in ("memory_limit", "threads_per_worker"):
+            if self.remote and getattr(self, name) is not None:
+                yield (
+                    f"{parameter(name)} is for local workers; those of a running cluster have theirs already."
+                    "\n  cure: give it to `dask worker` where the workers are started."
+                )
+        if self.threads_per_worker is not None and self.in_process:
+            yield f"{parameter('threads_per_worker')} has no meaning with {parameter('in_process')}."
+        if self.threads_per_worker is not None and self.workers is None:
+            yield (
+                f"{parameter('threads_per_worker')} is for local workers, and none are asked for."
+                f"\n  cure: give {parameter('workers')} as well, or leave it out: this process has a thread a core."
+            )
+        for name in ("workers", "threads_per_worker", "min_workers"):
+            number = getattr(self, name)
+            if number is not None and number < 1:
+                yield f"{parameter(name)} must be at least 1; it is {number}."
+        for name in ("insecure", "min_workers"):
+            if getattr(self, name) and not self.remote:
+                yield f"{parameter(name)} goes with {parameter('scheduler')} or {parameter('scheduler_file')}."
+        if self.wait <= 0:
+            yield f"{parameter('wait')} must be a positive number of seconds; it is {self.wait:g}."
+        yield from self._problems_of_tls()
+
+    def _problems_of_tls(self) -> Iterator[str]:
+        names = [parameter(name) for name in ("tls_ca_file", "tls_cert", "tls_key")]
+        missing = [name for name, path in zip(names, self.tls, strict=True) if not path]
+        scheduler = self.scheduler or ""
+        if len(missing) == len(names):
+            if scheduler.startswith("tls://"):
+                import dask
+
+                if not dask.config.get("distributed.comm.tls.ca-file", None):
+                    yield f"the address {scheduler} needs {names[0]}, {names[1]} and {names[2]}."
+            return
+        if missing:
+            yield f"TLS needs all three of {', '.join(names)}; missing: {', '.join(missing)}."
+        if not self.remote:
+            yield (
+                f"TLS options go with {parameter('scheduler')} or {parameter('scheduler_file')}; local workers need"
+                " none."
+            )
+        for path in self.tls:
+            if path is not None and not Path(path).is_file():
+                yield f"no such file: {path} (a TLS option names it)."
+        if "://" in scheduler and not scheduler.startswith("tls://"):
+            yield f"TLS options were given, but the address {scheduler} is not of the form tls://host:port."
+
+
+@contextmanager
+def connect(**options: Any) -> Iterator[Client | None]:
+    """Make a cluster current for the time of a `with` block.
+
+    With neither a scheduler nor a number of workers there is none: the work is done by threads of this process, one a
+    core.
+
+    Parameters
+    ----------
+    **options
+        Those of `ClusterOptions`.
+
     Yields
     ------
     distributed.Client or None
@@ -108,73 +192,52 @@ def connect(
     ClusterLostError
         If the scheduler or its workers cannot be reached in time, or go away during the block.
     """
-    _check_options(
-        scheduler=scheduler,
-        scheduler_file=scheduler_file,
-        workers=workers,
-        threads_per_worker=threads_per_worker,
-        memory_limit=memory_limit,
-        tls_ca_file=tls_ca_file,
-        tls_cert=tls_cert,
-        tls_key=tls_key,
-        min_workers=min_workers,
-        wait=wait,
-        insecure=insecure,
-        in_process=in_process,
-    )
-    remote = scheduler is not None or scheduler_file is not None
-    if workers is None and not remote:
-        with _in_process(memory_limit, 1 if in_process else None):
-            yield None
-        return
-
-    with ExitStack() as stack:
-        if remote:
-            client = stack.enter_context(
-                _remote_client(
-                    scheduler,
-                    scheduler_file,
-                    _security(tls_ca_file, tls_cert, tls_key),
-                    wait,
-                    min_workers=min_workers or 1,
-                    insecure=insecure,
-                )
-            )
-            link = dashboard_link(client)
-            if link is not None:
+    place = ClusterOptions(**options)
+    if place.remote:
+        with _remote_client(place) as client, _current(client, place.wait):
+            if link := dashboard_link(client):
                 logger.info("its dashboard is at %s", link)
-        else:
-            assert workers is not None  # local, or it had been done in process
-            memory_limit = memory_limit or _share_of_memory(workers)
-            if memory_limit < runtime.PROCESS_BYTES:  # its nanny would end it while it starts
-                raise DoesNotFitError(
-                    "a local worker before it has any work",
-                    projected=runtime.PROCESS_BYTES,
-                    available=memory_limit,
-                    cure=f"give each worker more memory ({parameter('memory_limit')}), or start fewer "
-                    f"({parameter('workers')})",
-                )
-            logger.info(
-                "starting %s with %.1f GiB and %s each",
-                number_of(workers, "local worker"),
-                memory_limit / 2**30,
-                number_of(threads_per_worker or 1, "thread"),
+            yield client
+    elif place.workers is not None:
+        memory_limit, threads = place.share_of_memory, place.threads_per_worker or 1
+        if memory_limit < runtime.PROCESS_BYTES:  # its nanny would end it while it starts
+            raise DoesNotFitError(
+                "a local worker before it has any work",
+                projected=runtime.PROCESS_BYTES,
+                available=memory_limit,
+                cure=f"give each worker more memory ({parameter('memory_limit')}), or start fewer "
+                f"({parameter('workers')})",
             )
-            client = stack.enter_context(_local_client(workers, threads_per_worker or 1, memory_limit, wait))
-        stack.enter_context(_current(client, wait))
-        yield client
+        logger.info(
+            "starting %s with %.1f GiB and %s each",
+            *(number_of(place.workers, "local worker"), memory_limit / 2**30, number_of(threads, "thread")),
+        )
+        with _local_client(place.workers, threads, memory_limit, place.wait) as client, _current(client, place.wait):
+            yield client
+    else:
+        with _in_process(place.memory_limit, 1 if place.in_process else None):
+            yield None
 
 
 @contextmanager
 def _current(client: Client, wait: float) -> Iterator[None]:
     """Make a client the default one, and its workers ready."""
+    from concurrent.futures import CancelledError
+
+    from distributed.comm.core import CommClosedError
+
     # Of exceptions that nobody has asked for, which it would print as late as at the end of the process.
     loop: Any = client.loop
     loop.asyncio_loop.set_exception_handler(_log_exception_of_loop)
     register_sizes()
-    with client.as_current(), runtime.waiting_for_workers(wait), _translate_loss(client):
-        admission(client).workers()
-        yield
+    cluster = cluster_of(client)
+    cluster.wait = wait
+    with client.as_current():
+        try:
+            cluster.workers()
+            yield
+        except (CancelledError, CommClosedError) as error:
+            raise cluster.loss(error) from error
 
 
 def planned_resources(**options: Any) -> Resources:
@@ -186,104 +249,29 @@ def planned_resources(**options: Any) -> Resources:
     Parameters
     ----------
     **options
-        Those of `connect`.
+        Those of `ClusterOptions`.
 
     Returns
     -------
     Resources
         Of a running cluster, as it is; of local workers, as they would be (`client` is then a placeholder).
     """
-    workers = options.get("workers")
-    if workers is None:
+    place = ClusterOptions(**options)
+    if place.workers is None:
         with connect(**options):
             return runtime.current_resources()
-    _check_options(**options)
-    threads, wait = options.get("threads_per_worker") or 1, options.get("wait", DEFAULT_WAIT)
     logger.info("starting a local worker, to measure what it holds")
     # Not with the limit to plan for: where that is too small, it would end this worker before it is asked anything.
-    with _local_client(1, threads, 2**30, wait) as client, _current(client, wait):
+    with (
+        _local_client(1, place.threads_per_worker or 1, 2**30, place.wait) as client,
+        _current(client, place.wait),
+    ):
         measured = runtime.current_resources()
-    limit = options.get("memory_limit") or _share_of_memory(workers)
-    return replace(measured, workers=workers, memory_limit=limit, client=PLANNED)
+    return replace(measured, workers=place.workers, memory_limit=place.share_of_memory, client=PLANNED)
 
 
 PLANNED = "local workers that were stopped again"
 """Stands for the client in resources that are only planned with."""
-
-
-def _share_of_memory(workers: int) -> int:
-    return runtime.available_memory() // workers
-
-
-# Checking options
-
-
-def _check_options(
-    *,
-    scheduler: str | None = None,
-    scheduler_file: str | None = None,
-    workers: int | None = None,
-    threads_per_worker: int | None = None,
-    memory_limit: int | None = None,
-    tls_ca_file: str | None = None,
-    tls_cert: str | None = None,
-    tls_key: str | None = None,
-    min_workers: int | None = None,
-    wait: float = DEFAULT_WAIT,
-    insecure: bool = False,
-    in_process: bool = False,
-) -> None:
-    tls = (tls_ca_file, tls_cert, tls_key)
-    tls_options = [parameter(name) for name in ("tls_ca_file", "tls_cert", "tls_key")]
-    places = {
-        parameter("scheduler"): scheduler is not None,
-        parameter("scheduler_file"): scheduler_file is not None,
-        parameter("workers"): workers is not None,
-        parameter("in_process"): in_process,
-    }
-    named = [name for name, given in places.items() if given]
-    if len(named) > 1:
-        raise UsageError(f"{' and '.join(named)} name different places to compute; give one.")
-    remote = scheduler is not None or scheduler_file is not None
-    if remote and (threads_per_worker is not None or memory_limit is not None):
-        option = parameter("memory_limit" if memory_limit is not None else "threads_per_worker")
-        raise UsageError(
-            f"{option} is for local workers; those of a running cluster have theirs already."
-            "\n  cure: give it to `dask worker` where the workers are started."
-        )
-    if in_process and threads_per_worker is not None:
-        raise UsageError(f"{parameter('threads_per_worker')} has no meaning with {parameter('in_process')}.")
-    if threads_per_worker is not None and workers is None:
-        raise UsageError(
-            f"{parameter('threads_per_worker')} is for local workers, and none are asked for."
-            f"\n  cure: give {parameter('workers')} as well, or leave it out: this process has a thread a core."
-        )
-    counts = {"workers": workers, "threads_per_worker": threads_per_worker, "min_workers": min_workers}
-    for option, number in ((parameter(name), count) for name, count in counts.items()):
-        if number is not None and number < 1:
-            raise UsageError(f"{option} must be at least 1; it is {number}.")
-    for name, given in (("insecure", insecure), ("min_workers", min_workers is not None)):
-        if given and not remote:
-            raise UsageError(f"{parameter(name)} goes with {parameter('scheduler')} or {parameter('scheduler_file')}.")
-    if wait <= 0:
-        raise UsageError(f"{parameter('wait')} must be a positive number of seconds; it is {wait:g}.")
-    if any(tls) and not all(tls):
-        missing = [name for name, value in zip(tls_options, tls, strict=True) if not value]
-        raise UsageError(f"TLS needs all three of {', '.join(tls_options)}; missing: {', '.join(missing)}.")
-    if any(tls) and not remote:
-        raise UsageError(
-            f"TLS options go with {parameter('scheduler')} or {parameter('scheduler_file')}; local workers need none."
-        )
-    for path in tls:
-        if path is not None and not Path(path).is_file():
-            raise UsageError(f"no such file: {path} (a TLS option names it).")
-    if scheduler is not None and any(tls) and "://" in scheduler and not scheduler.startswith("tls://"):
-        raise UsageError(f"TLS options were given, but the address {scheduler} is not of the form tls://host:port.")
-    if scheduler is not None and not any(tls) and scheduler.startswith("tls://"):
-        import dask
-
-        if not dask.config.get("distributed.comm.tls.ca-file", None):
-            raise UsageError(f"the address {scheduler} needs {', '.join(tls_options[:2])} and {tls_options[2]}.")
 
 
 # The three places to compute
@@ -300,39 +288,25 @@ def _in_process(memory_limit: int | None, threads: int | None) -> Iterator[None]
         yield
 
 
-def _security(ca_file: str | None, cert: str | None, key: str | None) -> Security | None:
-    if ca_file is None:
-        return None
-    from distributed.security import Security
-
-    return Security(tls_ca_file=ca_file, tls_client_cert=cert, tls_client_key=key, require_encryption=True)
-
-
 @contextmanager
-def _remote_client(
-    scheduler: str | None,
-    scheduler_file: str | None,
-    security: Security | None,
-    wait: float,
-    *,
-    min_workers: int,
-    insecure: bool,
-) -> Iterator[Client]:
+def _remote_client(place: ClusterOptions) -> Iterator[Client]:
     with deferred_signals():
+        from distributed.security import Security
         from distributed.versions import VersionMismatchWarning
 
-    deadline = time.monotonic() + wait
-    if scheduler_file is not None:
-        scheduler = _address_from_file(scheduler_file, deadline, wait)
-    assert scheduler is not None
+    wait, deadline = place.wait, time.monotonic() + place.wait
+    scheduler = place.scheduler or _address_from_file(str(place.scheduler_file), deadline, wait)
     logger.info("connecting to the scheduler at %s, for up to %g s", scheduler, wait)
-    if security is not None and "://" not in scheduler:
-        scheduler = f"tls://{scheduler}"
-    if not insecure:
+    security = None
+    if place.tls_ca_file is not None:
+        files = {"tls_ca_file": place.tls_ca_file, "tls_client_cert": place.tls_cert, "tls_client_key": place.tls_key}
+        security = Security(**files, require_encryption=True)
+        scheduler = scheduler if "://" in scheduler else f"tls://{scheduler}"
+    if not place.insecure:
         _require_protection(scheduler)
     _wait_for_listener(scheduler, deadline, wait)
     with warnings.catch_warnings(), _without_logs_of_dask("distributed", "distributed.client"), ExitStack() as stack:
-        # `admission` compares the versions and says it in one line.
+        # `Cluster` compares the versions and says it in one line.
         warnings.simplefilter("ignore", VersionMismatchWarning)
         try:
             client = _new_client(
@@ -342,12 +316,12 @@ def _remote_client(
                 # Not yet: a client that fails to connect would stay the default one.
                 set_as_default=False,
             )
-        except (OSError, TimeoutError, ValueError, RuntimeError) as error:
-            if isinstance(error, ValueError):
-                raise _no_address(scheduler, error) from error
+        except ValueError as error:
+            raise _no_address(scheduler, error) from error
+        except (OSError, TimeoutError, RuntimeError) as error:
             raise _no_answer(scheduler, wait, error) from error
         stack.enter_context(client)
-        _wait_for_workers(client, min_workers, deadline, wait)
+        _wait_for_workers(client, place.min_workers or 1, deadline, wait)
         yield client
 
 
@@ -358,15 +332,16 @@ def _wait_for_workers(client: Client, count: int, deadline: float, wait: float) 
     """
     while True:
         there = len(client.nthreads())
-        if there >= count and len(admission(client).workers()) >= count:
+        if there >= count and len(cluster_of(client).workers()) >= count:
             return
         left = deadline - time.monotonic()
         if left <= 0:
             arrived = number_of(there, "worker") if there else "no worker"
             asked = "" if count == 1 else f"; {parameter('min_workers')} asks for {count}"
+            address = cluster_of(client).address
             raise ClusterLostError(
-                f"the scheduler at {_address(client)} has {arrived} after {wait:g} s{asked}."
-                f"\n  cure: start workers with `dask worker {_address(client)}`, look into their logs if they were"
+                f"the scheduler at {address} has {arrived} after {wait:g} s{asked}."
+                f"\n  cure: start workers with `dask worker {address}`, look into their logs if they were"
                 " started, or wait longer with --wait SECONDS."
             )
         with suppress(TimeoutError):
@@ -488,7 +463,7 @@ def _no_address(address: str, error: Exception) -> UsageError:
 
 def _no_answer(address: str, wait: float, error: Exception) -> ClusterLostError:
     return ClusterLostError(
-        f"no scheduler answered at {address} within {wait:g} s ({_last_cause(error)})."
+        f"no scheduler answered at {address} within {wait:g} s ({root_of(error)})."
         "\n  cure: check that `dask scheduler` runs, that the address and port are its own (it prints them) and"
         " can be reached from here, and that both sides use TLS or neither; --wait SECONDS waits longer."
     )
@@ -514,12 +489,6 @@ def _address_from_file(scheduler_file: str, deadline: float, wait: float) -> str
                 " file system that this host shares, or wait longer with --wait SECONDS."
             )
         time.sleep(min(0.1, max(deadline - time.monotonic(), 0.01)))
-
-
-def _last_cause(error: BaseException) -> str:
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return str(error).strip() or type(error).__name__
 
 
 @contextmanager
@@ -551,13 +520,13 @@ def _local_client(workers: int, threads_per_worker: int, memory_limit: int, wait
                     worker_dashboard_address=None,
                     # Without a dashboard there is a server without pages all the same, and 8787 may be taken.
                     scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
-                    # Of what is printed alone: what nannies log of their workers' end is read (`death_of`).
+                    # Of what is printed alone: what nannies log of their workers' end is read (`Cluster.death_of`).
                     silence_logs=logging.ERROR if _shows_logs_of_dask() else LOGS_NOTHING,
                 )
                 stack.enter_context(_closed_in_peace(cluster))
         except (OSError, TimeoutError, RuntimeError) as error:
             raise ClusterLostError(
-                f"{workers} local workers did not start ({_last_cause(error)})."
+                f"{workers} local workers did not start ({root_of(error)})."
                 "\n  cure: ask for fewer with --workers N, or leave --workers out: threads of this process need none."
             ) from error
         client = stack.enter_context(_new_client(cluster, set_as_default=False))
@@ -639,40 +608,3 @@ def local_settings(memory_limit: int, wait: float) -> dict[str, Any]:
         # Logs of the last messages hold what these carried: the parameters of hundreds of passes.
         "distributed.admin.low-level-log-length": 20,
     }
-
-
-# When the cluster goes away
-
-
-@contextmanager
-def _translate_loss(client: Client) -> Iterator[None]:
-    """What escapes the passes' own watch (they name the task and the memory)."""
-    from concurrent.futures import CancelledError
-
-    from distributed.comm.core import CommClosedError
-    from distributed.scheduler import KilledWorker, NoValidWorkerError, NoWorkerError
-
-    try:
-        yield
-    except KilledWorker as error:
-        raise ClusterLostError(
-            f"a task was given up after the workers that ran it died ({error.last_worker} was the last)."
-            "\n  cure: look into that worker's log; if it ran out of memory, give each worker more"
-            " (--memory-limit, fewer --workers, or more at `dask worker`)."
-        ) from error
-    except (NoValidWorkerError, NoWorkerError) as error:
-        raise ClusterLostError(
-            f"every worker of {_address(client)} went away."
-            "\n  cure: look into the workers' logs (out of memory, end of the job's time), and start workers"
-            " again."
-        ) from error
-    except (CancelledError, CommClosedError) as error:
-        raise ClusterLostError(
-            f"the scheduler at {_address(client)} went away ({_last_cause(error)})."
-            "\n  cure: look into the scheduler's log, and start the cluster again."
-        ) from error
-
-
-def _address(client: Client) -> str:
-    scheduler = client.scheduler
-    return str(scheduler.address) if scheduler is not None else "the cluster"

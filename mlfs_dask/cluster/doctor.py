@@ -1,7 +1,6 @@
 """Checks of an installation, of a cluster and of what its workers see of a store; and a tiny job.
 
-Each worker answers by a task that it alone may run. Each check ends as ok, warn or fail, with what to do about it.
-Nothing outside a temporary folder is touched.
+Each check ends as ok, warn or fail, with what to do about it. Nothing outside a temporary folder is touched.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlfs_dask import runtime
-from mlfs_dask.cluster.admission import CODE, admission, describe_mismatches, identify
-from mlfs_dask.cluster.connect import DEFAULT_WAIT, connect, is_protected
+from mlfs_dask.cluster.connect import connect, is_protected
+from mlfs_dask.cluster.workers import ANSWER_SECONDS, CODE, cluster_of, describe_mismatches, identify
 from mlfs_dask.errors import ClusterLostError, MlfsError, UsageError, number_of
 from mlfs_dask.storage.object_store import NOT_A_STORE, is_url, local_path
 
@@ -165,7 +164,7 @@ def examine(store: str | None = None, *, directory: str | None = None, **cluster
     yield from check_client(here)
     try:
         with connect(**cluster) as client:
-            yield from _check_workers(client, here, store, cluster.get("wait", DEFAULT_WAIT))
+            yield from _check_cluster(client, here, store)
             yield check_job(directory, client)
     except UsageError:
         raise
@@ -174,26 +173,31 @@ def examine(store: str | None = None, *, directory: str | None = None, **cluster
 
 
 def gather_facts(
-    memory_limit: int | None = None,
-    scratch: str | None = None,
-    *,
-    threads: int = 1,
-    store: str | None = None,
-    partition: int = 0,
+    store: str | None = None, partitions: Mapping[str, int] | None = None, dask_worker: Any = None
 ) -> Facts:
-    """Look at this process, its machine, and one partition of a store."""
+    """Look at this process, its machine, and one partition of a store.
+
+    Parameters
+    ----------
+    store : str, optional
+    partitions : mapping, optional
+        Number of the partition that each worker reads, by its address; the first without it.
+    dask_worker : distributed.Worker, optional
+        Whose process this is; Dask passes it.
+    """
     import socket
 
-    scratch = scratch or tempfile.gettempdir()
+    scratch, limit, threads = tempfile.gettempdir(), None, 1
+    if dask_worker is not None:
+        scratch, limit = dask_worker.local_directory, dask_worker.memory_manager.memory_limit
+        threads = dask_worker.state.nthreads
+        importlib.import_module("numba")  # which a worker is not asked for before it is to run compiled kernels
     trim = os.environ.get("MALLOC_TRIM_THRESHOLD_", "")
-    if runtime.current_worker() is not None:
-        importlib.import_module(
-            "numba"
-        )  # which a worker is not asked for before the first reading with compiled kernels
+    number = 0 if partitions is None else partitions[dask_worker.address]
     return Facts(
         host=socket.gethostname(),
         versions=identify(),
-        memory_limit=memory_limit,
+        memory_limit=limit,
         memory_available=runtime.available_memory(),
         memory_total=total_memory(),
         open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
@@ -203,7 +207,7 @@ def gather_facts(
         threads=threads,
         blas_threads=runtime.blas_threads(),
         cores=runtime.available_cores(),
-        reading=None if store is None else _read_partition(store, partition),
+        reading=None if store is None else _read_partition(store, number),
     )
 
 
@@ -253,8 +257,8 @@ def _free_space(folder: str) -> int:
 
 def check_client(facts: Facts) -> Iterator[Check]:
     """Checks of the process that runs the command."""
-    known = {name: version[:12] if name == CODE else version for name, version in facts.versions.items()}
-    yield Check("versions", "ok", ", ".join(f"{name} {version}" for name, version in known.items()))
+    versions = (f"{name} {version[:12] if name == CODE else version}" for name, version in facts.versions.items())
+    yield Check("versions", "ok", ", ".join(versions))
     yield _check_memory("memory", facts)
     yield _check_files("open files", facts)
     yield _check_scratch("scratch space", facts)
@@ -262,70 +266,45 @@ def check_client(facts: Facts) -> Iterator[Check]:
         yield _check_reading("store", facts)
 
 
-def _check_workers(client: Client | None, here: Facts, store: str | None, wait: float) -> Iterator[Check]:
+def _check_cluster(client: Client | None, here: Facts, store: str | None) -> Iterator[Check]:
     if client is None:
         threads = number_of(runtime.current_resources().threads_per_worker, "thread")
         yield Check("cluster", "ok", f"none: the work is done by {threads} of this process")
         return
-    described = admission(client).workers()
-    yield Check("cluster", "ok", f"{len(described)} workers at {client.scheduler_info()['address']}")
-    yield from (Check("left out", "fail", str(refused), f"{refused.cure}.") for refused in admission(client).refused)
+    cluster = cluster_of(client)
+    workers = cluster.workers()
+    yield Check("cluster", "ok", f"{len(workers)} workers at {cluster.address}")
+    yield from (Check("left out", "fail", str(refused), f"{refused.cure}.") for refused in cluster.refused)
     facts = {}
-    for address, found in _ask_workers(client, described, store, wait).items():
-        if isinstance(found, str):
-            host = described[address].get("host", "an unknown host")
-            yield Check("worker", "fail", f"{address} on {host}: {found}", "look into its log, and start it again.")
-        else:
-            facts[address] = found
+    partitions = {address: number for number, address in enumerate(sorted(workers))}
+    for address, answer in cluster.ask(gather_facts, store, partitions, workers=partitions).items():
+        if isinstance(answer, Facts):
+            facts[address] = answer
+            continue
+        problem = f"no answer within {ANSWER_SECONDS:g} s" if answer is None else str(answer).partition("\n")[0]
+        detail = f"{address} on {workers[address].get('host', 'an unknown host')}: {problem}"
+        yield Check("worker", "fail", detail, "look into its log, and start it again.")
     if facts:
-        yield _check_connection(client.scheduler_info()["address"])
+        yield check_connection(cluster.address)
         yield from check_workers(facts, here)
 
 
-def _ask_workers(
-    client: Client, workers: Mapping[str, Mapping[str, Any]], store: str | None, wait: float
-) -> dict[str, Facts | str]:
-    """Facts of every worker, or why it has not answered."""
-    from distributed import wait as wait_for
-
-    futures = {
-        address: client.submit(
-            gather_facts,
-            memory_limit=int(worker["memory_limit"]) or None,
-            scratch=worker["local_directory"],
-            threads=int(worker["nthreads"]),
-            store=store,
-            partition=number,
-            workers=[address],
-            allow_other_workers=False,
-            pure=False,
-            retries=0,
-        )
-        for number, (address, worker) in enumerate(sorted(workers.items()))
-    }
-    with contextlib.suppress(TimeoutError):
-        wait_for(list(futures.values()), timeout=wait)
-    answers: dict[str, Facts | str] = {}
-    for address, future in futures.items():
-        if future.status == "finished":
-            answers[address] = future.result()
-        elif future.status == "error":
-            answers[address] = str(future.exception()).partition("\n")[0]
-        else:
-            answers[address] = f"no answer within {wait:g} s"
-        future.release()
-    return answers
+def check_connection(address: str) -> Check:
+    """Whether others can read along, or run code of theirs."""
+    if is_protected(address):
+        detail = "TLS" if address.startswith("tls://") else f"{address}, which this machine alone can reach"
+        return Check("connection", "ok", detail)
+    detail = f"{address} is not encrypted, and whoever reaches it can run code on the workers"
+    return Check("connection", "warn", detail, "start the cluster with TLS; deploy/ shows how.")
 
 
 def check_workers(facts: dict[str, Facts], here: Facts) -> Iterator[Check]:
     """Checks of all workers: one line a check, for the worker that is worst off."""
-    lines = describe_mismatches(here.versions, {address: found.versions for address, found in facts.items()})
-    yield Check(
-        "worker versions",
-        "warn" if lines else "ok",
-        "; ".join(lines) or "the same as here, and the same code",
-        "install the same versions on every host" if lines else "",
-    )
+    lines = describe_mismatches(here.versions, {address: of_worker.versions for address, of_worker in facts.items()})
+    if lines:
+        yield Check("worker versions", "warn", "; ".join(lines), "install the same versions on every host")
+    else:
+        yield Check("worker versions", "ok", "the same as here, and the same code")
     yield _check_hosts(facts)
     for name, check in (
         ("worker memory", _check_memory),
@@ -336,52 +315,47 @@ def check_workers(facts: dict[str, Facts], here: Facts) -> Iterator[Check]:
     ):
         yield _worst(name, check, facts)
     if here.reading is not None:
-        yield _check_readings(facts, here)
+        yield _check_readings(facts, here.reading)
 
 
 def _worst(name: str, check: Callable[[str, Facts], Check], facts: dict[str, Facts]) -> Check:
-    checks = [(address, check(name, found)) for address, found in sorted(facts.items())]
-    troubled = [(address, found) for address, found in checks if found.status != "ok"]
+    checks = [(of_worker.host, check(name, of_worker)) for _, of_worker in sorted(facts.items())]
+    troubled = [(host, result) for host, result in checks if result.status != "ok"]
     if not troubled:
         return checks[0][1]
-    address, worst = max(troubled, key=lambda pair: pair[1].status == "fail")
-    host = facts[address].host
-    detail = f"{worst.detail} (on {len(troubled)} of {len(checks)} workers, the first on {host})"
-    return Check(name, worst.status, detail, worst.cure)
+    host, worst = max(troubled, key=lambda pair: pair[1].status == "fail")
+    return replace(worst, detail=f"{worst.detail} (on {len(troubled)} of {len(checks)} workers, the first on {host})")
 
 
 def _check_memory(name: str, facts: Facts) -> Check:
-    usable = min(facts.memory_limit or facts.memory_available, facts.memory_total)
-    detail = f"{_gib(usable)} to use, {_gib(facts.memory_total)} in all"
-    if facts.memory_limit is not None and facts.memory_limit > facts.memory_total:
-        return Check(
-            name,
-            "fail",
-            f"Dask lets the worker have {_gib(facts.memory_limit)}, its machine or control group "
-            f"{_gib(facts.memory_total)}: it would be killed without a word",
-            "start the workers with a --memory-limit below that, divided by the workers of the host.",
+    limit, total = facts.memory_limit, facts.memory_total
+    usable = min(limit or facts.memory_available, total)
+    detail = f"{_gib(usable)} to use, {_gib(total)} in all"
+    if limit is not None and limit > total:
+        detail = (
+            f"Dask lets the worker have {_gib(limit)}, its machine or control group {_gib(total)}: it would be killed"
+            " without a word"
         )
+        cure = "start the workers with a --memory-limit below that, divided by the workers of the host."
+        return Check(name, "fail", detail, cure)
     if usable < LITTLE_MEMORY:
         return Check(name, "warn", detail, "give 1 GiB or more, or ask `mlfs plan` before every selection.")
     return Check(name, "ok", detail)
 
 
 def _check_files(name: str, facts: Facts) -> Check:
-    unlimited = facts.open_files in (-1, resource.RLIM_INFINITY)
-    detail = "no limit" if unlimited else f"{facts.open_files:,} at once"
-    if not unlimited and facts.open_files < FEW_FILES:
+    if facts.open_files in (-1, resource.RLIM_INFINITY):
+        return Check(name, "ok", "no limit")
+    detail = f"{facts.open_files:,} at once"
+    if facts.open_files < FEW_FILES:
         return Check(name, "warn", detail, f"raise the limit: ulimit -n {FEW_FILES}")
     return Check(name, "ok", detail)
 
 
 def _check_scratch(name: str, facts: Facts) -> Check:
     if facts.scratch_free < 0:
-        return Check(
-            name,
-            "fail",
-            f"{facts.scratch} cannot be written",
-            "point TMPDIR (or `dask worker --local-directory`) to a folder that can be.",
-        )
+        cure = "point TMPDIR (or `dask worker --local-directory`) to a folder that can be."
+        return Check(name, "fail", f"{facts.scratch} cannot be written", cure)
     detail = f"{_gib(facts.scratch_free)} free in {facts.scratch}"
     if facts.scratch_free < LITTLE_SPACE:
         return Check(name, "warn", detail, "make room, or point TMPDIR (`dask worker --local-directory`) elsewhere.")
@@ -391,12 +365,8 @@ def _check_scratch(name: str, facts: Facts) -> Check:
 def _check_allocator(name: str, facts: Facts) -> Check:
     if facts.keeps_memory:
         return Check(name, "ok", "freed buffers are kept for the next block")
-    return Check(
-        name,
-        "warn",
-        "freed buffers go back to the system after every block, which slows reading down",
-        "start the workers with DASK_CONFIG=deploy/dask.yaml (see deploy/README.md).",
-    )
+    detail = "freed buffers go back to the system after every block, which slows reading down"
+    return Check(name, "warn", detail, "start the workers with DASK_CONFIG=deploy/dask.yaml (see deploy/README.md).")
 
 
 def _check_threads(name: str, facts: Facts) -> Check:
@@ -415,34 +385,19 @@ def _check_threads(name: str, facts: Facts) -> Check:
 def _check_hosts(facts: dict[str, Facts]) -> Check:
     """Whether the workers of a host may together have more than there is."""
     hosts: dict[str, list[Facts]] = {}
-    for found in facts.values():
-        hosts.setdefault(found.host, []).append(found)
+    for of_worker in facts.values():
+        hosts.setdefault(of_worker.host, []).append(of_worker)
     for host, workers in sorted(hosts.items()):
-        limits = sum(found.memory_limit or 0 for found in workers)
-        total = min(found.memory_total for found in workers)
+        limits = sum(of_worker.memory_limit or 0 for of_worker in workers)
+        total = min(of_worker.memory_total for of_worker in workers)
         if len(workers) > 1 and limits > total:
-            return Check(
-                "host memory",
-                "fail",
+            detail = (
                 f"Dask lets {number_of(len(workers), 'worker')} of {host} have {_gib(limits)}, the machine or control "
-                f"group has {_gib(total)}: one would be killed without a word",
-                f"start each with --memory-limit {total // len(workers) // 2**20}MiB or less.",
+                f"group has {_gib(total)}: one would be killed without a word"
             )
+            cure = f"start each with --memory-limit {total // len(workers) // 2**20}MiB or less."
+            return Check("host memory", "fail", detail, cure)
     return Check("host memory", "ok", f"enough for all workers of {number_of(len(hosts), 'host')}")
-
-
-def _check_connection(address: str) -> Check:
-    """Whether others can read along, or run code of theirs."""
-    if not is_protected(address):
-        return Check(
-            "connection",
-            "warn",
-            f"{address} is not encrypted, and whoever reaches it can run code on the workers",
-            "start the cluster with TLS; deploy/ shows how.",
-        )
-    return Check(
-        "connection", "ok", "TLS" if address.startswith("tls://") else f"{address}, which this machine alone can reach"
-    )
 
 
 def _check_reading(name: str, facts: Facts) -> Check:
@@ -450,44 +405,31 @@ def _check_reading(name: str, facts: Facts) -> Check:
     assert reading is not None
     if reading.problem:
         return Check(name, "fail", reading.problem, reading.cure)
-    return Check(name, "ok", f"{reading.digest[:12]}, {_speed(reading)}")
+    return Check(name, "ok", f"{reading.digest[:12]}, {reading.speed / 1e6:,.0f} MB/s")
 
 
-def _check_readings(facts: dict[str, Facts], here: Facts) -> Check:
+def _check_readings(facts: dict[str, Facts], here: StoreReading) -> Check:
     """Whether all workers read the same store as this process, and none much slower than the others."""
     name = "worker store"
-    digest = here.reading.digest if here.reading is not None else ""
-
-    def check(name: str, found: Facts) -> Check:
-        result = _check_reading(name, found)
-        # What this process sees is a store: the worker needs another cure than to make one.
-        elsewhere = digest and result.cure == NOT_A_STORE
-        if result.status == "ok" or (result.cure and not elsewhere):
-            return result
-        cure = "workers read the store themselves: the same file system at the same path, or a URL, and credentials"
-        return replace(result, cure=cure)
-
-    worst = _worst(name, check, facts)
+    worst = _worst(name, _check_reading, facts)
     if worst.status != "ok":
-        return worst
-    readings = {address: found.reading for address, found in facts.items() if found.reading is not None}
-    others = sorted({facts[address].host for address, reading in readings.items() if reading.digest != digest})
+        # What this process sees is a store: the worker needs another cure than to make one.
+        if worst.cure and not (here.digest and worst.cure == NOT_A_STORE):
+            return worst
+        cure = "workers read the store themselves: the same file system at the same path, or a URL, and credentials"
+        return replace(worst, cure=cure)
+    readings = [(of_worker.reading, of_worker.host) for of_worker in facts.values() if of_worker.reading is not None]
+    others = sorted({host for reading, host in readings if reading.digest != here.digest})
     if others:
         cure = "give all hosts the same file system, or the URL of one copy."
         return Check(name, "fail", f"another store than here is at that place on {', '.join(others)}", cure)
-    slowest = min(readings, key=lambda address: readings[address].speed)
-    middle = statistics.median(reading.speed for reading in readings.values())
-    detail = f"{_speed(readings[slowest])} on the slowest of {number_of(len(readings), 'worker')}"
-    if readings[slowest].speed < SLOW_SHARE * middle:
-        cure = f"look at the network and the disk of {facts[slowest].host}, or leave it out."
-        return Check(
-            name, "warn", f"{detail} ({facts[slowest].host}), {middle / 1e6:,.0f} MB/s on the middle one", cure
-        )
+    slowest, host = min(readings, key=lambda pair: pair[0].speed)
+    middle = statistics.median(reading.speed for reading, _ in readings)
+    detail = f"{slowest.speed / 1e6:,.0f} MB/s on the slowest of {number_of(len(readings), 'worker')}"
+    if slowest.speed < SLOW_SHARE * middle:
+        cure = f"look at the network and the disk of {host}, or leave it out."
+        return Check(name, "warn", f"{detail} ({host}), {middle / 1e6:,.0f} MB/s on the middle one", cure)
     return Check(name, "ok", detail)
-
-
-def _speed(reading: StoreReading) -> str:
-    return f"{reading.speed / 1e6:,.0f} MB/s"
 
 
 def check_job(directory: str | None, client: Client | None) -> Check:
@@ -496,14 +438,11 @@ def check_job(directory: str | None, client: Client | None) -> Check:
     try:
         with tempfile.TemporaryDirectory(prefix="mlfs-doctor-", dir=directory) as folder:
             best, seconds = run_tiny_job(Path(folder))
-    except ClusterLostError as error:
-        return _failed(name, error)
     except (MlfsError, OSError) as error:
-        cure = ""
-        if client is not None:
-            cure = "give --directory, a folder on a file system that this host and all workers share."
         check = _failed(name, error)
-        return Check(name, "fail", check.detail, check.cure or cure)
+        if check.cure or client is None or isinstance(error, ClusterLostError):
+            return check
+        return replace(check, cure="give --directory, a folder on a file system that this host and all workers share.")
     if best != PLANTED:
         return Check(name, "fail", f"{best!r} came first, and {PLANTED!r} was planted", "report this.")
     return Check(name, "ok", f"converted and selected in {seconds:.1f} s, with the right result")

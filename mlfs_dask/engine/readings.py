@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 from mlfs_dask import runtime
 from mlfs_dask.engine import cache as caching
 from mlfs_dask.engine.cache import CacheEntry
+from mlfs_dask.engine.graph import build_reading, compute_graph
 from mlfs_dask.engine.plan import PARAMETER_COPIES, ReadingPlan, ReadingSizes, plan_reading
 from mlfs_dask.engine.statistic import SharedState, State, Statistic
 from mlfs_dask.engine.tasks import run_in_threads
-from mlfs_dask.engine.workers import build_reading, compute_graph
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.runtime import Resources
 

@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar
 import numpy as np
 
 from mlfs_dask import runtime
-from mlfs_dask.cluster.admission import code_here
+from mlfs_dask.cluster.workers import code_here
 from mlfs_dask.engine.plan import ReadingPlan
 from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.errors import MlfsError, is_load_failure

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask import runtime
-from mlfs_dask.cluster.admission import refused_workers
+from mlfs_dask.cluster.workers import refused_workers
 from mlfs_dask.engine import checkpoints
 from mlfs_dask.engine.cache import record_hits
 from mlfs_dask.engine.readings import count_readings, run_reading

@@ -19,13 +19,13 @@ import pytest
 from scipy import sparse as sp
 
 from mlfs_dask import runtime
-from mlfs_dask.cluster import watch as worker_watch
-from mlfs_dask.cluster.watch import WorkerWatch, partitions_of
-from mlfs_dask.engine import workers
+from mlfs_dask.cluster import workers as cluster_workers
+from mlfs_dask.cluster.workers import Cluster, cluster_of
+from mlfs_dask.engine import graph
+from mlfs_dask.engine.graph import build_reading, partitions_of, read_key
 from mlfs_dask.engine.plan import ReadingPlan
 from mlfs_dask.engine.readings import plan_statistics, run_reading
 from mlfs_dask.engine.statistic import Statistic
-from mlfs_dask.engine.workers import build_reading
 from mlfs_dask.errors import ClusterLostError
 from mlfs_dask.rows.sources import ArrayRows, as_rows
 from mlfs_dask.runtime import PROCESS_BYTES, Resources
@@ -181,6 +181,11 @@ def test_threads_hold_as_many_states_as_planned(tight):
     assert 3 <= most <= (3 if tight else 5)
 
 
+def test_names_of_tasks():
+    assert partitions_of(read_key(3, 7, "0f0f")) == (3, 7)
+    assert partitions_of("_merge-0f0f") is None
+
+
 @pytest.mark.parametrize("fan_in", [2, 3, 8])
 def test_graph_has_the_planned_tasks(fan_in):
     X, Y = integers()
@@ -286,14 +291,14 @@ def test_megabytes_of_parameters_travel_without_a_warning(client):
 
 
 @pytest.mark.cluster
-def test_workers_keep_nothing_of_a_pass_that_was_waited_for(client):
+def test_workers_keep_nothing_of_a_pass_that_was_waited_for(client, monkeypatch):
     """Errors of waiting with a timeout hold frames, and those hold the future, until Python collects them."""
     X, Y = integers(10)
+    monkeypatch.setattr(cluster_workers, "LOOK_SECONDS", 0.1)
     gc.disable()
     try:
         for _ in range(3):
-            resources = replace(runtime.current_resources(), worker_wait=0.2)
-            run_reading(SlowRows(X, sp.csr_array(Y)), [ColumnSums(4, 3, seconds=0.5)], resources)
+            run_reading(SlowRows(X, sp.csr_array(Y)), [ColumnSums(4, 3, seconds=0.5)], runtime.current_resources())
         deadline = time.monotonic() + 30
         while (kept := client.run_on_scheduler(_count_tasks)) and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -306,7 +311,7 @@ def test_workers_keep_nothing_of_a_pass_that_was_waited_for(client):
 def test_a_result_that_is_long_on_its_way(client, monkeypatch):
     """The client looks after its workers meanwhile; nothing is cancelled, and the next pass has its result too."""
     X, Y = integers(10)
-    monkeypatch.setattr(worker_watch, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(cluster_workers, "LOOK_SECONDS", 0.05)
 
     transfers = client._gather_semaphore
 
@@ -424,17 +429,17 @@ def test_that_workers_died_is_said_where_those_in_their_places_do_not_answer(err
         def restriction(self):
             return {}
 
-        def finds_strangers(self):
+        def workers(self):
             raise ClusterLostError("no worker can take part")
 
     def fail(*arguments):
         raise error
 
-    monkeypatch.setattr(workers, "admission", lambda client: Silent())
-    monkeypatch.setattr(workers, "_compute_on_cluster", fail)
+    monkeypatch.setattr(graph, "cluster_of", lambda client: Silent())
+    monkeypatch.setattr(graph, "_compute_on_cluster", fail)
     resources = replace(Resources(1, 1, 2**30, 2**30), client=SimpleNamespace(status="running"))
     with pytest.raises(ClusterLostError, match=shown):
-        workers.compute_graph(as_rows(*integers()), lambda: None, ReadingPlan(((0, 1),), 1, 1, 1, 0, 0), resources)
+        graph.compute_graph(as_rows(*integers()), lambda: None, ReadingPlan(((0, 1),), 1, 1, 1, 0, 0), resources)
 
 
 @pytest.mark.cluster
@@ -448,24 +453,24 @@ def test_a_cluster_that_has_lost_every_worker_is_given_up_in_time(start_dask, tm
     worker = start_dask("worker", "--scheduler-file", file, "--nthreads", 1, "--memory-limit", "1GiB")
     with connect(scheduler_file=str(file), wait=77):
         resources = runtime.current_resources()
-        assert resources.worker_wait == 77
+        cluster = cluster_of(resources.client)
+        assert cluster.wait == 77
         address = resources.client.scheduler.address
-        hasty = replace(resources, worker_wait=0.5)
+        monkeypatch.setattr(cluster, "wait", 0.5)
         killer = threading.Timer(1, worker.kill)
         killer.start()
-        looks, look = [], WorkerWatch.look
+        looks, look = [], Cluster.look
 
-        def counted(watch):
-            looks.append(look(watch))
+        def counted(*arguments):
+            looks.append(look(*arguments))
             return looks[-1]
 
-        monkeypatch.setattr(WorkerWatch, "look", counted)
+        monkeypatch.setattr(Cluster, "look", counted)
         source, plan = ArrayRows(*integers()[:1], sp.csr_array(integers()[1])), ReadingPlan(((0, 1),), 1, 1, 1, 0, 0)
         with pytest.raises(ClusterLostError) as caught:
-            workers.compute_graph(source, lambda: delayed(time.sleep)(70), plan, hasty)
+            graph.compute_graph(source, lambda: delayed(time.sleep)(70), plan, resources)
         # It looks every 0.25 s for workers, and 0.5 s without any are too long.
         assert 1 <= sum(not found for found in looks) <= 4
-    assert runtime.current_resources().worker_wait == runtime.WORKER_WAIT
     message = str(caught.value)
     assert "every worker went away while a reading was running, and none came back within 0.5 s" in message
     assert f"dask worker {address}" in message
@@ -475,11 +480,12 @@ def test_a_cluster_that_has_lost_every_worker_is_given_up_in_time(start_dask, tm
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("started_again", [True, False])
-def test_a_scheduler_that_is_restarted_is_no_loss_of_workers(started_again, start_dask, free_port):
+def test_a_scheduler_that_is_restarted_is_no_loss_of_workers(started_again, start_dask, free_port, monkeypatch):
     from dask.delayed import delayed
 
     from mlfs_dask.cluster.connect import connect
 
+    monkeypatch.setattr(cluster_workers, "TOLD_SECONDS", 60.0 if started_again else 1.0)
     address = ("--host", "127.0.0.1", "--port", free_port)
     scheduler = start_dask("scheduler", *address)
     start_dask("worker", f"tcp://127.0.0.1:{free_port}", "--nthreads", 1, "--memory-limit", "1GiB")
@@ -495,7 +501,7 @@ def test_a_scheduler_that_is_restarted_is_no_loss_of_workers(started_again, star
         threading.Timer(1, restart).start()
         source, plan = ArrayRows(*integers()[:1], sp.csr_array(integers()[1])), ReadingPlan(((0, 1),), 1, 1, 1, 0, 0)
         with pytest.raises(ClusterLostError) as caught:
-            workers.compute_graph(source, lambda: delayed(time.sleep)(70), plan, resources)
+            graph.compute_graph(source, lambda: delayed(time.sleep)(70), plan, resources)
     expected = f"the scheduler at tcp://127.0.0.1:{free_port} was restarted" if started_again else "the connection to"
     assert str(caught.value).startswith(expected)
 

@@ -12,9 +12,9 @@ from scipy import sparse as sp
 from mlfs_dask.blocks.entropy import information
 from mlfs_dask.blocks.pair_scores import score_pairs
 from mlfs_dask.blocks.sparse import as_labels
+from mlfs_dask.engine.graph import build_reading
 from mlfs_dask.engine.plan import SPLIT_FROM_BYTES, ReadingSizes, plan_reading
 from mlfs_dask.engine.readings import plan_statistics, run_reading
-from mlfs_dask.engine.workers import build_reading
 from mlfs_dask.rows.contract import FeatureInfo
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources

@@ -7,23 +7,22 @@ repeated without it.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
+import re
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, wait
 from typing import TYPE_CHECKING, Any
 
 from mlfs_dask import runtime
-from mlfs_dask.cluster import watch as worker_watch
-from mlfs_dask.cluster.admission import CURE_CODE, WorkerAdmission, admission, code_here
-from mlfs_dask.cluster.watch import WorkerWatch, death_of, partitions_of, read_key
+from mlfs_dask.cluster import workers as cluster_workers
+from mlfs_dask.cluster.workers import CURE_CODE, Cluster, cluster_of, code_here
 from mlfs_dask.engine.plan import ReadingPlan, memory_cure
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.engine.tasks import LoadError, TaskSystemError, finalize_states, join_pieces, merge_states, read_run
-from mlfs_dask.errors import ClusterLostError, DataError, StoreAccessError
+from mlfs_dask.errors import ClusterLostError, DataError, StoreAccessError, number_of
 from mlfs_dask.rows.contract import RowSource
 from mlfs_dask.runtime import Resources
 
@@ -33,11 +32,21 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Seconds in which a scheduler that is started again is found, for the message that says so.
-RECONNECT_SECONDS = 5.0
-
 #: Times that a reading is repeated without a worker less than before.
 FUTILE_REPEATS = 3
+
+_READ_KEY = re.compile(r"mlfs-read-(\d+)-(\d+)-")
+
+
+def read_key(first: int, last: int, token: str) -> str:
+    """Name of the task that reads partitions first..last-1."""
+    return f"mlfs-read-{first}-{last}-{token}"
+
+
+def partitions_of(key: object) -> tuple[int, int] | None:
+    """First partition of a task, and the one after its last; None for tasks that read none."""
+    match = _READ_KEY.match(str(key))
+    return None if match is None else (int(match[1]), int(match[2]))
 
 
 def build_reading(source: RowSource, statistics: Sequence[Statistic], plan: ReadingPlan) -> Delayed:
@@ -90,21 +99,21 @@ def compute_graph(source: RowSource, build: Callable[[], Delayed], plan: Reading
 
         with runtime.TaskThreads(plan.threads, "mlfs-read") as pool:
             return compute(build(), scheduler="threads", pool=pool)[0]
-    workers, futile = admission(client), 0
+    cluster, futile = cluster_of(client), 0
     while futile <= FUTILE_REPEATS:
-        restriction = workers.restriction()
-        left_out = {worker.worker for worker in workers.refused}
+        restriction = cluster.restriction()
+        left_out = {worker.worker for worker in cluster.refused}
         try:
             result, peaks = _compute_on_cluster(build(), plan, resources, restriction)
             if peaks.keys() <= {code_here()}:
                 return result, peaks
-            workers.workers()  # asks those that ran other code, if they are still there
+            cluster.workers()  # asks those that ran other code, if they are still there
         except Exception as error:
-            if client.status != "running" or not _may_end_otherwise(error, source, workers, restriction):
+            if client.status != "running" or not _may_end_otherwise(error, source, cluster, restriction):
                 raise
-        futile += left_out == {worker.worker for worker in workers.refused}
+        futile += left_out == {worker.worker for worker in cluster.refused}
         logger.warning("the reading is repeated without the workers that are left out")
-    again = [str(worker) for worker in workers.refused[-1:]] or [
+    again = [str(worker) for worker in cluster.refused[-1:]] or [
         "a worker with other code went away before it was asked"
     ]
     raise ClusterLostError(
@@ -113,32 +122,30 @@ def compute_graph(source: RowSource, build: Callable[[], Delayed], plan: Reading
     )
 
 
-def _may_end_otherwise(
-    error: Exception, source: RowSource, workers: WorkerAdmission, restriction: Mapping[str, Any]
-) -> bool:
+def _may_end_otherwise(error: Exception, source: RowSource, cluster: Cluster, restriction: dict[str, Any]) -> bool:
     """Whether a reading that failed may succeed with other workers; those that made it fail are left out."""
-    if isinstance(error, LoadError):
-        workers.workers()  # it may have joined meanwhile
-        workers.refuse(error.process, f"cannot load what tasks need: {error.cause}")
-        return True
-    if isinstance(error, DataError | StoreAccessError) and workers.finds_blind(source.require_visible):
-        return True
+    before = len(cluster.refused)
     try:
-        if workers.finds_strangers():
-            return True
-    except (
-        ClusterLostError
-    ):  # where none answers, and `error` says already that the cluster is lost: it knows the cause
+        workers = cluster.workers()  # some may have joined meanwhile
+    except ClusterLostError:
         if isinstance(error, ClusterLostError):
-            return False
+            return False  # it knows the cause
         raise
-    # Of those that the tasks were kept to none came back, and others are there.
-    return isinstance(error, _NoWorkersError) and bool(restriction) and bool(workers.workers())
+    if isinstance(error, LoadError):
+        cluster.refuse(error.process, f"cannot load what tasks need: {error.cause}")
+        return True
+    if isinstance(error, DataError | StoreAccessError):
+        cluster.refuse_blind(source.require_visible)
+    if isinstance(error, _NoWorkersError) and restriction and workers:
+        return True  # none came back of those that the tasks were kept to, and others are there
+    return len(cluster.refused) > before
 
 
-def _compute_on_cluster(graph: Delayed, plan: ReadingPlan, resources: Resources, restriction: Mapping[str, Any]) -> Any:
-    client = resources.client
-    from distributed.comm.core import CommClosedError
+def _compute_on_cluster(
+    graph: Delayed, plan: ReadingPlan, resources: Resources, restriction: dict[str, Any]
+) -> tuple[Any, dict[str, int]]:
+    """Results of a graph, and peak bytes by code of the process."""
+    client, cluster = resources.client, cluster_of(resources.client)
     from distributed.scheduler import KilledWorker, NoValidWorkerError, NoWorkerError
 
     emit = runtime.in_context(runtime.emit)  # events come in a thread of the client
@@ -152,23 +159,23 @@ def _compute_on_cluster(graph: Delayed, plan: ReadingPlan, resources: Resources,
             emit(kind, **message)
 
     client.subscribe_topic(runtime.PROGRESS_TOPIC, on_event)
-    watch = WorkerWatch(client)
     future = None
     try:
         with warnings.catch_warnings():
             # Parameters of a statistic, such as the weights of a million features, are some megabytes, and travel once.
             warnings.filterwarnings("ignore", message="Sending large graph")
             future = client.compute(graph, optimize_graph=False, **restriction)
-        return _wait(future, resources, watch, restriction)
+        result: tuple[Any, dict[str, int]] = _wait(future, client, cluster, restriction.get("workers"))
+        return result
     except TaskSystemError as error:
         raise error.error from None
     except KilledWorker as error:
-        raise _killed(error, plan, resources, watch) from error
+        raise _killed(error, plan, resources, cluster) from error
     except (NoValidWorkerError, NoWorkerError) as error:
         # A scheduler may have a shorter limit of its own (distributed.scheduler.no-workers-timeout).
-        raise _no_workers(resources) from error
-    except (CancelledError, CommClosedError, OSError) as error:
-        raise _connection_lost(error, resources) from error
+        raise _NoWorkersError(cluster) from error
+    except (CancelledError, OSError) as error:  # of a connection; those of tasks are TaskSystemError
+        raise cluster.loss(error) from error
     finally:
         if future is not None:
             # Waiting with a timeout leaves the future in a cycle of frames and errors. Until Python collects that,
@@ -178,33 +185,35 @@ def _compute_on_cluster(graph: Delayed, plan: ReadingPlan, resources: Resources,
             client.unsubscribe_topic(runtime.PROGRESS_TOPIC)
 
 
-def _wait(future: Any, resources: Resources, watch: WorkerWatch, restriction: Mapping[str, Any]) -> Any:
-    """Result of `future`, waited for no longer than `worker_wait` on a cluster without workers that may take part."""
-    client, workers = resources.client, admission(resources.client)
-    empty_since: float | None = None
+def _wait(future: Any, client: Any, cluster: Cluster, admitted: Sequence[str] | None) -> Any:
+    """Result of `future`, waited for no longer than `Cluster.wait` on a cluster without workers that may take part."""
+    seen = time.monotonic()
     # future.result(timeout=...) cancels a transfer that has begun when the time is over. A client whose transfer was
     # cancelled before its turn came joins later ones to it, and none of them ever ends well.
     transfer = client.gather(future, asynchronous=True)
     result = asyncio.run_coroutine_threadsafe(transfer, client.loop.asyncio_loop)
     try:
-        while wait([result], timeout=min(worker_watch.LOOK_SECONDS, resources.worker_wait / 2)).not_done:
+        while wait([result], timeout=min(cluster_workers.LOOK_SECONDS, cluster.wait / 2)).not_done:
             if client.status != "running":
-                raise OSError(f"the connection to the scheduler is {client.status}")
-            if workers.is_of_another_scheduler:
-                raise _connection_lost(None, resources)
-            there = watch.look()
-            if there.intersection(restriction.get("workers", there)):
-                empty_since = None
-            elif empty_since is None:
-                empty_since = time.monotonic()
-            elif time.monotonic() - empty_since >= resources.worker_wait:
-                raise _no_workers(resources)
+                raise cluster.loss()
+            looked, there = time.monotonic(), cluster.look(_describe_work)
+            if there if admitted is None else there.intersection(admitted):
+                seen = looked
+            elif looked - seen >= cluster.wait:
+                raise _NoWorkersError(cluster)
         return result.result()
     finally:
         result.cancel()
 
 
-def _killed(error: KilledWorker, plan: ReadingPlan, resources: Resources, watch: WorkerWatch) -> ClusterLostError:
+def _describe_work(keys: Iterable[object]) -> str:
+    """What tasks with these keys read, and the verb."""
+    runs = [run for run in map(partitions_of, keys) if run is not None]
+    count = sum(last - first for first, last in runs)
+    return f"{number_of(count, 'partition')} {'goes' if count == 1 else 'go'}" if count else "work goes"
+
+
+def _killed(error: KilledWorker, plan: ReadingPlan, resources: Resources, cluster: Cluster) -> ClusterLostError:
     """What is known of workers that died one after the other on the same task."""
     worker, run = error.last_worker, partitions_of(error.task)
     if run is None:
@@ -213,9 +222,9 @@ def _killed(error: KilledWorker, plan: ReadingPlan, resources: Resources, watch:
         work = f"partition {run[0]} was read"
     else:
         work = f"partitions {run[0]} to {run[1] - 1} were read"
-    death = death_of(resources.client, worker.host, worker.pid)
-    memory = watch.last_memory(worker.local_directory)
-    known = [
+    death = cluster.death_of(worker.host, worker.pid)
+    memory = cluster.memory_of(worker.local_directory)
+    facts = [
         death or "nothing is known of the cause",
         *([f"it held {memory / 2**20:,.0f} MiB when it was last looked at"] if memory else []),
         f"projected peak {plan.peak_worker_bytes / 2**20:,.0f} MiB of the "
@@ -226,40 +235,16 @@ def _killed(error: KilledWorker, plan: ReadingPlan, resources: Resources, watch:
         cure += f". Where memory ended, {memory_cure(resources)}"
     return ClusterLostError(
         f"{error.allowed_failures + 1} workers died while {work}, the last one {worker.address} on {worker.host}: "
-        f"{'; '.join(known)}.\n  cure: {cure}"
-    )
-
-
-def _connection_lost(error: BaseException | None, resources: Resources) -> ClusterLostError:
-    """A scheduler that went away, or another one in its place, which the client reaches by itself."""
-    client = resources.client
-    deadline = time.monotonic() + RECONNECT_SECONDS
-    while client.status == "connecting" and time.monotonic() < deadline:
-        time.sleep(0.1)
-    what = "the connection to the scheduler was lost while a reading was running"
-    if not isinstance(error, CancelledError | None):
-        what = f"the cluster was lost while a reading was running: {error or type(error).__name__}"
-    with contextlib.suppress(OSError, RuntimeError):  # of a client that is closed
-        if client.status == "running" and admission(client).is_of_another_scheduler:
-            what = f"the scheduler at {client.scheduler.address} was restarted while a reading was running"
-    return ClusterLostError(
-        f"{what}\n  cure: start the cluster again and run the same command with --resume; finished work is kept where "
-        "the method keeps checkpoints"
+        f"{'; '.join(facts)}.\n  cure: {cure}"
     )
 
 
 class _NoWorkersError(ClusterLostError):
     """Every worker that tasks may run on went away, and none came back in time."""
 
-
-def _no_workers(resources: Resources) -> _NoWorkersError:
-    scheduler = resources.client.scheduler
-    address = scheduler.address if scheduler is not None else "ADDRESS"
-    what = "every worker went away while a reading was running, and none came back"
-    if admission(resources.client).was_restarted:
-        what = f"the scheduler at {address} was restarted, and no worker came to it"
-    return _NoWorkersError(
-        f"{what} within {resources.worker_wait:g} s."
-        f"\n  cure: look into the workers' logs (out of memory, end of the job's time), start workers again with "
-        f"`dask worker {address}`, and wait longer with --wait SECONDS where they come late"
-    )
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(
+            f"every worker went away while a reading was running, and none came back within {cluster.wait:g} s."
+            f"\n  cure: look into the workers' logs (out of memory, end of the job's time), start workers again with "
+            f"`dask worker {cluster.address}`, and wait longer with --wait SECONDS where they come late"
+        )

@@ -1,0 +1,471 @@
+"""The workers of a cluster: which of them take part, which are silent, and what is known of those that died.
+
+A worker is a process, known by a name of its own and never by its address, which the one before may have had. It is
+asked once, before it gets a task: one that has other code or libraries, cannot load what tasks load, or does not answer
+is left out and named, for a ranking from two versions of the code would be of neither. One that falls silent during a
+reading is named, then given up, so that its work goes to others. `Cluster` holds all of that for a client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import importlib
+import logging
+import pkgutil
+import platform
+import re
+import signal
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import CancelledError
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary, proxy
+
+from mlfs_dask.engine.block_sizes import register_sizes
+from mlfs_dask.errors import ClusterLostError, DataError, MlfsError
+from mlfs_dask.files.fingerprints import code_digest, digest_of
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+logger = logging.getLogger(__name__)
+
+#: Name under which the digest of the package's code stands among versions.
+CODE = "code of mlfs-dask"
+
+#: What has to be the same in all processes: the code, and the libraries whose version may decide the last digits of a
+#: result. The versions of others are compared too, and a difference is logged.
+REQUIRED = (CODE, "mlfs-dask", "numpy", "scipy", "numba")
+COMPARED = (*REQUIRED[1:], "dask", "distributed", "zarr", "msgpack")
+
+#: Seconds that a cluster is waited for, and that one which has lost all workers has to get one back.
+WORKER_WAIT = 60.0
+
+#: Seconds that workers have to answer. Loading the package from a shared file system can take most of them.
+ANSWER_SECONDS = 30.0
+
+#: Seconds between two looks at the workers of a reading.
+LOOK_SECONDS = 5.0
+
+#: Seconds of silence, and heartbeats missed, after which a worker is named, and after which it is given up. A worker
+#: sends several heartbeats a second in a small cluster, and one in many seconds in a large one.
+NAMED_SECONDS, NAMED_HEARTBEATS = 10.0, 4
+GIVEN_UP_SECONDS, GIVEN_UP_HEARTBEATS = 60.0, 10
+
+#: Seconds in which a scheduler that is started again is found, or a nanny tells how its worker died.
+TOLD_SECONDS = 5.0
+
+#: What to do about a worker that is left out.
+CURE_CODE = (
+    "install the same mlfs-dask and the same libraries on every worker as here (`mlfs doctor` compares them), in an "
+    "environment in which they load"
+)
+CURE_SILENCE = (
+    "look whether its process and its host run (one that is stopped, swaps or is cut off does not answer), and start it"
+    " again"
+)
+CURE_DATA = "give every worker the data at the same path"
+
+
+@dataclass(frozen=True)
+class RefusedWorker:
+    """A worker that is left out: its address and host, why, and what to do."""
+
+    worker: str
+    host: str
+    cause: str
+    cure: str
+
+    def __str__(self) -> str:
+        return f"worker {self.worker} on {self.host} {self.cause}"
+
+
+def identify() -> dict[str, str]:
+    """Versions of Python and of packages in this process; that of `CODE` is a digest of all modules of this one."""
+    versions = {"python": platform.python_version()}
+    for name in COMPARED:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            versions[name] = "absent"
+    return {**versions, CODE: code_digest()}
+
+
+@functools.cache
+def code_here() -> str:
+    """Digest of what has to be the same in every process whose tasks make a result together."""
+    here = identify()
+    return digest_of({name: here[name] for name in REQUIRED})
+
+
+def describe_mismatches(here: dict[str, str], there: dict[str, dict[str, str]]) -> list[str]:
+    """One line for each package whose version differs between this process and some worker.
+
+    Examples
+    --------
+    >>> describe_mismatches({"zarr": "3.1.6"}, {"tcp://a": {"zarr": "3.1.6"}, "tcp://b": {"zarr": "3.0"}})
+    ['zarr is 3.1.6 here, 3.0 on 1 of 2 workers (tcp://b); install the same versions on every host']
+    """
+    lines = []
+    for name, version in here.items():
+        differing = {worker: versions[name] for worker, versions in there.items() if versions[name] != version}
+        if differing:
+            lines.append(
+                f"{name} is {version} here, {', '.join(sorted(set(differing.values())))} on {len(differing)} of"
+                f" {len(there)} workers ({min(differing)}); install the same versions on every host"
+            )
+    return lines
+
+
+def _prepare() -> dict[str, str] | str:
+    """Versions in a worker, which is made ready, or what it cannot load.
+
+    Whatever tasks import is imported here, but for compiled kernels, which take memory and which not every reading
+    needs. An OSError, as of a library that is missing, would be taken for a connection that was lost.
+    """
+    try:
+        import zarr
+
+        from mlfs_dask import rows, statistics
+
+        for package in (rows, statistics):
+            for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+                importlib.import_module(module.name)
+        register_sizes()
+        # Worker threads already read side by side.
+        zarr.config.set({"async.concurrency": 2})
+        return identify()
+    except Exception as error:
+        return repr(error)
+
+
+def _error_of(check: Callable[[], None]) -> MlfsError | str:
+    """The error of `check`, or "" (None is no answer)."""
+    try:
+        check()
+    except MlfsError as error:
+        error.__cause__ = error.__context__ = None  # which may be what cannot be pickled
+        return error
+    return ""
+
+
+def _process_of(facts: Mapping[str, Any]) -> str:
+    """Name of a worker's process: its scratch folder, the one thing that Dask tells clients which changes with it."""
+    return str(facts["local_directory"])
+
+
+@dataclass
+class _Worker:
+    """A process of the cluster: where it is, whether it was asked and is left out, and its last sign of life.
+
+    `heartbeat` is the time of that by the scheduler's clock, `noticed` when this process first saw it, by its own.
+    """
+
+    address: str
+    host: str
+    asked: bool = False
+    refused: RefusedWorker | None = None
+    heartbeat: float = -1.0
+    noticed: float = 0.0
+    memory: int = 0
+    named: bool = False
+
+
+class Cluster:
+    """The workers of a client; `cluster_of` gives the same object for every call.
+
+    Attributes
+    ----------
+    wait : float
+        Seconds that a reading waits for a worker when the cluster has lost all it had.
+    last_seen : list of mapping
+        What the scheduler last knew of workers while there were any. All may be leaving, and come again.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client: Client = proxy(client)
+        self._workers: dict[str, _Worker] = {}  # by process
+        self._scheduler = ""
+        self.wait = WORKER_WAIT
+        self.last_seen: list[Mapping[str, Any]] = []
+
+    @property
+    def address(self) -> str:
+        """Address of the scheduler."""
+        scheduler = self._client.scheduler
+        return "ADDRESS" if scheduler is None else str(scheduler.address)
+
+    @property
+    def refused(self) -> list[RefusedWorker]:
+        """Workers that were left out."""
+        return [worker.refused for worker in self._workers.values() if worker.refused is not None]
+
+    # Which workers take part
+
+    def workers(self) -> dict[str, Mapping[str, Any]]:
+        """What the scheduler knows of each admitted worker, by address; new ones are asked first.
+
+        Raises
+        ------
+        ClusterLostError
+            The scheduler is gone, or there are workers, and none may take part.
+        """
+        present = self._present(starting=True)
+        self._ask_new(present)
+        refused = {address: self._workers[_process_of(facts)].refused for address, facts in present.items()}
+        admitted = {
+            address: facts
+            for address, facts in present.items()
+            if refused[address] is None and self._workers[_process_of(facts)].asked
+        }
+        left_out = [worker for worker in refused.values() if worker is not None]
+        if left_out and not admitted:
+            raise ClusterLostError(
+                f"no worker of the cluster can take part: {'; '.join(map(str, left_out))}."
+                f"\n  cure: {'; '.join(dict.fromkeys(worker.cure for worker in left_out))}"
+            )
+        return admitted
+
+    def restriction(self) -> dict[str, Any]:
+        """Keywords of `Client.compute` that keep tasks from refused workers; none where all are admitted."""
+        admitted = self.workers()
+        return {"workers": list(admitted), "allow_other_workers": False} if self.refused else {}
+
+    def refuse(self, process: str, cause: str, cure: str = CURE_CODE) -> None:
+        """Leave out a worker, if it was asked and is not left out yet."""
+        worker = self._workers.get(process)
+        if worker is not None and worker.asked and worker.refused is None:
+            worker.refused = RefusedWorker(worker.address, worker.host, cause, cure)
+            logger.warning("%s; it is left out", worker.refused)
+
+    def refuse_blind(self, check: Callable[[], None]) -> None:
+        """Leave out workers on which `check` raises, where there are others on which it does not.
+
+        Parameters
+        ----------
+        check : callable
+            Raises DataError or StoreAccessError in a process that does not see the data. It travels to the workers.
+
+        Raises
+        ------
+        DataError, StoreAccessError
+            This process sees the data, and no worker does.
+        """
+        workers = self.workers()
+        answers = self.ask(_error_of, check, workers=workers)
+        blind = {address: error for address, error in answers.items() if isinstance(error, MlfsError)}
+        if len(blind) < len(workers):
+            for address, error in blind.items():
+                problem = str(error).partition("\n")[0]
+                self.refuse(_process_of(workers[address]), f"does not see the data: {problem}", CURE_DATA)
+        elif blind and not _error_of(check):
+            hosts = ", ".join(sorted({str(facts.get("host")) for facts in workers.values()}))
+            error = next(iter(blind.values()))
+            if not isinstance(error, DataError):
+                raise error
+            raise DataError(f"{error.problem} on the hosts of the workers ({hosts})", file=error.file, cure=error.cure)
+
+    def ask(self, function: Callable[..., Any], *arguments: Any, workers: Iterable[str]) -> dict[str, Any]:
+        """What `function` returns on each worker, the exception in its place, or None where nothing came in time.
+
+        Unlike a task, what a worker cannot unpickle does not end it; and a frozen worker does not hold up the others.
+        """
+
+        async def ask(worker: str) -> Any:
+            try:
+                answer = self._client.run(function, *arguments, workers=[worker], on_error="return")
+                return (await asyncio.wait_for(answer, ANSWER_SECONDS)).get(worker)
+            except TimeoutError:
+                return None
+            except Exception as error:  # also of an answer that this process cannot unpickle
+                return error
+
+        async def ask_all() -> list[Any]:
+            return await asyncio.gather(*map(ask, addresses))
+
+        addresses = list(workers)
+        return dict(zip(addresses, self._client.sync(ask_all), strict=True))
+
+    def _ask_new(self, present: Mapping[str, Mapping[str, Any]]) -> None:
+        processes = {address: _process_of(facts) for address, facts in present.items()}
+        new = {address: process for address, process in processes.items() if not self._workers[process].asked}
+        here, versions = identify(), {}
+        for address, answer in self.ask(_prepare, workers=new).items():
+            if isinstance(answer, OSError):  # a worker that left
+                continue
+            self._workers[new[address]].asked = True
+            if answer is None:
+                self.refuse(new[address], f"did not answer within {ANSWER_SECONDS:g} s", CURE_SILENCE)
+            elif not isinstance(answer, dict):
+                self.refuse(new[address], f"cannot load what it needs: {answer}")
+            elif differing := [name for name in REQUIRED if answer.get(name) != here[name]]:
+                they_have = (f"{name} {answer.get(name, 'absent')[:12]} (here {here[name][:12]})" for name in differing)
+                self.refuse(new[address], f"has {', '.join(they_have)}")
+            else:
+                versions[address] = answer
+        for line in describe_mismatches(here, versions):
+            logger.warning("%s", line)
+
+    def _present(self, *, starting: bool) -> Mapping[str, Mapping[str, Any]]:
+        """What the scheduler knows of its workers, by address, whose last signs of life are noted.
+
+        A scheduler that was started again at the same address, which the client reaches by itself, knows nothing of the
+        work of the one before: while work is under way that is a loss.
+        """
+        facts: Mapping[str, Any] = self._client.scheduler_info(n_workers=-1)
+        if "workers" not in facts:  # the connection was closed
+            raise self.loss()
+        if starting:
+            self._scheduler = facts["id"]
+        elif facts["id"] != self._scheduler:
+            raise self.loss()
+        present: Mapping[str, Mapping[str, Any]] = facts["workers"]
+        for address, info in present.items():
+            unknown = _Worker(address, str(info.get("host", "an unknown host")))
+            worker = self._workers.setdefault(_process_of(info), unknown)
+            if worker.heartbeat != float(info["last_seen"]):
+                worker.heartbeat, worker.noticed = float(info["last_seen"]), time.monotonic()
+                worker.memory = int(info.get("metrics", {}).get("memory", 0))
+        self.last_seen = list(present.values()) or self.last_seen
+        return present
+
+    # What becomes of them during a reading
+
+    def look(self, describe_work: Callable[[Iterable[object]], str]) -> set[str]:
+        """Name workers that are silent, give up those that have been for long; addresses of all that are there.
+
+        Parameters
+        ----------
+        describe_work : callable
+            What the tasks with these keys are, with the verb: "3 partitions go".
+
+        Raises
+        ------
+        ClusterLostError
+            The scheduler is gone, or was started again.
+        """
+        from distributed.scheduler import heartbeat_interval
+
+        present = self._present(starting=False)
+        interval = heartbeat_interval(len(present))
+        given_up_after = max(GIVEN_UP_SECONDS, GIVEN_UP_HEARTBEATS * interval)
+        for address, facts in present.items():
+            worker = self._workers[_process_of(facts)]
+            silent = time.monotonic() - worker.noticed
+            if silent < max(NAMED_SECONDS, NAMED_HEARTBEATS * interval):
+                worker.named = False
+            elif silent >= given_up_after:
+                logger.warning(
+                    "worker %s on %s is given up: it has not answered for %.0f s; its work goes to others",
+                    *(address, worker.host, silent),
+                )
+                worker.noticed = time.monotonic()  # it is given that time again, should the scheduler not remove it
+                self._restart(address)
+            elif not worker.named:
+                worker.named = True
+                logger.warning(
+                    "worker %s on %s has not answered for %.0f s; its %s to others after %.0f s",
+                    *(address, worker.host, silent),
+                    *(describe_work(self._client.processing([address]).get(address, ())), given_up_after),
+                )
+        return set(present)
+
+    def _restart(self, address: str) -> None:
+        """Do what the scheduler itself does after its `worker-ttl`, which may be minutes.
+
+        A nanny, which takes five seconds to end a process that does not listen, starts another one.
+        """
+        scheduler: Any = self._client.scheduler
+        with contextlib.suppress(OSError, TimeoutError):
+            self._client.sync(
+                scheduler.restart_workers,
+                workers=[address],
+                timeout=10,
+                wait_for_workers=False,
+                on_error="return",
+                stimulus_id=f"mlfs-given-up-{time.time()}",
+            )
+
+    def memory_of(self, process: str) -> int:
+        """Bytes that a worker held when it was last looked at; 0 where that is not known."""
+        return self._workers[process].memory if process in self._workers else 0
+
+    def death_of(self, host: str, pid: int) -> str | None:
+        """What a nanny has logged of the end of a worker's process; None where there is no nanny, or none answers."""
+        from distributed.comm.addressing import get_address_host
+
+        deadline, scheduler = time.monotonic() + TOLD_SECONDS, self._client.scheduler
+        while time.monotonic() < deadline:
+            try:
+                # A nanny can be asked as soon as its next worker is there.
+                logs = self._client.sync(
+                    scheduler.worker_logs,  # type: ignore[union-attr]
+                    workers=None,
+                    nanny=True,
+                    callback_timeout=TOLD_SECONDS,
+                )
+            except Exception:  # of a cluster that is falling apart, or without nannies
+                logs = {}
+            for address, lines in logs.items():
+                for line in lines if get_address_host(address) == host else ():  # the newest first
+                    text = str(line[1]).rpartition(" - ")[2]
+                    if re.search(rf"\b{pid}\b", text) and _DEATH.search(text):
+                        return name_signal(text)
+            time.sleep(0.2)
+        return None
+
+    def loss(self, error: BaseException | None = None) -> ClusterLostError:
+        """That the scheduler went away, or that another one is in its place."""
+        client, cause = self._client, "" if isinstance(error, CancelledError | None) else f" ({root_of(error)})"
+        deadline = time.monotonic() + TOLD_SECONDS
+        while client.status == "connecting" and time.monotonic() < deadline:
+            time.sleep(0.1)
+        what = f"the connection to the scheduler at {self.address} was lost{cause}"
+        with contextlib.suppress(OSError, RuntimeError):  # of a client that is closed
+            scheduler = client.scheduler_info(n_workers=-1).get("id") if client.status == "running" else None
+            if scheduler not in (None, self._scheduler):
+                what = f"the scheduler at {self.address} was restarted"
+        return ClusterLostError(
+            f"{what} during the work.\n  cure: look into the scheduler's log, start the cluster again, and run the same"
+            " command with --resume; finished work is kept where the method keeps checkpoints"
+        )
+
+
+_clusters: WeakKeyDictionary[Client, Cluster] = WeakKeyDictionary()
+
+
+def cluster_of(client: Client) -> Cluster:
+    """The workers of a client; the same object for every call."""
+    if client not in _clusters:
+        _clusters[client] = Cluster(client)
+    return _clusters[client]
+
+
+def refused_workers(client: Client | None) -> list[dict[str, str]]:
+    """Workers that were left out, as plain data for a record."""
+    return [] if client is None else [asdict(refused) for refused in cluster_of(client).refused]
+
+
+def root_of(error: BaseException) -> str:
+    """What an error of Dask says of its first cause."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return str(error).strip() or type(error).__name__
+
+
+#: What nannies log of the end of a worker's process.
+_DEATH = re.compile(r"was killed by|exited with status|exceeded \d+% memory budget")
+
+
+def name_signal(text: str) -> str:
+    """A message of a nanny, with the name of the signal.
+
+    >>> name_signal("Worker process 12 was killed by signal 9")
+    'Worker process 12 was killed by signal 9 (SIGKILL)'
+    """
+    match = re.search(r"signal (\d+)$", text)
+    return text if match is None else f"{text} ({signal.Signals(int(match[1])).name})"
