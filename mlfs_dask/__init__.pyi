@@ -195,6 +195,20 @@ class FisherScore(WeightedSelector):
         random_state: Any = ...,
     ) -> None: ...
 
+class FSSRDM(WeightedSelector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        max_iter: int = ...,
+        beta: float = ...,
+        gamma: float = ...,
+        tol: float = ...,
+        gram_cap: int = ...,
+        missing: Literal["error", "mean", "median"] = ...,
+        random_state: Any = ...,
+    ) -> None: ...
+
 class GMLC(WeightedSelector):
     def __init__(
         self,
@@ -268,6 +282,23 @@ class LaplacianScore(Selector):
         lambda_: float | None = ...,
         n_anchors: int = ...,
         anchor_neighbors: int = ...,
+        missing: Literal["error", "mean", "median"] = ...,
+        random_state: Any = ...,
+    ) -> None: ...
+
+class LLSF(WeightedSelector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        max_iter: int = ...,
+        alpha: float = ...,
+        beta: float = ...,
+        correlation: Literal["shifted", "laplacian"] = ...,
+        variant: Literal["corrected", "published"] = ...,
+        ridge: float = ...,
+        tol: float = ...,
+        gram_cap: int = ...,
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
     ) -> None: ...

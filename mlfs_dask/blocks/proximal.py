@@ -30,3 +30,18 @@ def shrink_rows(W: NDArray[np.float64], threshold: float) -> NDArray[np.float64]
     np.divide(norms - threshold, norms, out=factors, where=norms > threshold)
     W *= factors[:, np.newaxis]
     return W
+
+
+def shrink_entries(W: NDArray[np.float64], threshold: float) -> NDArray[np.float64]:
+    """Bring every entry nearer to 0 by `threshold`, in place; a smaller entry becomes exactly zero.
+
+    The proximal operator of ``threshold * Σ|w|``.
+
+    >>> shrink_entries(np.array([[3.0, -4.0], [0.3, -0.4]]), 1.0)
+    array([[ 2., -3.],
+           [ 0., -0.]])
+    """
+    size = np.abs(W)
+    size -= threshold
+    np.copysign(np.maximum(size, 0.0, out=size), W, out=W)
+    return W

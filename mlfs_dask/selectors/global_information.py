@@ -31,7 +31,7 @@ from mlfs_dask.selectors.scores import Scores, not_converged
 from mlfs_dask.solvers import simplex, sylvester
 from mlfs_dask.solvers.low_rank import LowRankPlusDiagonal, nystroem, solve_low_rank_sylvester
 from mlfs_dask.statistics.counts import CountScores
-from mlfs_dask.statistics.label_statistics import LabelPairs
+from mlfs_dask.statistics.label_statistics import LabelPairs, cosine_distances
 from mlfs_dask.statistics.pairs import pair_information, partners_of_a_reading
 from mlfs_dask.typing import HeldArray, Seed
 
@@ -315,25 +315,6 @@ class GRRO(GlobalSelector):
             A.flat[:: len(A) + 1] += 1.0
             W = sylvester.solve_symmetric_sylvester(A, D, terms.R)
         return Scores(W.sum(axis=1))
-
-
-def cosine_distances(both: NDArray[Any]) -> Array:
-    """Cosine distances of labels, 0 for those that no row has.
-
-    Parameters
-    ----------
-    both : int64 array, shape (q, q)
-        Rows that have both labels of each pair.
-
-    >>> cosine_distances(np.array([[4, 1, 0], [1, 1, 0], [0, 0, 0]])).tolist()
-    [[0.0, 0.5, 0.0], [0.5, 0.0, 0.0], [0.0, 0.0, 0.0]]
-    """
-    times = np.diag(both).astype(np.float64)
-    norms = np.sqrt(np.outer(times, times))
-    distances = np.zeros(norms.shape)
-    np.divide(both, norms, out=distances, where=norms > 0)
-    np.subtract(1.0, distances, out=distances, where=norms > 0)
-    return distances
 
 
 @family

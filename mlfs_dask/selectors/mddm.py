@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask import runtime
 from mlfs_dask.engine.statistic import Statistic
-from mlfs_dask.errors import DoesNotFitError, parameter
+from mlfs_dask.errors import parameter
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import method
@@ -21,7 +21,7 @@ from mlfs_dask.selectors.costs import Cost
 from mlfs_dask.selectors.parameters import Param
 from mlfs_dask.selectors.products import ProductFilter
 from mlfs_dask.selectors.scores import round_scores
-from mlfs_dask.statistics.gram import Gram, scale_gram
+from mlfs_dask.statistics.gram import Gram, require_gram, scale_gram
 from mlfs_dask.statistics.products import LabelMoments
 
 Array = NDArray[np.float64]
@@ -99,16 +99,9 @@ class MDDM(ProductFilter):
         return statistics
 
     def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
-        d = profile_of(source).d
-        if self.constraint == "subspace" and d > self.gram_cap:
-            raise DoesNotFitError(
-                f"X'X of {d:,} features, which {parameter('constraint', 'subspace')} forms for at most "
-                f"{self.gram_cap:,} ({parameter('gram_cap')})",
-                projected=8 * d * d,
-                available=8 * int(self.gram_cap) ** 2,
-                cure=f"take {parameter('constraint', 'projection')}, raise {parameter('gram_cap')}, or choose some of "
-                "the features with a filter before",
-            )
+        if self.constraint == "subspace":
+            form = parameter("constraint", "subspace")
+            require_gram(profile_of(source).d, self.gram_cap, form, f"take {parameter('constraint', 'projection')}, ")
         return super().cost(source, resources)
 
     def scores(self, *, k: int, sums: LabelMoments, gram: Array | None = None) -> Array:

@@ -106,6 +106,25 @@ def solve_gram(G: Array, B: Array, beta: float, t: Array, *, start: Array | None
     return Step(root[:, np.newaxis] * _factorised(G, beta, root)(root[:, np.newaxis] * B), 0, 0.0)
 
 
+def minimise(G: Array, B: Array, beta: float, *, tol: float, max_iter: int) -> tuple[Array, list[float], bool]:
+    """P of the least tr(P'GP) − 2 tr(P'B) + β Σ (√(‖pⁱ‖² + ε²) − ε), the objective after every step, and whether it had
+    come to rest: it changed by at most `tol` of the largest that it was.
+
+    >>> P, objective, converged = minimise(np.eye(2), np.array([[3.0], [0.5]]), 2.0, tol=1e-6, max_iter=99)
+    >>> P.round(3).tolist(), converged
+    ([[2.0], [0.0]], True)
+    """
+    P, epsilon, t, objective = np.zeros_like(B), 0.0, np.ones(len(B)), []
+    for _ in range(max_iter):
+        P = solve_gram(G, B, beta, t, start=P).P
+        epsilon = epsilon or smoothing(P)
+        t = weights(P, epsilon)
+        objective.append(float(np.vdot(P, G @ P - 2.0 * B)) + beta * penalty(P, epsilon))
+        if len(objective) > 1 and objective[-2] - objective[-1] <= tol * max(map(abs, objective)):
+            return P, objective, True
+    return P, objective, False
+
+
 def _factorised(G: Array, beta: float, root: Array) -> Callable[[Array], Array]:
     """A function that applies (diag(root) G diag(root) + β)⁻¹, or its pseudo-inverse."""
     M = root[:, np.newaxis] * G

@@ -21,6 +21,7 @@ from mlfs_dask.blocks.linear import (
     symmetrise,
 )
 from mlfs_dask.engine.statistic import State, Statistic
+from mlfs_dask.errors import DoesNotFitError, parameter
 from mlfs_dask.rows.contract import Block, Profile
 from mlfs_dask.statistics.moments import first_values
 from mlfs_dask.statistics.scaling import Scaling
@@ -228,6 +229,31 @@ def add_normal_product(X: Any, centre: Array, P: Array, weights: Array | None, i
     if weights is not None:
         product *= weights
     backward_block(X, product, centre, into)
+
+
+def require_gram(d: int, cap: int, of: str = "", cure: str = "") -> None:
+    """Refuse X'X of more features than may be.
+
+    Parameters
+    ----------
+    d, cap : int
+        Features, and the most of which X'X is formed.
+    of : str
+        What forms it, where that is an option.
+    cure : str
+        What to do in place of it.
+
+    Raises
+    ------
+    DoesNotFitError
+    """
+    if d > cap:
+        raise DoesNotFitError(
+            f"X'X of {d:,} features, which {of or 'it'} forms for at most {cap:,} ({parameter('gram_cap')})",
+            projected=8 * d * d,
+            available=8 * int(cap) ** 2,
+            cure=f"{cure}raise {parameter('gram_cap')}, or choose some of the features with a filter before",
+        )
 
 
 def scale_gram(G: Array, factor: Array) -> Array:

@@ -154,3 +154,31 @@ class LabelPairs(Statistic):
     def finalize(self, state: State) -> NDArray[Any]:
         pairs: NDArray[Any] = state[0]
         return pairs
+
+
+def label_cosines(pairs: NDArray[Any]) -> NDArray[np.float64]:
+    """Cosines of the columns of Y, shape (q, q); 0 for labels that no row has.
+
+    Parameters
+    ----------
+    pairs : array, shape (q, q)
+        Rows that have both labels of each pair.
+
+    >>> label_cosines(np.array([[4, 1, 0], [1, 1, 0], [0, 0, 0]])).tolist()
+    [[1.0, 0.5, 0.0], [0.5, 1.0, 0.0], [0.0, 0.0, 0.0]]
+    """
+    times = np.diag(pairs).astype(np.float64)
+    norms = np.sqrt(np.outer(times, times))
+    cosines = np.zeros(norms.shape)
+    np.divide(pairs, norms, out=cosines, where=norms > 0)
+    return cosines
+
+
+def cosine_distances(pairs: NDArray[Any]) -> NDArray[np.float64]:
+    """One minus the cosines of the columns of Y, shape (q, q); 0 for labels that no row has.
+
+    >>> cosine_distances(np.array([[4, 1, 0], [1, 1, 0], [0, 0, 0]])).tolist()
+    [[0.0, 0.5, 0.0], [0.5, 0.0, 0.0], [0.0, 0.0, 0.0]]
+    """
+    some = np.diag(pairs) > 0
+    return np.where(np.outer(some, some), 1.0 - label_cosines(pairs), 0.0)

@@ -25,6 +25,7 @@ from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.selectors import METHODS, get_method
+from mlfs_dask.selectors.regression import Regression
 from tests.reference.twins import twin
 from tests.storage.damage import flip
 from tests.storage.stores import make_store
@@ -33,6 +34,10 @@ N, D, Q = 60, 9, 3
 
 LOOPS = [name for name in METHODS if get_method(name).keeps_checkpoints]
 ANCHORED = [name for name in METHODS if hasattr(get_method(name), "graph")]
+#: Methods that have a form without X'X.
+WITHOUT_GRAM = [
+    name for name in METHODS if hasattr(get_method(name), "gram_cap") and not issubclass(get_method(name), Regression)
+]
 SHORT = {"tol": 0.0, "max_iter": 3}
 
 #: Parameters besides the defaults; those of a method with anchors, and without the matrix X'X, follow.
@@ -45,6 +50,8 @@ OTHERS = {
     "fimf": [{"n_interacting_labels": 2}, {"bins": 20}],
     "label-entropy": [{"n_promising_labels": 1.0, "bins": 4}, {"n_promising_labels": 0}],
     "laplacian": [{"n_neighbors": 3, "lambda_": 6.0}],
+    "fssrdm": [{"beta": 0.0}, {"gamma": 0.01}],
+    "llsf": [{"alpha": 1.0, "correlation": "laplacian"}, {"variant": "published", "alpha": 0.03, "max_iter": 50}],
     "mddm": [{"constraint": "subspace"}, {"constraint": "subspace", "mu": 0.9, "n_components": 2}],
     "mrmr": [{"criterion": "miq", "bins": 3}],
     "qpmlfs": [{"alpha": 0.5}],
@@ -53,7 +60,7 @@ OTHERS = {
 }
 FURTHER = {
     **{name: [{"n_landmarks": 4}] for name in ("grro", "mico", "qpmlfs")},
-    **{name: [{"gram_cap": 0}] for name in METHODS if hasattr(get_method(name), "gram_cap")},
+    **{name: [{"gram_cap": 0}] for name in WITHOUT_GRAM},
     "spfs": [{"n_candidates": 5}],
 }
 

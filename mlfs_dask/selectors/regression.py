@@ -1,0 +1,83 @@
+"""Regressions on all features at once whose sums one reading gives: X'X, X'Y, Y'Y."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask.blocks.proximal import row_norms
+from mlfs_dask.engine.statistic import Statistic
+from mlfs_dask.errors import number_of, parameter
+from mlfs_dask.rows.contract import Profile, RowSource, profile_of
+from mlfs_dask.runtime import Resources
+from mlfs_dask.selectors.contract import family
+from mlfs_dask.selectors.costs import Cost
+from mlfs_dask.selectors.one_reading import OneReading
+from mlfs_dask.selectors.parameters import Missing, Param, seed_of
+from mlfs_dask.selectors.scores import Scores, not_converged, round_scores
+from mlfs_dask.solvers.proximal import Solution
+from mlfs_dask.statistics.gram import GRAM_CAP, Gram, require_gram, scale_gram
+from mlfs_dask.statistics.products import LabelMoments
+from mlfs_dask.typing import Seed
+
+Array = NDArray[np.float64]
+
+#: Significant bits of scores by a loop that ends where W moves little: copies of a feature tie.
+SOLVED_BITS = 30
+
+
+@family
+class Regression(OneReading):
+    """Base class of regressions whose sums one reading gives."""
+
+    resamples_rows = False
+    of_zeros = "no feature goes with any label, or the penalty is too large"
+    passes = "1"
+    memory = "worker: 8 bytes * (d² + q d + q²); driver: 8 bytes * (3 d² + 12 q d)"
+
+    #: What messages call it.
+    name: ClassVar[str]
+
+    gram_cap: Annotated[int, Param("Most features for which X'X is formed; of more it is refused.", least=0)] = GRAM_CAP
+    missing: Missing = "error"
+    random_state: Annotated[Seed, seed_of("the sample of rows for medians")] = None
+
+    max_iter: int
+
+    def reads(self, source: Profile | RowSource) -> dict[str, Statistic]:
+        profile = profile_of(source)
+        return super().reads(source) | {"gram": Gram(profile.d, weighted=profile.weight is not None)}
+
+    @property
+    def workspace(self) -> str:
+        """X'X of scaled features beside its sums, and the matrices of the solver."""
+        return "d d + 12 q d + 6 q q"
+
+    def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
+        require_gram(profile_of(source).d, self.gram_cap, self.name)
+        return super().cost(source, resources)
+
+    def system(self, sums: LabelMoments, gram: Array) -> tuple[Array, Array]:
+        """X'X and X'(Y − mean) of standardised features, in the place of their sums, shapes (d, d) and (d, q)."""
+        factor = np.divide(1.0, sums.std, out=np.zeros_like(sums.std), where=sums.std > 0)
+        B = sums.products
+        B *= factor
+        B[sums.positives == sums.n] = 0.0  # a label that always occurs goes with no feature; its sums are rounding
+        return scale_gram(gram, factor), np.ascontiguousarray(B.T)
+
+    def solved(self, solution: Solution, extra: dict[str, Any], *, exact: bool = False) -> Scores:
+        """Scores by the norms of the rows of W; `exact` ones with all their digits."""
+        warnings = []
+        if not solution.converged:
+            text = f"{self.name} did not converge in {number_of(self.max_iter, 'iteration')}"
+            warnings.append(not_converged(f"{text}. Increase {parameter('max_iter')}, or {parameter('tol')}."))
+        return Scores(
+            row_norms(solution.W) if exact else round_scores(row_norms(solution.W), SOLVED_BITS),
+            iterations=len(solution.objective),
+            converged=solution.converged,
+            objective=solution.objective,
+            extra=extra,
+            warnings=warnings,
+        )

@@ -1,0 +1,74 @@
+"""Any statistic of the rows whose labels are all known: for methods that learn from those, and see others beside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mlfs_dask.engine.statistic import State, Statistic
+from mlfs_dask.rows.contract import Block, Profile
+
+
+@dataclass(frozen=True)
+class OfLabelled(Statistic):
+    """Statistic: another one, of the rows without an unknown label.
+
+    Parameters
+    ----------
+    statistic : Statistic
+
+    Examples
+    --------
+    >>> from scipy import sparse as sp
+    >>> from mlfs_dask.statistics.moments import Moments
+    >>> moments = OfLabelled(Moments(1))
+    >>> state = moments.zero()
+    >>> moments.add(state, Block(0, np.array([[1.0], [9.0]]), sp.csr_array(np.array([[1, 0], [0, -1]], np.int8))))
+    >>> moments.finalize(state).mean
+    array([1.])
+    """
+
+    statistic: Statistic
+
+    @property
+    def compiled(self) -> bool:  # type: ignore[override]
+        return self.statistic.compiled
+
+    @property
+    def state_bytes(self) -> int:
+        return self.statistic.state_bytes
+
+    @property
+    def result_bytes(self) -> int:
+        return self.statistic.result_bytes
+
+    @property
+    def parameter_bytes(self) -> int:
+        return self.statistic.parameter_bytes
+
+    def finishing_bytes(self, profile: Profile) -> int:
+        return self.statistic.finishing_bytes(profile)
+
+    def scratch_bytes(self, profile: Profile) -> int:
+        return profile.block_bytes + 16 * profile.block_rows + self.statistic.scratch_bytes(profile)
+
+    def zero(self) -> State:
+        return self.statistic.zero()
+
+    def add(self, state: State, block: Block) -> None:
+        unknown = np.flatnonzero(block.Y.data < 0)
+        if len(unknown):
+            labelled = np.ones(block.Y.shape[0], dtype=bool)
+            labelled[np.searchsorted(block.Y.indptr, unknown, side="right") - 1] = False
+            rows = np.flatnonzero(labelled)
+            weights = None if block.weights is None else block.weights[rows]
+            block = block._replace(X=block.X[rows], Y=block.Y[rows], weights=weights)
+        self.statistic.add(state, block)
+
+    def merge(self, into: State, other: State) -> None:
+        self.statistic.merge(into, other)
+
+    def finalize(self, state: State) -> Any:
+        return self.statistic.finalize(state)

@@ -1,0 +1,100 @@
+"""Regressions on sums of one reading: programs of authors, what penalties do, what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mlfs_dask import FSSRDM, LLSF
+from mlfs_dask.errors import DataError, DoesNotFitError
+from mlfs_dask.rows.sources import as_rows
+from mlfs_dask.runtime import Resources
+from tests.conftest import published
+from tests.problems import real_data
+from tests.selectors.anchored import hide, problem, quiet
+
+#: Each with the parameter that is relative to the least at which W = 0.
+SPARSE = pytest.mark.parametrize(("method", "strength"), [(LLSF, "beta"), (FSSRDM, "gamma")])
+
+
+@pytest.mark.parametrize(
+    ("key", "alpha", "beta"), [("unit_rows", -5, -3), ("standardised", -5, -3), ("unit_rows_strong", 10, 5)]
+)
+def test_published_llsf_has_the_weights_of_the_authors_on_emotions(key, alpha, beta):
+    X, Y = real_data("emotions")
+    if key == "standardised":
+        X = (X - X.mean(axis=0)) / X.std(axis=0, ddof=1)
+    else:
+        X = X / np.linalg.norm(X, axis=1, keepdims=True)
+    found = quiet(LLSF(10, variant="published", alpha=2.0**alpha, beta=2.0**beta, max_iter=100), X, Y)
+    assert found.scores_ == pytest.approx(np.linalg.norm(published("llsf")[key], axis=1), rel=1e-10)
+    if key == "unit_rows":
+        assert found.ranking_.tolist() == published("llsf")["ranking"].tolist()
+
+
+@SPARSE
+def test_the_objective_never_rises_and_the_loop_ends(method, strength):
+    for seed in range(4):
+        X, Y = problem(seed, n=60, d=12, q=3)
+        for value in (0.01, 0.1, 0.6):
+            found = quiet(method(3, **{strength: value}), X, Y)
+            assert (np.diff(found.report_.objective) <= 0).all()
+            assert found.report_.converged
+            assert found.n_iter_ == len(found.report_.objective)
+
+
+@SPARSE
+def test_beyond_the_critical_weight_no_feature_is_left(method, strength):
+    X, Y = problem(1)
+    below, above = (quiet(method(3, **{strength: value}), X, Y).scores_.max() for value in (0.8, 1.02))
+    assert 0 <= above < 0.05 * below
+
+
+def test_llsf_is_at_the_minimum():
+    """Every slope of the smooth part is β against the sign of a weight, and at most β where the weight is 0."""
+    X, Y = problem(2)
+    found = quiet(LLSF(3, beta=0.2, alpha=0.0, tol=1e-9), X, Y)
+    from sklearn.linear_model import Lasso
+
+    std = X.std(axis=0)
+    Z = (X - X.mean(axis=0)) / np.where(std > 0, std, 1.0)
+    weight = 0.2 * np.abs(Z.T @ (Y - Y.mean(axis=0))).max()
+    expected = Lasso(weight / len(X), tol=1e-12, max_iter=10**6).fit(Z, Y.astype(float)).coef_
+    assert found.scores_ == pytest.approx(np.linalg.norm(expected, axis=0), rel=1e-5, abs=1e-8)
+
+
+def test_dependence_raises_the_weights_of_features_that_go_with_the_labels():
+    X, Y = problem(3)
+    without, with_it = (quiet(FSSRDM(4, beta=beta), X, Y) for beta in (0.0, 0.8))
+    assert with_it.scores_[:4].sum() > 1.5 * without.scores_[:4].sum()
+    assert with_it.report_.extra["largest_beta"] > 0
+
+
+def test_fssrdm_learns_from_the_rows_whose_labels_are_known():
+    X, Y = problem(4)
+    hidden = hide(Y, "rows and entries")
+    labelled = (hidden >= 0).all(axis=1)
+    found, alone = quiet(FSSRDM(3), X, hidden), quiet(FSSRDM(3), X[labelled], Y[labelled])
+    assert found.scores_.tolist() == pytest.approx(alone.scores_.tolist(), rel=1e-8)
+    assert found.report_.extra["labelled_rows"] == labelled.sum() > 0
+    with pytest.raises(DataError, match="no row has all its labels known\n  cure: give labels 1 and 0"):
+        FSSRDM(3).fit(X, np.full_like(Y, -1))
+
+
+@SPARSE
+def test_more_features_than_the_gram_cap_are_refused_with_the_cure(method, strength):
+    X, Y = problem(5)
+    source = as_rows(X, Y)
+    with pytest.raises(
+        DoesNotFitError, match=r"X'X of 9 features, .* at most 8 \(gram_cap\)(.|\n)*cure: raise gram_cap"
+    ):
+        method(3, gram_cap=8).fit(X, Y)
+    with pytest.raises(DoesNotFitError):
+        method(3, gram_cap=8).plan(source, Resources(1, 1, 2**33, 2**33))
+
+
+def test_a_loop_that_max_iter_ends_says_so():
+    X, Y = problem(6)
+    for method in (LLSF(3, max_iter=2), FSSRDM(3, max_iter=2)):
+        with pytest.warns(UserWarning, match="did not converge in 2 iterations. Increase max_iter, or tol"):
+            method.fit(X, Y)
