@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -13,16 +14,20 @@ from scipy import sparse as sp
 
 from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import as_labels
-from mlfs_dask.engine.readings import ReadingRecord
+from mlfs_dask.engine.readings import ReadingRecord, run_reading
 from mlfs_dask.errors import DataError, DoesNotFitError, parameter
 from mlfs_dask.evaluation.column_file import new_column_file
 from mlfs_dask.evaluation.column_subset import ColumnSubset
 from mlfs_dask.files.redaction import redact
 from mlfs_dask.rows.contract import RowSource
+from mlfs_dask.rows.joined import JoinedRows
 from mlfs_dask.rows.sources import ArrayRows, as_rows
+from mlfs_dask.rows.view import RowView
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.labels import label_matrix
-from mlfs_dask.statistics.subsets import JoinedRows, read_rows, row_subset
+from mlfs_dask.statistics.codes import quantile_table
+from mlfs_dask.statistics.counts import code_statistics
+from mlfs_dask.statistics.rows_in_memory import read_rows
 from mlfs_dask.typing import Matrix
 
 #: Fraction of this process's limit that data held in memory may fill, its copies counted.
@@ -134,8 +139,13 @@ class Table:
         if self._X is not None:
             n_categories = self.source.features.n_categories
             return ArrayRows(self._X[rows], Y, n_categories=n_categories), []
-        source, record = row_subset(self.source, rows, Y, resources)
-        return source, [record]
+        # Ranges and quantiles that a store keeps have seen the rows that are judged; kinds of features hold.
+        part = RowView(self.source, rows, Y=Y)
+        ((ranges, _), drawn), record = run_reading(
+            part, code_statistics(part.profile), resources, label="training rows"
+        )
+        features = replace(ranges, n_categories=part.features.n_categories)
+        return RowView(part, known=features, quantiles=quantile_table(drawn.X, features)), [record]
 
     def columns(
         self,

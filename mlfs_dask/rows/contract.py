@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, vstack
 
 from mlfs_dask.typing import HeldArray, Matrix
 
@@ -151,7 +151,7 @@ class RowSource(ABC):
     """Rows of X and Y in partitions; any run of partitions can be streamed.
 
     Implemented for stores (`mlfs_dask.storage.store_reader`), Dask arrays and arrays in memory
-    (`mlfs_dask.rows.sources`), and for subsets and joins of these (`mlfs_dask.statistics.subsets`).
+    (`mlfs_dask.rows.sources`), for several of these (`mlfs_dask.rows.joined`), and for views (`mlfs_dask.rows.view`).
 
     Attributes
     ----------
@@ -179,6 +179,11 @@ class RowSource(ABC):
     def labels_only(self) -> RowSource:
         """The labels of the same rows in the same partitions, X having no column; these rows, where X must be read."""
         return self
+
+    def all_labels(self) -> csr_array:
+        """Y of all rows, as int8, read without X where the source can."""
+        pieces = [block.Y.copy() for block in self.labels_only().stream(0, len(self.row_offsets) - 1)]
+        return csr_array(vstack([csr_array((0, self.profile.q), dtype=np.int8), *pieces], format="csr"))
 
     @property
     def features(self) -> FeatureInfo:
@@ -231,56 +236,3 @@ class RowSource(ABC):
 def profile_of(source: RowSource | Profile) -> Profile:
     """The profile of rows, or the one that stands for them in a plan."""
     return source if isinstance(source, Profile) else source.profile
-
-
-class DerivedRows(RowSource):
-    """Rows of another source, of which a subclass says what is changed, or what more is known.
-
-    Parameters
-    ----------
-    source : RowSource
-    """
-
-    def __init__(self, source: RowSource) -> None:
-        self._source = source
-        self.residence = source.residence
-
-    @property
-    def profile(self) -> Profile:
-        return self._source.profile
-
-    @property
-    def row_offsets(self) -> NDArray[np.int64]:
-        return self._source.row_offsets
-
-    def stream(self, first: int, last: int) -> Iterator[Block]:
-        return self._source.stream(first, last)
-
-    def labels_only(self) -> RowSource:
-        return self._source.labels_only()
-
-    @property
-    def features(self) -> FeatureInfo:
-        return self._source.features
-
-    @property
-    def label_counts(self) -> NDArray[np.int64] | None:
-        return self._source.label_counts
-
-    @property
-    def weights(self) -> NDArray[np.float64] | None:
-        return self._source.weights
-
-    @property
-    def digest(self) -> str | None:
-        return self._source.digest
-
-    @property
-    def place(self) -> str | None:
-        return self._source.place
-
-    def require_visible(self) -> None:
-        self._source.require_visible()
-
-    def delayed_partition(self, partition: int) -> Any:
-        return self._source.delayed_partition(partition)

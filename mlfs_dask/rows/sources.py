@@ -19,7 +19,7 @@ from scipy import sparse as sp
 from mlfs_dask.blocks.missing import count_nonzero_block
 from mlfs_dask.blocks.sparse import as_labels, as_matrix, count_labels
 from mlfs_dask.errors import DataError
-from mlfs_dask.rows.contract import Block, DerivedRows, FeatureInfo, Profile, RowSource
+from mlfs_dask.rows.contract import Block, FeatureInfo, Profile, RowSource
 from mlfs_dask.statistics.codes import edge_rows, quantile_table, zero_share
 from mlfs_dask.typing import Matrix
 
@@ -303,42 +303,6 @@ class ChunkRows(RowSource):
         """The rows of the chunk, whose partition is `first`."""
         if self._X.shape[0]:
             yield Block(int(self._row_offsets[self._partition]), self._X, self._Y)
-
-
-class MeasuredRows(DerivedRows):
-    """The rows of another source, of which more is known.
-
-    Parameters
-    ----------
-    source : RowSource
-    features : FeatureInfo
-    label_counts : int64 array, shape (3, q), or None
-    quantiles : float64 array, shape (d, s), optional
-    """
-
-    def __init__(
-        self,
-        source: RowSource,
-        features: FeatureInfo,
-        label_counts: NDArray[np.int64] | None,
-        quantiles: NDArray[np.float64] | None = None,
-    ) -> None:
-        super().__init__(source)
-        self._features = features
-        self._label_counts = label_counts
-        self._quantiles = quantiles
-
-    @property
-    def features(self) -> FeatureInfo:
-        return self._features
-
-    @property
-    def label_counts(self) -> NDArray[np.int64] | None:
-        return self._label_counts
-
-    @property
-    def quantiles(self) -> NDArray[np.float64] | None:
-        return self._quantiles
 
 
 def _side_by_side(pieces: list[Matrix]) -> Matrix:

@@ -22,14 +22,15 @@ from mlfs_dask.engine.cache import record_hits
 from mlfs_dask.engine.readings import count_readings, run_reading
 from mlfs_dask.errors import DataError, UsageError, parameter
 from mlfs_dask.rows.contract import RowSource
+from mlfs_dask.rows.view import RowView
+from mlfs_dask.rows.weights import weighted_rows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import Method
 from mlfs_dask.selectors.costs import Names, Readings, require_driver
 from mlfs_dask.selectors.parameters import GENERATORS, draw_seed
 from mlfs_dask.selectors.scores import Scores, constant_warnings, lower_constant, rank_stability
-from mlfs_dask.statistics.missing import FILL_READING, FilledRows, fill_values
+from mlfs_dask.statistics.missing import FILL_READING, fill_values
 from mlfs_dask.statistics.moments import Moments
-from mlfs_dask.statistics.weights import weighted_rows
 from mlfs_dask.statistics.write_rows import RowSink, WriteLabels
 
 #: Difference up to which the mean of a feature is the same, relative to it and its standard deviation: in other
@@ -135,8 +136,8 @@ class Fit:
     report : Report
     rank_intervals, selection_frequency : array, shape (d, 2) and (d,), or None
         Of resampled rows (`rank_stability`).
-    fill : tuple of array, shape (d,), or None
-        What missing features were filled with, and which of them hold 0 and 1 alone.
+    fill : float64 array, shape (d,), or None
+        Values in the places of missing features.
     """
 
     method: Method
@@ -148,7 +149,7 @@ class Fit:
     report: Report
     rank_intervals: NDArray[np.int64] | None = None
     selection_frequency: NDArray[np.float64] | None = None
-    fill: tuple[NDArray[np.float64], NDArray[np.bool_]] | None = None
+    fill: NDArray[np.float64] | None = None
 
     @property
     def columns(self) -> dict[str, NDArray[Any]]:
@@ -163,7 +164,7 @@ class Fit:
 
     def filled(self, source: RowSource) -> RowSource:
         """Rows with the values of the fit in the places of missing ones."""
-        return source if self.fill is None else FilledRows(source, *self.fill)
+        return source if self.fill is None else RowView(source, fill=self.fill)
 
     def write_labels(self, source: RowSource, sink: RowSink, resources: Resources | None = None) -> None:
         """Write the recovered labels of rows, by the workers that have them, in one reading of X.
@@ -336,17 +337,20 @@ def fit(method: Method, data: Any, sample_weight: Any = None) -> Fit:
     return Fit(method, rows.names, outcome, scores, ranking, support, report, intervals, frequency, fill)
 
 
-def _fill_missing(method: Method, readings: Readings) -> tuple[NDArray[np.float64], NDArray[np.bool_]] | None:
+def _fill_missing(method: Method, readings: Readings) -> NDArray[np.float64] | None:
     """Read what missing features are filled with; the readings that follow find it in their places."""
-    if not method.fills(readings.source):
+    source = readings.source
+    if not method.fills(source):
         return None
-    statistics = method.fill_statistics(readings.source)
+    statistics = method.fill_statistics(source)
     results = readings.run(FILL_READING, *statistics)
-    values = fill_values(statistics, results, readings.source.weights)
-    if values is None:
-        return None
-    readings.source = FilledRows(readings.source, values, results[0].zero_one)
-    return values, results[0].zero_one
+    fill = fill_values(statistics, results, source.weights)
+    if fill is not None:
+        known = source.features
+        if known.n_categories is None:  # features that are 0/1 keep their two codes
+            known = replace(known, n_categories=2 * results[0].zero_one.astype(np.int64))
+        readings.source = RowView(source, fill=fill, known=known)
+    return fill
 
 
 def _caller_level() -> int:

@@ -30,8 +30,8 @@ from mlfs_dask.engine.readings import plan_statistics, run_reading
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DoesNotFitError, UsageError, number_of, parameter
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
-from mlfs_dask.rows.sources import ArrayRows, MeasuredRows
-from mlfs_dask.rows.subset import RowSubset
+from mlfs_dask.rows.sources import ArrayRows
+from mlfs_dask.rows.view import RowView
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors import METHODS, get_method, method_name
 from mlfs_dask.selectors.contract import Method, method
@@ -447,7 +447,7 @@ class AutoSelector(Method):
             weights = None if source.weights is None else source.weights[edge_rows(source.profile)]
             features = replace(ranges, n_categories=source.features.n_categories)
             quantiles = quantile_table(sample.X, features, weights)
-            readings.source = source = MeasuredRows(source, features, label_counts, quantiles)
+            readings.source = source = RowView(source, known=features, label_counts=label_counts, quantiles=quantiles)
         features, label_counts = source.features, source.label_counts
         assert features.minimum is not None
         assert features.maximum is not None
@@ -661,8 +661,7 @@ def _shared(of_candidates: Iterable[Sequence[Statistic]]) -> dict[str, Statistic
 def _sampled(source: Profile | RowSource, rows: NDArray[np.int64]) -> Profile | RowSource:
     """Those rows alone, for a plan."""
     if isinstance(source, RowSource):
-        subset = RowSubset(source, rows, known=source.features)
-        return MeasuredRows(subset, source.features, subset.label_counts, source.quantiles)
+        return RowView(source, rows, known=source.features, quantiles=source.quantiles)
     share = len(rows) / max(source.n, 1)
     stored, labels = math.ceil(source.nonzeros * share), math.ceil(source.label_nonzeros * share)
     return replace(source, n=len(rows), nonzeros=stored, label_nonzeros=labels)

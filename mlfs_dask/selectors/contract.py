@@ -29,11 +29,12 @@ from mlfs_dask.engine.readings import is_cached, run_reading
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DataError, UsageError, number_of, parameter
 from mlfs_dask.rows.contract import Profile, RowSource
+from mlfs_dask.rows.view import RowView
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.costs import Cost, Names, Plan, Reading, Readings, project
 from mlfs_dask.selectors.parameters import Parameter, bare_type, draw_seed, read_parameter
 from mlfs_dask.selectors.scores import AUTO, Scores, count_kept, round_scores, unknown_labels_error
-from mlfs_dask.statistics.missing import FILL_READING, FilledRows, fill_statistics, fill_values
+from mlfs_dask.statistics.missing import FILL_READING, fill_statistics, fill_values
 
 _M = TypeVar("_M", bound="Method")
 
@@ -176,7 +177,7 @@ class Method:
         fill: NDArray[np.float64] | None = np.full(source.profile.d, np.nan)
         if all(is_cached(source, statistic) for statistic in statistics):
             fill = fill_values(statistics, run_reading(source, statistics, resources)[0], source.weights)
-        filled = source if fill is None else FilledRows(source, fill)
+        filled = source if fill is None else RowView(source, fill=fill)
         cost = self.cost(filled, resources)
         first = Reading(FILL_READING, statistics, source=source)
         return project(replace(cost, steps=[first, *cost.steps]), filled, resources)

@@ -30,9 +30,9 @@ from mlfs_dask.selectors.costs import Cost, Plan, Reading, Readings, require_dri
 from mlfs_dask.selectors.loop import A, F, Loop
 from mlfs_dask.selectors.scores import Scores
 from mlfs_dask.statistics.moments import FeatureMoments, Moments
+from mlfs_dask.statistics.rows_in_memory import read_rows
 from mlfs_dask.statistics.sample import draw_rows
 from mlfs_dask.statistics.scaling import Scaling
-from mlfs_dask.statistics.subsets import read_rows
 from mlfs_dask.statistics.write_rows import RowSink, UnwrittenRows
 from mlfs_dask.typing import HeldArray, Matrix
 

@@ -38,9 +38,9 @@ from mlfs_dask.selectors.parameters import Missing, Param
 from mlfs_dask.selectors.scores import Scores, uninformative_warning
 from mlfs_dask.statistics.anchor_sums import AnchorSums
 from mlfs_dask.statistics.moments import FeatureMoments, Moments
+from mlfs_dask.statistics.rows_in_memory import read_rows
 from mlfs_dask.statistics.sample import RowSample, draw_rows
 from mlfs_dask.statistics.scaling import standard_scaling
-from mlfs_dask.statistics.subsets import read_rows
 from mlfs_dask.typing import HeldArray, Seed
 
 #: What the readings are called.

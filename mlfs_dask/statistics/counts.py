@@ -45,11 +45,11 @@ from mlfs_dask.engine.readings import is_cached, reading_sizes
 from mlfs_dask.engine.statistic import Arrays, State, Statistic
 from mlfs_dask.rows.contract import Block, FeatureInfo, Profile, RowSource, profile_of
 from mlfs_dask.rows.sources import measure_features
+from mlfs_dask.rows.weights import exact_weights
 from mlfs_dask.runtime import Resources
 from mlfs_dask.statistics.codes import edge_rows, zero_share
 from mlfs_dask.statistics.resampling import NOT_RESAMPLED, Resampled, Resampling
 from mlfs_dask.statistics.sample import RowSample
-from mlfs_dask.statistics.weights import exact_weights
 
 #: Bytes of temporaries that turning counts into entropies may hold.
 FINALIZE_BYTES = 32 * 2**20

@@ -6,9 +6,7 @@ sample of rows, as quantile edges are, and exact where the sample has all rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from functools import cached_property
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,15 +14,13 @@ from numpy.typing import NDArray
 
 from mlfs_dask.blocks.missing import (
     column_medians,
-    fill_block,
     missing_weights_block,
     only_zero_and_one_block,
     present_sums_block,
 )
 from mlfs_dask.blocks.row_draws import QUANTILE_ROWS
 from mlfs_dask.engine.statistic import State, Statistic
-from mlfs_dask.files.fingerprints import digest_of
-from mlfs_dask.rows.contract import Block, DerivedRows, FeatureInfo, Profile, RowSource
+from mlfs_dask.rows.contract import Block, Profile
 from mlfs_dask.rows.sources import measure_features
 from mlfs_dask.statistics.sample import RowSample, draw_rows
 
@@ -148,70 +144,3 @@ def fill_values(
         chosen = None if weights is None else weights[statistic.chosen]
         fill = column_medians(sample.X, np.flatnonzero(means.n_missing), fill, chosen)
     return fill
-
-
-class FilledRows(DerivedRows):
-    """Rows of another source, with values in the places of those that are missing.
-
-    Parameters
-    ----------
-    source : RowSource
-    fill : float64 array, shape (d,)
-        It travels to the workers with the source.
-    zero_one : bool array, shape (d,), optional
-        Features that were 0/1 before they were filled, which codes keep, where the source does not know its categories.
-    """
-
-    def __init__(self, source: RowSource, fill: NDArray[np.float64], zero_one: NDArray[np.bool_] | None = None) -> None:
-        super().__init__(source)
-        self._fill = fill
-        self._zero_one = zero_one
-
-    @cached_property
-    def profile(self) -> Profile:
-        whole = self._source.profile
-        # What is filled in makes a copy of the block.
-        return replace(whole, buffer_bytes=whole.buffer_bytes + whole.block_bytes)
-
-    @property
-    def features(self) -> FeatureInfo:
-        known = self._source.features
-        if known.n_categories is None and self._zero_one is not None:
-            known = replace(known, n_categories=2 * self._zero_one.astype(np.int64))
-        if known.minimum is None or known.maximum is None:
-            return FeatureInfo(n_categories=known.n_categories)
-        # Means and medians lie between minimum and maximum; without a value there is none of these.
-        low, high = (np.where(np.isnan(bound), self._fill, bound) for bound in (known.minimum, known.maximum))
-        share, missing = known.zero_share, known.n_missing
-        if share is not None:
-            n = self._source.profile.n
-            filled = np.zeros(len(low), np.int64) if missing is None else missing
-            share = (np.rint(share * (n - filled)) + filled * (self._fill == 0)) / n
-        none = np.zeros(len(low), dtype=np.int64)
-        return replace(known, minimum=low, maximum=high, n_missing=none, zero_share=share)
-
-    @property
-    def quantiles(self) -> NDArray[np.float64] | None:
-        missing = self._source.features.n_missing
-        return None if missing is None or missing.any() else self._source.quantiles
-
-    @cached_property
-    def digest(self) -> str | None:
-        whole = self._source.digest
-        return None if whole is None else digest_of({"source": whole, "fill": self._fill})
-
-    def stream(self, first: int, last: int) -> Iterator[Block]:
-        """Blocks of partitions first..last-1 in row order."""
-        for block in self._source.stream(first, last):
-            yield block._replace(X=fill_block(block.X, self._fill))
-
-    def delayed_partition(self, partition: int) -> Any:
-        from dask.delayed import delayed
-
-        return delayed(FilledRows, pure=False)(self._source.delayed_partition(partition), self._delayed_fill)
-
-    @cached_property
-    def _delayed_fill(self) -> Any:
-        from dask.delayed import delayed
-
-        return delayed(self._fill, pure=False)

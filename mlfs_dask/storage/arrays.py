@@ -13,7 +13,8 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from numpy.typing import NDArray
 
 from mlfs_dask.blocks.sparse import as_matrix, columns_of_block
-from mlfs_dask.rows.subset import Columns, Rows, RowSubset, numbers_between, offsets_of
+from mlfs_dask.rows.row_mask import Rows, numbers_between, offsets_of
+from mlfs_dask.rows.view import Columns, RowView
 from mlfs_dask.storage.store_reader import MatrixLayout, StoreLocation, StoreRows, read_block
 
 
@@ -34,7 +35,7 @@ class StoreLayer(MaterializedLayer):
 class SubsetLayer(MaterializedLayer):
     """The graph of chosen rows and columns of such an array."""
 
-    def __init__(self, mapping: dict[Any, Any], rows: RowSubset, whole: Any, columns: Columns) -> None:
+    def __init__(self, mapping: dict[Any, Any], rows: RowView, whole: Any, columns: Columns) -> None:
         super().__init__(mapping)
         self.rows = rows
         self._whole = whole
@@ -97,7 +98,7 @@ def lazy_matrix(
 
 def chosen_blocks(
     whole: da.Array,
-    source: RowSubset,
+    source: RowView,
     rows: Rows | None,
     columns: Columns,
     name: str,
@@ -108,7 +109,7 @@ def chosen_blocks(
     ----------
     whole : dask Array
         With one block of columns.
-    source : RowSubset
+    source : RowView
         The same rows, which passes read faster.
     rows : range, RowMask or None
     columns : int array or None

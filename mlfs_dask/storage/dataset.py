@@ -21,7 +21,8 @@ from mlfs_dask.errors import DataError, MlfsError, number_of
 from mlfs_dask.files.json_text import parse_json
 from mlfs_dask.files.redaction import redact
 from mlfs_dask.rows.contract import FeatureInfo
-from mlfs_dask.rows.subset import RowMask, RowSubset, numbers_of
+from mlfs_dask.rows.row_mask import RowMask, numbers_of
+from mlfs_dask.rows.view import RowView
 from mlfs_dask.selection.runs import origin_of
 from mlfs_dask.statistics.codes import TABLE_SHARES, zero_share
 from mlfs_dask.storage.access import access_error, fault_of
@@ -272,7 +273,7 @@ class Dataset:
         return content
 
     @cached_property
-    def rows(self) -> StoreRows | RowSubset:
+    def rows(self) -> StoreRows | RowView:
         """Rows for passes (`mlfs_dask.rows.contract.RowSource`)."""
         return self.store_rows
 
@@ -476,8 +477,8 @@ class DatasetSubset(Dataset):
         return self.rows.features
 
     @cached_property
-    def rows(self) -> RowSubset:
-        return RowSubset(self._whole.rows, self._rows, features=self._features, labels=self._labels)
+    def rows(self) -> RowView:
+        return RowView(self._whole.rows, self._rows, features=self._features, labels=self._labels)
 
     @cached_property
     def X(self) -> da.Array:

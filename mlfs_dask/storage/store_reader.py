@@ -797,13 +797,6 @@ class StoreRows(RowSource):
     def labels_only(self) -> RowSource:
         return LabelRows(self)
 
-    def all_labels(self) -> sp.csr_array:
-        """Y of all rows, as int8, read without X."""
-        with self.location.reading(), contextlib.closing(_Labels(self)) as labels:
-            labels.expect(0, len(self.row_offsets) - 1)
-            parts = [labels.partition(i) for i in range(len(self.row_offsets) - 1)]
-        return sp.csr_array(sp.vstack(parts, format="csr"))
-
 
 @dataclass(frozen=True)
 class LabelRows(RowSource):

@@ -28,6 +28,7 @@ from mlfs_dask.engine.cache import assume_cached, cache, cache_of, entry, is_on,
 from mlfs_dask.engine.readings import count_readings, run_reading
 from mlfs_dask.errors import UsageError
 from mlfs_dask.rows.sources import ArrayRows
+from mlfs_dask.rows.view import RowView
 from mlfs_dask.runtime import Resources, current_resources
 from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.selectors import METHODS
@@ -37,7 +38,6 @@ from mlfs_dask.statistics.moments import Moments
 from mlfs_dask.statistics.products import LabelProducts
 from mlfs_dask.statistics.resampling import Resampled
 from mlfs_dask.statistics.scaling import Scaling
-from mlfs_dask.statistics.subsets import row_subset
 from mlfs_dask.storage.conversion_options import Options
 from mlfs_dask.storage.convert import convert_reader
 from mlfs_dask.storage.extension import StoreExtension
@@ -544,7 +544,7 @@ def test_chosen_rows_have_statistics_of_their_own(stores, tmp_path):
 
     def passes(chosen, labels):
         chosen = np.asarray(chosen)
-        subset, _ = row_subset(rows, chosen, labels[chosen], current_resources())
+        subset = RowView(rows, chosen, Y=labels[chosen])
         return mlfs.ELC(3).fit(subset).report_.passes
 
     with cache(tmp_path):

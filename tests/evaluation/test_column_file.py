@@ -18,7 +18,7 @@ from mlfs_dask.evaluation.column_file import new_column_file
 from mlfs_dask.files.array_files import is_mapped
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import current_resources
-from mlfs_dask.statistics.subsets import read_rows
+from mlfs_dask.statistics.rows_in_memory import read_rows
 from tests.storage.stores import make_store
 
 

@@ -15,11 +15,7 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.sparse import count_labels
 from mlfs_dask.errors import DataError
-from mlfs_dask.rows.contract import FeatureInfo
-from mlfs_dask.rows.sources import ArrayRows, DaskRows, MeasuredRows, as_rows, measure_features
-from mlfs_dask.rows.subset import RowSubset
-from mlfs_dask.statistics.missing import FilledRows
-from mlfs_dask.statistics.weights import weighted_rows
+from mlfs_dask.rows.sources import ArrayRows, DaskRows, as_rows, measure_features
 
 
 def matrices(n=23, d=5, q=3, seed=0):
@@ -171,24 +167,3 @@ def test_unknown_chunks_are_named_before_rows_are_compared() -> None:
     for pair in [(X, Y), (np.zeros((4, 2)), X), (X, X)]:
         with pytest.raises(DataError, match=r"chunks of unknown size\n  cure: .*compute_chunk_sizes.*lengths=True"):
             as_rows(*pair)
-
-
-class _Unseen(ArrayRows):
-    """Rows that this process cannot read."""
-
-    def require_visible(self):
-        raise DataError("not visible here")
-
-
-@pytest.mark.parametrize(
-    "derive",
-    [
-        lambda rows: MeasuredRows(rows, FeatureInfo(), np.zeros((3, 2), np.int64)),
-        lambda rows: FilledRows(rows, np.zeros(3)),
-        lambda rows: weighted_rows(rows, [2, 1, 1, 0]),
-        lambda rows: RowSubset(rows, np.array([1])),
-    ],
-)
-def test_rows_of_a_source_that_is_not_visible_are_not_visible(derive):
-    with pytest.raises(DataError, match="not visible here"):
-        derive(_Unseen(np.zeros((4, 3)), sp.csr_array((4, 2), dtype=np.int8))).require_visible()

@@ -18,6 +18,7 @@ from mlfs_dask.engine.plan import reading_fits, split_evenly
 from mlfs_dask.engine.readings import plan_statistics
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.rows.contract import FeatureInfo
+from mlfs_dask.rows.joined import JoinedRows
 from mlfs_dask.rows.sources import ArrayRows, as_rows, measure_features
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors import counting
@@ -26,7 +27,6 @@ from mlfs_dask.statistics import counts as counts_module
 from mlfs_dask.statistics.codes import code_book, equal_width_book, quantile_table
 from mlfs_dask.statistics.counts import CountScores, count_in_tiles
 from mlfs_dask.statistics.resampling import NOT_RESAMPLED, Resampled, Resampling
-from mlfs_dask.statistics.subsets import JoinedRows
 from tests.conftest import published
 from tests.reference import label_entropy as twin
 

@@ -11,11 +11,11 @@ from scipy import sparse as sp
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.rows.sources import ArrayRows
+from mlfs_dask.rows.weights import weighted_rows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.selectors.costs import Reading
 from mlfs_dask.statistics.sample import RowSample
-from mlfs_dask.statistics.weights import weighted_rows
 
 #: Objects of Python, and buffers of NumPy and SciPy that do not grow with the block.
 SMALL = 2**19

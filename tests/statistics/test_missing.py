@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-
 import dask.array as da
 import numpy as np
 import pytest
@@ -14,7 +12,7 @@ from mlfs_dask.engine.readings import run_reading
 from mlfs_dask.rows.sources import ArrayRows, as_rows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.statistics import missing as module
-from mlfs_dask.statistics.missing import FilledRows, MeansOfPresent, fill_statistics, fill_values
+from mlfs_dask.statistics.missing import MeansOfPresent, fill_statistics, fill_values
 
 RESOURCES = Resources(1, 2, 2**32, 2**32)
 
@@ -62,18 +60,3 @@ def test_medians_of_many_rows_are_those_of_a_sample(monkeypatch):
     present = [np.sort(column[~np.isnan(column)]) for column in X.T]
     places = [np.searchsorted(values, fill) / len(values) for values, fill in zip(present, fills[0], strict=True)]
     assert places == pytest.approx([0.5] * 5, abs=0.1)  # zeros are 0.4 of the values
-
-
-def test_it_travels_and_has_a_digest_of_its_own():
-    X, Y = problem()
-    source = ArrayRows(X, Y)
-    assert FilledRows(source, np.zeros(5)).digest is None
-    ArrayRows.digest = property(lambda self: "a")
-    try:
-        marks = {FilledRows(source, np.full(5, value)).digest for value in (0.0, 1.0)}
-    finally:
-        del ArrayRows.digest
-    assert len(marks) == 2
-    assert "a" not in marks
-    again = pickle.loads(pickle.dumps(FilledRows(source, np.zeros(5))))
-    assert not any(np.isnan(block.X).any() for block in again.stream(0, again.profile.partitions))

@@ -13,7 +13,9 @@ from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.engine.cache import cache
 from mlfs_dask.engine.readings import reading_sizes, run_reading
 from mlfs_dask.rows.contract import Block
+from mlfs_dask.rows.joined import JoinedRows
 from mlfs_dask.rows.sources import ArrayRows, as_rows
+from mlfs_dask.rows.view import RowView
 from mlfs_dask.runtime import Resources
 from mlfs_dask.statistics import resampling as module
 from mlfs_dask.statistics.products import LabelProducts
@@ -25,7 +27,6 @@ from mlfs_dask.statistics.resampling import (
     replicate_groups,
 )
 from mlfs_dask.statistics.sample import RowSample
-from mlfs_dask.statistics.subsets import JoinedRows, TrainingRows
 from mlfs_dask.storage.conversion_options import Options
 from mlfs_dask.storage.convert import convert_reader
 from mlfs_dask.storage.dataset import open_dataset
@@ -148,7 +149,7 @@ def sources(tmp_path):
     yield open_dataset(tmp_path / "dense.zarr").rows, Y
     yield whole, Y
     yield as_rows(da.from_array(X, chunks=(13, 2)), da.from_array(Y, chunks=(30, -1))), Y
-    yield TrainingRows(whole, rows, labels[rows]), Y[rows]
+    yield RowView(whole, rows, Y=labels[rows]), Y[rows]
     yield JoinedRows([whole, whole]), np.concatenate([Y, Y])
 
 

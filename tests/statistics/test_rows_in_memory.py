@@ -11,9 +11,10 @@ from scipy import sparse as sp
 
 from mlfs_dask import runtime
 from mlfs_dask.errors import DataError
+from mlfs_dask.rows.joined import JoinedRows
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import current_resources
-from mlfs_dask.statistics.subsets import JoinedRows, read_rows
+from mlfs_dask.statistics.rows_in_memory import read_rows
 from mlfs_dask.storage.dataset import open_dataset
 from tests.storage.stores import make_store, sample
 

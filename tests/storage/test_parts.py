@@ -13,7 +13,7 @@ import mlfs_dask as mlfs
 from mlfs_dask.engine.cache import cache
 from mlfs_dask.engine.plan import PARAMETER_COPIES
 from mlfs_dask.errors import UsageError
-from mlfs_dask.rows.subset import RowMask, RowSubset, numbers_of
+from mlfs_dask.rows.row_mask import numbers_of
 from mlfs_dask.runtime import Resources
 from tests.storage.stores import make_store
 
@@ -69,30 +69,6 @@ def test_a_part_is_its_rows_features_and_labels(data, part):
         )
         np.testing.assert_array_equal(block.Y.toarray(), Y[block.start : stop])
     assert stop == len(X)
-
-
-def test_partitions_without_chosen_rows_are_not_read(data, monkeypatch):
-    path, _, _ = data
-    rows = mlfs.open_dataset(path).rows
-    offsets = rows.row_offsets
-    chosen = np.array([0, int(offsets[2]), int(offsets[2]) + 1])
-    subset = RowSubset(rows, chosen)
-    asked = []
-    stream = type(rows).stream
-    monkeypatch.setattr(type(rows), "stream", lambda self, a, b: (asked.append((a, b)), stream(self, a, b))[1])
-    assert sum(block.X.shape[0] for block in subset.stream(0, len(offsets) - 1)) == 3
-    assert asked == [(0, 1), (2, 3)]
-    assert 0 < subset.profile.read_bytes < rows.profile.read_bytes
-
-
-@pytest.mark.parametrize("rows", [[], [0], [8], [7, 8, 15, 16, 25], list(range(26))])
-def test_a_mask_has_the_numbers_of_its_rows(rows):
-    mask = RowMask(np.array(rows, np.int64), 26)
-    assert len(mask) == len(rows)
-    assert numbers_of(mask).tolist() == rows
-    for first in range(27):
-        for last in range(first, 27):
-            assert mask.between(first, last).tolist() == [row for row in rows if first <= row < last]
 
 
 def test_the_mask_of_the_rows_is_in_the_plan(data):

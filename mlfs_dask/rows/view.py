@@ -1,0 +1,288 @@
+"""A view of a source: chosen rows, features and labels, weights of rows, missing values filled in; without a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import copy
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+
+from mlfs_dask.blocks.missing import fill_block
+from mlfs_dask.blocks.sparse import count_labels
+from mlfs_dask.files.fingerprints import digest_of
+from mlfs_dask.rows.contract import Block, FeatureInfo, Profile, RowSource
+from mlfs_dask.rows.row_mask import RowMask, Rows, numbers_between, numbers_of, offsets_of, rows_of_rows
+from mlfs_dask.rows.sources import ArrayRows
+from mlfs_dask.typing import HeldArray
+
+Columns: TypeAlias = NDArray[np.int64] | None
+
+
+class RowView(RowSource):
+    """A view of a source, made of each block by the task that reads it. A view of a view is one view of the source.
+
+    Parameters
+    ----------
+    source : RowSource
+        One that streams.
+    rows : int64 array, shape (m,), RowMask or range, optional
+        Chosen rows, rising; all by default.
+    features, labels : int64 array, optional
+        Chosen columns of X and Y, rising; all by default.
+    Y : csr_array of int8, shape (m, q), optional
+        Labels of the rows of the view, in place of those of the source.
+    weights : float64 array, shape (m,), optional
+        How often each row of the view counts: above 0, and so that sums of them are exact (`weighted_rows`).
+    fill : float64 array, shape (d,), optional
+        Values in the places of missing ones.
+    known : FeatureInfo, optional
+        Of the view before missing values are filled in. By default, what holds of the features of the source: of
+        chosen rows only their kinds.
+    label_counts : int64 array, shape (3, q), optional
+    quantiles : float64 array, shape (d, s), optional
+        Of the view, where they were measured.
+
+    Notes
+    -----
+    Partitions without chosen rows are not read. A view travels to workers with what it changes, and without what is
+    known of features and labels.
+    """
+
+    def __init__(
+        self,
+        source: RowSource,
+        rows: NDArray[np.int64] | Rows | None = None,
+        *,
+        features: Columns = None,
+        labels: Columns = None,
+        Y: sp.csr_array | None = None,
+        weights: NDArray[np.float64] | None = None,
+        fill: NDArray[np.float64] | None = None,
+        known: FeatureInfo | None = None,
+        label_counts: NDArray[np.int64] | None = None,
+        quantiles: NDArray[np.float64] | None = None,
+    ) -> None:
+        rows = RowMask(rows, source.profile.n) if isinstance(rows, np.ndarray) else rows
+        if isinstance(source, RowView):
+            inner, numbers = source, slice(None) if rows is None else numbers_of(rows)
+            if known is None and inner._known is not None:
+                known = _known_part(inner._known, rows, features, weights)
+            if rows is None and weights is None:
+                if label_counts is None and inner._label_counts is not None:
+                    label_counts = inner._label_counts[:, _all_or(labels)]
+                if quantiles is None and features is None:
+                    quantiles = inner._quantiles
+            if Y is None and inner._Y is not None:
+                Y = sp.csr_array(inner._Y[numbers][:, _all_or(labels)])
+            if weights is None and inner._weights is not None:
+                weights = inner._weights[numbers]
+            if inner._fill is not None:
+                fill = inner._fill[_all_or(features)]
+            source = inner._source
+            rows = rows_of_rows(inner._rows, rows, source.profile.n)
+            features, labels = _columns_of(inner._features, features), _columns_of(inner._labels, labels)
+        self.residence = source.residence
+        self._source: RowSource = source
+        self._rows: Rows | None = rows
+        self._features: Columns = features
+        self._labels: Columns = labels
+        self._Y: sp.csr_array | None = Y
+        self._weights: NDArray[np.float64] | None = weights
+        self._fill: NDArray[np.float64] | None = fill
+        self._known: FeatureInfo | None = known
+        self._label_counts: NDArray[np.int64] | None = label_counts
+        self._quantiles: NDArray[np.float64] | None = quantiles
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {**self.__dict__, "_known": None, "_label_counts": None, "_quantiles": None}
+        state.pop("_delayed", None)
+        return state
+
+    @cached_property
+    def profile(self) -> Profile:
+        whole, rows, weights = self._source.profile, self._rows, self._weights
+        n = whole.n if rows is None else len(rows)
+        d = whole.d if self._features is None else len(self._features)
+        q = whole.q if self._labels is None else len(self._labels)
+        n_share, d_share, q_share = n / max(whole.n, 1), d / max(whole.d, 1), q / max(whole.q, 1)
+        label_nonzeros = int(whole.label_nonzeros * n_share * q_share)
+        # What is chosen of a block is copied out of it, and copied again where values are filled in.
+        copies = (rows is not None or self._features is not None) + (self._fill is not None)
+        copied = copies * whole.block_bytes + 16 * whole.block_rows * (weights is not None)
+        n_read = int(np.diff(self._source.row_offsets)[np.diff(self.row_offsets) > 0].sum())
+        arrays = list(whole.arrays)
+        if isinstance(rows, RowMask):
+            arrays.append(HeldArray("chosen rows", str(rows.bits.nbytes), "u1"))
+        if self._Y is not None:
+            label_bytes = self._Y.data.nbytes + self._Y.indices.nbytes + self._Y.indptr.nbytes
+            arrays.append(HeldArray("labels of chosen rows", str(label_bytes), "u1"))
+        if weights is not None:
+            arrays.append(HeldArray("weights of rows", str(n)))
+        return replace(
+            whole,
+            n=n,
+            d=d,
+            q=q,
+            nonzeros=int(whole.nonzeros * n_share * d_share) if whole.sparse else n * d,
+            label_nonzeros=label_nonzeros if self._Y is None else int(self._Y.nnz),
+            buffer_bytes=whole.buffer_bytes + copied,
+            read_bytes=whole.read_bytes * n_read // max(whole.n, 1),
+            weight=None if weights is None else float(weights.sum()),
+            arrays=tuple(arrays),
+        )
+
+    @cached_property
+    def row_offsets(self) -> NDArray[np.int64]:
+        offsets = self._source.row_offsets
+        return offsets if self._rows is None else offsets_of(self._rows, offsets)
+
+    @property
+    def _present_features(self) -> FeatureInfo:
+        """What is known before missing values are filled in."""
+        if self._known is not None:
+            return self._known
+        return _known_part(self._source.features, self._rows, self._features, self._weights)
+
+    @property
+    def features(self) -> FeatureInfo:
+        known, fill = self._present_features, self._fill
+        if fill is None or (known.n_missing is not None and not known.n_missing.any()):
+            return known
+        if known.minimum is None or known.maximum is None:
+            return FeatureInfo(n_categories=known.n_categories)
+        # Means and medians lie between minimum and maximum; without a value there is none of these.
+        low, high = (np.where(np.isnan(bound), fill, bound) for bound in (known.minimum, known.maximum))
+        share, none, n = known.zero_share, np.zeros(len(low), np.int64), self.profile.n
+        if share is not None:
+            filled = none if known.n_missing is None else known.n_missing
+            share = (np.rint(share * (n - filled)) + filled * (fill == 0)) / n
+        return replace(known, minimum=low, maximum=high, n_missing=none, zero_share=share)
+
+    @property
+    def quantiles(self) -> NDArray[np.float64] | None:
+        if self._fill is not None:
+            missing = self._present_features.n_missing
+            if missing is None or missing.any():
+                return None
+        if self._quantiles is None and self._rows is None and self._features is None and self._weights is None:
+            return self._source.quantiles
+        return self._quantiles
+
+    @property
+    def label_counts(self) -> NDArray[np.int64] | None:
+        if self._label_counts is not None:
+            return self._label_counts
+        if self._Y is not None:
+            return count_labels(self._Y, self._weights)
+        counts = None if self._rows is not None or self._weights is not None else self._source.label_counts
+        return None if counts is None else counts[:, _all_or(self._labels)]
+
+    @property
+    def weights(self) -> NDArray[np.float64] | None:
+        return self._weights
+
+    @cached_property
+    def digest(self) -> str | None:
+        whole, rows, Y = self._source.digest, self._rows, self._Y
+        changes: list[Any] = [rows, self._features, self._labels, Y, self._weights, self._fill]
+        if whole is None or all(change is None for change in changes):
+            return whole
+        identity = {
+            "source": whole,
+            "rows": rows.bits if isinstance(rows, RowMask) else rows and [rows.start, rows.stop, rows.step],
+            "columns": [self._features, self._labels],
+            "labels": None if Y is None else [Y.indptr, Y.indices, Y.data],
+        }
+        # Of parts of stores digests are in records of runs: what they do not change is left out.
+        values = {"weights": self._weights, "fill": self._fill}
+        return digest_of(identity | {name: each for name, each in values.items() if each is not None})
+
+    @property
+    def place(self) -> str | None:
+        return self._source.place
+
+    def require_visible(self) -> None:
+        self._source.require_visible()
+
+    def labels_only(self) -> RowSource:
+        if self._Y is not None:
+            labels: RowSource = ArrayRows(sp.csr_array((self.profile.n, 0)), self._Y)
+            return labels if self._weights is None else RowView(labels, weights=self._weights)
+        labels = self._source.labels_only()
+        features = self._features if labels is self._source else None
+        return RowView(labels, self._rows, features=features, labels=self._labels, weights=self._weights)
+
+    def stream(self, first: int, last: int) -> Iterator[Block]:
+        """Blocks of partitions first..last-1 in row order."""
+        chosen = np.diff(self.row_offsets[first : last + 1]) > 0
+        edges = np.flatnonzero(np.diff(np.concatenate([[0], chosen, [0]])))
+        for start, stop in edges.reshape(-1, 2):  # runs of partitions with chosen rows
+            row = int(self.row_offsets[first + int(start)])
+            for block in self._source.stream(first + int(start), first + int(stop)):
+                part = self._part_of(block, row)
+                if part.X.shape[0]:
+                    yield part
+                row += part.X.shape[0]
+
+    def _part_of(self, block: Block, row: int) -> Block:
+        """The view of a block of the source; its first row is number `row` of the view."""
+        start, X, Y, _ = block
+        if self._rows is not None:
+            inside = numbers_between(self._rows, start, start + X.shape[0]) - start
+            if len(inside) < X.shape[0]:
+                X, Y = X[inside], Y[inside]
+        rows = slice(row, row + X.shape[0])
+        if self._Y is not None:
+            Y = self._Y[rows]
+        elif self._labels is not None:
+            Y = Y[:, self._labels]
+        if self._features is not None:
+            X = X[:, self._features] if sp.issparse(X) else X.take(self._features, axis=1)
+        if self._fill is not None:
+            X = fill_block(X, self._fill)
+        return Block(row, X, Y, None if self._weights is None else self._weights[rows])
+
+    def delayed_partition(self, partition: int) -> Any:
+        from dask.delayed import delayed
+
+        return delayed(_view_of, pure=False)(self._delayed, self._source.delayed_partition(partition))
+
+    @cached_property
+    def _delayed(self) -> Any:
+        """The view without its source, which every task gets a partition of."""
+        from dask.delayed import delayed
+
+        return delayed(_view_of(self, None), pure=False, traverse=False)
+
+
+def _view_of(view: RowView, source: Any) -> RowView:
+    """The view, of another source with the same rows."""
+    view = copy(view)
+    view._source = source
+    return view
+
+
+def _known_part(known: FeatureInfo, rows: Rows | None, columns: Columns, weights: Any) -> FeatureInfo:
+    """What holds of chosen rows, of chosen features, or of rows with weights."""
+    if rows is not None:
+        known = FeatureInfo(n_categories=known.n_categories)
+    if weights is not None:
+        known = replace(known, zero_share=None)
+    return FeatureInfo(**{name: None if each is None else each[_all_or(columns)] for name, each in vars(known).items()})
+
+
+def _all_or(columns: Columns) -> Any:
+    """An index of the columns, or of all."""
+    return slice(None) if columns is None else columns
+
+
+def _columns_of(columns: Columns, chosen: Columns) -> Columns:
+    """Those that are chosen among columns that were; None for all."""
+    if columns is None or chosen is None:
+        return chosen if columns is None else columns
+    return columns[chosen]

@@ -1,0 +1,80 @@
+"""Rows that count more or less than once, for methods whose scores are sums over the rows.
+
+A weight of 2 is the row twice, and a weight of 0 is no row. Weights are rounded to multiples of about 2⁻⁵² of their
+sum, so that float64 sums of them are exact: what is counted is the same for any chunks and workers, as counts of rows
+are.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask.errors import DataError
+from mlfs_dask.rows.contract import RowSource
+from mlfs_dask.rows.view import RowView
+
+
+def weighted_rows(source: RowSource, sample_weight: Any) -> RowSource:
+    """The rows of a source with weights; the source itself where all of them are 1.
+
+    Parameters
+    ----------
+    source : RowSource
+    sample_weight : array-like, shape (n,), or None
+
+    Raises
+    ------
+    DataError
+        A weight is negative or no number, there are not n of them, or all are 0.
+
+    Examples
+    --------
+    >>> from mlfs_dask.rows.sources import as_rows
+    >>> source = as_rows(np.eye(3), np.eye(3))
+    >>> weighted_rows(source, [1, 1, 1]) is source
+    True
+    >>> [(block.X.shape, block.weights) for block in weighted_rows(source, [2, 0, 0.5]).stream(0, 1)]
+    [((2, 3), array([2. , 0.5]))]
+    """
+    if sample_weight is None:
+        return source
+    n = source.profile.n
+    weights = np.asarray(sample_weight, dtype=np.float64)
+    if weights.ndim == 0:
+        weights = np.full(n, float(weights))
+    if weights.shape != (n,):
+        raise DataError(
+            f"sample_weight must have shape ({n},), a weight for every row; got {weights.shape}",
+            cure="give as many weights as rows, or None",
+        )
+    wrong = ~(np.isfinite(weights) & (weights >= 0))
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        raise DataError(
+            f"sample_weight must hold numbers from 0; row {row} has {weights[row]} (counted from 0)",
+            cure="give 0 to rows that do not count",
+        )
+    total = float(weights.sum())
+    if total == 0:
+        raise DataError("all sample weights are zero", cure="give some rows a weight above 0")
+    if (weights == 1).all():
+        return source
+    weights = exact_weights(weights, total)
+    counted = np.flatnonzero(weights)
+    if len(counted) == n:
+        return RowView(source, weights=weights)
+    return RowView(source, counted, weights=weights[counted])
+
+
+def exact_weights(weights: NDArray[np.float64], total: float) -> NDArray[np.float64]:
+    """Weights, shape (m,), rounded so that float64 sums of them up to `total` are exact, whatever their order.
+
+    >>> exact_weights(np.array([0.1, 0.2]), 2.0**51)
+    array([0., 0.])
+    """
+    unit = math.ldexp(1.0, math.frexp(total)[1] - 52)
+    return np.rint(weights / unit) * unit
