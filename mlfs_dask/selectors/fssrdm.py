@@ -44,7 +44,7 @@ class FSSRDM(Regression):
 
     Notes
     -----
-    One reading of X. A worker holds d² + q d + q² numbers of 8 bytes a running task, the driver 3 d² and 12 q d. Of
+    One reading of X. A worker holds d² + q d + q² numbers of 8 bytes a running task, the driver 4 d² and 12 q d. Of
     more than `gram_cap` features it is refused. Features are standardised over the labelled rows. Rows with an unknown
     label (-1) have no part. β counts relative to the least at which the objective has no minimum, γ relative to the
     least at which W = 0.
@@ -74,6 +74,13 @@ class FSSRDM(Regression):
     accepts_unknown_labels = True
     typical_iterations = 10, 60
 
+    memory = "worker: 8 bytes * (d² + q d + q²); driver: 8 bytes * (4 d² + 12 q d)"
+
+    @property
+    def workspace(self) -> str:
+        """The quadratic form and its factors, beside what its family holds."""
+        return f"{1 + row_sparse.SQUARE_MATRICES} d d + {super().workspace}"
+
     def reads(self, source: Profile | RowSource) -> dict[str, Statistic]:
         return {name: OfLabelled(statistic) for name, statistic in super().reads(source).items()}
 
@@ -93,8 +100,8 @@ class FSSRDM(Regression):
         # The largest eigenvalue of A'A relative to X'X, from its q × q twin.
         ridge = 1e-9 * float(np.diag(G).max())
         largest = float(np.linalg.eigvalsh(A.T @ row_sparse.solve_gram(G, A, ridge, np.ones(len(G))).P)[-1])
-        beta = self.beta / largest
-        solution = row_sparse.minimise(
-            G - beta * (A @ A.T), A, self.gamma * critical, tol=self.tol, max_iter=self.max_iter
-        )
+        quadratic = A @ A.T
+        quadratic *= -self.beta / largest
+        quadratic += G
+        solution = row_sparse.minimise(quadratic, A, self.gamma * critical, tol=self.tol, max_iter=self.max_iter)
         return self.solved(Solution(*solution), {"largest_beta": 1.0 / largest, "labelled_rows": int(sums.n)})

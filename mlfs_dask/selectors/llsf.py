@@ -37,7 +37,7 @@ class LLSF(Regression):
 
     Notes
     -----
-    One reading of X. A worker holds d² + q d + q² numbers of 8 bytes a running task, the driver 3 d² and 12 q d. Of
+    One reading of X. A worker holds d² + q d + q² numbers of 8 bytes a running task, the driver d² and 12 q d. Of
     more than `gram_cap` features it is refused. Unknown labels (-1) are refused.
 
     What differs from the paper: R has negative eigenvalues, so that the published objective has no least value where α

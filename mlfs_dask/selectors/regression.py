@@ -35,7 +35,7 @@ class Regression(OneReading):
     resamples_rows = False
     of_zeros = "no feature goes with any label, or the penalty is too large"
     passes = "1"
-    memory = "worker: 8 bytes * (d² + q d + q²); driver: 8 bytes * (3 d² + 12 q d)"
+    memory = "worker: 8 bytes * (d² + q d + q²); driver: 8 bytes * (d² + 12 q d)"
 
     #: What messages call it.
     name: ClassVar[str]
@@ -52,8 +52,8 @@ class Regression(OneReading):
 
     @property
     def workspace(self) -> str:
-        """X'X of scaled features beside its sums, and the matrices of the solver."""
-        return "d d + 12 q d + 6 q q"
+        """The matrices of the solver, and those of the labels; X'X is scaled in its place."""
+        return "12 q d + 6 q q"
 
     def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
         require_gram(profile_of(source).d, self.gram_cap, self.name)
