@@ -723,22 +723,26 @@ def test_a_damaged_state_has_everything_read(growing):
     assert found.report_.bytes_read == expected.report_.bytes_read
 
 
-@pytest.mark.parametrize("kept", [True, False])
-def test_on_a_cluster_states_are_continued_too(growing, kept, monkeypatch):
+@pytest.mark.cluster
+def test_on_a_cluster_states_are_continued_too(growing, monkeypatch):
     from mlfs_dask.cluster.connect import connect
     from mlfs_dask.statistics import counts
 
-    if not kept:
-        monkeypatch.setattr(counts, "FINALIZE_BYTES", 0)
     X, Y, folder, sparse = growing
-    store = grown_store(folder / "a.zarr", X, Y, (70,), sparse=sparse)
-    with cache(folder / "cache"), connect(workers=2, memory_limit=600 * 2**20):
-        mlfs.ENM(3).fit(mlfs.open_dataset(store))
-        dataset = mlfs.open_dataset(_append(store, X[70:], Y[70:]))
-        found = mlfs.ENM(3).fit(dataset)
-    expected = mlfs.ENM(3).fit(dataset)
-    np.testing.assert_array_equal(found.scores_, expected.scores_)
-    assert (found.report_.bytes_read < expected.report_.bytes_read) == kept
+    with connect(workers=2, memory_limit=600 * 2**20):
+        for kept in (True, False):
+            if not kept:
+                monkeypatch.setattr(counts, "FINALIZE_BYTES", 0)
+            store = grown_store(folder / f"{kept}.zarr", X, Y, (70,), sparse=sparse)
+            with cache(folder / f"{kept}.cache"):
+                mlfs.ENM(3).fit(mlfs.open_dataset(store))
+                dataset = mlfs.open_dataset(_append(store, X[70:], Y[70:]))
+                found = mlfs.ENM(3).fit(dataset)
+            with monkeypatch.context() as patch:
+                patch.setattr("mlfs_dask.runtime.default_client", lambda: None)
+                expected = mlfs.ENM(3).fit(dataset)
+            np.testing.assert_array_equal(found.scores_, expected.scores_)
+            assert (found.report_.bytes_read < expected.report_.bytes_read) == kept
 
 
 def _append(store: Path, X: np.ndarray, Y: np.ndarray) -> Path:
