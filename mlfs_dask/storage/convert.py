@@ -64,15 +64,13 @@ from mlfs_dask.storage.label_values import MinusOne
 from mlfs_dask.storage.object_store import LocalObjects, is_url, local_path, open_objects, read_schema
 from mlfs_dask.storage.publish import remove, remove_leftovers, sync
 from mlfs_dask.storage.readers.base import LabelSpec, Part, Reader, ReadOptions
-from mlfs_dask.storage.schema import KINDS, Partitions, StoreSchema
+from mlfs_dask.storage.schema import KINDS, LABELS_NAME, X_NAME, Partitions, StoreSchema
 from mlfs_dask.storage.sources import Source, examine, require_unchanged, sha256
 from mlfs_dask.storage.spool import SpooledRows, data_path, spool_part, statistics_path
 from mlfs_dask.storage.statistics import Statistics
 from mlfs_dask.storage.verify import verify
 from mlfs_dask.storage.worker_pool import WorkerPool, check_stop
 from mlfs_dask.storage.writer import (
-    LABELS_NAME,
-    X_NAME,
     ShardRecord,
     write_atomically,
     write_metadata,
@@ -757,15 +755,15 @@ def _partitions(rows: SpooledRows, inferred: InferredSchema) -> Partitions:
         pieces = -(-(stop - start) // most)
         split += [start + (stop - start) * piece // pieces for piece in range(1, pieces + 1)]
 
-    def stored(matrix: MatrixChunking, columns: int, *, labels: bool) -> tuple[int, ...]:
+    def stored(matrix: MatrixChunking, columns: int, name: str) -> tuple[int, ...]:
         if matrix.sparse:
-            return tuple(rows.offsets_at(split, labels=labels))
+            return tuple(rows.offsets_at(split, name))
         return tuple(row * columns for row in split)
 
     return Partitions(
         rows=tuple(split),
-        nonzeros=stored(chunking.X, inferred.d, labels=False),
-        label_nonzeros=stored(chunking.Y, inferred.q, labels=True),
+        nonzeros=stored(chunking.X, inferred.d, X_NAME),
+        label_nonzeros=stored(chunking.Y, inferred.q, LABELS_NAME),
     )
 
 
@@ -819,7 +817,7 @@ def _drawn_features(
             pieces.append(rows.sparse(start, count, d, inferred.dtype)[drawn][:, features])
         else:
             block = np.empty((count, d), inferred.dtype)
-            rows.dense(start, block)
+            rows.fill(X_NAME, start, block)
             dense[first:end] = block[np.ix_(drawn, features)]
         first = int(end)
     return sp.vstack(pieces, format="csr") if sparse else dense

@@ -9,7 +9,7 @@ statistics of the old ones stay valid (`mlfs_dask.engine.cache`).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -323,7 +323,8 @@ class StoreExtension:
     def entries(self) -> OldEntries:
         """The entries of its arrays, for whoever writes a shard that begins with some of them."""
         rows = self.dataset.store_rows
-        return OldEntries(rows.location, rows.X, rows.Y)
+        layouts = (*rows.X.arrays, *rows.Y.arrays)
+        return OldEntries(rows.location, {layout.key: layout for layout in layouts})
 
     def require_unchanged(self) -> None:
         """Raise DataError if the store was changed since it was opened: by an append that ended just now."""
@@ -394,8 +395,7 @@ class OldEntries:
     """Entries of the arrays of a store; picklable."""
 
     location: StoreLocation
-    X: MatrixLayout
-    Y: MatrixLayout
+    arrays: Mapping[str, ArrayLayout]
 
 
 class ExtendedRows:
@@ -414,70 +414,19 @@ class ExtendedRows:
     def close(self) -> None:
         self._new.close()
 
-    def dense(self, start: int, out: NDArray[Any]) -> None:
-        """As `SpooledRows.dense`."""
-        self._fill(self._old.X.dense, start, out, self._new.dense)
-
-    def dense_labels(self, start: int, out: NDArray[np.int8]) -> None:
-        """As `SpooledRows.dense_labels`."""
-        self._fill(self._old.Y.dense, start, out, self._new.dense_labels)
-
-    def nonzeros(self, start: int, data: NDArray[Any] | None, indices: NDArray[np.int32] | None) -> None:
-        """As `SpooledRows.nonzeros`."""
-        self._fill_values(self._old.X, start, data, indices, self._new.nonzeros)
-
-    def label_nonzeros(self, start: int, data: NDArray[Any] | None, indices: NDArray[np.int32] | None) -> None:
-        """As `SpooledRows.label_nonzeros`."""
-        self._fill_values(self._old.Y, start, data, indices, self._new.label_nonzeros)
-
-    def offsets(self, start: int, out: NDArray[np.int64]) -> None:
-        """As `SpooledRows.offsets`."""
-        self._fill_offsets(self._old.X, start, out, self._new.offsets)
-
-    def label_offsets(self, start: int, out: NDArray[np.int64]) -> None:
-        """As `SpooledRows.label_offsets`."""
-        self._fill_offsets(self._old.Y, start, out, self._new.label_offsets)
-
-    def _fill(
-        self,
-        layout: ArrayLayout | None,
-        start: int,
-        out: NDArray[Any],
-        fill_new: Callable[[int, NDArray[Any]], None],
-    ) -> None:
-        assert layout is not None
+    def fill(self, name: str, start: int, out: NDArray[Any]) -> None:
+        """As `SpooledRows.fill`."""
+        layout = self._old.arrays[name]
         length = layout.shape[0]
         old = min(max(length - start, 0), len(out))
         if old:
             out[:old] = read_entries(self._old.location, layout, start, start + old)
-        if old < len(out):
-            fill_new(max(start - length, 0), out[old:])
-
-    def _fill_values(
-        self,
-        matrix: MatrixLayout,
-        start: int,
-        data: NDArray[Any] | None,
-        indices: NDArray[np.int32] | None,
-        fill_new: Callable[[int, NDArray[Any] | None, NDArray[np.int32] | None], None],
-    ) -> None:
-        if data is not None:
-            self._fill(matrix.data, start, data, lambda first, out: fill_new(first, out, None))
-        if indices is not None:
-            self._fill(matrix.indices, start, indices, lambda first, out: fill_new(first, None, out))
-
-    def _fill_offsets(
-        self,
-        matrix: MatrixLayout,
-        start: int,
-        out: NDArray[np.int64],
-        fill_new: Callable[[int, NDArray[np.int64]], None],
-    ) -> None:
-        assert matrix.data is not None
-        stored = matrix.data.shape[0]
-
-        def fill(first: int, more: NDArray[np.int64]) -> None:
-            fill_new(first + 1, more)  # the offset of the first new row is the last of the old ones
-            more += stored
-
-        self._fill(matrix.indptr, start, out, fill)
+        if old == len(out):
+            return
+        matrix, _, array = name.rpartition("/")
+        first, more = max(start - length, 0), out[old:]
+        if array == "indptr":  # the offset of the first new row is the last of the old ones
+            self._new.fill(name, first + 1, more)
+            more += self._old.arrays[f"{matrix}/data"].shape[0]
+        else:
+            self._new.fill(name, first, more)

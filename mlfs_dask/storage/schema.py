@@ -20,6 +20,9 @@ from mlfs_dask.errors import DataError
 
 FORMAT_VERSION = 1
 
+#: Names of the matrices: arrays, or groups of the arrays `data`, `indices` and `indptr`.
+X_NAME, LABELS_NAME = "X", "obsm/labels"
+
 KINDS = ("numeric", "integer", "binary", "categorical")
 """Kinds of feature. binary: only 0 and 1; integer: only whole numbers; categorical: codes 0..K-1."""
 

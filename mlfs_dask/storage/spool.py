@@ -31,6 +31,7 @@ from mlfs_dask.storage.chunking import INDEX_BYTES, OFFSET_BYTES
 from mlfs_dask.storage.digest import crc32c
 from mlfs_dask.storage.label_values import MinusOne
 from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN, Batch, Part, Reader
+from mlfs_dask.storage.schema import LABELS_NAME
 from mlfs_dask.storage.statistics import Statistics
 from mlfs_dask.typing import Matrix
 
@@ -528,8 +529,33 @@ class SpooledRows:
                 yield index, first - offsets[index], last - offsets[index], first - start
             index += 1
 
-    def dense(self, start: int, out: NDArray[Any]) -> None:
-        """Fill `out`, shape (rows, d), with rows of X from `start`."""
+    def fill(self, name: str, start: int, out: NDArray[Any]) -> None:
+        """Fill `out` with entries of an array of the store.
+
+        Parameters
+        ----------
+        name : str
+            X or the labels, whose entries are rows, or `data`, `indices` or `indptr` of either.
+        start : int
+            First entry.
+        out : array, shape (entries,) or (rows, columns)
+
+        Raises
+        ------
+        DataError
+            If a value other than 0 becomes 0 in the type of `out`; `column` is the number of its feature.
+        """
+        labels, array = name.startswith(LABELS_NAME), name.rpartition("/")[2]
+        if array in ("data", "indices"):
+            self._fill_nonzeros(array, start, out, labels=labels)
+        elif array == "indptr":
+            self._fill_offsets(start, out, labels=labels)
+        elif labels:
+            self._fill_dense_labels(start, out)
+        else:
+            self._fill_dense(start, out)
+
+    def _fill_dense(self, start: int, out: NDArray[Any]) -> None:
         for index, first, last, place in self._runs(self._rows, start, start + len(out)):
             batch = self._batches[index]
             rows = out[place : place + last - first]
@@ -546,42 +572,57 @@ class SpooledRows:
             indptr = self._read(index, "indptr", first, last + 1)
             rows[:] = 0
             row_of = np.repeat(np.arange(last - first), np.diff(indptr))
-            columns, values = (self._read(index, name, indptr[0], indptr[-1]) for name in ("indices", "data"))
+            columns, values = (self._read(index, array, indptr[0], indptr[-1]) for array in ("indices", "data"))
             rows[row_of, columns] = values
             if (entry := _first_vanished(values, rows[row_of, columns])) is not None:
                 raise _vanished(values[entry], rows.dtype, columns[entry])
 
-    def nonzeros(self, start: int, data: NDArray[Any] | None, indices: NDArray[np.int32] | None) -> None:
-        """Fill `data` and `indices` with nonzeros of X from number `start`."""
-        target = data if data is not None else indices
-        assert target is not None
-        for index, first, last, place in self._runs(self._nonzeros, start, start + len(target)):
+    def _fill_dense_labels(self, start: int, out: NDArray[np.int8]) -> None:
+        for index, first, last, place in self._runs(self._rows, start, start + len(out)):
+            indptr = self._csr_entries(index, "indptr", first, last + 1, labels=True)
+            low, high = int(indptr[0]), int(indptr[-1])
+            data, indices = (self._csr_entries(index, array, low, high, labels=True) for array in ("data", "indices"))
+            rows = csr_array((data, indices, indptr - low), shape=(last - first, out.shape[1]))
+            rows.toarray(out=out[place : place + last - first])
+
+    def _fill_nonzeros(self, array: str, start: int, out: NDArray[Any], *, labels: bool) -> None:
+        for index, first, last, place in self._runs(self._stored(labels), start, start + len(out)):
             there = slice(place, place + last - first)
-            if self._batches[index].sparse:
-                if data is not None:
-                    data[there] = values = self._read(index, "data", first, last)
-                    if (entry := _first_vanished(values, data[there])) is not None:
-                        column = self._read(index, "indices", first + entry, first + entry + 1)[0]
-                        raise _vanished(values[entry], data.dtype, column)
-                if indices is not None:
-                    indices[there] = self._read(index, "indices", first, last)
-                continue
-            rows = self._as_csr(index)
-            if data is not None:
-                data[there] = values = rows.data[first:last]
-                if (entry := _first_vanished(values, data[there])) is not None:
-                    raise _vanished(values[entry], data.dtype, rows.indices[first + entry])
-            if indices is not None:
-                indices[there] = rows.indices[first:last]
+            out[there] = values = self._csr_entries(index, array, first, last, labels=labels)
+            if array == "data" and (entry := _first_vanished(values, out[there])) is not None:
+                column = self._csr_entries(index, "indices", first + entry, first + entry + 1, labels=labels)[0]
+                raise _vanished(values[entry], out.dtype, column)
+
+    def _fill_offsets(self, start: int, out: NDArray[np.int64], *, labels: bool) -> None:
+        before = self._stored(labels)
+        for index, first, last, place in self._runs(self._rows, start, start + len(out)):
+            there = slice(place, place + last - first)
+            out[there] = self._csr_entries(index, "indptr", first, last, labels=labels)
+            out[there] += before[index]
+        if start + len(out) == self._rows[-1] + 1:
+            out[-1] = before[-1]
 
     def sparse(self, start: int, count: int, d: int, dtype: Any) -> csr_array:
         """Rows of X from `start`, shape (count, d)."""
         indptr = np.empty(count + 1, np.int64)
-        self.offsets(start, indptr)
-        stored = int(indptr[-1] - indptr[0])
-        data, indices = np.empty(stored, dtype), np.empty(stored, np.int32)
-        self.nonzeros(int(indptr[0]), data, indices)
+        self._fill_offsets(start, indptr, labels=False)
+        data, indices = np.empty(indptr[-1] - indptr[0], dtype), np.empty(indptr[-1] - indptr[0], np.int32)
+        self._fill_nonzeros("data", int(indptr[0]), data, labels=False)
+        self._fill_nonzeros("indices", int(indptr[0]), indices, labels=False)
         return csr_array((data, indices, indptr - indptr[0]), shape=(count, d))
+
+    def _stored(self, labels: bool) -> list[int]:
+        """Entries of X or Y before each batch, and of all."""
+        return self._label_nonzeros if labels else self._nonzeros
+
+    def _csr_entries(self, index: int, array: str, start: int, stop: int, *, labels: bool) -> NDArray[Any]:
+        """Entries start..stop of `data`, `indices` or `indptr` of one batch's X or Y."""
+        batch = self._batches[index]
+        if batch.minus_ones if labels else not batch.sparse:
+            matrix = self._settled_labels(index) if labels else self._as_csr(index)
+            entries: NDArray[Any] = getattr(matrix, array)[start:stop]
+            return entries
+        return self._read(index, f"label_{array}" if labels else array, start, stop)
 
     def _as_csr(self, index: int) -> csr_array:
         of_thread = self._of_thread
@@ -591,54 +632,6 @@ class SpooledRows:
             of_thread.converted, of_thread.csr = index, csr_array(values.reshape(batch.rows, batch.width))
         csr: csr_array = of_thread.csr
         return csr
-
-    def offsets(self, start: int, out: NDArray[np.int64]) -> None:
-        """Fill `out` with row offsets of X (of the n + 1) from row `start`."""
-        self._fill_offsets(start, out, self._nonzeros, labels=False)
-
-    def label_offsets(self, start: int, out: NDArray[np.int64]) -> None:
-        """Fill `out` with row offsets of Y (of the n + 1) from row `start`."""
-        self._fill_offsets(start, out, self._label_nonzeros, labels=True)
-
-    def _fill_offsets(self, start: int, out: NDArray[np.int64], before: list[int], *, labels: bool) -> None:
-        for index, first, last, place in self._runs(self._rows, start, start + len(out)):
-            there = slice(place, place + last - first)
-            if labels:
-                out[there] = self._read_labels(index, "indptr", first, last)
-            elif self._batches[index].sparse:
-                out[there] = self._read(index, "indptr", first, last)
-            else:
-                out[there] = self._as_csr(index).indptr[first:last]
-            out[there] += before[index]
-        if start + len(out) == self._rows[-1] + 1:
-            out[-1] = before[-1]
-
-    def label_nonzeros(self, start: int, data: NDArray[np.int8] | None, indices: NDArray[np.int32] | None) -> None:
-        """Fill `data` and `indices` with entries of Y from number `start`."""
-        target = data if data is not None else indices
-        assert target is not None
-        for index, first, last, place in self._runs(self._label_nonzeros, start, start + len(target)):
-            there = slice(place, place + last - first)
-            if data is not None:
-                data[there] = self._read_labels(index, "data", first, last)
-            if indices is not None:
-                indices[there] = self._read_labels(index, "indices", first, last)
-
-    def dense_labels(self, start: int, out: NDArray[np.int8]) -> None:
-        """Fill `out`, shape (rows, q), with rows of Y from `start`."""
-        for index, first, last, place in self._runs(self._rows, start, start + len(out)):
-            indptr = self._read_labels(index, "indptr", first, last + 1)
-            low, high = int(indptr[0]), int(indptr[-1])
-            data, indices = (self._read_labels(index, name, low, high) for name in ("data", "indices"))
-            rows = csr_array((data, indices, indptr - low), shape=(last - first, out.shape[1]))
-            rows.toarray(out=out[place : place + last - first])
-
-    def _read_labels(self, index: int, name: str, start: int, stop: int) -> NDArray[Any]:
-        """Entries start..stop of `data`, `indices` or `indptr` of one batch's labels."""
-        if not self._batches[index].minus_ones:
-            return self._read(index, f"label_{name}", start, stop)
-        piece: NDArray[Any] = getattr(self._settled_labels(index), name)[start:stop]
-        return piece
 
     def _settled_labels(self, index: int) -> csr_array:
         of_thread = self._of_thread
@@ -663,7 +656,7 @@ class SpooledRows:
             row = self._rows[-1]
             while index < len(self._batches):
                 indptr = np.empty(self._batches[index].rows, np.int64)
-                self.offsets(self._rows[index], indptr)
+                self._fill_offsets(self._rows[index], indptr, labels=False)
                 found = int(np.searchsorted(indptr, position))
                 if found < len(indptr):
                     row = self._rows[index] + found
@@ -672,12 +665,12 @@ class SpooledRows:
             rows.append(row)
         return rows
 
-    def offsets_at(self, rows: Sequence[int], *, labels: bool) -> list[int]:
-        """Row offsets of X or Y at some rows (0..n)."""
+    def offsets_at(self, rows: Sequence[int], name: str) -> list[int]:
+        """Row offsets of X or of the labels at some rows (0..n)."""
         offsets = []
         for row in rows:
             out = np.empty(1, np.int64)
-            (self.label_offsets if labels else self.offsets)(row, out)
+            self.fill(f"{name}/indptr", row, out)
             offsets.append(int(out[0]))
         return offsets
 

@@ -7,7 +7,7 @@ conversion goes on with those that are missing. The root metadata comes last: be
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from mlfs_dask.storage.anndata_encoding import DENSE, DICT, Object, dataframe, g
 from mlfs_dask.storage.chunking import MatrixChunking, StoreChunking
 from mlfs_dask.storage.digest import ROOT_KEY, Checksum, hash_file, new_hash, seal_root
 from mlfs_dask.storage.object_store import LocalObjects
-from mlfs_dask.storage.schema import KINDS, StoreSchema
+from mlfs_dask.storage.schema import KINDS, LABELS_NAME, X_NAME, StoreSchema
 from mlfs_dask.storage.spool import SpooledRows
 from mlfs_dask.storage.zarr_format import ArraySpec, write_shard
 
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 _PIECE_BYTES = 1 << 20
 
-X_NAME = "X"
-LABELS_NAME = "obsm/labels"
 QUANTILES = "uns/mlfs/quantiles"
 
 
@@ -85,21 +83,6 @@ def _matrix_specs(name: str, plan: MatrixChunking, columns: int, dtype: str, com
     ]
 
 
-def _filler(rows: SpooledRows | ExtendedRows, name: str) -> Callable[[int, NDArray[Any]], None]:
-    """The function that fills a chunk of the named array from its first entry on."""
-    fillers: dict[str, Callable[[int, NDArray[Any]], None]] = {
-        X_NAME: rows.dense,
-        f"{X_NAME}/data": lambda start, out: rows.nonzeros(start, out, None),
-        f"{X_NAME}/indices": lambda start, out: rows.nonzeros(start, None, out),
-        f"{X_NAME}/indptr": rows.offsets,
-        LABELS_NAME: rows.dense_labels,
-        f"{LABELS_NAME}/data": lambda start, out: rows.label_nonzeros(start, out, None),
-        f"{LABELS_NAME}/indices": lambda start, out: rows.label_nonzeros(start, None, out),
-        f"{LABELS_NAME}/indptr": rows.label_offsets,
-    }
-    return fillers[name]
-
-
 def write_one_shard(rows: SpooledRows | ExtendedRows, spec: ArraySpec, shard: int, wip: Path) -> ShardRecord:
     """Write one shard and its done-marker, unless both are there already.
 
@@ -129,7 +112,6 @@ def write_one_shard(rows: SpooledRows | ExtendedRows, spec: ArraySpec, shard: in
     target.parent.mkdir(parents=True, exist_ok=True)
     marker.parent.mkdir(parents=True, exist_ok=True)
     checksum = Checksum()
-    fill = _filler(rows, spec.name)
     step = max(1, _PIECE_BYTES // spec.plan.item_bytes)
     buffer = np.zeros((spec.plan.chunk, *spec.tail), np.dtype(spec.dtype).newbyteorder("<"))
 
@@ -138,7 +120,7 @@ def write_one_shard(rows: SpooledRows | ExtendedRows, spec: ArraySpec, shard: in
         for start, count in spec.chunks(shard):
             entries = buffer[:count]
             for first in range(0, count, step):  # in pieces, so that no second chunk is held
-                fill(start + first, entries[first : first + step])
+                rows.fill(spec.name, start + first, entries[first : first + step])
             buffer[count:] = 0
             checksum = checksum.extended(entries.reshape(-1).view(np.uint8).data)
             yield buffer

@@ -13,6 +13,7 @@ from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.readers.base import Batch, Header
+from mlfs_dask.storage.schema import LABELS_NAME, X_NAME
 from mlfs_dask.storage.spool import (
     SpooledRows,
     data_path,
@@ -59,31 +60,31 @@ def test_any_run_comes_back_from_any_batches(data: st.DataObject, tmp_path_facto
         start = data.draw(st.integers(0, n))
         stop = data.draw(st.integers(start, n))
         dense = np.full((stop - start, 12), 9.0)
-        rows.dense(start, dense)
+        rows.fill(X_NAME, start, dense)
         np.testing.assert_array_equal(dense, X[start:stop])
         dense_labels = np.full((stop - start, 4), 9, np.int8)
-        rows.dense_labels(start, dense_labels)
+        rows.fill(LABELS_NAME, start, dense_labels)
         np.testing.assert_array_equal(dense_labels, Y[start:stop])
         offsets = np.empty(n + 1, np.int64)
-        rows.offsets(0, offsets)
+        rows.fill("X/indptr", 0, offsets)
         np.testing.assert_array_equal(offsets, expected.indptr)
         tail = np.empty(n + 1 - start, np.int64)
-        rows.label_offsets(start, tail)
+        rows.fill("obsm/labels/indptr", start, tail)
         np.testing.assert_array_equal(tail, expected_labels.indptr[start:])
         first = data.draw(st.integers(0, expected.nnz))
         last = data.draw(st.integers(first, expected.nnz))
         values, indices = np.empty(last - first), np.empty(last - first, np.int32)
-        rows.nonzeros(first, values, None)
-        rows.nonzeros(first, None, indices)
+        rows.fill("X/data", first, values)
+        rows.fill("X/indices", first, indices)
         np.testing.assert_array_equal(values, expected.data[first:last])
         np.testing.assert_array_equal(indices, expected.indices[first:last])
         values = np.empty(expected_labels.nnz, np.int8)
-        rows.label_nonzeros(0, values, None)
+        rows.fill("obsm/labels/data", 0, values)
         np.testing.assert_array_equal(values, expected_labels.data)
         positions = sorted(data.draw(st.sets(st.integers(0, expected.nnz))))
         found = [int(np.searchsorted(expected.indptr, p)) for p in positions]
         assert rows.rows_of_nonzeros(positions) == [min(row, n) for row in found]
-        assert rows.offsets_at([0, n], labels=False) == [0, expected.nnz]
+        assert rows.offsets_at([0, n], X_NAME) == [0, expected.nnz]
 
 
 @pytest.mark.parametrize("form", [np.asarray, csr_array])
@@ -154,7 +155,7 @@ def test_torn_data_is_read_again(tmp_path: Path, finished: bool) -> None:
     spool_part(reader, part, tmp_path, batch_bytes=1)
     with SpooledRows(tmp_path, 1) as rows:
         out = np.empty((9, 3))
-        rows.dense(0, out)
+        rows.fill(X_NAME, 0, out)
     np.testing.assert_array_equal(out, X)
 
 
@@ -175,6 +176,6 @@ def test_widths_that_grow(tmp_path: Path, form: Any) -> None:
     spool_part(reader, reader.parts(0)[0], tmp_path, batch_bytes=1)
     with SpooledRows(tmp_path, 1) as rows:
         out = np.full((3, 3), 7.0)
-        rows.dense(0, out)
+        rows.fill(X_NAME, 0, out)
     assert out.tolist() == [[1, 0, 0], [1, 1, 1], [1, 1, 0]]
     assert Statistics.load(statistics_path(tmp_path, 0)).n_labels == 4
