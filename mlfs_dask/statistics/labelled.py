@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from mlfs_dask.engine.statistic import State, Statistic
+from mlfs_dask.engine.statistic import Arrays, State, Statistic
 from mlfs_dask.rows.contract import Block, Profile
 
 
@@ -72,3 +73,30 @@ class OfLabelled(Statistic):
 
     def finalize(self, state: State) -> Any:
         return self.statistic.finalize(state)
+
+    # The cache keeps the state of the other one, under a name of its own.
+
+    @property
+    def kind(self) -> str:  # type: ignore[override]
+        return f"labelled-{self.statistic.kind}" if self.statistic.keeps == "state" else ""
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        return self.statistic.parameters
+
+    @property
+    def result_parameters(self) -> Mapping[str, Any]:
+        return self.statistic.result_parameters
+
+    @property
+    def copied_bytes(self) -> int:
+        return self.statistic.copied_bytes
+
+    def state_arrays(self, state: State) -> Arrays:
+        return self.statistic.state_arrays(state)
+
+    def state_of(self, arrays: Arrays) -> State:
+        return self.statistic.state_of(arrays)
+
+    def extend_state(self, kept: State, added: State) -> State:
+        return self.statistic.extend_state(kept, added)
