@@ -247,7 +247,7 @@ class _Bytes(io.RawIOBase):
             piece = self._inner.read(len(buffer))
         except DataError:
             raise
-        except (EOFError, OSError, zlib.error, lzma.LZMAError, _ZstdDamage) as error:
+        except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
             if self._compression is None:
                 raise DataError(f"reading failed: {error}", file=self._path) from error
             truncated = isinstance(error, EOFError)
@@ -274,23 +274,30 @@ def _decompressed(source: SourceFile, raw: BinaryIO) -> _Readable:
     if source.compression == "bzip2":
         return _Streams(raw, bz2.BZ2Decompressor)
     if source.compression == "zstd":
-        return _Zstandard(raw)
+        return _Streams(raw, _ZstdFrame, piece_bytes=_ZSTD_PIECE_BYTES)
     return raw
 
 
 class _Streams:
-    """Decompress stream after stream of xz or bzip2; xz may have zeros between and behind them.
+    """Decompress stream after stream of xz, bzip2 or Zstandard; xz may have zeros between and behind them.
 
     LZMAFile and BZ2File take the end of a stream for that of the file where no whole header follows, and a damaged one
-    with all that is behind it for nothing.
+    with all that is behind it for nothing; the reader of Zstandard's package takes a file that is cut off for a whole
+    one.
     """
 
     def __init__(
-        self, raw: BinaryIO, start: Callable[[], bz2.BZ2Decompressor | lzma.LZMADecompressor], padding: bytes = b""
+        self,
+        raw: BinaryIO,
+        start: Callable[[], Any],  # a decompressor of one stream, as of bz2
+        *,
+        padding: bytes = b"",
+        piece_bytes: int = _STREAM_PIECE_BYTES,
     ) -> None:
         self._raw = raw
         self._start = start
         self._padding = padding
+        self._piece_bytes = piece_bytes
         self._stream = start()
 
     def read(self, size: int, /) -> bytes:
@@ -302,67 +309,54 @@ class _Streams:
                     return b""
                 self._stream = self._start()
             elif self._stream.needs_input:
-                compressed = self._raw.read(_STREAM_PIECE_BYTES)
+                compressed = self._raw.read(self._piece_bytes)
                 if not compressed:
                     raise EOFError("the last stream is not complete")
-            piece = self._stream.decompress(compressed, size)
+            piece: bytes = self._stream.decompress(compressed, size)
             if piece:
                 return piece
 
     def _after_stream(self) -> bytes:
         """The first bytes of the next stream, or none."""
-        following = self._stream.unused_data or self._raw.read(_STREAM_PIECE_BYTES)
+        following = self._stream.unused_data or self._raw.read(self._piece_bytes)
         while following:
             if behind_padding := following.lstrip(self._padding):
                 return behind_padding
-            following = self._raw.read(_STREAM_PIECE_BYTES)
+            following = self._raw.read(self._piece_bytes)
         return b""
 
     def close(self) -> None:
         pass
 
 
-class _ZstdDamage(Exception):
-    """What the zstandard package raises, under a name that exists without that package."""
+class _ZstdFrame:
+    """A frame of Zstandard, decompressed as `bz2` does: no more than was asked for is given at a time."""
 
-
-class _Zstandard:
-    """Decompress frame after frame.
-
-    The package's own stream reader takes a cut-off file for a complete one, so frames are followed here.
-    """
-
-    def __init__(self, raw: BinaryIO) -> None:
+    def __init__(self) -> None:
         import zstandard
 
-        self._raw = raw
-        self._error = zstandard.ZstdError
         # 2 GiB windows (`zstd --long=31`) are legal; memory is taken only as a frame asks for it.
-        self._context = zstandard.ZstdDecompressor(max_window_size=1 << 31)
-        self._frame = self._context.decompressobj()
-        self._frame_started = False
-        self._input = b""
+        self._frame = zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
+        self._damage = zstandard.ZstdError
         self._ready = memoryview(b"")
 
-    def read(self, size: int, /) -> bytes:
-        while not self._ready:
-            piece = self._input or self._raw.read(_ZSTD_PIECE_BYTES)
-            self._input = b""
-            if not piece:
-                if self._frame_started:
-                    raise EOFError("the last frame is not complete")
-                return b""
+    @property
+    def eof(self) -> bool:
+        return bool(self._frame.eof) and self.needs_input
+
+    @property
+    def needs_input(self) -> bool:
+        return not self._ready
+
+    @property
+    def unused_data(self) -> bytes:
+        return bytes(self._frame.unused_data)
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        if data:
             try:
-                self._ready = memoryview(self._frame.decompress(piece))
-            except self._error as error:
-                raise _ZstdDamage(str(error)) from error
-            self._frame_started = not self._frame.eof
-            if self._frame.eof:
-                self._input = self._frame.unused_data
-                self._frame = self._context.decompressobj()
-        piece = bytes(self._ready[:size])
-        self._ready = self._ready[size:]
+                self._ready = memoryview(self._frame.decompress(data))
+            except self._damage as error:
+                raise OSError(str(error)) from error
+        piece, self._ready = bytes(self._ready[:max_length]), self._ready[max_length:]
         return piece
-
-    def close(self) -> None:
-        self._ready = memoryview(b"")
