@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import dask
 import numpy as np
@@ -25,7 +27,7 @@ from dask.sizeof import sizeof
 from scipy import sparse as scipy_sparse
 
 from mlfs_dask import runtime
-from mlfs_dask.cluster.connect import connect, local_settings, planned_resources
+from mlfs_dask.cluster.connect import ClusterOptions, connect, local_settings, planned_resources
 from mlfs_dask.cluster.workers import describe_mismatches
 from mlfs_dask.engine.block_sizes import register_sizes
 from mlfs_dask.engine.plan import SPREAD_BYTES
@@ -207,6 +209,23 @@ def listening() -> set[Any]:
     }
 
 
+INTRUDER = """
+import os, sys, warnings
+from distributed import Client
+from distributed.security import Security
+
+warnings.simplefilter("ignore")
+certificate = Security.temporary()
+os.setuid(65534)
+for address, security in ((sys.argv[1], certificate), (sys.argv[1].replace("tls", "tcp"), None)):
+    try:
+        with Client(address, security=security, timeout=2) as client:
+            print("ran as", client.submit(os.getuid).result(timeout=5))
+    except (OSError, TimeoutError, RuntimeError) as error:
+        print("refused")
+"""
+
+
 @pytest.mark.cluster
 def test_local_workers(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     names = list(local_settings(2**30, 60)["distributed.nanny.pre-spawn-environ"])
@@ -219,13 +238,18 @@ def test_local_workers(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.Mon
         resources = runtime.current_resources()
         assert (resources.workers, resources.threads_per_worker) == (2, 1)
         assert resources.memory_limit == 400 * 2**20
-        assert client.submit(abs, -2).result() == 2
         assert all(address.startswith("tls://127.0.0.1:") for address in client.nthreads())
         found = client.run(_state_of_worker)
         ours = listening() - before
         assert len(ours) >= 3
         assert {address.ip for address in ours} == {"127.0.0.1"}
         assert 8787 not in {address.port for address in ours}, "another cluster may have it"
+        assert _pages_refused(ours) == 3
+        if os.geteuid() == 0:  # who alone can become another user
+            words = [sys.executable, "-c", INTRUDER, client.scheduler.address]
+            done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+            assert done.stdout.split("\n")[:2] == ["refused", "refused"], done.stderr
+        assert client.submit(abs, -2).result() == 2
     assert not set(names) & set(os.environ), "the next cluster would inherit these settings"
     assert len({state["pid"] for state in found.values()} | {os.getpid()}) == 3
     for state in found.values():
@@ -277,63 +301,25 @@ def _lines_of(code: str) -> list[str]:
 @pytest.mark.cluster
 def test_planned_workers_have_the_limits_that_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "available_memory", lambda: 5 * 2**30)
-    resources = planned_resources(workers=2)
+    assert ClusterOptions(workers=2).share_of_memory == 5 * 2**29
+    resources = planned_resources(workers=2, memory_limit=1)
     assert (resources.workers, resources.threads_per_worker) == (2, 1)
-    assert (resources.memory_limit, resources.driver_limit) == (5 * 2**29, 5 * 2**30)
-    assert planned_resources(workers=2, memory_limit=1).memory_limit == 1
+    assert (resources.memory_limit, resources.driver_limit) == (1, 5 * 2**30)
     assert resources.client is not None
 
 
-INTRUDER = """
-import os, sys, warnings
-from distributed import Client
-from distributed.security import Security
-
-warnings.simplefilter("ignore")
-certificate = Security.temporary()
-os.setuid(65534)
-for address, security in ((sys.argv[1], certificate), (sys.argv[1].replace("tls", "tcp"), None)):
-    try:
-        with Client(address, security=security, timeout=2) as client:
-            print("ran as", client.submit(os.getuid).result(timeout=5))
-    except (OSError, TimeoutError, RuntimeError) as error:
-        print("refused")
-"""
-
-
-@pytest.mark.cluster
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_another_user_of_the_machine_cannot_use_local_workers() -> None:
-    with connect(workers=1) as client:
-        assert client is not None
-        done = subprocess.run(
-            [sys.executable, "-c", INTRUDER, client.scheduler.address],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
-        assert client.submit(abs, -2).result() == 2
-    assert done.stdout.split("\n")[:2] == ["refused", "refused"], done.stderr
-
-
-@pytest.mark.cluster
-def test_local_workers_serve_no_pages() -> None:
-    from urllib.error import HTTPError
-    from urllib.request import urlopen
-
-    before = listening()
-    with connect(workers=1):
-        refused = 0
-        for address in listening() - before:
-            try:
-                urlopen(f"http://127.0.0.1:{address.port}/json/identity.json", timeout=5)
-                pytest.fail("told who it is")
-            except HTTPError as error:
-                refused += error.code == 404
-            except OSError:
-                pass  # speaks TLS
-        assert refused == 2
+def _pages_refused(places: set[Any]) -> int:
+    """Addresses that answer to HTTP, with nothing."""
+    refused = 0
+    for place in places:
+        try:
+            urlopen(f"http://127.0.0.1:{place.port}/json/identity.json", timeout=5)
+            pytest.fail("told who it is")
+        except HTTPError as error:
+            refused += error.code == 404
+        except OSError:
+            pass  # speaks TLS
+    return refused
 
 
 def _state_of_worker() -> dict[str, object]:
@@ -444,17 +430,12 @@ def test_an_interruption_while_connecting_ends_at_once(start_dask: StartDask, fr
 
 
 @pytest.mark.cluster
-def test_scheduler_without_workers(start_dask: StartDask, free_port: int) -> None:
-    start_dask("scheduler", "--host", "127.0.0.1", "--port", free_port)
-    no_worker = pytest.raises(ClusterLostError, match="has no worker after 4 s")
-    with no_worker, connect(scheduler=f"127.0.0.1:{free_port}", wait=4):
-        pytest.fail("connected")
-
-
-@pytest.mark.cluster
 def test_min_workers_are_waited_for(start_dask: StartDask, free_port: int) -> None:
     start_dask("scheduler", "--host", "127.0.0.1", "--port", free_port)
     address = f"tcp://127.0.0.1:{free_port}"
+    no_worker = pytest.raises(ClusterLostError, match="has no worker after 4 s")
+    with no_worker, connect(scheduler=f"127.0.0.1:{free_port}", wait=4):
+        pytest.fail("connected")
     start_dask("worker", address, "--nthreads", 1)
     with connect(scheduler=address):
         assert runtime.current_resources().workers == 1
