@@ -303,20 +303,11 @@ def one_blas_thread() -> Iterator[None]:
         _blas_limit.release()
 
 
-#: Threads of this process that may make the result of a reading together, once its rows are read.
-_finishing_threads = contextvars.ContextVar("finishing_threads", default=1)
-
-
 def finishing_threads() -> int:
-    """Threads that `finalize` may use: 1 in a worker, whose other threads have tasks of their own."""
-    return _finishing_threads.get()
-
-
-@contextlib.contextmanager
-def finishing_with(threads: int) -> Iterator[None]:
-    """Let results of readings be made by so many threads inside the with-block."""
-    with assigned(_finishing_threads, threads):
-        yield
+    """Threads that may make the result of a reading: 1 with a cluster, whose workers have other tasks to do."""
+    if current_worker() is not None or default_client() is not None:
+        return 1
+    return _process_limits.get().threads or available_cores()
 
 
 def blas_threads() -> int:

@@ -171,27 +171,24 @@ def run_reading(
     ClusterLostError
         The scheduler or all workers went away, or a worker was killed again and again.
     """
-    with runtime.finishing_with(1 if resources.client is not None else resources.threads_per_worker):
-        results = _load(source, statistics)
-        uncached = [statistic for statistic, result in zip(statistics, results, strict=True) if result is None]
-        if statistics and not uncached:
-            return results, NOT_READ
-        reading = _uncached(source, uncached, resources)
-        kept = [
-            _load_state(entry, share.statistics[0]) for entry, share in zip(reading.kept, reading.shares, strict=False)
-        ]
-        if any(state is None for state in kept):  # a damaged entry, which loading has removed
-            return run_reading(source, statistics, resources, label=label)
-        if plan is None or not plan.runs or len(uncached) < len(statistics) or not _is_for(plan, reading.source):
-            plan = _plan_reading(reading.source, reading.shares, resources)
-        computed, record = _read(reading.source, reading.shares, resources, label, plan)
-        made: dict[int, Any] = {}
-        for number, share in enumerate(reading.shares):
-            of_share = _results(source, share, kept[number] if kept else None, computed[number])
-            made |= {id(statistic): result for statistic, result in zip(share.statistics, of_share, strict=True)}
-        for i, statistic in enumerate(statistics):
-            results[i] = made.get(id(statistic), results[i])
-        return results, record
+    results = _load(source, statistics)
+    uncached = [statistic for statistic, result in zip(statistics, results, strict=True) if result is None]
+    if statistics and not uncached:
+        return results, NOT_READ
+    reading = _uncached(source, uncached, resources)
+    kept = [_load_state(entry, share.statistics[0]) for entry, share in zip(reading.kept, reading.shares, strict=False)]
+    if any(state is None for state in kept):  # a damaged entry, which loading has removed
+        return run_reading(source, statistics, resources, label=label)
+    if plan is None or not plan.runs or len(uncached) < len(statistics) or not _is_for(plan, reading.source):
+        plan = _plan_reading(reading.source, reading.shares, resources)
+    computed, record = _read(reading.source, reading.shares, resources, label, plan)
+    made: dict[int, Any] = {}
+    for number, share in enumerate(reading.shares):
+        of_share = _results(source, share, kept[number] if kept else None, computed[number])
+        made |= {id(statistic): result for statistic, result in zip(share.statistics, of_share, strict=True)}
+    for i, statistic in enumerate(statistics):
+        results[i] = made.get(id(statistic), results[i])
+    return results, record
 
 
 def _is_for(plan: ReadingPlan, source: RowSource) -> bool:

@@ -14,7 +14,6 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -482,11 +481,12 @@ def test_all_threads_make_the_results_of_cached_states_too(tmp_path, monkeypatch
 
     finalize = Moments.finalize
     monkeypatch.setattr(Moments, "finalize", recorded)
-    with cache(tmp_path):
-        for resources in (HERE, HERE, replace(HERE, client=object())):
-            run_reading(SOURCE, [Moments(1)], resources)
+    with cache(tmp_path), runtime.process_limits(threads=3):
+        run_reading(SOURCE, [Moments(1)], HERE)
+        run_reading(SOURCE, [Moments(1)], HERE)
+        monkeypatch.setattr(runtime, "default_client", object)
+        run_reading(SOURCE, [Moments(1)], HERE)
     assert found == [3, 3, 1]  # read, and from the cache; of a client's process only one
-    assert runtime.finishing_threads() == 1
 
 
 def test_of_counts_too_large_to_keep_the_scores_are_kept(stores, tmp_path, monkeypatch):
