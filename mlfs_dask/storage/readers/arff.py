@@ -41,8 +41,17 @@ from mlfs_dask.storage.readers.arff_header import (
     readable,
     unquote,
 )
-from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN, Batch, Header, LabelSpec, Part, ReadOptions
-from mlfs_dask.storage.readers.classes import UNKNOWN_BYTES, ClassColumn, joined_labels
+from mlfs_dask.storage.readers.base import (
+    MINUS_ONE,
+    UNKNOWN,
+    UNKNOWN_BYTES,
+    Batch,
+    Header,
+    LabelSpec,
+    Part,
+    ReadOptions,
+)
+from mlfs_dask.storage.readers.classes import ClassColumn, joined_labels
 from mlfs_dask.storage.readers.compressed_io import SourceFile, open_source
 from mlfs_dask.storage.readers.label_columns import VALUES_CURE
 from mlfs_dask.storage.readers.lines import (

@@ -20,6 +20,9 @@ from mlfs_dask.typing import Matrix
 UNKNOWN, MINUS_ONE = -1, -2
 """Entries of `Batch.Y` beside 1: a label that is known to be unknown, and a -1 as the source has it."""
 
+#: Bytes of a label of a row while it is written out as unknown.
+UNKNOWN_BYTES = 40
+
 #: Two values that mean false and true; sorted, false comes first.
 BOOLEAN_SPELLINGS = ({"0", "1"}, {"no", "yes"}, {"n", "y"}, {"false", "true"}, {"f", "t"})
 

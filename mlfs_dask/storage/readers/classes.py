@@ -19,8 +19,6 @@ from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN
 #: Different texts that a column of classes or of categories may hold.
 MAX_CATEGORIES = 100_000
 _FRACTION = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?")
-#: Bytes of a label of a row, while it is written out as unknown.
-UNKNOWN_BYTES = 24
 #: So few different fractions may be classes.
 _FEW = 20
 

@@ -21,7 +21,7 @@ from mlfs_dask.errors import DataError, DoesNotFitError, UsageError, parameter
 from mlfs_dask.storage.chunking import COLUMN_BYTES
 from mlfs_dask.storage.label_values import LabelValues
 from mlfs_dask.storage.readers import tokens
-from mlfs_dask.storage.readers.base import UNKNOWN, Batch, Header, LabelSpec, Part
+from mlfs_dask.storage.readers.base import UNKNOWN, UNKNOWN_BYTES, Batch, Header, LabelSpec, Part
 from mlfs_dask.storage.readers.classes import MAX_CATEGORIES, ClassColumn, class_of
 from mlfs_dask.storage.readers.compressed_io import SourceFile
 from mlfs_dask.storage.readers.lines import (
@@ -45,8 +45,6 @@ from mlfs_dask.storage.readers.sparse_rows import (
 
 UTF8_MARK = b"\xef\xbb\xbf"
 _UNBOUNDED = 1 << 31
-#: Bytes of a label of a row while it is written out as unknown.
-_UNKNOWN_BYTES = 40
 
 
 def fills_unknown(labels: LabelSpec, n_labels: int | None, path: str) -> bool:
@@ -139,7 +137,7 @@ class IndexedTextReader:
                     Y.resize((Y.shape[0], n_labels))
                     rows_read += X.shape[0]
                     # Labels that are not listed are written out where they are unknown: a few rows at a time.
-                    step = max(1, batch_bytes // (_UNKNOWN_BYTES * n_labels)) if self.fills_unknown else X.shape[0]
+                    step = max(1, batch_bytes // (UNKNOWN_BYTES * n_labels)) if self.fills_unknown else X.shape[0]
                     for first in range(0, X.shape[0], step):
                         last = min(first + step, X.shape[0])
                         labels = Y[first:last]

@@ -230,7 +230,6 @@ def label_block(
     DataError
         Another value, with its row or line and its label.
     """
-
     if not values.shape[1]:
         return csr_array(values.shape, dtype=np.int8)
     given = values
@@ -239,20 +238,11 @@ def label_block(
         row, column = divmod(entry, given.shape[1])
         bad_label(given[row, column], column, names=names, file=file, meaning=meaning, **place(row))
 
-    values = meaning.of_numbers(given, refuse)
-    missing = np.isnan(values) if values.dtype.kind == "f" else None
-    if missing is not None and missing.any():
-        values = np.where(missing, 0.0, values)
-    with np.errstate(invalid="ignore"):
-        labels = values.astype(np.int8)
-    if not np.array_equal(labels, values) or labels.min(initial=0) < -1 or labels.max(initial=0) > 1:
-        refuse(int(np.argmax((values != 0) & (values != 1) & (values != -1))))
-    labels[labels == -1] = MINUS_ONE
-    if missing is not None:
-        labels[missing] = UNKNOWN
-    entries = np.flatnonzero(labels != 0)
-    rows = entries // labels.shape[1]
-    matrix = _label_csr(labels.reshape(-1)[entries], entries - rows * labels.shape[1], rows, labels.shape)
+    flat = meaning.of_numbers(given, refuse).reshape(-1)
+    entries = np.flatnonzero(flat)  # NaN among them
+    rows = entries // given.shape[1]
+    columns = entries - rows * given.shape[1]
+    matrix = _label_csr(flat[entries], columns, rows, given.shape, lambda entry: refuse(int(entries[entry])))
     matrix.has_canonical_format = True  # entries were met in order
     return matrix
 
@@ -283,22 +273,29 @@ def sparse_label_block(
     if meaning.zero != 0:
         raise zero_in_sparse(meaning, file)
     data = meaning.of_numbers(data, refuse)
-    missing = np.isnan(data) if data.dtype.kind == "f" else np.zeros(len(data), np.bool_)
-    if data.dtype.kind != "b":
-        allowed = (data == 0) | (data == 1) | (data == -1) | missing
-        if not allowed.all():
-            refuse(int(np.argmin(allowed)))
-    labels = np.where(missing, np.int8(UNKNOWN), np.where(data == 1, np.int8(1), np.int8(MINUS_ONE)))
-    keep = data != 0
-    matrix = _label_csr(labels[keep], values.indices[keep], rows[keep], values.shape)
+    entries = np.flatnonzero(data)
+    columns = values.indices[entries]
+    matrix = _label_csr(data[entries], columns, rows[entries], values.shape, lambda entry: refuse(int(entries[entry])))
     matrix.sort_indices()
     return matrix
 
 
-def _label_csr(data: NDArray[np.int8], columns: NDArray[Any], rows: NDArray[Any], shape: tuple[int, ...]) -> csr_array:
+def _label_csr(
+    values: NDArray[Any],
+    columns: NDArray[Any],
+    rows: NDArray[Any],
+    shape: tuple[int, ...],
+    refuse: Callable[[int], NoReturn],
+) -> csr_array:
+    """Labels of entries other than 0, whose rows ascend: 1, -1 and NaN; `refuse` is told of another one."""
+    missing = np.isnan(values)
+    allowed = (values == 1) | (values == -1) | missing
+    if not allowed.all():
+        refuse(int(np.argmin(allowed)))
+    labels = np.where(missing, np.int8(UNKNOWN), np.where(values == 1, np.int8(1), np.int8(MINUS_ONE)))
     indptr = np.zeros(shape[0] + 1, dtype=np.int64)
     np.cumsum(np.bincount(rows, minlength=shape[0]), out=indptr[1:])
-    return csr_array((data, columns.astype(np.int32, copy=False), indptr), shape=shape)
+    return csr_array((labels, columns.astype(np.int32, copy=False), indptr), shape=shape)
 
 
 def bad_label(

@@ -33,7 +33,7 @@ from mlfs_dask.storage.access import open_remote
 from mlfs_dask.storage.label_values import LabelValues, MinusOne
 from mlfs_dask.storage.limits import filled_temporary_file, memory_cure, require_memory
 from mlfs_dask.storage.object_store import open_file
-from mlfs_dask.storage.readers.base import Batch, Header, Part, ReadOptions, damaged
+from mlfs_dask.storage.readers.base import UNKNOWN_BYTES, Batch, Header, Part, ReadOptions, damaged
 from mlfs_dask.storage.readers.compressed_io import open_source
 from mlfs_dask.storage.readers.hdf5_heap import HeapCheckedFile
 from mlfs_dask.storage.readers.label_columns import (
@@ -47,8 +47,6 @@ from mlfs_dask.typing import Matrix
 # Arrays smaller than this are held in memory where they would otherwise go through a temporary file.
 SMALL_BYTES = 16 << 20
 _PIECE_BYTES = 4 << 20
-#: Bytes of an entry of Y while it is written out as unknown.
-_UNKNOWN_BYTES = 24
 
 
 class Rows(Protocol):
@@ -771,7 +769,7 @@ class MatrixReader:
                     end = min(X.reach(local, batch_bytes), Y.reach(local, batch_bytes))
                     end = min(end, length, stop - before)
                     if self._meaning.zero_is_unknown:  # what a sparse Y leaves out is written out
-                        end = min(end, local + max(1, batch_bytes // (_UNKNOWN_BYTES * max(Y.shape[1], 1))))
+                        end = min(end, local + max(1, batch_bytes // (UNKNOWN_BYTES * max(Y.shape[1], 1))))
                     with damage_in(self.path, f"rows {row + 1:,} to {before + end:,}"):
                         features, labels = X.take(local, end), Y.take(local, end)
                     yield Batch(self._features(features, row), self._labels(labels, row), before + end)

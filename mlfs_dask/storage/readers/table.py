@@ -18,8 +18,8 @@ from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.label_values import LabelValues
-from mlfs_dask.storage.readers.base import Batch, Header, LabelSpec, Part, ReadOptions, damaged
-from mlfs_dask.storage.readers.classes import MAX_CATEGORIES, UNKNOWN_BYTES, ClassColumn, joined_labels
+from mlfs_dask.storage.readers.base import UNKNOWN_BYTES, Batch, Header, LabelSpec, Part, ReadOptions, damaged
+from mlfs_dask.storage.readers.classes import MAX_CATEGORIES, ClassColumn, joined_labels
 from mlfs_dask.storage.readers.label_columns import (
     DEFAULT_VALUES,
     bad_label,

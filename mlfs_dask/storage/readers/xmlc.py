@@ -16,7 +16,7 @@ from scipy.sparse import csr_array, vstack
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.label_values import LabelValues
-from mlfs_dask.storage.readers.base import Batch, Header, Part, ReadOptions
+from mlfs_dask.storage.readers.base import UNKNOWN_BYTES, Batch, Header, Part, ReadOptions
 from mlfs_dask.storage.readers.compressed_io import SourceFile, open_source
 from mlfs_dask.storage.readers.indexed_text import UTF8_MARK, IndexedTextReader, fills_unknown
 from mlfs_dask.storage.readers.label_columns import DEFAULT_VALUES, sparse_label_block
@@ -27,7 +27,6 @@ _LONGEST_HEADER = 200
 _SCAN_BYTES = 1 << 20
 #: Rows between two places whose bytes are remembered: a row is found by passing so many lines.
 _INDEX_ROWS = 1 << 14
-_UNKNOWN_BYTES = 24
 _AS_LABELS = "say which file holds the labels, as in mlfs convert trn_X_Xf.txt trn.zarr --labels trn_X_Y.txt"
 
 
@@ -220,7 +219,7 @@ class PairedTextReader:
         assert self.header.n_labels is not None
         step = self.n
         if self.meaning.zero_is_unknown:  # labels that are not listed are written out
-            step = max(1, batch_bytes // (_UNKNOWN_BYTES * self.header.n_labels))
+            step = max(1, batch_bytes // (UNKNOWN_BYTES * self.header.n_labels))
         labels = _Queue(self._rows(1, row, batch_bytes))
         for X in self._rows(0, row, batch_bytes):
             first = 0
