@@ -119,6 +119,10 @@ class Statistic(ABC):
         """Name that statistics with the same result share."""
         return f"{self.key}-{digest_of(self.kept_parameters('result'))}" if self.kind else self.key
 
+    def result_among(self, results: Mapping[str, Any]) -> Any:
+        """Result as it follows from those that are there by their `result_key`; None if it does not."""
+        return results.get(self.result_key)
+
     def kept_parameters(self, form: str) -> Mapping[str, Any]:
         """All that a kept state, or a kept result, depends on beside the data."""
         if form == "state":

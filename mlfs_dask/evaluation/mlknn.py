@@ -24,7 +24,7 @@ from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import as_labels, as_matrix
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.evaluation.column_subset import ColumnSubset, mean_centring
-from mlfs_dask.evaluation.nearest import nearest_rows
+from mlfs_dask.evaluation.nearest import count_near, nearest_rows
 from mlfs_dask.selectors.labels import label_matrix
 from mlfs_dask.statistics.scaling import Scaling
 
@@ -172,21 +172,6 @@ def _positive(Y: sp.csr_array) -> sp.csr_array:
     positive.data = np.maximum(positive.data, 0)
     positive.eliminate_zeros()
     return positive
-
-
-def count_near(indices: NDArray[np.int64], positive: sp.csr_array) -> NDArray[np.int16]:
-    """How many of the neighbours of a row have each label, shape (rows, q).
-
-    >>> count_near(np.array([[0, 1]]), sp.csr_array(np.array([[1, 0], [1, 1]], np.int8)))
-    array([[2, 1]], dtype=int16)
-    """
-    rows, k = indices.shape
-    votes = sp.csr_array(
-        (np.ones(rows * k, np.int16), indices.ravel(), np.arange(0, rows * k + 1, k) if k else np.zeros(rows + 1, int)),
-        shape=(rows, positive.shape[0]),
-    )
-    counts: NDArray[np.int16] = (votes @ positive.astype(np.int16)).toarray()
-    return counts
 
 
 def count_likelihoods(

@@ -88,6 +88,21 @@ def nearest_rows(
     return indices
 
 
+def count_near(indices: NDArray[np.int64], positive: sp.csr_array) -> NDArray[np.int16]:
+    """How many of the neighbours of a row have each label, shape (rows, q).
+
+    >>> count_near(np.array([[0, 1]]), sp.csr_array(np.array([[1, 0], [1, 1]], np.int8)))
+    array([[2, 1]], dtype=int16)
+    """
+    rows, k = indices.shape
+    votes = sp.csr_array(
+        (np.ones(rows * k, np.int16), indices.ravel(), np.arange(0, rows * k + 1, k) if k else np.zeros(rows + 1, int)),
+        shape=(rows, positive.shape[0]),
+    )
+    counts: NDArray[np.int16] = (votes @ positive.astype(np.int16)).toarray()
+    return counts
+
+
 def search_bytes(columns: int, k: int, queries: int, *, threads: int) -> int:
     """Bytes that `nearest_rows` allocates for dense rows, its result included."""
     group = min(GROUP_BYTES, 8 * queries * columns)

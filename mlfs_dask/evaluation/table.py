@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -25,8 +24,7 @@ from mlfs_dask.rows.sources import ArrayRows, as_rows
 from mlfs_dask.rows.view import RowView
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.labels import label_matrix
-from mlfs_dask.statistics.codes import quantile_table
-from mlfs_dask.statistics.counts import code_statistics
+from mlfs_dask.statistics.counts import code_statistics, measured_view
 from mlfs_dask.statistics.rows_in_memory import read_rows
 from mlfs_dask.typing import Matrix
 
@@ -141,11 +139,8 @@ class Table:
             return ArrayRows(self._X[rows], Y, n_categories=n_categories), []
         # Ranges and quantiles that a store keeps have seen the rows that are judged; kinds of features hold.
         part = RowView(self.source, rows, Y=Y)
-        ((ranges, _), drawn), record = run_reading(
-            part, code_statistics(part.profile), resources, label="training rows"
-        )
-        features = replace(ranges, n_categories=part.features.n_categories)
-        return RowView(part, known=features, quantiles=quantile_table(drawn.X, features)), [record]
+        results, record = run_reading(part, code_statistics(part.profile), resources, label="training rows")
+        return measured_view(part, *results), [record]
 
     def columns(
         self,

@@ -12,42 +12,37 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg, stats
-from scipy import sparse as sp
+from scipy import stats
 
 from mlfs_dask import runtime
-from mlfs_dask.blocks.label_order import average_precision
-from mlfs_dask.blocks.linear import forward_block
-from mlfs_dask.blocks.neighbours import NearestRows, compiles_search, scratch_bytes
+from mlfs_dask.blocks.neighbours import compiles_search, scratch_bytes
 from mlfs_dask.blocks.row_draws import shuffled_places
 from mlfs_dask.engine.readings import plan_statistics, run_reading
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DoesNotFitError, UsageError, number_of, parameter
+from mlfs_dask.evaluation.judges import compare, linear_scores, neighbour_scores, row_precision, tied_with_best
+from mlfs_dask.evaluation.metrics import metrics_bytes
+from mlfs_dask.evaluation.splits import make_splits
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.rows.view import RowView
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors import METHODS, get_method, method_name
 from mlfs_dask.selectors.contract import Method, method
-from mlfs_dask.selectors.costs import Cost, Names, Plan, Reading, Readings, project, require_driver
+from mlfs_dask.selectors.costs import Cost, Names, Reading, Readings, project, require_driver
 from mlfs_dask.selectors.counting import CODE_READINGS, RANGES
 from mlfs_dask.selectors.pairwise import MAX_ALL_PAIRS
 from mlfs_dask.selectors.parameters import Missing, Param, seed_of
 from mlfs_dask.selectors.scores import Scores
-from mlfs_dask.statistics.codes import TABLE_SHARES, code_book, edge_rows, quantile_table
-from mlfs_dask.statistics.counts import code_statistics
-from mlfs_dask.statistics.gram import Gram, scale_gram
-from mlfs_dask.statistics.moments import FeatureMoments, Moments
-from mlfs_dask.statistics.pairs import PairInformation
-from mlfs_dask.statistics.products import LabelProducts
+from mlfs_dask.statistics.codes import TABLE_SHARES, code_book, edge_rows
+from mlfs_dask.statistics.counts import code_statistics, measured_view
 from mlfs_dask.statistics.sample import RowSample, SampledRows, draw_rows
-from mlfs_dask.statistics.scaling import standard_scaling
 from mlfs_dask.typing import HeldArray, Seed
 
 #: Parts of the sample, each of which is held out once.
@@ -57,26 +52,15 @@ FOLDS = 5
 #: standard deviation), half a point between their means is two standard errors.
 JUDGED_ROWS = 4096
 
-#: Penalty of the ridge regression: the default of scikit-learn, and that of the logistic regression by which features
-#: are evaluated (C = 1). Features that are nonzero in a handful of rows, once standardised, mislead nearest neighbours
-#: and models with a weak penalty. A strong penalty, such as k or the number of rows, would hide that.
-PENALTY = 1.0
-
 #: Fewest training rows of the regression for each feature. With half as many features as rows its errors are mostly
 #: noise, to which features that hardly vary add least: on wide text these scored best by 6 points.
 ROWS_PER_FEATURE = 4
-
-#: Nearest rows that predict the labels of a row: the default of ML-kNN.
-NEIGHBOURS = 10
 
 #: Default candidates that are no filters: methods with short fits, since up to six of each are made.
 DEFAULT_NON_FILTERS = ("ami", "qpmlfs", "scls", "spfs")
 
 #: Steps of the plan.
 STATISTICS, FITS, JUDGEMENT, SCORES = "statistics", "fits", "judgement", "scores"
-
-#: Entries (rows × labels) that are sorted at a time.
-_BLOCK_ENTRIES = 2**19
 
 
 @dataclass(frozen=True)
@@ -119,36 +103,6 @@ class _Candidate:
         if not self.statistics:
             return self.last_fit_bytes
         return sum(array.nbytes(self.cost.sizes) for array in self.cost.arrays)
-
-
-class _SharedResults(Readings):
-    """The passes of a candidate's fit, which take statistics from the reading that candidates share."""
-
-    def __init__(
-        self,
-        source: RowSource,
-        resources: Resources,
-        plan: Plan,
-        results: Mapping[str, Any],
-        names: Names | None = None,
-    ) -> None:
-        super().__init__(source, resources, plan, names)
-        self._results = results
-
-    def run(self, name: str, *statistics: Statistic, labels_only: bool = False) -> list[Any]:
-        """Copies of the shared results, since a fit may change them; if one is missing, the results of a reading."""
-        found = [self._find(statistic) for statistic in statistics]
-        if any(result is None for result in found):
-            return super().run(name, *statistics, labels_only=labels_only)
-        return copy.deepcopy(found)
-
-    def _find(self, statistic: Statistic) -> Any:
-        """The result of a statistic, or None."""
-        result = self._results.get(statistic.result_key)
-        if result is None and isinstance(statistic, PairInformation) and statistic.all_pairs is not None:
-            whole = self._results.get(statistic.all_pairs.result_key)
-            return None if whole is None else (whole[0][:, statistic.partners], whole[1])
-        return result
 
 
 @method(
@@ -362,7 +316,7 @@ class AutoSelector(Method):
                 "c": of_regression,
                 "m": m,
                 "h": held_out,
-                "e": min(held_out * profile.q, _BLOCK_ENTRIES),
+                "e": metrics_bytes(held_out * profile.q, 0),
                 "n": len(candidates),
                 "z": m * row_bytes,
                 "t": min(scratch_bytes(columns), 8 * held_out * m * (2 + 6 * columns)),
@@ -386,7 +340,7 @@ class AutoSelector(Method):
                 HeldArray("standardised rows", "z", "u1", first=JUDGEMENT, last=JUDGEMENT),
                 HeldArray("distances of rows", "t", "u1", first=JUDGEMENT, last=JUDGEMENT),
                 HeldArray("predictions", "3 h q", first=JUDGEMENT, last=JUDGEMENT),
-                HeldArray("order of labels", "8 e", first=JUDGEMENT, last=JUDGEMENT),
+                HeldArray("order of labels", "e", "u1", first=JUDGEMENT, last=JUDGEMENT),
                 HeldArray("average precision of rows", "n m", first=JUDGEMENT),
                 HeldArray("a fit to all rows", "a", "u1", first=SCORES),
                 *([] if known else [HeldArray("rows of quantiles", "3 x", "u1", first=RANGES, last=RANGES)]),
@@ -419,7 +373,7 @@ class AutoSelector(Method):
         for candidate in taken:
             if candidate.statistics:
                 plan = project(candidate.cost, source, readings.resources)
-                runner: Readings = _SharedResults(source, readings.resources, plan, results, readings.names)
+                runner = Readings(source, readings.resources, plan, readings.names, results)
             else:
                 plan = project(candidate.selector.cost(sampled, own), sampled, own)
                 runner = Readings(sampled, own, plan, readings.names)
@@ -443,11 +397,7 @@ class AutoSelector(Method):
         """The rows, with their ranges and counts of labels; refuses unknown labels and features that are broken."""
         source = readings.source
         if not _is_measured(source):
-            (ranges, label_counts), sample = readings.run(RANGES, *code_statistics(source.profile))
-            weights = None if source.weights is None else source.weights[edge_rows(source.profile)]
-            features = replace(ranges, n_categories=source.features.n_categories)
-            quantiles = quantile_table(sample.X, features, weights)
-            readings.source = source = RowView(source, known=features, label_counts=label_counts, quantiles=quantiles)
+            readings.source = source = measured_view(source, *readings.run(RANGES, *code_statistics(source.profile)))
         features, label_counts = source.features, source.label_counts
         assert features.minimum is not None
         assert features.maximum is not None
@@ -466,17 +416,16 @@ class AutoSelector(Method):
     ) -> tuple[NDArray[np.float64], int]:
         """Average precision of the held-out rows by every candidate, as `compare` takes it, and their number."""
         m = sample.Y.shape[0]
-        part = shuffled_places(0, m, FOLDS, self.seed)
+        splits = make_splits("given", sample.Y, given=shuffled_places(0, m, FOLDS, self.seed)) if m > 1 else ()
         found: list[list[NDArray[np.float64]]] = [[] for _ in candidates]
         n_judged = 0
         with runtime.stage("judging methods", FOLDS * len(candidates), unit="fits") as report_progress:
-            for fold in range(FOLDS):
-                held_out = part == fold
-                if held_out.all() or not held_out.any() or n_judged >= JUDGED_ROWS:
-                    continue
-                X, Y = sample.X[~held_out], sample.Y[~held_out]
+            for split in splits:
+                if n_judged >= JUDGED_ROWS:
+                    break
+                X, Y = sample.X[split.train], sample.Y[split.train]
+                X_test, truth = sample.X[split.test], sample.Y[split.test]
                 rows = ArrayRows(X, Y, n_categories=source.features.n_categories)
-                X_test, truth = sample.X[held_out], sample.Y[held_out]
                 costs = [candidate.judged.cost(rows, own) for candidate in candidates]
                 shared = _shared(_first_statistics(cost) for cost in costs)
                 with runtime.without_progress():
@@ -484,7 +433,7 @@ class AutoSelector(Method):
                 judges = self._judges(rows)
                 for candidate, cost, precision in zip(candidates, costs, found, strict=True):
                     with runtime.without_progress():
-                        readings = _SharedResults(rows, own, project(cost, rows, own), results, names)
+                        readings = Readings(rows, own, project(cost, rows, own), names, results)
                         selector = candidate.judged
                         outcome = selector.score(readings, selector.count_kept(rows.profile.d))
                         ranking = outcome.order(readings.varies)
@@ -494,132 +443,11 @@ class AutoSelector(Method):
                                 # In the order of the data: the same set of features then gives the same numbers.
                                 chosen, taken = np.sort(ranking[:most]), most
                                 data = X[:, chosen], Y, X_test[:, chosen], own
-                            by_judge.append(_precision(truth, scores_by(*data)))
+                            by_judge.append(row_precision(truth, scores_by(*data)))
                     precision.append(np.mean(by_judge, axis=0))
                     report_progress()
-                n_judged += int(held_out.sum())
+                n_judged += len(split.test)
         return np.array([np.concatenate(parts) if parts else np.empty(0) for parts in found]), n_judged
-
-
-def linear_scores(X: Any, Y: Any, X_test: Any, resources: Resources) -> NDArray[np.float64]:
-    """Scores of labels by ridge regression on standardised features, from the sums of the rows to learn from.
-
-    Parameters
-    ----------
-    X : ndarray or csr_array, shape (n, k)
-    Y : csr_array of int8, shape (n, q)
-    X_test : ndarray or csr_array, shape (m, k)
-    resources : Resources
-        Of this process alone.
-
-    Returns
-    -------
-    float64 array, shape (m, q)
-
-    Examples
-    --------
-    >>> from scipy import sparse as sp
-    >>> from mlfs_dask.runtime import current_resources
-    >>> X, Y = np.array([[0.0], [1.0], [2.0]]), sp.csr_array(np.array([[0], [0], [1]], dtype=np.int8))
-    >>> linear_scores(X, Y, np.array([[1.0], [3.0]]), current_resources()).round(3)  # 1/3, and 1/3 + 2 * 1 / (2 + 2/3)
-    array([[0.333],
-           [1.083]])
-    """
-    k = X.shape[1]
-    (sums, gram), _ = run_reading(ArrayRows(X, Y), [LabelProducts(k, Y.shape[1]), Gram(k)], resources)
-    scaling = standard_scaling(FeatureMoments(sums.n, sums.mean, sums.m2))
-    G = scale_gram(gram, scaling.factor)
-    G.flat[:: k + 1] += PENALTY
-    W = scaling.scale_rows(linalg.solve(G, scaling.scale_rows(sums.products.T), assume_a="pos", overwrite_a=True))
-    scores = np.empty((X_test.shape[0], Y.shape[1]))
-    forward_block(X_test, W, scaling.centre, scores)
-    scores += sums.positives / sums.n
-    return scores
-
-
-def neighbour_scores(X: Any, Y: Any, X_test: Any, resources: Resources) -> NDArray[np.float64]:
-    """Scores of labels by the nearest rows to learn from, on standardised features.
-
-    The score of a label is (v + p) / (k + 1), where v of the k nearest rows have it and p is its share of all rows to
-    learn from, which decides between labels of equal v.
-
-    Parameters
-    ----------
-    X, Y, X_test, resources
-        As of `linear_scores`.
-
-    Returns
-    -------
-    float64 array, shape (m, q)
-
-    Examples
-    --------
-    >>> from scipy import sparse as sp
-    >>> from mlfs_dask.runtime import current_resources
-    >>> X, Y = np.array([[0.0], [1.0], [2.0]]), sp.csr_array(np.array([[0], [0], [1]], dtype=np.int8))
-    >>> neighbour_scores(X, Y, np.array([[1.0]]), current_resources()).round(3)  # (1 + 1/3) / (3 + 1)
-    array([[0.333]])
-    """
-    n, k = X.shape
-    ((moments,), _) = run_reading(ArrayRows(X, Y), [Moments(k)], resources)
-    scaling = standard_scaling(moments)
-    h, neighbours = X_test.shape[0], min(NEIGHBOURS, n)
-    compiled = compiles_search(h * n, sparse=sp.issparse(X))
-    nearest = NearestRows(scaling.apply(X_test), None, neighbours, compiled=compiled)
-    nearest.add(scaling.apply(X), 0)
-    votes = np.ones(h * neighbours), nearest.indices.ravel(), np.arange(0, h * neighbours + 1, neighbours)
-    scores: NDArray[np.float64] = (sp.csr_array(votes, shape=(h, n)) @ Y).toarray()
-    scores += Y.sum(axis=0) / n
-    scores /= neighbours + 1
-    return scores
-
-
-def compare(precision: NDArray[np.float64]) -> list[dict[str, float]]:
-    """The mean of every candidate, compared with the best one.
-
-    Parameters
-    ----------
-    precision : float64 array, shape (candidates, rows)
-        Average precision of every judged row; NaN where it is undefined, for every candidate.
-
-    Returns
-    -------
-    list of dict
-        Of every candidate the mean, how far it is below the best, and the standard error of that over the rows. All are
-        0 where it is undefined for every row.
-
-    Examples
-    --------
-    >>> compare(np.array([[0.5, 1.0, 0.5, 1.0], [0.5, 1.0, 0.5, 0.5]]))[1]
-    {'average_precision': 0.625, 'below_best': 0.125, 'standard_error': 0.125}
-    """
-    defined = precision[:, ~np.isnan(precision).any(axis=0)]
-    n = max(defined.shape[1], 1)
-    means = defined.sum(axis=1) / n
-    below = defined[means.argmax()] - defined
-    mean_below = below.sum(axis=1) / n
-    errors = np.sqrt(np.square(below - mean_below[:, np.newaxis]).sum(axis=1) / (max(n - 1, 1) * n))
-    columns = zip(means.tolist(), mean_below.tolist(), errors.tolist(), strict=True)
-    return [{"average_precision": a, "below_best": b, "standard_error": e} for a, b, e in columns]
-
-
-def tied_with_best(judged: Sequence[Mapping[str, float]]) -> list[int]:
-    """The candidates that are no more than one standard error of the difference below the best, best first.
-
-    Parameters
-    ----------
-    judged : sequence of mapping
-        Of `compare`.
-
-    Examples
-    --------
-    >>> rows = [(0.1, 0.02), (0.0, 0.0), (0.01, 0.02)]
-    >>> tied_with_best([{"below_best": below, "standard_error": error} for below, error in rows])
-    [1, 2]
-    """
-    below = np.array([row["below_best"] for row in judged])
-    order = np.argsort(below, kind="stable")
-    return [int(i) for i in order if below[i] <= judged[i]["standard_error"]]
 
 
 def ranks_of(outcome: Scores, varies: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -634,17 +462,6 @@ def ranks_of(outcome: Scores, varies: NDArray[np.bool_]) -> NDArray[np.float64]:
     ranks = np.empty(len(varies))
     ranks[outcome.order(varies)] = np.arange(1, len(ranks) + 1)
     return ranks
-
-
-def _precision(truth: Any, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Average precision of every row; of one label that of the order of the rows, shape (1,)."""
-    # Labels that are the same in the rows to learn from have the same score but for rounding.
-    scores = scores.round(9)
-    if scores.shape[1] == 1:
-        return average_precision(truth.toarray().T > 0, scores.T)
-    step = max(1, _BLOCK_ENTRIES // scores.shape[1])
-    parts = [slice(low, low + step) for low in range(0, len(scores), step)]
-    return np.concatenate([average_precision(truth[part].toarray() > 0, scores[part]) for part in parts])
 
 
 def _first_statistics(cost: Cost) -> tuple[Statistic, ...]:

@@ -7,6 +7,7 @@ makes the `Plan` of it: what `mlfs plan` prints, what is refused where it does n
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -288,6 +289,8 @@ class Readings:
     resources : Resources
     plan : Plan
     names : Names, optional
+    results : mapping, optional
+        Results that have been read, by the `result_key` of their statistics.
 
     Attributes
     ----------
@@ -298,12 +301,20 @@ class Readings:
 
     varies: NDArray[np.bool_]
 
-    def __init__(self, source: RowSource, resources: Resources, plan: Plan, names: Names | None = None) -> None:
+    def __init__(
+        self,
+        source: RowSource,
+        resources: Resources,
+        plan: Plan,
+        names: Names | None = None,
+        results: Mapping[str, Any] | None = None,
+    ) -> None:
         self.source = source
         self.resources = resources
         self.plan = plan
         self.names = names or Names()
         self.records: list[ReadingRecord] = []
+        self._results = results
 
     def run(self, name: str, *statistics: Statistic, labels_only: bool = False) -> list[Any]:
         """Make the reading that the plan calls `name`, and give the results of `statistics` in their order.
@@ -314,6 +325,10 @@ class Readings:
         ------
         DoesNotFitError, ClusterLostError
         """
+        if self._results is not None:
+            read = [statistic.result_among(self._results) for statistic in statistics]
+            if all(result is not None for result in read):
+                return copy.deepcopy(read)  # a fit may change them
         source = self.source.labels_only() if labels_only else self.source
         results, record = run_reading(source, statistics, self.resources, label=name, plan=self.plan.readings.get(name))
         self.records.append(record)

@@ -45,11 +45,12 @@ from mlfs_dask.engine.readings import is_cached, reading_sizes
 from mlfs_dask.engine.statistic import Arrays, State, Statistic
 from mlfs_dask.rows.contract import Block, FeatureInfo, Profile, RowSource, profile_of
 from mlfs_dask.rows.sources import measure_features
+from mlfs_dask.rows.view import RowView
 from mlfs_dask.rows.weights import exact_weights
 from mlfs_dask.runtime import Resources
-from mlfs_dask.statistics.codes import edge_rows, zero_share
+from mlfs_dask.statistics.codes import edge_rows, quantile_table, zero_share
 from mlfs_dask.statistics.resampling import NOT_RESAMPLED, Resampled, Resampling
-from mlfs_dask.statistics.sample import RowSample
+from mlfs_dask.statistics.sample import RowSample, SampledRows
 
 #: Bytes of temporaries that turning counts into entropies may hold.
 FINALIZE_BYTES = 32 * 2**20
@@ -531,3 +532,11 @@ def code_statistics(profile: Profile) -> tuple[Ranges, RowSample]:
     """Statistics from which the codes of features follow where nothing is known of these: ranges, and drawn rows."""
     ranges = Ranges(profile.d, profile.q, weighted=profile.weight is not None)
     return ranges, RowSample(edge_rows(profile), profile)
+
+
+def measured_view(source: RowSource, ranges: tuple[FeatureInfo, NDArray[Any]], sample: SampledRows) -> RowView:
+    """The rows, of which the results of `code_statistics` are known; kinds of features are those of the source."""
+    features = replace(ranges[0], n_categories=source.features.n_categories)
+    weights = None if source.weights is None else source.weights[edge_rows(source.profile)]
+    quantiles = quantile_table(sample.X, features, weights)
+    return RowView(source, known=features, label_counts=ranges[1], quantiles=quantiles)

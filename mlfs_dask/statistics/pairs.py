@@ -117,13 +117,13 @@ class PairInformation(ContingencyCounts):
     def parameters(self) -> Mapping[str, Any]:
         return {**self._coding, "partners": self.partners, "n_labels": self.n_labels}
 
-    @property
-    def all_pairs(self) -> PairInformation | None:
-        """Statistic of every feature with every other, of whose result this one's is a part; None with labels."""
-        if self.n_labels:
-            return None
-        codes = np.arange((self.book.n_codes - 1).sum())
-        return replace(self, partners=np.arange(self.book.d), slot_of_label=codes)
+    def result_among(self, results: Mapping[str, Any]) -> Any:
+        result = super().result_among(results)
+        if result is None and not self.n_labels:  # that of some partners is a part of that of all
+            codes = np.arange((self.book.n_codes - 1).sum())
+            whole = results.get(replace(self, partners=np.arange(self.book.d), slot_of_label=codes).result_key)
+            result = None if whole is None else (whole[0][:, self.partners], whole[1])
+        return result
 
     @property
     def result_parameters(self) -> Mapping[str, Any]:

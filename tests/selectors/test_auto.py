@@ -19,10 +19,10 @@ from mlfs_dask import AutoSelector, convert, open_dataset, runtime
 from mlfs_dask.blocks import neighbours
 from mlfs_dask.engine import cache as caching
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
+from mlfs_dask.evaluation.judges import compare, linear_scores, neighbour_scores
 from mlfs_dask.runtime import current_resources
 from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.selectors import METHODS, auto, get_method
-from mlfs_dask.selectors.auto import compare, linear_scores, neighbour_scores
 from mlfs_dask.selectors.scores import Scores, rank
 from mlfs_dask.statistics.counts import ContingencyCounts
 from mlfs_dask.storage.convert import convert_reader
