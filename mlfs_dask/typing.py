@@ -21,32 +21,42 @@ Seed: TypeAlias = int | np.random.Generator | np.random.RandomState | None
 """What `random_state` may be; None is the seed 0."""
 
 
-class HeldArray(NamedTuple):
-    """An array that the driver holds.
-
-    Attributes
-    ----------
-    name : str
-        As the method's paper calls it, or what it is.
-    shape : str
-        Size letters and numbers, separated by blanks: "d q", "2 d d".
-    dtype : str
-        NumPy's name.
-    first, last : str
-        Steps from which and to which it is held; empty: from the first, to the last.
-    """
+class RowArray(NamedTuple):
+    """An array that every process holds which reads the rows: which of them are meant, their weights."""
 
     name: str
-    shape: str
-    dtype: str = "f8"
-    first: str = ""
-    last: str = ""
+    nbytes: int
 
-    def nbytes(self, sizes: Mapping[str, int]) -> int:
-        """Bytes of the array.
 
-        >>> HeldArray("W", "2 d q").nbytes({"d": 10, "q": 3})
-        480
-        """
-        factors = (int(word) if word.isdigit() else sizes[word] for word in self.shape.split())
-        return math.prod(factors) * np.dtype(self.dtype).itemsize
+def join_terms(*terms: str) -> str:
+    """Terms of a workspace as one, without those that are empty.
+
+    >>> join_terms("q d", "", "2 d d")
+    'q d + 2 d d'
+    """
+    return " + ".join(filter(None, terms))
+
+
+def workspace_bytes(workspace: str, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Bytes of the terms of a workspace, numbers of 8 bytes in size letters; like terms are one, and empty ones none.
+
+    >>> workspace_bytes("2 q d + 0.5 d d + d q", {"d": 10, "q": 3})
+    {'3 d q': 720, '0.5 d d': 400}
+    """
+    counts: dict[str, float] = {}
+    for term in filter(None, workspace.split(" + ")):
+        words = term.split()
+        letters = " ".join(sorted(word for word in words if not word[0].isdigit()))
+        count = math.prod(float(word) for word in words if word[0].isdigit())
+        counts[letters] = counts.get(letters, 0.0) + count
+    terms = {}
+    for letters, count in counts.items():
+        nbytes = math.ceil(8 * count * math.prod(sizes[letter] for letter in letters.split()))
+        if nbytes:
+            terms[f"{count:g} {letters}".removeprefix("1 ") if letters else "buffers"] = nbytes
+    return terms
+
+
+def numbers(nbytes: int) -> int:
+    """Numbers of 8 bytes that hold as much."""
+    return -(-nbytes // 8)

@@ -128,7 +128,8 @@ def grow_forest(sample: Matrix, *, n_trees: int, max_samples: int, seed: int) ->
     forest = IsolationForest(
         n_estimators=n_trees, max_samples=min(max_samples, sample.shape[0]), random_state=seed % 2**32
     )
-    forest.fit(prepared[:, columns])
+    prepared = prepared[:, columns]
+    forest.fit(prepared)
     return pack_trees([estimator.tree_ for estimator in forest.estimators_], columns, shift, scale)
 
 

@@ -32,7 +32,7 @@ from mlfs_dask.solvers.label_propagation import propagate_labels
 from mlfs_dask.solvers.laplacian import Laplacian
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.solvers.uncorrelated import Projection
-from mlfs_dask.typing import HeldArray, Matrix
+from mlfs_dask.typing import Matrix, join_terms
 
 Array = NDArray[np.float64]
 
@@ -133,24 +133,17 @@ def fit(
     return ExactFit(scores, trace, extra, duplicates.expand(loop.F))
 
 
-def held_arrays(*, sparse: bool, gram: bool, graph: bool) -> list[HeldArray]:
+def workspace(*, sparse: bool, gram: bool, graph: bool) -> str:
     """What `fit` holds besides X and Y."""
-    arrays = matrix.held_arrays(sparse=sparse)
-    arrays += [HeldArray("known labels", "n q", "bool"), HeldArray("positive labels", "n q")]
-    arrays += [HeldArray("F", "n q"), HeldArray("X W", "n q"), HeldArray("points", "2 n q")]
-    arrays += [HeldArray("label solver", "n q")] * label_propagation.ROW_MATRICES
-    arrays += [HeldArray("W", "d q")] * (uncorrelated.FEATURE_MATRICES + 2)
-    if gram:
-        arrays += [HeldArray("X'X", "d d"), HeldArray("R", "d d")]
-        arrays += [HeldArray("factor of R", "d d")] * uncorrelated.SQUARE_MATRICES
-    else:
-        arrays += [HeldArray("X P", "n q")] * 2
-    if gram and graph:
-        arrays += [HeldArray("strips of X'L_sX", "strips", "uint8"), HeldArray("X'L_sX", "d d")]
-    if graph:
-        arrays += [*graphs.held_arrays(), HeldArray("weights", "n k")]
-        arrays += [HeldArray("S", "2 n k"), HeldArray("columns of S", "2 n k", "int64")]
-    return arrays
+    return join_terms(
+        matrix.workspace(sparse=sparse),
+        # Labels that are known and positive, F, X W, points, the solver of labels; W.
+        f"{5.125 + label_propagation.ROW_MATRICES} n q + {uncorrelated.FEATURE_MATRICES + 2} d q",
+        # X'X, R and its factor, or two X P.
+        f"{2 + uncorrelated.SQUARE_MATRICES} d d" if gram else "2 n q",
+        "strips + d d" if gram and graph else "",  # X'L_sX
+        join_terms(graphs.workspace(), "5 n k") if graph else "",  # weights and S
+    )
 
 
 def known_labels(Y: sp.csr_array, *, zeros_are_unknown: bool) -> tuple[sp.csr_array, NDArray[np.bool_]]:

@@ -13,7 +13,7 @@ from mlfs_dask import runtime
 from mlfs_dask.blocks import isolation
 from mlfs_dask.blocks.forest import draw_sample, forest_seeds, grow_forest, mass_tables, sample_size
 from mlfs_dask.blocks.neighbours import NearestRows, Neighbours, compiles_search, scratch_bytes
-from mlfs_dask.typing import HeldArray, Matrix
+from mlfs_dask.typing import Matrix, numbers
 
 Found = tuple[NDArray[np.int64], NDArray[Any]]
 
@@ -50,10 +50,9 @@ def nearest_rows(Z: Matrix, k: int) -> Neighbours:
     return Neighbours(*_search("searching neighbours", search, n, k))
 
 
-def held_arrays() -> list[HeldArray]:
-    """What `nearest_rows` holds besides the rows, and what it gives."""
-    scratch = HeldArray("tiles of distances", str(scratch_bytes(1)), "uint8")
-    return [HeldArray("neighbours", "n k", "int64"), HeldArray("distances", "n k"), scratch]
+def workspace() -> str:
+    """What `nearest_rows` holds besides the rows, tiles of distances, and what it gives."""
+    return f"2 n k + {numbers(scratch_bytes(1))}"
 
 
 class MassNeighbours(NamedTuple):

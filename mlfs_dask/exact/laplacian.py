@@ -18,7 +18,7 @@ from mlfs_dask.exact import graphs
 from mlfs_dask.exact.fit import FeatureMoments
 from mlfs_dask.exact.graphs import nearest_rows
 from mlfs_dask.exact.matrix import ScaledMatrix
-from mlfs_dask.typing import HeldArray, Matrix
+from mlfs_dask.typing import Matrix, join_terms
 
 Array = NDArray[np.float64]
 
@@ -79,15 +79,9 @@ def laplacian_scores(X: Matrix, *, moments: FeatureMoments, n_neighbors: int, la
     return scores
 
 
-def held_arrays(*, sparse: bool) -> list[HeldArray]:
-    """What `laplacian_scores` holds besides X."""
-    if sparse:
-        # Scaled, transposed, and a part of either.
-        rows = [HeldArray("scaled X", "4 v"), HeldArray("its columns", "3 v", "int32")]
-    else:
-        rows = [HeldArray("scaled X", "n d")]
-    tiles = HeldArray("tiles of pairs", f"{8 * TILE_VALUES}")
-    return [*rows, *graphs.held_arrays(), HeldArray("keys of neighbours", "4 n k"), tiles]
+def workspace(*, sparse: bool) -> str:
+    """What `laplacian_scores` holds besides X: X scaled and transposed, keys of neighbours, tiles of pairs."""
+    return join_terms("5.5 v" if sparse else "n d", graphs.workspace(), f"4 n k + {8 * TILE_VALUES}")
 
 
 class _Neighbourhoods(NamedTuple):

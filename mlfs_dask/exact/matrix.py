@@ -9,7 +9,7 @@ from scipy import sparse as sp
 from mlfs_dask.blocks.linear import GRAM_ROWS, gram_block, laplacian_gram
 from mlfs_dask.exact.fit import FeatureMoments
 from mlfs_dask.solvers.laplacian import Laplacian
-from mlfs_dask.typing import HeldArray, Matrix
+from mlfs_dask.typing import Matrix
 
 Array = NDArray[np.float64]
 
@@ -108,10 +108,9 @@ class ScaledMatrix:
         return laplacian_gram(self._rows, laplacian.graph * factor, laplacian.degrees * factor)
 
 
-def held_arrays(*, sparse: bool) -> list[HeldArray]:
-    """What `ScaledMatrix` holds besides X, and while it multiplies."""
-    if not sparse:
-        return [HeldArray("scaled X", "n d")]
-    # Its values; in a Gram matrix also its transpose and what weights make of it, and rows of the product.
-    gram = [HeldArray("X in Gram matrices", "4 v"), HeldArray("its columns", "4 v", "int32")]
-    return [HeldArray("values of X", "v"), *gram, HeldArray("rows of Gram matrices", f"{4 * GRAM_ROWS} d")]
+def workspace(*, sparse: bool) -> str:
+    """What `ScaledMatrix` holds besides X, and while it multiplies.
+
+    Of sparse X its values; in a Gram matrix also its transpose and what weights make of it, and rows of the product.
+    """
+    return f"7 v + {4 * GRAM_ROWS} d" if sparse else "n d"

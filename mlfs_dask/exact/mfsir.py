@@ -28,7 +28,7 @@ from mlfs_dask.solvers import blockwise, spectral
 from mlfs_dask.solvers.blockwise import Factors, Problem
 from mlfs_dask.solvers.laplacian import Laplacian
 from mlfs_dask.solvers.trace import LoopTrace
-from mlfs_dask.typing import HeldArray, Matrix
+from mlfs_dask.typing import Matrix, join_terms
 
 Array = NDArray[np.float64]
 
@@ -110,17 +110,15 @@ def fit(
     return ExactFit(row_norms(at.W), trace, extra)
 
 
-def held_arrays(*, sparse: bool, gram: bool, graph: bool) -> list[HeldArray]:
-    """What `fit` holds besides X and Y."""
-    arrays = [*matrix.held_arrays(sparse=sparse), HeldArray("positive labels", "y")]
-    arrays += [HeldArray("latent labels", "n l")] * blockwise.ROW_MATRICES
-    arrays += [HeldArray("feature weights", "d l")] * blockwise.FEATURE_MATRICES
-    arrays.append(HeldArray("search of λ_max", f"{2 * spectral.BLOCK * spectral.MAX_PRODUCTS} d"))
-    if gram:
-        arrays.append(HeldArray("X'X", "d d"))
-    if graph:
-        arrays += [*graphs.held_arrays(), HeldArray("graph", "2 n k"), HeldArray("graph columns", "2 n k", "int64")]
-    return arrays
+def workspace(*, sparse: bool, gram: bool, graph: bool) -> str:
+    """What `fit` holds besides X and Y: latent labels, weights, the search of λ_max, X'X, the graph."""
+    return join_terms(
+        matrix.workspace(sparse=sparse),
+        f"y + {blockwise.ROW_MATRICES} n l + {blockwise.FEATURE_MATRICES} d l",
+        f"{2 * spectral.BLOCK * spectral.MAX_PRODUCTS} d",
+        "d d" if gram else "",
+        join_terms(graphs.workspace(), "4 n k") if graph else "",
+    )
 
 
 def _laplacian(features: ScaledMatrix, n_neighbors: int, lambda_: float | None) -> Laplacian:

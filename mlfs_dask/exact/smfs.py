@@ -28,7 +28,7 @@ from mlfs_dask.solvers import label_recovery, row_sparse
 from mlfs_dask.solvers.label_recovery import Reconstruction, recover_labels
 from mlfs_dask.solvers.row_sparse_regression import SET_FEATURES, RowSparseRegression
 from mlfs_dask.solvers.trace import LoopTrace
-from mlfs_dask.typing import HeldArray, Matrix
+from mlfs_dask.typing import Matrix, join_terms
 
 Array = NDArray[np.float64]
 
@@ -105,20 +105,15 @@ def fit(
     return ExactFit(scores, trace, extra, loop.Y)
 
 
-def held_arrays(*, sparse: bool, gram: bool) -> list[HeldArray]:
+def workspace(*, sparse: bool, gram: bool) -> str:
     """What `fit` holds besides X and Y."""
-    arrays = matrix.held_arrays(sparse=sparse)
-    arrays += [HeldArray("leaf numbers", "2 n t", "uint16"), HeldArray("masses", "n k", "int64")]
-    arrays += [HeldArray("mass tables", "t s s", "uint32"), HeldArray("pairs", str(4 * isolation.HELD), "int64")]
-    arrays += [HeldArray("neighbours", "n k", "int64"), HeldArray("W", "n k")]
-    arrays += [HeldArray("I - W, its transpose", "2 n k"), HeldArray("their columns", "2 n k", "int64")]
-    arrays += [HeldArray("Y", "n q"), HeldArray("X P", "n q")]
-    arrays += [HeldArray("known labels", "n q", "bool"), HeldArray("free labels", "n q", "bool")]
-    arrays += [HeldArray("recovered labels", "n q"), HeldArray("their error", "n q")]
-    arrays += [HeldArray("label solver", "n c")] * label_recovery.GROUP_MATRICES
-    arrays += [HeldArray("weights", "d q")] * row_sparse.FEATURE_MATRICES
-    arrays += [HeldArray("X'SX", "d d" if gram else "m m")] * (1 + row_sparse.SQUARE_MATRICES)
-    return arrays
+    return join_terms(
+        matrix.workspace(sparse=sparse),
+        f"0.5 n t + 0.5 t s s + {4 * isolation.HELD}",  # leaf numbers, tables of masses, pairs
+        "7 n k",  # masses, neighbours, W, I − W and its transpose
+        f"4.25 n q + {label_recovery.GROUP_MATRICES} n c",  # Y, X P, what is known and free, what is recovered
+        f"{row_sparse.FEATURE_MATRICES} d q + {1 + row_sparse.SQUARE_MATRICES} {'d d' if gram else 'm m'}",
+    )
 
 
 def known_labels(

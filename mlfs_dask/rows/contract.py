@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 
-from mlfs_dask.typing import HeldArray, Matrix
+from mlfs_dask.typing import Matrix, RowArray
 
 
 class Block(NamedTuple):
@@ -89,7 +89,7 @@ class Profile:
         Sum of the weights of the rows; None where every row counts once.
     remote : bool
         Whether a server sends them, that takes a while to answer however little it is asked for.
-    arrays : tuple of HeldArray
+    arrays : tuple of RowArray
         What every process holds that reads the rows, beside buffers: which rows are meant, their weights.
     """
 
@@ -107,7 +107,7 @@ class Profile:
     read_bytes: int
     weight: float | None = None
     remote: bool = False
-    arrays: tuple[HeldArray, ...] = ()
+    arrays: tuple[RowArray, ...] = ()
 
     @property
     def total(self) -> int | float:
@@ -117,7 +117,7 @@ class Profile:
     @property
     def array_bytes(self) -> int:
         """Bytes of `arrays`."""
-        return sum(array.nbytes({}) for array in self.arrays)
+        return sum(array.nbytes for array in self.arrays)
 
     @property
     def itemsize(self) -> int:

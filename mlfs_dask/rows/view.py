@@ -18,7 +18,7 @@ from mlfs_dask.files.fingerprints import digest_of
 from mlfs_dask.rows.contract import Block, FeatureInfo, Profile, RowSource
 from mlfs_dask.rows.row_mask import RowMask, Rows, numbers_between, numbers_of, offsets_of, rows_of_rows
 from mlfs_dask.rows.sources import ArrayRows
-from mlfs_dask.typing import HeldArray
+from mlfs_dask.typing import RowArray
 
 Columns: TypeAlias = NDArray[np.int64] | None
 
@@ -117,12 +117,12 @@ class RowView(RowSource):
         n_read = int(np.diff(self._source.row_offsets)[np.diff(self.row_offsets) > 0].sum())
         arrays = list(whole.arrays)
         if isinstance(rows, RowMask):
-            arrays.append(HeldArray("chosen rows", str(rows.bits.nbytes), "u1"))
+            arrays.append(RowArray("chosen rows", rows.bits.nbytes))
         if self._Y is not None:
             label_bytes = self._Y.data.nbytes + self._Y.indices.nbytes + self._Y.indptr.nbytes
-            arrays.append(HeldArray("labels of chosen rows", str(label_bytes), "u1"))
+            arrays.append(RowArray("labels of chosen rows", label_bytes))
         if weights is not None:
-            arrays.append(HeldArray("weights of rows", str(n)))
+            arrays.append(RowArray("weights of rows", 8 * n))
         return replace(
             whole,
             n=n,

@@ -34,7 +34,7 @@ from mlfs_dask.rows.contract import Profile
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Cost, Reading, Readings
 from mlfs_dask.selectors.iterative import GraphKind, IterativeSelector
-from mlfs_dask.selectors.loop import SETUP, Scaled, placeholder, placeholders
+from mlfs_dask.selectors.loop import Scaled, placeholder, placeholders
 from mlfs_dask.selectors.parameters import MaxIter, Missing, Param, seed_of
 from mlfs_dask.selectors.scores import not_converged
 from mlfs_dask.solvers.trace import LoopTrace
@@ -47,7 +47,7 @@ from mlfs_dask.statistics.predicted_rows import PredictedRows, PredictedSums, Ro
 from mlfs_dask.statistics.products import LabelProducts, wants_compiled
 from mlfs_dask.statistics.sample import RowSample, SampledRows
 from mlfs_dask.statistics.scaling import standard_scaling
-from mlfs_dask.typing import HeldArray, Matrix, Seed
+from mlfs_dask.typing import Matrix, Seed, numbers
 
 Array = NDArray[np.float64]
 
@@ -82,7 +82,7 @@ class Fixed(Scaled):
         Rows of which any label is known.
     """
 
-    gram: Annotated[Array, "g g", "X'X"]
+    gram: Annotated[Array, "g g"]
     sketch: NystromSketch | None
     keys: Any
     duplicates: DuplicateLabels
@@ -283,26 +283,24 @@ class AccessMFS(IterativeSelector[Fixed, At]):
         )
         return fixed, At(**placeholders(At, sizes), regression=regression)
 
+    # M and X'F, Z'X, R and its factor; while anchors are placed, the sample and the points of its rows.
+    setup_workspace = "2 d q + 2 m d + 2 g g + sample + 4 p q"
+    # Where X'X is not formed, the space of W with X'X times it, and the sketch of X'X.
+    workspace = "2 d q + 2 m d + 2 g g + 14 u q + 4 u r"
+
     def cost_beside(self, profile: Profile, fixed: Fixed, at: At) -> Cost:
         d, q, m, has_gram = profile.d, profile.q, len(at.U), len(fixed.gram) > 0
-        sketch = Reading(SKETCHED, (NormalProduct(fixed.scaling, placeholder(d, q + min(SKETCH, d))),))
-        arrays = [HeldArray("M and X'F", "2 d q", first=SETUP), HeldArray("Z'X", "2 m d", first=SETUP)]
-        if has_gram:
-            arrays.append(HeldArray("R and its factor", "2 d d", first=SETUP))
-        else:
-            arrays += [
-                HeldArray("space of W, and X'X times it", "14 d q", first=SKETCHED),
-                HeldArray("sketch of X'X", "4 d r", first=SKETCHED),
-            ]
+        product = NormalProduct(fixed.scaling, placeholder(d, q + min(SKETCH, d)))
+        sketch = Reading(SKETCHED, (product,), workspace="sample + 4 p q")
         sample = RowSample(self._sampled(profile, m) if m else np.empty(0, np.int64), profile)
-        last = SETUP if has_gram else SKETCHED
-        arrays.append(HeldArray("anchors' points", "4 p q", first=last, last=last))
-        if m:
-            arrays.append(HeldArray("sample", "sample", "V1", first=SETUP, last=last))
         return Cost(
             steps=[] if has_gram else [sketch],
-            sizes={"r": min(SKETCH, d), "p": len(sample.chosen), "sample": sample.result_bytes},
-            arrays=arrays,
+            sizes={
+                "u": 0 if has_gram else d,
+                "r": min(SKETCH, d),
+                "p": len(sample.chosen),
+                "sample": numbers(sample.result_bytes) if m else 0,
+            },
             compiled=m > 0,  # labels of the sample are predicted here
             loads_sklearn=m > 0,
             notes=[
@@ -311,11 +309,11 @@ class AccessMFS(IterativeSelector[Fixed, At]):
             ],
         )
 
-    def _exact_arrays(self, profile: Profile) -> tuple[dict[str, int], list[HeldArray]]:
+    def _exact_workspace(self, profile: Profile) -> tuple[str, dict[str, int]]:
         strips = laplacian_gram_bytes(profile.n, profile.d, profile.nonzeros if profile.sparse else None)
-        sizes = {"k": min(self.k_s, profile.n - 1) + 1, "strips": strips}
+        sizes = {"k": min(self.k_s, profile.n - 1) + 1, "strips": numbers(strips)}
         has_gram = profile.d <= self.gram_cap
-        return sizes, exact_form.held_arrays(sparse=profile.sparse, gram=has_gram, graph=self.theta > 0)
+        return exact_form.workspace(sparse=profile.sparse, gram=has_gram, graph=self.theta > 0), sizes
 
     # ------------------------------------------------------------------ the method
 

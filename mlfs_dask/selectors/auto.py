@@ -43,7 +43,7 @@ from mlfs_dask.selectors.scores import Scores
 from mlfs_dask.statistics.codes import TABLE_SHARES, code_book, edge_rows
 from mlfs_dask.statistics.counts import code_statistics, measured_view
 from mlfs_dask.statistics.sample import RowSample, SampledRows, draw_rows
-from mlfs_dask.typing import HeldArray, Seed
+from mlfs_dask.typing import Seed, numbers
 
 #: Parts of the sample, each of which is held out once.
 FOLDS = 5
@@ -59,8 +59,8 @@ ROWS_PER_FEATURE = 4
 #: Default candidates that are no filters: methods with short fits, since up to six of each are made.
 DEFAULT_NON_FILTERS = ("ami", "qpmlfs", "scls", "spfs")
 
-#: Steps of the plan.
-STATISTICS, FITS, JUDGEMENT, SCORES = "statistics", "fits", "judgement", "scores"
+#: What the reading is called.
+STATISTICS = "statistics"
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class _Candidate:
         """Bytes of the arrays that the driver holds of a fit to all rows."""
         if not self.statistics:
             return self.last_fit_bytes
-        return sum(array.nbytes(self.cost.sizes) for array in self.cost.arrays)
+        return sum(self.cost.most_held.values())
 
 
 @method(
@@ -299,12 +299,20 @@ class AutoSelector(Method):
         columns, of_regression = self._most_judged(sampled), self._most_judged(sampled, ROWS_PER_FEATURE)
         known = isinstance(source, RowSource) and _is_measured(source)
         steps: list[Reading | str] = []
+        of_features = f"{4 + len(TABLE_SHARES)} d"  # ranges and quantiles
         if not known:
-            steps.append(Reading(RANGES, code_statistics(profile)))
+            steps.append(Reading(RANGES, code_statistics(profile), workspace=f"{of_features} + 3 quantiles"))
         # Until ranges are known, the sums of some candidates are an estimate.
-        steps.append(Reading(STATISTICS if known else f"estimated {STATISTICS}", (sample, *shared)))
+        name = STATISTICS if known else f"estimated {STATISTICS}"
+        steps.append(Reading(name, (sample, *shared), workspace=of_features))
         held_out = math.ceil(m / FOLDS)
-        steps += [FITS, JUDGEMENT, SCORES]
+        judging = f"{of_features} + sums + 3 sample + partial"  # of the sample, and of its parts
+        steps += [
+            f"{judging} + fit",
+            # Ridge regression and its products; standardised rows, distances, predictions, metrics.
+            f"{judging} + 5 c c + 4 c q + rows + distances + 3 h q + metrics + candidates m",
+            f"{of_features} + sums + sample + candidates m + last",
+        ]
         row_bytes = 12 * -(-profile.nonzeros // max(profile.n, 1)) + 8 if profile.sparse else 8 * columns
         notes = [f"judges {', '.join(each.method for each in candidates)} on rows out of a sample of {m:,}"]
         notes += [f"{name} is left out: {reason}" for name, reason in left_out.items()]
@@ -316,35 +324,17 @@ class AutoSelector(Method):
                 "c": of_regression,
                 "m": m,
                 "h": held_out,
-                "e": metrics_bytes(held_out * profile.q, 0),
-                "n": len(candidates),
-                "z": m * row_bytes,
-                "t": min(scratch_bytes(columns), 8 * held_out * m * (2 + 6 * columns)),
-                "s": sample.result_bytes,
-                "x": 0 if known else RowSample(edge_rows(profile), profile).result_bytes,
-                "r": sum(statistic.result_bytes for statistic in shared),
-                "g": sum(statistic.result_bytes for statistic in of_sample),
-                "f": max(first, *(candidate.judged_fit_bytes for candidate in candidates)),
-                "a": max(candidate.array_bytes for candidate in candidates),
+                "metrics": numbers(metrics_bytes(held_out * profile.q, 0)),
+                "candidates": len(candidates),
+                "rows": numbers(m * row_bytes),
+                "distances": numbers(min(scratch_bytes(columns), 8 * held_out * m * (2 + 6 * columns))),
+                "sample": numbers(sample.result_bytes),
+                "quantiles": numbers(RowSample(edge_rows(profile), profile).result_bytes),
+                "sums": numbers(sum(statistic.result_bytes for statistic in shared)),
+                "partial": numbers(sum(statistic.result_bytes for statistic in of_sample)),
+                "fit": numbers(max(first, *(candidate.judged_fit_bytes for candidate in candidates))),
+                "last": numbers(max(candidate.array_bytes for candidate in candidates)),
             },
-            arrays=[
-                HeldArray("ranges of features", "4 d"),
-                HeldArray("quantiles of features", f"{len(TABLE_SHARES)} d"),
-                HeldArray("sums of all candidates", "r", "u1", first=FITS),
-                HeldArray("sampled rows", "s", "u1", first=FITS),
-                HeldArray("parts of them", "2 s", "u1", first=FITS, last=JUDGEMENT),
-                HeldArray("sums of all candidates over parts", "g", "u1", first=FITS, last=JUDGEMENT),
-                HeldArray("a fit to sampled rows", "f", "u1", first=FITS, last=FITS),
-                HeldArray("ridge regression", "5 c c", first=JUDGEMENT, last=JUDGEMENT),
-                HeldArray("its products", "4 c q", first=JUDGEMENT, last=JUDGEMENT),
-                HeldArray("standardised rows", "z", "u1", first=JUDGEMENT, last=JUDGEMENT),
-                HeldArray("distances of rows", "t", "u1", first=JUDGEMENT, last=JUDGEMENT),
-                HeldArray("predictions", "3 h q", first=JUDGEMENT, last=JUDGEMENT),
-                HeldArray("order of labels", "e", "u1", first=JUDGEMENT, last=JUDGEMENT),
-                HeldArray("average precision of rows", "n m", first=JUDGEMENT),
-                HeldArray("a fit to all rows", "a", "u1", first=SCORES),
-                *([] if known else [HeldArray("rows of quantiles", "3 x", "u1", first=RANGES, last=RANGES)]),
-            ],
             compiled=any(each.cost.compiled for each in candidates)
             or compiles_search(held_out * m, sparse=profile.sparse),
             notes=notes,

@@ -1,8 +1,8 @@
-"""What a selection costs, as data: its readings and the arrays of the driver, and the one function that adds them up.
+"""What a selection costs, as data: its readings and what the driver holds, and the one function that adds them up.
 
-A selector declares a `Cost`: its steps in order, each a reading of the data or work of the driver alone, and the arrays
-that the driver holds, with their shapes in size letters and the steps from which and to which they are held. `project`
-makes the `Plan` of it: what `mlfs plan` prints, what is refused where it does not fit, and what the fit runs.
+A method declares a `Cost`: its steps in order, readings of the data and work of the driver alone, and what the driver
+holds in each, in size letters. `project` makes the `Plan` of it: what `mlfs plan` prints, what is refused where it does
+not fit, and what the fit runs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.runtime import Resources
-from mlfs_dask.typing import HeldArray
+from mlfs_dask.typing import workspace_bytes
 
 #: Copies of a message that the driver holds while it is sent or arrives: pickled, in frames, and in the scheduler,
 #: which under a local cluster is this process too.
@@ -51,6 +51,8 @@ class Reading:
         Whether the labels alone are read.
     source : RowSource or None
         What it reads where that is not the source of the job.
+    workspace : str
+        What the driver holds meanwhile, as in `Cost.steps`.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Reading:
     typical: tuple[int, int] | None = None
     labels_only: bool = False
     source: RowSource | None = None
+    workspace: str = ""
 
 
 @dataclass(frozen=True)
@@ -68,10 +71,10 @@ class Cost:
     Attributes
     ----------
     steps : sequence of Reading or str
-        In their order; a str names work of the driver.
+        In their order; a str is work of the driver: numbers of 8 bytes that it holds, in size letters,
+        "2 d d + 4 q d".
     sizes : mapping of str to int
-        The size letters of `arrays`.
-    arrays : sequence of HeldArray
+        The size letters.
     compiled, loads_sklearn : bool
         Whether the driver itself loads compiled kernels, or scikit-learn.
     notes : sequence of str
@@ -80,10 +83,15 @@ class Cost:
 
     steps: Sequence[Reading | str]
     sizes: Mapping[str, int] = field(default_factory=dict)
-    arrays: Sequence[HeldArray] = ()
     compiled: bool = False
     loads_sklearn: bool = False
     notes: Sequence[str] = ()
+
+    @property
+    def most_held(self) -> dict[str, int]:
+        """Bytes of the terms of the largest workspace."""
+        workspaces = (step if isinstance(step, str) else step.workspace for step in self.steps)
+        return max((workspace_bytes(each, self.sizes) for each in workspaces), key=_total, default={})
 
 
 @dataclass(frozen=True)
@@ -99,7 +107,7 @@ class Plan:
     peak_worker_bytes, peak_driver_bytes : int
         Projected peak of one worker process and of the driver process; in process the two are the same process.
     arrays : mapping of str to int
-        Bytes of the arrays that the driver holds, by name.
+        Bytes of the arrays of the rows by name, and of the driver's largest workspace by its terms in size letters.
     notes : tuple of str
     seconds : float or None
         Estimate of the whole job (`timing.estimate_seconds`); None where nothing was measured.
@@ -149,16 +157,14 @@ def project(cost: Cost, source: RowSource | Profile, resources: Resources) -> Pl
         A reading fits the workers in no way.
     """
     profile = profile_of(source)
-    names = [step if isinstance(step, str) else step.name for step in cost.steps]
     driver, kernels_loaded = runtime.driver_bytes() + _library_bytes(cost, resources), cost.compiled
     compiled_bytes = runtime.driver_compiled_bytes()
     readings: dict[str, ReadingPlan] = {}
     refused: list[DoesNotFitError] = []
     peak_driver, peak_worker = driver, resources.process_bytes
     totals = np.zeros((3, 3), dtype=np.int64)  # readings, tasks, bytes: at most, typically at least and at most
-    spans = [(array.nbytes(cost.sizes), *_span(array, names)) for array in cost.arrays]
-    for i, step in enumerate(cost.steps):
-        total = sum(size for size, first, last in spans if first <= i <= last)
+    for step in cost.steps:
+        total = _total(workspace_bytes(step if isinstance(step, str) else step.workspace, cost.sizes))
         loading = 0  # bytes of kernels that stay with this process after a reading in it
         if isinstance(step, Reading):
             rows = source.labels_only() if step.labels_only else step.source or source
@@ -194,9 +200,7 @@ def project(cost: Cost, source: RowSource | Profile, resources: Resources) -> Pl
     if resources.client is None:
         peak_worker = peak_driver  # the same process
     # Arrays of the rows have been made before: the bytes of this process hold them.
-    arrays = {array.name: array.nbytes({}) for array in profile.arrays}
-    for array in cost.arrays:
-        arrays[array.name] = arrays.get(array.name, 0) + array.nbytes(cost.sizes)
+    arrays = {array.name: array.nbytes for array in profile.arrays} | cost.most_held
     iterates = any(isinstance(step, Reading) and step.typical for step in cost.steps)
     notes = list(cost.notes)
     most = resources.threads_per_worker
@@ -229,9 +233,8 @@ def _with_threads_that_fit(
     return planned
 
 
-def _span(array: HeldArray, names: Sequence[str]) -> tuple[int, int]:
-    """Numbers of the first and of the last step in which an array is held."""
-    return names.index(array.first) if array.first else 0, names.index(array.last) if array.last else len(names) - 1
+def _total(terms: Mapping[str, int]) -> int:
+    return sum(terms.values())
 
 
 def _library_bytes(cost: Cost, resources: Resources) -> int:

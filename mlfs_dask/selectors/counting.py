@@ -44,7 +44,7 @@ from mlfs_dask.statistics.counts import (
 )
 from mlfs_dask.statistics.resampling import Resampled, Resampling
 from mlfs_dask.statistics.sample import RowSample
-from mlfs_dask.typing import HeldArray, Matrix, Seed
+from mlfs_dask.typing import Matrix, Seed, join_terms, numbers
 
 #: Stored values from which the compiled loops pay for their loading.
 COMPILE_FROM = 3_000_000
@@ -129,21 +129,16 @@ class CountingSelector(OneReading):
         resampling = self.resampling
         tiles = count_in_tiles(counts, source, resources, resampling=resampling)
 
-        sizes = {"d": profile.d, "r": len(resampling)}
-        sizes |= self.replicate_sizes(profile)
-        before, arrays, code_sizes = self._code_readings(source, counts.book)
+        before, of_codes, sizes = self._code_readings(source, counts.book)
+        sizes |= {"replicates": len(resampling), **self.replicate_sizes(profile)}
+        labels = "2 labels" if resampling.shuffles else ""
+        held = join_terms(of_codes, "2 replicates d", labels)
         steps: list[Reading | str] = [*self.label_readings(profile), *before]
-        sizes |= code_sizes
         # Until edges and labels are known, the tiles are an estimate.
         name = COUNTS if known and label_counts is not None else "estimated counts"
         readings = [
-            Reading(_tile_name(i, len(tiles), name), (_replicated(tile, resampling, profile),))
+            Reading(_tile_name(i, len(tiles), name), (_replicated(tile, resampling, profile),), workspace=held)
             for i, tile in enumerate(tiles)
-        ]
-        arrays += [
-            HeldArray("information and entropy of features", "2 r d", first=readings[0].name),
-            HeldArray("scores", "8 d", first="scores"),
-            *self.replicate_arrays("scores"),
         ]
         note = f"counts of {min(counts.p, profile.q):,} of {profile.q:,} labels"
         if counts.p > profile.q:
@@ -152,7 +147,8 @@ class CountingSelector(OneReading):
         if len(tiles) > 1:
             note += f", tiled over {len(tiles):,} groups of at most {-(-profile.d // len(tiles)):,} features"
         notes = [note, *self._crowding_notes(source, counts.book)]
-        return Cost([*steps, *readings, "scores"], sizes, arrays, notes=notes)
+        scoring = join_terms(of_codes, "2 replicates d", "8 d", self.of_replicates)
+        return Cost([*steps, *readings, scoring], sizes, notes=notes)
 
     def _crowding_notes(self, source: Profile | RowSource, book: CodeBook) -> list[str]:
         """What is known of crowded codes of equal width before rows are counted."""
@@ -164,26 +160,17 @@ class CountingSelector(OneReading):
 
     def _code_readings(
         self, source: Profile | RowSource, book: CodeBook
-    ) -> tuple[list[Reading | str], list[HeldArray], dict[str, int]]:
-        """Steps until codes are known, what the driver holds of them, and its size letters."""
+    ) -> tuple[list[Reading | str], str, dict[str, int]]:
+        """Steps until codes are known, what the driver holds from then on, and the size letters."""
         profile = profile_of(source)
         reading = self._code_reading(source)
-        steps: list[Reading | str] = []
-        sizes = {"d": profile.d, "e": len(book.edges)}
-        arrays = [
-            HeldArray("ranges of features", "5 d"),
-            HeldArray("quantiles of features", f"{len(TABLE_SHARES)} d"),
-            HeldArray("terms of edges", "6 e", first="edges", last="edges"),
-            HeldArray("edges of codes", "e", first="edges"),
-            HeldArray("offsets of edges", "d", first="edges"),
-        ]
-        if reading is not None:
-            steps.append(reading)
-            for sample in reading.statistics:
-                if isinstance(sample, RowSample):
-                    sizes["s"] = sample.result_bytes
-                    arrays.append(HeldArray("sampled rows", "4 s", "u1", reading.name, "edges"))
-        return [*steps, "edges"], arrays, sizes
+        statistics = () if reading is None else reading.statistics
+        sampled = sum(sample.result_bytes for sample in statistics if isinstance(sample, RowSample))
+        sizes = {"d": profile.d, "edges": len(book.edges), "sample": numbers(sampled)}
+        # Ranges, quantiles, and where the edges of a feature begin; while edges are found, terms of them and rows, too.
+        held = f"{6 + len(TABLE_SHARES)} d + edges"
+        finding = join_terms(held, "6 edges + 4 sample")
+        return [finding] if reading is None else [replace(reading, workspace=held), finding], held, sizes
 
     def _code_reading(self, source: Profile | RowSource) -> Reading | None:
         """The reading from which edges of codes follow; None where what the source knows is enough."""

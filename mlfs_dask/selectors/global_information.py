@@ -33,15 +33,15 @@ from mlfs_dask.solvers.low_rank import LowRankPlusDiagonal, nystroem, solve_low_
 from mlfs_dask.statistics.counts import CountScores
 from mlfs_dask.statistics.label_statistics import LabelPairs, cosine_distances
 from mlfs_dask.statistics.pairs import pair_information, partners_of_a_reading
-from mlfs_dask.typing import HeldArray, Seed
+from mlfs_dask.typing import Seed, join_terms
 
 Array = NDArray[np.float64]
 
 #: Landmarks by default of more features than `MAX_ALL_PAIRS`.
 N_LANDMARKS = 1024
 
-#: What the readings of landmarks with all features are called, and the work that makes Q of them.
-LANDMARKS, LOW_RANK = "landmarks", "low rank"
+#: What the readings of landmarks with all features are called.
+LANDMARKS = "landmarks"
 
 #: Of a worker, and the beginning of what the driver holds.
 SHARED_MEMORY = (
@@ -80,7 +80,11 @@ class InformationTerms:
 
 @family
 class GlobalSelector(PairwiseSelector, CountingSelector):
-    """Base class of methods that weigh all features at once. A subclass gives the weights (`_weigh`)."""
+    """Base class of methods that weigh all features at once.
+
+    A subclass gives the weights (`_weigh`), and what it holds for them in its `workspace`: r landmarks are 0 where Q is
+    formed, f features are 0 where it is not.
+    """
 
     n_landmarks: Annotated[
         int | None,
@@ -114,10 +118,6 @@ class GlobalSelector(PairwiseSelector, CountingSelector):
 
     def _weigh(self, terms: InformationTerms) -> Scores:
         """Scores of the features."""
-        raise NotImplementedError
-
-    def _held(self, *, low_rank: bool) -> list[HeldArray]:
-        """What `_weigh` holds, with d features, q labels and r landmarks, from the step "weights"."""
         raise NotImplementedError
 
     def _count_landmarks(self, d: int) -> int:
@@ -154,8 +154,9 @@ class GlobalSelector(PairwiseSelector, CountingSelector):
         profile = profile_of(source)
         label_counts = None if isinstance(source, Profile) else source.label_counts
         book, _ = self.planned_book(source)
-        before, arrays, sizes = self._code_readings(source, book)
-        first = Reading("information", tuple(self._statistics(source, book, label_counts)))
+        before, held, sizes = self._code_readings(source, book)
+        held = join_terms(held, "2 q d + 3 q q")  # R, and pairs of labels
+        first = Reading("information", tuple(self._statistics(source, book, label_counts)), workspace=held)
         steps: list[Reading | str] = [*before, first]
         d, q, r = profile.d, profile.q, self._count_landmarks(profile.d)
         note = f"information of {r:,} x {d:,} features" + ("" if r == d else f": {r:,} are landmarks")
@@ -163,25 +164,13 @@ class GlobalSelector(PairwiseSelector, CountingSelector):
             count = partners_of_a_reading(source, resources, book, r, with_labels=False)
             # Which features are landmarks is not known yet: those of most codes take most.
             pairs = pair_information(profile, book, book.widest(count), with_labels=False)
-            steps.append(Reading(LANDMARKS, (pairs,), times=-(-r // count)))
-            steps.append(LOW_RANK)
-            arrays += [
-                HeldArray("information of landmarks with features", "r d", first=LANDMARKS, last=LOW_RANK),
-                HeldArray("information of landmarks and its eigenvectors", "6 r r", first=LOW_RANK, last=LOW_RANK),
-                HeldArray("low rank of the information", "r d", first=LOW_RANK),
-                HeldArray("diagonal of the information", "4 d", first=LOW_RANK),
-            ]
-        else:
-            arrays.append(HeldArray("information of features with one another", "2 d d", first="weights"))
-        arrays += [
-            HeldArray("information of features with labels", "2 q d", first="information"),
-            HeldArray("pairs of labels", "3 q q", first="information"),
-            HeldArray("scores", "8 d", first="weights"),
-            *self._held(low_rank=r < d),
-        ]
-        sizes |= {"q": q, "r": r, "h": d // 2}
+            steps.append(Reading(LANDMARKS, (pairs,), times=-(-r // count), workspace=join_terms(held, "r d")))
+            # Columns of Q, those of landmarks and their eigenvectors; the low rank and the diagonal.
+            steps.append(join_terms(held, "2 r d + 6 r r + 4 d"))
+        steps.append(join_terms(held, "12 d + r d + 2 f f", self.workspace))
+        sizes |= {"q": q, "r": r * (r < d), "f": d * (r == d)}
         notes = [note, *self._crowding_notes(source, book)]
-        return Cost([*steps, "weights"], sizes, arrays, notes=notes)
+        return Cost(steps, sizes, notes=notes)
 
     # ------------------------------------------------------------------ run
 
@@ -298,13 +287,8 @@ class GRRO(GlobalSelector):
     quantiles_cut_binary = True
     unit_diagonal = True
 
-    def _held(self, *, low_rank: bool) -> list[HeldArray]:
-        shifted = [
-            HeldArray("low rank of shifted I + αQ", "r d", first="weights"),
-            HeldArray("system of a shift", "4 r r", first="weights"),
-        ]
-        formed = [HeldArray("I + αQ and its eigenvectors", f"{1 + sylvester.SQUARE_MATRICES} d d", first="weights")]
-        return [*(shifted if low_rank else formed), HeldArray("W and its terms", "6 q d", first="weights")]
+    # I + αQ and its eigenvectors, or its low rank and the system of a shift; W and its terms.
+    workspace = f"{1 + sylvester.SQUARE_MATRICES} f f + r d + 4 r r + 6 q d"
 
     def _weigh(self, terms: InformationTerms) -> Scores:
         assert terms.both is not None
@@ -330,16 +314,10 @@ class _SimplexSelector(GlobalSelector):
     ] = 1e-09
     max_iter: Annotated[int, Param("Most iterations; they read no data.")] = 5000
 
-    def _held(self, *, low_rank: bool) -> list[HeldArray]:
-        columns = "q d" if self.needs_label_pairs else "d"
-        return [
-            HeldArray("weights and their terms", f"{simplex.MATRICES + 2} {columns}", first="weights"),
-            HeldArray("information of the working set", "r h" if low_rank else "h h", first="weights"),
-            HeldArray(
-                *(("squares of the low rank", "4 r r") if low_rank else ("weighted information", "d d")),
-                first="weights",
-            ),
-        ]
+    @property
+    def workspace(self) -> str:
+        """Weights and their terms; Q of the working set of d/2; squares of the low rank, or weighted information."""
+        return f"{simplex.MATRICES + 2} {'q d' if self.needs_label_pairs else 'd'} + 1.25 f f + 0.5 r d + 4 r r"
 
     def _weigh(self, terms: InformationTerms) -> Scores:
         """Weights of the features that have more than one code: another, which shares nothing, would attract weight."""

@@ -27,7 +27,7 @@ from mlfs_dask.selectors.parameters import Binning, Bins, MissingOrCode, seed_of
 from mlfs_dask.selectors.scores import Scores, rank
 from mlfs_dask.statistics.pairs import PairInformation, pair_information, partners_of_a_reading
 from mlfs_dask.statistics.resampling import NOT_RESAMPLED
-from mlfs_dask.typing import HeldArray, Seed
+from mlfs_dask.typing import Seed, join_terms
 
 Array = NDArray[np.float64]
 
@@ -108,19 +108,19 @@ class GreedySelector(CountingSelector):
         book, _ = self.planned_book(source)
         k = self.count_kept(profile.d)
         *steps, last = cost.steps
+        assert isinstance(last, str)
+        held = join_terms(last, "4 d + 3 candidates d")  # what chosen features share, and candidates
         count = self._n_candidates(source, resources, book, k) if k > 1 else 0
-        arrays = [*cost.arrays, HeldArray("sums over chosen features", "4 d")]
         if count:
             statistic = self._candidates(profile, book, book.widest(count))
             most = 1 if count == profile.d else k - 1
             least = math.ceil((k - 1) / count)
             typical = least, max(least, min(math.ceil(k / 5), READINGS_PER_BLOCK * least + FURTHER_READINGS))
-            steps.append(Reading(PAIRS, (statistic,), times=most, typical=typical))
-            arrays.append(HeldArray("shared with candidates", "3 c d", first=PAIRS))
+            steps.append(Reading(PAIRS, (statistic,), times=most, typical=typical, workspace=held))
         notes = list(cost.notes)
         if 0 < count < profile.d:
             notes.append(f"{count:,} candidates are read at a time")
-        return replace(cost, steps=[*steps, last], sizes={**cost.sizes, "c": count}, arrays=arrays, notes=notes)
+        return replace(cost, steps=[*steps, held], sizes={**cost.sizes, "candidates": count}, notes=notes)
 
     def _n_candidates(self, source: Profile | RowSource, resources: Resources, book: CodeBook, k: int) -> int:
         """Candidates of a reading.

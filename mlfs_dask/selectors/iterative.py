@@ -34,7 +34,7 @@ from mlfs_dask.statistics.rows_in_memory import read_rows
 from mlfs_dask.statistics.sample import draw_rows
 from mlfs_dask.statistics.scaling import Scaling
 from mlfs_dask.statistics.write_rows import RowSink, UnwrittenRows
-from mlfs_dask.typing import HeldArray, Matrix
+from mlfs_dask.typing import Matrix, join_terms, numbers
 
 Array = NDArray[np.float64]
 
@@ -65,8 +65,8 @@ class IterativeSelector(Loop[F, A]):
     # ------------------------------------------------------------------ for subclasses
 
     @abstractmethod
-    def _exact_arrays(self, profile: Profile) -> tuple[dict[str, int], list[HeldArray]]:
-        """Sizes and arrays of the exact form, beside X and Y as they are read."""
+    def _exact_workspace(self, profile: Profile) -> tuple[str, dict[str, int]]:
+        """What the exact form holds beside X and Y as they are read, and size letters."""
 
     def _compiles_exact_search(self, profile: Profile) -> bool:
         """Whether the exact form loads compiled kernels."""
@@ -102,15 +102,13 @@ class IterativeSelector(Loop[F, A]):
         profile = profile_of(source)
         if self._uses_anchors(profile.n):
             return super().cost(source, resources)
-        sizes, arrays = self._exact_arrays(profile)
-        stored, rows = rows_in_memory(profile)
+        workspace, sizes = self._exact_workspace(profile)
         note = "exact graph: X, Y and the variables of all rows are in the memory of this process"
         if not self._is_published:
             note += "; with --graph anchors none are, and readings take the place of searches for neighbours"
         return Cost(
-            steps=(Reading("rows", ()), "search", "exact graph and loop"),
-            sizes={**stored, **sizes},
-            arrays=[*rows, *(array._replace(first="exact graph and loop") for array in arrays)],
+            steps=(Reading("rows", (), workspace="rows"), join_terms("rows", workspace)),
+            sizes={**sizes_in_memory(profile), **sizes},
             compiled=self._compiles_exact_search(profile),
             loads_sklearn=self.exact_loads_sklearn,
             notes=(note,),
@@ -169,12 +167,17 @@ def uses_anchors(graph: GraphKind, n: int) -> bool:
     return graph == "anchors" or (graph == "auto" and n > EXACT_ROWS)
 
 
-def rows_in_memory(profile: Profile) -> tuple[dict[str, int], list[HeldArray]]:
-    """Sizes and arrays of X and Y as an exact form reads them."""
-    value = profile.itemsize + 4 * profile.sparse
-    sizes = {"n": profile.n, "d": profile.d, "q": profile.q, "v": profile.nonzeros, "y": profile.label_nonzeros}
-    X = HeldArray("X as read", "v", f"V{(1 + profile.sparse) * value}")
-    return sizes, [X, HeldArray("Y as read", "2 y", "V5")]
+def sizes_in_memory(profile: Profile) -> dict[str, int]:
+    """Size letters of an exact form, among them the rows of X and Y as it reads them."""
+    values = (1 + profile.sparse) * (profile.itemsize + 4 * profile.sparse) * profile.nonzeros
+    return {
+        "n": profile.n,
+        "d": profile.d,
+        "q": profile.q,
+        "v": profile.nonzeros,
+        "y": profile.label_nonzeros,
+        "rows": numbers(values + 10 * profile.label_nonzeros),
+    }
 
 
 def require_exact_graph(plan: Plan, resources: Resources, method: str, *, cure: str | None = None) -> Plan:

@@ -29,7 +29,7 @@ from mlfs_dask.selectors.iterative import (
     anchors_of_points,
     point_bytes,
     require_exact_graph,
-    rows_in_memory,
+    sizes_in_memory,
     standardised_points,
     uses_anchors,
 )
@@ -41,7 +41,7 @@ from mlfs_dask.statistics.moments import FeatureMoments, Moments
 from mlfs_dask.statistics.rows_in_memory import read_rows
 from mlfs_dask.statistics.sample import RowSample, draw_rows
 from mlfs_dask.statistics.scaling import standard_scaling
-from mlfs_dask.typing import HeldArray, Seed
+from mlfs_dask.typing import Seed, join_terms, numbers
 
 #: What the readings are called.
 FIRST, ROWS = "moments and sample", "rows of anchors"
@@ -134,33 +134,30 @@ class LaplacianScore(Method):
             return self._exact_cost(profile)
         m, d = self._count_anchors(profile), profile.d
         first = self._first_statistics(profile)
+        sample = first[1].result_bytes + 2 * len(first[1].chosen) * point_bytes(
+            profile
+        )  # standardised copies of it, too
         anchors = Anchors(placeholder(m, d), placeholder(d), placeholder(d), self.anchor_neighbors)
         return Cost(
             steps=[
                 Reading(FIRST, tuple(first)),
-                "anchors",
-                Reading(ROWS, (AnchorSums(anchors, placeholder(d)),)),
-                "scores",
+                "sample + 6 m d + 8 d",  # anchors, and k-means
+                Reading(ROWS, (AnchorSums(anchors, placeholder(d)),), workspace="2 m d + 8 d"),
+                "4 m d + 8 d",
             ],
-            sizes={"m": m, "d": d, "sample": first[1].result_bytes + 2 * len(first[1].chosen) * point_bytes(profile)},
-            arrays=[
-                HeldArray("anchors", "2 m d", first="anchors"),
-                HeldArray("sample and standardised copies of it", "sample", "V1", first="anchors", last="anchors"),
-                HeldArray("k-means", "4 m d", first="anchors", last="anchors"),
-                HeldArray("sums of anchors", "2 m d", first="scores"),
-                HeldArray("moments and scores", "8 d", first="anchors"),
-            ],
+            sizes={"m": m, "d": d, "sample": numbers(sample)},
             loads_sklearn=True,
             notes=[f"{m} anchors"],
         )
 
     def _exact_cost(self, profile: Profile) -> Cost:
-        sizes, rows = rows_in_memory(profile)
         pairs, k = profile.n**2, min(self.n_neighbors, profile.n - 1) + 1
         return Cost(
-            steps=(Reading("rows", ()), "exact graph"),
-            sizes={**sizes, "k": k},
-            arrays=[*rows, *(a._replace(first="exact graph") for a in exact_form.held_arrays(sparse=profile.sparse))],
+            steps=(
+                Reading("rows", (), workspace="rows"),
+                join_terms("rows", exact_form.workspace(sparse=profile.sparse)),
+            ),
+            sizes={**sizes_in_memory(profile), "k": k},
             compiled=compiles_search(pairs, sparse=profile.sparse),
             notes=("exact graph: X is in the memory of this process; with --graph anchors it is not",),
         )

@@ -32,14 +32,14 @@ from mlfs_dask.statistics.label_statistics import Labels
 from mlfs_dask.statistics.moments import Moments
 from mlfs_dask.statistics.scaling import Scaling
 from mlfs_dask.statistics.write_rows import BlockLabels, RowSink, WriteLabels
-from mlfs_dask.typing import HeldArray
+from mlfs_dask.typing import join_terms
 
 Array: TypeAlias = NDArray[np.float64]
 F = TypeVar("F")
 A = TypeVar("A")
 
-#: Names of the first reading, of the driver's work after it, and of the reading of an iteration.
-FIRST, SETUP, ROWS = "moments", "setup", "rows"
+#: Names of the first reading, and of that of an iteration.
+FIRST, ROWS = "moments", "rows"
 
 
 @dataclasses.dataclass
@@ -58,14 +58,18 @@ class Scaled:
 class Loop(Method, Generic[F, A]):
     """Base class of methods that read the data in every iteration.
 
-    `Fixed` and `At` are dataclasses, whose arrays are annotated with their shapes in size letters, and with what a plan
-    calls them where that is not the name of the field: ``G: Annotated[Array, "d l"]``. A number has the shape "".
+    `Fixed` and `At` are dataclasses, whose arrays are annotated with their shapes in size letters:
+    ``G: Annotated[Array, "d l"]``. A number has the shape "".
     """
 
     keeps_checkpoints: ClassVar[bool] = True
 
     #: What no iteration changes, and the small variables: `Fixed` and `At`.
     records: ClassVar[tuple[type, type]]
+
+    #: What the driver holds beside the records: in `setup`, and from `start` on.
+    setup_workspace: ClassVar[str] = ""
+    workspace: ClassVar[str] = ""
 
     #: What messages call it.
     name: ClassVar[str]
@@ -141,9 +145,10 @@ class Loop(Method, Generic[F, A]):
         return fixed, at
 
     def cost_beside(self, profile: Profile, fixed: F, at: A) -> Cost:
-        """What a fit takes beside its records, its first reading and those of iterations.
+        """What a fit takes beside its records, its workspace, its first reading and those of iterations.
 
-        Its steps are the readings that `setup`, `start` and `update` make, its sizes the further size letters.
+        Its steps are the readings that `setup`, `start` and `update` make, with what the driver holds for them alone;
+        its sizes are the further size letters.
         """
         return Cost(steps=())
 
@@ -178,27 +183,24 @@ class Loop(Method, Generic[F, A]):
         fixed, at = self.placeholders(profile)
         beside = self.cost_beside(profile, fixed, at)
         typical = self._typical_readings(profile)
+        of_fixed, of_at = (list(filter(None, shapes_of(record).values())) for record in self.records)
+        # The next variables are made beside the last.
+        held = join_terms(*of_fixed, *(f"2 {shape}" for shape in of_at), self.workspace)
         loop = Reading(ROWS, tuple(self.reading(fixed, at)), times=self.max_iter, typical=typical)
-        steps = [Reading(FIRST, tuple(self.first(profile).values())), SETUP, *beside.steps, loop]
-        second = steps[2]
-        begins = second if isinstance(second, str) else second.name
-        of_fixed, of_at = self.records
-        arrays = [
-            *(HeldArray(name, shape, first=SETUP) for name, shape in shown_shapes(of_fixed)),
-            # The next variables are made beside the last.
-            *(HeldArray(name, f"2 {shape}", first=begins) for name, shape in shown_shapes(of_at)),
-            *beside.arrays,
+        steps: list[Reading | str] = [
+            Reading(FIRST, tuple(self.first(profile).values())),
+            join_terms(*of_fixed, self.setup_workspace),
         ]
+        for reading in (*beside.steps, loop):
+            assert isinstance(reading, Reading)
+            steps.append(dataclasses.replace(reading, workspace=join_terms(held, reading.workspace)))
         low, high = self.iterations_on(profile) or typical
         notes = [f"fits took {low} to {high} iterations of one reading; at most {self.max_iter}", *beside.notes]
         if self._labels_sink is not None:
             rule = self.row_labels(fixed, at)
             assert rule is not None
             steps.append(Reading("labels", (WriteLabels(rule, self._labels_sink),)))
-            arrays = [array._replace(last=array.last or ROWS) for array in arrays]
-        return dataclasses.replace(
-            beside, steps=steps, sizes={**self.sizes(profile), **beside.sizes}, arrays=arrays, notes=notes
-        )
+        return dataclasses.replace(beside, steps=steps, sizes={**self.sizes(profile), **beside.sizes}, notes=notes)
 
     # ------------------------------------------------------------------ the runner
 
@@ -271,17 +273,11 @@ class Loop(Method, Generic[F, A]):
 # ---------------------------------------------------------------------- records
 
 
-def _annotated(record: type) -> dict[str, tuple[str, ...]]:
-    """Shape, and name in a plan where there is one, of every field that tells its shape."""
+def shapes_of(record: type) -> dict[str, str]:
+    """Shape in size letters of every field of a record that tells it."""
     hints = typing.get_type_hints(record, include_extras=True)
     notes = {field.name: getattr(hints[field.name], "__metadata__", ()) for field in dataclasses.fields(record)}
-    return {name: note for name, note in notes.items() if note}
-
-
-def shown_shapes(record: type) -> list[tuple[str, str]]:
-    """Name in a plan, and shape in size letters, of every array of a record; vectors are one entry of the plan."""
-    shapes = {note[-1] if len(note) > 1 else name: note[0] for name, note in _annotated(record).items() if note[0]}
-    return [(name if " " in shape else "vectors", shape) for name, shape in shapes.items()]
+    return {name: note[0] for name, note in notes.items() if note}
 
 
 def placeholders(record: type, sizes: Mapping[str, int]) -> dict[str, Any]:
@@ -296,10 +292,8 @@ def placeholders(record: type, sizes: Mapping[str, int]) -> dict[str, Any]:
     ((10, 3), 1.0)
     """
     return {
-        name: placeholder(*(int(word) if word.isdigit() else sizes[word] for word in note[0].split()))
-        if note[0]
-        else 1.0
-        for name, note in _annotated(record).items()
+        name: placeholder(*(int(word) if word.isdigit() else sizes[word] for word in shape.split())) if shape else 1.0
+        for name, shape in shapes_of(record).items()
     }
 
 

@@ -37,7 +37,7 @@ from mlfs_dask.selectors.iterative import (
     point_bytes,
     standardised_points,
 )
-from mlfs_dask.selectors.loop import SETUP, Scaled, placeholder
+from mlfs_dask.selectors.loop import Scaled, placeholder
 from mlfs_dask.selectors.parameters import MaxIter, Missing, Param, seed_of
 from mlfs_dask.solvers import spectral
 from mlfs_dask.solvers.blockwise import Factors, descend, unit_rows
@@ -47,7 +47,7 @@ from mlfs_dask.statistics.latent_rows import LatentRows, LatentSums
 from mlfs_dask.statistics.moments import FeatureMoments
 from mlfs_dask.statistics.sample import RowSample, SampledRows
 from mlfs_dask.statistics.scaling import Scaling, standard_scaling
-from mlfs_dask.typing import HeldArray, Matrix, Seed
+from mlfs_dask.typing import Matrix, Seed, numbers
 
 Array = NDArray[np.float64]
 
@@ -73,8 +73,8 @@ class Fixed(Scaled):
     """What no iteration changes; g is d where X'X is formed and 0 above the cap, m is 0 without anchors."""
 
     places: Annotated[NDArray[np.intp], "d"]
-    centres: Annotated[Array, "m d", "anchors"]
-    gram: Annotated[Array, "g g", "X'X"]
+    centres: Annotated[Array, "m d"]
+    gram: Annotated[Array, "g g"]
     pairs: Annotated[NDArray[np.int64], "q q", "pairs of labels"]
     weight: Annotated[float, ""]  # βc
 
@@ -232,6 +232,9 @@ class MFSIR(IterativeSelector[Fixed, At]):
 
     # ------------------------------------------------------------------ what it costs
 
+    setup_workspace = "sample + 4 m d"  # k-means
+    workspace = "6 d l"  # W, X'V, X'X W and their successors
+
     def sizes(self, profile: Profile) -> dict[str, int]:
         d, q = profile.d, profile.q
         m = self._n_anchors(profile, d) if self.beta > 0 else 0
@@ -250,27 +253,18 @@ class MFSIR(IterativeSelector[Fixed, At]):
         start = Reading(START, (self._start_rows(fixed, placeholder(len(fixed.pairs), 2 * len(at.B))),))
         block = min(spectral.BLOCK, d)
         product = NormalProduct(fixed.scaling, placeholder(d, block))
-        products = Reading(EIGENVALUE, (product,), times=spectral.MAX_PRODUCTS, typical=TYPICAL_PRODUCTS)
-        arrays = [HeldArray("W, X'V, X'X W and their successors", "6 d l", first=START)]
-        if not has_gram:
-            arrays.append(HeldArray("Krylov space", "2 d products block", first=EIGENVALUE, last=EIGENVALUE))
-        n_rows = 0
-        if m:
-            n_rows = len(self._sampled(profile, m))
-            arrays += [
-                HeldArray("sample and standardised copies of it", "sample", "V1", first=SETUP, last=SETUP),
-                HeldArray("k-means", "4 m d", first=SETUP, last=SETUP),
-            ]
+        products = Reading(
+            EIGENVALUE, (product,), times=spectral.MAX_PRODUCTS, typical=TYPICAL_PRODUCTS, workspace="2 d krylov"
+        )
+        n_rows = len(self._sampled(profile, m)) if m else 0
         sample = RowSample(np.arange(n_rows), profile)
         return Cost(
             steps=[*([] if has_gram else [products]), start],
             sizes={
-                "block": block,
-                "products": spectral.MAX_PRODUCTS,
+                "krylov": block * spectral.MAX_PRODUCTS,
                 # Points, those without their last digits, and what the search for their neighbours takes.
-                "sample": sample.result_bytes + 3 * n_rows * point_bytes(profile),
+                "sample": numbers(sample.result_bytes + 3 * n_rows * point_bytes(profile)) if m else 0,
             },
-            arrays=arrays,
             # For the bandwidth of the heat kernel neighbours are searched among the sample.
             compiled=m > 0 and compiles_search(n_rows**2, sparse=profile.sparse),
             loads_sklearn=m > 0,
@@ -283,11 +277,11 @@ class MFSIR(IterativeSelector[Fixed, At]):
     def _compiles_exact_search(self, profile: Profile) -> bool:
         return self.beta > 0 and compiles_search(profile.n**2, sparse=profile.sparse)
 
-    def _exact_arrays(self, profile: Profile) -> tuple[dict[str, int], list[HeldArray]]:
+    def _exact_workspace(self, profile: Profile) -> tuple[str, dict[str, int]]:
         neighbors = min(self.n_neighbors, profile.n - 1) if self.beta > 0 else 0
         sizes = {"l": self._latent(profile.q), "k": neighbors}
         has_gram = profile.d <= self.gram_cap
-        return sizes, exact_form.held_arrays(sparse=profile.sparse, gram=has_gram, graph=self.beta > 0)
+        return exact_form.workspace(sparse=profile.sparse, gram=has_gram, graph=self.beta > 0), sizes
 
     # ------------------------------------------------------------------ the method
 

@@ -24,7 +24,7 @@ from mlfs_dask.selectors.costs import Cost, Reading, Readings
 from mlfs_dask.selectors.scores import AUTO, Scores, uninformative_warning
 from mlfs_dask.statistics.products import label_products
 from mlfs_dask.statistics.resampling import NOT_RESAMPLED, Resampling, draw_pool, label_sample, replicate_groups
-from mlfs_dask.typing import HeldArray, Seed
+from mlfs_dask.typing import Seed, join_terms, numbers
 
 Array = NDArray[np.float64]
 
@@ -115,17 +115,23 @@ class OneReading(Method):
 
     def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
         profile = profile_of(source)
-        readings = [*self._readings(source, self.resampling, resources), *self.later_readings(profile)]
+        readings = self._readings(source, self.resampling, resources)
         results = sum(statistic.result_bytes for statistic in readings[0].statistics)
-        arrays = [
-            HeldArray("results of the reading", "s", "u1", first="scores"),
-            *(HeldArray("terms of scores", term, first="scores") for term in self.workspace.split(" + ") if term),
-            HeldArray("moments and scores", "12 d", first="scores"),
-        ]
+        later = [replace(reading, workspace="results") for reading in self.later_readings(profile)]
         return Cost(
-            steps=[*self.label_readings(profile), *readings, "scores"],
-            sizes={"d": profile.d, "q": profile.q, "s": results, **self.replicate_sizes(profile), **self.sizes(source)},
-            arrays=[*arrays, *self.replicate_arrays(readings[0].name)],
+            steps=[
+                *self.label_readings(profile),
+                *(replace(reading, workspace=self.of_replicates) for reading in readings),
+                *later,
+                join_terms("results", self.workspace, "12 d", self.of_replicates),
+            ],
+            sizes={
+                "d": profile.d,
+                "q": profile.q,
+                "results": numbers(results),
+                **self.replicate_sizes(profile),
+                **self.sizes(source),
+            },
             notes=[*self.notes(profile), *self.replicate_notes()],
         )
 
@@ -226,22 +232,22 @@ class OneReading(Method):
         """The reading of the labels that shuffles draw from, if there are any."""
         if not self._shuffles:
             return []
-        return [Reading(LABELS, (label_sample(profile.labels_only(), self.seed),), labels_only=True)]
+        sample = label_sample(profile.labels_only(), self.seed)
+        return [Reading(LABELS, (sample,), labels_only=True, workspace="2 labels")]
 
-    def replicate_arrays(self, first: str) -> list[HeldArray]:
-        """Arrays of the driver, from the first reading of replicates on; `replicate_sizes` has their letters."""
-        if len(self.resampling) == 1:
-            return []
-        return [
-            HeldArray("labels to shuffle", "2 m", "u1"),
-            HeldArray("scores of shuffles", "3 h d", first=first),
-            HeldArray("scores of resamples", "2 b d", first=first),
-        ]
+    @property
+    def of_replicates(self) -> str:
+        """What the driver holds of replicates: labels to shuffle, and scores."""
+        return "" if len(self.resampling) == 1 else "2 labels + 3 shuffles d + 2 resamples d"
 
     def replicate_sizes(self, profile: Profile) -> dict[str, int]:
-        """Size letters of `replicate_arrays`."""
+        """Size letters of `of_replicates`."""
         resampling = self.resampling
-        return {"m": resampling.pool_bytes(profile), "h": resampling.shuffles, "b": resampling.resamples}
+        return {
+            "labels": numbers(resampling.pool_bytes(profile)),
+            "shuffles": resampling.shuffles,
+            "resamples": resampling.resamples,
+        }
 
     def replicate_notes(self) -> list[str]:
         """What a plan says of replicates."""

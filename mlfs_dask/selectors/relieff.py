@@ -24,7 +24,7 @@ from mlfs_dask.selectors.parameters import Missing, Param, seed_of
 from mlfs_dask.selectors.scores import Scores
 from mlfs_dask.statistics.counts import Ranges
 from mlfs_dask.statistics.sample import RowSample, SampledRows, draw_rows
-from mlfs_dask.typing import Matrix, Seed
+from mlfs_dask.typing import Matrix, Seed, numbers
 
 Array = NDArray[np.float64]
 
@@ -110,7 +110,7 @@ class ReliefF(OneReading):
         sample = RowSample(draw_rows(profile, self.n_sampled, self.seed), profile)
         m, stored = len(sample.chosen), -(-profile.nonzeros // max(profile.n, 1)) if profile.sparse else profile.d
         scaled = (24 if profile.sparse else 16) * m * stored
-        return {"w": (sample.result_bytes + scaled + scratch_bytes(m, self.n_neighbors) + m * profile.q) // 8 + 1}
+        return {"w": numbers(sample.result_bytes + scaled + scratch_bytes(m, self.n_neighbors) + m * profile.q)}
 
     def notes(self, profile: Profile) -> list[str]:
         m = len(draw_rows(profile, self.n_sampled, self.seed))

@@ -24,7 +24,7 @@ from mlfs_dask.solvers import row_sparse
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.reweighted_rows import ReweightedRows, WeightedSums
 from mlfs_dask.statistics.scaling import standard_scaling
-from mlfs_dask.typing import HeldArray, Seed
+from mlfs_dask.typing import Seed
 
 Array = NDArray[np.float64]
 
@@ -50,7 +50,7 @@ START = "start"
 class Fixed(Scaled):
     """What no iteration changes."""
 
-    share: Annotated[Array, "q", "shares of labels"]
+    share: Annotated[Array, "q"]
 
     @property
     def varies(self) -> NDArray[np.bool_]:
@@ -122,14 +122,14 @@ class RFS(Loop[Fixed, At]):
     passes = "2 + 1 an iteration"
     memory = "worker: 8 bytes * (d² + 2 d q); driver: 8 bytes * (4 d² + 8 d q)"
 
+    workspace = f"{2 + row_sparse.SQUARE_MATRICES} d d + 6 d q"  # X'SX and its factors, X'SY and what follows it
+
     @property
     def _published(self) -> bool:
         return self.variant == "published"
 
     def cost_beside(self, profile: Profile, fixed: Fixed, at: At) -> Cost:
-        square = HeldArray("X'SX and its factors", f"{2 + row_sparse.SQUARE_MATRICES} d d")
-        arrays = [square, HeldArray("X'SY and what follows it", "6 d q")]
-        return Cost(steps=[Reading(START, tuple(self.reading(fixed, at)))], arrays=arrays)
+        return Cost(steps=[Reading(START, tuple(self.reading(fixed, at)))])
 
     def setup(self, job: Readings, results: dict[str, Any]) -> Fixed:
         moments, n = results["moments"], job.source.profile.n

@@ -36,7 +36,7 @@ from mlfs_dask.rows.contract import Profile
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Cost, Reading, Readings
 from mlfs_dask.selectors.iterative import GraphKind, IterativeSelector
-from mlfs_dask.selectors.loop import SETUP, Scaled, placeholder, placeholders
+from mlfs_dask.selectors.loop import Scaled, placeholder, placeholders
 from mlfs_dask.selectors.parameters import MaxIter, Missing, Param, seed_of
 from mlfs_dask.solvers import conjugate_gradients, row_sparse
 from mlfs_dask.solvers.row_sparse_regression import FEATURE_STEPS, SET_FEATURES, RowSparseRegression
@@ -54,7 +54,7 @@ from mlfs_dask.statistics.recovered_rows import (
 )
 from mlfs_dask.statistics.sample import RowSample, SampledRows, draw_rows
 from mlfs_dask.statistics.scaling import Scaling, standard_scaling
-from mlfs_dask.typing import HeldArray, Matrix, Seed
+from mlfs_dask.typing import Matrix, Seed, numbers
 
 Array = NDArray[np.float64]
 
@@ -106,7 +106,7 @@ class Fixed(Scaled):
     """
 
     diagonal: Annotated[Array, "d"]
-    gram: Annotated[Array, "g g", "X'SX"]
+    gram: Annotated[Array, "g g"]
     recovery: RowRecovery
     sums: Any
     coupled: bool
@@ -308,26 +308,24 @@ class SMFS(IterativeSelector[Fixed, At]):
         regression = SimpleNamespace(P=placeholder(d, q), needs_product=not sizes["g"])
         return fixed, At(**placeholders(At, sizes), regression=regression)
 
+    setup_workspace = "4 sample"  # the forest's: scaled, in the order of its columns, and what growing takes
+    # Masses of leaves with landmarks, P and what follows it, factors of X'SX, or X'SX of some features.
+    workspace = (
+        f"masses + {row_sparse.FEATURE_MATRICES} d q + {row_sparse.SQUARE_MATRICES} g g + "
+        f"{1 + row_sparse.SQUARE_MATRICES} f f"
+    )
+
     def cost_beside(self, profile: Profile, fixed: Fixed, at: At) -> Cost:
         d, has_gram, some, recovery = profile.d, len(fixed.gram) > 0, self._max_features(), fixed.recovery
         low, high = self.iterations_on(profile)
         weights, scaling = recovery.label_weights, fixed.scaling
         grams = [WeightedGram(scaling, weights)] if has_gram else []
         steps: list[Reading | str] = [
-            Reading(MASSES, (LeafCounts(recovery.anchors.forest), *grams)),
+            Reading(MASSES, (LeafCounts(recovery.anchors.forest), *grams), workspace="sample"),
             Reading(START, (RecoveredRows(scaling, recovery),)),
         ]
         n_rows = len(self._forest_rows(profile))
-        arrays = [
-            HeldArray("sample and the forest's copy of it", "sample", "V3", last=SETUP),
-            HeldArray(
-                "masses of leaves with landmarks", "trees leaves m", recovery.anchors.tables.dtype.str, first=START
-            ),
-            HeldArray("P and what follows it", f"{row_sparse.FEATURE_MATRICES} d q", first=START),
-        ]
-        if has_gram:
-            arrays.append(HeldArray("factors of X'SX", f"{row_sparse.SQUARE_MATRICES} d d", first=MASSES))
-        else:
+        if not has_gram:
             # Without a working set every P-step is one of conjugate gradients, whose residual is a product, too.
             times, typical, step = FEATURE_STEPS, (FEATURE_STEPS, FEATURE_STEPS), FEATURE_STEPS + 1
             if not some:
@@ -337,19 +335,16 @@ class SMFS(IterativeSelector[Fixed, At]):
             if some:
                 gram = WeightedGram(scaling, weights, columns=np.arange(some))
                 steps.append(Reading(SOME, (gram,), times=self.max_iter, typical=(low, high)))
-            arrays.append(HeldArray("X'SX of some features", f"{1 + row_sparse.SQUARE_MATRICES} f f", first=START))
         note = f"{len(at.U)} landmarks"
         if has_gram:
             note += "; no readings in iterations where labelled rows are known in all labels"
         return Cost(
             steps=steps,
             sizes={
-                "f": some,
-                "trees": self.n_trees,
-                "leaves": fixed.facts["leaves"],
-                "sample": 2 * RowSample(np.arange(n_rows), profile).state_bytes // 3,
+                "f": 0 if has_gram else some,
+                "masses": numbers(recovery.anchors.tables.nbytes),
+                "sample": numbers(RowSample(np.arange(n_rows), profile).state_bytes),
             },
-            arrays=arrays,
             loads_sklearn=True,
             notes=[
                 note,
@@ -382,11 +377,11 @@ class SMFS(IterativeSelector[Fixed, At]):
     def _compiles_exact_search(self, profile: Profile) -> bool:
         return graphs.compiles_least_mass_rows(profile.n, self.n_trees)
 
-    def _exact_arrays(self, profile: Profile) -> tuple[dict[str, int], list[HeldArray]]:
+    def _exact_workspace(self, profile: Profile) -> tuple[str, dict[str, int]]:
         leaves = min(self.max_samples, profile.n)
         sizes = {"k": min(self.n_neighbors, profile.n - 1), "t": self.n_trees, "s": leaves, "m": self._max_features()}
         sizes["c"] = conjugate_gradients.columns_at_once(profile.q)
-        return sizes, exact_form.held_arrays(sparse=profile.sparse, gram=profile.d <= self.gram_cap)
+        return exact_form.workspace(sparse=profile.sparse, gram=profile.d <= self.gram_cap), sizes
 
     # ------------------------------------------------------------------ the method
 

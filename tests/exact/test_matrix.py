@@ -8,7 +8,6 @@ from scipy import sparse as sp
 
 from mlfs_dask.exact import matrix
 from mlfs_dask.exact.matrix import ScaledMatrix
-from mlfs_dask.typing import HeldArray
 from tests.exact.fits import Moments
 
 
@@ -40,5 +39,5 @@ def test_a_column_far_from_zero_keeps_its_digits():
 
 
 def test_what_is_held_depends_on_the_container():
-    assert matrix.held_arrays(sparse=False) == [HeldArray("scaled X", "n d")]
-    assert "n d" not in [array.shape for array in matrix.held_arrays(sparse=True)]
+    assert matrix.workspace(sparse=False) == "n d"
+    assert "n d" not in matrix.workspace(sparse=True)

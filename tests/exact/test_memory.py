@@ -1,4 +1,4 @@
-"""The arrays that fits say they hold cover what they hold."""
+"""What fits say they hold covers what they hold."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from scipy import sparse as sp
 from mlfs_dask.blocks.linear import laplacian_gram_bytes
 from mlfs_dask.exact import access_mfs, laplacian, mfsir, smfs
 from mlfs_dask.solvers.conjugate_gradients import columns_at_once
+from mlfs_dask.typing import numbers, workspace_bytes
 from tests.exact.fits import Moments, fit_access, fit_mfsir, fit_smfs, labels_of
 
 CASES = {
@@ -43,14 +44,7 @@ def test_memory_of_laplacian_scores_is_within_what_is_said_to_be_held(X):
     tracemalloc.stop()
     sparse = sp.issparse(X)
     sizes = {"n": X.shape[0], "d": X.shape[1], "k": 6, "v": X.nnz if sparse else X.size}
-    assert peak <= held_bytes(laplacian.held_arrays(sparse=sparse), sizes)
-
-
-def held_bytes(held, sizes):
-    return sum(
-        np.dtype(array.dtype).itemsize * np.prod([sizes.get(word) or int(word) for word in array.shape.split()])
-        for array in held
-    )
+    assert peak <= sum(workspace_bytes(laplacian.workspace(sparse=sparse), sizes).values())
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -77,9 +71,9 @@ def test_memory_is_within_what_is_said_to_be_held(name, n, d, q, gram_cap, spars
     fit(X, Y, **parameters)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    held = module.held_arrays(sparse=sparse, gram=d <= gram_cap, **graph)
+    workspace = module.workspace(sparse=sparse, gram=d <= gram_cap, **graph)
     sizes = {"n": n, "d": d, "q": q, "l": q // 2 + 1, "k": k, "t": 25, "s": 256, "m": max(min(gram_cap, 2048), 1)}
     sizes |= {"v": X.nnz if sparse else n * d, "y": labels_of(Y).nnz}
     sizes["c"] = columns_at_once(q)
-    sizes["strips"] = laplacian_gram_bytes(n, d, X.nnz if sparse else None)
-    assert peak <= held_bytes(held, sizes)
+    sizes["strips"] = numbers(laplacian_gram_bytes(n, d, X.nnz if sparse else None))
+    assert peak <= sum(workspace_bytes(workspace, sizes).values())

@@ -201,5 +201,5 @@ def test_labels_of_which_nothing_is_known_are_refused():
 
 
 def test_above_the_cap_nothing_has_d_times_d_numbers():
-    assert "d d" not in [array.shape for array in smfs.held_arrays(sparse=False, gram=False)]
-    assert "d d" in [array.shape for array in smfs.held_arrays(sparse=False, gram=True)]
+    assert "d d" not in smfs.workspace(sparse=False, gram=False)
+    assert "d d" in smfs.workspace(sparse=False, gram=True)

@@ -1,4 +1,4 @@
-"""What a selection costs, by hand: arrays of the driver and when they are held, readings, the refusal."""
+"""What a selection costs, by hand: what the driver holds, readings, the refusal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from mlfs_dask.selectors.costs import (
     MESSAGE_COPIES,
     ROW_ARRAY_COPIES,
     Cost,
-    HeldArray,
     Plan,
     Reading,
     Readings,
@@ -29,6 +28,7 @@ from mlfs_dask.selectors.costs import (
     require_driver,
 )
 from mlfs_dask.statistics.moments import Moments
+from mlfs_dask.typing import RowArray, workspace_bytes
 
 MIB = 2**20
 HERE = Resources(1, 1, 2**40, 2**40)
@@ -86,45 +86,41 @@ def source(kind=ArrayRows, n=12):
 
 
 @pytest.mark.parametrize(
-    ("array", "nbytes"),
+    ("workspace", "terms"),
     [
-        (HeldArray("W", "d q"), 8 * 10 * 3),
-        (HeldArray("W and its steps", "2 d q"), 8 * 2 * 10 * 3),
-        (HeldArray("Σ", "d d", "f4"), 4 * 100),
-        (HeldArray("labels", "n q", "i1"), 300),
-        (HeldArray("12 numbers", "12"), 96),
-        (HeldArray("a number", ""), 8),
+        ("d q", {"d q": 8 * 10 * 3}),
+        ("2 d q", {"2 d q": 8 * 2 * 10 * 3}),
+        ("2 q d + n + d q", {"3 d q": 8 * 3 * 10 * 3, "n": 800}),
+        ("0.5 d d + 0.125 n q", {"0.5 d d": 400, "0.125 n q": 300}),
+        ("12 + 2 z d", {"buffers": 96}),  # nothing is said of what there is none of
+        ("", {}),
     ],
 )
-def test_bytes_of_an_array(array, nbytes):
-    assert array.nbytes({"n": 100, "d": 10, "q": 3}) == nbytes
+def test_bytes_of_a_workspace(workspace, terms):
+    assert workspace_bytes(workspace, {"n": 100, "d": 10, "q": 3, "z": 0}) == terms
 
 
 def test_an_unknown_size_is_an_error():
     with pytest.raises(KeyError, match="z"):
-        HeldArray("W", "d z").nbytes({"d": 10})
+        workspace_bytes("d z", {"d": 10})
 
 
-def mebibytes(name, first="", last=""):
-    return HeldArray(name, "m", "u1", first, last)
+M = {"m": MIB // 8}
 
 
 @pytest.mark.parametrize(
-    ("arrays", "held"),
-    [
-        ([mebibytes("A")], 1),
-        ([mebibytes("A"), mebibytes("B")], 2),
-        ([mebibytes("A", "one", "one"), mebibytes("B", "two", "two"), mebibytes("C", "three", "three")], 1),
-        ([mebibytes("A", "one", "two"), mebibytes("B", "two", "three")], 2),
-        ([mebibytes("A", last="one"), mebibytes("B", "two")], 1),
-        ([], 0),
-    ],
+    "steps", [["m", "3 m", "2 m"], ["3 m"], ["", "2 m + m"], [Reading("sums", (), workspace="3 m")]]
 )
-def test_arrays_count_in_the_steps_in_which_they_are_held(arrays, held):
-    plan = project(Cost(["one", "two", "three"], {"m": MIB}, arrays), source(), HERE)
-    assert plan.peak_driver_bytes == (100 + held) * MIB
-    assert plan.arrays == {array.name: MIB for array in arrays}
-    assert (plan.passes, plan.tasks, plan.bytes_read) == (0, 0, 0)
+def test_the_largest_workspace_counts(steps):
+    plan = project(Cost(steps, M), source(), HERE)
+    assert plan.peak_driver_bytes == (100 + 3) * MIB
+    assert plan.arrays == {"3 m": 3 * MIB}
+    assert (plan.passes, plan.bytes_read) == (len(plan.readings), 0)
+
+
+def test_without_a_workspace_nothing_is_held():
+    plan = project(Cost([""]), source(), HERE)
+    assert (plan.peak_driver_bytes, plan.arrays) == (100 * MIB, {})
 
 
 class Compiled(Sized):
@@ -134,34 +130,30 @@ class Compiled(Sized):
 @pytest.mark.parametrize("own", [False, True])
 def test_kernels_that_a_reading_loads_stay_with_this_process(own):
     here = replace(HERE, compiled_bytes=30 * MIB)
-    steps = ["before", Reading("first", (Compiled(5 * MIB),)), Reading("second", (Compiled(6 * MIB),)), "loop"]
-    arrays = [HeldArray("at the end", "8 m", "u1", "loop")]
-    plan = project(Cost(steps, {"m": MIB}, arrays, compiled=own), source(), here)
+    steps = ["m", Reading("first", (Compiled(5 * MIB),)), Reading("second", (Compiled(6 * MIB),)), "8 m"]
+    plan = project(Cost(steps, M, compiled=own), source(), here)
     assert plan.peak_driver_bytes == (100 + 30 + 8) * MIB
-    arrays = [HeldArray("at the beginning", "8 m", "u1", last="before")]
-    plan = project(Cost(steps[:1], {"m": MIB}, arrays, compiled=own), source(), here)
-    assert plan.peak_driver_bytes == (100 + 30 * own + 8) * MIB
+    plan = project(Cost(["8 m", *steps[1:3], "m"], M, compiled=own), source(), here)
+    assert plan.peak_driver_bytes == (100 + 30 + 8) * MIB if own else (100 + 30 + 6 + 2) * MIB
     # The workers load theirs; of this process they are none.
-    plan = project(Cost(steps, {"m": MIB}, [HeldArray("at the end", "8 m", "u1", "loop")]), source(), CLUSTER)
+    plan = project(Cost(steps, M), source(), CLUSTER)
     assert plan.peak_driver_bytes == (100 + 8) * MIB
 
 
 def test_in_this_process_the_driver_holds_what_the_reading_does():
     statistic = Sized(state=10 * MIB, result=5 * MIB, parameters=2 * MIB)
-    arrays = [mebibytes("before", last="sums"), mebibytes("after", "loop")]
-    plan = project(Cost([Reading("sums", (statistic,)), "loop"], {"m": MIB}, arrays), source(), HERE)
+    sums = Reading("sums", (statistic,), workspace="m")
+    plan = project(Cost([sums, "m"], M), source(), HERE)
     reading = 10 + 5 + 2  # at the end the result is beside the state
     assert plan.readings["sums"].peak_worker_bytes == PROCESS_BYTES + reading * MIB
     assert plan.peak_driver_bytes == (100 + reading + 1) * MIB
     assert plan.peak_worker_bytes == plan.peak_driver_bytes, "they are one process"
-    larger = HeldArray("W", "50 m", "u1", "loop")
-    plan = project(Cost([Reading("sums", (statistic,)), "loop"], {"m": MIB}, [*arrays, larger]), source(), HERE)
-    assert plan.peak_driver_bytes == (100 + 1 + 50) * MIB
+    assert project(Cost([sums, "51 m"], M), source(), HERE).peak_driver_bytes == (100 + 51) * MIB
 
 
 def test_arrays_of_the_rows_are_on_the_workers_and_on_their_way():
     """The driver has made them before."""
-    rows = HeldArray("chosen rows", str(MIB), "u1")
+    rows = RowArray("chosen rows", MIB)
     plain = replace(source().profile, partitions=1)
     for resources, on_worker, on_driver in ((HERE, 0, 0), (CLUSTER, PARAMETER_COPIES, ROW_ARRAY_COPIES)):
         small, large = (
@@ -189,7 +181,7 @@ def test_the_cure_is_enough_for_all_readings():
 
 def test_with_a_cluster_the_driver_holds_messages():
     statistic = Sized(state=10 * MIB, result=5 * MIB, parameters=2 * MIB)
-    cost = Cost([Reading("sums", (statistic, statistic)), "loop"], {"m": MIB}, [mebibytes("W")])
+    cost = Cost([Reading("sums", (statistic, statistic), workspace="m")], M)
     plan = project(cost, source(), CLUSTER)
     assert plan.peak_driver_bytes == (100 + 1 + MESSAGE_COPIES * 2 * 7) * MIB
     assert plan.peak_worker_bytes == plan_statistics(source(), [statistic, statistic], CLUSTER).peak_worker_bytes
@@ -198,19 +190,19 @@ def test_with_a_cluster_the_driver_holds_messages():
 @pytest.mark.parametrize("resources", [HERE, CLUSTER])
 def test_libraries_of_the_driver_count_once(resources, monkeypatch):
     monkeypatch.setattr("mlfs_dask.runtime.driver_compiled_bytes", lambda: COMPILED_BYTES)
-    bare = project(Cost(["loop"]), source(), resources).peak_driver_bytes
-    full = project(Cost(["loop"], compiled=True, loads_sklearn=True), source(), resources).peak_driver_bytes
+    bare = project(Cost([""]), source(), resources).peak_driver_bytes
+    full = project(Cost([""], compiled=True, loads_sklearn=True), source(), resources).peak_driver_bytes
     assert full - bare == COMPILED_BYTES + SKLEARN_BYTES
     loaded = replace(resources, compiled_bytes=0, sklearn_bytes=0)
     monkeypatch.setattr("mlfs_dask.runtime.driver_compiled_bytes", lambda: 0)
-    assert project(Cost(["loop"], compiled=True, loads_sklearn=True), source(), loaded).peak_driver_bytes == bare
+    assert project(Cost([""], compiled=True, loads_sklearn=True), source(), loaded).peak_driver_bytes == bare
 
 
 def test_passes_tasks_and_bytes_add_up_over_all_times():
     rows = source()
     rows._profile = replace(rows.profile, read_bytes=1000)
     once = plan_statistics(rows, [Sized()], HERE)
-    cost = Cost([Reading("first", (Sized(),)), "work", Reading("loop", (Sized(),), times=50, typical=(3, 7))])
+    cost = Cost([Reading("first", (Sized(),)), "", Reading("loop", (Sized(),), times=50, typical=(3, 7))])
     plan = project(cost, rows, HERE)
     assert (plan.passes, plan.tasks, plan.bytes_read) == (51, 51 * once.tasks, 51_000)
     assert plan.typical_passes == (4, 8)
@@ -272,14 +264,12 @@ def test_what_is_planned_is_what_runs():
 
 
 def test_the_refusal_names_the_largest_arrays():
-    sizes = {"m": MIB}
-    arrays = [HeldArray(name, f"{times} m", "u1") for name, times in (("A", 1), ("B", 3000), ("C", 20), ("D", 40))]
-    plan = project(Cost(["loop"], sizes, [*arrays, HeldArray("e", "7")]), source(), HERE)
+    plan = project(Cost(["a + 3000 b + 20 c + 40 d + e"], dict.fromkeys("abcd", MIB // 8) | {"e": 7}), source(), HERE)
     with pytest.raises(DoesNotFitError) as caught:
         require_driver(plan, replace(HERE, driver_limit=2**30), "elc in the driver process")
     text = str(caught.value)
     assert text.startswith(
-        "elc in the driver process (largest arrays: B 3,000 MiB, D 40 MiB, C 20 MiB): projected 3,161.0 MiB"
+        "elc in the driver process (largest arrays: 3000 b 3,000 MiB, 40 d 40 MiB, 20 c 20 MiB): projected 3,161.0 MiB"
     )
     cure = "run the command on a machine with more memory, or select on fewer labels or features"
     assert f"cure: give a larger --memory-limit, {cure}" in text
@@ -295,9 +285,9 @@ def test_the_refusal_names_the_largest_arrays():
 
 
 def test_a_plan_is_plain_data():
-    cost = Cost([Reading("sums", (Sized(),)), "loop"], {"m": MIB}, [mebibytes("W")], notes=["one", "two"])
+    cost = Cost([Reading("sums", (Sized(),)), "m"], M, notes=["one", "two"])
     values = json.loads(json.dumps(project(cost, source(), HERE).to_dict()))
-    assert values["arrays"] == {"W": MIB}
+    assert values["arrays"] == {"m": MIB}
     assert values["notes"] == ["one", "two"]
     assert (values["passes"], values["typical_passes"]) == (1, None)
     assert "readings" not in values
@@ -306,7 +296,7 @@ def test_a_plan_is_plain_data():
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_in_process_as_many_threads_read_as_fit_beside_the_arrays(threads):
     resources = Resources(1, 3, 2**40, 0, process_bytes=PROCESS_BYTES)
-    cost = Cost([Reading("rows", (Sized(state=100 * MIB),))], {"m": 50 * MIB}, [mebibytes("X'X")])
+    cost = Cost([Reading("rows", (Sized(state=100 * MIB),), workspace="50 m")], M)
     alone = plan_statistics(source(), cost.steps[0].statistics, replace(resources, threads_per_worker=threads))
     limit = 100 * MIB + 50 * MIB + alone.peak_worker_bytes - PROCESS_BYTES
     plan = project(cost, source(), replace(resources, driver_limit=limit))

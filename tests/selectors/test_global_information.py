@@ -14,6 +14,7 @@ from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources, current_resources, driver_bytes
 from mlfs_dask.selectors import global_information
 from mlfs_dask.storage.readers.base import LabelSpec
+from mlfs_dask.typing import workspace_bytes
 from tests.conftest import published
 from tests.reference import global_information as twin
 
@@ -138,7 +139,7 @@ def test_of_many_features_some_are_landmarks():
     source = ArrayRows(sp.csr_array((20, 4097)), as_labels(problem(n=20)[1]))
     plan = QPMLFS(3).plan(source, current_resources())
     assert list(plan.readings) == ["information", "landmarks"]
-    assert plan.arrays["low rank of the information"] == 8 * 1024 * 4097
+    assert plan.arrays["2 d r"] == 8 * 2 * 1024 * 4097
     assert plan.notes[0] == "information of 1,024 x 4,097 features: 1,024 are landmarks"
     source = ArrayRows(sp.csr_array((20, 4096)), as_labels(problem(n=20)[1]))
     assert list(QPMLFS(3).plan(source, current_resources()).readings) == ["information"]
@@ -148,23 +149,19 @@ def test_of_many_features_some_are_landmarks():
 @pytest.mark.parametrize("method", METHODS)
 def test_the_described_memory_of_the_driver_is_that_of_the_plan(method, n_landmarks):
     X, Y = problem()
-    arrays = (
-        method(3, n_landmarks=n_landmarks).make_method().cost(ArrayRows(X, as_labels(Y)), current_resources()).arrays
-    )
-    held = {}
-    for letters in ("d d", "r d", "r r", "q d"):
-        own = [array for array in arrays if array.shape.endswith(letters)]
-        own = [(1 if array.shape == letters else int(array.shape.split()[0]), array) for array in own]
-        held[letters] = max(  # in one of the last two steps
-            sum(count for count, array in own if array.first != "weights"),
-            sum(count for count, array in own if array.last != "low rank"),
-        )
+    cost = method(3, n_landmarks=n_landmarks).make_method().cost(ArrayRows(X, as_labels(Y)), current_resources())
+    last = [workspace_bytes(step, dict.fromkeys(cost.sizes, 1)) for step in cost.steps if isinstance(step, str)][-2:]
+    held = dict.fromkeys(("f f", "d r", "r r", "d q"), 0)
+    for terms in last:
+        for term, nbytes in terms.items():
+            letters = term.lstrip("0123456789. ")
+            held[letters] = max(held.get(letters, 0), nbytes / 8)
     formed, low_rank = method.plain.memory.split("driver, ")[1].split("; with")
     if n_landmarks is None:
-        halves = " + d²/4" * any(array.shape == "h h" for array in arrays)
-        assert f"({held['d d']} d²{halves} + {held['q d']} q d)" in formed
+        quarters = " + d²/4" * (held["f f"] % 1 == 0.25)
+        assert f"({held['f f'] // 1:g} d²{quarters} + {held['d q']:g} q d)" in formed
     else:
-        assert f"({held['r d']} r d + {held['r r']} r² + {held['q d']} q d)" in low_rank
+        assert f"({held['d r']:g} r d + {held['r r']:g} r² + {held['d q']:g} q d)" in low_rank
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -242,7 +242,7 @@ def test_a_plan_says_what_replicates_cost():
     assert "for 0 shuffles and 50 resamples of the rows too" in plans[1].notes[0]
     assert "for 10 shuffles and 0 resamples" in plans[2].notes[0]
     assert plans[0].peak_worker_bytes < plans[2].peak_worker_bytes < plans[1].peak_worker_bytes
-    assert plans[1].arrays["scores of resamples"] == 2 * 8 * 50 * 40
+    assert plans[1].arrays["2 d resamples"] == 2 * 8 * 50 * 40
     assert [len(ENM("auto", fdr=fdr).make_method().label_readings(source.profile)) for fdr in (0.1, 0.5)] == [1, 1]
     assert ENM("auto", fdr=0.03).make_method()._shuffles == 34
 
