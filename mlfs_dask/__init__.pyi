@@ -303,6 +303,24 @@ class LLSF(WeightedSelector):
         random_state: Any = ...,
     ) -> None: ...
 
+class LSMR(Selector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        max_iter: int = ...,
+        alpha: float = ...,
+        mu: float = ...,
+        gamma: float = ...,
+        tol: float = ...,
+        gram_cap: int = ...,
+        missing: Literal["error", "mean", "median"] = ...,
+        random_state: Any = ...,
+        n_neighbors: int = ...,
+        n_anchors: int = ...,
+        anchor_neighbors: int = ...,
+    ) -> None: ...
+
 class MDDM(WeightedSelector):
     def __init__(
         self,
@@ -380,6 +398,25 @@ class MICO(WeightedSelector):
         random_state: Any = ...,
         tol: float = ...,
         max_iter: int = ...,
+    ) -> None: ...
+
+class MIFS(Selector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        max_iter: int = ...,
+        alpha: float = ...,
+        beta: float = ...,
+        gamma: float = ...,
+        n_latent: int | None = ...,
+        tol: float = ...,
+        gram_cap: int = ...,
+        missing: Literal["error", "mean", "median"] = ...,
+        random_state: Any = ...,
+        n_neighbors: int = ...,
+        n_anchors: int = ...,
+        anchor_neighbors: int = ...,
     ) -> None: ...
 
 class MRMR(WeightedSelector):

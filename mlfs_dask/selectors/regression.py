@@ -59,9 +59,13 @@ class Regression(OneReading):
         require_gram(profile_of(source).d, self.gram_cap, self.name)
         return super().cost(source, resources)
 
-    def system(self, sums: LabelMoments, gram: Array) -> tuple[Array, Array]:
-        """X'X and X'(Y − mean) of standardised features, in the place of their sums, shapes (d, d) and (d, q)."""
-        factor = np.divide(1.0, sums.std, out=np.zeros_like(sums.std), where=sums.std > 0)
+    def system(self, sums: LabelMoments, gram: Array, factor: Array | None = None) -> tuple[Array, Array]:
+        """X'X and X'(Y − mean) of features scaled by `factor`, in the place of their sums, shapes (d, d) and (d, q).
+
+        By default features are standardised over the rows of the sums.
+        """
+        if factor is None:
+            factor = np.divide(1.0, sums.std, out=np.zeros_like(sums.std), where=sums.std > 0)
         B = sums.products
         B *= factor
         B[sums.positives == sums.n] = 0.0  # a label that always occurs goes with no feature; its sums are rounding

@@ -1,7 +1,8 @@
-"""Z'X and Z'1 of an anchor graph in one reading, from which X'SX = (Z'X)'Λ⁻¹Z'X follows."""
+"""Z'X, Z'1, Z'Z and Z'Y of an anchor graph in one reading, from which X'SX = (Z'X)'Λ⁻¹Z'X follows."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.blocks.anchors import Anchors, weigh_scratch_bytes
 from mlfs_dask.blocks.linear import group_scratch_bytes, group_values, grouped_block, row_groups
+from mlfs_dask.blocks.products import positives_block
 from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.rows.contract import Block, Profile
 
@@ -25,10 +27,16 @@ class AnchorTotals(NamedTuple):
         Z'(X − centre).
     masses : float64 array, shape (m,)
         λ = Z'1.
+    ZZ : float64 array, shape (m, m)
+        Z'Z; empty where no labels are summed.
+    ZY : float64 array, shape (m, q)
+        Z'Y of positive entries.
     """
 
     ZX: Array
     masses: Array
+    ZZ: Array
+    ZY: Array
 
 
 @dataclass(frozen=True)
@@ -39,17 +47,24 @@ class AnchorSums(Statistic):
     ----------
     anchors : Anchors
     centre : float64 array, shape (d,)
+    n_labels : int
+        q, where Z'Z and Z'Y are summed too.
     """
 
     anchors: Anchors
     centre: Array
+    n_labels: int = 0
 
     compiled = True
 
     @property
+    def _shapes(self) -> tuple[tuple[int, ...], ...]:
+        (m, d), q = self.anchors.centres.shape, self.n_labels
+        return (m, d), (m,), (m, m) if q else (0, 0), (m, q)
+
+    @property
     def state_bytes(self) -> int:
-        m, d = self.anchors.centres.shape
-        return int(8 * m * (d + 1))
+        return 8 * sum(math.prod(shape) for shape in self._shapes)
 
     @property
     def parameter_bytes(self) -> int:
@@ -58,12 +73,12 @@ class AnchorSums(Statistic):
     def scratch_bytes(self, profile: Profile) -> int:
         m, d = self.anchors.centres.shape
         # Products with a block are matrices of their own before they are added.
-        own: int = 8 * m * d + (12 * min(m * d, 3 * group_values(profile)) if profile.sparse else 0)
+        labels = 16 * m * (m + self.n_labels) if self.n_labels else 0
+        own: int = labels + 8 * m * d + (12 * min(m * d, 3 * group_values(profile)) if profile.sparse else 0)
         return group_scratch_bytes(profile, 1) + weigh_scratch_bytes(profile, d, m, self.anchors.neighbors) + own
 
     def zero(self) -> State:
-        m, d = self.anchors.centres.shape
-        return np.zeros((m, d)), np.zeros(m)
+        return tuple(np.zeros(shape) for shape in self._shapes)
 
     def add(self, state: State, block: Block) -> None:
         sums = AnchorTotals(*state)
@@ -72,6 +87,9 @@ class AnchorSums(Statistic):
             Z = self.anchors.weigh(X)
             grouped_block(X, Z, self.centre, sums.ZX)
             sums.masses[...] += np.asarray(Z.sum(axis=0)).ravel()
+            if self.n_labels:
+                sums.ZZ[...] += (Z.T @ Z).toarray()
+                sums.ZY[...] += (Z.T @ positives_block(block.Y[part])).toarray()
 
     def finalize(self, state: State) -> AnchorTotals:
         return AnchorTotals(*state)

@@ -20,6 +20,45 @@ def cosines(Y):
     return np.divide(Y.T @ Y, np.outer(size, size), out=np.zeros((Y.shape[1],) * 2), where=np.outer(size, size) > 0)
 
 
+def accelerated(X, y, R, weight, prox, penalty, tol, max_iter, smooth=None):
+    """Proximal gradients with momentum, which begins again where the objective would rise.
+
+    Minimises ½‖XW − y‖² + ½ tr W'SW + ½ tr W R W' + the weight of the penalty.
+    """
+    quadratic = X.T @ X + (0.0 if smooth is None else smooth)
+
+    def objective(W):
+        return 0.5 * np.trace(W.T @ (quadratic @ W + W @ R)) - np.trace(W.T @ X.T @ y) + weight * penalty(W)
+
+    W = V = np.zeros((X.shape[1], y.shape[1]))
+    L, momentum = np.diag(quadratic).max() + np.diag(R).max(), 1.0
+    for _ in range(max_iter):
+        slope = quadratic @ V - X.T @ y + V @ R
+        while True:
+            new = prox(V - slope / L, weight / L)
+            D = new - V
+            if np.trace(D.T @ (quadratic @ D + D @ R)) <= L * (D * D).sum():
+                break
+            L *= 2.0
+        if objective(new) > objective(W):
+            if momentum == 1.0:
+                break
+            V, momentum = W, 1.0
+            continue
+        faster = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * momentum**2))
+        V = new + (momentum - 1.0) / faster * (new - W)
+        change, W, momentum = np.linalg.norm(new - W), new, faster
+        if change <= tol * np.linalg.norm(W):
+            break
+    return W
+
+
+def reweighted(G, B, gamma, t):
+    """The ridge regression with the weights 1/t of features, symmetric, since these lie far apart."""
+    root = np.sqrt(t)[:, None]
+    return root * np.linalg.solve(root * G * root.T + gamma * np.eye(len(G)), root * B)
+
+
 def llsf(X, Y, *, alpha=0.1, beta=0.1, correlation="shifted", variant="corrected", ridge=0.1, tol=1e-5, max_iter=1000):
     """Scores: proximal gradients with momentum, which begins again where the objective would rise."""
     Y = np.asarray(Y, dtype=float)
@@ -50,30 +89,7 @@ def llsf(X, Y, *, alpha=0.1, beta=0.1, correlation="shifted", variant="corrected
         R = R - np.linalg.eigvalsh(R)[0] * np.eye(len(R))
     alpha, beta = alpha * len(X), beta * np.abs(X.T @ y).max()
 
-    def objective(W):
-        return 0.5 * ((X @ W - y) ** 2).sum() + 0.5 * alpha * np.trace(W @ R @ W.T) + beta * np.abs(W).sum()
-
-    W = V = np.zeros((X.shape[1], y.shape[1]))
-    L, momentum = (X * X).sum(axis=0).max() + alpha * np.diag(R).max(), 1.0
-    for _ in range(max_iter):
-        slope = X.T @ (X @ V - y) + alpha * V @ R
-        while True:
-            new = soft(V - slope / L, beta / L)
-            D = new - V
-            if ((X @ D) ** 2).sum() + alpha * np.trace(D @ R @ D.T) <= L * (D * D).sum():
-                break
-            L *= 2.0
-        if objective(new) > objective(W):
-            if momentum == 1.0:
-                break
-            V, momentum = W, 1.0
-            continue
-        faster = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * momentum**2))
-        V = new + (momentum - 1.0) / faster * (new - W)
-        change, W, momentum = np.linalg.norm(new - W), new, faster
-        if change <= tol * np.linalg.norm(W):
-            break
-    return norms(W)
+    return norms(accelerated(X, y, alpha * R, beta, soft, lambda W: np.abs(W).sum(), tol, max_iter))
 
 
 def fssrdm(X, Y, *, beta=0.5, gamma=0.1, tol=1e-6, max_iter=200):
@@ -90,13 +106,55 @@ def fssrdm(X, Y, *, beta=0.5, gamma=0.1, tol=1e-6, max_iter=200):
     quadratic = G - beta / largest * A @ A.T
     t, epsilon, objective = np.ones(len(G)), 0.0, []
     for _ in range(max_iter):
-        root = np.sqrt(t)
-        W = root[:, None] * np.linalg.solve(
-            root[:, None] * quadratic * root + gamma * np.eye(len(G)), root[:, None] * A
-        )
+        W = reweighted(quadratic, A, gamma, t)
         epsilon = epsilon or 1e-6 * np.sqrt((norms(W) ** 2).mean())
         t = 2.0 * np.sqrt(norms(W) ** 2 + epsilon**2)
         objective.append(np.trace(W.T @ quadratic @ W - 2.0 * W.T @ A) + gamma * (t / 2.0 - epsilon).sum())
         if len(objective) > 1 and objective[-2] - objective[-1] <= tol * np.abs(objective).max():
+            break
+    return norms(W)
+
+
+def lsmr(X, Y, Z, *, alpha=0.01, mu=0.1, gamma=0.1, n_neighbors=5, tol=1e-5, max_iter=1000):
+    """Scores; Z holds the weights of anchors, (n, m)."""
+    Y = np.asarray(Y, dtype=float)
+    labelled = (Y >= 0).all(axis=1)
+    X, Y = standardised(X), Y[labelled]
+    L = np.eye(len(X)) - Z @ np.linalg.pinv(np.diag(Z.sum(axis=0))) @ Z.T
+    rows, y = X[labelled] - X[labelled].mean(axis=0), Y - Y.mean(axis=0)
+    C = cosines(Y)
+    R = mu * len(Y) * (np.diag(C.sum(axis=1)) - C)
+
+    def prox(W, threshold):
+        size = norms(W)[:, None]
+        return np.where(size > threshold, W * (1.0 - threshold / np.where(size > threshold, size, 1.0)), 0.0)
+
+    weight = gamma * norms(rows.T @ y).max()
+    smooth = alpha * n_neighbors * X.T @ L @ X
+    return norms(accelerated(rows, y, R, weight, prox, lambda W: norms(W).sum(), tol, max_iter, smooth))
+
+
+def mifs(X, Y, Z, *, alpha=1.0, beta=0.1, gamma=0.1, n_latent=None, n_neighbors=5, tol=1e-5, max_iter=200):
+    """Scores; the latent labels of all rows are held, and Z, the weights of anchors, (n, m)."""
+    X, Y = standardised(X), Y - np.mean(Y, axis=0)
+    n, d = X.shape
+    k = min(Y.shape[1], Y.shape[1] if n_latent is None else n_latent)
+    L = n_neighbors * (np.eye(n) - Z @ np.linalg.pinv(np.diag(Z.sum(axis=0))) @ Z.T)
+    B = np.linalg.svd(Y, full_matrices=False)[2][:k]
+    W, t, epsilon, weight, objective = np.zeros((d, k)), np.ones(d), 0.0, None, []
+    for _ in range(max_iter):
+        V = np.linalg.solve((1.0 + alpha) * np.eye(n) + beta * L, X @ W + alpha * Y @ B.T)
+        P, _, Q = np.linalg.svd(V.T @ Y, full_matrices=False)
+        B = P @ Q
+        weight = gamma * 2.0 * norms(X.T @ V).max() if weight is None else weight
+        for _ in range(10):
+            W, before = reweighted(X.T @ X, X.T @ V, weight, t), W
+            epsilon = epsilon or 1e-6 * np.sqrt((norms(W) ** 2).mean())
+            t = 2.0 * np.sqrt(norms(W) ** 2 + epsilon**2)
+            if np.linalg.norm(W - before) <= 0.01 * np.linalg.norm(W):
+                break
+        value = ((X @ W - V) ** 2).sum() + alpha * ((Y - V @ B) ** 2).sum() + beta * np.trace(V.T @ L @ V)
+        objective.append(value + weight * (t / 2.0 - epsilon).sum())
+        if len(objective) > 1 and objective[-2] - objective[-1] <= tol * objective[-2]:
             break
     return norms(W)

@@ -9,10 +9,16 @@ from pathlib import Path
 
 import numpy as np
 
+from mlfs_dask.blocks.anchors import ROWS_PER_ANCHOR, count_anchors
 from mlfs_dask.blocks.forest import float32_scaling, forest_columns, forest_seeds
+from mlfs_dask.rows.sources import as_rows
+from mlfs_dask.selectors.iterative import SAMPLE_BYTES, anchors_of_points, standardised_points
+from mlfs_dask.statistics.moments import FeatureMoments
+from mlfs_dask.statistics.sample import draw_rows
+from mlfs_dask.statistics.scaling import standard_scaling
 from tests.reference import access_mfs as access_module
 from tests.reference import elc as elc_module
-from tests.reference import filters, global_information, greedy
+from tests.reference import filters, global_information, greedy, regressions
 from tests.reference import relieff as relieff_module
 from tests.reference import smfs as smfs_module
 from tests.reference import spfs as spfs_module
@@ -101,3 +107,21 @@ def smfs(X, Y, *, n_neighbors=15, n_trees=100, max_samples=256, seed=0, **parame
 
 def access_mfs(X, Y, **parameters):
     return access_module.access_mfs(X, Y, **parameters)[0]
+
+
+def anchor_weights(X, n_anchors=300, anchor_neighbors=3):
+    """Weights of the anchors that methods place, shape (n, m)."""
+    profile = as_rows(X, np.zeros((len(X), 1), np.int8)).profile
+    m = count_anchors(n_anchors, *X.shape)
+    rows = draw_rows(profile, ROWS_PER_ANCHOR * m, 0, max_bytes=SAMPLE_BYTES)
+    scaling = standard_scaling(FeatureMoments(len(X), X.mean(axis=0), X.var(axis=0) * len(X)))
+    points = standardised_points(X[rows], scaling)
+    return anchors_of_points(points, m, scaling, anchor_neighbors, 0).weigh(X).toarray()
+
+
+def mifs(X, Y, **parameters):
+    return regressions.mifs(X, Y, anchor_weights(X), **parameters)
+
+
+def lsmr(X, Y, **parameters):
+    return regressions.lsmr(X, Y, anchor_weights(X), **parameters)

@@ -52,6 +52,8 @@ OTHERS = {
     "laplacian": [{"n_neighbors": 3, "lambda_": 6.0}],
     "fssrdm": [{"beta": 0.0}, {"gamma": 0.01}],
     "llsf": [{"alpha": 1.0, "correlation": "laplacian"}, {"variant": "published", "alpha": 0.03, "max_iter": 50}],
+    "lsmr": [{"alpha": 0.5, "mu": 1.0}],
+    "mifs": [{"n_latent": 3, "beta": 2.0}],
     "mddm": [{"constraint": "subspace"}, {"constraint": "subspace", "mu": 0.9, "n_components": 2}],
     "mrmr": [{"criterion": "miq", "bins": 3}],
     "qpmlfs": [{"alpha": 0.5}],

@@ -45,6 +45,7 @@ PARAMETERS = {
     "access-mfs": {"graph": "anchors", "max_iter": 3},
     "laplacian": {"graph": "anchors"},
     "elc": {"n_features_to_select": "auto"},
+    "mifs": {},
 }
 
 
@@ -65,7 +66,7 @@ def stores(tmp_path_factory):
 @pytest.mark.cluster
 @pytest.mark.parametrize("method", PARAMETERS)
 def test_peaks_are_within_the_plan_and_a_quarter_of_it(method, stores, tmp_path):
-    store = stores / ("all.zarr" if method in ("mfsir", "elc") else "some.zarr")
+    store = stores / ("all.zarr" if method in ("mfsir", "elc", "mifs") else "some.zarr")
     script = tmp_path / "fit.py"
     script.write_text(FIT)
     command = [sys.executable, str(script), str(store), method, json.dumps(PARAMETERS[method])]

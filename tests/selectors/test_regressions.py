@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mlfs_dask import FSSRDM, LLSF
+from mlfs_dask import FSSRDM, LLSF, LSMR, MIFS
 from mlfs_dask.errors import DataError, DoesNotFitError
 from mlfs_dask.rows.sources import as_rows
 from mlfs_dask.runtime import Resources
@@ -14,7 +14,9 @@ from tests.problems import real_data
 from tests.selectors.anchored import hide, problem, quiet
 
 #: Each with the parameter that is relative to the least at which W = 0.
-SPARSE = pytest.mark.parametrize(("method", "strength"), [(LLSF, "beta"), (FSSRDM, "gamma")])
+SPARSE = pytest.mark.parametrize(
+    ("method", "strength"), [(LLSF, "beta"), (FSSRDM, "gamma"), (LSMR, "gamma"), (MIFS, "gamma")]
+)
 
 
 @pytest.mark.parametrize(
@@ -95,6 +97,28 @@ def test_more_features_than_the_gram_cap_are_refused_with_the_cure(method, stren
 
 def test_a_loop_that_max_iter_ends_says_so():
     X, Y = problem(6)
-    for method in (LLSF(3, max_iter=2), FSSRDM(3, max_iter=2)):
+    for method in (each(3, max_iter=2) for each in (LLSF, FSSRDM, LSMR, MIFS)):
         with pytest.warns(UserWarning, match="did not converge in 2 iterations. Increase max_iter, or tol"):
             method.fit(X, Y)
+
+
+def test_lsmr_sees_unlabelled_rows_in_the_graph_alone():
+    X, Y = problem(7)
+    hidden = hide(Y, "rows")
+    labelled = (hidden >= 0).all(axis=1)
+    other = np.where(labelled[:, np.newaxis], X, X[~labelled][::-1][np.cumsum(~labelled) - 1])
+    without = quiet(LSMR(3, alpha=0.0), X, hidden).scores_
+    assert quiet(LSMR(3, alpha=0.0), other, hidden).scores_ == pytest.approx(without, rel=1e-8)
+    some = quiet(LSMR(3, alpha=0.5), X, hidden).scores_
+    assert np.abs(some - without).max() > 0.01 * without.max()
+    with pytest.raises(DataError, match="no row has all its labels known"):
+        LSMR(3).fit(X, np.full_like(Y, -1))
+
+
+def test_mifs_finds_features_of_the_labels_by_fewer_latent_ones():
+    rng = np.random.default_rng(0)
+    factor = rng.normal(size=200)
+    Y = np.stack([factor > 0, factor > 0.3, factor > -0.3], axis=1).astype(np.int8)
+    X = rng.normal(size=(200, 12))
+    X[:, 7] = factor
+    assert quiet(MIFS(1, n_latent=1), X, Y).ranking_[0] == 7

@@ -1,0 +1,112 @@
+"""Regressions whose labels or predictions are smooth over the rows: a graph of anchors in a second reading."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask.blocks.anchors import ROWS_PER_ANCHOR, Anchors, count_anchors
+from mlfs_dask.engine.statistic import Statistic
+from mlfs_dask.rows.contract import Profile, RowSource, profile_of
+from mlfs_dask.runtime import Resources
+from mlfs_dask.selectors.contract import family
+from mlfs_dask.selectors.costs import Cost, Reading, Readings
+from mlfs_dask.selectors.iterative import SAMPLE_BYTES, anchors_of_points, point_bytes, standardised_points
+from mlfs_dask.selectors.loop import placeholder
+from mlfs_dask.selectors.parameters import Param, seed_of
+from mlfs_dask.selectors.regression import Regression
+from mlfs_dask.statistics.anchor_sums import AnchorSums, AnchorTotals
+from mlfs_dask.statistics.gram import Gram
+from mlfs_dask.statistics.moments import Moments
+from mlfs_dask.statistics.products import label_products
+from mlfs_dask.statistics.sample import RowSample, draw_rows
+from mlfs_dask.statistics.scaling import standard_scaling
+from mlfs_dask.typing import Seed
+
+Array = NDArray[np.float64]
+
+#: Name of the second reading.
+SUMS = "sums"
+
+
+@family
+class AnchoredRegression(Regression):
+    """Base class of regressions with a graph of the rows, Z holding their weights of anchors.
+
+    The Laplacian of the rows is c (I − ZΛ⁻¹Z'), Λ = diag(Z'1), with the mean degree c of the graph that it stands for.
+    """
+
+    takes_weights = False
+    passes = "2"
+    memory = "worker: 8 bytes * (d² + q d + m d + m²) for m anchors; driver: 8 bytes * (4 d² + 12 q d + 3 m d)"
+    reading = "moments"
+
+    n_neighbors: Annotated[int, Param("Mean degree of the graph of the rows that anchors stand for.")] = 5
+    n_anchors: Annotated[
+        int, Param("Anchors, placed by k-means on a sample of the rows; at most a quarter of the rows.")
+    ] = 300
+    anchor_neighbors: Annotated[int, Param("Nearest anchors that a row belongs to.")] = 3
+    random_state: Annotated[Seed, seed_of("the sample and of k-means")] = None
+
+    def reads(self, source: Profile | RowSource) -> dict[str, Statistic]:
+        profile = profile_of(source)
+        rows = draw_rows(profile, ROWS_PER_ANCHOR * self._count_anchors(profile), self.seed, max_bytes=SAMPLE_BYTES)
+        return {"moments": Moments(profile.d), "sample": RowSample(rows, profile)}
+
+    def second(self, profile: Profile, anchors: Anchors, centre: Array) -> dict[str, Statistic]:
+        """Statistics of the second reading, by name."""
+        return {
+            "sums": label_products(profile),
+            "gram": Gram(profile.d),
+            "graph": AnchorSums(anchors, centre, profile.q),
+        }
+
+    def _count_anchors(self, profile: Profile) -> int:
+        return count_anchors(self.n_anchors, profile.n, profile.d)
+
+    def sizes(self, source: Profile | RowSource) -> dict[str, int]:
+        profile, sample = profile_of(source), self.reads(source)["sample"]
+        assert isinstance(sample, RowSample)
+        points = 2 * len(sample.chosen) * point_bytes(profile)
+        second = sum(statistic.result_bytes for statistic in self.later_readings(profile)[0].statistics)
+        return {"m": self._count_anchors(profile), "p": points // 8, "r": second // 8}
+
+    @property
+    def workspace(self) -> str:
+        """Results of the second reading, the sample's points and k-means, scaled sums of anchors."""
+        return f"r + p + 6 m d + {super().workspace}"
+
+    def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
+        return replace(super().cost(source, resources), loads_sklearn=True)
+
+    def later_readings(self, profile: Profile) -> list[Reading]:
+        m, d = self._count_anchors(profile), profile.d
+        anchors = Anchors(placeholder(m, d), placeholder(d), placeholder(d), self.anchor_neighbors)
+        return [Reading(SUMS, tuple(self.second(profile, anchors, placeholder(d)).values()))]
+
+    def notes(self, profile: Profile) -> list[str]:
+        return [f"{self._count_anchors(profile)} anchors"]
+
+    def prepare(self, job: Readings, results: dict[str, Any]) -> dict[str, Any]:
+        moments, sample, profile = results["moments"], results["sample"], job.source.profile
+        self.examine_moments(job, moments.mean, moments.m2)
+        scaling = standard_scaling(moments)
+        points = standardised_points(sample.X, scaling)
+        anchors = anchors_of_points(points, self._count_anchors(profile), scaling, self.anchor_neighbors, self.seed)
+        results.clear()
+        statistics = self.second(profile, anchors, moments.mean)
+        found = dict(zip(statistics, job.run(SUMS, *statistics.values()), strict=True))
+        self.refuse_unknown(found["sums"].unknown, job.names)
+        found["graph"].ZX[...] *= scaling.factor
+        return found | {"factor": scaling.factor}
+
+
+def smoothness(G: Array, graph: AnchorTotals) -> Array:
+    """X'LX / c = X'X − (Z'X)'Λ⁻¹Z'X, shape (d, d), of X'X of the same rows."""
+    near = np.divide(1.0, graph.masses, out=np.zeros_like(graph.masses), where=graph.masses > 0)
+    result: Array = (graph.ZX * -near[:, np.newaxis]).T @ graph.ZX
+    result += G
+    return result

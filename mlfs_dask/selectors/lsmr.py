@@ -1,0 +1,115 @@
+"""After LSMR: a regression on labelled rows whose predictions are smooth over all rows, and over the labels.
+
+X'X, X'Y and Y'Y of the labelled rows, and X'X and Z'X of all of them, are all that it needs.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask.blocks.anchors import Anchors
+from mlfs_dask.blocks.proximal import row_norms
+from mlfs_dask.engine.statistic import Statistic
+from mlfs_dask.errors import DataError
+from mlfs_dask.rows.contract import Profile
+from mlfs_dask.selectors.anchored_regression import AnchoredRegression, smoothness
+from mlfs_dask.selectors.contract import method
+from mlfs_dask.selectors.costs import Readings
+from mlfs_dask.selectors.parameters import MaxIter, Param
+from mlfs_dask.selectors.scores import Scores
+from mlfs_dask.solvers.proximal import solve
+from mlfs_dask.statistics.anchor_sums import AnchorSums, AnchorTotals
+from mlfs_dask.statistics.gram import Gram, scale_gram
+from mlfs_dask.statistics.label_statistics import label_cosines
+from mlfs_dask.statistics.labelled import OfLabelled
+from mlfs_dask.statistics.products import LabelMoments, label_products
+
+Array = NDArray[np.float64]
+
+
+@method(
+    "lsmr",
+    "Laplacian-based regression (after LSMR)",
+    paper="after Kraus, Benabdeslem & Canitia 2020, IJCNN, 1-8",
+    doi="",
+)
+class LSMR(AnchoredRegression):
+    """Laplacian-based semi-supervised multi-label regression, after Kraus, Benabdeslem & Canitia 2020.
+
+    The paper's text was not available; this is what is computed. Minimises ‖XW + 1b' − Y‖² over the labelled rows plus
+    α tr (XW)'L(XW) over all rows, μ n tr W L_Y W' and γ Σ_f ‖w_f‖: predictions are alike in rows that are near each
+    other, and weights of labels that meet often. L_Y is the Laplacian of the cosines of the columns of Y over the n
+    labelled rows. A feature's score is the norm of its row of W.
+
+    Notes
+    -----
+    Two readings of X: moments with a sample, among which anchors are placed, and sums. A worker holds
+    2 d² + q d + m d numbers of 8 bytes a running task for m anchors. Of more than `gram_cap` features it is refused.
+    Features are standardised over all rows. Rows with an unknown label (-1) have a part in the graph alone. γ counts
+    relative to the least at which W = 0. The graph of the rows is one of anchors.
+
+    References
+    ----------
+    V. Kraus, K. Benabdeslem, B. Canitia, "Laplacian-based semi-supervised multi-label regression", International Joint
+    Conference on Neural Networks (2020) 1-8.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import mlfs_dask as mlfs
+    >>> rng = np.random.default_rng(0)
+    >>> Y = rng.integers(0, 2, (60, 2))
+    >>> X = np.hstack([rng.normal(size=(60, 2)), Y + rng.normal(0, 0.1, (60, 2))])
+    >>> Y[:30] = -1
+    >>> sorted(mlfs.LSMR(n_features_to_select=2).fit(X, Y).ranking_[:2].tolist())
+    [2, 3]
+    """
+
+    alpha: Annotated[float, Param("Weight of the graph of the rows.")] = 0.01
+    mu: Annotated[float, Param("Weight of the correlation of the labels, relative to the labelled rows.")] = 0.1
+    gamma: Annotated[float, Param("Weight of the penalty, relative to the least at which W = 0.", above=0)] = 0.1
+    tol: Annotated[float, Param("Change of W in a step, relative to W, at which the loop stops.")] = 1e-5
+    max_iter: MaxIter = 1000
+
+    name = "LSMR"
+    supervision = "semi-supervised: rows with unknown labels have a part in the graph"
+    accepts_unknown_labels = True
+    typical_iterations = 40, 400
+    memory = "worker: 8 bytes * (2 d² + q d + m d) for m anchors; driver: 8 bytes * (4 d² + 12 q d + 3 m d)"
+
+    def second(self, profile: Profile, anchors: Anchors, centre: Array) -> dict[str, Statistic]:
+        return {
+            "sums": OfLabelled(label_products(profile)),
+            "labelled": OfLabelled(Gram(profile.d)),
+            "gram": Gram(profile.d),
+            "graph": AnchorSums(anchors, centre),
+        }
+
+    @property
+    def workspace(self) -> str:
+        """The term of the graph, and its sum with X'X."""
+        return f"2 d d + {super().workspace}"
+
+    def prepare(self, job: Readings, results: dict[str, Any]) -> dict[str, Any]:
+        found = super().prepare(job, results)
+        if not found["sums"].n:
+            raise DataError("no row has all its labels known", cure="give labels 1 and 0 for some rows")
+        return found
+
+    def scores(
+        self, *, k: int, sums: LabelMoments, labelled: Array, gram: Array, graph: AnchorTotals, factor: Array
+    ) -> Scores:
+        G, B = self.system(sums, labelled, factor)
+        smooth = smoothness(scale_gram(gram, factor), graph)
+        smooth *= self.alpha * self.n_neighbors
+        G += smooth
+        C = label_cosines(sums.pairs)
+        R = self.mu * sums.n * (np.diag(C.sum(axis=1)) - C)
+        critical = float(row_norms(B).max(initial=0.0))
+        if critical == 0.0:
+            return Scores(np.zeros(len(G)), converged=True)
+        solution = solve(G, B, R, rows=self.gamma * critical, tol=self.tol, max_iter=self.max_iter)
+        return self.solved(solution, {"anchors": len(graph.masses), "labelled_rows": int(sums.n)})
