@@ -646,26 +646,3 @@ def test_a_killed_scheduler_is_told_and_survived(tmp_path, stores, start_dask, f
     resume([*words, "--in-process", "--quiet"])
     expected = undisturbed(stores / "unknown.zarr", graph="anchors", max_iter=45)
     assert scores(tmp_path / "run") == pytest.approx(expected, rel=1e-9)
-
-
-@pytest.mark.cluster
-def test_a_killed_worker_goes_unnoticed(stores):
-    from mlfs_dask.cluster.connect import connect
-
-    dataset = mlfs_dask.open_dataset(stores / "unknown.zarr")
-    options = SMALL["smfs"] | {"graph": "anchors", "max_iter": 8}
-    expected = get_estimator("smfs")(3, **options).fit(dataset)
-    with connect(workers=2, memory_limit=800 * 2**20) as client:
-        victims = list(client.run(os.getpid).values())
-        killed = []
-
-        def kill(event):
-            if event["kind"] == "step" and event["number"] in (5, 6) and victims:
-                killed.append(victims.pop())
-                os.kill(killed[-1], signal.SIGKILL)
-
-        with runtime.progress_to(kill):
-            found = get_estimator("smfs")(3, **options).fit(dataset)
-    assert len(killed) == 2
-    assert found.scores_ == pytest.approx(expected.scores_, rel=1e-9)
-    assert found.recover_labels(dataset) == pytest.approx(expected.recover_labels(dataset), abs=1e-8)
