@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from typing import Any, NamedTuple
 
@@ -88,10 +89,12 @@ class Plain(NamedTuple):
     weights: np.ndarray | None
 
 
-def changed(rng: np.random.Generator, source: RowSource, plain: Plain) -> tuple[RowSource, Plain]:
+STEPS = ("rows", "range", "features", "labels", "all", "Y", "weights", "fill")
+
+
+def changed(rng: np.random.Generator, step: str, source: RowSource, plain: Plain) -> tuple[RowSource, Plain]:
     """A view of a source, and the same of plain arrays."""
     X, Y, w = plain
-    step = rng.choice(["rows", "range", "features", "labels", "all", "Y", "weights", "fill"])
     if step in ("rows", "Y"):
         rows = some(rng, len(X))
         labels = None if step == "rows" else np.where(Y[rows] == 1, 0, 1).astype(np.int8)
@@ -106,7 +109,7 @@ def changed(rng: np.random.Generator, source: RowSource, plain: Plain) -> tuple[
         w[-1] = 2.0
         return weighted_rows(source, w), Plain(X[w > 0], Y[w > 0], w[w > 0])
     if step == "fill":
-        fill = np.nan_to_num(np.fmax.reduce(X, axis=0))  # as means are, between the values that there are
+        fill = np.nan_to_num(np.fmin.reduce(X, axis=0))  # as means are, between the values that there are
         return RowView(source, fill=fill), Plain(np.where(np.isnan(X), fill, X), Y, w)
     features = some(rng, X.shape[1]) if step in ("features", "all") else None
     labels = some(rng, Y.shape[1]) if step in ("labels", "all") else None
@@ -114,14 +117,20 @@ def changed(rng: np.random.Generator, source: RowSource, plain: Plain) -> tuple[
     return view, Plain(X if features is None else X[:, features], Y if labels is None else Y[:, labels], w)
 
 
-@pytest.mark.parametrize("kind", ["array", "csr", "dask", "dask of csr", "joined", "dense store", "sparse store"])
-@pytest.mark.parametrize("seed", range(8))
-def test_views_upon_views_are_what_numpy_makes_of_the_arrays(sources, arrays, kind, seed):
+CASES = [("array", seed, steps) for seed, steps in enumerate(itertools.product(STEPS, STEPS))] + [
+    (kind, seed, tuple(np.random.default_rng(seed).choice(STEPS, 1 + seed % 4).tolist()))
+    for kind in ("csr", "dask", "dask of csr", "joined", "dense store", "sparse store")
+    for seed in range(8)
+]
+
+
+@pytest.mark.parametrize(("kind", "seed", "steps"), CASES)
+def test_views_upon_views_are_what_numpy_makes_of_the_arrays(sources, arrays, kind, seed, steps):
     rng = np.random.default_rng(seed)
     source, plain = sources[kind], Plain(*arrays, None)
     plain = plain._replace(X=plain.X.astype(source.profile.dtype))
-    for _ in range(1 + seed % 4):
-        source, plain = changed(rng, source, plain)
+    for step in steps:
+        source, plain = changed(rng, step, source, plain)
     assert not isinstance(source, RowView) or not isinstance(source._source, RowView)
     X, Y, weights = plain
     profile = source.profile
