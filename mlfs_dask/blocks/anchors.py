@@ -21,19 +21,12 @@ from mlfs_dask.typing import Matrix
 
 Array = NDArray[np.float64]
 
-#: Anchors of a graph by default, and nearest ones that a row belongs to (`benchmarks/anchors.py`).
-N_ANCHORS = 300
-ANCHOR_NEIGHBORS = 3
-
 #: Fewest anchors, and rows of the sample for each anchor.
 FEWEST_ANCHORS = 8
 ROWS_PER_ANCHOR = 20
 
 #: Bytes that m anchors of d features may take.
 ANCHOR_BYTES = 32 * 2**20
-
-#: Most iterations of k-means.
-KMEANS_ITERATIONS = 25
 
 #: Anchors whose values differ by less than this fraction of the largest are merged: below it their squared distance is
 #: rounding error.
@@ -71,7 +64,7 @@ def place_anchors(points: Matrix, m: int, seed: int) -> Array:
     # One thread: how sums are cut between threads would decide their last digits.
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct points than m
-        means = KMeans(m, n_init=1, max_iter=KMEANS_ITERATIONS, random_state=seed % 2**32)
+        means = KMeans(m, n_init=1, max_iter=25, random_state=seed % 2**32)
         labels = means.fit(rounded).labels_
     rows = len(labels)
     member = sp.csr_array((np.ones(rows), (labels, np.arange(rows))), shape=(m, rows))

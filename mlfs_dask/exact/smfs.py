@@ -32,9 +32,8 @@ from mlfs_dask.typing import Matrix, join_terms
 
 Array = NDArray[np.float64]
 
-#: Relative residual of the conjugate gradients of a Y-step, and their maximum number of steps.
+#: Relative residual of the conjugate gradients of a Y-step.
 LABEL_TOL = 1e-9
-LABEL_STEPS = 1000
 
 
 def fit(
@@ -282,7 +281,7 @@ class _Loop:
             self.alpha,
             self.reconstruction,
             tol=LABEL_TOL,
-            max_iter=LABEL_STEPS,
+            max_iter=1000,
         )
         self.Y = solution.Y
         self.trace.record(recovery_steps=solution.steps, recovery_residual=solution.residual)

@@ -51,13 +51,6 @@ from mlfs_dask.typing import Matrix, Seed, numbers
 
 Array = NDArray[np.float64]
 
-#: Anchors that a row belongs to by default (`benchmarks/anchors.py`).
-ANCHOR_NEIGHBORS = 5
-
-#: Cost of a step of conjugate gradients besides its product, for each feature and label, in multiplications of a dense
-#: matrix product.
-STEP_FLOPS = 570
-
 #: Random directions of the sketch of X'X above the Gram cap.
 SKETCH = 64
 

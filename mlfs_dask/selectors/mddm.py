@@ -20,15 +20,11 @@ from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Cost
 from mlfs_dask.selectors.parameters import Param
 from mlfs_dask.selectors.products import ProductFilter
-from mlfs_dask.selectors.scores import round_scores
+from mlfs_dask.selectors.scores import SOLVED_BITS, round_scores
 from mlfs_dask.statistics.gram import Gram, require_gram, scale_gram
 from mlfs_dask.statistics.products import LabelMoments
 
 Array = NDArray[np.float64]
-
-#: Significant bits of scores by a solve with X'X, whose rounding is that of other scores times the condition of the
-#: matrix: 1e-11 and less, so that copies of a feature tie.
-SOLVED_BITS = 30
 
 
 @method("mddm", "Dependence maximisation", paper="Zhang & Zhou 2010, ACM TKDD 4, 14", doi="10.1145/1839490.1839495")

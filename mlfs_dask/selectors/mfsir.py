@@ -51,13 +51,6 @@ from mlfs_dask.typing import Matrix, Seed, numbers
 
 Array = NDArray[np.float64]
 
-#: Steps of G and of H in one iteration: with X'X, and without it, where a step lowers an upper bound of the objective.
-GRAM_STEPS = 5
-BOUND_STEPS = 1
-
-#: Steps of B in one iteration; they read no data.
-LABEL_STEPS = 5
-
 #: Iterations that fits of real sets took, least and most (`benchmarks/iterative.py`).
 TYPICAL_ITERATIONS = (10, 46)
 
@@ -228,7 +221,7 @@ class MFSIR(IterativeSelector[Fixed, At]):
     def _steps(self, d: int) -> int:
         if self.weight_steps is not None:
             return int(self.weight_steps)
-        return GRAM_STEPS if d <= self.gram_cap else BOUND_STEPS
+        return 5 if d <= self.gram_cap else 1  # without X'X a step lowers an upper bound of the objective
 
     # ------------------------------------------------------------------ what it costs
 

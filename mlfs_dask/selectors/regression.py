@@ -16,16 +16,13 @@ from mlfs_dask.selectors.contract import family
 from mlfs_dask.selectors.costs import Cost
 from mlfs_dask.selectors.one_reading import OneReading
 from mlfs_dask.selectors.parameters import Missing, Param, seed_of
-from mlfs_dask.selectors.scores import Scores, not_converged, round_scores
+from mlfs_dask.selectors.scores import SOLVED_BITS, Scores, not_converged, round_scores
 from mlfs_dask.solvers.proximal import Solution
 from mlfs_dask.statistics.gram import GRAM_CAP, Gram, require_gram, scale_gram
 from mlfs_dask.statistics.products import LabelMoments
 from mlfs_dask.typing import Seed
 
 Array = NDArray[np.float64]
-
-#: Significant bits of scores by a loop that ends where W moves little: copies of a feature tie.
-SOLVED_BITS = 30
 
 
 @family

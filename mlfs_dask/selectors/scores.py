@@ -23,6 +23,10 @@ AUTO = "auto"
 #: Significant bits of scores: twelve digits.
 SCORE_BITS = 40
 
+#: Significant bits of scores by a solve with X'X, whose rounding is that of other scores times the condition of the
+#: matrix, 1e-11 and less, or by a loop that ends where W moves little: copies of a feature tie.
+SOLVED_BITS = 30
+
 #: A fraction 1 / RANK_TAIL of the resamples lies below the rank interval of a feature, and as many above: it is the
 #: central 90 %.
 RANK_TAIL = 20

@@ -58,9 +58,6 @@ from mlfs_dask.typing import Matrix, Seed, numbers
 
 Array = NDArray[np.float64]
 
-#: Landmarks that a row belongs to by default (`benchmarks/anchors.py`).
-LANDMARK_NEIGHBORS = 5
-
 #: Default α with anchors, relative to that of the exact form. With anchors the smoothness of Y is tr Y'(I − S)Y and
 #: not ‖(I − W)Y‖². The second divided by the first is 0.8 to 1.1 for the given labels of five real sets, and 0.1 to 0.3
 #: for recovered ones; 1/3 lies between.
@@ -68,9 +65,6 @@ ANCHORED_ALPHA = 1 / 3
 
 #: Largest row norm of P, in units of ε, up to which P counts as zero.
 VANISHED = 1e3
-
-#: Usual number of reweightings of a P-step.
-REWEIGHTINGS = 3
 
 #: Iterations that fits of seven real sets took, least and most: labels of 30 % of the rows or entries known, or 20 % of
 #: the positive ones missing.

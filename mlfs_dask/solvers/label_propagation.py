@@ -22,9 +22,6 @@ Array = NDArray[np.float64]
 #: eigenvectors of L_p, and two in the operator.
 ROW_MATRICES = cg.MATRICES + 4
 
-#: Most steps; real data takes some twenty.
-MAX_STEPS = 1000
-
 
 class Propagation(NamedTuple):
     """F, shape (n, q), and the steps of conjugate gradients that it took."""
@@ -114,7 +111,7 @@ def propagate_labels(
             x0=solution[:, columns],
             precondition=precondition,
             tol=tol,
-            max_iter=MAX_STEPS,
+            max_iter=1000,  # real data takes some twenty
             single_system=not by_row,
         )
         solution[:, columns] = found.x

@@ -44,9 +44,6 @@ TILE_VALUES = 2**20
 #: An edge between numbers below 0 and 0.
 BELOW_ZERO = float(-np.finfo(np.float64).tiny)
 
-#: Seed of the rows that edges come from: those of a store and of every selection are the same.
-EDGE_SEED = 0
-
 
 def edge_rows(profile: Profile) -> NDArray[np.int64]:
     """Ascending indices of the rows that quantiles come from."""
@@ -56,7 +53,8 @@ def edge_rows(profile: Profile) -> NDArray[np.int64]:
 def edge_rows_of(n: int, d: int, nonzeros: int | None) -> NDArray[np.int64]:
     """The same for all types of data, which is dense where `nonzeros` is None."""
     row_bytes = 8 * d if nonzeros is None else 12 * -(-nonzeros // max(n, 1))
-    return draw_row_numbers(n, QUANTILE_ROWS, EDGE_SEED, row_bytes=row_bytes)
+    # One seed: the rows that edges come from are the same for a store and for every selection.
+    return draw_row_numbers(n, QUANTILE_ROWS, 0, row_bytes=row_bytes)
 
 
 def equal_width_book(features: FeatureInfo, bins: int, *, code_missing: bool = True) -> CodeBook:
