@@ -320,9 +320,15 @@ def test_memory_does_not_depend_on_the_number_of_rows(method, sparse, gram_cap, 
 @methods
 def test_a_thousand_million_rows_fit_a_small_driver(method, monkeypatch):
     monkeypatch.setattr(runtime, "driver_bytes", lambda: 200 * 2**20)
-    _, arrays, driver, _ = planned(method, 10**9, Resources(2, 1, 2**30, 2**40, object()))
+    resources = Resources(2, 1, 2**30, 2**40, object())
+    *_, driver, _ = planned(method, 10**9, resources)
+    cost = (
+        get_estimator(method)(20, graph="anchors")
+        .make_method()
+        .cost(larger(profile_of(sparse=False), 10**9), resources)
+    )
     # SMFS: tables of 100 trees, 256 leaves and 300 landmarks, of which the way to the workers takes 4 copies.
-    tables = arrays.get("masses", 0)
+    tables = 8 * cost.sizes.get("masses", 0)
     assert driver - 5 * tables <= 600 * 2**20
     assert driver <= 800 * 2**20
 
