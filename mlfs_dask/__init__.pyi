@@ -115,6 +115,20 @@ class Chi2(WeightedSelector):
         random_state: Any = ...,
     ) -> None: ...
 
+class CSFS(Selector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        alpha: float = ...,
+        absolute: bool = ...,
+        gram_cap: int = ...,
+        tol: float = ...,
+        max_iter: int = ...,
+        missing: Literal["error", "mean", "median"] = ...,
+        random_state: Any = ...,
+    ) -> None: ...
+
 class D2F(WeightedSelector):
     def __init__(
         self,
@@ -204,6 +218,7 @@ class FSSRDM(WeightedSelector):
         beta: float = ...,
         gamma: float = ...,
         tol: float = ...,
+        absolute: bool = ...,
         gram_cap: int = ...,
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
@@ -298,6 +313,7 @@ class LLSF(WeightedSelector):
         variant: Literal["corrected", "published"] = ...,
         ridge: float = ...,
         tol: float = ...,
+        absolute: bool = ...,
         gram_cap: int = ...,
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
@@ -313,6 +329,7 @@ class LSMR(Selector):
         mu: float = ...,
         gamma: float = ...,
         tol: float = ...,
+        absolute: bool = ...,
         gram_cap: int = ...,
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
@@ -411,6 +428,7 @@ class MIFS(Selector):
         gamma: float = ...,
         n_latent: int | None = ...,
         tol: float = ...,
+        absolute: bool = ...,
         gram_cap: int = ...,
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,

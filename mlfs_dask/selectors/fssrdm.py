@@ -103,5 +103,7 @@ class FSSRDM(Regression):
         quadratic = A @ A.T
         quadratic *= -self.beta / largest
         quadratic += G
-        solution = row_sparse.minimise(quadratic, A, self.gamma * critical, tol=self.tol, max_iter=self.max_iter)
+        solution = row_sparse.minimise(
+            quadratic, A, self.strength(self.gamma, critical), tol=self.tol, max_iter=self.max_iter
+        )
         return self.solved(Solution(*solution), {"largest_beta": 1.0 / largest, "labelled_rows": int(sums.n)})

@@ -107,7 +107,11 @@ class LLSF(Regression):
         critical = float(np.abs(B).max(initial=0.0))
         if critical == 0.0:
             return Scores(np.zeros(len(G)), converged=True)
-        given: dict[str, Any] = {"entries": self.beta * critical, "tol": self.tol, "max_iter": self.max_iter}
+        given: dict[str, Any] = {
+            "entries": self.strength(self.beta, critical),
+            "tol": self.tol,
+            "max_iter": self.max_iter,
+        }
         return self.solved(solve(G, B, self.alpha * sums.n * R, **given), {"critical_beta": critical})
 
     def _published(self, G: Array, B: Array, R: Array, target: float) -> Solution:

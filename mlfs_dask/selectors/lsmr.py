@@ -111,5 +111,7 @@ class LSMR(AnchoredRegression):
         critical = float(row_norms(B).max(initial=0.0))
         if critical == 0.0:
             return Scores(np.zeros(len(G)), converged=True)
-        solution = solve(G, B, R, rows=self.gamma * critical, tol=self.tol, max_iter=self.max_iter)
+        solution = solve(
+            G, B, R, rows=0.5 * self.strength(self.gamma, 2.0 * critical), tol=self.tol, max_iter=self.max_iter
+        )
         return self.solved(solution, {"anchors": len(graph.masses), "labelled_rows": int(sums.n)})

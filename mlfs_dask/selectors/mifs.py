@@ -94,6 +94,7 @@ class MIFS(AnchoredRegression):
             alpha=self.alpha,
             smooth=self.beta * self.n_neighbors,
             gamma=self.gamma,
+            absolute=self.absolute,
             tol=self.tol,
             max_iter=self.max_iter,
         )

@@ -340,6 +340,10 @@ Resamples: TypeAlias = Annotated[
     Param("Resamples of the rows (bootstrap) that give each feature's rank interval and selection frequency.", least=0),
 ]
 
+Absolute: TypeAlias = Annotated[
+    bool, Param("Whether the weight of the penalty is taken as it is, and not relative to the least at which W = 0.")
+]
+
 MaxIter: TypeAlias = Annotated[int, Param("Most iterations.")]
 
 

@@ -47,9 +47,11 @@ class Span(NamedTuple):
 
 
 def solve(
-    span: Span, n_latent: int, *, alpha: float, smooth: float, gamma: float, tol: float, max_iter: int
+    span: Span, n_latent: int, *, alpha: float, smooth: float, gamma: float, absolute: bool, tol: float, max_iter: int
 ) -> tuple[Solution, float]:
-    """W of least objective by blocks, and γ as it is; `gamma` is relative to the least at which the first W is 0.
+    """W of least objective by blocks, and γ as it is.
+
+    `gamma` is relative to the least at which the first W is 0, unless it is `absolute`.
 
     No step raises the objective.
     """
@@ -61,7 +63,7 @@ def solve(
         XV, YV, ZV, VV = span.latent(W, B, alpha, smooth)
         P, _, Q = np.linalg.svd(YV.T, full_matrices=False)
         B = P @ Q
-        weight = weight or gamma * 2.0 * float(row_norms(XV).max(initial=0.0))
+        weight = weight or (gamma if absolute else gamma * 2.0 * float(row_norms(XV).max(initial=0.0)))
         if weight == 0.0:
             return Solution(W, objective, True), weight
         for _ in range(_INNER):

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse as sp
 
 from mlfs_dask.blocks.linear import (
     backward_block,
@@ -35,7 +34,7 @@ class WeightedSums(NamedTuple):
     Attributes
     ----------
     XX : float64 array, shape (d, d)
-        X'SX.
+        X'SX; empty where it is not summed.
     XY : float64 array, shape (d, q)
         X'SY.
     X : float64 array, shape (d,)
@@ -57,7 +56,12 @@ class WeightedSums(NamedTuple):
 
     def centred(self) -> tuple[Array, Array]:
         """X'SX and X'SY of X and Y less their weighted means: of a regression with an intercept."""
-        return self.XX - np.outer(self.X, self.X) / self.total, self.XY - np.outer(self.X, self.Y) / self.total
+        return self.XX - np.outer(self.X, self.X) / self.total, self.centred_products()
+
+    def centred_products(self) -> Array:
+        """X'SY of X and Y less their weighted means."""
+        products: Array = self.XY - np.outer(self.X, self.Y) / self.total
+        return products
 
     def with_constant(self) -> tuple[Array, Array]:
         """X'SX and X'SY where the first feature is 1 in every row."""
@@ -77,17 +81,23 @@ class ReweightedRows(Statistic):
     b : float64 array, shape (q,)
     smoothing : float or None
         e; None: the loss is squared, and rows have weight 1.
+    box : (float, float), optional
+        Where an unknown label is as predicted, no lower and no higher: its part of the loss is 0 within.
+    gram : bool
+        Whether X'SX is summed.
     """
 
     scaling: Scaling
     W: Array
     b: Array
     smoothing: float | None
+    box: tuple[float, float] | None = None
+    gram: bool = True
 
     @property
     def state_bytes(self) -> int:
         d, q = self.W.shape
-        return int(8 * (d * d + d * q + d + q + 2))
+        return int(8 * (d * d * self.gram + d * q + d + q + 2))
 
     @property
     def parameter_bytes(self) -> int:
@@ -96,19 +106,23 @@ class ReweightedRows(Statistic):
     def scratch_bytes(self, profile: Profile) -> int:
         d, q = self.W.shape
         products = 24 * d * (q + 1)  # scaled W, and X'[SY, S1] before it is added
-        return int(group_scratch_bytes(profile, 5 * q + 3) + products + gram_scratch(profile, d) + profile.block_bytes)
+        own = int(group_scratch_bytes(profile, 6 * q + 3) + products + profile.block_bytes)
+        return own + (gram_scratch(profile, d) if self.gram else 0)
 
     def zero(self) -> State:
         d, q = self.W.shape
-        return tuple(np.zeros(shape) for shape in ((d, d), (d, q), (d,), (q,), (1,), (1,)))
+        side = d if self.gram else 0
+        return tuple(np.zeros(shape) for shape in ((side, side), (d, q), (d,), (q,), (1,), (1,)))
 
     def add(self, state: State, block: Block) -> None:
         sums, W, centre = WeightedSums(*state), self.scaling.scale_rows(self.W), self.scaling.centre
         for part in row_groups(block.X.shape[0]):
-            X, Y = block.X[part], self._targets(block.Y[part])
-            residual = np.empty(Y.shape)
+            X, entries = block.X[part], block.Y[part].toarray()
+            residual = np.empty(entries.shape)
             forward_block(X, W, centre, residual)
-            residual += self.b - Y
+            residual += self.b
+            Y = self._targets(entries, residual)
+            residual -= Y
             squares: Array = np.einsum("ij,ij->i", residual, residual)
             loss, s = squares, np.ones(len(squares))
             if self.smoothing is not None:
@@ -117,23 +131,26 @@ class ReweightedRows(Statistic):
             weighted = np.column_stack([s[:, np.newaxis] * Y, s])
             product = np.zeros((len(centre), weighted.shape[1]))
             backward_block(X, weighted, centre, product)
-            gram_block(X, s, centre, sums.XX)
+            if self.gram:
+                gram_block(X, s, centre, sums.XX)
             sums.XY[...] += product[:, :-1]
             sums.X[...] += product[:, -1]
             sums.Y[...] += weighted[:, :-1].sum(axis=0)
             sums.total[...] += s.sum()
             sums.loss[...] += loss.sum()
 
-    def _targets(self, Y: sp.csr_array) -> Array:
-        """Y of some rows as 0 and 1, shape (rows, q)."""
-        targets: Array = (Y.toarray() > 0).astype(np.float64)
+    def _targets(self, entries: NDArray[np.int8], predictions: Array) -> Array:
+        """Labels of some rows as 0 and 1, shape (rows, q), and as predicted, within the box, where they are unknown."""
+        targets: Array = (entries > 0).astype(np.float64)
+        if self.box is not None:
+            np.copyto(targets, np.clip(predictions, *self.box), where=entries < 0)
         return targets
 
     def finalize(self, state: State) -> WeightedSums:
         sums = WeightedSums(*(array.copy() for array in state))
         symmetrise(sums.XX)
         return sums._replace(
-            XX=scale_gram(sums.XX, self.scaling.factor),
+            XX=scale_gram(sums.XX, self.scaling.factor) if self.gram else sums.XX,
             XY=self.scaling.scale_rows(sums.XY),
             X=self.scaling.factor * sums.X,
         )

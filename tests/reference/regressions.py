@@ -158,3 +158,31 @@ def mifs(X, Y, Z, *, alpha=1.0, beta=0.1, gamma=0.1, n_latent=None, n_neighbors=
         if len(objective) > 1 and objective[-2] - objective[-1] <= tol * objective[-2]:
             break
     return norms(W)
+
+
+def csfs(X, Y, *, alpha=0.1, absolute=False, tol=1e-4, max_iter=45):
+    """Scores: the labels of all rows are held."""
+    Y = np.asarray(Y, dtype=float)
+    unknown = Y < 0
+    X = standardised(X)
+    G, d = X.T @ X, X.shape[1]
+    W = np.zeros((d, Y.shape[1]))
+    b = (Y == 1).sum(axis=0) / np.maximum((~unknown).sum(axis=0), 1)
+    t, epsilon, objective = None, 0.0, []
+    for i in range(max_iter + 1):
+        P = X @ W + b
+        F = np.where(unknown, np.clip(P, 0.0, 1.0), Y)
+        if i:
+            objective.append(((P - F) ** 2).sum() + alpha * (np.sqrt(norms(W) ** 2 + epsilon**2) - epsilon).sum())
+            if (len(objective) > 1 and abs(objective[-1] - objective[-2]) <= tol * objective[-2]) or i == max_iter:
+                break
+        else:
+            alpha = alpha * (1.0 if absolute else 2.0 * norms(X.T @ (F - F.mean(axis=0))).max())
+        for _ in range(10):
+            t = 2.0 * np.sqrt(norms(W) ** 2 + epsilon**2) if epsilon else np.ones(d)
+            W, before = reweighted(G, X.T @ (F - F.mean(axis=0)), alpha, t), W
+            epsilon = epsilon or 1e-6 * np.sqrt((norms(W) ** 2).mean())
+            if np.linalg.norm(W - before) <= 0.01 * np.linalg.norm(W):
+                break
+        b = F.mean(axis=0)
+    return norms(W)
