@@ -21,6 +21,7 @@ from sklearn.exceptions import ConvergenceWarning
 import mlfs_dask
 from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import as_labels
+from mlfs_dask.engine.checkpoints import Folder, keep_checkpoints
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.selection.estimator import get_estimator
@@ -219,6 +220,26 @@ def test_scores_of_stores_and_of_their_parts_are_those_of_the_arrays(name, param
     expected = fit(make(name, **parameters), X[3:, :8], Y[3:, :2])
     check(fit(make(name, **parameters), part), expected)
     check(fit(make(name, **parameters), part.X, part.Y), expected)
+
+
+@pytest.mark.parametrize("name", [name for name in LOOPS if name not in ANCHORED])  # others: engine/test_checkpoints.py
+def test_an_interrupted_loop_goes_on_to_the_same_bits(name, datasets, tmp_path):
+    dataset, folder = datasets["dense"], Folder(str(tmp_path / "states"))
+
+    def interrupt(event):
+        if event["kind"] == "step" and event["number"] == 3:
+            raise KeyboardInterrupt
+
+    with runtime.process_limits(threads=1):
+        expected = fit(make(name, max_iter=5), dataset)
+        with keep_checkpoints(folder, every=0), runtime.progress_to(interrupt), pytest.raises(KeyboardInterrupt):
+            fit(make(name, max_iter=5), dataset)
+        events = []
+        with keep_checkpoints(folder, every=0, resume=True), runtime.progress_to(events.append):
+            found = fit(make(name, max_iter=5), dataset)
+    assert next(event["number"] for event in events if event["kind"] == "step") == 3
+    assert found.scores_.tobytes() == expected.scores_.tobytes()
+    assert found.report_.objective == expected.report_.objective
 
 
 @every_method
