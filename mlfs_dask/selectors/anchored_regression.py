@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.blocks.anchors import ROWS_PER_ANCHOR, Anchors, count_anchors
 from mlfs_dask.engine.statistic import Statistic
+from mlfs_dask.errors import DataError
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import family
@@ -56,8 +58,10 @@ class AnchoredRegression(Regression):
         rows = draw_rows(profile, ROWS_PER_ANCHOR * self._count_anchors(profile), self.seed, max_bytes=SAMPLE_BYTES)
         return {"moments": Moments(profile.d), "sample": RowSample(rows, profile)}
 
-    def second(self, profile: Profile, anchors: Anchors, centre: Array) -> dict[str, Statistic]:
-        """Statistics of the second reading, by name."""
+    def second(
+        self, profile: Profile, anchors: Anchors, centre: Array, first: Mapping[str, Any]
+    ) -> dict[str, Statistic]:
+        """Statistics of the second reading, by name; `first` are other results of the first one, none for a plan."""
         return {
             "sums": label_products(profile),
             "gram": Gram(profile.d),
@@ -85,20 +89,22 @@ class AnchoredRegression(Regression):
     def later_readings(self, profile: Profile) -> list[Reading]:
         m, d = self._count_anchors(profile), profile.d
         anchors = Anchors(placeholder(m, d), placeholder(d), placeholder(d), self.anchor_neighbors)
-        return [Reading(SUMS, tuple(self.second(profile, anchors, placeholder(d)).values()))]
+        return [Reading(SUMS, tuple(self.second(profile, anchors, placeholder(d), {}).values()))]
 
     def notes(self, profile: Profile) -> list[str]:
         return [f"{self._count_anchors(profile)} anchors"]
 
     def prepare(self, job: Readings, results: dict[str, Any]) -> dict[str, Any]:
-        moments, sample, profile = results["moments"], results["sample"], job.source.profile
+        moments, sample, profile = results.pop("moments"), results.pop("sample"), job.source.profile
         self.examine_moments(job, moments.mean, moments.m2)
         scaling = standard_scaling(moments)
         points = standardised_points(sample.X, scaling)
         anchors = anchors_of_points(points, self._count_anchors(profile), scaling, self.anchor_neighbors, self.seed)
-        results.clear()
-        statistics = self.second(profile, anchors, moments.mean)
-        found = dict(zip(statistics, job.run(SUMS, *statistics.values()), strict=True))
+        del sample, points
+        statistics = self.second(profile, anchors, moments.mean, results)
+        found = results | dict(zip(statistics, job.run(SUMS, *statistics.values()), strict=True))
+        if not found["sums"].n:
+            raise DataError("no row has all its labels known", cure="give labels 1 and 0 for some rows")
         self.refuse_unknown(found["sums"].unknown, job.names)
         found["graph"].ZX[...] *= scaling.factor
         return found | {"factor": scaling.factor}

@@ -16,8 +16,8 @@ from mlfs_dask.errors import DataError
 from mlfs_dask.rows.contract import Profile, RowSource
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Readings
-from mlfs_dask.selectors.parameters import MaxIter, Param
-from mlfs_dask.selectors.regression import Regression
+from mlfs_dask.selectors.parameters import Absolute, MaxIter, Param
+from mlfs_dask.selectors.regression import Regression, strength
 from mlfs_dask.selectors.scores import Scores
 from mlfs_dask.solvers import row_sparse
 from mlfs_dask.solvers.proximal import Solution
@@ -66,6 +66,7 @@ class FSSRDM(Regression):
 
     beta: Annotated[float, Param("Weight of the dependence, relative to the least without a minimum.", below=1)] = 0.5
     gamma: Annotated[float, Param("Weight of the penalty, relative to the least at which W = 0.", above=0)] = 0.1
+    absolute: Absolute = False
     tol: Annotated[float, Param("Change of the objective in a step, relative to it, at which the loop stops.")] = 1e-6
     max_iter: MaxIter = 200
 
@@ -104,6 +105,6 @@ class FSSRDM(Regression):
         quadratic *= -self.beta / largest
         quadratic += G
         solution = row_sparse.minimise(
-            quadratic, A, self.strength(self.gamma, critical), tol=self.tol, max_iter=self.max_iter
+            quadratic, A, strength(self.gamma, critical, absolute=self.absolute), tol=self.tol, max_iter=self.max_iter
         )
         return self.solved(Solution(*solution), {"largest_beta": 1.0 / largest, "labelled_rows": int(sums.n)})

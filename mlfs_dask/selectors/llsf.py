@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from mlfs_dask.blocks.proximal import shrink_entries
 from mlfs_dask.selectors.contract import method
-from mlfs_dask.selectors.parameters import MaxIter, Param
-from mlfs_dask.selectors.regression import Regression
+from mlfs_dask.selectors.parameters import Absolute, MaxIter, Param
+from mlfs_dask.selectors.regression import Regression, strength
 from mlfs_dask.selectors.scores import Scores
 from mlfs_dask.solvers.proximal import Solution, solve
 from mlfs_dask.statistics.label_statistics import cosine_distances, label_cosines
@@ -76,6 +76,7 @@ class LLSF(Regression):
             above=0,
         ),
     ] = 0.1
+    absolute: Absolute = False
     correlation: Annotated[
         Literal["shifted", "laplacian"],
         Param('How R is made convex. "shifted": less its least eigenvalue. "laplacian": the Laplacian of the cosines.'),
@@ -108,7 +109,7 @@ class LLSF(Regression):
         if critical == 0.0:
             return Scores(np.zeros(len(G)), converged=True)
         given: dict[str, Any] = {
-            "entries": self.strength(self.beta, critical),
+            "entries": strength(self.beta, critical, absolute=self.absolute),
             "tol": self.tol,
             "max_iter": self.max_iter,
         }

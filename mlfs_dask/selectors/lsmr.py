@@ -5,6 +5,7 @@ X'X, X'Y and Y'Y of the labelled rows, and X'X and Z'X of all of them, are all t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import numpy as np
@@ -13,12 +14,11 @@ from numpy.typing import NDArray
 from mlfs_dask.blocks.anchors import Anchors
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.engine.statistic import Statistic
-from mlfs_dask.errors import DataError
 from mlfs_dask.rows.contract import Profile
 from mlfs_dask.selectors.anchored_regression import AnchoredRegression, smoothness
 from mlfs_dask.selectors.contract import method
-from mlfs_dask.selectors.costs import Readings
-from mlfs_dask.selectors.parameters import MaxIter, Param
+from mlfs_dask.selectors.parameters import Absolute, MaxIter, Param
+from mlfs_dask.selectors.regression import strength
 from mlfs_dask.selectors.scores import Scores
 from mlfs_dask.solvers.proximal import solve
 from mlfs_dask.statistics.anchor_sums import AnchorSums, AnchorTotals
@@ -71,6 +71,7 @@ class LSMR(AnchoredRegression):
     alpha: Annotated[float, Param("Weight of the graph of the rows.")] = 0.01
     mu: Annotated[float, Param("Weight of the correlation of the labels, relative to the labelled rows.")] = 0.1
     gamma: Annotated[float, Param("Weight of the penalty, relative to the least at which W = 0.", above=0)] = 0.1
+    absolute: Absolute = False
     tol: Annotated[float, Param("Change of W in a step, relative to W, at which the loop stops.")] = 1e-5
     max_iter: MaxIter = 1000
 
@@ -80,7 +81,9 @@ class LSMR(AnchoredRegression):
     typical_iterations = 40, 400
     memory = "worker: 8 bytes * (2 d² + q d + m d) for m anchors; driver: 8 bytes * (4 d² + 12 q d + 3 m d)"
 
-    def second(self, profile: Profile, anchors: Anchors, centre: Array) -> dict[str, Statistic]:
+    def second(
+        self, profile: Profile, anchors: Anchors, centre: Array, first: Mapping[str, Any]
+    ) -> dict[str, Statistic]:
         return {
             "sums": OfLabelled(label_products(profile)),
             "labelled": OfLabelled(Gram(profile.d)),
@@ -92,12 +95,6 @@ class LSMR(AnchoredRegression):
     def workspace(self) -> str:
         """The term of the graph, and its sum with X'X."""
         return f"2 d d + {super().workspace}"
-
-    def prepare(self, job: Readings, results: dict[str, Any]) -> dict[str, Any]:
-        found = super().prepare(job, results)
-        if not found["sums"].n:
-            raise DataError("no row has all its labels known", cure="give labels 1 and 0 for some rows")
-        return found
 
     def scores(
         self, *, k: int, sums: LabelMoments, labelled: Array, gram: Array, graph: AnchorTotals, factor: Array
@@ -112,6 +109,11 @@ class LSMR(AnchoredRegression):
         if critical == 0.0:
             return Scores(np.zeros(len(G)), converged=True)
         solution = solve(
-            G, B, R, rows=0.5 * self.strength(self.gamma, 2.0 * critical), tol=self.tol, max_iter=self.max_iter
+            G,
+            B,
+            R,
+            rows=0.5 * strength(self.gamma, 2.0 * critical, absolute=self.absolute),
+            tol=self.tol,
+            max_iter=self.max_iter,
         )
         return self.solved(solution, {"anchors": len(graph.masses), "labelled_rows": int(sums.n)})

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.selectors.anchored_regression import AnchoredRegression
 from mlfs_dask.selectors.contract import method
-from mlfs_dask.selectors.parameters import MaxIter, Param
+from mlfs_dask.selectors.parameters import Absolute, MaxIter, Param
 from mlfs_dask.selectors.scores import Scores
 from mlfs_dask.solvers.latent_span import Span, solve
 from mlfs_dask.statistics.anchor_sums import AnchorTotals
@@ -65,6 +65,7 @@ class MIFS(AnchoredRegression):
     alpha: Annotated[float, Param("Weight of the labels beside the features.", above=0)] = 1.0
     beta: Annotated[float, Param("Weight of the graph of the rows.")] = 0.1
     gamma: Annotated[float, Param("Weight of the penalty, relative to the least at which W stays 0.", above=0)] = 0.1
+    absolute: Absolute = False
     n_latent: Annotated[int | None, Param("Latent labels, at most as many as labels; by default as many.")] = None
     tol: Annotated[float, Param("Relative change of the objective in one iteration at which the loop stops.")] = 1e-5
     max_iter: MaxIter = 200

@@ -15,7 +15,7 @@ from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import family
 from mlfs_dask.selectors.costs import Cost
 from mlfs_dask.selectors.one_reading import OneReading
-from mlfs_dask.selectors.parameters import Absolute, Missing, Param, seed_of
+from mlfs_dask.selectors.parameters import Missing, Param, seed_of
 from mlfs_dask.selectors.scores import SOLVED_BITS, Scores, not_converged, round_scores
 from mlfs_dask.solvers.proximal import Solution
 from mlfs_dask.statistics.gram import GRAM_CAP, Gram, require_gram, scale_gram
@@ -37,12 +37,9 @@ class Regression(OneReading):
     #: What messages call it.
     name: ClassVar[str]
 
-    absolute: Absolute = False
     gram_cap: Annotated[int, Param("Most features for which X'X is formed; of more it is refused.", least=0)] = GRAM_CAP
     missing: Missing = "error"
     random_state: Annotated[Seed, seed_of("the sample of rows for medians")] = None
-
-    max_iter: int
 
     def reads(self, source: Profile | RowSource) -> dict[str, Statistic]:
         profile = profile_of(source)
@@ -69,15 +66,11 @@ class Regression(OneReading):
         B[sums.positives == sums.n] = 0.0  # a label that always occurs goes with no feature; its sums are rounding
         return scale_gram(gram, factor), np.ascontiguousarray(B.T)
 
-    def strength(self, weight: float, critical: float) -> float:
-        """The weight of the penalty as it is; `critical` is the least at which W = 0."""
-        return weight if self.absolute else weight * critical
-
     def solved(self, solution: Solution, extra: dict[str, Any], *, exact: bool = False) -> Scores:
         """Scores by the norms of the rows of W; `exact` ones with all their digits."""
         warnings = []
         if not solution.converged:
-            text = f"{self.name} did not converge in {number_of(self.max_iter, 'iteration')}"
+            text = f"{self.name} did not converge in {number_of(len(solution.objective), 'iteration')}"
             warnings.append(not_converged(f"{text}. Increase {parameter('max_iter')}, or {parameter('tol')}."))
         return Scores(
             row_norms(solution.W) if exact else round_scores(row_norms(solution.W), SOLVED_BITS),
@@ -87,3 +80,8 @@ class Regression(OneReading):
             extra=extra,
             warnings=warnings,
         )
+
+
+def strength(weight: float, critical: float, *, absolute: bool) -> float:
+    """The weight of a penalty as it is; `critical` is the least at which W = 0."""
+    return weight if absolute else weight * critical

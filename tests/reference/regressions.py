@@ -186,3 +186,19 @@ def csfs(X, Y, *, alpha=0.1, absolute=False, tol=1e-4, max_iter=45):
                 break
         b = F.mean(axis=0)
     return norms(W)
+
+
+def smile(X, Y, Z, *, smoothing=0.5, alpha=0.35, ridge=0.1, n_neighbors=5):
+    """Scores; Z holds the weights of anchors, (n, m)."""
+    Y = np.asarray(Y, dtype=float)
+    labelled = (Y >= 0).all(axis=1)
+    X, Y = standardised(X), Y[labelled]
+    N = Y.T @ Y
+    C = (N + smoothing) / (np.diag(N)[:, None] + 2.0 * smoothing)
+    filled = np.where(Y > 0, 1.0, Y @ C)
+    filled = np.where(Y > 0, 1.0, filled / np.maximum(filled.sum(axis=1, keepdims=True), 1e-300))
+    L = np.eye(len(X)) - Z @ np.linalg.pinv(np.diag(Z.sum(axis=0))) @ Z.T
+    rows = X[labelled] - X[labelled].mean(axis=0)
+    G = rows.T @ rows
+    system = G + alpha * n_neighbors * X.T @ L @ X + ridge * np.trace(G) / (X != 0).any(axis=0).sum() * np.eye(len(G))
+    return norms(np.linalg.solve(system, rows.T @ (filled - filled.mean(axis=0))))

@@ -125,3 +125,7 @@ def mifs(X, Y, **parameters):
 
 def lsmr(X, Y, **parameters):
     return regressions.lsmr(X, Y, anchor_weights(X), **parameters)
+
+
+def smile(X, Y, **parameters):
+    return regressions.smile(X, Y, anchor_weights(X), **parameters)

@@ -60,6 +60,7 @@ OTHERS = {
     "mddm": [{"constraint": "subspace"}, {"constraint": "subspace", "mu": 0.9, "n_components": 2}],
     "mrmr": [{"criterion": "miq", "bins": 3}],
     "qpmlfs": [{"alpha": 0.5}],
+    "smile": [{"alpha": 2.0, "ridge": 0.01, "smoothing": 1.0}],
     "relieff": [{"n_neighbors": 2, "min_rows": 1}],
     "rfs": [{"gamma": 0.5}, {"variant": "published"}],
 }

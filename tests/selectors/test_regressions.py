@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mlfs_dask import CSFS, FSSRDM, LLSF, LSMR, MIFS
+from mlfs_dask import CSFS, FSSRDM, LLSF, LSMR, MIFS, SMILE
 from mlfs_dask.errors import DataError, DoesNotFitError
 from mlfs_dask.rows.sources import as_rows
 from mlfs_dask.runtime import Resources
+from mlfs_dask.statistics.filled_labels import fill_labels
 from tests.conftest import published
 from tests.problems import real_data
 from tests.selectors.anchored import hide, problem, quiet
@@ -151,3 +152,26 @@ def test_unknown_labels_of_csfs_count_where_predictions_leave_the_interval():
     assert np.abs(together.scores_ - alone.scores_).max() > 1e-3 * alone.scores_.max()
     with pytest.raises(DataError, match="no label of any row is known"):
         CSFS(3).fit(X, np.full_like(Y, -1))
+
+
+def test_smile_fills_labels_in_as_the_program_on_emotions():
+    oracle = published("smile")
+    _, Y = real_data("emotions")
+    labelled = Y[: oracle["n_labelled"]].astype(float)
+    N = labelled.T @ labelled
+    C = (N + 0.5) / (np.diag(N)[:, np.newaxis] + 1.0)
+    assert pytest.approx(oracle["label_correlation"], rel=1e-12) == C
+    assert fill_labels(labelled, C)[:50] == pytest.approx(oracle["filled"], rel=1e-12)
+
+
+def test_smile_sees_unlabelled_rows_in_the_graph_alone():
+    X, Y = problem(9)
+    hidden = hide(Y, "rows and entries")
+    labelled = (hidden >= 0).all(axis=1)
+    other = np.where(labelled[:, np.newaxis], X, X[~labelled][::-1][np.cumsum(~labelled) - 1])
+    without = quiet(SMILE(3, alpha=0.0), X, hidden)
+    assert quiet(SMILE(3, alpha=0.0), other, hidden).scores_ == pytest.approx(without.scores_, rel=1e-8)
+    assert without.report_.extra["labelled_rows"] == labelled.sum()
+    assert np.abs(quiet(SMILE(3), X, hidden).scores_ - without.scores_).max() > 0.01 * without.scores_.max()
+    with pytest.raises(DataError, match="no row has all its labels known"):
+        SMILE(3).fit(X, np.full_like(Y, -1))

@@ -1,0 +1,123 @@
+"""SMILE: a ridge regression on labels that are filled in, whose predictions are smooth over all rows.
+
+Q. Tan, Y. Yu, G. Yu, J. Wang, "Semi-supervised multi-label classification using incomplete label information",
+Neurocomputing 260 (2017) 192-202, doi:10.1016/j.neucom.2017.04.033.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask.blocks.anchors import Anchors
+from mlfs_dask.blocks.proximal import row_norms
+from mlfs_dask.engine.statistic import Statistic
+from mlfs_dask.rows.contract import Profile, RowSource, profile_of
+from mlfs_dask.selectors.anchored_regression import AnchoredRegression, smoothness
+from mlfs_dask.selectors.contract import method
+from mlfs_dask.selectors.loop import placeholder
+from mlfs_dask.selectors.parameters import Param
+from mlfs_dask.selectors.scores import SOLVED_BITS, Scores, round_scores
+from mlfs_dask.solvers import row_sparse
+from mlfs_dask.statistics.anchor_sums import AnchorSums, AnchorTotals
+from mlfs_dask.statistics.filled_labels import FilledProducts
+from mlfs_dask.statistics.gram import Gram, scale_gram
+from mlfs_dask.statistics.labelled import OfLabelled
+from mlfs_dask.statistics.products import LabelMoments, label_products
+
+Array = NDArray[np.float64]
+
+
+@method(
+    "smile",
+    "Incomplete label information (SMILE)",
+    paper="Tan, Yu, Yu & Wang 2017, Neurocomputing 260, 192-202",
+    doi="10.1016/j.neucom.2017.04.033",
+)
+class SMILE(AnchoredRegression):
+    """Semi-supervised classification with incomplete label information (SMILE; Tan, Yu, Yu & Wang 2017), as a ranking.
+
+    Labels of the labelled rows are filled in: where a row does not have label l it gets what its other labels j make
+    likely, Σ_j C_jl, divided by the sum of the row, with C_jl = (n_jl + s) / (n_j + 2s) from the rows that have both
+    labels, and label j. Minimises ‖XP + 1b' − Ỹ‖² over the labelled rows + α tr (XP)'L(XP) over all + ρ‖P‖². The paper
+    has a classifier; a feature's score is the norm of its row of P.
+
+    Notes
+    -----
+    Two readings of X: moments with a sample, among which anchors are placed, and labels; then sums. A worker holds
+    2 d² + q d + m d numbers of 8 bytes a running task for m anchors. Of more than `gram_cap` features it is refused.
+    Features are standardised over all rows. Rows with an unknown label (-1) have a part in the graph alone.
+
+    What differs from the paper: the ridge ρ, without which there is no solution with more features than rows, and the
+    graph of the rows, which is one of anchors.
+
+    References
+    ----------
+    Q. Tan, Y. Yu, G. Yu, J. Wang, "Semi-supervised multi-label classification using incomplete label information",
+    Neurocomputing 260 (2017) 192-202, doi:10.1016/j.neucom.2017.04.033.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import mlfs_dask as mlfs
+    >>> rng = np.random.default_rng(0)
+    >>> Y = rng.integers(0, 2, (60, 2))
+    >>> X = np.hstack([rng.normal(size=(60, 2)), Y + rng.normal(0, 0.1, (60, 2))])
+    >>> Y[:30] = -1
+    >>> sorted(mlfs.SMILE(n_features_to_select=2).fit(X, Y).ranking_[:2].tolist())
+    [2, 3]
+    """
+
+    smoothing: Annotated[float, Param("s, which is added to counts of labels.", above=0)] = 0.5
+    alpha: Annotated[float, Param("Weight of the graph of the rows.")] = 0.35
+    ridge: Annotated[float, Param("Weight of ‖P‖², relative to the mean of the squared norms of features.")] = 0.1
+
+    name = "SMILE"
+    supervision = "semi-supervised: rows with unknown labels have a part in the graph"
+    accepts_unknown_labels = True
+    memory = "worker: 8 bytes * (2 d² + q d + m d) for m anchors; driver: 8 bytes * (6 d² + 12 q d + 3 m d)"
+
+    def reads(self, source: Profile | RowSource) -> dict[str, Statistic]:
+        return super().reads(source) | {"sums": OfLabelled(label_products(profile_of(source)))}
+
+    def second(
+        self, profile: Profile, anchors: Anchors, centre: Array, first: Mapping[str, Any]
+    ) -> dict[str, Statistic]:
+        C = placeholder(profile.q, profile.q)
+        if first:
+            pairs = first["sums"].pairs
+            C = (pairs + self.smoothing) / (np.diag(pairs)[:, np.newaxis] + 2.0 * self.smoothing)
+        return {
+            "filled": OfLabelled(FilledProducts(centre, C)),
+            "labelled": OfLabelled(Gram(profile.d)),
+            "gram": Gram(profile.d),
+            "graph": AnchorSums(anchors, centre),
+        }
+
+    @property
+    def workspace(self) -> str:
+        """The term of the graph, and factors of its sum with X'X."""
+        return f"{1 + row_sparse.SQUARE_MATRICES} d d + {super().workspace}"
+
+    def scores(
+        self,
+        *,
+        k: int,
+        sums: LabelMoments,
+        filled: Array,
+        labelled: Array,
+        gram: Array,
+        graph: AnchorTotals,
+        factor: Array,
+    ) -> Scores:
+        G = scale_gram(labelled, factor)
+        ridge = self.ridge * float(np.trace(G)) / max(int(np.count_nonzero(factor)), 1)
+        smooth = smoothness(scale_gram(gram, factor), graph)
+        smooth *= self.alpha * self.n_neighbors
+        G += smooth
+        P = row_sparse.solve_gram(G, factor[:, np.newaxis] * filled, ridge, (factor > 0).astype(np.float64)).P
+        facts = {"anchors": len(graph.masses), "labelled_rows": int(sums.n)}
+        return Scores(round_scores(row_norms(P), SOLVED_BITS), extra=facts)
