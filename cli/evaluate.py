@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,6 @@ import click
 
 from mlfs_dask_cli.options import (
     PATH,
-    Decorated,
     cache_options,
     cluster_options,
     command_line,
@@ -20,7 +19,6 @@ from mlfs_dask_cli.options import (
     output_options,
     performance_report_option,
     resume_option,
-    stack_options,
     subset_options,
 )
 from mlfs_dask_cli.output import Output, size, table
@@ -35,20 +33,29 @@ def _names(ctx: click.Context, option: click.Parameter, value: tuple[str, ...]) 
     return tuple(name.strip() for text in value for name in text.split(",") if name.strip()) or None
 
 
-def _setting_options(command: Decorated) -> Decorated:
+@functools.cache
+def _setting_options() -> list[click.Option]:
     """An option for each of the settings of an evaluation; where it is not given, a protocol's or the default holds."""
     from mlfs_dask.evaluation.protocols import SETTINGS
 
-    return stack_options(command, [_setting_option(setting) for setting in SETTINGS.values()])
+    return [_setting_option(setting) for setting in SETTINGS.values()]
 
 
-def _setting_option(setting: Parameter) -> Callable[[Decorated], Decorated]:
+class _SettingsCommand(click.Command):
+    """A command whose options are also the settings of an evaluation, which are imported when it is asked for them."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        params = super().get_params(ctx)
+        first = next(i for i, param in enumerate(params) if param.name == "choose_k")
+        return [*params[:first], *_setting_options(), *params[first:]]
+
+
+def _setting_option(setting: Parameter) -> click.Option:
     default = setting.default
     shown = ", ".join(default) if setting.many else str(default)
     truth = setting.types == (bool,)
-    return click.option(
-        *_FLAGS.get(setting.name, (setting.flag,)),
-        setting.name,
+    return click.Option(
+        [*_FLAGS.get(setting.name, (setting.flag,)), setting.name],
         type=None if setting.many or truth else setting.types[0],
         is_flag=truth,
         default=None,
@@ -66,7 +73,7 @@ _FLAGS = {"classifiers": ("--classifier", "--classifiers"), "C": ("-C",)}
 LIBRARY_BYTES = 640 << 20
 
 
-@click.command()
+@click.command(cls=_SettingsCommand)
 @click.argument("store", metavar="STORE", type=PATH, required=False)
 @click.argument("candidates", metavar="CANDIDATE...", type=PATH, nargs=-1)
 @click.option("-o", "place", metavar="EVAL", type=PATH, help="Folder or URL to write; it appears when complete.")
@@ -78,7 +85,6 @@ LIBRARY_BYTES = 640 << 20
 )
 @click.option("--print-protocol", is_flag=True, help="Print the options as they would be, and stop.")
 @click.option("--dry-run", is_flag=True, help="Check everything, print what would be done, and stop.")
-@_setting_options
 @click.option(
     "--choose-k",
     is_flag=True,
