@@ -21,7 +21,7 @@ from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Cost, Reading, Readings
 from mlfs_dask.selectors.loop import Loop, Scaled
-from mlfs_dask.selectors.parameters import Absolute, MaxIter, Missing, Param, seed_of
+from mlfs_dask.selectors.parameters import Absolute, GramCap, MaxIter, Missing, Param, seed_of
 from mlfs_dask.solvers import row_sparse
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.gram import GRAM_CAP, Gram, require_gram, scale_gram
@@ -96,7 +96,7 @@ class CSFS(Loop[Fixed, At]):
 
     alpha: Annotated[float, Param("Weight of the penalty, relative to the least at which W = 0.", above=0)] = 0.1
     absolute: Absolute = False
-    gram_cap: Annotated[int, Param("Most features for which X'X is formed; of more it is refused.", least=0)] = GRAM_CAP
+    gram_cap: GramCap = GRAM_CAP
     tol: Annotated[float, Param("Relative change of the objective in one iteration at which the loop stops.")] = 0.0001
     max_iter: MaxIter = 45
     missing: Missing = "error"

@@ -344,6 +344,8 @@ Absolute: TypeAlias = Annotated[
     bool, Param("Whether the weight of the penalty is taken as it is, and not relative to the least at which W = 0.")
 ]
 
+GramCap: TypeAlias = Annotated[int, Param("Most features for which X'X is formed; of more it is refused.", least=0)]
+
 MaxIter: TypeAlias = Annotated[int, Param("Most iterations.")]
 
 

@@ -15,7 +15,7 @@ from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import family
 from mlfs_dask.selectors.costs import Cost
 from mlfs_dask.selectors.one_reading import OneReading
-from mlfs_dask.selectors.parameters import Missing, Param, seed_of
+from mlfs_dask.selectors.parameters import GramCap, Missing, seed_of
 from mlfs_dask.selectors.scores import SOLVED_BITS, Scores, not_converged, round_scores
 from mlfs_dask.solvers.proximal import Solution
 from mlfs_dask.statistics.gram import GRAM_CAP, Gram, require_gram, scale_gram
@@ -37,7 +37,7 @@ class Regression(OneReading):
     #: What messages call it.
     name: ClassVar[str]
 
-    gram_cap: Annotated[int, Param("Most features for which X'X is formed; of more it is refused.", least=0)] = GRAM_CAP
+    gram_cap: GramCap = GRAM_CAP
     missing: Missing = "error"
     random_state: Annotated[Seed, seed_of("the sample of rows for medians")] = None
 

@@ -24,7 +24,12 @@ def command(name: str) -> click.Command:
 
 
 def flags(of: click.Command) -> set[str]:
-    return {flag for parameter in of.get_params(click.Context(of)) if isinstance(parameter, click.Option) for flag in parameter.opts}
+    return {
+        flag
+        for parameter in of.get_params(click.Context(of))
+        if isinstance(parameter, click.Option)
+        for flag in parameter.opts
+    }
 
 
 def all_flags(name: str) -> set[str]:

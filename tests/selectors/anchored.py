@@ -14,6 +14,14 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.sparse import as_labels, as_matrix
 from mlfs_dask.rows.sources import ArrayRows
+from mlfs_dask.selectors import METHODS, get_method
+
+#: Methods that have a form without X'X; others are refused above the cap.
+WITHOUT_GRAM = [
+    name
+    for name in METHODS
+    if any(each.name == "gram_cap" and "refused" not in each.help for each in get_method(name).parameters)
+]
 
 #: As the dense twins, to 9 digits.
 NEAR = {"rel": 1e-9, "abs": 1e-10}

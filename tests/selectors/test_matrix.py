@@ -27,6 +27,7 @@ from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.selectors import METHODS, get_method
 from tests.reference.twins import twin
+from tests.selectors.anchored import WITHOUT_GRAM
 from tests.storage.damage import flip
 from tests.storage.stores import make_store
 
@@ -34,12 +35,6 @@ N, D, Q = 60, 9, 3
 
 LOOPS = [name for name in METHODS if get_method(name).keeps_checkpoints]
 ANCHORED = [name for name in METHODS if hasattr(get_method(name), "graph")]
-#: Methods that have a form without X'X.
-WITHOUT_GRAM = [
-    name
-    for name in METHODS
-    if hasattr(get_method(name), "gram_cap") and not hasattr(get_method(name), "absolute")  # others are refused
-]
 SHORT = {"tol": 0.0, "max_iter": 3}
 
 #: Parameters besides the defaults; those of a method with anchors, and without the matrix X'X, follow.
