@@ -357,7 +357,7 @@ from mlfs_dask.selectors.costs import Cost, Reading
 @method("driver", "driver", paper="", doi="")
 class Driver(Method):
     def cost(self, source, resources):
-        return Cost([Reading("one", (Moments(2),)), "work", Reading("two", (Moments(2),))])
+        return Cost([Reading("one", (Moments(2),)), "8388608", Reading("two", (Moments(2),))])
     def score(self, readings, k):
         readings.run("one", Moments(2))
         readings.varies = np.ones(2, bool)
