@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
@@ -50,6 +51,17 @@ def published(name: str) -> dict[str, Any]:
     """Arrays that the program of other authors has given (`published/README.md`)."""
     with np.load(Path(__file__).parent / "published" / f"{name}.npz") as file:
         return dict(file)
+
+
+@pytest.fixture(autouse=True)
+def _restored_logging() -> Iterator[None]:
+    """Commands set the log up for a process of their own."""
+    names = ("mlfs_dask", "mlfs_dask_cli", "mlfs_dask.cluster.connect")
+    before = {name: (logging.getLogger(name).level, logging.getLogger(name).handlers[:]) for name in names}
+    yield
+    for name, (level, handlers) in before.items():
+        logging.getLogger(name).setLevel(level)
+        logging.getLogger(name).handlers[:] = handlers
 
 
 @pytest.fixture(scope="session")

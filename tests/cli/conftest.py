@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import logging
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,17 +13,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mlfs_dask_cli.main import mlfs
-
-
-@pytest.fixture(autouse=True)
-def _restored_logging() -> Iterator[None]:
-    """Commands set the log up for a process of their own."""
-    names = ("mlfs_dask", "mlfs_dask_cli", "mlfs_dask.cluster.connect")
-    before = {name: (logging.getLogger(name).level, logging.getLogger(name).handlers[:]) for name in names}
-    yield
-    for name, (level, handlers) in before.items():
-        logging.getLogger(name).setLevel(level)
-        logging.getLogger(name).handlers[:] = handlers
 
 
 @pytest.fixture(autouse=True)
