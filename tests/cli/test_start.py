@@ -106,7 +106,7 @@ def test_commands_are_completed() -> None:
         ("mlfs select e", ["ela-chi", "elc", "enm"]),
         ("mlfs select elc,e", ["elc,ela-chi", "elc,enm"]),
         ("mlfs plan G", ["gmlc", "gmm", "grro"]),
-        ("mlfs methods sm", ["smfs"]),
+        ("mlfs methods smf", ["smfs"]),
         ("mlfs select elc x.zarr --mask", ["--mask-iter"]),
         ("mlfs select elc,mfsir x.zarr --n-la", ["--n-latent"]),
         ("mlfs select elc x.zarr --variant s", ["screen"]),
@@ -167,7 +167,7 @@ def test_bash_takes_the_line_of_the_manual(path_with_mlfs: dict[str, str]) -> No
     script = (
         f"{line_of_the_manual('bash')}\n"
         "complete -p mlfs\n"
-        "COMP_WORDS=(mlfs select sm); COMP_CWORD=2; _mlfs_completion mlfs\n"
+        "COMP_WORDS=(mlfs select smf); COMP_CWORD=2; _mlfs_completion mlfs\n"
         'echo "${COMPREPLY[@]}"\n'
     )
     done = subprocess.run(
@@ -197,7 +197,7 @@ def test_zsh_takes_the_line_of_the_manual(path_with_mlfs: dict[str, str], tmp_pa
 
         try:
             read_until(b"ready ")
-            os.write(ours, b"mlfs select sm\t")
+            os.write(ours, b"mlfs select smf\t")
             read_until(b"mlfs select smfs ")
         finally:
             zsh.kill()
@@ -211,7 +211,7 @@ def test_fish_takes_the_line_of_the_manual(path_with_mlfs: dict[str, str], tmp_p
     file.parent.mkdir(parents=True)
     file.write_text(line_of_the_manual("fish"))
     done = subprocess.run(
-        ["fish", "-c", "complete -C 'mlfs select sm'; complete -C 'mlfs select elc --variant s'"],
+        ["fish", "-c", "complete -C 'mlfs select smf'; complete -C 'mlfs select elc --variant s'"],
         env={**path_with_mlfs, "XDG_CONFIG_HOME": str(tmp_path)},
         capture_output=True,
         text=True,
