@@ -34,7 +34,7 @@ def inner_imports(source: str) -> list[str]:
         ("from mlfs_dask_cli.options import k", ["mlfs_dask_cli.options.k"]),
         ("from mlfs_dask.storage import convert", ["mlfs_dask.storage.convert"]),
         ("from mlfs_dask import blocks", ["mlfs_dask.blocks"]),
-        ("import mlfs_dask.engine.cache", ["mlfs_dask.engine.cache"]),
+        ("import mlfs_dask.caching", ["mlfs_dask.caching"]),
         ("def f():\n    from tests.reference import elc", ["tests.reference.elc"]),
         ("monkeypatch.setattr('mlfs_dask.runtime.peak', 1)", ["mlfs_dask.runtime.peak"]),
         ("importlib.import_module('mlfs_dask.blocks.counts')", ["mlfs_dask.blocks.counts"]),
