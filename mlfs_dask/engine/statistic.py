@@ -158,6 +158,52 @@ class Statistic(ABC):
         return state
 
 
+class PartStatistic(Statistic):
+    """Base class of another statistic of a part of every block: of some features, or of some rows.
+
+    Attributes
+    ----------
+    statistic : Statistic
+    """
+
+    statistic: Statistic
+
+    @abstractmethod
+    def part_of(self, block: Block) -> Block:
+        """The part of a block."""
+
+    @property
+    def compiled(self) -> bool:  # type: ignore[override]
+        return self.statistic.compiled
+
+    @property
+    def state_bytes(self) -> int:
+        return self.statistic.state_bytes
+
+    @property
+    def result_bytes(self) -> int:
+        return self.statistic.result_bytes
+
+    @property
+    def parameter_bytes(self) -> int:
+        return self.statistic.parameter_bytes
+
+    def finishing_bytes(self, profile: Profile) -> int:
+        return self.statistic.finishing_bytes(profile)
+
+    def zero(self) -> State:
+        return self.statistic.zero()
+
+    def add(self, state: State, block: Block) -> None:
+        self.statistic.add(state, self.part_of(block))
+
+    def merge(self, into: State, other: State) -> None:
+        self.statistic.merge(into, other)
+
+    def finalize(self, state: State) -> Any:
+        return self.statistic.finalize(state)
+
+
 class SharedState(Statistic):
     """State of statistics with one key in one reading: it is made once, and gives a list of results, or itself.
 

@@ -33,7 +33,7 @@ from mlfs_dask.exact.fit import ExactFit
 from mlfs_dask.rows.contract import Profile
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Cost, Reading, Readings
-from mlfs_dask.selectors.iterative import GraphKind, IterativeSelector
+from mlfs_dask.selectors.iterative import GraphKind, IterativeSelector, anchor_sample
 from mlfs_dask.selectors.loop import Scaled, placeholder, placeholders
 from mlfs_dask.selectors.parameters import MaxIter, Missing, Param, seed_of
 from mlfs_dask.selectors.scores import not_converged
@@ -258,7 +258,7 @@ class AccessMFS(IterativeSelector[Fixed, At]):
             "labels": Labels(q, unlabelled_without_positive=self.unknown_labels == "zeros"),
         }
         if m:
-            statistics["sample"] = RowSample(self._sampled(profile, m), profile)
+            statistics["sample"] = anchor_sample(profile, m, self.seed)
         return statistics | ({"gram": Gram(d)} if d <= self.gram_cap else {"keys": ColumnKeys(d)})
 
     def placeholders(self, profile: Profile) -> tuple[Fixed, At]:
@@ -285,7 +285,7 @@ class AccessMFS(IterativeSelector[Fixed, At]):
         d, q, m, has_gram = profile.d, profile.q, len(at.U), len(fixed.gram) > 0
         product = NormalProduct(fixed.scaling, placeholder(d, q + min(SKETCH, d)))
         sketch = Reading(SKETCHED, (product,), workspace="sample + 4 p q")
-        sample = RowSample(self._sampled(profile, m) if m else np.empty(0, np.int64), profile)
+        sample = anchor_sample(profile, m, self.seed) if m else RowSample(np.empty(0, np.int64), profile)
         return Cost(
             steps=[] if has_gram else [sketch],
             sizes={

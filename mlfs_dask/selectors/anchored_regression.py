@@ -9,22 +9,22 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask.blocks.anchors import ROWS_PER_ANCHOR, Anchors, count_anchors
+from mlfs_dask.blocks.anchors import Anchors, count_anchors
 from mlfs_dask.engine.statistic import Statistic
-from mlfs_dask.errors import DataError
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import family
 from mlfs_dask.selectors.costs import Cost, Reading, Readings
-from mlfs_dask.selectors.iterative import SAMPLE_BYTES, anchors_of_points, point_bytes, standardised_points
+from mlfs_dask.selectors.iterative import anchor_sample, anchors_of_points, point_bytes, standardised_points
 from mlfs_dask.selectors.loop import placeholder
 from mlfs_dask.selectors.parameters import Param, seed_of
 from mlfs_dask.selectors.regression import Regression
 from mlfs_dask.statistics.anchor_sums import AnchorSums, AnchorTotals
-from mlfs_dask.statistics.gram import Gram
+from mlfs_dask.statistics.gram import Gram, scale_gram
+from mlfs_dask.statistics.labelled import OfLabelled
 from mlfs_dask.statistics.moments import Moments
 from mlfs_dask.statistics.products import label_products
-from mlfs_dask.statistics.sample import RowSample, draw_rows
+from mlfs_dask.statistics.sample import RowSample
 from mlfs_dask.statistics.scaling import standard_scaling
 from mlfs_dask.typing import Seed
 
@@ -55,8 +55,10 @@ class AnchoredRegression(Regression):
 
     def reads(self, source: Profile | RowSource) -> dict[str, Statistic]:
         profile = profile_of(source)
-        rows = draw_rows(profile, ROWS_PER_ANCHOR * self._count_anchors(profile), self.seed, max_bytes=SAMPLE_BYTES)
-        return {"moments": Moments(profile.d), "sample": RowSample(rows, profile)}
+        return {
+            "moments": Moments(profile.d),
+            "sample": anchor_sample(profile, self._count_anchors(profile), self.seed),
+        }
 
     def second(
         self, profile: Profile, anchors: Anchors, centre: Array, first: Mapping[str, Any]
@@ -67,6 +69,24 @@ class AnchoredRegression(Regression):
             "gram": Gram(profile.d),
             "graph": AnchorSums(anchors, centre, profile.q),
         }
+
+    def second_of_labelled(self, profile: Profile, anchors: Anchors, centre: Array) -> dict[str, Statistic]:
+        """Those of methods that learn from labelled rows, and see the others in the graph."""
+        return {
+            "labelled": OfLabelled(Gram(profile.d)),
+            "gram": Gram(profile.d),
+            "graph": AnchorSums(anchors, centre),
+        }
+
+    def add_smoothness(self, weight: float, G: Array, gram: Array, graph: AnchorTotals, factor: Array) -> None:
+        """Add X'LX to G, times the weight; X'X of all rows is used up.
+
+        X'LX is c (X'X − (Z'X)'Λ⁻¹Z'X).
+        """
+        smooth = (graph.ZX * -graph.inverse_masses[:, np.newaxis]).T @ graph.ZX
+        smooth += scale_gram(gram, factor)
+        smooth *= weight * self.n_neighbors
+        G += smooth
 
     def _count_anchors(self, profile: Profile) -> int:
         return count_anchors(self.n_anchors, profile.n, profile.d)
@@ -103,16 +123,6 @@ class AnchoredRegression(Regression):
         del sample, points
         statistics = self.second(profile, anchors, moments.mean, results)
         found = results | dict(zip(statistics, job.run(SUMS, *statistics.values()), strict=True))
-        if not found["sums"].n:
-            raise DataError("no row has all its labels known", cure="give labels 1 and 0 for some rows")
-        self.refuse_unknown(found["sums"].unknown, job.names)
+        self.examine_labels(job, found["sums"])
         found["graph"].ZX[...] *= scaling.factor
         return found | {"factor": scaling.factor}
-
-
-def smoothness(G: Array, graph: AnchorTotals) -> Array:
-    """X'LX / c = X'X − (Z'X)'Λ⁻¹Z'X, shape (d, d), of X'X of the same rows."""
-    near = np.divide(1.0, graph.masses, out=np.zeros_like(graph.masses), where=graph.masses > 0)
-    result: Array = (graph.ZX * -near[:, np.newaxis]).T @ graph.ZX
-    result += G
-    return result

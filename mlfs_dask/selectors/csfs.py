@@ -22,6 +22,7 @@ from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Cost, Reading, Readings
 from mlfs_dask.selectors.loop import Loop, Scaled
 from mlfs_dask.selectors.parameters import Absolute, GramCap, MaxIter, Missing, Param, seed_of
+from mlfs_dask.selectors.regression import strength
 from mlfs_dask.solvers import row_sparse
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.gram import GRAM_CAP, Gram, require_gram, scale_gram
@@ -30,9 +31,6 @@ from mlfs_dask.statistics.scaling import standard_scaling
 from mlfs_dask.typing import Seed
 
 Array = NDArray[np.float64]
-
-#: Most reweightings of the features in one iteration, which read nothing, and the relative change of W that ends them.
-FEATURE_STEPS, FEATURE_TOL = 10, 0.01
 
 #: Name of the reading in which W = 0.
 START = "start"
@@ -133,8 +131,8 @@ class CSFS(Loop[Fixed, At]):
     def start(self, job: Readings, fixed: Fixed, results: Mapping[str, Any], trace: LoopTrace) -> At:
         at = At(np.zeros((len(fixed.centre), len(fixed.share))), fixed.share, float(self.alpha), 0.0)
         sums: WeightedSums = job.run(START, *self.reading(fixed, at))[0]
-        critical = 1.0 if self.absolute else 2.0 * float(row_norms(sums.centred_products()).max(initial=0.0))
-        return self._step(fixed, replace(at, alpha=at.alpha * critical), sums)
+        critical = 2.0 * float(row_norms(sums.centred_products()).max(initial=0.0))
+        return self._step(fixed, replace(at, alpha=strength(at.alpha, critical, absolute=self.absolute)), sums)
 
     def reading(self, fixed: Fixed, at: At) -> Sequence[Statistic]:
         return [ReweightedRows(fixed.scaling, at.W, at.b, None, box=(0.0, 1.0), gram=False)]
@@ -147,13 +145,7 @@ class CSFS(Loop[Fixed, At]):
 
     def _step(self, fixed: Fixed, at: At, sums: WeightedSums) -> At:
         """W and the weights of the features in turn, and b."""
-        B, W, epsilon, t = sums.centred_products(), at.W, at.epsilon, np.ones(len(at.W))
-        for _ in range(FEATURE_STEPS):
-            t = row_sparse.weights(W, epsilon) if epsilon else t
-            W, before = row_sparse.solve_gram(fixed.gram, B, at.alpha, t, start=W).P, W
-            epsilon = epsilon or row_sparse.smoothing(W)
-            if np.linalg.norm(W - before) <= FEATURE_TOL * np.linalg.norm(W):
-                break
+        W, epsilon = row_sparse.reweight(fixed.gram, sums.centred_products(), at.alpha, at.W, at.epsilon)
         return At(W, sums.Y / sums.total, at.alpha, epsilon)
 
     def loop_scores(self, fixed: Fixed, at: At) -> Array:

@@ -5,17 +5,15 @@ X'X and X'Y of the labelled rows, and Y'Y, are all that it needs: one reading.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.engine.statistic import Statistic
-from mlfs_dask.errors import DataError
 from mlfs_dask.rows.contract import Profile, RowSource
 from mlfs_dask.selectors.contract import method
-from mlfs_dask.selectors.costs import Readings
 from mlfs_dask.selectors.parameters import Absolute, MaxIter, Param
 from mlfs_dask.selectors.regression import Regression, strength
 from mlfs_dask.selectors.scores import Scores
@@ -84,11 +82,6 @@ class FSSRDM(Regression):
 
     def reads(self, source: Profile | RowSource) -> dict[str, Statistic]:
         return {name: OfLabelled(statistic) for name, statistic in super().reads(source).items()}
-
-    def prepare(self, job: Readings, results: dict[str, Any]) -> dict[str, Any]:
-        if not results["sums"].n:
-            raise DataError("no row has all its labels known", cure="give labels 1 and 0 for some rows")
-        return super().prepare(job, results)
 
     def scores(self, *, k: int, sums: LabelMoments, gram: Array) -> Scores:
         G, B = self.system(sums, gram)

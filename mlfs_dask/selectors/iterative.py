@@ -31,7 +31,7 @@ from mlfs_dask.selectors.loop import A, F, Loop
 from mlfs_dask.selectors.scores import Scores
 from mlfs_dask.statistics.moments import FeatureMoments, Moments
 from mlfs_dask.statistics.rows_in_memory import read_rows
-from mlfs_dask.statistics.sample import draw_rows
+from mlfs_dask.statistics.sample import RowSample, draw_rows
 from mlfs_dask.statistics.scaling import Scaling
 from mlfs_dask.statistics.write_rows import RowSink, UnwrittenRows
 from mlfs_dask.typing import Matrix, join_terms, numbers
@@ -157,10 +157,6 @@ class IterativeSelector(Loop[F, A]):
         """m, the number of anchors for points of `width` features."""
         return count_anchors(self.n_anchors, profile.n, width)
 
-    def _sampled(self, profile: Profile, m: int) -> NDArray[np.int64]:
-        """The rows on which k-means places m anchors."""
-        return draw_rows(profile, ROWS_PER_ANCHOR * m, self.seed, max_bytes=SAMPLE_BYTES)
-
 
 def uses_anchors(graph: GraphKind, n: int) -> bool:
     """Whether n rows have a graph of anchors."""
@@ -212,6 +208,11 @@ def point_bytes(profile: Profile) -> int:
     values = -(-profile.nonzeros // max(profile.n, 1))
     # A sample may have some more values a row than all rows have.
     return max(12 * values, 8 * profile.d) if 5 * values >= 2 * profile.d else 12 * values
+
+
+def anchor_sample(profile: Profile, m: int, seed: int) -> RowSample:
+    """Statistic: the rows among which k-means places m anchors."""
+    return RowSample(draw_rows(profile, ROWS_PER_ANCHOR * m, seed, max_bytes=SAMPLE_BYTES), profile)
 
 
 def anchors_of_points(points: Matrix, m: int, scaling: Scaling, neighbors: int, seed: int) -> Anchors:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask.blocks.anchors import ROWS_PER_ANCHOR, Anchors, count_anchors
+from mlfs_dask.blocks.anchors import Anchors, count_anchors
 from mlfs_dask.blocks.neighbours import compiles_search
 from mlfs_dask.engine.readings import run_reading
 from mlfs_dask.engine.statistic import Statistic
@@ -24,8 +24,8 @@ from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import Method, method
 from mlfs_dask.selectors.costs import Cost, Plan, Reading, Readings
 from mlfs_dask.selectors.iterative import (
-    SAMPLE_BYTES,
     GraphKind,
+    anchor_sample,
     anchors_of_points,
     point_bytes,
     require_exact_graph,
@@ -39,7 +39,6 @@ from mlfs_dask.selectors.scores import Scores, uninformative_warning
 from mlfs_dask.statistics.anchor_sums import AnchorSums
 from mlfs_dask.statistics.moments import FeatureMoments, Moments
 from mlfs_dask.statistics.rows_in_memory import read_rows
-from mlfs_dask.statistics.sample import RowSample, draw_rows
 from mlfs_dask.statistics.scaling import standard_scaling
 from mlfs_dask.typing import Seed, join_terms, numbers
 
@@ -121,8 +120,7 @@ class LaplacianScore(Method):
         return count_anchors(self.n_anchors, profile.n, profile.d)
 
     def _first_statistics(self, profile: Profile) -> list[Any]:
-        n_rows = ROWS_PER_ANCHOR * self._count_anchors(profile)
-        return [Moments(profile.d), RowSample(draw_rows(profile, n_rows, self.seed, max_bytes=SAMPLE_BYTES), profile)]
+        return [Moments(profile.d), anchor_sample(profile, self._count_anchors(profile), self.seed)]
 
     def first_reading(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
         profile = source.profile
@@ -189,8 +187,7 @@ class LaplacianScore(Method):
         del sample, points
         (sums,) = readings.run(ROWS, AnchorSums(anchors, moments.mean))
         # f'Sf = Σ_a (Z'f)_a² / λ_a, and the degrees of S are 1.
-        near = np.divide(1.0, sums.masses, out=np.zeros_like(sums.masses), where=sums.masses > 0)
-        smooth = np.einsum("ad,a,ad->d", sums.ZX, near, sums.ZX)
+        smooth = np.einsum("ad,a,ad->d", sums.ZX, sums.inverse_masses, sums.ZX)
         scores = np.divide(smooth, moments.m2, out=np.zeros_like(smooth), where=moments.m2 > 0)
         facts = {"kind": "anchors", "anchors": anchors.count, "anchor_neighbors": anchors.neighbors}
         return self._result(scores, moments, {"graph": facts})

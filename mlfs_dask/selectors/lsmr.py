@@ -15,14 +15,13 @@ from mlfs_dask.blocks.anchors import Anchors
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.rows.contract import Profile
-from mlfs_dask.selectors.anchored_regression import AnchoredRegression, smoothness
+from mlfs_dask.selectors.anchored_regression import AnchoredRegression
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.parameters import Absolute, MaxIter, Param
 from mlfs_dask.selectors.regression import strength
 from mlfs_dask.selectors.scores import Scores
 from mlfs_dask.solvers.proximal import solve
-from mlfs_dask.statistics.anchor_sums import AnchorSums, AnchorTotals
-from mlfs_dask.statistics.gram import Gram, scale_gram
+from mlfs_dask.statistics.anchor_sums import AnchorTotals
 from mlfs_dask.statistics.label_statistics import label_cosines
 from mlfs_dask.statistics.labelled import OfLabelled
 from mlfs_dask.statistics.products import LabelMoments, label_products
@@ -84,12 +83,8 @@ class LSMR(AnchoredRegression):
     def second(
         self, profile: Profile, anchors: Anchors, centre: Array, first: Mapping[str, Any]
     ) -> dict[str, Statistic]:
-        return {
-            "sums": OfLabelled(label_products(profile)),
-            "labelled": OfLabelled(Gram(profile.d)),
-            "gram": Gram(profile.d),
-            "graph": AnchorSums(anchors, centre),
-        }
+        sums = OfLabelled(label_products(profile))
+        return {"sums": sums, **self.second_of_labelled(profile, anchors, centre)}
 
     @property
     def workspace(self) -> str:
@@ -100,9 +95,7 @@ class LSMR(AnchoredRegression):
         self, *, k: int, sums: LabelMoments, labelled: Array, gram: Array, graph: AnchorTotals, factor: Array
     ) -> Scores:
         G, B = self.system(sums, labelled, factor)
-        smooth = smoothness(scale_gram(gram, factor), graph)
-        smooth *= self.alpha * self.n_neighbors
-        G += smooth
+        self.add_smoothness(self.alpha, G, gram, graph, factor)
         C = label_cosines(sums.pairs)
         R = self.mu * sums.n * (np.diag(C.sum(axis=1)) - C)
         critical = float(row_norms(B).max(initial=0.0))

@@ -101,13 +101,10 @@ class MDDM(ProductFilter):
         return super().cost(source, resources)
 
     def scores(self, *, k: int, sums: LabelMoments, gram: Array | None = None) -> Array:
-        std = sums.std
-        factor = np.divide(1.0, std, out=np.zeros_like(std), where=std > 0)
+        factor = sums.factor
         if not self.standardise:
             factor = (factor > 0).astype(np.float64)
-        A = sums.products
-        A *= factor
-        A[sums.positives == sums.n] = 0.0  # a label that always occurs goes with no feature; its sums are rounding
+        A = sums.scaled_products(factor)
         Z = A.T
         if gram is not None:
             from scipy import linalg

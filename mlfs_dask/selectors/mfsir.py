@@ -33,6 +33,7 @@ from mlfs_dask.selectors.costs import Cost, Reading, Readings
 from mlfs_dask.selectors.iterative import (
     GraphKind,
     IterativeSelector,
+    anchor_sample,
     anchors_of_points,
     point_bytes,
     standardised_points,
@@ -236,7 +237,7 @@ class MFSIR(IterativeSelector[Fixed, At]):
     def first(self, profile: Profile) -> dict[str, Statistic]:
         statistics, sizes = super().first(profile), self.sizes(profile)
         if sizes["m"]:
-            statistics["sample"] = RowSample(self._sampled(profile, sizes["m"]), profile)
+            statistics["sample"] = anchor_sample(profile, sizes["m"], self.seed)
         if sizes["g"]:
             statistics["gram"] = Gram(profile.d)
         return statistics
@@ -249,7 +250,7 @@ class MFSIR(IterativeSelector[Fixed, At]):
         products = Reading(
             EIGENVALUE, (product,), times=spectral.MAX_PRODUCTS, typical=TYPICAL_PRODUCTS, workspace="2 d krylov"
         )
-        n_rows = len(self._sampled(profile, m)) if m else 0
+        n_rows = len(anchor_sample(profile, m, self.seed).chosen) if m else 0
         sample = RowSample(np.arange(n_rows), profile)
         return Cost(
             steps=[*([] if has_gram else [products]), start],

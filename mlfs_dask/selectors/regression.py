@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.engine.statistic import Statistic
-from mlfs_dask.errors import number_of, parameter
+from mlfs_dask.errors import DataError, number_of, parameter
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import family
-from mlfs_dask.selectors.costs import Cost
+from mlfs_dask.selectors.costs import Cost, Readings
 from mlfs_dask.selectors.one_reading import OneReading
 from mlfs_dask.selectors.parameters import GramCap, Missing, seed_of
 from mlfs_dask.selectors.scores import SOLVED_BITS, Scores, not_converged, round_scores
@@ -54,17 +54,28 @@ class Regression(OneReading):
         require_gram(profile_of(source).d, self.gram_cap, self.name)
         return super().cost(source, resources)
 
+    def examine_labels(self, job: Readings, sums: LabelMoments) -> None:
+        """Refuse unknown labels, where the method takes none, and labels of which no row has all.
+
+        Raises
+        ------
+        DataError
+        """
+        if not sums.n:
+            raise DataError("no row has all its labels known", cure="give labels 1 and 0 for some rows")
+        self.refuse_unknown(sums.unknown, job.names)
+
+    def prepare(self, job: Readings, results: dict[str, Any]) -> dict[str, Any]:
+        self.examine_labels(job, results["sums"])
+        return super().prepare(job, results)
+
     def system(self, sums: LabelMoments, gram: Array, factor: Array | None = None) -> tuple[Array, Array]:
         """X'X and X'(Y − mean) of features scaled by `factor`, in the place of their sums, shapes (d, d) and (d, q).
 
         By default features are standardised over the rows of the sums.
         """
-        if factor is None:
-            factor = np.divide(1.0, sums.std, out=np.zeros_like(sums.std), where=sums.std > 0)
-        B = sums.products
-        B *= factor
-        B[sums.positives == sums.n] = 0.0  # a label that always occurs goes with no feature; its sums are rounding
-        return scale_gram(gram, factor), np.ascontiguousarray(B.T)
+        factor = sums.factor if factor is None else factor
+        return scale_gram(gram, factor), np.ascontiguousarray(sums.scaled_products(factor).T)
 
     def solved(self, solution: Solution, extra: dict[str, Any], *, exact: bool = False) -> Scores:
         """Scores by the norms of the rows of W; `exact` ones with all their digits."""

@@ -39,9 +39,6 @@ PUBLISHED_SMOOTHING = 2.0**-20
 #: ε of the penalty in the published form, times γ.
 PUBLISHED_EPSILON = 2.0**-26
 
-#: Most reweightings of the features in one iteration, which read nothing, and the relative change of W that ends them.
-FEATURE_STEPS, FEATURE_TOL = 10, 0.01
-
 #: Name of the reading in which W = 0.
 START = "start"
 
@@ -159,21 +156,16 @@ class RFS(Loop[Fixed, At]):
         return self._step(fixed, at, sums[0])
 
     def _step(self, fixed: Fixed, at: At, sums: WeightedSums) -> At:
-        """W and the weights of the features in turn, and b. In the published form b is a row of W."""
-        (G, B), W, epsilon, steps, t = sums.centred(), at.W, at.epsilon, FEATURE_STEPS, np.ones(len(at.W))
+        """W and the weights of the features in turn, and b. In the published form b is a row of W, and weights once."""
         if self._published:
-            (G, B), W, steps = sums.with_constant(), np.vstack([at.b, at.W]), 1
-            t = np.full(len(W), 1.0 / at.gamma)
-        else:
-            B[:, ~fixed.varies] = 0.0  # what rounding leaves of it
-        for _ in range(steps):
-            t = row_sparse.weights(W, epsilon) if epsilon else t
-            W, before = row_sparse.solve_gram(G, B, at.gamma, t, start=W).P, W
-            epsilon = epsilon or (PUBLISHED_EPSILON / at.gamma if self._published else row_sparse.smoothing(W))
-            if np.linalg.norm(W - before) <= FEATURE_TOL * np.linalg.norm(W):
-                break
-        if self._published:
-            return At(W[1:], W[0], at.gamma, epsilon)
+            G, B = sums.with_constant()
+            W, epsilon = np.vstack([at.b, at.W]), at.epsilon
+            t = row_sparse.weights(W, epsilon) if epsilon else np.full(len(W), 1.0 / at.gamma)
+            W = row_sparse.solve_gram(G, B, at.gamma, t, start=W).P
+            return At(W[1:], W[0], at.gamma, PUBLISHED_EPSILON / at.gamma)
+        G, B = sums.centred()
+        B[:, ~fixed.varies] = 0.0  # what rounding leaves of it
+        W, epsilon = row_sparse.reweight(G, B, at.gamma, at.W, at.epsilon)
         return At(W, (sums.Y - sums.X @ W) / sums.total, at.gamma, epsilon)
 
     def loop_scores(self, fixed: Fixed, at: At) -> Array:

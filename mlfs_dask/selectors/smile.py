@@ -16,15 +16,15 @@ from mlfs_dask.blocks.anchors import Anchors
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
-from mlfs_dask.selectors.anchored_regression import AnchoredRegression, smoothness
+from mlfs_dask.selectors.anchored_regression import AnchoredRegression
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.loop import placeholder
 from mlfs_dask.selectors.parameters import Param
 from mlfs_dask.selectors.scores import SOLVED_BITS, Scores, round_scores
 from mlfs_dask.solvers import row_sparse
-from mlfs_dask.statistics.anchor_sums import AnchorSums, AnchorTotals
+from mlfs_dask.statistics.anchor_sums import AnchorTotals
 from mlfs_dask.statistics.filled_labels import FilledProducts
-from mlfs_dask.statistics.gram import Gram, scale_gram
+from mlfs_dask.statistics.gram import scale_gram
 from mlfs_dask.statistics.labelled import OfLabelled
 from mlfs_dask.statistics.products import LabelMoments, label_products
 
@@ -90,12 +90,8 @@ class SMILE(AnchoredRegression):
         if first:
             pairs = first["sums"].pairs
             C = (pairs + self.smoothing) / (np.diag(pairs)[:, np.newaxis] + 2.0 * self.smoothing)
-        return {
-            "filled": OfLabelled(FilledProducts(centre, C)),
-            "labelled": OfLabelled(Gram(profile.d)),
-            "gram": Gram(profile.d),
-            "graph": AnchorSums(anchors, centre),
-        }
+        filled = OfLabelled(FilledProducts(centre, C))
+        return {"filled": filled, **self.second_of_labelled(profile, anchors, centre)}
 
     @property
     def workspace(self) -> str:
@@ -115,9 +111,7 @@ class SMILE(AnchoredRegression):
     ) -> Scores:
         G = scale_gram(labelled, factor)
         ridge = self.ridge * float(np.trace(G)) / max(int(np.count_nonzero(factor)), 1)
-        smooth = smoothness(scale_gram(gram, factor), graph)
-        smooth *= self.alpha * self.n_neighbors
-        G += smooth
+        self.add_smoothness(self.alpha, G, gram, graph, factor)
         P = row_sparse.solve_gram(G, factor[:, np.newaxis] * filled, ridge, (factor > 0).astype(np.float64)).P
         facts = {"anchors": len(graph.masses), "labelled_rows": int(sums.n)}
         return Scores(round_scores(row_norms(P), SOLVED_BITS), extra=facts)

@@ -19,9 +19,6 @@ from mlfs_dask.statistics.anchor_sums import AnchorTotals
 
 Array = NDArray[np.float64]
 
-#: Reweightings of W for one V, and the change of W, relative to W, that ends them.
-_INNER, _INNER_TOL = 10, 0.01
-
 
 class Span(NamedTuple):
     """Sums of the centred columns of X (d), Y (q) and of the anchor weights Z (m)."""
@@ -56,7 +53,7 @@ def solve(
     No step raises the objective.
     """
     B = np.linalg.eigh(span.YY)[1][:, ::-1][:, :n_latent].T
-    W, t, epsilon = np.zeros((len(span.XX), n_latent)), np.ones(len(span.XX)), 0.0
+    W, epsilon = np.zeros((len(span.XX), n_latent)), 0.0
     objective: list[float] = []
     weight = 0.0
     for _ in range(max_iter):
@@ -66,17 +63,11 @@ def solve(
         weight = weight or (gamma if absolute else gamma * 2.0 * float(row_norms(XV).max(initial=0.0)))
         if weight == 0.0:
             return Solution(W, objective, True), weight
-        for _ in range(_INNER):
-            W, before = row_sparse.solve_gram(span.XX, XV, weight, t, start=W).P, W
-            epsilon = epsilon or row_sparse.smoothing(W)
-            t = row_sparse.weights(W, epsilon)
-            if np.linalg.norm(W - before) <= _INNER_TOL * np.linalg.norm(W):
-                break
+        W, epsilon = row_sparse.reweight(span.XX, XV, weight, W, epsilon)
         size = float(np.trace(VV))
-        near = np.divide(1.0, span.graph.masses, out=np.zeros(len(ZV)), where=span.graph.masses > 0)
         value = float(np.vdot(W, span.XX @ W - 2.0 * XV)) + size
         value += alpha * (float(np.trace(span.YY)) - 2.0 * float(np.vdot(B, YV.T)) + size)
-        value += smooth * (size - float(np.vdot(ZV, near[:, np.newaxis] * ZV)))
+        value += smooth * (size - float(np.vdot(ZV, span.graph.inverse_masses[:, np.newaxis] * ZV)))
         objective.append(value + weight * row_sparse.penalty(W, epsilon))
         if len(objective) > 1 and objective[-2] - objective[-1] <= tol * objective[-2]:
             return Solution(W, objective, True), weight

@@ -30,6 +30,9 @@ _WEAK = 0.01
 _SETTLED = 1e-8
 _TURNS = 12
 
+#: Most reweightings that are made of one problem before it changes, and the relative change of P that ends them.
+REWEIGHTINGS, MOVED = 10, 0.01
+
 #: Arrays of shape (d, d) that `solve_gram` holds besides G.
 SQUARE_MATRICES = 2
 
@@ -104,6 +107,33 @@ def solve_gram(G: Array, B: Array, beta: float, t: Array, *, start: Array | None
             if P is not None:
                 return Step(P, 0, 0.0)
     return Step(root[:, np.newaxis] * _factorised(G, beta, root)(root[:, np.newaxis] * B), 0, 0.0)
+
+
+def reweight(G: Array, B: Array, beta: float, P: Array, epsilon: float) -> tuple[Array, float]:
+    """The next P, and ε: weights and P in turn, until P moves little. G and B may change from one call to the next.
+
+    Parameters
+    ----------
+    G, B, beta
+        As in `solve_gram`.
+    P : float64 array, shape (d, c)
+        The last one.
+    epsilon : float
+        0 at the beginning, where ε follows from the first solution.
+
+    Examples
+    --------
+    >>> P, epsilon = reweight(np.eye(2), np.array([[3.0], [0.5]]), 2.0, np.zeros((2, 1)), 0.0)
+    >>> P.round(1).tolist(), epsilon > 0
+    ([[2.0], [0.0]], True)
+    """
+    for _ in range(REWEIGHTINGS):
+        t = weights(P, epsilon) if epsilon else np.ones(len(P))
+        P, before = solve_gram(G, B, beta, t, start=P).P, P
+        epsilon = epsilon or smoothing(P)
+        if np.linalg.norm(P - before) <= MOVED * np.linalg.norm(P):
+            break
+    return P, epsilon
 
 
 def minimise(G: Array, B: Array, beta: float, *, tol: float, max_iter: int) -> tuple[Array, list[float], bool]:

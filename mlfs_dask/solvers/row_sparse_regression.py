@@ -21,10 +21,6 @@ Array = NDArray[np.float64]
 #: β relative to the least one at which P is 0, chosen by `benchmarks/quality.py smfs`.
 BETA_FRACTION = 0.1
 
-#: Maximum number of reweightings of one P-step by X'SX, and the relative change of P at which they end.
-INNER_ITERATIONS = 10
-INNER_TOL = 0.01
-
 #: Relative residual of the conjugate gradients of the first P-step without X'SX, which `tighten` lowers for later ones,
 #: and the maximum number of steps of each, all of which lower the objective.
 FEATURE_TOL = 1e-2
@@ -121,10 +117,10 @@ class RowSparseRegression:
                 self.beta,
                 self.epsilon,
                 diagonal=self._diagonal,
-                max_iter=self._inner or INNER_ITERATIONS,
-                tol=INNER_TOL if self._inner is None else None,
+                max_iter=self._inner or row_sparse.REWEIGHTINGS,
+                tol=row_sparse.MOVED if self._inner is None else None,
             )
-        steps, iterations = 0, self._inner or (INNER_ITERATIONS if self._gram is not None else 1)
+        steps, iterations = 0, self._inner or (row_sparse.REWEIGHTINGS if self._gram is not None else 1)
         if self._working is not None:
             iterations = 1  # P from which the first set is chosen
         for _ in range(iterations):
@@ -134,7 +130,7 @@ class RowSparseRegression:
             steps += step.steps
             self.epsilon = self.epsilon or row_sparse.smoothing(self.P)
             self._t = row_sparse.weights(self.P, self.epsilon)  # Eq. 9
-            if self.beta == 0 or (self._inner is None and moved <= INNER_TOL * float(np.linalg.norm(self.P))):
+            if self.beta == 0 or (self._inner is None and moved <= row_sparse.MOVED * float(np.linalg.norm(self.P))):
                 break
         return steps
 

@@ -38,6 +38,11 @@ class AnchorTotals(NamedTuple):
     ZZ: Array
     ZY: Array
 
+    @property
+    def inverse_masses(self) -> Array:
+        """The diagonal of Λ⁻¹, shape (m,); 0 for anchors of no row."""
+        return np.divide(1.0, self.masses, out=np.zeros_like(self.masses), where=self.masses > 0)
+
 
 @dataclass(frozen=True)
 class AnchorSums(Statistic):

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.blocks.sparse import columns_of_block
-from mlfs_dask.engine.statistic import State, Statistic
+from mlfs_dask.engine.statistic import PartStatistic, Statistic
 from mlfs_dask.rows.contract import Block, Profile
 
 
 @dataclass(frozen=True)
-class OfFeatures(Statistic):
+class OfFeatures(PartStatistic):
     """Statistic: another one, of some features.
 
     Parameters
@@ -39,18 +38,6 @@ class OfFeatures(Statistic):
     columns: NDArray[np.intp]
 
     @property
-    def compiled(self) -> bool:  # type: ignore[override]
-        return self.statistic.compiled
-
-    @property
-    def state_bytes(self) -> int:
-        return self.statistic.state_bytes
-
-    @property
-    def result_bytes(self) -> int:
-        return self.statistic.result_bytes
-
-    @property
     def parameter_bytes(self) -> int:
         return self.statistic.parameter_bytes + self.columns.nbytes
 
@@ -68,14 +55,5 @@ class OfFeatures(Statistic):
         )
         return own.block_bytes + self.statistic.scratch_bytes(own)
 
-    def zero(self) -> State:
-        return self.statistic.zero()
-
-    def add(self, state: State, block: Block) -> None:
-        self.statistic.add(state, block._replace(X=columns_of_block(block.X, self.columns)))
-
-    def merge(self, into: State, other: State) -> None:
-        self.statistic.merge(into, other)
-
-    def finalize(self, state: State) -> Any:
-        return self.statistic.finalize(state)
+    def part_of(self, block: Block) -> Block:
+        return block._replace(X=columns_of_block(block.X, self.columns))

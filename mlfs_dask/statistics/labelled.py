@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from mlfs_dask.engine.statistic import Arrays, State, Statistic
+from mlfs_dask.engine.statistic import Arrays, PartStatistic, State, Statistic
 from mlfs_dask.rows.contract import Block, Profile
 
 
 @dataclass(frozen=True)
-class OfLabelled(Statistic):
+class OfLabelled(PartStatistic):
     """Statistic: another one, of the rows without an unknown label.
 
     Parameters
@@ -33,46 +33,18 @@ class OfLabelled(Statistic):
 
     statistic: Statistic
 
-    @property
-    def compiled(self) -> bool:  # type: ignore[override]
-        return self.statistic.compiled
-
-    @property
-    def state_bytes(self) -> int:
-        return self.statistic.state_bytes
-
-    @property
-    def result_bytes(self) -> int:
-        return self.statistic.result_bytes
-
-    @property
-    def parameter_bytes(self) -> int:
-        return self.statistic.parameter_bytes
-
-    def finishing_bytes(self, profile: Profile) -> int:
-        return self.statistic.finishing_bytes(profile)
-
     def scratch_bytes(self, profile: Profile) -> int:
         return profile.block_bytes + 16 * profile.block_rows + self.statistic.scratch_bytes(profile)
 
-    def zero(self) -> State:
-        return self.statistic.zero()
-
-    def add(self, state: State, block: Block) -> None:
+    def part_of(self, block: Block) -> Block:
         unknown = np.flatnonzero(block.Y.data < 0)
-        if len(unknown):
-            labelled = np.ones(block.Y.shape[0], dtype=bool)
-            labelled[np.searchsorted(block.Y.indptr, unknown, side="right") - 1] = False
-            rows = np.flatnonzero(labelled)
-            weights = None if block.weights is None else block.weights[rows]
-            block = block._replace(X=block.X[rows], Y=block.Y[rows], weights=weights)
-        self.statistic.add(state, block)
-
-    def merge(self, into: State, other: State) -> None:
-        self.statistic.merge(into, other)
-
-    def finalize(self, state: State) -> Any:
-        return self.statistic.finalize(state)
+        if not len(unknown):
+            return block
+        labelled = np.ones(block.Y.shape[0], dtype=bool)
+        labelled[np.searchsorted(block.Y.indptr, unknown, side="right") - 1] = False
+        rows = np.flatnonzero(labelled)
+        weights = None if block.weights is None else block.weights[rows]
+        return block._replace(X=block.X[rows], Y=block.Y[rows], weights=weights)
 
     # The cache keeps the state of the other one, under a name of its own.
 

@@ -82,6 +82,19 @@ class LabelMoments:
         return np.sqrt(self.m2 / (self.n or 1))
 
     @property
+    def factor(self) -> NDArray[np.float64]:
+        """What brings a feature to unit variance, shape (d,); 0 for a constant one."""
+        std = self.std
+        return np.divide(1.0, std, out=np.zeros_like(std), where=std > 0)
+
+    def scaled_products(self, factor: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Y'(X − mean) of features times `factor`, shape (q, d), in the place of `products`."""
+        products = self.products
+        products *= factor
+        products[self.positives == self.n] = 0.0  # a label that always occurs goes with no feature: this is rounding
+        return products
+
+    @property
     def constant_labels(self) -> int:
         """Number of labels that all rows have, or none."""
         return int(np.count_nonzero((self.positives == 0) | (self.positives == self.n)))
