@@ -50,7 +50,7 @@ SPLIT_FROM_BYTES = 16 * 2**20
 MAX_PIECES = 64
 
 #: On a cluster parameters and arrays of the rows exist as they arrive, pickled, and as they are used; and those of the
-#: pass before may.
+#: reading before may.
 PARAMETER_COPIES = 3
 
 

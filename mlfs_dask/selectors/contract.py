@@ -44,8 +44,8 @@ class Method:
     """Base class of published methods: parameters, what a fit reads and holds, and how it scores.
 
     A method implements `cost` and `score`. It keeps nothing of a fit: rows, readings and names of columns come with
-    `passes`, and what a fit gives are `Scores`. `mlfs_dask.selection` fits methods, and makes scikit-learn's estimators
-    of them.
+    `readings`, and what a fit gives are `Scores`. `mlfs_dask.selection` fits methods, and makes scikit-learn's
+    estimators of them.
     """
 
     #: Name on the command line.
@@ -63,7 +63,7 @@ class Method:
     family_notes: ClassVar[str] = ""
     #: What labels it needs: "supervised", "semi-supervised", "unsupervised"; and whether they may be unknown.
     supervision: ClassVar[str] = "supervised"
-    #: How many passes over X, in words.
+    #: How many readings of X, in words.
     passes: ClassVar[str]
     #: How memory grows, in words, with the size letters.
     memory: ClassVar[str]
