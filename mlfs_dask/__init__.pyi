@@ -301,6 +301,20 @@ class LaplacianScore(Selector):
         random_state: Any = ...,
     ) -> None: ...
 
+class LEDA(Selector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        propagation: float = ...,
+        ridge: float = ...,
+        gram_cap: int = ...,
+        missing: Literal["error", "mean", "median"] = ...,
+        random_state: Any = ...,
+        n_anchors: int = ...,
+        anchor_neighbors: int = ...,
+    ) -> None: ...
+
 class LLSF(WeightedSelector):
     def __init__(
         self,
@@ -328,12 +342,12 @@ class LSMR(Selector):
         mu: float = ...,
         gamma: float = ...,
         absolute: bool = ...,
+        n_neighbors: int = ...,
         tol: float = ...,
         max_iter: int = ...,
         gram_cap: int = ...,
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
-        n_neighbors: int = ...,
         n_anchors: int = ...,
         anchor_neighbors: int = ...,
     ) -> None: ...
@@ -426,13 +440,13 @@ class MIFS(Selector):
         beta: float = ...,
         gamma: float = ...,
         absolute: bool = ...,
+        n_neighbors: int = ...,
         n_latent: int | None = ...,
         tol: float = ...,
         max_iter: int = ...,
         gram_cap: int = ...,
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
-        n_neighbors: int = ...,
         n_anchors: int = ...,
         anchor_neighbors: int = ...,
     ) -> None: ...
@@ -511,6 +525,27 @@ class SCLS(WeightedSelector):
         random_state: Any = ...,
     ) -> None: ...
 
+class SMDRIC(Selector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        lambda_: float = ...,
+        alpha: float = ...,
+        beta: float = ...,
+        absolute: bool = ...,
+        mu: float = ...,
+        propagation: float = ...,
+        n_neighbors: int = ...,
+        tol: float = ...,
+        max_iter: int = ...,
+        gram_cap: int = ...,
+        missing: Literal["error", "mean", "median"] = ...,
+        random_state: Any = ...,
+        n_anchors: int = ...,
+        anchor_neighbors: int = ...,
+    ) -> None: ...
+
 class SMFS(LabelRecoverer, Selector):
     def __init__(
         self,
@@ -543,10 +578,10 @@ class SMILE(Selector):
         smoothing: float = ...,
         alpha: float = ...,
         ridge: float = ...,
+        n_neighbors: int = ...,
         gram_cap: int = ...,
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
-        n_neighbors: int = ...,
         n_anchors: int = ...,
         anchor_neighbors: int = ...,
     ) -> None: ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from mlfs_dask.selectors.loop import placeholder
 from mlfs_dask.selectors.parameters import Param, seed_of
 from mlfs_dask.selectors.regression import Regression
 from mlfs_dask.statistics.anchor_sums import AnchorSums, AnchorTotals
-from mlfs_dask.statistics.gram import Gram, scale_gram
+from mlfs_dask.statistics.gram import Gram
 from mlfs_dask.statistics.labelled import OfLabelled
 from mlfs_dask.statistics.moments import Moments
 from mlfs_dask.statistics.products import label_products
@@ -33,12 +33,18 @@ Array = NDArray[np.float64]
 #: Name of the second reading.
 SUMS = "sums"
 
+MeanDegree: TypeAlias = Annotated[int, Param("Mean degree c of the graph of the rows that anchors stand for.")]
+
+Propagation: TypeAlias = Annotated[
+    float, Param("Weight of its neighbours' labels in those of a row that has an unknown one.", below=1)
+]
+
 
 @family
 class AnchoredRegression(Regression):
     """Base class of regressions with a graph of the rows, Z holding their weights of anchors.
 
-    The Laplacian of the rows is c (I − ZΛ⁻¹Z'), Λ = diag(Z'1), with the mean degree c of the graph that it stands for.
+    Their graph is ZΛ⁻¹Z', Λ = diag(Z'1).
     """
 
     takes_weights = False
@@ -46,7 +52,6 @@ class AnchoredRegression(Regression):
     memory = "worker: 8 bytes * (d² + q d + m d + m²) for m anchors; driver: 8 bytes * (4 d² + 12 q d + 3 m d)"
     reading = "moments"
 
-    n_neighbors: Annotated[int, Param("Mean degree of the graph of the rows that anchors stand for.")] = 5
     n_anchors: Annotated[
         int, Param("Anchors, placed by k-means on a sample of the rows; at most a quarter of the rows.")
     ] = 300
@@ -70,6 +75,10 @@ class AnchoredRegression(Regression):
             "graph": AnchorSums(anchors, centre, profile.q),
         }
 
+    def last(self, job: Readings, anchors: Anchors, centre: Array, found: Mapping[str, Any]) -> dict[str, Any]:
+        """Results of a reading after the second one, by name, given those of the second; by default there is none."""
+        return {}
+
     def second_of_labelled(self, profile: Profile, anchors: Anchors, centre: Array) -> dict[str, Statistic]:
         """Those of methods that learn from labelled rows, and see the others in the graph."""
         return {
@@ -77,16 +86,6 @@ class AnchoredRegression(Regression):
             "gram": Gram(profile.d),
             "graph": AnchorSums(anchors, centre),
         }
-
-    def add_smoothness(self, weight: float, G: Array, gram: Array, graph: AnchorTotals, factor: Array) -> None:
-        """Add X'LX to G, times the weight; X'X of all rows is used up.
-
-        X'LX is c (X'X − (Z'X)'Λ⁻¹Z'X).
-        """
-        smooth = (graph.ZX * -graph.inverse_masses[:, np.newaxis]).T @ graph.ZX
-        smooth += scale_gram(gram, factor)
-        smooth *= weight * self.n_neighbors
-        G += smooth
 
     def _count_anchors(self, profile: Profile) -> int:
         return count_anchors(self.n_anchors, profile.n, profile.d)
@@ -125,4 +124,23 @@ class AnchoredRegression(Regression):
         found = results | dict(zip(statistics, job.run(SUMS, *statistics.values()), strict=True))
         self.examine_labels(job, found["sums"])
         found["graph"].ZX[...] *= scaling.factor
-        return found | {"factor": scaling.factor}
+        return found | {"factor": scaling.factor} | self.last(job, anchors, moments.mean, found)
+
+
+def add_smoothness(weight: float, G: Array, gram: Array, graph: AnchorTotals) -> None:
+    """Add X'(I − ZΛ⁻¹Z')X = X'X − (Z'X)'Λ⁻¹Z'X to G, times the weight.
+
+    With the mean degree c of the graph that anchors stand for, c (I − ZΛ⁻¹Z') is its Laplacian.
+
+    Parameters
+    ----------
+    weight : float
+    G : float64 array, shape (d, d)
+    gram : float64 array, shape (d, d)
+        X'X of all rows, scaled; it is used up.
+    graph : AnchorTotals
+        Z'X scaled.
+    """
+    gram += (graph.ZX * -graph.inverse_masses[:, np.newaxis]).T @ graph.ZX
+    gram *= weight
+    G += gram

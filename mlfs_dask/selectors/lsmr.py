@@ -15,13 +15,14 @@ from mlfs_dask.blocks.anchors import Anchors
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.rows.contract import Profile
-from mlfs_dask.selectors.anchored_regression import AnchoredRegression
+from mlfs_dask.selectors.anchored_regression import AnchoredRegression, MeanDegree, add_smoothness
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.parameters import Absolute, MaxIter, Param
 from mlfs_dask.selectors.regression import strength
 from mlfs_dask.selectors.scores import Scores
 from mlfs_dask.solvers.proximal import solve
 from mlfs_dask.statistics.anchor_sums import AnchorTotals
+from mlfs_dask.statistics.gram import scale_gram
 from mlfs_dask.statistics.label_statistics import label_cosines
 from mlfs_dask.statistics.labelled import OfLabelled
 from mlfs_dask.statistics.products import LabelMoments, label_products
@@ -71,6 +72,7 @@ class LSMR(AnchoredRegression):
     mu: Annotated[float, Param("Weight of the correlation of the labels, relative to the labelled rows.")] = 0.1
     gamma: Annotated[float, Param("Weight of the penalty, relative to the least at which W = 0.", above=0)] = 0.1
     absolute: Absolute = False
+    n_neighbors: MeanDegree = 5
     tol: Annotated[float, Param("Change of W in a step, relative to W, at which the loop stops.")] = 1e-5
     max_iter: MaxIter = 1000
 
@@ -95,7 +97,7 @@ class LSMR(AnchoredRegression):
         self, *, k: int, sums: LabelMoments, labelled: Array, gram: Array, graph: AnchorTotals, factor: Array
     ) -> Scores:
         G, B = self.system(sums, labelled, factor)
-        self.add_smoothness(self.alpha, G, gram, graph, factor)
+        add_smoothness(self.alpha * self.n_neighbors, G, scale_gram(gram, factor), graph)
         C = label_cosines(sums.pairs)
         R = self.mu * sums.n * (np.diag(C.sum(axis=1)) - C)
         critical = float(row_norms(B).max(initial=0.0))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
-from mlfs_dask.selectors.anchored_regression import AnchoredRegression
+from mlfs_dask.selectors.anchored_regression import AnchoredRegression, MeanDegree
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.parameters import Absolute, MaxIter, Param
 from mlfs_dask.selectors.scores import Scores
@@ -66,6 +66,7 @@ class MIFS(AnchoredRegression):
     beta: Annotated[float, Param("Weight of the graph of the rows.")] = 0.1
     gamma: Annotated[float, Param("Weight of the penalty, relative to the least at which W stays 0.", above=0)] = 0.1
     absolute: Absolute = False
+    n_neighbors: MeanDegree = 5
     n_latent: Annotated[int | None, Param("Latent labels, at most as many as labels; by default as many.")] = None
     tol: Annotated[float, Param("Relative change of the objective in one iteration at which the loop stops.")] = 1e-5
     max_iter: MaxIter = 200

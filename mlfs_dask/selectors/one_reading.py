@@ -117,7 +117,10 @@ class OneReading(Method):
         profile = profile_of(source)
         readings = self._readings(source, self.resampling, resources)
         results = sum(statistic.result_bytes for statistic in readings[0].statistics)
-        later = [replace(reading, workspace="results") for reading in self.later_readings(profile)]
+        later = [
+            replace(reading, workspace=join_terms("results", reading.workspace))
+            for reading in self.later_readings(profile)
+        ]
         return Cost(
             steps=[
                 *self.label_readings(profile),

@@ -16,7 +16,7 @@ from mlfs_dask.blocks.anchors import Anchors
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
-from mlfs_dask.selectors.anchored_regression import AnchoredRegression
+from mlfs_dask.selectors.anchored_regression import AnchoredRegression, MeanDegree, add_smoothness
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.loop import placeholder
 from mlfs_dask.selectors.parameters import Param
@@ -74,6 +74,7 @@ class SMILE(AnchoredRegression):
     smoothing: Annotated[float, Param("s, which is added to counts of labels.", above=0)] = 0.5
     alpha: Annotated[float, Param("Weight of the graph of the rows.")] = 0.35
     ridge: Annotated[float, Param("Weight of ‖P‖², relative to the mean of the squared norms of features.")] = 0.1
+    n_neighbors: MeanDegree = 5
 
     name = "SMILE"
     supervision = "semi-supervised: rows with unknown labels have a part in the graph"
@@ -111,7 +112,7 @@ class SMILE(AnchoredRegression):
     ) -> Scores:
         G = scale_gram(labelled, factor)
         ridge = self.ridge * float(np.trace(G)) / max(int(np.count_nonzero(factor)), 1)
-        self.add_smoothness(self.alpha, G, gram, graph, factor)
+        add_smoothness(self.alpha * self.n_neighbors, G, scale_gram(gram, factor), graph)
         P = row_sparse.solve_gram(G, factor[:, np.newaxis] * filled, ridge, (factor > 0).astype(np.float64)).P
         facts = {"anchors": len(graph.masses), "labelled_rows": int(sums.n)}
         return Scores(round_scores(row_norms(P), SOLVED_BITS), extra=facts)

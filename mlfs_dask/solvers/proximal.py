@@ -1,9 +1,10 @@
 """Sparse least squares by accelerated proximal gradients, on sums over all rows.
 
-Minimises ½ tr W'GW − tr W'B + ½ tr W R W' + λ₁ Σ|w| + λ₂₁ Σ‖w_f‖ with G = X'X, B = X'Y. A. Beck, M. Teboulle, "A fast
-iterative shrinkage-thresholding algorithm for linear inverse problems", SIAM Journal on Imaging Sciences 2 (2009)
-183-202; the momentum starts again where the objective would rise (B. O'Donoghue, E. Candès, "Adaptive restart for
-accelerated gradient schemes", Foundations of Computational Mathematics 15 (2015) 715-732).
+Minimises ½ tr W'GW − tr W'B + ½ tr W R W' + λ₁ Σ|w| + λ₂₁ Σ‖w_f‖ with G = X'X, B = X'Y; or, with W = W₁ + W₂, the same
+where one penalty is that of W₁ and the other that of W₂. A. Beck, M. Teboulle, "A fast iterative shrinkage-thresholding
+algorithm for linear inverse problems", SIAM Journal on Imaging Sciences 2 (2009) 183-202; the momentum starts again
+where the objective would rise (B. O'Donoghue, E. Candès, "Adaptive restart for accelerated gradient schemes",
+Foundations of Computational Mathematics 15 (2015) 715-732).
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from mlfs_dask.blocks.proximal import row_norms, shrink_entries, shrink_rows
 
 Array = NDArray[np.float64]
 
-#: Arrays of shape (d, c) that `solve` holds.
-FEATURE_MATRICES = 9
+#: Arrays of shape (d, c) that `solve` holds, and with two matrices of weights.
+FEATURE_MATRICES, SPLIT_MATRICES = 9, 14
 
 
 class Solution(NamedTuple):
-    """Weights, (d, c), the objective after every step, and whether W had come to rest."""
+    """Weights, (d, c), or W₁ and W₂, (2, d, c); the objective after every step; whether they had come to rest."""
 
     W: Array
     objective: list[float]
@@ -30,7 +31,15 @@ class Solution(NamedTuple):
 
 
 def solve(
-    G: Array, B: Array, R: Array, *, entries: float = 0.0, rows: float = 0.0, tol: float, max_iter: int
+    G: Array,
+    B: Array,
+    R: Array,
+    *,
+    entries: float = 0.0,
+    rows: float = 0.0,
+    split: bool = False,
+    tol: float,
+    max_iter: int,
 ) -> Solution:
     """W of the least objective, from 0. No step raises the objective.
 
@@ -43,6 +52,8 @@ def solve(
         Symmetric, positive semidefinite.
     entries, rows : float
         λ₁, the weight of the absolute values of W, and λ₂₁, that of the norms of its rows.
+    split : bool
+        Whether W = W₁ + W₂, and the absolute values are those of W₁, the norms those of W₂.
     tol : float
         Change of W in a step, relative to W, at which it has come to rest.
     max_iter : int
@@ -53,32 +64,37 @@ def solve(
     array([[2.],
            [0.]])
     """
-    W = V = GW = GV = np.zeros_like(B)
+    W = V = np.zeros((1 + split, *B.shape))
+    GW = GV = np.zeros_like(B)  # of the sums of W and of V
     # The step length is 1/L, and L is doubled until it bounds the curvature along the step.
     L = max(float(np.diag(G).max(initial=0.0) + np.diag(R).max(initial=0.0)), np.finfo(float).tiny)
     objective, momentum = [0.0], 1.0
     for _ in range(max_iter):
-        slope = GV - B + V @ R
+        ahead = V.sum(axis=0)
+        slope = GV - B + ahead @ R
         while True:
-            new = shrink_rows(shrink_entries(V - slope / L, entries / L), rows / L)
-            G_new = G @ new
-            step = new - V
-            if np.vdot(step, G_new - GV + step @ R) <= L * np.vdot(step, step):
+            new = V - slope / L
+            shrink_entries(new[0], entries / L)
+            shrink_rows(new[-1], rows / L)
+            total, moved = new.sum(axis=0), new - V
+            G_new = G @ total
+            step = total - ahead
+            if np.vdot(step, G_new - GV + step @ R) <= L * np.vdot(moved, moved):
                 break
             L *= 2.0
-        value = float(np.vdot(new, 0.5 * (G_new + new @ R) - B))
-        value += entries * float(np.abs(new).sum()) + rows * float(row_norms(new).sum())
+        value = float(np.vdot(total, 0.5 * (G_new + total @ R) - B))
+        value += entries * float(np.abs(new[0]).sum()) + rows * float(row_norms(new[-1]).sum())
         if value > objective[-1]:
             if momentum == 1.0:  # by rounding: this is the minimum
-                return Solution(W, objective[1:], True)
+                return Solution(W if split else W[0], objective[1:], True)
             V, GV, momentum = W, GW, 1.0
             continue
         faster = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * momentum**2))
-        ahead, momentum = (momentum - 1.0) / faster, faster
+        speed, momentum = (momentum - 1.0) / faster, faster
         change = np.linalg.norm(new - W)
-        V, GV = new + ahead * (new - W), G_new + ahead * (G_new - GW)
+        V, GV = new + speed * (new - W), G_new + speed * (G_new - GW)
         W, GW = new, G_new
         objective.append(value)
         if change <= tol * np.linalg.norm(W):
-            return Solution(W, objective[1:], True)
-    return Solution(W, objective[1:], False)
+            return Solution(W if split else W[0], objective[1:], True)
+    return Solution(W if split else W[0], objective[1:], False)

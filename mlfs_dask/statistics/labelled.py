@@ -7,9 +7,22 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
 
 from mlfs_dask.engine.statistic import Arrays, PartStatistic, State, Statistic
 from mlfs_dask.rows.contract import Block, Profile
+
+
+def labelled_rows(Y: sp.csr_array) -> NDArray[np.bool_]:
+    """Which rows have no unknown label, shape (rows,).
+
+    >>> labelled_rows(sp.csr_array(np.array([[1, 0], [0, -1], [0, 0]], np.int8))).tolist()
+    [True, False, True]
+    """
+    labelled = np.ones(Y.shape[0], dtype=bool)
+    labelled[np.searchsorted(Y.indptr, np.flatnonzero(Y.data < 0), side="right") - 1] = False
+    return labelled
 
 
 @dataclass(frozen=True)
@@ -37,11 +50,9 @@ class OfLabelled(PartStatistic):
         return profile.block_bytes + 16 * profile.block_rows + self.statistic.scratch_bytes(profile)
 
     def part_of(self, block: Block) -> Block:
-        unknown = np.flatnonzero(block.Y.data < 0)
-        if not len(unknown):
+        labelled = labelled_rows(block.Y)
+        if labelled.all():
             return block
-        labelled = np.ones(block.Y.shape[0], dtype=bool)
-        labelled[np.searchsorted(block.Y.indptr, unknown, side="right") - 1] = False
         rows = np.flatnonzero(labelled)
         weights = None if block.weights is None else block.weights[rows]
         return block._replace(X=block.X[rows], Y=block.Y[rows], weights=weights)

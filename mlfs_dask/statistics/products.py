@@ -214,7 +214,7 @@ class LabelProducts(Statistic):
                 difference = integers.n * exact.astype(np.int64) - int(positive) * integers.total
                 products[integers.which] = difference / integers.n
             with np.errstate(over="ignore", invalid="ignore"):
-                products[np.abs(products) <= UNCORRELATED * np.sqrt(positive * m2)] = 0.0
+                drop_rounding(products, np.sqrt(positive * m2))
         return LabelMoments(n, mean, m2, centred, s.positives, s.unknown, s.pairs)
 
 
@@ -231,6 +231,16 @@ def _add_compiled(s: _Sums, X: Matrix, Y: sp.csr_array) -> None:
     columns = (by_label.indptr.astype(np.int64, copy=False), by_label.indices, by_label.data)
     kernels.add_sparse(X.data, X.indices, rowptr, *columns, s.counts, s.mean, s.m2, s.products)
     kernels.add_pairs(*labels, s.positives, s.unknown, s.pairs)
+
+
+def drop_rounding(products: NDArray[np.float64], most: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Products of labels and features, in place; those that are rounding beside the most that they could be are 0.
+
+    >>> drop_rounding(np.array([1e-15, -0.5]), np.array([1.0, 1.0]))
+    array([ 0. , -0.5])
+    """
+    products[np.abs(products) <= UNCORRELATED * most] = 0.0
+    return products
 
 
 def label_products(profile: Profile) -> LabelProducts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy import linalg
 
 
 def norms(A):
@@ -18,6 +19,11 @@ def standardised(X):
 def cosines(Y):
     size = np.sqrt((Y * Y).sum(axis=0))
     return np.divide(Y.T @ Y, np.outer(size, size), out=np.zeros((Y.shape[1],) * 2), where=np.outer(size, size) > 0)
+
+
+def anchor_graph(Z):
+    """S, (n, n), of the weights of anchors, (n, m)."""
+    return Z @ np.linalg.pinv(np.diag(Z.sum(axis=0))) @ Z.T
 
 
 def accelerated(X, y, R, weight, prox, penalty, tol, max_iter, smooth=None):
@@ -120,7 +126,7 @@ def lsmr(X, Y, Z, *, alpha=0.01, mu=0.1, gamma=0.1, n_neighbors=5, tol=1e-5, max
     Y = np.asarray(Y, dtype=float)
     labelled = (Y >= 0).all(axis=1)
     X, Y = standardised(X), Y[labelled]
-    L = np.eye(len(X)) - Z @ np.linalg.pinv(np.diag(Z.sum(axis=0))) @ Z.T
+    L = np.eye(len(X)) - anchor_graph(Z)
     rows, y = X[labelled] - X[labelled].mean(axis=0), Y - Y.mean(axis=0)
     C = cosines(Y)
     R = mu * len(Y) * (np.diag(C.sum(axis=1)) - C)
@@ -139,7 +145,7 @@ def mifs(X, Y, Z, *, alpha=1.0, beta=0.1, gamma=0.1, n_latent=None, n_neighbors=
     X, Y = standardised(X), Y - np.mean(Y, axis=0)
     n, d = X.shape
     k = min(Y.shape[1], Y.shape[1] if n_latent is None else n_latent)
-    L = n_neighbors * (np.eye(n) - Z @ np.linalg.pinv(np.diag(Z.sum(axis=0))) @ Z.T)
+    L = n_neighbors * (np.eye(n) - anchor_graph(Z))
     B = np.linalg.svd(Y, full_matrices=False)[2][:k]
     W, t, epsilon, weight, objective = np.zeros((d, k)), np.ones(d), 0.0, None, []
     for _ in range(max_iter):
@@ -197,8 +203,73 @@ def smile(X, Y, Z, *, smoothing=0.5, alpha=0.35, ridge=0.1, n_neighbors=5):
     C = (N + smoothing) / (np.diag(N)[:, None] + 2.0 * smoothing)
     filled = np.where(Y > 0, 1.0, Y @ C)
     filled = np.where(Y > 0, 1.0, filled / np.maximum(filled.sum(axis=1, keepdims=True), 1e-300))
-    L = np.eye(len(X)) - Z @ np.linalg.pinv(np.diag(Z.sum(axis=0))) @ Z.T
+    L = np.eye(len(X)) - anchor_graph(Z)
     rows = X[labelled] - X[labelled].mean(axis=0)
     G = rows.T @ rows
     system = G + alpha * n_neighbors * X.T @ L @ X + ridge * np.trace(G) / (X != 0).any(axis=0).sum() * np.eye(len(G))
     return norms(np.linalg.solve(system, rows.T @ (filled - filled.mean(axis=0))))
+
+
+def propagated(Y, S, alpha):
+    """Labels of all rows, divided by their sum in labelled ones; S is the graph of the rows, (n, n)."""
+    labelled = (Y >= 0).all(axis=1)
+    known = np.where(labelled[:, None], Y, 0.0)
+    known = known / np.maximum(known.sum(axis=1, keepdims=True), 1.0)
+    A = np.diag(np.where(labelled, 0.0, alpha))
+    return np.linalg.solve(np.eye(len(Y)) - A @ S, (np.eye(len(Y)) - A) @ known)
+
+
+def leda(X, Y, Z, *, propagation=0.99, ridge=0.1):
+    """Scores: directions of a discriminant analysis, each with the root of its eigenvalue."""
+    X, F = standardised(X), propagated(np.asarray(Y, dtype=float), anchor_graph(Z), propagation)
+    w, N = F.sum(axis=1), F.sum(axis=0)
+    m = w @ X / w.sum()
+    between = sum(N[j] * np.outer(mean - m, mean - m) for j, mean in enumerate(F.T @ X / N[:, None]))
+    total = (X - m).T @ np.diag(w) @ (X - m)
+    total += ridge * np.trace(total) / (X != 0).any(axis=0).sum() * np.eye(len(total))
+    values, V = linalg.eigh(between, total)
+    return norms(V * np.sqrt(np.maximum(values, 0.0)))
+
+
+def smdr_ic(
+    X,
+    Y,
+    Z,
+    *,
+    lambda_=1.0,
+    alpha=0.3,
+    beta=0.3,
+    mu=0.5,
+    propagation=0.99,
+    n_neighbors=10,
+    absolute=False,
+    tol=1e-5,
+    max_iter=1000,
+):
+    """Scores; the target is projected rows, and W = W₁ + W₂."""
+    Y = np.asarray(Y, dtype=float)
+    labelled = (Y >= 0).all(axis=1)
+    X, F = standardised(X), propagated(Y, anchor_graph(Z), propagation)
+    F[~labelled] = F[~labelled] @ cosines(Y[labelled])
+    F = F - F.mean(axis=0)
+    G = X.T @ X
+    values, P = linalg.eigh(X.T @ F @ F.T @ X, mu * G + (1.0 - mu) * np.eye(len(G)))
+    P = P[:, ::-1][:, : Y.shape[1]]
+    T = X @ P[:, values[::-1][: Y.shape[1]] > 1e-10 * values[-1]]
+    L = n_neighbors * (np.eye(len(X)) - anchor_graph(Z))
+    alpha = alpha * (1.0 if absolute else np.abs(X.T @ T).max())
+    beta = beta * (1.0 if absolute else norms(X.T @ T).max())
+    d = len(G)
+
+    def prox(W, step):
+        size = norms(W[d:])[:, None]
+        rows = np.where(size > beta * step, W[d:] * (1.0 - beta * step / np.where(size > 0, size, 1.0)), 0.0)
+        return np.vstack([np.sign(W[:d]) * np.maximum(np.abs(W[:d]) - alpha * step, 0.0), rows])
+
+    def penalty(W):
+        return alpha * np.abs(W[:d]).sum() + beta * norms(W[d:]).sum()
+
+    smooth = np.tile(lambda_ * X.T @ L @ X, (2, 2))
+    R = np.zeros((T.shape[1],) * 2)
+    W = accelerated(np.hstack([X, X]), T, R, 1.0, prox, penalty, tol, max_iter, smooth)
+    return norms(W[:d] + W[d:])

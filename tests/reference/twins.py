@@ -129,3 +129,11 @@ def lsmr(X, Y, **parameters):
 
 def smile(X, Y, **parameters):
     return regressions.smile(X, Y, anchor_weights(X), **parameters)
+
+
+def leda(X, Y, **parameters):
+    return regressions.leda(X, Y, anchor_weights(X), **parameters)
+
+
+def smdr_ic(X, Y, **parameters):
+    return regressions.smdr_ic(X, Y, anchor_weights(X), **parameters)

@@ -5,18 +5,30 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mlfs_dask import CSFS, FSSRDM, LLSF, LSMR, MIFS, SMILE
+from mlfs_dask import CSFS, FSSRDM, LEDA, LLSF, LSMR, MIFS, SMDRIC, SMILE
 from mlfs_dask.errors import DataError, DoesNotFitError
 from mlfs_dask.rows.sources import as_rows
 from mlfs_dask.runtime import Resources
+from mlfs_dask.selectors import get_method
+from mlfs_dask.solvers import proximal
 from mlfs_dask.statistics.filled_labels import fill_labels
 from tests.conftest import published
 from tests.problems import real_data
+from tests.reference import regressions
+from tests.reference.twins import twin
 from tests.selectors.anchored import hide, problem, quiet
 
-#: Each with the parameter that is relative to the least at which W = 0.
+#: Each with the parameters that are relative to the least at which W = 0.
 SPARSE = pytest.mark.parametrize(
-    ("method", "strength"), [(CSFS, "alpha"), (LLSF, "beta"), (FSSRDM, "gamma"), (LSMR, "gamma"), (MIFS, "gamma")]
+    ("method", "strengths"),
+    [
+        (CSFS, ["alpha"]),
+        (LLSF, ["beta"]),
+        (FSSRDM, ["gamma"]),
+        (LSMR, ["gamma"]),
+        (MIFS, ["gamma"]),
+        (SMDRIC, ["alpha", "beta"]),
+    ],
 )
 
 
@@ -36,11 +48,11 @@ def test_published_llsf_has_the_weights_of_the_authors_on_emotions(key, alpha, b
 
 
 @SPARSE
-def test_the_objective_never_rises_and_the_loop_ends(method, strength):
+def test_the_objective_never_rises_and_the_loop_ends(method, strengths):
     for seed in range(4):
         X, Y = problem(seed, n=60, d=12, q=3)
         for value in (0.01, 0.1, 0.6):
-            found = quiet(method(3, **{strength: value}), X, Y)
+            found = quiet(method(3, **dict.fromkeys(strengths, value)), X, Y)
             objective = np.array(found.report_.objective)
             assert (np.diff(objective) <= 1e-9 * np.abs(objective).max()).all()
             assert found.report_.converged
@@ -48,10 +60,11 @@ def test_the_objective_never_rises_and_the_loop_ends(method, strength):
 
 
 @SPARSE
-def test_beyond_the_critical_weight_no_feature_is_left(method, strength):
+def test_beyond_the_critical_weight_no_feature_is_left(method, strengths):
     X, Y = problem(1)
     below, above = (
-        quiet(method(3, **{strength: value}, tol=1e-8, max_iter=400), X, Y).scores_.max() for value in (0.8, 1.02)
+        quiet(method(3, **dict.fromkeys(strengths, value), tol=1e-8, max_iter=400), X, Y).scores_.max()
+        for value in (0.8, 1.02)
     )
     assert 0 <= above < 0.05 * below
 
@@ -88,7 +101,7 @@ def test_fssrdm_learns_from_the_rows_whose_labels_are_known():
 
 
 @SPARSE
-def test_more_features_than_the_gram_cap_are_refused_with_the_cure(method, strength):
+def test_more_features_than_the_gram_cap_are_refused_with_the_cure(method, strengths):
     X, Y = problem(5)
     source = as_rows(X, Y)
     with pytest.raises(
@@ -175,3 +188,49 @@ def test_smile_sees_unlabelled_rows_in_the_graph_alone():
     assert np.abs(quiet(SMILE(3), X, hidden).scores_ - without.scores_).max() > 0.01 * without.scores_.max()
     with pytest.raises(DataError, match="no row has all its labels known"):
         SMILE(3).fit(X, np.full_like(Y, -1))
+
+
+@pytest.mark.parametrize("by", ["rows", "rows and entries"])
+@pytest.mark.parametrize("method", [LEDA, SMDRIC])
+def test_labels_are_propagated_as_in_the_twin(method, by):
+    X, Y = problem(3)
+    X, hidden = X[:, :-1], hide(Y, by)
+    reference = twin(method().plain.method)
+    for propagation in (0.99, 0.3):
+        found = quiet(method(3, propagation=propagation), X, hidden)
+        assert found.scores_ == pytest.approx(reference(X, hidden, propagation=propagation), rel=2e-9)
+    alone = quiet(method(3), X[(hidden >= 0).all(axis=1)], hidden[(hidden >= 0).all(axis=1)])
+    assert np.abs(found.scores_ - alone.scores_).max() > 0.01 * alone.scores_.max()
+    with pytest.raises(DataError, match="no row has all its labels known"):
+        method(3).fit(X, np.full_like(Y, -1))
+
+
+def test_labels_and_projection_of_smdr_ic_are_those_of_its_authors_on_emotions():
+    X, Y = real_data("emotions")
+    X = (X - X.mean(axis=0)) / X.std(axis=0, ddof=1)
+    oracle, n = published("smdr_ic"), len(X)
+    known = np.where(np.arange(n)[:, np.newaxis] < oracle["n_labelled"], Y, -1).astype(float)
+    graph = np.zeros((n, n))
+    np.put_along_axis(graph, oracle["neighbors"].astype(int), 0.1, axis=1)
+    F = regressions.propagated(known, graph, 0.99)
+    others = slice(int(oracle["n_labelled"]), None)
+    F[others] = F[others] @ regressions.cosines(Y[: oracle["n_labelled"]].astype(float))
+    assert F[others][::7] == pytest.approx(oracle["F"], rel=1e-12)
+    P = get_method("smdr-ic")(6)._projection(X.T @ X, X.T @ F)
+    signs = np.sign((P * oracle["P"][:, ::-1]).sum(axis=0))
+    assert signs * P == pytest.approx(oracle["P"][:, ::-1], abs=1e-12)
+
+
+def test_split_weights_are_at_the_minimum():
+    """The slope is within both penalties, and its product with W is what the penalties of W₁ and W₂ come to."""
+    rng = np.random.default_rng(0)
+    X, T = rng.normal(size=(40, 9)), rng.normal(size=(40, 4))
+    G, B, R = X.T @ X, X.T @ T, np.diag([0.0, 1.0, 2.0, 3.0])
+    entries, rows = 0.3 * np.abs(B).max(), 0.4 * np.linalg.norm(B, axis=1).max()
+    W1, W2 = proximal.solve(G, B, R, entries=entries, rows=rows, split=True, tol=1e-12, max_iter=10**4).W
+    slope = B - G @ (W1 + W2) - (W1 + W2) @ R
+    assert np.abs(slope).max() <= entries * (1 + 1e-8)
+    assert np.linalg.norm(slope, axis=1).max() <= rows * (1 + 1e-8)
+    penalties = entries * np.abs(W1).sum() + rows * np.linalg.norm(W2, axis=1).sum()
+    assert np.vdot(slope, W1 + W2) == pytest.approx(penalties, rel=1e-9)
+    assert min(np.count_nonzero(W1), np.count_nonzero(W2)) > 0

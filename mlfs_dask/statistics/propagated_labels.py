@@ -1,0 +1,202 @@
+"""Label propagation through anchors in closed form: sums of one reading, from which labels of all rows follow.
+
+F = A S F + (I − A) Y₀ with S = ZΛ⁻¹Z', Z holding the rows' weights of anchors and Λ = diag(Z'1). Y₀ has the labels of a
+labelled row, divided by their sum, and A is 0 for it; for other rows Y₀ is 0 and A is α. The values U = Λ⁻¹Z'F of the
+anchors are all that has to be solved for: (Λ − αZ'Z) U = Z'Y₀, with Z'Z of the unlabelled rows, and then f_i is Y₀ in
+labelled rows and αU'z_i in the others. X'F is linear in U too. D. Zhou, O. Bousquet, T. N. Lal, J. Weston,
+B. Schölkopf, "Learning with local and global consistency", NIPS 16 (2004) 321-328.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+
+from mlfs_dask.blocks.anchors import Anchors, weigh_scratch_bytes
+from mlfs_dask.blocks.linear import (
+    backward_block,
+    gram_block,
+    group_scratch_bytes,
+    group_values,
+    grouped_block,
+    row_groups,
+    symmetrise,
+)
+from mlfs_dask.engine.statistic import State, Statistic
+from mlfs_dask.rows.contract import Block, Profile
+from mlfs_dask.statistics.anchor_sums import AnchorTotals
+from mlfs_dask.statistics.gram import gram_scratch
+from mlfs_dask.statistics.labelled import labelled_rows
+from mlfs_dask.statistics.products import drop_rounding
+
+Array = NDArray[np.float64]
+
+
+class PropagationSums(NamedTuple):
+    """Sums over labelled rows and over the others, Z holding their weights of anchors.
+
+    Attributes
+    ----------
+    ZX : float64 array, shape (2, m, d)
+        Z'(X − centre) of the labelled rows and of the others.
+    masses : float64 array, shape (2, m)
+        Z'1 of the same.
+    ZZ : float64 array, shape (m, m)
+        Z'Z of the rows that are not labelled.
+    ZY : float64 array, shape (m, q)
+        Z'Y₀.
+    XY : float64 array, shape (d, q)
+        (X − centre)'Y₀.
+    Y : float64 array, shape (q,)
+        Y₀'1.
+    """
+
+    ZX: Array
+    masses: Array
+    ZZ: Array
+    ZY: Array
+    XY: Array
+    Y: Array
+
+    def anchor_labels(self, alpha: float) -> Array:
+        """αU, shape (m, q); 0 for anchors of no row."""
+        masses = self.masses.sum(axis=0)
+        used = masses > 0
+        U = np.zeros_like(self.ZY)
+        U[used] = np.linalg.solve(np.diag(masses[used]) - alpha * self.ZZ[np.ix_(used, used)], self.ZY[used])
+        return alpha * np.maximum(U, 0.0)  # none is negative, but for rounding
+
+    def of_all_rows(self) -> AnchorTotals:
+        """Z'X and Z'1 of the rows together."""
+        m, q = self.ZY.shape
+        return AnchorTotals(self.ZX.sum(axis=0), self.masses.sum(axis=0), np.empty((0, 0)), np.empty((m, q)))
+
+    def label_sums(self, anchor_labels: Array, factor: Array) -> tuple[Array, Array]:
+        """X'F of standardised X, shape (d, q), and N = F'1, for the labels αU of the anchors; Z'X is standardised."""
+        XF = factor[:, np.newaxis] * self.XY + self.ZX[1].T @ anchor_labels
+        N = self.Y + self.masses[1] @ anchor_labels
+        return drop_rounding(XF, np.sqrt(self.masses.sum() * N)), N
+
+
+def label_shares(Y: sp.csr_array) -> Array:
+    """Labels of labelled rows, divided by their sum, shape (rows, q); 0 in the other rows.
+
+    >>> label_shares(sp.csr_array(np.array([[1, 1], [1, -1], [0, 0]], np.int8))).tolist()
+    [[0.5, 0.5], [0.0, 0.0], [0.0, 0.0]]
+    """
+    shares: Array = Y.toarray() * np.array(labelled_rows(Y)[:, np.newaxis], dtype=np.float64)
+    shares /= np.maximum(shares.sum(axis=1, keepdims=True), 1.0)
+    return shares
+
+
+@dataclass(frozen=True)
+class PropagatedLabels(Statistic):
+    """Statistic: `PropagationSums`.
+
+    Parameters
+    ----------
+    anchors : Anchors
+    centre : float64 array, shape (d,)
+    n_labels : int
+    """
+
+    anchors: Anchors
+    centre: Array
+    n_labels: int
+
+    compiled = True
+
+    @property
+    def _shapes(self) -> tuple[tuple[int, ...], ...]:
+        (m, d), q = self.anchors.centres.shape, self.n_labels
+        return (2, m, d), (2, m), (m, m), (m, q), (d, q), (q,)
+
+    @property
+    def state_bytes(self) -> int:
+        return 8 * sum(math.prod(shape) for shape in self._shapes)
+
+    @property
+    def parameter_bytes(self) -> int:
+        return int(self.anchors.nbytes + self.centre.nbytes)
+
+    def scratch_bytes(self, profile: Profile) -> int:
+        (m, d), q = self.anchors.centres.shape, self.n_labels
+        # Products with a block are matrices of their own before they are added.
+        own: int = 8 * m * (2 * m + q) + 8 * d * q
+        own += 12 * min(2 * m * d, 3 * group_values(profile)) if profile.sparse else 16 * m * d
+        return (
+            group_scratch_bytes(profile, 2 * q + 2) + weigh_scratch_bytes(profile, d, m, self.anchors.neighbors) + own
+        )
+
+    def zero(self) -> State:
+        return tuple(np.zeros(shape) for shape in self._shapes)
+
+    def add(self, state: State, block: Block) -> None:
+        sums, m = PropagationSums(*state), self.anchors.count
+        for part in row_groups(block.X.shape[0]):
+            X, Y = block.X[part], block.Y[part]
+            Z, labelled, shares = self.anchors.weigh(X), labelled_rows(Y), label_shares(Y)
+            others = Z[~labelled]
+            sums.ZZ[...] += (others.T @ others).toarray()
+            sums.ZY[...] += Z.T @ shares
+            backward_block(X, shares, self.centre, sums.XY)
+            sums.Y[...] += shares.sum(axis=0)
+            # The anchors of rows that are not labelled count as others.
+            columns = Z.indices + np.repeat(m * ~labelled, np.diff(Z.indptr))
+            Z = sp.csr_array((Z.data, columns, Z.indptr), shape=(Z.shape[0], 2 * m))
+            grouped_block(X, Z, self.centre, sums.ZX.reshape(2 * m, -1))
+            sums.masses[...] += np.asarray(Z.sum(axis=0)).reshape(2, m)
+
+    def finalize(self, state: State) -> PropagationSums:
+        return PropagationSums(*state)
+
+
+@dataclass(frozen=True)
+class PropagatedGram(Statistic):
+    """Statistic: (X − centre)'S(X − centre), shape (d, d), S holding the sums F1 of the propagated labels of the rows.
+
+    Parameters
+    ----------
+    anchors : Anchors
+    centre : float64 array, shape (d,)
+    weights : float64 array, shape (m,)
+        αU1.
+    """
+
+    anchors: Anchors
+    centre: Array
+    weights: Array
+
+    compiled = True
+
+    @property
+    def state_bytes(self) -> int:
+        return 8 * len(self.centre) ** 2
+
+    @property
+    def parameter_bytes(self) -> int:
+        return int(self.anchors.nbytes + self.centre.nbytes + self.weights.nbytes)
+
+    def scratch_bytes(self, profile: Profile) -> int:
+        m, d = self.anchors.centres.shape
+        own = weigh_scratch_bytes(profile, d, m, self.anchors.neighbors) + group_scratch_bytes(profile, 4)
+        return gram_scratch(profile, d) + profile.block_bytes + own
+
+    def zero(self) -> State:
+        return (np.zeros((len(self.centre),) * 2),)
+
+    def add(self, state: State, block: Block) -> None:
+        for part in row_groups(block.X.shape[0]):
+            X, Y = block.X[part], block.Y[part]
+            weights = np.where(labelled_rows(Y), np.diff(Y.indptr) > 0, self.anchors.weigh(X) @ self.weights)
+            gram_block(X, weights, self.centre, state[0])
+
+    def finalize(self, state: State) -> Array:
+        G: Array = state[0].copy()
+        symmetrise(G)
+        return G
