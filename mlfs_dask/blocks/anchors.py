@@ -10,6 +10,7 @@ linearly with the squared distance and reach zero at the (s+1)-th anchor.
 from __future__ import annotations
 
 import warnings
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,18 +122,24 @@ class Anchors:
     factor : float64 array, shape (d,)
     neighbors : int
         s; at most m − 1 are used.
+    combined : bool
+        Whether a row is weighed by the combination of its anchors, with weights of sum 1 that are not negative, that
+        gives it again best (local anchor embedding, Liu, He & Chang 2010); otherwise by distance.
     """
 
-    def __init__(self, centres: Array, centre: Array | None, factor: Array, neighbors: int) -> None:
+    def __init__(
+        self, centres: Array, centre: Array | None, factor: Array, neighbors: int, *, combined: bool = False
+    ) -> None:
         self.centres = centres
         self.centre = centre
         self.factor = factor
         self.neighbors = min(neighbors, max(len(centres) - 1, 1))
-        self._dense: tuple[Array, NDArray[np.float32], NDArray[np.float32], Array] | None = None
-        self._sparse: tuple[Array, Array] | None = None
+        self.combined = combined
+        self._dense: tuple[Array, NDArray[np.float32], NDArray[np.float32], Array, Array] | None = None
+        self._sparse: tuple[Array, Array, Array] | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Anchors, (self.centres, self.centre, self.factor, self.neighbors)
+        return partial(Anchors, combined=self.combined), (self.centres, self.centre, self.factor, self.neighbors)
 
     @property
     def count(self) -> int:
@@ -142,7 +149,11 @@ class Anchors:
     @property
     def nbytes(self) -> int:
         """Bytes that a process holds, with the form that suits the kernels."""
-        return anchor_bytes(*self.centres.shape)
+        return anchor_bytes(*self.centres.shape) + 8 * self.combined * self.count**2
+
+    def scratch_bytes(self, profile: Profile) -> int:
+        """Bytes that `weigh` allocates for a group of rows."""
+        return weigh_scratch_bytes(profile, self.centres.shape[1], self.count, self.neighbors)
 
     def weigh(self, X: Matrix) -> sp.csr_array:
         """Z of some rows, shape (rows, m), s entries a row.
@@ -167,22 +178,29 @@ class Anchors:
                 columns = np.ascontiguousarray((rest * self.centres).T * -2.0, np.float32)
                 squares = _squares(self.centres)
                 rounding = _single_rounding(len(powers), float(squares.max()))
-                self._dense = powers, columns, squares.astype(np.float32), rounding
-            powers, columns, single_squares, rounding = self._dense
+                products = self._products(self.centres)
+                self._dense = powers, columns, squares.astype(np.float32), rounding, products
+            powers, columns, single_squares, rounding, products = self._dense
             for part, tile in dense_tiles(X, self.centre):
                 # Single precision tells which anchors may be among the nearest, double precision their distances.
                 with np.errstate(over="ignore", invalid="ignore"):  # rows that are far out, or not finite
                     single = np.multiply(tile, powers, out=np.empty(tile.shape, np.float32), casting="same_kind")
                     scores = single @ columns
                     scores += single_squares
-                kernels.weigh_dense(tile, self.factor, self.centres, scores, rounding, indices[part], weights[part])
+                kernels.weigh_dense(
+                    tile, self.factor, self.centres, scores, rounding, products, indices[part], weights[part]
+                )
         else:
             if self._sparse is None:
                 moved = self.centres if self.centre is None else self.centres + self.centre * self.factor
-                self._sparse = np.ascontiguousarray(moved.T), _squares(moved)
+                self._sparse = np.ascontiguousarray(moved.T), _squares(moved), self._products(moved)
             rowptr = X.indptr.astype(np.int64, copy=False)
             kernels.weigh_sparse(X.data, X.indices, rowptr, self.factor, *self._sparse, indices, weights)
         return weights_to_csr(indices, weights, m)
+
+    def _products(self, centres: Array) -> Array:
+        products: Array = centres @ centres.T if self.combined else np.empty((0, 0))
+        return products
 
 
 def _single_rounding(d: int, square: float) -> Array:

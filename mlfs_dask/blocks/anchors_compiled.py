@@ -1,4 +1,4 @@
-"""Compiled kernels of `anchors`: the nearest anchors of every row of a tile, and their weights."""
+"""Compiled kernels of `anchors`: the nearest anchors of every row, and their weights; combinations of rows."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from numba import njit
 
 #: Differences of a row's squared distances below this fraction of their size are rounding errors.
 TIE = 1e-12
+
+#: Of combinations: what is added to the diagonal, relative to its mean, and a gradient that counts as 0.
+RIDGE, SETTLED = 1e-3, 1e-12
 
 
 @njit(cache=True, nogil=True)
@@ -37,6 +40,99 @@ def simplex(near, size, weights):  # type: ignore[no-untyped-def]  # pragma: no 
         weights /= total
 
 
+@njit(cache=True, nogil=True)
+def combination(G, weights):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Write the weights z ≥ 0 of sum 1 with the least z'Gz + ridge ‖z‖²: of the neighbours that give a row again.
+
+    G, shape (s, s), has the products of the neighbours less the row; the ridge is added to it. z is w ≥ 0 with the
+    least w'Gw/2 − Σw over its sum, which is found by active sets (C. L. Lawson, R. J. Hanson, "Solving least squares
+    problems", 1974, chapter 23).
+    """
+    s = weights.size
+    trace = 0.0
+    for a in range(s):
+        trace += G[a, a]
+    if trace <= 0.0:
+        weights[:] = 1.0 / s
+        return
+    for a in range(s):
+        G[a, a] += RIDGE * trace / s
+    inside, wanted, slack = np.zeros(s, np.bool_), np.empty(s), np.ones(s)
+    weights[:] = 0.0
+    for _ in range(3 * s):
+        enters = -1
+        for a in range(s):
+            if not inside[a] and slack[a] > SETTLED and (enters < 0 or slack[a] > slack[enters]):
+                enters = a
+        if enters < 0:
+            break
+        inside[enters] = True
+        while True:
+            solve_ones(G, inside, wanted)
+            share = 1.0
+            for a in range(s):
+                if inside[a] and wanted[a] <= 0.0:
+                    share = min(share, weights[a] / (weights[a] - wanted[a]) if weights[a] > 0.0 else 0.0)
+            for a in range(s):
+                if inside[a]:
+                    weights[a] += share * (wanted[a] - weights[a])
+                    if share < 1.0 and wanted[a] <= 0.0 and weights[a] <= SETTLED * abs(wanted[a]):
+                        weights[a], inside[a] = 0.0, False
+            if share == 1.0:
+                break
+        for a in range(s):
+            slack[a] = 1.0
+            for b in range(s):
+                slack[a] -= G[a, b] * weights[b]
+    weights /= weights.sum()
+
+
+@njit(cache=True, nogil=True)
+def solve_ones(G, inside, x):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Write x with G x = 1 on the rows and columns that are inside, by elimination; G is positive definite."""
+    chosen = np.flatnonzero(inside)
+    p = chosen.size
+    A, b = np.empty((p, p)), np.ones(p)
+    for i in range(p):
+        for j in range(p):
+            A[i, j] = G[chosen[i], chosen[j]]
+    for i in range(p):
+        for j in range(i + 1, p):
+            ratio = A[j, i] / A[i, i]
+            b[j] -= ratio * b[i]
+            for k in range(i, p):
+                A[j, k] -= ratio * A[i, k]
+    for i in range(p - 1, -1, -1):
+        for k in range(i + 1, p):
+            b[i] -= A[i, k] * b[k]
+        b[i] /= A[i, i]
+        x[chosen[i]] = b[i]
+
+
+@njit(cache=True, nogil=True)
+def combine(products, weights):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """`combination` of many rows: products (rows, s, s), which are overwritten; weights (rows, s), the output."""
+    for i in range(weights.shape[0]):
+        combination(products[i], weights[i])
+
+
+@njit(cache=True, nogil=True)
+def reconstruct(near, size, chosen, products, weights):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Write the weights with which the chosen anchors give a row x again, best.
+
+    near: ‖x − c‖² of each, or ‖c‖² − 2x·c; size is ‖x‖² then, and otherwise 0. products (m, m): C C'.
+    """
+    s = weights.size
+    G = np.empty((s, s))
+    for a in range(s):
+        for b in range(s):
+            one, other = chosen[a], chosen[b]
+            # (c − x)·(e − x) = (‖c − x‖² + ‖e − x‖² − ‖c − e‖²) / 2
+            apart = products[one, one] + products[other, other] - 2.0 * products[one, other]
+            G[a, b] = 0.5 * (near[a] + near[b] - apart) + size
+    combination(G, weights)
+
+
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
 def squared_distance(x, y):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Squared distance of two vectors; summed in an order of the compiler's, the same for every call."""
@@ -48,13 +144,14 @@ def squared_distance(x, y):  # type: ignore[no-untyped-def]  # pragma: no cover 
 
 
 @njit(cache=True, nogil=True)
-def weigh_dense(tile, factor, anchors, scores, rounding, indices, weights):  # type: ignore[no-untyped-def]  # pragma: no cover
+def weigh_dense(tile, factor, anchors, scores, rounding, products, indices, weights):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Write the nearest anchors of dense rows and their weights.
 
     Parameters: tile float64 (rows, d), centred; factor (d,); anchors float64 (m, d), of scaled rows; scores float32
     (rows, m), the squared distances but for what is the same for all anchors of a row; rounding (2,), with which
-    rounding[0]‖x‖ + rounding[1] bounds the error of the scores of a row x; indices int32 and weights float64
-    (rows, s), the output. s < m.
+    rounding[0]‖x‖ + rounding[1] bounds the error of the scores of a row x; products float64 (m, m), of the
+    anchors, where weights are those of `reconstruct`, or empty; indices int32 and weights float64 (rows, s), the
+    output. s < m.
     """
     rows, d = tile.shape
     m = anchors.shape[0]
@@ -81,36 +178,43 @@ def weigh_dense(tile, factor, anchors, scores, rounding, indices, weights):  # t
                 distance = squared_distance(x, anchors[a])
                 if distance < near[s]:
                     keep_smallest(distance, a, near, nearest)
-        simplex(near, size, weights[i])
+        if products.size:
+            reconstruct(near, 0.0, nearest, products, weights[i])
+        else:
+            simplex(near, size, weights[i])
         indices[i] = nearest[:s]
 
 
 @njit(cache=True, nogil=True)
-def weigh_sparse(values, columns, rowptr, factor, anchors, squares, indices, weights):  # type: ignore[no-untyped-def]  # pragma: no cover
+def weigh_sparse(values, columns, rowptr, factor, anchors, squares, products, indices, weights):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Write the nearest anchors of sparse rows and their weights.
 
     Parameters: X as CSR (values, columns, rowptr); factor (d,); anchors float64 (d, m), a column an anchor, of scaled
-    rows that are not centred; squares (m,), their squared lengths; indices int32 and weights float64 (rows, s).
+    rows that are not centred; squares (m,), their squared lengths; products as of `weigh_dense`, of these anchors;
+    indices int32 and weights float64 (rows, s).
     """
     m = anchors.shape[1]
     rows, s = weights.shape
     near, nearest = np.empty(s + 1, np.float64), np.empty(s + 1, np.int64)
-    products = np.empty(m, np.float64)
+    along = np.empty(m, np.float64)
     for i in range(rows):
-        products[:] = 0.0
+        along[:] = 0.0
         size = 0.0
         for p in range(rowptr[i], rowptr[i + 1]):
             value = values[p] * factor[columns[p]]
             size += value * value
             line = anchors[columns[p]]
             for a in range(m):
-                products[a] += value * line[a]
+                along[a] += value * line[a]
         near[:] = np.inf
         nearest[:] = 0
         for a in range(m):
-            distance = squares[a] - 2.0 * products[a]
+            distance = squares[a] - 2.0 * along[a]
             if distance < near[s]:
                 keep_smallest(distance, a, near, nearest)
         # The distances lack |x|², which is the same for all anchors; their rounding errors are relative to it, too.
-        simplex(near, size + squares[nearest[0]], weights[i])
+        if products.size:
+            reconstruct(near, size, nearest, products, weights[i])
+        else:
+            simplex(near, size + squares[nearest[0]], weights[i])
         indices[i] = nearest[:s]

@@ -16,7 +16,8 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.column_keys import column_keys, column_ranges
 from mlfs_dask.blocks.isolation import TreeShape, mass_table, tree_shape
-from mlfs_dask.blocks.linear import tile_rows
+from mlfs_dask.blocks.linear import GROUP_ROWS, group_values, tile_rows
+from mlfs_dask.rows.contract import Profile
 from mlfs_dask.typing import Matrix
 
 #: Bytes of the rows on which the forest is grown, as float32; fewer rows are drawn when features are many.
@@ -97,6 +98,12 @@ class Forest:
             else:
                 codes[part] = self._walk(dense)
         return codes
+
+    def leaf_scratch_bytes(self, profile: Profile) -> int:
+        """Bytes that `leaf_numbers` allocates for a group of rows."""
+        values = tile_rows(profile.d) * profile.d
+        converted = 24 * group_values(profile) + 16 * profile.d + 4 * values if profile.sparse else 24 * values
+        return min(profile.block_rows, GROUP_ROWS) * (8 + 2 * len(self.shapes)) + converted
 
     def _walk(self, X: NDArray[np.float32]) -> NDArray[Any]:
         """Leaf numbers of some prepared rows."""

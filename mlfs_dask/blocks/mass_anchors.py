@@ -16,6 +16,8 @@ from scipy import sparse as sp
 from mlfs_dask.blocks.anchors import weights_to_csr
 from mlfs_dask.blocks.forest import Forest
 from mlfs_dask.blocks.isolation import TreeShape, mass_table
+from mlfs_dask.blocks.linear import GROUP_ROWS
+from mlfs_dask.rows.contract import Profile
 from mlfs_dask.typing import Matrix
 
 #: Rows whose masses with all landmarks are held at a time.
@@ -48,6 +50,11 @@ class MassAnchors:
     def nbytes(self) -> int:
         """Bytes that a process holds."""
         return int(self.tables.nbytes) + self.forest.nbytes
+
+    def scratch_bytes(self, profile: Profile) -> int:
+        """Bytes that `weigh` allocates for a group of rows."""
+        totals = TILE_ROWS * self.count * self.tables.dtype.itemsize
+        return int(self.forest.leaf_scratch_bytes(profile) + 36 * GROUP_ROWS * self.neighbors + totals)
 
     def weigh(self, X: Matrix) -> sp.csr_array:
         """Z of some rows, shape (rows, m), s entries a row.

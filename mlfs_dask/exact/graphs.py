@@ -12,7 +12,7 @@ from scipy import sparse as sp
 from mlfs_dask import runtime
 from mlfs_dask.blocks import isolation
 from mlfs_dask.blocks.forest import draw_sample, forest_seeds, grow_forest, mass_tables, sample_size
-from mlfs_dask.blocks.neighbours import NearestRows, Neighbours, compiles_search, scratch_bytes
+from mlfs_dask.blocks.neighbours import TILE_VALUES, NearestRows, Neighbours, compiles_search, scratch_bytes
 from mlfs_dask.typing import Matrix, numbers
 
 Found = tuple[NDArray[np.int64], NDArray[Any]]
@@ -43,11 +43,41 @@ def nearest_rows(Z: Matrix, k: int) -> Neighbours:
     k = min(k, n - 1)
 
     def search(low: int, high: int) -> Found:
-        nearest = NearestRows(Z[low:high], low, k, compiled=compiles_search(n * n, sparse=sp.issparse(Z)))
+        nearest = NearestRows(Z[low:high], low, k, compiled=compiles_nearest_rows(n, sparse=sp.issparse(Z)))
         nearest.add(Z, 0)
         return nearest.indices, nearest.distances
 
     return Neighbours(*_search("searching neighbours", search, n, k))
+
+
+def compiles_nearest_rows(n: int, *, sparse: bool) -> bool:
+    """Whether `nearest_rows` loads its compiled search for n rows."""
+    return compiles_search(n * n, sparse=sparse)
+
+
+def combinations(Z: Matrix, neighbours: Neighbours) -> NDArray[np.float64]:
+    """Weights with which the neighbours of each row give it again best, shape (n, k); not negative, of sum 1.
+
+    Parameters
+    ----------
+    Z : float64 ndarray or csr_array, shape (n, m)
+        Rows between which the neighbours were found.
+    neighbours : Neighbours
+    """
+    from mlfs_dask.blocks.anchors_compiled import combine
+
+    indices = neighbours.indices
+    (n, k), d = indices.shape, Z.shape[1]
+    weights = np.empty((n, k))
+    step = max(1, TILE_VALUES // max(k * d, 1))
+    for low in range(0, n if k else 0, step):
+        part = slice(low, min(low + step, n))
+        near, own = Z[indices[part].ravel()], Z[part]
+        if sp.issparse(Z):
+            near, own = near.toarray(), own.toarray()
+        apart = near.reshape(-1, k, d) - own[:, np.newaxis]
+        combine(apart @ apart.transpose(0, 2, 1), weights[part])
+    return weights
 
 
 def workspace() -> str:

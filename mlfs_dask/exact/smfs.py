@@ -9,7 +9,7 @@ Access 8 (2020) 71219-71230, doi:10.1109/ACCESS.2020.2987922.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,9 @@ from mlfs_dask.blocks.neighbours import Neighbours
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.engine import checkpoints
 from mlfs_dask.errors import DataError
-from mlfs_dask.exact import matrix
+from mlfs_dask.exact import graphs, matrix
 from mlfs_dask.exact.fit import ExactFit, FeatureMoments, save_if_due
-from mlfs_dask.exact.graphs import least_mass_rows
+from mlfs_dask.exact.graphs import combinations, least_mass_rows, nearest_rows
 from mlfs_dask.exact.matrix import ScaledMatrix
 from mlfs_dask.solvers import label_recovery, row_sparse
 from mlfs_dask.solvers.label_recovery import Reconstruction, recover_labels
@@ -31,6 +31,9 @@ from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.typing import Matrix, join_terms
 
 Array = NDArray[np.float64]
+
+#: Which rows are near, and how near.
+Structure: TypeAlias = Literal["density", "distance", "reconstruction"]
 
 #: Relative residual of the conjugate gradients of a Y-step.
 LABEL_TOL = 1e-9
@@ -43,6 +46,7 @@ def fit(
     moments: FeatureMoments,
     alpha: float | None,
     beta: float | None,
+    structure: Structure,
     n_neighbors: int,
     n_trees: int,
     max_samples: int,
@@ -65,7 +69,7 @@ def fit(
         1 for positive labels, −1 for unknown ones.
     moments : FeatureMoments
         Of X.
-    alpha, beta, n_neighbors, ..., random_state
+    alpha, beta, structure, n_neighbors, ..., random_state
         As of `SMFS`.
 
     Raises
@@ -74,17 +78,17 @@ def fit(
         No label is known.
     """
     labels, known, s = known_labels(Y, unknown_labels)
-    forest = least_mass_rows(
-        X,
-        n_neighbors,
-        n_trees=n_trees,
-        max_samples=max_samples,
-        seed=int(random_state or 0),
-    )
-    W = density_structure(forest.neighbours)
+    features = ScaledMatrix(X, moments, centre=standardise, standardise=standardise)
+    sampled = {}
+    if structure == "density":
+        seed = int(random_state or 0)
+        forest = least_mass_rows(X, n_neighbors, n_trees=n_trees, max_samples=max_samples, seed=seed)
+        W, sampled = density_structure(forest.neighbours), {"forest_rows": forest.sample_rows}
+    else:
+        near, combined = nearest_rows(features.rows, n_neighbors), structure == "reconstruction"
+        W = near.to_csr(combinations(features.rows, near)) if combined else distance_structure(near)
     labels = start_labels(labels, known, W)
     free = np.ones_like(known) if consistency == "none" else ~known
-    features = ScaledMatrix(X, moments, centre=standardise, standardise=standardise)
     if alpha is None:
         alpha = float(s[s > 0].mean()) if (s > 0).any() else 1.0
     loop = _Loop(features, labels, free, s, Reconstruction(W), alpha, beta, inner_iterations, gram_cap, tol)
@@ -96,7 +100,7 @@ def fit(
         "epsilon": loop.regression.epsilon,
         "gram": loop.G is not None,
         "graph": {"kind": "exact"},
-        "forest_rows": forest.sample_rows,
+        **sampled,
         "labelled_rows": int(known.any(axis=1).sum()),
         "unknown_entries": int((~known).sum()),
         "recovered_positives": int(((loop.Y > 0) & ~known).sum()),
@@ -104,11 +108,12 @@ def fit(
     return ExactFit(scores, trace, extra, loop.Y)
 
 
-def workspace(*, sparse: bool, gram: bool) -> str:
+def workspace(*, sparse: bool, gram: bool, structure: Structure = "density") -> str:
     """What `fit` holds besides X and Y."""
     return join_terms(
         matrix.workspace(sparse=sparse),
-        f"0.5 n t + 0.5 t s s + {4 * isolation.HELD}",  # leaf numbers, tables of masses, pairs
+        # Leaf numbers, tables of masses, pairs.
+        f"0.5 n t + 0.5 t s s + {4 * isolation.HELD}" if structure == "density" else graphs.workspace(),
         "7 n k",  # masses, neighbours, W, I − W and its transpose
         f"4.25 n q + {label_recovery.GROUP_MATRICES} n c",  # Y, X P, what is known and free, what is recovered
         f"{row_sparse.FEATURE_MATRICES} d q + {1 + row_sparse.SQUARE_MATRICES} {'d d' if gram else 'm m'}",
@@ -149,6 +154,13 @@ def known_labels(
     # Eq. 7: a row weighs by how rare its positive labels are.
     s = (positive / np.maximum(positive.sum(axis=0), 1)).sum(axis=1)
     return np.where(positive, 1.0, -1.0), known, s
+
+
+def distance_structure(neighbours: Neighbours) -> sp.csr_array:
+    """W of Eq. 3 with Euclidean distances in the place of ξ."""
+    distances = np.sqrt(np.maximum(neighbours.distances, 0.0))
+    # Less the least of the row, which changes nothing: exponentials of far rows would all be 0.
+    return density_structure(neighbours._replace(distances=distances - distances[:, :1]))
 
 
 def density_structure(neighbours: Neighbours) -> sp.csr_array:

@@ -215,7 +215,9 @@ def anchor_sample(profile: Profile, m: int, seed: int) -> RowSample:
     return RowSample(draw_rows(profile, ROWS_PER_ANCHOR * m, seed, max_bytes=SAMPLE_BYTES), profile)
 
 
-def anchors_of_points(points: Matrix, m: int, scaling: Scaling, neighbors: int, seed: int) -> Anchors:
+def anchors_of_points(
+    points: Matrix, m: int, scaling: Scaling, neighbors: int, seed: int, *, combined: bool = False
+) -> Anchors:
     """At most m anchors by k-means among standardised rows of a sample.
 
     Parameters
@@ -227,9 +229,11 @@ def anchors_of_points(points: Matrix, m: int, scaling: Scaling, neighbors: int, 
     neighbors : int
         Nearest anchors that a row belongs to.
     seed : int
+    combined : bool
+        As of `Anchors`.
     """
     with runtime.stage("placing anchors"):
         centres = place_anchors(points, min(m, points.shape[0]), seed)
     if sp.issparse(points):
         centres -= scaling.centre * scaling.factor
-    return Anchors(centres, scaling.centre, scaling.factor, neighbors)
+    return Anchors(centres, scaling.centre, scaling.factor, neighbors, combined=combined)

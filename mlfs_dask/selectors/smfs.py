@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask import runtime
-from mlfs_dask.blocks.anchors import FEWEST_ANCHORS
+from mlfs_dask.blocks.anchors import FEWEST_ANCHORS, Anchors
 from mlfs_dask.blocks.column_keys import mean_of_copies
 from mlfs_dask.blocks.forest import Forest, forest_seeds, grow_forest, sample_size
 from mlfs_dask.blocks.isolation import TreeShape
@@ -35,7 +35,13 @@ from mlfs_dask.exact.fit import ExactFit
 from mlfs_dask.rows.contract import Profile
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Cost, Reading, Readings
-from mlfs_dask.selectors.iterative import GraphKind, IterativeSelector
+from mlfs_dask.selectors.iterative import (
+    GraphKind,
+    IterativeSelector,
+    anchor_sample,
+    anchors_of_points,
+    standardised_points,
+)
 from mlfs_dask.selectors.loop import Scaled, placeholder, placeholders
 from mlfs_dask.selectors.parameters import MaxIter, Missing, Param, seed_of
 from mlfs_dask.solvers import conjugate_gradients, row_sparse
@@ -191,7 +197,17 @@ class SMFS(IterativeSelector[Fixed, At]):
             "exact up to 20 000 rows."
         ),
     ] = "auto"
-    n_anchors: Annotated[int, Param("Landmark rows, at most a quarter of the rows.")] = 300
+    structure: Annotated[
+        Literal["density", "distance", "reconstruction"],
+        Param(
+            'Which rows are near, and how near. "density": by isolation mass. The paper\'s comparisons: "distance" '
+            '(LGS-D), the Euclidean one, with weights that fall with it; "reconstruction" (LGS-L), the same neighbours '
+            "with the weights, not negative and of sum 1, that give the row again best."
+        ),
+    ] = "density"
+    n_anchors: Annotated[
+        int, Param("Landmark rows, or anchors by k-means where nearness is Euclidean; at most a quarter of the rows.")
+    ] = 300
     anchor_neighbors: Annotated[int, Param("Landmarks that a row belongs to.")] = 5
     n_trees: Annotated[int, Param("Trees of the isolation forest.")] = 100
     max_samples: Annotated[int, Param("Rows on which a tree is grown.", most=2**16)] = 256
@@ -256,22 +272,25 @@ class SMFS(IterativeSelector[Fixed, At]):
 
     # ------------------------------------------------------------------ what it costs
 
-    def _forest_rows(self, profile: Profile) -> NDArray[np.int64]:
-        """The rows on which the forest is grown, landmarks among them."""
+    def _sample(self, profile: Profile) -> RowSample:
+        """The rows among which anchors are placed, or on which the forest is grown, landmarks being among them."""
+        if self.structure != "density":
+            return anchor_sample(profile, self._landmarks(profile), self.seed)
         row_bytes = 8 * -(-profile.nonzeros // max(profile.n, 1)) + 8 if profile.sparse else 4 * profile.d
         size = sample_size(profile.n, row_bytes, n_trees=self.n_trees, max_samples=self.max_samples)
-        return draw_rows(profile, size, self.seed)
+        return RowSample(draw_rows(profile, size, self.seed), profile)
 
     def sizes(self, profile: Profile) -> dict[str, int]:
         d = profile.d
         return {"d": d, "q": profile.q, "m": self._landmarks(profile), "g": d if d <= self.gram_cap else 0}
 
     def first(self, profile: Profile) -> dict[str, Statistic]:
-        statistics = super().first(profile)
-        statistics["sample"] = RowSample(self._forest_rows(profile), profile)
+        statistics = super().first(profile) | {"sample": self._sample(profile)}
         return statistics if profile.d <= self.gram_cap else {**statistics, "keys": ColumnKeys(profile.d)}
 
     def _landmarks(self, profile: Profile) -> int:
+        if self.structure != "density":
+            return self._n_anchors(profile, profile.d)
         return min(profile.n, max(FEWEST_ANCHORS, min(self.n_anchors, profile.n // 4)))
 
     def iterations_on(self, profile: Profile) -> tuple[int, int]:
@@ -288,8 +307,7 @@ class SMFS(IterativeSelector[Fixed, At]):
 
     def placeholders(self, profile: Profile) -> tuple[Fixed, At]:
         d, q, sizes = profile.d, profile.q, self.sizes(profile)
-        leaves = min(self.max_samples, len(self._forest_rows(profile)))
-        anchors = self._placeholder_anchors(profile, sizes["m"], leaves)
+        anchors = self._placeholder_anchors(profile, sizes["m"])
         recovery = RowRecovery(anchors, None, placeholder(sizes["m"], q), 1.0, placeholder(q), True)
         fixed = Fixed(
             **placeholders(Fixed, sizes),
@@ -297,7 +315,7 @@ class SMFS(IterativeSelector[Fixed, At]):
             sums=None,
             coupled=True,
             keys=None,
-            facts={"leaves": leaves},
+            facts={},
         )
         regression = SimpleNamespace(P=placeholder(d, q), needs_product=not sizes["g"])
         return fixed, At(**placeholders(At, sizes), regression=regression)
@@ -314,11 +332,10 @@ class SMFS(IterativeSelector[Fixed, At]):
         low, high = self.iterations_on(profile)
         weights, scaling = recovery.label_weights, fixed.scaling
         grams = [WeightedGram(scaling, weights)] if has_gram else []
-        steps: list[Reading | str] = [
-            Reading(MASSES, (LeafCounts(recovery.anchors.forest), *grams), workspace="sample"),
-            Reading(START, (RecoveredRows(scaling, recovery),)),
-        ]
-        n_rows = len(self._forest_rows(profile))
+        anchors = recovery.anchors
+        masses = (LeafCounts(anchors.forest),) if isinstance(anchors, MassAnchors) else ()
+        steps: list[Reading | str] = [Reading(MASSES, (*masses, *grams), workspace="sample")] if masses or grams else []
+        steps.append(Reading(START, (RecoveredRows(scaling, recovery),)))
         if not has_gram:
             # Without a working set every P-step is one of conjugate gradients, whose residual is a product, too.
             times, typical, step = FEATURE_STEPS, (FEATURE_STEPS, FEATURE_STEPS), FEATURE_STEPS + 1
@@ -336,8 +353,8 @@ class SMFS(IterativeSelector[Fixed, At]):
             steps=steps,
             sizes={
                 "f": 0 if has_gram else some,
-                "masses": numbers(recovery.anchors.tables.nbytes),
-                "sample": numbers(RowSample(np.arange(n_rows), profile).state_bytes),
+                "masses": numbers(anchors.nbytes),
+                "sample": numbers(self._sample(profile).state_bytes),
             },
             loads_sklearn=True,
             notes=[
@@ -346,8 +363,12 @@ class SMFS(IterativeSelector[Fixed, At]):
             ],
         )
 
-    def _placeholder_anchors(self, profile: Profile, m: int, leaves: int) -> MassAnchors:
+    def _placeholder_anchors(self, profile: Profile, m: int) -> Anchors | MassAnchors:
         """Landmarks of the size that those of the fit have: the same balanced tree over and over, and no masses."""
+        if self.structure != "density":
+            d = placeholder(profile.d)
+            return Anchors(placeholder(m, profile.d), d, d, self.anchor_neighbors, combined=self._combines)
+        leaves = min(self.max_samples, len(self._sample(profile).chosen))
         trees, nodes = self.n_trees, np.arange(2 * leaves - 1)
         inner = nodes < leaves - 1
 
@@ -368,14 +389,21 @@ class SMFS(IterativeSelector[Fixed, At]):
         tables = np.broadcast_to(np.zeros((), landmark_dtype(trees, profile.n)), (trees, leaves, m))
         return MassAnchors(forest, tables, self.anchor_neighbors)
 
+    @property
+    def _combines(self) -> bool:
+        return self.structure == "reconstruction"
+
     def _compiles_exact_search(self, profile: Profile) -> bool:
+        if self.structure != "density":
+            return self._combines or graphs.compiles_nearest_rows(profile.n, sparse=profile.sparse)
         return graphs.compiles_least_mass_rows(profile.n, self.n_trees)
 
     def _exact_workspace(self, profile: Profile) -> tuple[str, dict[str, int]]:
         leaves = min(self.max_samples, profile.n)
         sizes = {"k": min(self.n_neighbors, profile.n - 1), "t": self.n_trees, "s": leaves, "m": self._max_features()}
         sizes["c"] = conjugate_gradients.columns_at_once(profile.q)
-        return exact_form.workspace(sparse=profile.sparse, gram=profile.d <= self.gram_cap), sizes
+        gram = profile.d <= self.gram_cap
+        return exact_form.workspace(sparse=profile.sparse, gram=gram, structure=self.structure), sizes
 
     # ------------------------------------------------------------------ the method
 
@@ -399,7 +427,7 @@ class SMFS(IterativeSelector[Fixed, At]):
         (sums,) = job.run(START, RecoveredRows(scaling, first))
         squares = moments.m2 / max(moments.n, 1) + (moments.mean - scaling.centre) ** 2
         facts = {
-            "forest_rows": len(self._forest_rows(profile)),
+            "forest_rows" if self.structure == "density" else "sampled_rows": len(self._sample(profile).chosen),
             "labelled_rows": int(profile.n - labels.rows[1] if coded else labels.rows[0]),
             "unknown_entries": int(labels.unknown.sum() if coded else profile.n * profile.q - labels.positive.sum()),
         }
@@ -437,20 +465,23 @@ class SMFS(IterativeSelector[Fixed, At]):
 
     def _place_landmarks(
         self, readings: Readings, sample: SampledRows, scaling: Scaling, weights: Array
-    ) -> tuple[MassAnchors, Array | None]:
+    ) -> tuple[Anchors | MassAnchors, Array | None]:
         """Landmarks among the sampled rows, with the masses of all leaves, and X'SX below the Gram cap."""
         profile = readings.source.profile
+        grams = [WeightedGram(scaling, weights)] if profile.d <= self.gram_cap else []
+        if self.structure != "density":
+            points, m = standardised_points(sample.X, scaling), self._landmarks(profile)
+            near = anchors_of_points(points, m, scaling, self.anchor_neighbors, self.seed, combined=self._combines)
+            return near, readings.run(MASSES, *grams)[0] if grams else None
         rng, grow = forest_seeds(self.seed)
         with runtime.stage("growing a forest"):
             forest = grow_forest(sample.X, n_trees=self.n_trees, max_samples=self.max_samples, seed=grow)
-        counts, *grams = readings.run(
-            "masses", LeafCounts(forest), *([WeightedGram(scaling, weights)] if profile.d <= self.gram_cap else [])
-        )
+        counts, *gram = readings.run(MASSES, LeafCounts(forest), *grams)
         m = self._landmarks(profile)
         chosen = np.sort(rng.choice(sample.X.shape[0], size=min(m, sample.X.shape[0]), replace=False))
         landmarks = forest.leaf_numbers(sample.X[chosen])
         tables = landmark_tables(forest.shapes, counts, landmarks, profile.n)
-        return MassAnchors(forest, tables, self.anchor_neighbors), grams[0] if grams else None
+        return MassAnchors(forest, tables, self.anchor_neighbors), gram[0] if gram else None
 
     def _regression(self, job: Readings, fixed: Fixed, state: Arrays | None = None) -> RowSparseRegression:
         scaling, weights = fixed.scaling, fixed.recovery.label_weights
@@ -543,6 +574,7 @@ class SMFS(IterativeSelector[Fixed, At]):
             moments=moments,
             alpha=self.alpha,
             beta=self.beta,
+            structure=self.structure,
             n_neighbors=self.n_neighbors,
             n_trees=self.n_trees,
             max_samples=self.max_samples,

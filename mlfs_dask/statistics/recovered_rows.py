@@ -13,16 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
+from mlfs_dask.blocks.anchors import Anchors
 from mlfs_dask.blocks.forest import Forest
-from mlfs_dask.blocks.linear import (
-    GROUP_ROWS,
-    backward_block,
-    forward_block,
-    group_scratch_bytes,
-    group_values,
-    row_groups,
-    tile_rows,
-)
+from mlfs_dask.blocks.linear import backward_block, forward_block, group_scratch_bytes, row_groups
 from mlfs_dask.blocks.mass_anchors import MassAnchors
 from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.rows.contract import Block, Profile
@@ -59,7 +52,7 @@ class LeafCounts(Statistic):
         return self.forest.nbytes
 
     def scratch_bytes(self, profile: Profile) -> int:
-        return leaf_scratch_bytes(profile, self._shape[0])
+        return self.forest.leaf_scratch_bytes(profile)
 
     def zero(self) -> State:
         return (np.zeros(self._shape, np.int64),)
@@ -74,13 +67,6 @@ class LeafCounts(Statistic):
     def finalize(self, state: State) -> NDArray[np.int64]:
         counts: NDArray[np.int64] = state[0].copy()
         return counts
-
-
-def leaf_scratch_bytes(profile: Profile, trees: int) -> int:
-    """Bytes that `Forest.leaf_numbers` allocates for a block."""
-    values = tile_rows(profile.d) * profile.d
-    converted = 24 * group_values(profile) + 16 * profile.d + 4 * values if profile.sparse else 24 * values
-    return min(profile.block_rows, GROUP_ROWS) * (8 + 2 * trees) + converted
 
 
 class RecoveredSums(NamedTuple):
@@ -112,7 +98,7 @@ class RowRecovery:
 
     Attributes
     ----------
-    anchors : MassAnchors
+    anchors : Anchors or MassAnchors
     P : float64 array, shape (d, q), or None
         None for the first sums: unknown entries are then estimated from the anchors (Eq. 4), and are -1 where there
         are no anchor values either.
@@ -124,7 +110,7 @@ class RowRecovery:
         Whether entries -1 are the unknown ones; otherwise all that are not 1.
     """
 
-    anchors: MassAnchors
+    anchors: Anchors | MassAnchors
     P: Array | None
     U: Array | None
     alpha: float
@@ -182,9 +168,8 @@ class RecoveredRows(Statistic):
 
     def scratch_bytes(self, profile: Profile) -> int:
         d, q, m = self._sizes
-        weights = 36 * GROUP_ROWS * self.recovery.anchors.neighbors + 4 * 2**20
-        leaves = leaf_scratch_bytes(profile, len(self.recovery.anchors.tables))
-        return int(group_scratch_bytes(profile, 9 * q) + leaves + weights + 8 * (d * q + 2 * m * m))
+        weights = self.recovery.anchors.scratch_bytes(profile)
+        return int(group_scratch_bytes(profile, 9 * q) + weights + 8 * (d * q + 2 * m * m))
 
     def zero(self) -> State:
         d, q, m = self._sizes

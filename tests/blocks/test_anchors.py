@@ -16,11 +16,11 @@ from tests.reference.anchors import means_of_rows, row_weights, spread
 from tests.reference.mfsir import affinity
 
 
-def weigh(X, centres, s, centre=None, factor=None):
+def weigh(X, centres, s, centre=None, factor=None, **given):
     """Z of rows, which need not be standardised."""
     d = X.shape[1]
     centre = np.zeros(d) if centre is None else centre
-    anchors = Anchors(np.array(centres, float), centre, np.ones(d) if factor is None else factor, s)
+    anchors = Anchors(np.array(centres, float), centre, np.ones(d) if factor is None else factor, s, **given)
     return anchors.weigh(X).toarray()
 
 
@@ -86,18 +86,20 @@ def test_weights_are_continuous_where_the_nearest_anchors_change(container, s):
 def test_as_sorting_all_distances(data):
     rng = np.random.default_rng(data.draw(st.integers(0, 10**6)))
     n, d, m = (data.draw(st.integers(1, most)) for most in (40, 12, 20))
-    s = data.draw(st.integers(1, 22))
+    combined = data.draw(st.booleans())
+    s = data.draw(st.integers(1, 5 if combined else 22))
     far = data.draw(st.sampled_from([0.0, 1e3, 1e8]))
     X = (rng.normal(size=(n, d)) + far).astype(data.draw(st.sampled_from([np.float32, np.float64])))
     centre, factor = X.mean(axis=0, dtype=np.float64), rng.uniform(0.1, 3, d) * (rng.random(d) < 0.9)
     points = (X - centre) * factor
     centres = points[rng.choice(n, size=m)] + 0.1 * rng.normal(size=(m, d))
-    assert weigh(X, centres, s, centre, factor) == pytest.approx(row_weights(points, centres, s), abs=1e-9)
+    found, expected = weigh(X, centres, s, centre, factor, combined=combined), row_weights(points, centres, s, combined)
+    assert found == pytest.approx(expected, abs=1e-8 if combined else 1e-9)
     if far == 0.0:
         sparse = sp.csr_array(X * (rng.random((n, d)) < 0.5))
         points = (sparse.toarray() - centre) * factor
-        found = weigh(sparse, centres, s, centre, factor)
-        assert found == pytest.approx(row_weights(points, centres, s), abs=1e-8)
+        found = weigh(sparse, centres, s, centre, factor, combined=combined)
+        assert found == pytest.approx(row_weights(points, centres, s, combined), abs=1e-8)
 
 
 def test_anchors_that_single_precision_cannot_tell_apart_are_weighed_by_their_distances():

@@ -27,6 +27,7 @@ MFSIR = {
 SMFS = {
     "alpha": None,
     "beta": None,
+    "structure": "density",
     "n_neighbors": 15,
     "n_trees": 100,
     "max_samples": 256,

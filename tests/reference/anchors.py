@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 
@@ -26,10 +28,31 @@ def simplex(distances, s, size=0.0):
     return z
 
 
-def row_weights(points, centres, s):
+def combination(points, x, ridge=1e-3):
+    """Weights of the points, not negative and of sum 1, that give x again best; by the faces of the simplex."""
+    apart = points - x
+    G = apart @ apart.T
+    G = G + ridge * np.trace(G) / len(G) * np.eye(len(G))
+    best, least = None, np.inf
+    for r in range(1, len(G) + 1):
+        for face in itertools.combinations(range(len(G)), r):
+            inside = G[np.ix_(face, face)]
+            z = np.linalg.lstsq(inside, np.ones(r), rcond=None)[0] if inside.any() else np.ones(r)
+            z = z / z.sum()
+            if (z >= 0).all() and z @ inside @ z < least:
+                best, least = np.zeros(len(G)), z @ inside @ z
+                best[list(face)] = z
+    return best
+
+
+def row_weights(points, centres, s, combined=False):
     """Z, shape (n, m)."""
     Z = np.zeros((len(points), len(centres)))
     for i, x in enumerate(points):
+        if combined:
+            near = np.argsort(((x - centres) ** 2).sum(axis=1), kind="stable")[: min(s, max(len(centres) - 1, 1))]
+            Z[i, near] = combination(centres[near], x)
+            continue
         Z[i] = simplex(((x - centres) ** 2).sum(axis=1), s, (x**2).sum())
     return Z
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from sklearn.ensemble import IsolationForest
 
+from tests.reference.anchors import combination
+
 
 def grow_trees(X, n_trees, max_samples, seed):
     """The trees of scikit-learn's isolation forest on float32 rows."""
@@ -34,6 +36,18 @@ def neighbour_weights(xi, k):
         others = [j for j in np.argsort(np.round(xi[i], 12), kind="stable") if j != i][:k]
         e = np.exp(-xi[i, others])
         W[i, others] = e / e.sum()
+    return W
+
+
+def structure_of_distances(X, k, structure):
+    """W over the k nearest rows of standardised X: softmax of −distance, or weights that give the row again."""
+    n = len(X)
+    W = np.zeros((n, n))
+    for i in range(n):
+        distances = np.sqrt(((X - X[i]) ** 2).sum(axis=1))
+        others = [j for j in np.argsort(distances, kind="stable") if j != i][:k]
+        e = np.exp(distances[others[0]] - distances[others])
+        W[i, others] = e / e.sum() if structure == "distance" else combination(X[others], X[i])
     return W
 
 

@@ -53,6 +53,7 @@ def smfs(
     X,
     Y,
     xi,
+    Z=None,
     *,
     anchor_neighbors=5,
     alpha=None,
@@ -63,7 +64,7 @@ def smfs(
     tol=1e-4,
     max_iter=45,
 ):
-    """Scores, the objective of every iteration, and (P, Y, U, Z); `xi` are masses of rows with landmarks, (n, m)."""
+    """Scores, the objective of every iteration, (P, Y, U, Z); `xi` are masses with landmarks, unless Z is given."""
     X = standardise(X) if scale else np.where(np.std(X, axis=0) > 1e-12, X, 0.0)
     Y = np.asarray(Y)
     (n, d), q = X.shape, Y.shape[1]
@@ -72,7 +73,7 @@ def smfs(
     waits = (told & ~known.all(axis=1)).any()  # P for Y
     c = [sum(Y[:, j] == 1) for j in range(q)]
     s = np.array([sum(1 / c[j] for j in range(q) if Y[i, j] == 1) for i in range(n)])  # Eq. 7
-    Z = np.array([simplex(row, anchor_neighbors) for row in xi])
+    Z = np.array([simplex(row, anchor_neighbors) for row in xi]) if Z is None else Z
     alpha = (s[s > 0].mean() if s.any() else 1.0) / 3 if alpha is None else alpha
 
     F = np.where(Y == 1, 1.0, -1.0)

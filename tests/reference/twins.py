@@ -95,8 +95,11 @@ def qpmlfs(X, Y, *, alpha=None):
     return global_information.least(lambda W: global_information.qpmlfs_objective(W[:, 0], r, Q, share), shape)[:, 0]
 
 
-def smfs(X, Y, *, n_neighbors=15, n_trees=100, max_samples=256, seed=0, **parameters):
-    """With the forest that the method grows."""
+def smfs(X, Y, *, structure="density", n_neighbors=15, n_trees=100, max_samples=256, seed=0, **parameters):
+    """With the forest that the method grows, where it grows one."""
+    if structure != "density":
+        W = smfs_module.structure_of_distances(elc_module.standardise(X), n_neighbors, structure)
+        return smfs_module.smfs(X, Y, W, **parameters)[0]
     prepared = (X * float32_scaling(X)[1]).astype(np.float32)
     prepared = prepared[:, forest_columns(prepared)]
     trees = smfs_module.grow_trees(prepared, n_trees, max_samples, forest_seeds(seed)[1])

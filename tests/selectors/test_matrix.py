@@ -57,6 +57,7 @@ OTHERS = {
     "mrmr": [{"criterion": "miq", "bins": 3}],
     "qpmlfs": [{"alpha": 0.5}],
     "smdr-ic": [{"lambda_": 0.1, "alpha": 0.1, "beta": 0.5}, {"alpha": 2.0, "beta": 5.0, "absolute": True}],
+    "smfs": [{"structure": "distance"}, {"structure": "reconstruction"}],
     "smile": [{"alpha": 2.0, "ridge": 0.01, "smoothing": 1.0}],
     "relieff": [{"n_neighbors": 2, "min_rows": 1}],
     "rfs": [{"gamma": 0.5}, {"variant": "published"}],

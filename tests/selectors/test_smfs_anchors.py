@@ -9,8 +9,11 @@ from hypothesis import strategies as st
 from scipy import sparse as sp
 
 from mlfs_dask import SMFS
+from mlfs_dask.blocks.anchors import place_anchors
 from mlfs_dask.blocks.forest import float32_scaling, forest_columns, forest_seeds, to_float32
 from tests.reference import smfs_anchors as twin
+from tests.reference.anchors import row_weights
+from tests.reference.elc import standardise
 from tests.reference.smfs import grow_trees
 from tests.selectors.anchored import NEAR, check, hide, problem, quiet
 
@@ -36,14 +39,22 @@ def masses(X, *, sparse=False, n_anchors=15, random_state=0):
     return twin.landmark_masses(trees, prepared, landmarks)
 
 
+def distances(X, structure, *, anchor_neighbors=5):
+    """Z of all rows with the anchors that the selector places; n is at most 80."""
+    points = standardise(X)
+    combined = structure == "reconstruction"
+    return row_weights(points, place_anchors(points, 15, 0), anchor_neighbors, combined)
+
+
 def expected(X, Y, *, sparse=False, **parameters):
     """The twin's scores, objective and variables, with the forest and the landmarks of the selector."""
     given = {name: value for name, value in parameters.items() if name not in OURS}
     placed = {name: parameters[name] for name in ("n_anchors", "random_state") if name in parameters}
+    structure = given.pop("structure", "density")
     return twin.smfs(
         X,
         Y,
-        masses(X, sparse=sparse, **placed),
+        *((masses(X, sparse=sparse, **placed),) if structure == "density" else (None, distances(X, structure))),
         scale=parameters.get("standardise", True),
         inner=parameters.get("inner_iterations"),
         **given,
@@ -63,6 +74,8 @@ PARAMETERS = {
     "zeros": {"unknown_labels": "zeros"},
     "not scaled": {"standardise": False},
     "seed": {"random_state": 7},
+    "distance": {"structure": "distance"},
+    "reconstruction": {"structure": "reconstruction"},
 }
 
 
@@ -87,6 +100,7 @@ def test_the_objective_never_rises(data):
     X *= data.draw(st.sampled_from([1e-6, 1.0, 1e6]))
     parameters = {
         "alpha": data.draw(st.sampled_from([None, 0.0, 1e-2, 10.0])),
+        "structure": data.draw(st.sampled_from(["density", "distance", "reconstruction"])),
         "beta": data.draw(st.sampled_from([None, 1e-3, 1.0])),
         "unknown_labels": data.draw(st.sampled_from(["auto", "zeros"])),
         "anchor_neighbors": data.draw(st.integers(1, 6)),
