@@ -555,6 +555,7 @@ class SMFS(LabelRecoverer, Selector):
         beta: float | None = ...,
         n_neighbors: int = ...,
         graph: Literal["anchors", "exact", "auto"] = ...,
+        structure: Literal["density", "distance", "reconstruction"] = ...,
         n_anchors: int = ...,
         anchor_neighbors: int = ...,
         n_trees: int = ...,
