@@ -368,6 +368,26 @@ class MDDM(WeightedSelector):
         random_state: Any = ...,
     ) -> None: ...
 
+class MDFS(Selector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        alpha: float = ...,
+        beta: float = ...,
+        gamma: float = ...,
+        absolute: bool = ...,
+        n_neighbors: int = ...,
+        label_neighbors: int | None = ...,
+        tol: float = ...,
+        max_iter: int = ...,
+        gram_cap: int = ...,
+        missing: Literal["error", "mean", "median"] = ...,
+        random_state: Any = ...,
+        n_anchors: int = ...,
+        anchor_neighbors: int = ...,
+    ) -> None: ...
+
 class MDMR(WeightedSelector):
     def __init__(
         self,

@@ -92,7 +92,7 @@ class MIFS(AnchoredRegression):
         ZY = graph.ZY - np.outer(graph.masses, mean)
         solution, gamma = solve(
             Span(XX, XY, YY, graph._replace(ZY=ZY)),
-            self._latent(len(mean)),
+            np.linalg.eigh(YY)[1][:, ::-1][:, : self._latent(len(mean))].T,
             alpha=self.alpha,
             smooth=self.beta * self.n_neighbors,
             gamma=self.gamma,

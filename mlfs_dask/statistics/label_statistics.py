@@ -182,3 +182,33 @@ def cosine_distances(pairs: NDArray[Any]) -> NDArray[np.float64]:
     """
     some = np.diag(pairs) > 0
     return np.where(np.outer(some, some), 1.0 - label_cosines(pairs), 0.0)
+
+
+def neighbour_laplacian(pairs: NDArray[Any], k: int) -> NDArray[np.float64]:
+    """Laplacian of the graph of each label's k nearest ones, shape (q, q), divided by the graph's mean degree.
+
+    Labels are as far apart as their columns of Y. An edge that one label has and the other has not counts half; those
+    that are all as near as the k-th share what is left of it, so that the order of the labels does not matter.
+
+    Parameters
+    ----------
+    pairs : array, shape (q, q)
+        Rows that have both labels of each pair.
+    k : int
+        q − 1 where there are fewer others.
+
+    >>> neighbour_laplacian(np.array([[4, 3, 0], [3, 4, 0], [0, 0, 1]]), 1).round(2).tolist()
+    [[1.25, -1.0, -0.25], [-1.0, 1.25, -0.25], [-0.25, -0.25, 0.5]]
+    """
+    q = len(pairs)
+    if (k := min(k, q - 1)) < 1:
+        return np.zeros((q, q))
+    times = np.diag(pairs)
+    distances = times[:, np.newaxis] + times - 2.0 * pairs
+    np.fill_diagonal(distances, np.inf)
+    last = np.sort(distances, axis=1)[:, k - 1 : k]
+    nearer, tied = distances < last, distances == last
+    S = nearer + tied * (k - nearer.sum(axis=1, keepdims=True)) / tied.sum(axis=1, keepdims=True)
+    S = (S + S.T) / (2.0 * k)
+    laplacian: NDArray[np.float64] = np.diag(S.sum(axis=1)) - S
+    return laplacian

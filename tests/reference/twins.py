@@ -18,7 +18,7 @@ from mlfs_dask.statistics.sample import draw_rows
 from mlfs_dask.statistics.scaling import standard_scaling
 from tests.reference import access_mfs as access_module
 from tests.reference import elc as elc_module
-from tests.reference import filters, global_information, greedy, regressions
+from tests.reference import filters, global_information, graph_regressions, greedy, regressions
 from tests.reference import relieff as relieff_module
 from tests.reference import smfs as smfs_module
 from tests.reference import spfs as spfs_module
@@ -120,6 +120,10 @@ def anchor_weights(X, n_anchors=300, anchor_neighbors=3):
     scaling = standard_scaling(FeatureMoments(len(X), X.mean(axis=0), X.var(axis=0) * len(X)))
     points = standardised_points(X[rows], scaling)
     return anchors_of_points(points, m, scaling, anchor_neighbors, 0).weigh(X).toarray()
+
+
+def mdfs(X, Y, **parameters):
+    return graph_regressions.mdfs(X, Y, anchor_weights(X), **parameters)
 
 
 def mifs(X, Y, **parameters):

@@ -52,6 +52,7 @@ OTHERS = {
     "leda": [{"ridge": 0.01}],
     "llsf": [{"alpha": 1.0, "correlation": "laplacian"}, {"variant": "published", "alpha": 0.03, "max_iter": 50}],
     "lsmr": [{"alpha": 0.5, "mu": 1.0}],
+    "mdfs": [{"alpha": 3.0, "beta": 2.0, "label_neighbors": 2}, {"absolute": True, "gamma": 5.0}],
     "mifs": [{"n_latent": 3, "beta": 2.0}],
     "mddm": [{"constraint": "subspace"}, {"constraint": "subspace", "mu": 0.9, "n_components": 2}],
     "mrmr": [{"criterion": "miq", "bins": 3}],

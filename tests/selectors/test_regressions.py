@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mlfs_dask import CSFS, FSSRDM, LEDA, LLSF, LSMR, MIFS, SMDRIC, SMILE
+from mlfs_dask import CSFS, FSSRDM, LEDA, LLSF, LSMR, MDFS, MIFS, SMDRIC, SMILE
 from mlfs_dask.errors import DataError, DoesNotFitError
 from mlfs_dask.rows.sources import as_rows
 from mlfs_dask.runtime import Resources
@@ -26,6 +26,7 @@ SPARSE = pytest.mark.parametrize(
         (LLSF, ["beta"]),
         (FSSRDM, ["gamma"]),
         (LSMR, ["gamma"]),
+        (MDFS, ["gamma"]),
         (MIFS, ["gamma"]),
         (SMDRIC, ["alpha", "beta"]),
     ],
