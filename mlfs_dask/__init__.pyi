@@ -471,6 +471,21 @@ class MIFS(Selector):
         anchor_neighbors: int = ...,
     ) -> None: ...
 
+class MLACO(WeightedSelector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        n_ants: int = ...,
+        n_cycles: int = ...,
+        tour_length: float = ...,
+        decay: float = ...,
+        variant: Literal["corrected", "published"] = ...,
+        gram_cap: int = ...,
+        missing: Literal["error", "mean", "median"] = ...,
+        random_state: Any = ...,
+    ) -> None: ...
+
 class MRMR(WeightedSelector):
     def __init__(
         self,

@@ -54,6 +54,7 @@ OTHERS = {
     "lsmr": [{"alpha": 0.5, "mu": 1.0}],
     "mdfs": [{"alpha": 3.0, "beta": 2.0, "label_neighbors": 2}, {"absolute": True, "gamma": 5.0}],
     "mifs": [{"n_latent": 3, "beta": 2.0}],
+    "mlaco": [{"variant": "published", "n_ants": 4, "decay": 0.3}],
     "mddm": [{"constraint": "subspace"}, {"constraint": "subspace", "mu": 0.9, "n_components": 2}],
     "mrmr": [{"criterion": "miq", "bins": 3}],
     "qpmlfs": [{"alpha": 0.5}],
