@@ -456,12 +456,15 @@ class MIFS(Selector):
         self,
         n_features_to_select: int | float | str | None = ...,
         *,
+        variant: Literal["corrected", "published"] = ...,
         alpha: float = ...,
         beta: float = ...,
         gamma: float = ...,
         absolute: bool = ...,
         n_neighbors: int = ...,
         n_latent: int | None = ...,
+        lambda_: float = ...,
+        step: float = ...,
         tol: float = ...,
         max_iter: int = ...,
         gram_cap: int = ...,
@@ -558,6 +561,24 @@ class SCLS(WeightedSelector):
         binning: Literal["auto", "quantile", "equal-width"] = ...,
         missing: Literal["error", "code", "mean", "median"] = ...,
         random_state: Any = ...,
+    ) -> None: ...
+
+class SFSS(Selector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        mu: float = ...,
+        gamma: float = ...,
+        absolute: bool = ...,
+        n_neighbors: int = ...,
+        tol: float = ...,
+        max_iter: int = ...,
+        gram_cap: int = ...,
+        missing: Literal["error", "mean", "median"] = ...,
+        random_state: Any = ...,
+        n_anchors: int = ...,
+        anchor_neighbors: int = ...,
     ) -> None: ...
 
 class SMDRIC(Selector):

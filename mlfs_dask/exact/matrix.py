@@ -25,7 +25,9 @@ class ScaledMatrix:
     centre : bool
         Whether means become zero.
     standardise : bool
-        Whether the population standard deviations become one. A constant feature becomes zero in any case.
+        Whether the standard deviations become one. A constant feature becomes zero in any case.
+    ddof : int
+        1: the sample standard deviations, of n − 1, which authors' programs take; by default those of the population.
 
     Attributes
     ----------
@@ -44,10 +46,12 @@ class ScaledMatrix:
            [ 1.,  0.]])
     """
 
-    def __init__(self, X: Matrix, moments: FeatureMoments, *, centre: bool = True, standardise: bool = True) -> None:
+    def __init__(
+        self, X: Matrix, moments: FeatureMoments, *, centre: bool = True, standardise: bool = True, ddof: int = 0
+    ) -> None:
         self.shape: tuple[int, int] = X.shape
         n, d = X.shape
-        deviation = np.sqrt(moments.m2 / max(moments.n, 1))
+        deviation = np.sqrt(moments.m2 / max(moments.n - ddof, 1))
         self.factor = (deviation > 0).astype(np.float64)
         if standardise:
             np.divide(1.0, deviation, out=self.factor, where=deviation > 0)

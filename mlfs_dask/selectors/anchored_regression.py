@@ -23,7 +23,7 @@ from mlfs_dask.statistics.anchor_sums import AnchorSums, AnchorTotals
 from mlfs_dask.statistics.gram import Gram
 from mlfs_dask.statistics.labelled import OfLabelled
 from mlfs_dask.statistics.moments import Moments
-from mlfs_dask.statistics.products import label_products
+from mlfs_dask.statistics.products import LabelMoments, label_products
 from mlfs_dask.statistics.sample import RowSample
 from mlfs_dask.statistics.scaling import standard_scaling
 from mlfs_dask.typing import Seed
@@ -57,6 +57,11 @@ class AnchoredRegression(Regression):
     ] = 300
     anchor_neighbors: Annotated[int, Param("Nearest anchors that a row belongs to.")] = 3
     random_state: Annotated[Seed, seed_of("the sample and of k-means")] = None
+
+    @property
+    def is_random(self) -> bool:
+        """Rows are drawn for anchors, always."""
+        return self.takes_seed()
 
     def reads(self, source: Profile | RowSource) -> dict[str, Statistic]:
         profile = profile_of(source)
@@ -144,3 +149,12 @@ def add_smoothness(weight: float, G: Array, gram: Array, graph: AnchorTotals) ->
     gram += (graph.ZX * -graph.inverse_masses[:, np.newaxis]).T @ graph.ZX
     gram *= weight
     G += gram
+
+
+def centred_labels(sums: LabelMoments, graph: AnchorTotals) -> tuple[Array, AnchorTotals]:
+    """Y'Y and Z'Y of Y less its means; exactly 0 for a label that all rows have, or none."""
+    mean = sums.positives / sums.n
+    YY, ZY = sums.pairs - np.outer(sums.positives, mean), graph.ZY - np.outer(graph.masses, mean)
+    constant = (mean == 0) | (mean == 1)
+    YY[constant], YY[:, constant], ZY[:, constant] = 0.0, 0.0, 0.0
+    return YY, graph._replace(ZY=ZY)

@@ -23,13 +23,12 @@ from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import Method, method
 from mlfs_dask.selectors.costs import Cost, Plan, Reading, Readings
+from mlfs_dask.selectors.in_memory import require_exact_graph, sizes_in_memory
 from mlfs_dask.selectors.iterative import (
     GraphKind,
     anchor_sample,
     anchors_of_points,
     point_bytes,
-    require_exact_graph,
-    sizes_in_memory,
     standardised_points,
     uses_anchors,
 )

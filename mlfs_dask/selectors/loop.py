@@ -55,7 +55,72 @@ class Scaled:
         return Scaling(self.centre, self.factor)
 
 
-class Loop(Method, Generic[F, A]):
+class LoopMethod(Method):
+    """Base class of methods with a loop: what messages and the record say of its rows and of its end."""
+
+    #: What messages call it.
+    name: ClassVar[str]
+
+    #: Why no feature is better than the others, where that is so.
+    uninformative: ClassVar[str] = "every feature is constant, or no label differs between rows"
+
+    #: Iterations that fits of real sets took, least and most.
+    typical_iterations: ClassVar[tuple[int, int]]
+
+    tol: float
+    max_iter: int
+
+    def _warnings(self, trace: LoopTrace, scores: Array, facts: Mapping[str, Any]) -> list[Warning]:
+        """Warnings about the scores and about how the loop ended; `facts` are those of the record."""
+        if not scores.any():
+            text = f"{self.name} cannot rank the features: {self.uninformative}. All features get the same score."
+            return [UserWarning(text)]
+        return [] if trace.converged else [self._not_converged(trace)]
+
+    @property
+    def without_positives(self) -> str:
+        """What the method makes of a label that no row is known to have, and the cure; empty: nothing is said."""
+        return ""
+
+    def _examine(self, job: Readings, moments: Any, unknown: NDArray[np.integer[Any]]) -> None:
+        """Refuse unknown labels, where the method takes none, and features that are broken or have lost their digits.
+
+        Raises
+        ------
+        DataError
+        """
+        self.refuse_unknown(unknown, job.names)
+        self.examine_moments(job, moments.mean, moments.m2)
+
+    def _result(
+        self, job: Readings, scores: Array, trace: LoopTrace, extra: dict[str, Any], positives: NDArray[np.int64]
+    ) -> Scores:
+        """The scores, with the trace of the loop for the record; `positives` are the rows that have each label."""
+        warnings = self._warnings(trace, scores, extra)
+        if scores.any() and (said := self.without_positives):
+            known = self.accepts_unknown_labels
+            warnings += never_positive_warnings(self.name, positives, job.names.labels, said, known=known)
+        return Scores(
+            scores,
+            iterations=trace.iterations,
+            converged=trace.converged,
+            objective=trace.objective,
+            extra={**trace.values, **extra},
+            warnings=warnings,
+        )
+
+    def _not_converged(self, trace: LoopTrace) -> Warning:
+        """The warning of a loop that `max_iter` ended."""
+        text = f"{self.name} did not converge in {number_of(trace.iterations, 'iteration')}"
+        if trace.iterations == 1:
+            return not_converged(f"{text}. Increase {parameter('max_iter')}.")
+        return not_converged(
+            f"{text} (relative change of the objective in the last one {trace.change:.1e}, {parameter('tol')} "
+            f"{self.tol:g}). Increase {parameter('max_iter')}, or {parameter('tol')}."
+        )
+
+
+class Loop(LoopMethod, Generic[F, A]):
     """Base class of methods that read the data in every iteration.
 
     `Fixed` and `At` are dataclasses, whose arrays are annotated with their shapes in size letters:
@@ -70,18 +135,6 @@ class Loop(Method, Generic[F, A]):
     #: What the driver holds beside the records: in `setup`, and from `start` on.
     setup_workspace: ClassVar[str] = ""
     workspace: ClassVar[str] = ""
-
-    #: What messages call it.
-    name: ClassVar[str]
-
-    #: Why no feature is better than the others, where that is so.
-    uninformative: ClassVar[str] = "every feature is constant, or no label differs between rows"
-
-    #: Iterations that fits of real sets took, least and most.
-    typical_iterations: ClassVar[tuple[int, int]]
-
-    tol: float
-    max_iter: int
 
     # ------------------------------------------------------------------ what a method gives
 
@@ -157,18 +210,6 @@ class Loop(Method, Generic[F, A]):
         low, high = self.iterations_on(profile) or (self.max_iter, self.max_iter)
         return low, high
 
-    def _warnings(self, trace: LoopTrace, scores: Array, facts: Mapping[str, Any]) -> list[Warning]:
-        """Warnings about the scores and about how the loop ended; `facts` are those of the record."""
-        if not scores.any():
-            text = f"{self.name} cannot rank the features: {self.uninformative}. All features get the same score."
-            return [UserWarning(text)]
-        return [] if trace.converged else [self._not_converged(trace)]
-
-    @property
-    def without_positives(self) -> str:
-        """What the method makes of a label that no row is known to have, and the cure; empty: nothing is said."""
-        return ""
-
     # ------------------------------------------------------------------ the plan
 
     #: Where the labels of rows are going to be written after the fit, which its plan counts; None: nowhere.
@@ -231,43 +272,6 @@ class Loop(Method, Generic[F, A]):
                 checkpoint.save(self.state(at), facts)
         result = self._result(job, self.loop_scores(fixed, at), trace, self.facts(fixed, at), positives)
         return dataclasses.replace(result, row_labels=self.row_labels(fixed, at))
-
-    def _examine(self, job: Readings, moments: Any, unknown: NDArray[np.integer[Any]]) -> None:
-        """Refuse unknown labels, where the method takes none, and features that are broken or have lost their digits.
-
-        Raises
-        ------
-        DataError
-        """
-        self.refuse_unknown(unknown, job.names)
-        self.examine_moments(job, moments.mean, moments.m2)
-
-    def _result(
-        self, job: Readings, scores: Array, trace: LoopTrace, extra: dict[str, Any], positives: NDArray[np.int64]
-    ) -> Scores:
-        """The scores, with the trace of the loop for the record; `positives` are the rows that have each label."""
-        warnings = self._warnings(trace, scores, extra)
-        if scores.any() and (said := self.without_positives):
-            known = self.accepts_unknown_labels
-            warnings += never_positive_warnings(self.name, positives, job.names.labels, said, known=known)
-        return Scores(
-            scores,
-            iterations=trace.iterations,
-            converged=trace.converged,
-            objective=trace.objective,
-            extra={**trace.values, **extra},
-            warnings=warnings,
-        )
-
-    def _not_converged(self, trace: LoopTrace) -> Warning:
-        """The warning of a loop that `max_iter` ended."""
-        text = f"{self.name} did not converge in {number_of(trace.iterations, 'iteration')}"
-        if trace.iterations == 1:
-            return not_converged(f"{text}. Increase {parameter('max_iter')}.")
-        return not_converged(
-            f"{text} (relative change of the objective in the last one {trace.change:.1e}, {parameter('tol')} "
-            f"{self.tol:g}). Increase {parameter('max_iter')}, or {parameter('tol')}."
-        )
 
 
 # ---------------------------------------------------------------------- records

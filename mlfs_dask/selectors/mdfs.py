@@ -11,7 +11,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask.selectors.anchored_regression import AnchoredRegression, MeanDegree
+from mlfs_dask.selectors.anchored_regression import AnchoredRegression, MeanDegree, centred_labels
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.parameters import Absolute, MaxIter, Param
 from mlfs_dask.selectors.scores import Scores
@@ -91,18 +91,15 @@ class MDFS(AnchoredRegression):
         return neighbour_laplacian(sums.pairs, wanted)
 
     def scores(self, *, k: int, sums: LabelMoments, gram: Array, graph: AnchorTotals, factor: Array) -> Scores:
-        mean = sums.positives / sums.n
         XX, XY = self.system(sums, gram, factor)
-        YY = sums.pairs - np.outer(sums.positives, mean)
-        ZY = graph.ZY - np.outer(graph.masses, mean)
+        YY, graph = centred_labels(sums, graph)
         # F rotated to the eigenvectors of L_0, in which its columns do not interact.
         values, vectors = np.linalg.eigh(self._label_laplacian(sums))
+        coupling = np.maximum(values, 0.0) * (self.beta / self.alpha)
         solution, gamma = solve(
-            Span(XX, XY, YY, graph._replace(ZY=ZY)),
+            Span(XX, XY, YY, graph, 1.0, self.n_neighbors / self.alpha, coupling),
+            XX,
             vectors.T,
-            alpha=1.0,
-            smooth=self.n_neighbors / self.alpha,
-            coupling=np.maximum(values, 0.0) * (self.beta / self.alpha),
             gamma=self.gamma / self.alpha if self.absolute else self.gamma,
             absolute=self.absolute,
             tol=self.tol,

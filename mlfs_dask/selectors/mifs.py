@@ -5,19 +5,26 @@ The latent labels are linear in the data, so that sums of features, labels and a
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse as sp
 
+from mlfs_dask.blocks.neighbours import compiles_search
+from mlfs_dask.exact import mifs as exact_form
+from mlfs_dask.exact.fit import ExactFit
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
-from mlfs_dask.selectors.anchored_regression import AnchoredRegression, MeanDegree
+from mlfs_dask.selectors.anchored_regression import AnchoredRegression, MeanDegree, centred_labels
 from mlfs_dask.selectors.contract import method
+from mlfs_dask.selectors.in_memory import InMemory
 from mlfs_dask.selectors.parameters import Absolute, MaxIter, Param
 from mlfs_dask.selectors.scores import Scores
 from mlfs_dask.solvers.latent_span import Span, solve
 from mlfs_dask.statistics.anchor_sums import AnchorTotals
+from mlfs_dask.statistics.moments import FeatureMoments
 from mlfs_dask.statistics.products import LabelMoments
+from mlfs_dask.typing import Matrix
 
 Array = NDArray[np.float64]
 
@@ -28,7 +35,7 @@ Array = NDArray[np.float64]
     paper="Jian, Li, Shu & Liu 2016, IJCAI, 1627-1633",
     doi="",
 )
-class MIFS(AnchoredRegression):
+class MIFS(InMemory, AnchoredRegression):
     """Multi-label informed feature selection (MIFS; Jian, Li, Shu & Liu 2016).
 
     Minimises ‖XW − V‖² + α‖Y − VB‖² + β tr V'LV + γ Σ_f ‖w_f‖: the k latent labels V of the rows are told by few
@@ -44,7 +51,9 @@ class MIFS(AnchoredRegression):
     What differs from the paper: its objective has no minimum, for it falls as W and V shrink and B grows. Here the
     rows of B are orthonormal, so that the step for B is a rotation and that for V one linear system; there are as many
     latent labels as labels by default. Features are standardised, there is an intercept, γ counts relative to the
-    least at which the first W is 0, and the graph of the rows is one of anchors.
+    least at which the first W is 0, and the graph of the rows is one of anchors. The published form is a third party's
+    program, for the authors' was not to be had: gradient steps of V, B and W from a random start, without α in that of
+    B, the graph of nearest rows, the sample standard deviation, no intercept, γ as it is. It holds all rows in memory.
 
     References
     ----------
@@ -62,20 +71,69 @@ class MIFS(AnchoredRegression):
     [2, 3]
     """
 
+    variant: Annotated[
+        Literal["corrected", "published"],
+        Param('"corrected" has an objective with a minimum. "published" is a program\'s gradient steps, in memory.'),
+    ] = "corrected"
     alpha: Annotated[float, Param("Weight of the labels beside the features.", above=0)] = 1.0
     beta: Annotated[float, Param("Weight of the graph of the rows.")] = 0.1
-    gamma: Annotated[float, Param("Weight of the penalty, relative to the least at which W stays 0.", above=0)] = 0.1
+    gamma: Annotated[
+        float,
+        Param(
+            "Weight of the penalty, relative to the least at which W stays 0; in the published form as it is, where 1 "
+            "is usual.",
+            above=0,
+        ),
+    ] = 0.1
     absolute: Absolute = False
     n_neighbors: MeanDegree = 5
-    n_latent: Annotated[int | None, Param("Latent labels, at most as many as labels; by default as many.")] = None
-    tol: Annotated[float, Param("Relative change of the objective in one iteration at which the loop stops.")] = 1e-5
+    n_latent: Annotated[
+        int | None,
+        Param("Latent labels, at most as many as labels; by default as many, and 0.3 of them in the published form."),
+    ] = None
+    lambda_: Annotated[
+        float, Param("Width λ of the heat kernel exp(−d²/λ²) of the published form, √2 by default.", above=0)
+    ] = 2.0**0.5
+    step: Annotated[float, Param("Length of the steps of the published form.", above=0)] = 1e-5
+    tol: Annotated[
+        float,
+        Param(
+            "Relative change of the objective in one iteration at which the loop stops; in the published form, where "
+            "0.001 is usual, also its change.",
+        ),
+    ] = 1e-5
     max_iter: MaxIter = 200
 
     name = "MIFS"
     typical_iterations = 5, 40
 
     def _latent(self, q: int) -> int:
-        return min(q, q if self.n_latent is None else self.n_latent)
+        by_default = max(1, round(0.3 * q)) if self._is_published else q
+        return min(q, by_default if self.n_latent is None else self.n_latent)
+
+    def _exact_workspace(self, profile: Profile) -> tuple[str, dict[str, int]]:
+        sizes = {"l": self._latent(profile.q), "k": min(self.n_neighbors, profile.n - 1)}
+        return exact_form.workspace(sparse=profile.sparse), sizes
+
+    def _compiles_exact_search(self, profile: Profile) -> bool:
+        return compiles_search(profile.n**2, sparse=profile.sparse)
+
+    def _fit_exactly(self, X: Matrix, Y: sp.csr_array, moments: FeatureMoments) -> ExactFit:
+        return exact_form.fit(
+            X,
+            Y,
+            moments=moments,
+            alpha=self.alpha,
+            beta=self.beta,
+            gamma=self.gamma,
+            n_latent=self._latent(Y.shape[1]),
+            n_neighbors=self.n_neighbors,
+            lambda_=self.lambda_,
+            step=self.step,
+            tol=self.tol,
+            max_iter=self.max_iter,
+            random_state=self.seed,
+        )
 
     def sizes(self, source: Profile | RowSource) -> dict[str, int]:
         return super().sizes(source) | {"l": self._latent(profile_of(source).q)}
@@ -86,15 +144,13 @@ class MIFS(AnchoredRegression):
         return f"2 d d + 8 d l + 4 m m + {super().workspace}"
 
     def scores(self, *, k: int, sums: LabelMoments, gram: Array, graph: AnchorTotals, factor: Array) -> Scores:
-        mean = sums.positives / sums.n
         XX, XY = self.system(sums, gram, factor)
-        YY = sums.pairs - np.outer(sums.positives, mean)
-        ZY = graph.ZY - np.outer(graph.masses, mean)
+        YY, graph = centred_labels(sums, graph)
         solution, gamma = solve(
-            Span(XX, XY, YY, graph._replace(ZY=ZY)),
-            np.linalg.eigh(YY)[1][:, ::-1][:, : self._latent(len(mean))].T,
-            alpha=self.alpha,
-            smooth=self.beta * self.n_neighbors,
+            Span(XX, XY, YY, graph, self.alpha, self.beta * self.n_neighbors),
+            XX,
+            np.linalg.eigh(YY)[1][:, ::-1][:, : self._latent(len(YY))].T,
+            rotates=True,
             gamma=self.gamma,
             absolute=self.absolute,
             tol=self.tol,

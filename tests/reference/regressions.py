@@ -140,6 +140,27 @@ def lsmr(X, Y, Z, *, alpha=0.01, mu=0.1, gamma=0.1, n_neighbors=5, tol=1e-5, max
     return norms(accelerated(rows, y, R, weight, prox, lambda W: norms(W).sum(), tol, max_iter, smooth))
 
 
+def mifs_published(X, Y, S, *, gamma, step, alpha=1.0, beta=0.1, n_latent=None, tol=1e-5, max_iter=200):
+    """Scores; S is the graph of the rows."""
+    X = standardised(X) * np.sqrt((len(X) - 1) / len(X))
+    (n, d), q = X.shape, Y.shape[1]
+    k = round(0.3 * q) if n_latent is None else n_latent
+    L, D = np.diag(S.sum(axis=1)) - S, np.ones(d)
+    rng, objective = np.random.default_rng(0), []
+    W, V, B = rng.random((d, k)), rng.random((n, k)), rng.random((k, q))
+    for _ in range(max_iter):
+        XW, DW = X @ W, D[:, None] * W
+        V = V - step * (V - XW + alpha * (V @ B - Y) @ B.T + beta * L @ V)
+        B = B - step * V.T @ (V @ B - Y)
+        W = W - step * (X.T @ (XW - V) + gamma * DW)
+        D = 0.5 / np.sqrt(norms(W) ** 2 + np.finfo(float).eps)
+        value = ((X @ W - V) ** 2).sum() + alpha * ((Y - V @ B) ** 2).sum() + beta * np.trace(V.T @ L @ V)
+        objective.append(value + gamma * norms(W).sum())
+        if len(objective) > 1 and abs(objective[-1] - objective[-2]) < tol * max(1.0, objective[-2]):
+            break
+    return norms(W)
+
+
 def mifs(X, Y, Z, *, alpha=1.0, beta=0.1, gamma=0.1, n_latent=None, n_neighbors=5, tol=1e-5, max_iter=200):
     """Scores; the latent labels of all rows are held, and Z, the weights of anchors, (n, m)."""
     X, Y = standardised(X), Y - np.mean(Y, axis=0)
@@ -160,6 +181,34 @@ def mifs(X, Y, Z, *, alpha=1.0, beta=0.1, gamma=0.1, n_latent=None, n_neighbors=
             if np.linalg.norm(W - before) <= 0.01 * np.linalg.norm(W):
                 break
         value = ((X @ W - V) ** 2).sum() + alpha * ((Y - V @ B) ** 2).sum() + beta * np.trace(V.T @ L @ V)
+        objective.append(value + weight * (t / 2.0 - epsilon).sum())
+        if len(objective) > 1 and objective[-2] - objective[-1] <= tol * objective[-2]:
+            break
+    return norms(W)
+
+
+def sfss(X, Y, Z, *, mu=1.0, gamma=0.1, absolute=False, n_neighbors=5, tol=1e-5, max_iter=200):
+    """Scores; the labels of all rows are held, and Z, the weights of anchors, (n, m)."""
+    Y = np.asarray(Y, dtype=float)
+    X, (n, q) = standardised(X), Y.shape
+    known = (Y >= 0).all(axis=1)
+    L = n_neighbors * (np.eye(n) - Z @ np.linalg.pinv(np.diag(Z.sum(axis=0))) @ Z.T)
+    H = np.eye(n) - 1.0 / n
+    system = L + mu * H  # of F: tr F'LF + μ‖H(XW − F)‖²
+    F = np.where(known[:, None], Y, 0.0)
+    W, t, epsilon, weight, objective = np.zeros((X.shape[1], q)), np.ones(X.shape[1]), 0.0, None, []
+    for _ in range(max_iter):
+        if not known.all():
+            right = mu * (X @ W)[~known] - system[np.ix_(~known, known)] @ Y[known]
+            F[~known] = np.linalg.solve(system[np.ix_(~known, ~known)], right)
+        weight = gamma * (1.0 if absolute else 2.0 * mu * norms(X.T @ F).max()) if weight is None else weight
+        for _ in range(10):
+            W, before = reweighted(X.T @ X, X.T @ F, weight / mu, t), W
+            epsilon = epsilon or 1e-6 * np.sqrt((norms(W) ** 2).mean())
+            t = 2.0 * np.sqrt(norms(W) ** 2 + epsilon**2)
+            if np.linalg.norm(W - before) <= 0.01 * np.linalg.norm(W):
+                break
+        value = np.trace(F.T @ L @ F) + mu * ((X @ W - H @ F) ** 2).sum()
         objective.append(value + weight * (t / 2.0 - epsilon).sum())
         if len(objective) > 1 and objective[-2] - objective[-1] <= tol * objective[-2]:
             break

@@ -126,12 +126,23 @@ def mdfs(X, Y, **parameters):
     return graph_regressions.mdfs(X, Y, anchor_weights(X), **parameters)
 
 
-def mifs(X, Y, **parameters):
+def sample_graph(X, k, width):
+    """The graph of nearest rows, of features standardised with n − 1."""
+    return filters.nearest_graph(X, k, width * len(X) / (len(X) - 1))
+
+
+def mifs(X, Y, *, variant="corrected", **parameters):
+    if variant == "published":
+        return regressions.mifs_published(X, Y, sample_graph(X, 5, 2.0), **parameters)
     return regressions.mifs(X, Y, anchor_weights(X), **parameters)
 
 
 def lsmr(X, Y, **parameters):
     return regressions.lsmr(X, Y, anchor_weights(X), **parameters)
+
+
+def sfss(X, Y, **parameters):
+    return regressions.sfss(X, Y, anchor_weights(X), **parameters)
 
 
 def smile(X, Y, **parameters):

@@ -5,18 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mlfs_dask import CSFS, FSSRDM, LEDA, LLSF, LSMR, MDFS, MIFS, SMDRIC, SMILE
-from mlfs_dask.errors import DataError, DoesNotFitError
+from mlfs_dask import CSFS, FSSRDM, LEDA, LLSF, LSMR, MDFS, MIFS, SFSS, SMDRIC, SMILE
+from mlfs_dask.blocks.sparse import as_labels
+from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError
+from mlfs_dask.exact import mifs
 from mlfs_dask.rows.sources import as_rows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors import get_method
 from mlfs_dask.solvers import proximal
 from mlfs_dask.statistics.filled_labels import fill_labels
 from tests.conftest import published
+from tests.exact.fits import Moments
 from tests.problems import real_data
 from tests.reference import regressions
 from tests.reference.twins import twin
-from tests.selectors.anchored import hide, problem, quiet
+from tests.selectors.anchored import hide, larger, problem, quiet
 
 #: Each with the parameters that are relative to the least at which W = 0.
 SPARSE = pytest.mark.parametrize(
@@ -28,6 +31,7 @@ SPARSE = pytest.mark.parametrize(
         (LSMR, ["gamma"]),
         (MDFS, ["gamma"]),
         (MIFS, ["gamma"]),
+        (SFSS, ["gamma"]),
         (SMDRIC, ["alpha", "beta"]),
     ],
 )
@@ -131,6 +135,56 @@ def test_lsmr_sees_unlabelled_rows_in_the_graph_alone():
     assert np.abs(some - without).max() > 0.01 * without.max()
     with pytest.raises(DataError, match="no row has all its labels known"):
         LSMR(3).fit(X, np.full_like(Y, -1))
+
+
+@pytest.mark.parametrize("by", ["nothing", "rows", "rows and entries"])
+def test_labels_of_sfss_spread_over_the_graph(by):
+    X, Y = problem(10)
+    hidden = hide(Y, by)
+    found = quiet(SFSS(3, mu=0.2, tol=1e-9, max_iter=999), X, hidden)
+    assert found.scores_ == pytest.approx(twin("sfss")(X, hidden, mu=0.2, tol=1e-9, max_iter=999), rel=1e-6, abs=1e-8)
+    labelled = (hidden >= 0).all(axis=1)
+    assert found.report_.extra["labelled_rows"] == labelled.sum() > 0
+    alone = quiet(SFSS(3, mu=0.2), X[labelled], Y[labelled]).scores_
+    assert by == "nothing" or np.abs(found.scores_ - alone).max() > 0.01 * alone.max()
+    with pytest.raises(DataError, match="no row has all its labels known"):
+        SFSS(3).fit(X, np.full_like(Y, -1))
+
+
+def test_published_mifs_takes_the_steps_of_the_program_on_emotions():
+    X, Y = real_data("emotions")
+    oracle = published("mifs")
+    found = mifs.fit(
+        X,
+        as_labels(Y),
+        moments=Moments(X),
+        alpha=1.0,
+        beta=0.1,
+        gamma=1.0,
+        n_latent=2,
+        n_neighbors=5,
+        lambda_=np.sqrt(2.0),
+        step=1e-5,
+        tol=1e-3,
+        max_iter=500,
+        random_state=0,
+        start={name: oracle[f"{name}0"] for name in "WVB"},
+    )
+    assert found.scores == pytest.approx(np.linalg.norm(oracle["W"], axis=1), rel=1e-10)
+    assert found.trace.objective == pytest.approx(oracle["objective"], rel=1e-10)
+    assert found.trace.converged
+
+
+def test_published_mifs_holds_all_rows_and_refuses_what_does_not_fit():
+    X, Y = problem(11)
+    selector = MIFS(3, variant="published")
+    assert quiet(selector, X, Y).report_.extra["graph"] == {"kind": "exact"}
+    with pytest.raises(
+        DoesNotFitError, match=r"exact graph of mifs in this process(.|\n)*cure: leave out variant='published'"
+    ):
+        selector.plan(larger(as_rows(X, Y).profile, 10**8), Resources(1, 1, 2**31, 2**31))
+    with pytest.raises(MlfsError, match=r"MIFS as published diverged (.|\n)*cure: take variant='corrected'"):
+        quiet(selector.set_params(step=1.0), X, Y)
 
 
 def test_mifs_finds_features_of_the_labels_by_fewer_latent_ones():

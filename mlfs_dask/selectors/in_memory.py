@@ -1,0 +1,142 @@
+"""Forms of methods that hold X, Y and a graph of all rows in this process: for data of some 50 000 rows.
+
+They are the form of a paper's own graph, and the published forms of methods whose product form goes otherwise
+(`mlfs_dask.exact`).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+from scipy import sparse as sp
+
+from mlfs_dask.blocks.column_keys import key_places, mean_of_copies
+from mlfs_dask.engine.readings import run_reading
+from mlfs_dask.engine.statistic import Statistic
+from mlfs_dask.errors import parameter
+from mlfs_dask.exact.fit import ExactFit
+from mlfs_dask.rows.contract import Profile, RowSource, profile_of
+from mlfs_dask.rows.sources import ArrayRows
+from mlfs_dask.runtime import Resources
+from mlfs_dask.selectors.costs import Cost, Plan, Reading, Readings, require_driver
+from mlfs_dask.selectors.loop import LoopMethod
+from mlfs_dask.selectors.scores import Scores
+from mlfs_dask.statistics.moments import FeatureMoments, Moments
+from mlfs_dask.statistics.rows_in_memory import read_rows
+from mlfs_dask.typing import Matrix, join_terms, numbers
+
+
+class InMemory(LoopMethod):
+    """Base class of methods that have a form on rows in memory, before the family of their other form.
+
+    A method says what the form holds (`_exact_workspace`) and what it computes (`_fit_exactly`).
+    """
+
+    #: Parameter and value that select the published form, which always has the exact graph.
+    published: ClassVar[tuple[str, str]] = "variant", "published"
+
+    #: Whether the form loads scikit-learn.
+    exact_loads_sklearn: ClassVar[bool] = False
+
+    @abstractmethod
+    def _exact_workspace(self, profile: Profile) -> tuple[str, dict[str, int]]:
+        """What the form holds beside X and Y as they are read, and size letters."""
+
+    def _compiles_exact_search(self, profile: Profile) -> bool:
+        """Whether the form loads compiled kernels."""
+        return False
+
+    @abstractmethod
+    def _fit_exactly(self, X: Matrix, Y: sp.csr_array, moments: FeatureMoments) -> ExactFit:
+        """The form, on rows in memory."""
+
+    @property
+    def _is_published(self) -> bool:
+        name, value = self.published
+        return bool(getattr(self, name) == value)
+
+    def _holds_rows(self, n: int) -> bool:
+        """Whether n rows are held in memory."""
+        return self._is_published
+
+    @property
+    def _anchors_do(self) -> bool:
+        """Whether a graph of anchors can take the place of the exact one, the parameters being what they are."""
+        return False
+
+    def first_reading(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
+        return [] if self._holds_rows(source.profile.n) else super().first_reading(source, resources)
+
+    def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
+        """X, Y and what the form holds of them, or the cost of the other form."""
+        profile = profile_of(source)
+        if not self._holds_rows(profile.n):
+            return super().cost(source, resources)
+        workspace, sizes = self._exact_workspace(profile)
+        note = "exact graph: X, Y and the variables of all rows are in the memory of this process"
+        if self._anchors_do:
+            note += "; with --graph anchors none are, and readings take the place of searches for neighbours"
+        return Cost(
+            steps=(Reading("rows", (), workspace="rows"), join_terms("rows", workspace)),
+            sizes={**sizes_in_memory(profile), **sizes},
+            compiled=self._compiles_exact_search(profile),
+            loads_sklearn=self.exact_loads_sklearn,
+            notes=(note,),
+        )
+
+    def plan(self, source: Profile | RowSource, resources: Resources) -> Plan:
+        """What a fit will cost. Integers only; no data is touched.
+
+        Raises
+        ------
+        DoesNotFitError
+            When no plan fits the workers, or the form does not fit this process.
+        """
+        plan = super().plan(source, resources)
+        if self._holds_rows(profile_of(source).n):
+            cure = f"leave out {parameter(*self.published)}, which has the exact graph alone, or take fewer rows"
+            require_exact_graph(plan, resources, self.method, cure=None if self._anchors_do else cure)
+        return plan
+
+    def score(self, readings: Readings, k: int) -> Scores:
+        if not self._holds_rows(readings.source.profile.n):
+            return super().score(readings, k)
+        X, Y, record = read_rows(readings.source, readings.resources)
+        readings.records.append(record)
+        (moments,), _ = run_reading(ArrayRows(X, Y), [Moments(X.shape[1])], readings.resources, label="moments")
+        unknown = np.bincount(Y.indices[Y.data < 0], minlength=Y.shape[1])
+        self._examine(readings, moments, unknown)
+        fit = self._fit_exactly(X, Y, moments)
+        positives = np.bincount(Y.indices[Y.data > 0], minlength=Y.shape[1])
+        scores = mean_of_copies(fit.scores, key_places(X, readings.varies))
+        result = self._result(readings, scores, fit.trace, {"graph": {"kind": "exact"}, **fit.extra}, positives)
+        return replace(result, labels=fit.labels, mean=moments.mean)
+
+
+def sizes_in_memory(profile: Profile) -> dict[str, int]:
+    """Size letters of an exact form, among them the rows of X and Y as it reads them."""
+    values = (1 + profile.sparse) * (profile.itemsize + 4 * profile.sparse) * profile.nonzeros
+    return {
+        "n": profile.n,
+        "d": profile.d,
+        "q": profile.q,
+        "v": profile.nonzeros,
+        "y": profile.label_nonzeros,
+        "rows": numbers(values + 10 * profile.label_nonzeros),
+    }
+
+
+def require_exact_graph(plan: Plan, resources: Resources, method: str, *, cure: str | None = None) -> Plan:
+    """`plan`, unless this process does not hold the rows and their exact graph.
+
+    Raises
+    ------
+    DoesNotFitError
+    """
+    if cure is None:
+        cure = f"take {parameter('graph', 'anchors')}, which holds nothing that grows with the number of rows"
+    return require_driver(plan, resources, f"the exact graph of {method} in this process", cure=cure)
