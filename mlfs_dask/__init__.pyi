@@ -643,6 +643,24 @@ class SMILE(Selector):
         anchor_neighbors: int = ...,
     ) -> None: ...
 
+class SMLFS(Selector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        alpha: float = ...,
+        beta: float = ...,
+        gamma: float = ...,
+        absolute: bool = ...,
+        p: float = ...,
+        n_neighbors: int = ...,
+        gram_cap: int = ...,
+        tol: float = ...,
+        max_iter: int = ...,
+        missing: Literal["error", "mean", "median"] = ...,
+        random_state: Any = ...,
+    ) -> None: ...
+
 class SPFS(Selector):
     def __init__(
         self,

@@ -8,7 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
+from mlfs_dask.blocks.linear import GRAM_ROWS
 from mlfs_dask.blocks.neighbours import QUERY_ROWS, NearestRows, Neighbours, compiles_search, pair_distances
+
+#: Squared distance of two columns, relative to the sum of their squared norms, up to which it is the rounding of 0.
+COPIES = 2.0**-40
 
 
 def heat_kernel_graph(distances: sp.csr_array, width: float) -> sp.csr_array:
@@ -68,6 +72,52 @@ def mean_degree(points: Any, k: int, width: float) -> float:
         exact[low : low + QUERY_ROWS] = pair_distances(points, points, rows, near.ravel()).reshape(near.shape)
     distances = Neighbours(indices, exact).to_csr()
     return float(degrees(heat_kernel_graph(distances, width)).mean())
+
+
+def column_graph(gram: NDArray[np.float64], k: int) -> NDArray[np.float64]:
+    """Heat-kernel graph of the columns of X, each joined with its k nearest others, from X'X; shape (d, d).
+
+    Others that are as near as the k-th are neighbours too: copies of a column then have the same edges. The width is
+    the mean squared distance of a column from its neighbours. Columns of zeros have no edges.
+
+    Parameters
+    ----------
+    gram : float64 array, shape (d, d)
+    k : int
+
+    Examples
+    --------
+    >>> column_graph(np.array([[4.0, 4.0, 0.0], [4.0, 5.0, 0.0], [0.0, 0.0, 0.0]]), 1).round(3)
+    array([[0.   , 0.368, 0.   ],
+           [0.368, 0.   , 0.   ],
+           [0.   , 0.   , 0.   ]])
+    """
+    squares = np.diag(gram)
+    used = squares > 0
+    graph, near = np.zeros_like(gram), np.zeros(gram.shape, dtype=bool)
+    k = min(k, int(used.sum()) - 1)
+    if k < 1:
+        return graph
+    total, edges = 0.0, 0
+    for low in range(0, len(gram), GRAM_ROWS):
+        part = slice(low, low + GRAM_ROWS)
+        sums = squares[part, np.newaxis] + squares
+        distances = sums - 2.0 * gram[part]
+        distances[distances <= COPIES * sums] = 0.0
+        graph[part] = distances
+        distances[:, ~used] = np.inf
+        distances[np.arange(len(distances)), np.arange(low, low + len(distances))] = np.inf
+        # Rounded as in `mean_degree`.
+        rounded = distances.astype(np.float32)
+        near[part] = rounded <= np.partition(rounded, k - 1, axis=1)[:, k - 1 : k]
+        near[part] &= used[part, np.newaxis]
+        total += float(distances[near[part]].sum())
+        edges += int(near[part].sum())
+    if total > 0:
+        graph *= -edges / total
+    np.exp(graph, out=graph)
+    graph[~(near | near.T)] = 0.0
+    return graph
 
 
 def _nearest(points: Any, k: int) -> NDArray[np.int64]:

@@ -16,8 +16,8 @@ def row_norms(W: NDArray[np.float64]) -> NDArray[np.float64]:
     return norms
 
 
-def shrink_rows(W: NDArray[np.float64], threshold: float) -> NDArray[np.float64]:
-    """Shorten every row by `threshold`, in place; a shorter row becomes exactly zero.
+def shrink_rows(W: NDArray[np.float64], threshold: float | NDArray[np.float64]) -> NDArray[np.float64]:
+    """Shorten every row by `threshold`, or by one of its own, in place; a shorter row becomes exactly zero.
 
     The proximal operator of ``threshold * ‖W‖_{2,1}``.
 

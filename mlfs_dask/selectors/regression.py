@@ -61,8 +61,7 @@ class Regression(OneReading):
         ------
         DataError
         """
-        if not sums.n:
-            raise DataError("no row has all its labels known", cure="give labels 1 and 0 for some rows")
+        require_labelled(sums.n)
         self.refuse_unknown(sums.unknown, job.names)
 
     def prepare(self, job: Readings, results: dict[str, Any]) -> dict[str, Any]:
@@ -96,3 +95,14 @@ class Regression(OneReading):
 def strength(weight: float, critical: float, *, absolute: bool) -> float:
     """The weight of a penalty as it is; `critical` is the least at which W = 0."""
     return weight if absolute else weight * critical
+
+
+def require_labelled(n: float) -> None:
+    """Refuse labels of which no row has all; n rows have.
+
+    Raises
+    ------
+    DataError
+    """
+    if not n:
+        raise DataError("no row has all its labels known", cure="give labels 1 and 0 for some rows")

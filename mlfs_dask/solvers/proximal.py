@@ -36,12 +36,13 @@ def solve(
     R: Array,
     *,
     entries: float = 0.0,
-    rows: float = 0.0,
+    rows: float | Array = 0.0,
     split: bool = False,
+    start: Array | None = None,
     tol: float,
     max_iter: int,
 ) -> Solution:
-    """W of the least objective, from 0. No step raises the objective.
+    """W of the least objective. No step raises the objective.
 
     Parameters
     ----------
@@ -50,10 +51,14 @@ def solve(
     B : float64 array, shape (d, c)
     R : float64 array, shape (c, c)
         Symmetric, positive semidefinite.
-    entries, rows : float
-        λ₁, the weight of the absolute values of W, and λ₂₁, that of the norms of its rows.
+    entries : float
+        λ₁, the weight of the absolute values of W.
+    rows : float, or float64 array, shape (d,)
+        λ₂₁, the weight of the norms of the rows of W, or one of each.
     split : bool
         Whether W = W₁ + W₂, and the absolute values are those of W₁, the norms those of W₂.
+    start : float64 array, shape (d, c), or (2, d, c)
+        The W from which steps begin; 0 by default.
     tol : float
         Change of W in a step, relative to W, at which it has come to rest.
     max_iter : int
@@ -64,11 +69,16 @@ def solve(
     array([[2.],
            [0.]])
     """
-    W = V = np.zeros((1 + split, *B.shape))
-    GW = GV = np.zeros_like(B)  # of the sums of W and of V
+
+    def objective_of(W: Array, total: Array, GW: Array) -> float:
+        value = float(np.vdot(total, 0.5 * (GW + total @ R) - B))
+        return value + entries * float(np.abs(W[0]).sum()) + float(np.sum(rows * row_norms(W[-1])))
+
+    W = V = np.zeros((1 + split, *B.shape)) if start is None else start.reshape(1 + split, *B.shape)
+    GW = GV = np.zeros_like(B) if start is None else G @ W.sum(axis=0)  # of the sums of W and of V
     # The step length is 1/L, and L is doubled until it bounds the curvature along the step.
     L = max(float(np.diag(G).max(initial=0.0) + np.diag(R).max(initial=0.0)), np.finfo(float).tiny)
-    objective, momentum = [0.0], 1.0
+    objective, momentum = [objective_of(W, W.sum(axis=0), GW)], 1.0
     for _ in range(max_iter):
         ahead = V.sum(axis=0)
         slope = GV - B + ahead @ R
@@ -82,8 +92,7 @@ def solve(
             if np.vdot(step, G_new - GV + step @ R) <= L * np.vdot(moved, moved):
                 break
             L *= 2.0
-        value = float(np.vdot(total, 0.5 * (G_new + total @ R) - B))
-        value += entries * float(np.abs(new[0]).sum()) + rows * float(row_norms(new[-1]).sum())
+        value = objective_of(new, total, G_new)
         if value > objective[-1]:
             if momentum == 1.0:  # by rounding: this is the minimum
                 return Solution(W if split else W[0], objective[1:], True)

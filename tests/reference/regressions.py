@@ -26,24 +26,23 @@ def anchor_graph(Z):
     return Z @ np.linalg.pinv(np.diag(Z.sum(axis=0))) @ Z.T
 
 
-def accelerated(X, y, R, weight, prox, penalty, tol, max_iter, smooth=None):
+def accelerated(G, B, R, weight, prox, penalty, tol, max_iter, start=None):
     """Proximal gradients with momentum, which begins again where the objective would rise.
 
-    Minimises ½‖XW − y‖² + ½ tr W'SW + ½ tr W R W' + the weight of the penalty.
+    Minimises ½ tr W'GW − tr W'B + ½ tr W R W' + the weight of the penalty.
     """
-    quadratic = X.T @ X + (0.0 if smooth is None else smooth)
 
     def objective(W):
-        return 0.5 * np.trace(W.T @ (quadratic @ W + W @ R)) - np.trace(W.T @ X.T @ y) + weight * penalty(W)
+        return 0.5 * np.trace(W.T @ (G @ W + W @ R)) - np.trace(W.T @ B) + weight * penalty(W)
 
-    W = V = np.zeros((X.shape[1], y.shape[1]))
-    L, momentum = np.diag(quadratic).max() + np.diag(R).max(), 1.0
+    W = V = np.zeros_like(B) if start is None else start
+    L, momentum = np.diag(G).max() + np.diag(R).max(), 1.0
     for _ in range(max_iter):
-        slope = quadratic @ V - X.T @ y + V @ R
+        slope = G @ V - B + V @ R
         while True:
             new = prox(V - slope / L, weight / L)
             D = new - V
-            if np.trace(D.T @ (quadratic @ D + D @ R)) <= L * (D * D).sum():
+            if np.trace(D.T @ (G @ D + D @ R)) <= L * (D * D).sum():
                 break
             L *= 2.0
         if objective(new) > objective(W):
@@ -95,7 +94,7 @@ def llsf(X, Y, *, alpha=0.1, beta=0.1, correlation="shifted", variant="corrected
         R = R - np.linalg.eigvalsh(R)[0] * np.eye(len(R))
     alpha, beta = alpha * len(X), beta * np.abs(X.T @ y).max()
 
-    return norms(accelerated(X, y, alpha * R, beta, soft, lambda W: np.abs(W).sum(), tol, max_iter))
+    return norms(accelerated(X.T @ X, X.T @ y, alpha * R, beta, soft, lambda W: np.abs(W).sum(), tol, max_iter))
 
 
 def fssrdm(X, Y, *, beta=0.5, gamma=0.1, tol=1e-6, max_iter=200):
@@ -136,8 +135,8 @@ def lsmr(X, Y, Z, *, alpha=0.01, mu=0.1, gamma=0.1, n_neighbors=5, tol=1e-5, max
         return np.where(size > threshold, W * (1.0 - threshold / np.where(size > threshold, size, 1.0)), 0.0)
 
     weight = gamma * norms(rows.T @ y).max()
-    smooth = alpha * n_neighbors * X.T @ L @ X
-    return norms(accelerated(rows, y, R, weight, prox, lambda W: norms(W).sum(), tol, max_iter, smooth))
+    G = rows.T @ rows + alpha * n_neighbors * X.T @ L @ X
+    return norms(accelerated(G, rows.T @ y, R, weight, prox, lambda W: norms(W).sum(), tol, max_iter))
 
 
 def mifs_published(X, Y, S, *, gamma, step, alpha=1.0, beta=0.1, n_latent=None, tol=1e-5, max_iter=200):
@@ -318,7 +317,52 @@ def smdr_ic(
     def penalty(W):
         return alpha * np.abs(W[:d]).sum() + beta * norms(W[d:]).sum()
 
-    smooth = np.tile(lambda_ * X.T @ L @ X, (2, 2))
-    R = np.zeros((T.shape[1],) * 2)
-    W = accelerated(np.hstack([X, X]), T, R, 1.0, prox, penalty, tol, max_iter, smooth)
+    system, target = np.tile(G + lambda_ * X.T @ L @ X, (2, 2)), np.tile(X.T @ T, (2, 1))
+    W = accelerated(system, target, np.zeros((T.shape[1],) * 2), 1.0, prox, penalty, tol, max_iter)
     return norms(W[:d] + W[d:])
+
+
+def smlfs(
+    X, Y, *, alpha=0.01, beta=0.1, gamma=0.1, absolute=False, p=1.0, n_neighbors=5, tol=1e-4, max_iter=40, steps=200
+):
+    """Scores: the quadratic that touches the logistic loss from above is moved to the last W, again and again."""
+    Y = np.asarray(Y, dtype=float)
+    labelled = (Y >= 0).all(axis=1)
+    X, Y = standardised(X), Y[labelled]
+    D = ((X[:, :, None] - X[:, None, :]) ** 2).sum(axis=0)
+    np.fill_diagonal(D, np.inf)
+    near = np.argsort(D.astype(np.float32), axis=1, kind="stable")[:, :n_neighbors]
+    distances = np.take_along_axis(D, near, axis=1)
+    S = np.zeros_like(D)
+    np.put_along_axis(S, near, np.exp(-distances / distances.mean()), axis=1)
+    S = np.maximum(S, S.T)
+    n = len(Y)
+    L = 2.0 * alpha * n * (np.diag(S.sum(axis=1)) - S)
+    R = 2.0 * beta * n * (np.diag(cosines(Y).sum(axis=1)) - cosines(Y))
+    X = X[labelled] - X[labelled].mean(axis=0)
+    G, W, weights = X.T @ X / 4.0, np.zeros((X.shape[1], Y.shape[1])), np.ones(X.shape[1])
+    epsilon, objective = None, []
+    b = np.log(Y.mean(axis=0) / (1.0 - Y.mean(axis=0)))
+    gamma = gamma * (1.0 if absolute else norms(X.T @ (Y - Y.mean(axis=0))).max())
+    for i in range(max_iter + 1):
+        A = X @ W + b
+        if i:
+            epsilon = 0.1 * np.sqrt((norms(W) ** 2).mean()) if epsilon is None else epsilon
+            penalty = ((norms(W) + epsilon) ** p - epsilon**p).sum()
+            loss = (np.log1p(np.exp(A)) - Y * A).sum()
+            objective.append(loss + (W * (L @ W + W @ R)).sum() / 2.0 + gamma * penalty)
+            if (len(objective) > 1 and abs(objective[-1] - objective[-2]) <= tol * objective[-2]) or i == max_iter:
+                break
+            weights = p * (norms(W) + epsilon) ** (p - 1.0)
+        residual = 1.0 / (1.0 + np.exp(-A)) - Y
+
+        def prox(W, step, least=weights):
+            size, least = norms(W)[:, None], (step * least)[:, None]
+            return np.where(size > least, W * (1.0 - least / np.where(size > 0, size, 1.0)), 0.0)
+
+        def weighted(W, least=weights):
+            return (least * norms(W)).sum()
+
+        W = accelerated(G + L, G @ W - X.T @ residual, R, gamma, prox, weighted, 1e-3, steps, W)
+        b = b - 4.0 / n * residual.sum(axis=0)
+    return norms(W)

@@ -61,6 +61,7 @@ OTHERS = {
     "sfss": [{"mu": 0.2, "gamma": 3.0, "absolute": True}],
     "smdr-ic": [{"lambda_": 0.1, "alpha": 0.1, "beta": 0.5}, {"alpha": 2.0, "beta": 5.0, "absolute": True}],
     "smfs": [{"structure": "distance"}, {"structure": "reconstruction"}],
+    "smlfs": [{"alpha": 0.5, "beta": 0.0, "p": 0.5}, {"gamma": 3.0, "absolute": True, "n_neighbors": 2}],
     "smile": [{"alpha": 2.0, "ridge": 0.01, "smoothing": 1.0}],
     "relieff": [{"n_neighbors": 2, "min_rows": 1}],
     "rfs": [{"gamma": 0.5}, {"variant": "published"}],

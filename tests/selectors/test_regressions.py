@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mlfs_dask import CSFS, FSSRDM, LEDA, LLSF, LSMR, MDFS, MIFS, SFSS, SMDRIC, SMILE
+from mlfs_dask import CSFS, FSSRDM, LEDA, LLSF, LSMR, MDFS, MIFS, SFSS, SMDRIC, SMILE, SMLFS
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError
 from mlfs_dask.exact import mifs
@@ -33,6 +33,7 @@ SPARSE = pytest.mark.parametrize(
         (MIFS, ["gamma"]),
         (SFSS, ["gamma"]),
         (SMDRIC, ["alpha", "beta"]),
+        (SMLFS, ["gamma"]),
     ],
 )
 
@@ -289,3 +290,39 @@ def test_split_weights_are_at_the_minimum():
     penalties = entries * np.abs(W1).sum() + rows * np.linalg.norm(W2, axis=1).sum()
     assert np.vdot(slope, W1 + W2) == pytest.approx(penalties, rel=1e-9)
     assert min(np.count_nonzero(W1), np.count_nonzero(W2)) > 0
+
+
+def test_smlfs_of_one_label_is_at_the_minimum_of_a_sparse_logistic_regression():
+    from scipy import optimize
+
+    X, Y = problem(4, q=1)
+    found = quiet(SMLFS(3, alpha=0.0, gamma=0.2, tol=1e-13, max_iter=400), X, Y)
+    Z = (X[:, :-1] - X[:, :-1].mean(axis=0)) / X[:, :-1].std(axis=0)
+    y, d = Y[:, 0].astype(float), Z.shape[1]
+    gamma = 0.2 * np.abs(Z.T @ (y - y.mean())).max()
+
+    def loss(v):
+        a = Z @ (v[:d] - v[d : 2 * d]) + v[-1]
+        slope = Z.T @ (1.0 / (1.0 + np.exp(-a)) - y)
+        value = (np.logaddexp(0.0, a) - y * a).sum() + gamma * v[: 2 * d].sum()
+        return value, np.r_[slope + gamma, gamma - slope, (1.0 / (1.0 + np.exp(-a)) - y).sum()]
+
+    bounds = [(0.0, None)] * 2 * d + [(None, None)]
+    least = optimize.minimize(loss, np.zeros(2 * d + 1), jac=True, bounds=bounds, tol=1e-13)
+    assert found.report_.objective[-1] == pytest.approx(least.fun, rel=1e-9)
+    assert found.scores_[:-1] == pytest.approx(np.abs(least.x[:d] - least.x[d : 2 * d]), abs=1e-4)
+
+
+def test_smlfs_sees_unlabelled_rows_in_the_graph_of_the_features_alone():
+    X, Y = problem(9)
+    hidden = hide(Y, "rows and entries")
+    others = np.flatnonzero((hidden < 0).any(axis=1))
+    other = X.copy()
+    for f in range(X.shape[1]):  # the same mean and variance, and other distances of features
+        other[others, f] = np.roll(X[others, f], f)
+    without = [quiet(SMLFS(3, alpha=0.0), rows, hidden).scores_ for rows in (X, other)]
+    assert without[0] == pytest.approx(without[1], rel=1e-8)
+    found = [quiet(SMLFS(3, alpha=1.0), rows, hidden).scores_ for rows in (X, other)]
+    assert np.abs(found[0] - found[1]).max() > 0.01 * found[0].max()
+    with pytest.raises(DataError, match="no row has all its labels known"):
+        SMLFS(3).fit(X, np.full_like(Y, -1))
