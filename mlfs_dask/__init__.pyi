@@ -489,6 +489,26 @@ class MLACO(WeightedSelector):
         random_state: Any = ...,
     ) -> None: ...
 
+class MLMLFS(Selector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        random_state: Any = ...,
+        variant: Literal["corrected", "published"] = ...,
+        alpha: float = ...,
+        lambda_: float = ...,
+        p: float = ...,
+        n_neighbors: int = ...,
+        n_anchors: int = ...,
+        anchor_neighbors: int = ...,
+        gram_cap: int = ...,
+        absolute: bool = ...,
+        tol: float = ...,
+        max_iter: int = ...,
+        missing: Literal["error", "mean", "median"] = ...,
+    ) -> None: ...
+
 class MRMR(WeightedSelector):
     def __init__(
         self,
@@ -546,6 +566,7 @@ class RFS(Selector):
         *,
         gamma: float = ...,
         variant: Literal["corrected", "published"] = ...,
+        absolute: bool = ...,
         tol: float = ...,
         max_iter: int = ...,
         missing: Literal["error", "mean", "median"] = ...,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from mlfs_dask.blocks.forest import draw_sample, forest_seeds, grow_forest, mass
 from mlfs_dask.blocks.neighbours import TILE_VALUES, NearestRows, Neighbours, compiles_search, scratch_bytes
 from mlfs_dask.typing import Matrix, numbers
 
+Array = NDArray[np.float64]
 Found = tuple[NDArray[np.int64], NDArray[Any]]
 
 #: Look-ups of masses above which the compiled search is loaded: with fewer NumPy takes less time than loading it.
@@ -83,6 +84,43 @@ def combinations(Z: Matrix, neighbours: Neighbours) -> NDArray[np.float64]:
 def workspace() -> str:
     """What `nearest_rows` holds besides the rows, tiles of distances, and what it gives."""
     return f"2 n k + {numbers(scratch_bytes(1))}"
+
+
+class PairDistances:
+    """Squared distances between all rows of Z, a tile at a time."""
+
+    def __init__(self, Z: Matrix) -> None:
+        self.Z = Z
+        sparse = sp.issparse(Z)
+        self._transposed = sp.csr_array(Z.T) if sparse else Z.T
+        self.squares: Array = np.asarray(Z.power(2).sum(axis=1)).ravel() if sparse else np.einsum("if,if->i", Z, Z)
+
+    def tiles(self, label: str, chosen: NDArray[np.intp]) -> Iterator[tuple[NDArray[np.intp], Array]]:
+        """Some of the chosen rows, and their squared distances from all rows, for all of them in turn."""
+        height = max(1, TILE_VALUES // max(self.Z.shape))
+        starts = range(0, len(chosen), height)
+        with runtime.stage(label, len(starts)) as report_progress:
+            for low in starts:
+                runtime.check_stopped()
+                rows = chosen[low : low + height]
+                product = self.Z[rows] @ self._transposed
+                distances: Array = product.toarray() if sp.issparse(product) else product
+                distances *= -2.0
+                distances += self.squares
+                distances += self.squares[rows, np.newaxis]
+                yield rows, np.maximum(distances, 0.0, out=distances)
+                report_progress()
+
+
+def mean_distance(Z: Matrix) -> float:
+    """Mean distance over all pairs of rows, those of a row with itself among them.
+
+    >>> mean_distance(np.array([[0.0], [4.0]]))
+    2.0
+    """
+    n: int = Z.shape[0]
+    tiles = PairDistances(Z).tiles("measuring distances", np.arange(n))
+    return float(sum(np.sqrt(distances, out=distances).sum() for _, distances in tiles)) / n**2
 
 
 class MassNeighbours(NamedTuple):

@@ -6,17 +6,16 @@ X. He, D. Cai, P. Niyogi, "Laplacian score for feature selection", Advances in N
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask import runtime
+from mlfs_dask.blocks.neighbours import TILE_VALUES
 from mlfs_dask.exact import graphs
 from mlfs_dask.exact.fit import FeatureMoments
-from mlfs_dask.exact.graphs import nearest_rows
+from mlfs_dask.exact.graphs import PairDistances, nearest_rows
 from mlfs_dask.exact.matrix import ScaledMatrix
 from mlfs_dask.typing import Matrix, join_terms
 
@@ -27,9 +26,6 @@ TIE_TOL = 1e-10
 
 #: Share of a feature's squares below which its variance is rounding.
 LEAST_VARIANCE = 1e-12
-
-#: Pairs of rows of a tile, and values of its rows.
-TILE_VALUES = 2**20
 
 
 def laplacian_scores(X: Matrix, *, moments: FeatureMoments, n_neighbors: int, lambda_: float | None) -> Array:
@@ -58,7 +54,7 @@ def laplacian_scores(X: Matrix, *, moments: FeatureMoments, n_neighbors: int, la
     if k < 1 or not varying.any():
         return scores
     Z = features.rows
-    pairs = _Pairs(Z)
+    pairs = PairDistances(Z)
     near = _neighbourhoods(pairs, k)
     # The mean squared distance over all pairs is 2 Σ var_f, and a standardised feature has variance 1.
     width = 2.0 * float(varying.sum()) if lambda_ is None else float(lambda_) ** 2
@@ -108,33 +104,7 @@ class _Neighbourhoods(NamedTuple):
         return np.where(key < last * (1 - TIE_TOL), 1.0, tied)
 
 
-class _Pairs:
-    """Squared distances between all rows of Z, a tile at a time."""
-
-    def __init__(self, Z: Matrix) -> None:
-        self.Z = Z
-        sparse = sp.issparse(Z)
-        self._transposed = sp.csr_array(Z.T) if sparse else Z.T
-        self.squares: Array = np.asarray(Z.power(2).sum(axis=1)).ravel() if sparse else np.einsum("if,if->i", Z, Z)
-
-    def tiles(self, label: str, chosen: NDArray[np.intp]) -> Iterator[tuple[NDArray[np.intp], Array]]:
-        """Some of the chosen rows, and their squared distances from all rows, for all of them in turn."""
-        height = max(1, TILE_VALUES // max(self.Z.shape))
-        starts = range(0, len(chosen), height)
-        with runtime.stage(label, len(starts)) as report_progress:
-            for low in starts:
-                runtime.check_stopped()
-                rows = chosen[low : low + height]
-                product = self.Z[rows] @ self._transposed
-                distances: Array = product.toarray() if sp.issparse(product) else product
-                distances *= -2.0
-                distances += self.squares
-                distances += self.squares[rows, np.newaxis]
-                yield rows, np.maximum(distances, 0.0, out=distances)
-                report_progress()
-
-
-def _neighbourhoods(pairs: _Pairs, k: int) -> _Neighbourhoods:
+def _neighbourhoods(pairs: PairDistances, k: int) -> _Neighbourhoods:
     squares = pairs.squares
     keys = squares[:, np.newaxis] + nearest_rows(pairs.Z, k + 1).distances
     last = keys[:, k - 1].copy()

@@ -17,7 +17,7 @@ from mlfs_dask.selectors.contract import family
 from mlfs_dask.selectors.costs import Cost, Reading, Readings
 from mlfs_dask.selectors.iterative import anchor_sample, anchors_of_points, point_bytes, standardised_points
 from mlfs_dask.selectors.loop import placeholder
-from mlfs_dask.selectors.parameters import Param, seed_of
+from mlfs_dask.selectors.parameters import AnchorCount, AnchorNeighbors, Param, seed_of
 from mlfs_dask.selectors.regression import Regression
 from mlfs_dask.statistics.anchor_sums import AnchorSums, AnchorTotals
 from mlfs_dask.statistics.gram import Gram
@@ -52,10 +52,8 @@ class AnchoredRegression(Regression):
     memory = "worker: 8 bytes * (d² + q d + m d + m²) for m anchors; driver: 8 bytes * (4 d² + 12 q d + 3 m d)"
     reading = "moments"
 
-    n_anchors: Annotated[
-        int, Param("Anchors, placed by k-means on a sample of the rows; at most a quarter of the rows.")
-    ] = 300
-    anchor_neighbors: Annotated[int, Param("Nearest anchors that a row belongs to.")] = 3
+    n_anchors: AnchorCount = 300
+    anchor_neighbors: AnchorNeighbors = 3
     random_state: Annotated[Seed, seed_of("the sample and of k-means")] = None
 
     @property

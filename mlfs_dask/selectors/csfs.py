@@ -135,7 +135,7 @@ class CSFS(Loop[Fixed, At]):
         return self._step(fixed, replace(at, alpha=strength(at.alpha, critical, absolute=self.absolute)), sums)
 
     def reading(self, fixed: Fixed, at: At) -> Sequence[Statistic]:
-        return [ReweightedRows(fixed.scaling, at.W, at.b, None, box=(0.0, 1.0), gram=False)]
+        return [ReweightedRows(fixed.scaling, at.W, at.b, None, gram=False)]
 
     def objective(self, fixed: Fixed, at: At, sums: list[Any], trace: LoopTrace) -> dict[str, float]:
         return {"objective": float(sums[0].loss[0]) + at.alpha * row_sparse.penalty(at.W, at.epsilon)}

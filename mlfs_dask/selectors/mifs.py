@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.blocks.neighbours import compiles_search
 from mlfs_dask.exact import mifs as exact_form
 from mlfs_dask.exact.fit import ExactFit
+from mlfs_dask.exact.graphs import compiles_nearest_rows
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.selectors.anchored_regression import AnchoredRegression, MeanDegree, centred_labels
 from mlfs_dask.selectors.contract import method
@@ -116,7 +116,7 @@ class MIFS(InMemory, AnchoredRegression):
         return exact_form.workspace(sparse=profile.sparse), sizes
 
     def _compiles_exact_search(self, profile: Profile) -> bool:
-        return compiles_search(profile.n**2, sparse=profile.sparse)
+        return compiles_nearest_rows(profile.n, sparse=profile.sparse)
 
     def _fit_exactly(self, X: Matrix, Y: sp.csr_array, moments: FeatureMoments) -> ExactFit:
         return exact_form.fit(

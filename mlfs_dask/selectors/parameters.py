@@ -346,6 +346,12 @@ Absolute: TypeAlias = Annotated[
 
 GramCap: TypeAlias = Annotated[int, Param("Most features for which X'X is formed; of more it is refused.", least=0)]
 
+AnchorCount: TypeAlias = Annotated[
+    int, Param("Anchors, placed by k-means on a sample of the rows; at most a quarter of the rows.")
+]
+
+AnchorNeighbors: TypeAlias = Annotated[int, Param("Nearest anchors that a row belongs to.")]
+
 MaxIter: TypeAlias = Annotated[int, Param("Most iterations.")]
 
 

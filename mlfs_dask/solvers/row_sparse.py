@@ -54,24 +54,24 @@ def smoothing(P: Array) -> float:
     return SMOOTHING * float(np.sqrt((norms**2).mean())) if norms.size else 0.0
 
 
-def weights(P: Array, epsilon: float) -> Array:
-    """tⁱ = 1/D_ii of the next step, shape (d,).
+def weights(P: Array, epsilon: float, power: float = 1.0) -> Array:
+    """tⁱ = 1/D_ii of the next step, shape (d,), for a penalty by a power of the norms of rows, at most 1.
 
     >>> weights(np.array([[3.0, 4.0], [0.0, 0.0]]), 0.5).round(3)
     array([10.05,  1.  ])
     """
     norms = row_norms(P)
-    return np.asarray(2.0 * np.sqrt(norms**2 + epsilon**2))
+    return np.asarray(2.0 / power * np.sqrt(norms**2 + epsilon**2) ** (2.0 - power))
 
 
-def penalty(P: Array, epsilon: float) -> float:
-    """Σ (√(‖pⁱ‖² + ε²) − ε), which is ‖P‖_{2,1} up to ε.
+def penalty(P: Array, epsilon: float, power: float = 1.0) -> float:
+    """Σ (√(‖pⁱ‖² + ε²) − ε), which is ‖P‖_{2,1} up to ε; of another power Σ ((‖pⁱ‖² + ε²)^(power/2) − ε^power).
 
     >>> penalty(np.array([[3.0, 4.0], [0.0, 0.0]]), 0.0)
     5.0
     """
     norms = row_norms(P)
-    return float((np.sqrt(norms**2 + epsilon**2) - epsilon).sum())
+    return float((np.sqrt(norms**2 + epsilon**2) ** power - epsilon**power).sum())
 
 
 def solve_gram(G: Array, B: Array, beta: float, t: Array, *, start: Array | None = None) -> Step:
@@ -109,7 +109,7 @@ def solve_gram(G: Array, B: Array, beta: float, t: Array, *, start: Array | None
     return Step(root[:, np.newaxis] * _factorised(G, beta, root)(root[:, np.newaxis] * B), 0, 0.0)
 
 
-def reweight(G: Array, B: Array, beta: float, P: Array, epsilon: float) -> tuple[Array, float]:
+def reweight(G: Array, B: Array, beta: float, P: Array, epsilon: float, power: float = 1.0) -> tuple[Array, float]:
     """The next P, and ε: weights and P in turn, until P moves little. G and B may change from one call to the next.
 
     Parameters
@@ -120,6 +120,8 @@ def reweight(G: Array, B: Array, beta: float, P: Array, epsilon: float) -> tuple
         The last one.
     epsilon : float
         0 at the beginning, where ε follows from the first solution.
+    power : float
+        As in `weights`.
 
     Examples
     --------
@@ -128,7 +130,7 @@ def reweight(G: Array, B: Array, beta: float, P: Array, epsilon: float) -> tuple
     ([[2.0], [0.0]], True)
     """
     for _ in range(REWEIGHTINGS):
-        t = weights(P, epsilon) if epsilon else np.ones(len(P))
+        t = weights(P, epsilon, power) if epsilon else np.ones(len(P))
         P, before = solve_gram(G, B, beta, t, start=P).P, P
         epsilon = epsilon or smoothing(P)
         if np.linalg.norm(P - before) <= MOVED * np.linalg.norm(P):

@@ -1,4 +1,4 @@
-"""Any statistic of the rows whose labels are all known: for methods that learn from those, and see others beside."""
+"""Any statistic of the rows whose labels are known: for methods that learn from those, and see others beside."""
 
 from __future__ import annotations
 
@@ -14,24 +14,28 @@ from mlfs_dask.engine.statistic import Arrays, PartStatistic, State, Statistic
 from mlfs_dask.rows.contract import Block, Profile
 
 
-def labelled_rows(Y: sp.csr_array) -> NDArray[np.bool_]:
-    """Which rows have no unknown label, shape (rows,).
+def labelled_rows(Y: sp.csr_array, *, partly: bool = False) -> NDArray[np.bool_]:
+    """Which rows have no unknown label, or, `partly`, a known one; shape (rows,).
 
-    >>> labelled_rows(sp.csr_array(np.array([[1, 0], [0, -1], [0, 0]], np.int8))).tolist()
-    [True, False, True]
+    >>> Y = sp.csr_array(np.array([[1, 0], [0, -1], [-1, -1]], np.int8))
+    >>> labelled_rows(Y).tolist(), labelled_rows(Y, partly=True).tolist()
+    ([True, False, False], [True, True, False])
     """
-    labelled = np.ones(Y.shape[0], dtype=bool)
-    labelled[np.searchsorted(Y.indptr, np.flatnonzero(Y.data < 0), side="right") - 1] = False
-    return labelled
+    n, q = Y.shape
+    rows = np.searchsorted(Y.indptr, np.flatnonzero(Y.data < 0), side="right") - 1
+    unknown = np.bincount(rows, minlength=n)
+    return np.asarray(unknown < q if partly else unknown == 0)
 
 
 @dataclass(frozen=True)
 class OfLabelled(PartStatistic):
-    """Statistic: another one, of the rows without an unknown label.
+    """Statistic: another one, of the rows without an unknown label, or of those with a known one.
 
     Parameters
     ----------
     statistic : Statistic
+    partly : bool
+        Whether rows of which some labels are known count.
 
     Examples
     --------
@@ -45,12 +49,13 @@ class OfLabelled(PartStatistic):
     """
 
     statistic: Statistic
+    partly: bool = False
 
     def scratch_bytes(self, profile: Profile) -> int:
         return profile.block_bytes + 16 * profile.block_rows + self.statistic.scratch_bytes(profile)
 
     def part_of(self, block: Block) -> Block:
-        labelled = labelled_rows(block.Y)
+        labelled = labelled_rows(block.Y, partly=self.partly)
         if labelled.all():
             return block
         rows = np.flatnonzero(labelled)
@@ -61,7 +66,7 @@ class OfLabelled(PartStatistic):
 
     @property
     def kind(self) -> str:  # type: ignore[override]
-        return f"labelled-{self.statistic.kind}" if self.statistic.keeps == "state" else ""
+        return f"{'partly-' * self.partly}labelled-{self.statistic.kind}" if self.statistic.keeps == "state" else ""
 
     @property
     def parameters(self) -> Mapping[str, Any]:

@@ -81,8 +81,9 @@ class ReweightedRows(Statistic):
     b : float64 array, shape (q,)
     smoothing : float or None
         e; None: the loss is squared, and rows have weight 1.
-    box : (float, float), optional
-        Where an unknown label is as predicted, no lower and no higher: its part of the loss is 0 within.
+    box : (float, float)
+        What a label is that a row does not have, and one that it has. An unknown one is as predicted, no lower and no
+        higher: its part of the loss is 0 within.
     gram : bool
         Whether X'SX is summed.
     """
@@ -91,7 +92,7 @@ class ReweightedRows(Statistic):
     W: Array
     b: Array
     smoothing: float | None
-    box: tuple[float, float] | None = None
+    box: tuple[float, float] = (0.0, 1.0)
     gram: bool = True
 
     @property
@@ -140,10 +141,10 @@ class ReweightedRows(Statistic):
             sums.loss[...] += loss.sum()
 
     def _targets(self, entries: NDArray[np.int8], predictions: Array) -> Array:
-        """Labels of some rows as 0 and 1, shape (rows, q), and as predicted, within the box, where they are unknown."""
-        targets: Array = (entries > 0).astype(np.float64)
-        if self.box is not None:
-            np.copyto(targets, np.clip(predictions, *self.box), where=entries < 0)
+        """Labels of some rows as ends of the box, shape (rows, q), and as predicted, within it, where unknown."""
+        low, high = self.box
+        targets: Array = np.where(entries > 0, high, low)
+        np.copyto(targets, np.clip(predictions, low, high), where=entries < 0)
         return targets
 
     def finalize(self, state: State) -> WeightedSums:

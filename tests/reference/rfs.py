@@ -9,7 +9,7 @@ def norms(A):
     return np.sqrt((A * A).sum(axis=1))
 
 
-def rfs(X, Y, *, gamma=0.1, variant="corrected", tol=1e-4, max_iter=45):
+def rfs(X, Y, *, gamma=0.1, absolute=False, variant="corrected", tol=1e-4, max_iter=45):
     """Scores, objective of every iteration, and whether it converged.
 
     Parameters
@@ -26,7 +26,7 @@ def rfs(X, Y, *, gamma=0.1, variant="corrected", tol=1e-4, max_iter=45):
     e = np.sqrt(np.finfo(float).eps) if published else 0.05
     W, b = np.zeros((d, Y.shape[1])), Y.mean(axis=0)
     s = np.ones(n) if published else 0.5 / np.sqrt(norms(b - Y) ** 2 + e**2)
-    if not published:
+    if not published and not absolute:
         gamma = gamma * 2.0 * norms(X.T @ (s[:, None] * (Y - b))).max()
     t, epsilon, objective, converged = None, None, [], False
     for _ in range(max_iter):
@@ -49,7 +49,8 @@ def rfs(X, Y, *, gamma=0.1, variant="corrected", tol=1e-4, max_iter=45):
                     break
             b = y - x @ W
         size = np.sqrt(norms(X @ W + b - Y) ** 2 + e**2)
-        objective.append(size.sum() + gamma * norms(np.vstack([b, W]) if published else W).sum())
+        length = norms(np.vstack([b, W])) if published else np.sqrt(norms(W) ** 2 + epsilon**2) - epsilon
+        objective.append(size.sum() + gamma * length.sum())
         s = 0.5 / size
         if len(objective) > 1 and abs(objective[-1] - objective[-2]) <= tol * objective[-2]:
             converged = True

@@ -19,6 +19,7 @@ from mlfs_dask.statistics.scaling import standard_scaling
 from tests.reference import access_mfs as access_module
 from tests.reference import elc as elc_module
 from tests.reference import filters, global_information, graph_regressions, greedy, regressions
+from tests.reference import mlmlfs as mlmlfs_module
 from tests.reference import relieff as relieff_module
 from tests.reference import smfs as smfs_module
 from tests.reference import spfs as spfs_module
@@ -135,6 +136,14 @@ def mifs(X, Y, *, variant="corrected", **parameters):
     if variant == "published":
         return regressions.mifs_published(X, Y, sample_graph(X, 5, 2.0), **parameters)
     return regressions.mifs(X, Y, anchor_weights(X), **parameters)
+
+
+def mlmlfs(X, Y, *, variant="corrected", **parameters):
+    if variant == "published":
+        Z = (X - X.mean(axis=0)) / X.std(axis=0, ddof=1)
+        width = 2.0 * np.mean([np.linalg.norm(Z - z, axis=1) for z in Z]) ** 2
+        return mlmlfs_module.published(X, Y, sample_graph(X, 5, width), **parameters)
+    return mlmlfs_module.corrected(X, Y, anchor_weights(X), **parameters)
 
 
 def lsmr(X, Y, **parameters):

@@ -55,6 +55,7 @@ OTHERS = {
     "mdfs": [{"alpha": 3.0, "beta": 2.0, "label_neighbors": 2}, {"absolute": True, "gamma": 5.0}],
     "mlaco": [{"variant": "published", "n_ants": 4, "decay": 0.3}],
     "mifs": [{"n_latent": 3, "beta": 2.0}, {"variant": "published", "gamma": 1.0, "step": 1e-3, "max_iter": 30}],
+    "mlmlfs": [{"p": 0.5, "alpha": 0.3}, {"lambda_": 3.0, "absolute": True}, {"variant": "published", "lambda_": 1.0}],
     "mddm": [{"constraint": "subspace"}, {"constraint": "subspace", "mu": 0.9, "n_components": 2}],
     "mrmr": [{"criterion": "miq", "bins": 3}],
     "qpmlfs": [{"alpha": 0.5}],
@@ -64,7 +65,7 @@ OTHERS = {
     "smlfs": [{"alpha": 0.5, "beta": 0.0, "p": 0.5}, {"gamma": 3.0, "absolute": True, "n_neighbors": 2}],
     "smile": [{"alpha": 2.0, "ridge": 0.01, "smoothing": 1.0}],
     "relieff": [{"n_neighbors": 2, "min_rows": 1}],
-    "rfs": [{"gamma": 0.5}, {"variant": "published"}],
+    "rfs": [{"gamma": 4.0, "absolute": True}, {"variant": "published"}],
 }
 FURTHER = {
     **{name: [{"n_landmarks": 4}] for name in ("grro", "mico", "qpmlfs")},

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mlfs_dask import CSFS, FSSRDM, LEDA, LLSF, LSMR, MDFS, MIFS, SFSS, SMDRIC, SMILE, SMLFS
+from mlfs_dask import CSFS, FSSRDM, LEDA, LLSF, LSMR, MDFS, MIFS, MLMLFS, SFSS, SMDRIC, SMILE, SMLFS
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError
-from mlfs_dask.exact import mifs
+from mlfs_dask.exact import mifs, mlmlfs
 from mlfs_dask.rows.sources import as_rows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors import get_method
@@ -31,6 +31,7 @@ SPARSE = pytest.mark.parametrize(
         (LSMR, ["gamma"]),
         (MDFS, ["gamma"]),
         (MIFS, ["gamma"]),
+        (MLMLFS, ["lambda_"]),
         (SFSS, ["gamma"]),
         (SMDRIC, ["alpha", "beta"]),
         (SMLFS, ["gamma"]),
@@ -186,6 +187,65 @@ def test_published_mifs_holds_all_rows_and_refuses_what_does_not_fit():
         selector.plan(larger(as_rows(X, Y).profile, 10**8), Resources(1, 1, 2**31, 2**31))
     with pytest.raises(MlfsError, match=r"MIFS as published diverged (.|\n)*cure: take variant='corrected'"):
         quiet(selector.set_params(step=1.0), X, Y)
+
+
+def test_published_mlmlfs_is_the_program_on_emotions():
+    X, Y = real_data("emotions")
+    oracle = published("mlmlfs")
+    unknown = np.unpackbits(oracle["unknown"], axis=0, count=len(Y)).astype(bool)
+    found = mlmlfs.fit(
+        X,
+        as_labels(np.where(unknown, np.int8(-1), Y)),
+        moments=Moments(X),
+        alpha=1e-4,
+        lambda_=1.0,
+        p=1.0,
+        n_neighbors=5,
+        tol=0.0,
+        max_iter=20,
+        random_state=0,
+        start={"W": oracle["W0"], "b": oracle["b0"]},
+    )
+    assert found.scores == pytest.approx(np.linalg.norm(oracle["W"], axis=1), rel=1e-10)
+    assert found.trace.objective == pytest.approx(oracle["objective"], rel=1e-12)
+
+
+def test_mlmlfs_reaches_an_objective_below_that_of_the_authors_on_emotions():
+    """With the graph left out: theirs is another one."""
+    X, Y = real_data("emotions")
+    oracle, n = published("mlmlfs"), len(X)
+    unknown = np.unpackbits(oracle["unknown"], axis=0, count=n).astype(bool)
+    hidden, c = np.where(unknown, np.int8(-1), Y), np.sqrt((n - 1) / n)
+    found = quiet(MLMLFS(14, alpha=0.0, lambda_=1.0 / c, absolute=True, tol=1e-9, max_iter=400), X, hidden)
+    Z = (X - X.mean(axis=0)) / X.std(axis=0, ddof=1)
+    P = Z @ oracle["W"] + oracle["b"]
+    residual = np.where(unknown, P - np.clip(P, -1, 1), P - (2.0 * Y - 1.0))[~unknown.all(axis=1)]
+    theirs = np.sqrt((residual**2).sum(axis=1) + 0.05**2).sum() + np.linalg.norm(oracle["W"], axis=1).sum()
+    assert theirs > found.report_.objective[-1] > 0.99 * theirs
+    best = np.argsort(-np.linalg.norm(oracle["W"], axis=1))[:14]
+    assert len(set(best) & set(found.ranking_[:14])) >= 12
+
+
+def test_a_power_below_one_leaves_fewer_features():
+    X, Y = problem(12, n=120, d=20)
+    hidden = hide(Y, "rows and entries")
+    found = [quiet(MLMLFS(3, p=p, lambda_=0.3, tol=1e-8, max_iter=200), X, hidden) for p in (1.0, 0.4)]
+    of_one, of_less = ((each.scores_ > 1e-3 * each.scores_.max()).sum() for each in found)
+    assert of_less < of_one
+    objective = np.array(found[1].report_.objective)
+    assert (np.diff(objective) <= 1e-9 * objective[0]).all()
+
+
+def test_mlmlfs_sees_rows_of_which_nothing_is_known_in_the_graph_alone():
+    X, Y = problem(13)
+    hidden = hide(Y, "rows")
+    labelled = (hidden >= 0).all(axis=1)
+    other = np.where(labelled[:, np.newaxis], X, X[~labelled][::-1][np.cumsum(~labelled) - 1])
+    without = quiet(MLMLFS(3, alpha=0.0), X, hidden).scores_
+    assert quiet(MLMLFS(3, alpha=0.0), other, hidden).scores_ == pytest.approx(without, rel=1e-8)
+    assert np.abs(quiet(MLMLFS(3, alpha=0.5), X, hidden).scores_ - without).max() > 0.01 * without.max()
+    with pytest.raises(DataError, match="no label of any row is known"):
+        MLMLFS(3).fit(X, np.full_like(Y, -1))
 
 
 def test_mifs_finds_features_of_the_labels_by_fewer_latent_ones():

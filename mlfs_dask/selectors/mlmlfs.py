@@ -1,0 +1,211 @@
+"""MLMLFS: a robust regression that fits unknown labels within [−1, 1], with predictions smooth over near rows.
+
+P. Zhu, Q. Xu, Q. Hu, C. Zhang, H. Zhao, "Multi-label feature selection with missing labels", Pattern Recognition 74
+(2018) 488-502, doi:10.1016/j.patcog.2017.09.036.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+
+from mlfs_dask.blocks.anchors import Anchors, count_anchors
+from mlfs_dask.blocks.linear import laplacian_gram_bytes
+from mlfs_dask.engine.statistic import Statistic
+from mlfs_dask.errors import DataError
+from mlfs_dask.exact import mlmlfs as exact_form
+from mlfs_dask.exact.fit import ExactFit
+from mlfs_dask.exact.graphs import compiles_nearest_rows
+from mlfs_dask.rows.contract import Profile, RowSource, profile_of
+from mlfs_dask.runtime import Resources
+from mlfs_dask.selectors.anchored_regression import MeanDegree, add_smoothness
+from mlfs_dask.selectors.contract import method
+from mlfs_dask.selectors.costs import Cost, Reading, Readings
+from mlfs_dask.selectors.in_memory import InMemory
+from mlfs_dask.selectors.iterative import anchor_sample, anchors_of_points, point_bytes, standardised_points
+from mlfs_dask.selectors.loop import placeholder
+from mlfs_dask.selectors.parameters import AnchorCount, AnchorNeighbors, GramCap, Param, seed_of
+from mlfs_dask.selectors.reweighted_regression import START, At, ReweightedRegression, Shares
+from mlfs_dask.solvers.trace import LoopTrace
+from mlfs_dask.statistics.anchor_sums import AnchorSums
+from mlfs_dask.statistics.gram import GRAM_CAP, Gram, require_gram, scale_gram
+from mlfs_dask.statistics.labelled import OfLabelled
+from mlfs_dask.statistics.moments import FeatureMoments
+from mlfs_dask.statistics.scaling import standard_scaling
+from mlfs_dask.typing import Matrix, Seed, numbers
+
+Array = NDArray[np.float64]
+
+
+@dataclass
+class Fixed(Shares):
+    """What no iteration changes."""
+
+    smooth: Annotated[Array, "d d", "αX'LX"]
+
+
+@method(
+    "mlmlfs",
+    "Feature selection with missing labels (MLMLFS)",
+    paper="Zhu, Xu, Hu, Zhang & Zhao 2018, Pattern Recognition 74, 488-502",
+    doi="10.1016/j.patcog.2017.09.036",
+)
+class MLMLFS(InMemory, ReweightedRegression[Fixed]):
+    """Multi-label feature selection with missing labels (MLMLFS; Zhu, Xu, Hu, Zhang & Zhao 2018).
+
+    Minimises Σ_i ‖x_iW + b − f_i‖ + α tr P'LP + λ Σ_f ‖w_f‖^p, P holding the predictions x_iW + b, over W, b and the
+    labels f_i of the rows: known entries are −1 or 1, and unknown ones any number between. The loss is a norm and not
+    its square, so that rows far off count less; predictions are alike in rows that are near each other. A feature's
+    score is the norm of its row of W.
+
+    Notes
+    -----
+    Features are standardised over all rows, by algebra where X is sparse. Readings of X: one for moments with a sample,
+    among which anchors are placed, one for X'LX and the sums at W = 0, and one an iteration, in which the labels and
+    the weight of each row are made, added to sums and discarded. A worker holds d² + 2 d q numbers of 8 bytes, the
+    driver 5 d² and 8 d q. Of more than `gram_cap` features it is refused. Any entries may be unknown (-1); rows of
+    which nothing is known have a part in the graph alone. For p = 1 the problem is convex; for less the loop begins
+    with the W of p = 1.
+
+    What differs from the authors' program: it subtracts the number 1 where the identity is meant, so that it solves for
+    labels that are αX'LF larger, and its weights of rows are those of the iteration before. Here λ counts relative to
+    the least at which W = 0 (for p = 1), a norm ‖r‖ of a row is √(‖r‖² + 0.05²), and the graph of the rows is one of
+    anchors. The published form is the program: graph of nearest rows, sample standard deviation, λ as it is, random
+    start. It holds all rows in memory.
+
+    References
+    ----------
+    P. Zhu, Q. Xu, Q. Hu, C. Zhang, H. Zhao, "Multi-label feature selection with missing labels", Pattern Recognition 74
+    (2018) 488-502, doi:10.1016/j.patcog.2017.09.036.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import mlfs_dask as mlfs
+    >>> rng = np.random.default_rng(0)
+    >>> Y = rng.integers(0, 2, (60, 2))
+    >>> X = np.hstack([rng.normal(size=(60, 2)), Y + rng.normal(0, 0.1, (60, 2))])
+    >>> Y[rng.random(Y.shape) < 0.3] = -1
+    >>> sorted(mlfs.MLMLFS(n_features_to_select=2).fit(X, Y).ranking_[:2].tolist())
+    [2, 3]
+    """
+
+    variant: Annotated[
+        Literal["corrected", "published"],
+        Param('"corrected" has its minimum where the objective has. "published" is the authors\' program, in memory.'),
+    ] = "corrected"
+    alpha: Annotated[float, Param("Weight of the graph of the rows; 0.0001 is usual in the published form.")] = 0.01
+    lambda_: Annotated[
+        float,
+        Param(
+            "Weight of the penalty, relative to the least at which W = 0; in the published form as it is, where 1 is "
+            "usual.",
+            above=0,
+        ),
+    ] = 0.1
+    p: Annotated[float, Param("Power of the norms of rows of W in the penalty.", above=0, most=1)] = 1.0
+    n_neighbors: MeanDegree = 5
+    n_anchors: AnchorCount = 300
+    anchor_neighbors: AnchorNeighbors = 3
+    gram_cap: GramCap = GRAM_CAP
+    random_state: Annotated[Seed, seed_of("the sample and of k-means, and of the start of the published form")] = None
+
+    name = "MLMLFS"
+    records = Fixed, At
+    box = (-1.0, 1.0)
+    supervision = "semi-supervised: labels may be unknown"
+    accepts_unknown_labels = True
+    typical_iterations = 5, 20
+    passes = "2 + 1 an iteration; in the published form 1"
+    memory = (
+        "worker: 8 bytes * (d² + 2 d q + m d) for m anchors; driver: 8 bytes * (5 d² + 8 d q); in the published form "
+        "the driver holds X, 4 d² and n * (8 q + 32 k) bytes"
+    )
+
+    setup_workspace = "sample + 6 m d"  # k-means
+
+    @property
+    def penalty(self) -> float:
+        return float(self.lambda_)
+
+    @property
+    def power(self) -> float:
+        return float(self.p)
+
+    def _anchors(self, profile: Profile) -> int:
+        return count_anchors(self.n_anchors, profile.n, profile.d)
+
+    def first(self, profile: Profile) -> dict[str, Statistic]:
+        return super().first(profile) | {"sample": anchor_sample(profile, self._anchors(profile), self.seed)}
+
+    def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
+        require_gram(profile_of(source).d, self.gram_cap, self.name)
+        return super().cost(source, resources)
+
+    def cost_beside(self, profile: Profile, fixed: Fixed, at: At) -> Cost:
+        m, d = self._anchors(profile), profile.d
+        anchors = Anchors(placeholder(m, d), placeholder(d), placeholder(d), self.anchor_neighbors)
+        sample = anchor_sample(profile, m, self.seed)
+        return Cost(
+            steps=[Reading(START, tuple(self._second(fixed, anchors, at)), workspace="2 m d")],
+            sizes={"m": m, "sample": numbers(sample.result_bytes + 2 * len(sample.chosen) * point_bytes(profile))},
+            loads_sklearn=True,
+            notes=[f"{m} anchors"],
+        )
+
+    def _second(self, fixed: Shares, anchors: Anchors, at: At) -> list[Statistic]:
+        """Statistics of the second reading, in which W = 0."""
+        d = len(fixed.centre)
+        return [Gram(d), AnchorSums(anchors, fixed.centre), *self.reading(fixed, at)]
+
+    def setup(self, job: Readings, results: dict[str, Any]) -> Fixed:
+        moments, labels, sample = results["moments"], results["labels"], results.pop("sample")
+        profile, scaling = job.source.profile, standard_scaling(moments)
+        known = profile.n - labels.unknown
+        if not known.any():
+            raise DataError("no label of any row is known", cure="give labels 1 and 0 for some rows")
+        shares = Shares(scaling.centre, scaling.factor, labels.positive / np.maximum(known, 1))
+        points = standardised_points(sample.X, scaling)
+        anchors = anchors_of_points(points, self._anchors(profile), scaling, self.anchor_neighbors, self.seed)
+        del sample, points
+        gram, graph, results["sums"] = job.run(START, *self._second(shares, anchors, self.zero(shares)))
+        graph.ZX[...] *= scaling.factor
+        smooth = np.zeros_like(gram)
+        add_smoothness(self.alpha * self.n_neighbors, smooth, scale_gram(gram, scaling.factor), graph)
+        return Fixed(shares.centre, shares.factor, shares.share, smooth)
+
+    def start(self, job: Readings, fixed: Fixed, results: Mapping[str, Any], trace: LoopTrace) -> At:
+        return self.first_step(fixed, self.zero(fixed), results["sums"])
+
+    def reading(self, fixed: Any, at: At) -> Sequence[Statistic]:
+        return [OfLabelled(statistic, partly=True) for statistic in super().reading(fixed, at)]
+
+    def quadratic(self, fixed: Fixed) -> Array:
+        return fixed.smooth
+
+    def _exact_workspace(self, profile: Profile) -> tuple[str, dict[str, int]]:
+        strips = laplacian_gram_bytes(profile.n, profile.d, profile.nonzeros if profile.sparse else None)
+        sizes = {"k": min(self.n_neighbors, profile.n - 1), "strips": numbers(strips)}
+        return exact_form.workspace(sparse=profile.sparse), sizes
+
+    def _compiles_exact_search(self, profile: Profile) -> bool:
+        return compiles_nearest_rows(profile.n, sparse=profile.sparse)
+
+    def _fit_exactly(self, X: Matrix, Y: sp.csr_array, moments: FeatureMoments) -> ExactFit:
+        return exact_form.fit(
+            X,
+            Y,
+            moments=moments,
+            alpha=self.alpha,
+            lambda_=self.lambda_,
+            p=self.p,
+            n_neighbors=self.n_neighbors,
+            tol=self.tol,
+            max_iter=self.max_iter,
+            random_state=self.seed,
+        )
