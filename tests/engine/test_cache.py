@@ -396,6 +396,13 @@ FIRST_READING = {
     "smfs": ["moments", "labels", "rows"],
 }
 
+#: Of those that have no exact form: what there is beside moments and labels.
+BESIDE = {
+    "csfs": ["gram"],
+    "mlmlfs": ["rows", "gram"],
+    "smlfs": ["gram", "labelled-gram", "labelled-products"],
+}
+
 
 @pytest.mark.filterwarnings("ignore:.*did not converge")
 @pytest.mark.parametrize("method", METHODS)
@@ -417,9 +424,8 @@ def test_a_second_selection_reads_less_and_gives_the_same_bits(method, stores, t
     assert second.report_.passes == expected.report_.passes - cached
     assert planned.passes == unplanned.passes - cached
     if selector.plain.keeps_checkpoints:
-        beside = {"csfs": ["gram"], "smlfs": ["gram", "labelled-gram", "labelled-products"]}.get(method, [])
-        beside = {"csfs": ["gram"], "mlmlfs": ["rows", "gram"]}.get(method, [])
-        assert second.report_.extra["from_cache"] == FIRST_READING.get(method, ["moments", "labels", *beside])
+        read = FIRST_READING.get(method, ["moments", "labels", *BESIDE.get(method, [])])
+        assert second.report_.extra["from_cache"] == read
         assert planned.passes >= second.report_.passes > 0
     else:
         assert second.report_.extra["from_cache"]
