@@ -209,6 +209,27 @@ class FisherScore(WeightedSelector):
         random_state: Any = ...,
     ) -> None: ...
 
+class FSCLA(Selector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        beta: float = ...,
+        n_shared: int | None = ...,
+        alpha: float = ...,
+        kappa: float = ...,
+        gamma: float = ...,
+        absolute: bool = ...,
+        n_neighbors: int = ...,
+        n_anchors: int = ...,
+        anchor_neighbors: int = ...,
+        gram_cap: int = ...,
+        tol: float = ...,
+        max_iter: int = ...,
+        missing: Literal["error", "mean", "median"] = ...,
+        random_state: Any = ...,
+    ) -> None: ...
+
 class FSSRDM(WeightedSelector):
     def __init__(
         self,
@@ -573,6 +594,25 @@ class RFS(Selector):
         random_state: Any = ...,
     ) -> None: ...
 
+class SCFS(Selector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        anchor_neighbors: int = ...,
+        alpha: float = ...,
+        kappa: float = ...,
+        gamma: float = ...,
+        absolute: bool = ...,
+        n_neighbors: int = ...,
+        n_anchors: int = ...,
+        gram_cap: int = ...,
+        tol: float = ...,
+        max_iter: int = ...,
+        missing: Literal["error", "mean", "median"] = ...,
+        random_state: Any = ...,
+    ) -> None: ...
+
 class SCLS(WeightedSelector):
     def __init__(
         self,
@@ -581,6 +621,26 @@ class SCLS(WeightedSelector):
         bins: int = ...,
         binning: Literal["auto", "quantile", "equal-width"] = ...,
         missing: Literal["error", "code", "mean", "median"] = ...,
+        random_state: Any = ...,
+    ) -> None: ...
+
+class SFAM(Selector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        anchor_neighbors: int = ...,
+        theta: float = ...,
+        alpha: float = ...,
+        kappa: float = ...,
+        gamma: float = ...,
+        absolute: bool = ...,
+        n_neighbors: int = ...,
+        n_anchors: int = ...,
+        gram_cap: int = ...,
+        tol: float = ...,
+        max_iter: int = ...,
+        missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
     ) -> None: ...
 

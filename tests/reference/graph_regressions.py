@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from tests.reference.access_mfs_anchors import join
+from tests.reference.anchors import means_of_rows, row_weights, simplex
 from tests.reference.regressions import norms, reweighted, standardised
 
 
@@ -94,3 +96,133 @@ def mdfs(
             inner=10,
         )[0]
     )
+
+
+def label_row(xW, x, y, kappa, b, C, U, z, c, smoothing, adaptive, s):
+    """A row's f, its weights g of anchors, and what the graph adds to the objective."""
+
+    def least(g):
+        return (xW + b + kappa * y + g @ U) / (1 + kappa + g.sum())
+
+    f = (xW + b + kappa * y) / (1 + kappa)
+    if adaptive is not None:
+        eta, theta, W = adaptive
+        far = eta * ((x - C) ** 2).sum(axis=1) + theta * ((xW - C @ W) ** 2).sum(axis=1)
+        for _ in range(3):
+            g = c * simplex(far + ((f - U) ** 2).sum(axis=1), s, eta * (x**2).sum() + (f**2).sum())
+            f = least(g)
+        return f, g, g @ (far + ((f - U) ** 2).sum(axis=1))
+    if smoothing is None:
+        f = least(c * z)
+        return f, c * z, c * z @ ((f - U) ** 2).sum(axis=1)
+    for _ in range(12):
+        g = c * z / (2 * np.sqrt(((f - U) ** 2).sum(axis=1) + smoothing**2))
+        f = least(g)
+    return f, g, c * z @ np.sqrt(((f - U) ** 2).sum(axis=1) + smoothing**2)
+
+
+def settle(XW, F, G, Y, kappa, b, U):
+    """F, b and U of least objective, but for rows that are known in part: one system for all of them."""
+    (n, q), m = F.shape, len(U)
+    free = [i for i in range(n) if len(set(kappa[i])) == 1]
+    masses = G.sum(axis=0)
+    for label in range(q):
+        # Unknowns: b, u_1 ... u_m, f of the free rows.
+        size = 1 + m + len(free)
+        A, right = np.zeros((size, size)), np.zeros(size)
+        A[0, 0], right[0] = n, -XW[:, label].sum() + sum(F[i, label] for i in range(n) if i not in free)
+        for a in range(m):
+            A[1 + a, 1 + a] = masses[a] or 1.0
+            right[1 + a] = sum(G[i, a] * F[i, label] for i in range(n) if i not in free) if masses[a] else U[a, label]
+        for place, i in enumerate(free, 1 + m):
+            A[place, place] = 1 + kappa[i, label] + G[i].sum()
+            right[place] = XW[i, label] + kappa[i, label] * Y[i, label]
+            A[place, 0] = A[0, place] = -1.0
+            A[place, 1 : 1 + m] = A[1 : 1 + m, place] = -G[i]
+        found = np.linalg.solve(A, right)
+        b, U, F = b.copy(), U.copy(), F.copy()
+        b[label], U[:, label], F[free, label] = found[0], found[1 : 1 + m], found[1 + m :]
+    return F, b, U
+
+
+def graph_regression(
+    X,
+    Y,
+    C,
+    *,
+    kind,
+    alpha=1.0,
+    kappa=1000.0,
+    gamma=0.1,
+    beta=0.1,
+    n_shared=None,
+    theta=0.0,
+    absolute=False,
+    n_neighbors=5,
+    anchor_neighbors=3,
+    tol=1e-4,
+    max_iter=40,
+):
+    """Scores and the objective; `kind` is "squares", "distances" or "adaptive"."""
+    X, unknown = standardised(X), np.asarray(Y) < 0
+    Y = np.where(unknown, 0.0, Y)
+    (n, q), d, c, s = Y.shape, X.shape[1], alpha * n_neighbors, anchor_neighbors
+    K, G0 = np.where(unknown, 0.0, kappa), X.T @ X
+    W, b = np.zeros((d, q)), Y.sum(axis=0) / np.maximum((~unknown).sum(axis=0), 1)
+    U, Z = np.tile(b, (len(C), 1)), row_weights(X, C, s)
+    ridge = beta * np.trace(G0) / max(np.count_nonzero(X.any(axis=0)), 1) if kind == "distances" else 0.0
+    unit, epsilon, objective, weight = 1.0, 0.0, [], None
+
+    def shared(W):
+        wanted = (q + 1) // 2 if n_shared is None else min(n_shared, q)
+        left, values, _ = np.linalg.svd(W, full_matrices=False)
+        return left[:, :wanted][:, values[:wanted] > 0]
+
+    for i in range(max_iter + 1):
+        smoothing = unit if kind == "distances" else None
+        adaptive = (unit, theta, W) if kind == "adaptive" else None
+        rows = [
+            label_row(x @ W, x, y, k, b, C, U, z, c, smoothing, adaptive, s)
+            for x, y, k, z in zip(X, Y, K, Z, strict=True)
+        ]
+        F, G = np.array([f for f, _, _ in rows]), np.array([g for _, g, _ in rows])
+        if i:
+            value = ((X @ W + b - F) ** 2).sum() + (K * (F - Y) ** 2).sum() + sum(each for _, _, each in rows)
+            value += 0.0 if weight is None else weight * (np.sqrt(norms(W) ** 2 + epsilon**2) - epsilon).sum()
+            value += ridge * ((W - shared(W) @ shared(W).T @ W) ** 2).sum()
+            objective.append(value)
+            if (len(objective) > 1 and abs(objective[-1] - objective[-2]) <= tol * objective[-2]) or i == max_iter:
+                return norms(W), objective
+        settled, new_b, new_U = settle(X @ W, F, G, Y, K, b, U)
+        if not i:
+            about = ((F - b) ** 2).sum()
+            if kind == "distances":
+                unit = 1e-3 * np.sqrt(about / n)
+            elif kind == "adaptive":
+                means, near = means_of_rows(G, F, U), means_of_rows(G, X, C)
+                labels = sum(G[r] @ ((F[r] - means) ** 2).sum(axis=1) for r in range(n))
+                unit = labels / sum(G[r] @ ((X[r] - near) ** 2).sum(axis=1) for r in range(n))
+                C = near
+            b, U = new_b, new_U
+            continue
+        B = X.T @ (settled - settled.mean(axis=0))
+        if weight is None:
+            weight = gamma * (1.0 if absolute else 2.0 * norms(B).max())
+        Q, quadratic = shared(W), G0
+        if kind == "distances":
+            quadratic = G0 + ridge * (np.eye(d) - Q @ Q.T)
+        elif theta:
+            S = G @ np.linalg.pinv(np.diag(G.sum(axis=0))) @ G.T / c
+            quadratic = G0 + theta * c * X.T @ (np.eye(n) - S) @ X
+        for _ in range(10):
+            t = 2.0 * np.sqrt(norms(W) ** 2 + epsilon**2) if epsilon else np.ones(d)
+            W, last = reweighted(quadratic, B, weight, t), W
+            epsilon = epsilon or 1e-6 * np.sqrt((norms(W) ** 2).mean())
+            if np.linalg.norm(W - last) <= 0.01 * np.linalg.norm(W):
+                break
+        b, U = new_b, new_U
+        if kind == "adaptive":
+            C = means_of_rows(G, X, C)
+            points = join(np.hstack([np.sqrt(unit) * C, U]))
+            C, U = points[:, :d] / np.sqrt(unit), points[:, d:]
+    raise AssertionError

@@ -113,14 +113,19 @@ def access_mfs(X, Y, **parameters):
     return access_module.access_mfs(X, Y, **parameters)[0]
 
 
-def anchor_weights(X, n_anchors=300, anchor_neighbors=3):
-    """Weights of the anchors that methods place, shape (n, m)."""
+def placed_anchors(X, n_anchors=300, anchor_neighbors=3):
+    """Anchors as methods place them."""
     profile = as_rows(X, np.zeros((len(X), 1), np.int8)).profile
     m = count_anchors(n_anchors, *X.shape)
     rows = draw_rows(profile, ROWS_PER_ANCHOR * m, 0, max_bytes=SAMPLE_BYTES)
     scaling = standard_scaling(FeatureMoments(len(X), X.mean(axis=0), X.var(axis=0) * len(X)))
     points = standardised_points(X[rows], scaling)
-    return anchors_of_points(points, m, scaling, anchor_neighbors, 0).weigh(X).toarray()
+    return anchors_of_points(points, m, scaling, anchor_neighbors, 0)
+
+
+def anchor_weights(X):
+    """Weights of these anchors, shape (n, m)."""
+    return placed_anchors(X).weigh(X).toarray()
 
 
 def mdfs(X, Y, **parameters):
@@ -164,3 +169,16 @@ def leda(X, Y, **parameters):
 
 def smdr_ic(X, Y, **parameters):
     return regressions.smdr_ic(X, Y, anchor_weights(X), **parameters)
+
+
+def scfs(X, Y, **parameters):
+    given = {"kind": "adaptive", "anchor_neighbors": 5} | parameters
+    return graph_regressions.graph_regression(X, Y, placed_anchors(X).centres, **given)[0]
+
+
+def sfam(X, Y, **parameters):
+    return scfs(X, Y, **{"theta": 1.0} | parameters)
+
+
+def fscla(X, Y, **parameters):
+    return graph_regressions.graph_regression(X, Y, placed_anchors(X).centres, kind="distances", **parameters)[0]

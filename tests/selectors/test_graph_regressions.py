@@ -5,10 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from mlfs_dask import FSCLA, SCFS, SFAM
+from mlfs_dask.errors import DataError, DoesNotFitError
 from mlfs_dask.statistics.label_statistics import neighbour_laplacian
 from tests.conftest import published
 from tests.problems import real_data
 from tests.reference.graph_regressions import mdfs_steps, neighbour_graph
+from tests.reference.twins import twin
+from tests.selectors.anchored import hide, problem, quiet
+
+LOOPS = pytest.mark.parametrize("method", [FSCLA, SCFS, SFAM])
 
 
 def test_the_plain_form_of_mdfs_has_the_weights_of_the_authors_on_emotions():
@@ -36,3 +42,51 @@ def test_labels_of_a_graph_that_are_equally_near_share_an_edge():
         assert neighbour_laplacian(Y[:, order].T @ Y[:, order], k) == pytest.approx(found[np.ix_(order, order)])
         assert np.trace(found) == pytest.approx(5)
         assert found.sum(axis=1) == pytest.approx(0, abs=1e-12)
+
+
+@LOOPS
+@pytest.mark.parametrize("unknown", ["rows", "entries", "rows and entries"])
+def test_where_labels_are_unknown_scores_are_those_of_the_plain_twin(method, unknown):
+    X, Y = problem(3, n=50)
+    hidden = hide(Y, unknown)
+    expected = twin(method.__name__.lower())(X, hidden, tol=0.0, max_iter=4)
+    assert quiet(method(3, tol=0.0, max_iter=4), X, hidden).scores_ == pytest.approx(expected, rel=1e-8, abs=1e-12)
+
+
+@LOOPS
+@pytest.mark.parametrize("unknown", ["nothing", "rows and entries"])
+def test_the_objective_falls_and_rises_by_what_neighbours_change_alone(method, unknown):
+    """Where anchors follow their rows, the squares of the weights are not in the objective, and it may rise."""
+    X, Y = problem(1, n=60, d=12, q=3)
+    for given in ({}, {"gamma": 0.01}, {"alpha": 0.1, "kappa": 5.0}):
+        objective = np.array(quiet(method(3, **given, tol=1e-7), X, hide(Y, unknown)).report_.objective)
+        assert np.diff(objective).max() <= (1e-9 if method is FSCLA else 0.02) * objective[0]
+        assert objective[-1] < 0.99 * objective[0]
+
+
+@LOOPS
+def test_beyond_the_critical_weight_no_feature_is_left(method):
+    X, Y = problem(1)
+    below, above = (quiet(method(3, gamma=value, tol=1e-8), X, Y).scores_.max() for value in (0.8, 1.02))
+    assert 0 <= above < 0.05 * below
+
+
+@LOOPS
+def test_rows_without_labels_count_in_the_graph(method):
+    X, Y = problem(7)
+    hidden = hide(Y, "rows")
+    labelled = (hidden >= 0).all(axis=1)
+    together = quiet(method(3), X, hidden).scores_
+    noise = np.where(labelled[:, np.newaxis], X, np.random.default_rng(0).normal(size=X.shape))
+    assert np.abs(quiet(method(3), noise, hidden).scores_ - together).max() > 0.01 * together.max()
+    with pytest.raises(DataError, match="no label of any row is known\n  cure: give labels 1 and 0"):
+        method(3).fit(X, np.full_like(Y, -1))
+
+
+@LOOPS
+def test_more_features_than_the_gram_cap_are_refused_with_the_cure(method):
+    X, Y = problem(5)
+    with pytest.raises(
+        DoesNotFitError, match=r"X'X of 9 features, .* at most 8 \(gram_cap\)(.|\n)*cure: raise gram_cap"
+    ):
+        method(3, gram_cap=8).fit(X, Y)

@@ -46,6 +46,7 @@ PARAMETERS = {
     "laplacian": {"graph": "anchors"},
     "elc": {"n_features_to_select": "auto"},
     "mifs": {},
+    "scfs": {"max_iter": 3},
 }
 
 

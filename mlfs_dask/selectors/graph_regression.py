@@ -1,0 +1,248 @@
+"""Row-sparse regressions on labels that are alike in rows near each other: an iteration is one reading, by anchors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask.blocks.anchors import Anchors, anchor_values, count_anchors, join_coincident
+from mlfs_dask.blocks.proximal import row_norms
+from mlfs_dask.engine.statistic import Statistic
+from mlfs_dask.errors import DataError
+from mlfs_dask.rows.contract import Profile, RowSource, profile_of
+from mlfs_dask.runtime import Resources
+from mlfs_dask.selectors.anchored_regression import MeanDegree
+from mlfs_dask.selectors.contract import family
+from mlfs_dask.selectors.costs import Cost, Reading, Readings
+from mlfs_dask.selectors.iterative import anchor_sample, anchors_of_points, point_bytes, standardised_points
+from mlfs_dask.selectors.loop import Loop, Scaled
+from mlfs_dask.selectors.parameters import (
+    Absolute,
+    AnchorCount,
+    AnchorNeighbors,
+    GramCap,
+    MaxIter,
+    Missing,
+    Param,
+    seed_of,
+)
+from mlfs_dask.selectors.regression import strength
+from mlfs_dask.solvers import row_sparse
+from mlfs_dask.solvers.trace import LoopTrace
+from mlfs_dask.statistics.gram import GRAM_CAP, Gram, require_gram, scale_gram
+from mlfs_dask.statistics.row_system import Adaptive, RowSystem, SystemSums, settle_rows
+from mlfs_dask.statistics.scaling import standard_scaling
+from mlfs_dask.typing import Seed, numbers
+
+Array = NDArray[np.float64]
+
+#: Name of the reading in which W = 0 and anchors have one value, from which theirs follow.
+START = "start"
+
+#: e of distances √(‖f − u‖² + e²) relative to the root of the mean of ‖f − u‖² at the start.
+SMOOTHING = 1e-3
+
+
+@dataclass
+class Fixed(Scaled):
+    """What no iteration changes."""
+
+    gram: Annotated[Array, "d d", "X'X"]
+    share: Annotated[Array, "q", "shares of labels among those that are known"]
+
+
+@dataclass
+class At:
+    """The small variables: centres C and values U of the anchors; γ as it is, and ε of the penalty.
+
+    `unit` is what lengths of labels are measured by: η of anchors that follow their rows, and e of distances.
+    """
+
+    W: Annotated[Array, "d q"]
+    b: Annotated[Array, "q"]
+    C: Annotated[Array, "m d"]
+    U: Annotated[Array, "m q"]
+    gamma: Annotated[float, ""]
+    epsilon: Annotated[float, ""]
+    unit: Annotated[float, ""]
+
+
+@family
+class GraphRegression(Loop[Fixed, At]):
+    """Base class of regressions with the labels F of the rows, which a graph of the rows makes alike.
+
+    Minimises ‖XW + 1b' − F‖² + Σ κ (f_il − y_il)² over known labels + c Σ_ia z_ia ‖f_i − u_a‖² + γ Σ_f ‖w_f‖, and what
+    a method adds. Labels, W and values of anchors are made better in turn, so that no iteration raises the objective
+    where the rows' weights z of anchors stay.
+    """
+
+    records = Fixed, At
+    supervision = "semi-supervised: labels may be unknown"
+    accepts_unknown_labels = True
+    passes = "2 + 1 an iteration"
+    memory = "worker: 8 bytes * (2 m d + 2 d q + m²) for m anchors, and d² in the first reading; driver: 8 bytes * 5 d²"
+
+    #: Whether distances of labels from anchors count and not their squares.
+    counts_distances: ClassVar[bool] = False
+    #: Whether anchors follow their rows, which are near one by their labels, too.
+    adaptive: ClassVar[bool] = False
+
+    alpha: Annotated[float, Param("Weight of the graph of the rows.")] = 1.0
+    kappa: Annotated[float, Param("Weight of the known labels, beside a regression of weight 1.", above=0)] = 1000.0
+    gamma: Annotated[float, Param("Weight of the penalty, relative to the least at which W = 0.", above=0)] = 0.1
+    absolute: Absolute = False
+    n_neighbors: MeanDegree = 5
+    n_anchors: AnchorCount = 300
+    anchor_neighbors: AnchorNeighbors = 3
+    gram_cap: GramCap = GRAM_CAP
+    tol: Annotated[float, Param("Relative change of the objective in one iteration at which the loop stops.")] = 0.0001
+    max_iter: MaxIter = 40
+    missing: Missing = "error"
+    random_state: Annotated[Seed, seed_of("the sample and of k-means")] = None
+
+    # ------------------------------------------------------------------ for methods
+
+    def quadratic(self, fixed: Fixed, at: At, sums: SystemSums) -> Array:
+        """Of the step for W: X'X, and what a method adds."""
+        return fixed.gram
+
+    def further_terms(self, fixed: Fixed, at: At, sums: SystemSums) -> float:
+        """Of the objective."""
+        return 0.0
+
+    @property
+    def prediction_weight(self) -> float:
+        """Weight of predictions in the distance of a row from an anchor that follows its rows, beside its labels."""
+        return 0.0
+
+    # ------------------------------------------------------------------ what it costs
+
+    #: Factors of X'X and what a method adds to it, X'F and what follows it, systems of anchors.
+    workspace = f"{1 + row_sparse.SQUARE_MATRICES} d d + 8 d q + 4 m d + 6 m m"
+    setup_workspace = "p"
+
+    def sizes(self, profile: Profile) -> dict[str, int]:
+        m = count_anchors(self.n_anchors, profile.n, profile.d)
+        sample = anchor_sample(profile, m, self.seed)
+        points = numbers(sample.result_bytes) + 2 * len(sample.chosen) * numbers(point_bytes(profile))
+        return {"d": profile.d, "q": profile.q, "m": m, "p": points}
+
+    def first(self, profile: Profile) -> dict[str, Statistic]:
+        sample = anchor_sample(profile, self.sizes(profile)["m"], self.seed)
+        return super().first(profile) | {"sample": sample, "gram": Gram(profile.d)}
+
+    def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
+        require_gram(profile_of(source).d, self.gram_cap, self.name)
+        return super().cost(source, resources)
+
+    def cost_beside(self, profile: Profile, fixed: Fixed, at: At) -> Cost:
+        return Cost(
+            steps=[Reading(START, (self._system(fixed, at),), workspace="p")],
+            loads_sklearn=True,
+            notes=[f"{len(at.U)} anchors"],
+        )
+
+    # ------------------------------------------------------------------ the method
+
+    def setup(self, job: Readings, results: dict[str, Any]) -> Fixed:
+        labels, scaling = results["labels"], standard_scaling(results["moments"])
+        known = job.source.profile.n - labels.unknown
+        if not known.any():
+            raise DataError("no label of any row is known", cure="give labels 1 and 0 for some rows")
+        gram = scale_gram(results["gram"], scaling.factor)
+        return Fixed(scaling.centre, scaling.factor, gram, labels.positive / np.maximum(known, 1))
+
+    def start(self, job: Readings, fixed: Fixed, results: Mapping[str, Any], trace: LoopTrace) -> At:
+        """The best labels where W = 0 and anchors begin with one value, so that rows are near one by the features."""
+        m = self.sizes(job.source.profile)["m"]
+        points = standardised_points(results["sample"].X, fixed.scaling)
+        C = anchors_of_points(points, m, fixed.scaling, self.anchor_neighbors, self.seed).centres
+        del points
+        W = np.zeros((len(fixed.centre), len(fixed.share)))
+        at = At(W, fixed.share, C, np.tile(fixed.share, (len(C), 1)), 0.0, 0.0, 1.0)
+        sums: SystemSums = job.run(START, self._system(fixed, at))[0]
+        b, U, _ = settle_rows(self._system(fixed, at), sums)
+        return replace(at, b=b, C=self._centres(at, sums), U=U, unit=self._unit(fixed, at, sums))
+
+    def _unit(self, fixed: Fixed, at: At, sums: SystemSums) -> float:
+        """What lengths of labels are measured by, from the sums of the start, where XW + 1b' is 1b'."""
+        about_mean, n = float(sums.terms[0]), float(sums.masses[0])
+        if self.counts_distances:
+            return SMOOTHING * float(np.sqrt(about_mean / n)) or 1.0
+        if not self.adaptive:
+            return 1.0
+        masses, weight = sums.masses[1:], self._weight or 1.0
+        labels = (
+            about_mean - float(masses @ np.square(anchor_values(sums.HF[1:], masses, at.U) - at.b).sum(axis=1)) / weight
+        )
+        features = float(np.trace(fixed.gram))
+        features -= float(masses @ np.square(anchor_values(sums.HX[1:], masses, at.C)).sum(axis=1)) / weight
+        # η at which rows are as far from their anchors by the features as by the labels.
+        return labels / features if min(labels, features) > 0 else 1.0
+
+    def _centres(self, at: At, sums: SystemSums) -> Array:
+        return anchor_values(sums.HX[1:], sums.masses[1:], at.C) if self.adaptive else at.C
+
+    @property
+    def _weight(self) -> float:
+        """c."""
+        return float(self.alpha * self.n_neighbors)
+
+    def _system(self, fixed: Fixed, at: At) -> RowSystem:
+        return RowSystem(
+            Anchors(at.C, fixed.centre, fixed.factor, self.anchor_neighbors),
+            at.W,
+            at.b,
+            at.U,
+            float(self.kappa),
+            self._weight,
+            smoothing=at.unit if self.counts_distances else None,
+            adaptive=Adaptive(at.unit, self.prediction_weight) if self.adaptive else None,
+        )
+
+    def reading(self, fixed: Fixed, at: At) -> Sequence[Statistic]:
+        return [self._system(fixed, at)]
+
+    def objective(self, fixed: Fixed, at: At, sums: list[Any], trace: LoopTrace) -> dict[str, float]:
+        rows: SystemSums = sums[0]
+        value = float(rows.terms.sum()) + at.gamma * row_sparse.penalty(at.W, at.epsilon)
+        if self.adaptive:
+            HX, masses = rows.HX[1:], rows.masses[1:]
+            # Of features, and of predictions, which are those of the centres where the anchors are.
+            value += at.unit * (self._weight * float(np.trace(fixed.gram)) + _about(masses, HX, at.C))
+            if self.prediction_weight:
+                size = float(np.vdot(at.W, fixed.gram @ at.W))
+                value += self.prediction_weight * (self._weight * size + _about(masses, HX @ at.W, at.C @ at.W))
+        return {"objective": value + self.further_terms(fixed, at, rows)}
+
+    def update(self, job: Readings, fixed: Fixed, at: At, sums: list[Any], trace: LoopTrace) -> At:
+        rows: SystemSums = sums[0]
+        b, U, XF = settle_rows(self._system(fixed, at), rows)
+        XF[:, (fixed.share == 0) | (fixed.share == 1)] = (
+            0.0  # what rounding leaves of labels that are the same everywhere
+        )
+        gamma = at.gamma or strength(
+            float(self.gamma), 2.0 * float(row_norms(XF).max(initial=0.0)), absolute=self.absolute
+        )
+        W, epsilon = row_sparse.reweight(self.quadratic(fixed, at, rows), XF, gamma, at.W, at.epsilon)
+        C = self._centres(at, rows)
+        if self.adaptive:
+            scale = np.sqrt(at.unit)
+            C, U = np.split(join_coincident(np.concatenate([scale * C, U], axis=1)), [C.shape[1]], axis=1)
+            C = C / scale
+        return At(W, b, C, U, gamma, epsilon, at.unit)
+
+    def loop_scores(self, fixed: Fixed, at: At) -> Array:
+        return row_norms(at.W)
+
+    def facts(self, fixed: Fixed, at: At) -> dict[str, Any]:
+        return {"gamma": at.gamma, "anchors": len(at.U)}
+
+
+def _about(masses: Array, sums: Array, points: Array) -> float:
+    """Σ_ia g_ia (‖p_a‖² − 2 v_i·p_a), the sums being G'V and the points p_a."""
+    return float(masses @ np.square(points).sum(axis=1)) - 2.0 * float(np.vdot(sums, points))

@@ -1,0 +1,286 @@
+"""One iteration of a regression with a graph of anchors in one reading: sums over the labels of all rows, not kept.
+
+Given W, b and values U of the anchors, the labels f of a row minimise
+‖x_iW + b − f‖² + Σ_l κ_il (f_l − y_il)² + Σ_a g_ia ‖f − u_a‖², κ_il being κ where y_il is known and else 0:
+f = (x_iW + b + κ_i∘y_i + Σ_a g_ia u_a) / (1 + κ_i + Σ_a g_ia), label by label. The row's weights of anchors are those
+of its nearest ones by the features, g_ia = c z_ia; or of the nearest ones by the features and f, in turn with f
+(`Adaptive`); or, where distances count and not their squares (`smoothing`), g_ia = c z_ia / (2√(‖f − u_a‖² + e²)), in
+turn with f, too. The turns start from the f without a graph, so that nothing of a row is kept from one iteration to the
+next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+
+from mlfs_dask.blocks.adaptive_graph import simplex_weights
+from mlfs_dask.blocks.anchors import Anchors, weigh_scratch_bytes
+from mlfs_dask.blocks.linear import (
+    GROUP_ROWS,
+    backward_block,
+    forward_block,
+    group_scratch_bytes,
+    group_values,
+    grouped_block,
+    row_groups,
+)
+from mlfs_dask.engine.statistic import State, Statistic
+from mlfs_dask.rows.contract import Block, Profile
+from mlfs_dask.statistics.scaling import Scaling
+from mlfs_dask.typing import Matrix
+
+Array = NDArray[np.float64]
+
+#: Alternations of a row's weights of adaptive anchors and its labels, as of Access-MFS; and of those that follow from
+#: distances, which come to rest: a row then has its least objective wherever the turns start.
+TURNS, REWEIGHTINGS = 3, 12
+
+
+class SystemSums(NamedTuple):
+    """Sums over all rows, F holding their labels, G their weights of anchors, and H = [1, G].
+
+    Settled rows are those of which all labels are known or none: their f is affine in b and U with one slope for all
+    labels, a_i = 1/(1 + κ_i + Σ_a g_ia), the diagonal of A; of the others a_i is 0.
+
+    Attributes
+    ----------
+    XF : float64 array, shape (d, q)
+    HF : float64 array, shape (m + 1, q)
+    HX : float64 array, shape (m + 1, d)
+        Empty where the anchors stay in their places.
+    masses : float64 array, shape (m + 1,)
+        H'1, the number of rows first.
+    AHX : float64 array, shape (m + 1, d)
+        H'AX.
+    AHH : float64 array, shape (m + 1, m + 1)
+        H'AH.
+    terms : float64 array, shape (3,)
+        ‖XW + b − F‖², Σ κ_il (f_il − y_il)², and Σ_ia g_ia ‖f_i − u_a‖² or, where distances count,
+        c Σ_ia z_ia √(‖f_i − u_a‖² + e²).
+    """
+
+    XF: Array
+    HF: Array
+    HX: Array
+    masses: Array
+    AHX: Array
+    AHH: Array
+    terms: Array
+
+
+@dataclass(frozen=True)
+class Adaptive:
+    """How far rows are from anchors that follow them: η‖x − c_a‖² + ‖f − u_a‖² + θ‖(x − c_a)W‖².
+
+    Attributes
+    ----------
+    eta, theta : float
+    """
+
+    eta: float
+    theta: float = 0.0
+
+
+@dataclass(frozen=True)
+class RowSystem(Statistic):
+    """Statistic: `SystemSums`.
+
+    Parameters
+    ----------
+    anchors : Anchors
+        With the scaling of the features.
+    W : float64 array, shape (d, q)
+        Of scaled features.
+    b : float64 array, shape (q,)
+    U : float64 array, shape (m, q)
+    kappa, weight : float
+        κ and c.
+    smoothing : float, optional
+        e, where distances count and not their squares.
+    adaptive : Adaptive, optional
+    """
+
+    anchors: Anchors
+    W: Array
+    b: Array
+    U: Array
+    kappa: float
+    weight: float
+    smoothing: float | None = None
+    adaptive: Adaptive | None = None
+
+    compiled = True
+
+    @property
+    def scaling(self) -> Scaling:
+        """Of the features."""
+        assert self.anchors.centre is not None
+        return Scaling(self.anchors.centre, self.anchors.factor)
+
+    @property
+    def _shapes(self) -> tuple[tuple[int, ...], ...]:
+        (d, q), m = self.W.shape, self.anchors.count
+        moving = m + 1 if self.adaptive else 0
+        return (d, q), (m + 1, q), (moving, d), (m + 1,), (m + 1, d), (m + 1, m + 1), (3,)
+
+    @property
+    def state_bytes(self) -> int:
+        return 8 * sum(int(np.prod(shape)) for shape in self._shapes)
+
+    @property
+    def parameter_bytes(self) -> int:
+        return int(self.anchors.nbytes + self.W.nbytes + self.U.nbytes + self.b.nbytes)
+
+    def scratch_bytes(self, profile: Profile) -> int:
+        (d, q), m, s = self.W.shape, self.anchors.count, self.anchors.neighbors
+        rows = min(GROUP_ROWS, profile.block_rows)
+        # Products with a block are matrices of their own before they are added, scaled W and centres others.
+        own = 16 * d * q + 8 * m * m + (12 * min(m * d, 3 * group_values(profile)) if profile.sparse else 8 * m * d)
+        weigh = weigh_scratch_bytes(profile, d, m, s)
+        if self.adaptive:
+            weigh = max(weigh, 40 * rows * m + 16 * m * d)
+        return int(group_scratch_bytes(profile, 9 * q) + 48 * rows * s + weigh + own)
+
+    def zero(self) -> State:
+        return tuple(np.zeros(shape) for shape in self._shapes)
+
+    def add(self, state: State, block: Block) -> None:
+        sums, scaling = SystemSums(*state), self.scaling
+        W, centres = scaling.scale_rows(self.W), self._scaled_centres()
+        for part in row_groups(block.X.shape[0]):
+            X, entries = block.X[part], block.Y[part].toarray()
+            known, Y = entries >= 0, (entries > 0).astype(np.float64)
+            P = np.empty(Y.shape)
+            forward_block(X, W, scaling.centre, P)
+            F, G, graph = self._solve(X, P, Y, self.kappa * known, centres)
+            P += self.b
+            H = sp.csr_array(sp.hstack([np.ones((len(F), 1)), G], format="csr"))
+            settled = known.all(axis=1) | ~known.any(axis=1)
+            level = self.kappa * known[:, 0] + np.asarray(H.sum(axis=1)).ravel()
+            AH = sp.csr_array(sp.diags_array(settled / level) @ H)
+            backward_block(X, F, scaling.centre, sums.XF)
+            sums.HF[...] += H.T @ F
+            if self.adaptive:
+                grouped_block(X, H, scaling.centre, sums.HX)
+            sums.masses[...] += np.asarray(H.sum(axis=0)).ravel()
+            grouped_block(X, AH, scaling.centre, sums.AHX)
+            sums.AHH[...] += (H.T @ AH).toarray()
+            missed = self.kappa * known * np.square(F - Y)
+            sums.terms[...] += [np.square(P - F).sum(), missed.sum(), graph]
+
+    def _scaled_centres(self) -> tuple[Array, Array] | None:
+        """Centres as columns for products with rows that are not scaled, shape (d, m), and their part of distances."""
+        if self.adaptive is None:
+            return None
+        C = self.anchors.centres
+        squares = self.adaptive.eta * np.einsum("ij,ij->i", C, C)
+        return self.scaling.scale_rows(-2.0 * self.adaptive.eta * C.T), squares
+
+    def _solve(
+        self, X: Matrix, XW: Array, Y: Array, kappa: Array, centres: tuple[Array, Array] | None
+    ) -> tuple[Array, sp.csr_array, float]:
+        """F of some rows, G, and the objective of the graph."""
+        right = XW + self.b
+        right += kappa * Y
+        level = 1.0 + kappa
+        if centres is None:
+            Z = self.anchors.weigh(X)
+            if self.smoothing is None:
+                F = (right + self.weight * (Z @ self.U)) / (level + self.weight)
+                G = self.weight * Z
+                return F, G, _spread(G, F, self.U)
+            F = right / level
+            for _ in range(REWEIGHTINGS):
+                G = self._reweighted(Z, F)
+                F = (right + G @ self.U) / (level + np.asarray(G.sum(axis=1))[:, np.newaxis])
+            lengths = np.sqrt(_distances(Z, F, self.U) + self.smoothing**2)
+            return F, G, self.weight * float(Z.data @ lengths)
+        D = np.empty((len(Y), self.anchors.count))
+        columns, squares = centres
+        forward_block(X, columns, self.scaling.centre, D)
+        D += squares
+        assert self.adaptive is not None
+        if self.adaptive.theta > 0:
+            D += _less_own(XW, self.anchors.centres @ self.W, self.adaptive.theta)
+        F = right / level
+        for _ in range(TURNS):
+            Z = self._nearest(D + _less_own(F, self.U, 1.0))
+            F = (right + self.weight * (Z @ self.U)) / (level + self.weight)
+        G = self.weight * Z
+        return F, G, _spread(G, F, self.U)
+
+    def _reweighted(self, Z: sp.csr_array, F: Array) -> sp.csr_array:
+        """Weights by distances in place of their squares."""
+        assert self.smoothing is not None
+        lengths = np.sqrt(_distances(Z, F, self.U) + self.smoothing**2)
+        return sp.csr_array((0.5 * self.weight * Z.data / lengths, Z.indices, Z.indptr), shape=Z.shape)
+
+    def _nearest(self, D: Array) -> sp.csr_array:
+        """Weights of the nearest anchors; D are squared distances but for a number of each row."""
+        (rows, m), s = D.shape, self.anchors.neighbors
+        if m == 1:
+            return sp.csr_array(np.ones((rows, 1)))
+        near = np.sort(np.argpartition(D, s, axis=1)[:, : s + 1], axis=1)
+        distances = np.take_along_axis(D, near, axis=1)
+        order = np.argsort(distances, axis=1, kind="stable")
+        near, distances = np.take_along_axis(near, order, axis=1), np.take_along_axis(distances, order, axis=1)
+        size = np.abs(distances[:, s]) + np.abs(D).max(axis=1)
+        weights, _ = simplex_weights(distances - distances[:, :1], s, size)
+        indptr = np.arange(0, rows * s + 1, s)
+        return sp.csr_array((weights.ravel(), near[:, :s].ravel().astype(np.int32), indptr), shape=(rows, m))
+
+    def finalize(self, state: State) -> SystemSums:
+        sums, factor = SystemSums(*state), self.scaling.factor
+        return sums._replace(XF=self.scaling.scale_rows(sums.XF), HX=sums.HX * factor, AHX=sums.AHX * factor)
+
+
+def _distances(Z: sp.csr_array, F: Array, U: Array) -> Array:
+    """‖f_i − u_a‖² of every entry of Z, which has as many in each row."""
+    s = len(Z.data) // max(len(F), 1)
+    near = Z.indices.reshape(len(F), s)
+    squares = np.empty(near.shape)
+    for j in range(s):
+        apart = F - U[near[:, j]]
+        squares[:, j] = np.einsum("ij,ij->i", apart, apart)
+    return squares.ravel()
+
+
+def _spread(G: sp.csr_array, F: Array, U: Array) -> float:
+    """Σ_ia g_ia ‖f_i − u_a‖²."""
+    return float(G.data @ _distances(G, F, U))
+
+
+def _less_own(points: Array, anchors: Array, weight: float) -> Array:
+    """Squared distances of points from anchors, less the squares of the points, times the weight."""
+    D: Array = points @ (-2.0 * weight * anchors.T)
+    D += weight * np.einsum("ij,ij->i", anchors, anchors)
+    return D
+
+
+def settle_rows(system: RowSystem, sums: SystemSums) -> tuple[Array, Array, Array]:
+    """b and U of least objective together with the labels that follow from them, and X'F of these labels.
+
+    W and the rows' weights of anchors stay, and so do labels of rows that are known in part. With V = [b; U] the labels
+    move by A H δV, so that (H'1)∘V = H'F, of which V is best, is m + 1 equations:
+    (diag(H'1) − H'AH) δV = H'F − (H'1)∘V.
+
+    Returns
+    -------
+    b : float64 array, shape (q,)
+    U : float64 array, shape (m, q)
+    XF : float64 array, shape (d, q)
+    """
+    V = np.concatenate([system.b[np.newaxis], system.U])
+    used = sums.masses > 0  # an anchor of no row stays
+    root = 1.0 / np.sqrt(sums.masses[used])[:, np.newaxis]
+    # Scaled to a diagonal near 1, whatever the masses are.
+    scaled = np.eye(len(root)) - sums.AHH[np.ix_(used, used)] * root * root.T
+    moved = np.zeros_like(V)
+    moved[used] = root * np.linalg.solve(scaled, root * (sums.HF - sums.masses[:, np.newaxis] * V)[used])
+    V += moved
+    return V[0], V[1:], sums.XF + sums.AHX.T @ moved
