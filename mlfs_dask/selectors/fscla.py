@@ -70,7 +70,7 @@ class FSCLA(GraphRegression):
     ] = None
 
     name = "FSCLA"
-    typical_iterations = 5, 40
+    typical_iterations = 10, 20
     counts_distances = True
 
     def _subspace(self, W: Array) -> Array:

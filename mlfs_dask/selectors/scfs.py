@@ -57,5 +57,5 @@ class SCFS(GraphRegression):
     anchor_neighbors: AnchorNeighbors = 5
 
     name = "SCFS"
-    typical_iterations = 5, 40
+    typical_iterations = 10, 40
     adaptive = True

@@ -57,7 +57,7 @@ class SFAM(GraphRegression):
     anchor_neighbors: AnchorNeighbors = 5
 
     name = "SFAM"
-    typical_iterations = 5, 40
+    typical_iterations = 10, 40
     adaptive = True
 
     @property

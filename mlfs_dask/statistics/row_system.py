@@ -140,11 +140,11 @@ class RowSystem(Statistic):
         (d, q), m, s = self.W.shape, self.anchors.count, self.anchors.neighbors
         rows = min(GROUP_ROWS, profile.block_rows)
         # Products with a block are matrices of their own before they are added, scaled W and centres others.
-        own = 16 * d * q + 8 * m * m + (12 * min(m * d, 3 * group_values(profile)) if profile.sparse else 8 * m * d)
+        own = 16 * d * q + 28 * m * m + (12 * min(m * d, 3 * group_values(profile)) if profile.sparse else 8 * m * d)
         weigh = weigh_scratch_bytes(profile, d, m, s)
         if self.adaptive:
             weigh = max(weigh, 40 * rows * m + 16 * m * d)
-        return int(group_scratch_bytes(profile, 9 * q) + 48 * rows * s + weigh + own)
+        return int(group_scratch_bytes(profile, 10 * q) + 60 * rows * (s + 1) + weigh + own)
 
     def zero(self) -> State:
         return tuple(np.zeros(shape) for shape in self._shapes)
