@@ -400,6 +400,7 @@ FIRST_READING = {
 BESIDE = {
     "csfs": ["gram"],
     "mlmlfs": ["rows", "gram"],
+    **{name: ["rows", "gram"] for name in ("fscla", "mlmlfs", "scfs", "sfam")},
     "smlfs": ["gram", "labelled-gram", "labelled-products"],
 }
 
