@@ -322,6 +322,23 @@ class LaplacianScore(Selector):
         random_state: Any = ...,
     ) -> None: ...
 
+class LassoNet(Selector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        n_hidden: int = ...,
+        hierarchy: float = ...,
+        lambda_start: float = ...,
+        path_multiplier: float = ...,
+        max_iter: int = ...,
+        n_sampled: int = ...,
+        batch_size: int = ...,
+        max_features: int = ...,
+        missing: Literal["error", "mean", "median"] = ...,
+        random_state: Any = ...,
+    ) -> None: ...
+
 class LEDA(Selector):
     def __init__(
         self,

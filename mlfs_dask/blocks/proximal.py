@@ -45,3 +45,47 @@ def shrink_entries(W: NDArray[np.float64], threshold: float) -> NDArray[np.float
     size -= threshold
     np.copysign(np.maximum(size, 0.0, out=size), W, out=W)
     return W
+
+
+def hierarchical_prox(
+    V: NDArray[np.float64], U: NDArray[np.float64], threshold: float, M: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The nearest rows after shrinkage of V under a bound of U: |u_i| ≤ M ‖v‖ for every entry of a row.
+
+    Minimises ½‖b − v‖² + ½‖a − u‖² + threshold ‖b‖ over b and a with |a_i| ≤ M ‖b‖, for every row (Hier-Prox;
+    Lemhadri, Ruan, Abraham & Tibshirani 2021, JMLR 22, 127, Algorithm 3). The s largest entries of u are cut at
+    w = M ‖b‖, where ‖b‖ (1 + s M²) = ‖v‖ − threshold + M times their sum.
+
+    Parameters
+    ----------
+    V : float64 array, shape (d, q)
+    U : float64 array, shape (d, h)
+    threshold, M : float
+
+    Returns
+    -------
+    V, U : float64 array
+        New ones. A row of which V is 0 has no direction to grow in, and becomes 0.
+
+    Examples
+    --------
+    >>> hierarchical_prox(np.array([[3.0, 4.0], [0.3, 0.4]]), np.array([[9.0, -1.0], [0.1, 0.0]]), 1.0, 1.0)
+    (array([[3.9, 5.2],
+           [0. , 0. ]]), array([[ 6.5, -1. ],
+           [ 0. ,  0. ]]))
+    """
+    size, entries = row_norms(V), np.abs(U)
+    length = np.maximum(size - threshold, 0.0)
+    cut = np.flatnonzero(entries.max(axis=1, initial=0.0) > M * length)
+    if len(cut):
+        s = np.arange(U.shape[1] + 1)
+        falling = np.zeros((len(cut), len(s)))
+        falling[:, :-1] = -np.sort(-entries[cut], axis=1)
+        sums = np.zeros_like(falling)
+        np.cumsum(falling[:, :-1], axis=1, out=sums[:, 1:])
+        lengths = np.maximum(size[cut, np.newaxis] - threshold + M * sums, 0.0) / (1.0 + s * M**2)
+        n_cut = (falling > M * lengths).sum(axis=1)
+        length[cut] = lengths[np.arange(len(cut)), n_cut]
+    length[size == 0.0] = 0.0
+    shrunk = V * np.divide(length, size, out=np.zeros_like(size), where=size > 0)[:, np.newaxis]
+    return shrunk, np.copysign(np.minimum(entries, M * length[:, np.newaxis]), U)

@@ -14,17 +14,15 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.products import positives_block
 from mlfs_dask.blocks.relief import label_set_classes, relief_scores, scratch_bytes
-from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.rows.contract import FeatureInfo, Profile, RowSource, profile_of
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import method
-from mlfs_dask.selectors.costs import Cost, Readings
-from mlfs_dask.selectors.one_reading import OneReading
+from mlfs_dask.selectors.costs import Cost
 from mlfs_dask.selectors.parameters import Missing, Param, seed_of
+from mlfs_dask.selectors.sampled import SampledMethod
 from mlfs_dask.selectors.scores import Scores
-from mlfs_dask.statistics.counts import Ranges
-from mlfs_dask.statistics.sample import RowSample, SampledRows, draw_rows
-from mlfs_dask.typing import Matrix, Seed, numbers
+from mlfs_dask.statistics.sample import RowSample, SampledRows
+from mlfs_dask.typing import Matrix, Seed
 
 Array = NDArray[np.float64]
 
@@ -38,7 +36,7 @@ ROUNDING = 2.0**-50
     paper="Kononenko 1994, ECML, 171-182; Read 2008, NZCSRSC, 143-150",
     doi="10.1007/3-540-57868-4_57",
 )
-class ReliefF(OneReading):
+class ReliefF(SampledMethod):
     """ReliefF of label sets (Kononenko 1994; Read 2008).
 
     The pruned problem transformation makes a class of every set of labels that enough rows have, and leaves the other
@@ -83,53 +81,21 @@ class ReliefF(OneReading):
     missing: Missing = "error"
     random_state: Annotated[Seed, seed_of("the samples of rows; 0 by default")] = None
 
-    passes = "1"
     memory = "driver: the sample of m rows, of dense rows 16 bytes * m * d, and 8 KiB * m"
 
-    takes_weights = False
-    resamples_rows = False
-    reading = "sample"
-    workspace = "w"
-
-    @property
-    def is_random(self) -> bool:
-        return True
-
-    def reads(self, source: Profile | RowSource) -> dict[str, Statistic]:
-        """The sample, and what is not known of ranges and labels."""
-        profile = profile_of(source)
-        sample = RowSample(draw_rows(profile, self.n_sampled, self.seed), profile)
-        known = isinstance(source, RowSource) and source.features.minimum is not None
-        if known and source.label_counts is not None:  # type: ignore[union-attr]
-            return {"sample": sample}
-        return {"sample": sample, "ranges": Ranges(profile.d, profile.q)}
-
-    def sizes(self, source: Profile | RowSource) -> dict[str, int]:
-        """w: the sample again, its rows scaled with what the scaling allocates, distances and pairs."""
-        profile = profile_of(source)
-        sample = RowSample(draw_rows(profile, self.n_sampled, self.seed), profile)
+    def working_bytes(self, profile: Profile, sample: RowSample) -> int:
+        """The sample again, its rows scaled with what the scaling allocates, distances and pairs."""
         m, stored = len(sample.chosen), -(-profile.nonzeros // max(profile.n, 1)) if profile.sparse else profile.d
         scaled = (24 if profile.sparse else 16) * m * stored
-        return {"w": numbers(sample.result_bytes + scaled + scratch_bytes(m, self.n_neighbors) + m * profile.q)}
+        return sample.result_bytes + scaled + scratch_bytes(m, self.n_neighbors) + m * profile.q
 
     def notes(self, profile: Profile) -> list[str]:
-        m = len(draw_rows(profile, self.n_sampled, self.seed))
+        m = len(self.draw_sample(profile).chosen)
         return [f"{m:,} of {profile.n:,} rows and their neighbours among these"]
 
     def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
         sparse = profile_of(source).sparse
         return replace(super().cost(source, resources), loads_sklearn=sparse)  # its distances of sparse rows
-
-    def prepare(self, job: Readings, results: dict[str, Any]) -> dict[str, Any]:
-        features, label_counts = job.source.features, job.source.label_counts
-        if "ranges" in results:
-            ranges, label_counts = results["ranges"]
-            features = replace(ranges, n_categories=features.n_categories)
-        assert label_counts is not None
-        self.refuse_unknown(label_counts[0], job.names)
-        spread = _spread(features)
-        self.examine_features(job, spread, spread)
-        return {"sample": results["sample"], "features": features, "spread": spread}
 
     def scores(self, *, k: int, sample: SampledRows, features: FeatureInfo, spread: Array) -> Scores:
         X, Y = sample
@@ -150,18 +116,6 @@ class ReliefF(OneReading):
             f"ReliefF cannot rank the features: {which} has {self.min_rows} rows of the sample "
             "(min_rows). All features get the same score, and the ranking is their order in the data."
         )
-
-
-def _spread(features: FeatureInfo) -> Array:
-    """Maximum less minimum, shape (d,), 0 of a subnormal number; not finite where a value is not, or is missing."""
-    assert features.minimum is not None
-    assert features.maximum is not None
-    with np.errstate(invalid="ignore", over="ignore"):
-        spread: Array = features.maximum - features.minimum
-    spread[spread < np.finfo(np.float64).tiny] = 0.0  # has no finite inverse
-    if features.n_missing is not None:
-        spread[features.n_missing > 0] = np.nan
-    return spread
 
 
 def scale_rows(X: Matrix, features: FeatureInfo, spread: Array) -> tuple[Matrix, NDArray[np.intp]]:

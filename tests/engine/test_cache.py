@@ -380,11 +380,16 @@ OTHERS = {
     "mfsir": {"alpha": 2.0},
     "mico": {"alpha": 2.0},
     "qpmlfs": {"alpha": 0.5},
+    "lassonet": {"n_hidden": 5, "max_iter": 20, "hierarchy": 3.0},
     "relieff": {"n_neighbors": 3},
     "smfs": {"beta": 3.0},
     "spfs": {},
 }
-FIRST = {"label-entropy": {"n_promising_labels": 0.5}, "laplacian": {"graph": "anchors"}}
+FIRST = {
+    "lassonet": {"n_hidden": 5, "max_iter": 20},
+    "label-entropy": {"n_promising_labels": 0.5},
+    "laplacian": {"graph": "anchors"},
+}
 
 #: Methods that read relevances, and pairs of features, which are few.
 GREEDY = ("ami", "d2f", "jmi", "mdmr", "mrmr", "pmu", "scls")

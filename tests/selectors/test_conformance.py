@@ -13,7 +13,11 @@ from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.selectors import METHODS
 
 #: Settings that make a method quick.
-QUICK = {"auto": {"candidates": "br-cc,enm"}, "smfs": {"n_trees": 10}}
+QUICK = {
+    "auto": {"candidates": "br-cc,enm"},
+    "lassonet": {"n_hidden": 5, "max_iter": 20},
+    "smfs": {"n_trees": 10},
+}
 
 #: Counts, products and a loop on the driver, a loop over the rows, recovered labels, no labels, and one of the greedy
 #: methods, which choose features together.

@@ -51,6 +51,7 @@ OTHERS = {
     "laplacian": [{"n_neighbors": 3, "lambda_": 6.0}],
     "fssrdm": [{"beta": 0.0}, {"gamma": 0.01}],
     "leda": [{"ridge": 0.01}],
+    "lassonet": [{"hierarchy": 2.0, "lambda_start": 5.0, "batch_size": 16}],
     "llsf": [{"alpha": 1.0, "correlation": "laplacian"}, {"variant": "published", "alpha": 0.03, "max_iter": 50}],
     "lsmr": [{"alpha": 0.5, "mu": 1.0}],
     "mdfs": [{"alpha": 3.0, "beta": 2.0, "label_neighbors": 2}, {"absolute": True, "gamma": 5.0}],
@@ -82,6 +83,7 @@ def settings_of(name):
     given = dict(SHORT) if name in LOOPS else {}
     given |= {"n_trees": 10, "n_neighbors": 5} if name == "smfs" else {}
     given |= {"n_promising_labels": 1.0} if name == "label-entropy" else {}
+    given |= {"n_hidden": 5, "max_iter": 100, "path_multiplier": 1.3, "batch_size": 64} if name == "lassonet" else {}
     return given | ({"candidates": "br-cc,enm"} if name == "auto" else {})
 
 
@@ -137,7 +139,8 @@ def test_scores_are_those_of_the_plain_twin(name, parameters):
         return  # `test_auto`
     X, Y = problem()
     X = X[:, :8]  # the constant one: tests/blackbox/test_constant_features.py
-    given = {key: value for key, value in settings_of(name).items() if key not in SHORT} | parameters
+    given = {key: value for key, value in settings_of(name).items() if name not in LOOPS or key not in SHORT}
+    given |= parameters
     selector = make(name, **given)
     simplex = name in ("mico", "qpmlfs")
     if simplex:
