@@ -353,6 +353,28 @@ class LEDA(Selector):
         anchor_neighbors: int = ...,
     ) -> None: ...
 
+class LFFS(Selector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        alpha: float = ...,
+        beta: float = ...,
+        mu: float = ...,
+        delta: float = ...,
+        gamma: float = ...,
+        absolute: bool = ...,
+        n_neighbors: int = ...,
+        n_latent: int | None = ...,
+        tol: float = ...,
+        max_iter: int = ...,
+        gram_cap: int = ...,
+        missing: Literal["error", "mean", "median"] = ...,
+        random_state: Any = ...,
+        n_anchors: int = ...,
+        anchor_neighbors: int = ...,
+    ) -> None: ...
+
 class LLSF(WeightedSelector):
     def __init__(
         self,

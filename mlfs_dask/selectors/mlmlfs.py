@@ -120,7 +120,7 @@ class MLMLFS(InMemory, ReweightedRegression[Fixed]):
     box = (-1.0, 1.0)
     supervision = "semi-supervised: labels may be unknown"
     accepts_unknown_labels = True
-    typical_iterations = 5, 20
+    typical_iterations = 5, 22
     passes = "2 + 1 an iteration; in the published form 1"
     memory = (
         "worker: 8 bytes * (d² + 2 d q + m d) for m anchors; driver: 8 bytes * (5 d² + 8 d q); in the published form "

@@ -1,10 +1,10 @@
 """Regression on latent labels that are linear in the data: no row is needed, only their joint sums.
 
-Minimises ‖XW + 1b' − V‖² + α‖Y − VB‖² + c tr V'(I − ZΛ⁻¹Z')V + Σ_j σ_j ‖v_j‖² + γ Σ‖w_f‖ with BB' = I, where V may be
-tied to YB' in some rows. Given W and B, the best latent labels of a row are a mean of its prediction, its labels and
-the values of its anchors, V = p(XW + 1b') + yYB' + zZU. Both U = Λ⁻¹Z'V and b, the mean of V, solve a linear system
-(Woodbury, in m + 1 unknowns), so that V'V, X'V and Y'V follow from the sums of [X Y Z]'[X Y Z]. Rows of Z sum to 1, so
-that 1 = Z1 needs no sums of its own.
+Minimises ‖XW + 1b' − V‖² + α‖Y − VB‖² + c tr V'(I − ZΛ⁻¹Z')V + Σ_j σ_j ‖v_j‖² + tr BRB' + γ Σ‖w_f‖ with BB' = I, where
+V may be tied to YB' in some rows. Given W and B, the best latent labels of a row are a mean of its prediction, its
+labels and the values of its anchors, V = p(XW + 1b') + yYB' + zZU. Both U = Λ⁻¹Z'V and b, the mean of V, solve a linear
+system (Woodbury, in m + 1 unknowns), so that V'V, X'V and Y'V follow from the sums of [X Y Z]'[X Y Z]. Rows of Z sum to
+1, so that 1 = Z1 needs no sums of its own.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ from mlfs_dask.solvers.proximal import Solution
 from mlfs_dask.statistics.anchor_sums import AnchorTotals
 
 Array = NDArray[np.float64]
+
+#: Most steps of B for given latent labels, of which each is an SVD of a k × q matrix.
+ROTATIONS = 20
 
 
 class Tied(NamedTuple):
@@ -69,6 +72,8 @@ class Span:
         `smooth` is c.
     coupling : float64 array, shape (k,), or float
         σ.
+    correlation : float64 array, shape (q, q), or None
+        R, symmetric; None: 0.
     tied : Tied or None
         Sums over the other rows, if there are any.
     """
@@ -80,6 +85,7 @@ class Span:
     alpha: float
     smooth: float
     coupling: Array | float = 0.0
+    correlation: Array | None = None
     tied: Tied | None = None
 
     @property
@@ -128,12 +134,29 @@ class Span:
         """Terms of the objective without W."""
         told = float(np.trace(self.YY)) - 2.0 * float(np.vdot(B, latent.YV.T)) + float(latent.squares.sum())
         coupled = float((self.coupling * latent.squares).sum())
+        coupled += 0.0 if self.correlation is None else float(np.vdot(B, B @ self.correlation))
         return latent.spread + self.alpha * told + self.smooth * latent.roughness + coupled
 
+    def rotated(self, latent: Latent, B: Array) -> Array:
+        """B for given V: the rotation that brings VB nearest to Y, or, with R, steps that lower the objective.
 
-def rotate(latent: Latent, B: Array) -> Array:
-    """B that brings VB nearest to Y."""
-    P, _, Q = np.linalg.svd(latent.YV.T, full_matrices=False)
+        tr BRB' is touched from above by a linear function of B, less a constant, so that each of them is a rotation.
+        """
+        nearest = self.alpha * latent.YV.T
+        if self.correlation is None:
+            return _rotation(nearest)
+        values = np.linalg.eigvalsh(self.correlation)
+        pull = values[-1] * np.eye(len(values)) - self.correlation
+        for _ in range(ROTATIONS):
+            B, before = _rotation(nearest + B @ pull), B
+            if np.linalg.norm(B - before) <= row_sparse.MOVED * np.linalg.norm(B):
+                break
+        return B
+
+
+def _rotation(M: Array) -> Array:
+    """The matrix with orthonormal rows that goes most with M."""
+    P, _, Q = np.linalg.svd(M, full_matrices=False)
     return np.asarray(P @ Q)
 
 
@@ -171,7 +194,7 @@ def solve(
     for _ in range(max_iter):
         latent = span.latent(W, B)
         if rotates:
-            B = rotate(latent, B)
+            B = span.rotated(latent, B)
         XV = latent.XV
         weight = weight or (gamma if absolute else gamma * 2.0 * float(row_norms(XV).max(initial=0.0)))
         if weight == 0.0:

@@ -160,26 +160,54 @@ def mifs_published(X, Y, S, *, gamma, step, alpha=1.0, beta=0.1, n_latent=None, 
     return norms(W)
 
 
-def mifs(X, Y, Z, *, alpha=1.0, beta=0.1, gamma=0.1, n_latent=None, n_neighbors=5, tol=1e-5, max_iter=200):
+def mifs(X, Y, Z, *, n_latent=None, **parameters):
+    """Scores; Z holds the weights of anchors, (n, m)."""
+    k = Y.shape[1] if n_latent is None else n_latent
+    return lffs(X, Y, Z, mu=0.0, delta=0.0, n_latent=k, **parameters)
+
+
+def lffs(
+    X,
+    Y,
+    Z,
+    *,
+    alpha=1.0,
+    beta=0.1,
+    mu=0.01,
+    delta=0.1,
+    gamma=0.1,
+    absolute=False,
+    n_latent=None,
+    n_neighbors=5,
+    tol=1e-5,
+    max_iter=200,
+):
     """Scores; the latent labels of all rows are held, and Z, the weights of anchors, (n, m)."""
+    C = cosines(np.asarray(Y, dtype=float))
     X, Y = standardised(X), Y - np.mean(Y, axis=0)
-    n, d = X.shape
-    k = min(Y.shape[1], Y.shape[1] if n_latent is None else n_latent)
-    L = n_neighbors * (np.eye(n) - anchor_graph(Z))
-    B = np.linalg.svd(Y, full_matrices=False)[2][:k]
+    (n, d), q = X.shape, Y.shape[1]
+    k = min(q, max(1, q // 2) if n_latent is None else n_latent)
+    L, R = n_neighbors * (np.eye(n) - anchor_graph(Z)), mu * n * (np.diag(C.sum(axis=1)) - C)
+    G = X.T @ X + delta * n * (X.T @ X / n) ** 2
+    B = np.linalg.eigh(alpha**2 / (1.0 + alpha) * Y.T @ Y - R)[1][:, ::-1][:, :k].T
+    pull = np.linalg.eigvalsh(R)[-1] * np.eye(q) - R
     W, t, epsilon, weight, objective = np.zeros((d, k)), np.ones(d), 0.0, None, []
     for _ in range(max_iter):
         V = np.linalg.solve((1.0 + alpha) * np.eye(n) + beta * L, X @ W + alpha * Y @ B.T)
-        P, _, Q = np.linalg.svd(V.T @ Y, full_matrices=False)
-        B = P @ Q
-        weight = gamma * 2.0 * norms(X.T @ V).max() if weight is None else weight
+        for _ in range(20):
+            P, _, Q = np.linalg.svd(alpha * V.T @ Y + B @ pull, full_matrices=False)
+            B, last = P @ Q, B
+            if np.linalg.norm(B - last) <= 0.01 * np.linalg.norm(B):
+                break
+        weight = gamma * (1.0 if absolute else 2.0 * norms(X.T @ V).max()) if weight is None else weight
         for _ in range(10):
-            W, before = reweighted(X.T @ X, X.T @ V, weight, t), W
+            W, before = reweighted(G, X.T @ V, weight, t), W
             epsilon = epsilon or 1e-6 * np.sqrt((norms(W) ** 2).mean())
             t = 2.0 * np.sqrt(norms(W) ** 2 + epsilon**2)
             if np.linalg.norm(W - before) <= 0.01 * np.linalg.norm(W):
                 break
-        value = ((X @ W - V) ** 2).sum() + alpha * ((Y - V @ B) ** 2).sum() + beta * np.trace(V.T @ L @ V)
+        value = np.trace(W.T @ G @ W - 2.0 * W.T @ X.T @ V) + (V**2).sum() + alpha * ((Y - V @ B) ** 2).sum()
+        value += beta * np.trace(V.T @ L @ V) + np.trace(B @ R @ B.T)
         objective.append(value + weight * (t / 2.0 - epsilon).sum())
         if len(objective) > 1 and objective[-2] - objective[-1] <= tol * objective[-2]:
             break

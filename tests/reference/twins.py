@@ -151,6 +151,10 @@ def mlmlfs(X, Y, *, variant="corrected", **parameters):
     return mlmlfs_module.corrected(X, Y, anchor_weights(X), **parameters)
 
 
+def lffs(X, Y, **parameters):
+    return regressions.lffs(X, Y, anchor_weights(X), **parameters)
+
+
 def lsmr(X, Y, **parameters):
     return regressions.lsmr(X, Y, anchor_weights(X), **parameters)
 

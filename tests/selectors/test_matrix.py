@@ -52,6 +52,7 @@ OTHERS = {
     "fssrdm": [{"beta": 0.0}, {"gamma": 0.01}],
     "leda": [{"ridge": 0.01}],
     "lassonet": [{"hierarchy": 2.0, "lambda_start": 5.0, "batch_size": 16}],
+    "lffs": [{"n_latent": 2, "mu": 0.1, "delta": 2.0}, {"gamma": 5.0, "absolute": True}],
     "llsf": [{"alpha": 1.0, "correlation": "laplacian"}, {"variant": "published", "alpha": 0.03, "max_iter": 50}],
     "lsmr": [{"alpha": 0.5, "mu": 1.0}],
     "mdfs": [{"alpha": 3.0, "beta": 2.0, "label_neighbors": 2}, {"absolute": True, "gamma": 5.0}],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mlfs_dask import CSFS, FSSRDM, LEDA, LLSF, LSMR, MDFS, MIFS, MLMLFS, SFSS, SMDRIC, SMILE, SMLFS
+from mlfs_dask import CSFS, FSSRDM, LEDA, LFFS, LLSF, LSMR, MDFS, MIFS, MLMLFS, SFSS, SMDRIC, SMILE, SMLFS
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError
 from mlfs_dask.exact import mifs, mlmlfs
@@ -28,6 +28,7 @@ SPARSE = pytest.mark.parametrize(
         (CSFS, ["alpha"]),
         (LLSF, ["beta"]),
         (FSSRDM, ["gamma"]),
+        (LFFS, ["gamma"]),
         (LSMR, ["gamma"]),
         (MDFS, ["gamma"]),
         (MIFS, ["gamma"]),
@@ -246,6 +247,25 @@ def test_mlmlfs_sees_rows_of_which_nothing_is_known_in_the_graph_alone():
     assert np.abs(quiet(MLMLFS(3, alpha=0.5), X, hidden).scores_ - without).max() > 0.01 * without.max()
     with pytest.raises(DataError, match="no label of any row is known"):
         MLMLFS(3).fit(X, np.full_like(Y, -1))
+
+
+def test_features_that_go_with_one_another_share_less_weight():
+    """The second feature is nearly the first; a third tells the label less."""
+    rng = np.random.default_rng(0)
+    Y = (rng.random((400, 2)) < 0.5).astype(np.int8)
+    X = rng.normal(size=(400, 6))
+    X[:, 0] += 2.0 * Y[:, 0]
+    X[:, 1] = X[:, 0] + 0.3 * rng.normal(size=400)
+    X[:, 2] += 0.7 * Y[:, 0]
+    without, found = (quiet(LFFS(2, n_latent=2, delta=delta, gamma=0.02), X, Y).scores_ for delta in (0.0, 5.0))
+    assert found[2] / found[:2].sum() > 1.3 * without[2] / without[:2].sum()
+
+
+def test_labels_that_meet_often_have_like_parts_in_latent_ones():
+    X, Y = problem(14)
+    few, all_of_them = ([quiet(LFFS(3, n_latent=k, mu=mu), X, Y).scores_ for mu in (0.0, 1.0)] for k in (2, 4))
+    assert np.abs(few[0] - few[1]).max() > 0.01 * few[0].max()
+    assert all_of_them[0] == pytest.approx(all_of_them[1], rel=1e-2, abs=1e-3)
 
 
 def test_mifs_finds_features_of_the_labels_by_fewer_latent_ones():
