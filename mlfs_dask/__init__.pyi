@@ -245,6 +245,25 @@ class FSSRDM(WeightedSelector):
         random_state: Any = ...,
     ) -> None: ...
 
+class GLFS(Selector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        alpha: float = ...,
+        beta: float = ...,
+        gamma: float = ...,
+        absolute: bool = ...,
+        lambda_: float = ...,
+        n_groups: int = ...,
+        n_label_groups: int = ...,
+        gram_cap: int = ...,
+        tol: float = ...,
+        max_iter: int = ...,
+        missing: Literal["error", "mean", "median"] = ...,
+        random_state: Any = ...,
+    ) -> None: ...
+
 class GMLC(WeightedSelector):
     def __init__(
         self,

@@ -38,6 +38,7 @@ def solve(
     entries: float = 0.0,
     rows: float | Array = 0.0,
     split: bool = False,
+    groups: Array | None = None,
     start: Array | None = None,
     tol: float,
     max_iter: int,
@@ -57,6 +58,8 @@ def solve(
         λ₂₁, the weight of the norms of the rows of W, or one of each.
     split : bool
         Whether W = W₁ + W₂, and the absolute values are those of W₁, the norms those of W₂.
+    groups : float64 array, shape (c,), optional
+        Group of every column; what counts are the norms of the rows within the columns of a group. One by default.
     start : float64 array, shape (d, c), or (2, d, c)
         The W from which steps begin; 0 by default.
     tol : float
@@ -69,10 +72,12 @@ def solve(
     array([[2.],
            [0.]])
     """
+    columns = parts(groups) if groups is not None else [slice(None)]
 
     def objective_of(W: Array, total: Array, GW: Array) -> float:
         value = float(np.vdot(total, 0.5 * (GW + total @ R) - B))
-        return value + entries * float(np.abs(W[0]).sum()) + float(np.sum(rows * row_norms(W[-1])))
+        norms = sum(float(np.sum(rows * row_norms(W[-1][:, part]))) for part in columns)
+        return value + entries * float(np.abs(W[0]).sum()) + norms
 
     W = V = np.zeros((1 + split, *B.shape)) if start is None else start.reshape(1 + split, *B.shape)
     GW = GV = np.zeros_like(B) if start is None else G @ W.sum(axis=0)  # of the sums of W and of V
@@ -85,7 +90,8 @@ def solve(
         while True:
             new = V - slope / L
             shrink_entries(new[0], entries / L)
-            shrink_rows(new[-1], rows / L)
+            for part in columns:
+                new[-1][:, part] = shrink_rows(new[-1][:, part], rows / L)
             total, moved = new.sum(axis=0), new - V
             G_new = G @ total
             step = total - ahead
@@ -107,3 +113,12 @@ def solve(
         if change <= tol * np.linalg.norm(W):
             return Solution(W if split else W[0], objective[1:], True)
     return Solution(W if split else W[0], objective[1:], False)
+
+
+def parts(groups: Array) -> list[NDArray[np.intp]]:
+    """Columns of every group.
+
+    >>> [part.tolist() for part in parts(np.array([2.0, 0.0, 2.0]))]
+    [[1], [0, 2]]
+    """
+    return [np.flatnonzero(groups == group) for group in np.unique(groups)]

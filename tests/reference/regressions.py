@@ -394,3 +394,62 @@ def smlfs(
         W = accelerated(G + L, G @ W - X.T @ residual, R, gamma, prox, weighted, 1e-3, steps, W)
         b = b - 4.0 / n * residual.sum(axis=0)
     return norms(W)
+
+
+def glfs(
+    X,
+    Y,
+    groups,
+    label_groups,
+    *,
+    alpha=0.2,
+    beta=0.1,
+    gamma=0.1,
+    absolute=False,
+    lambda_=0.4,
+    tol=1e-4,
+    max_iter=38,
+    steps=200,
+):
+    """Scores; the latent labels of all rows are held, and the groups of rows, (n,), and of labels, (q,), are given."""
+    X, Y = standardised(X), np.asarray(Y, dtype=float)
+    (n, d), q = X.shape, Y.shape[1]
+    m = np.array([Y[groups == g].mean(axis=0) for g in groups])
+    C = [(1.0 - lambda_) * np.eye(q) + lambda_ * cosines(Y[groups == g]) for g in groups]
+    size = norms(Y) * norms(m)
+    a = alpha * np.where(size > 0, (Y * m).sum(axis=1) / np.where(size > 0, size, 1.0), 0.0)
+    members = [label_groups == h for h in np.unique(label_groups)]
+    W, b, weights, objective = np.zeros((2 * d, q)), Y.mean(axis=0), (0.0, 0.0), []
+
+    def penalty(W):
+        return weights[0] * np.abs(W[:d]).sum() + weights[1] * sum(norms(W[d:, h]).sum() for h in members)
+
+    def prox(W, step):
+        new = np.sign(W) * np.maximum(np.abs(W) - weights[0] * step, 0.0)
+        for h in members:
+            length = norms(W[d:, h])[:, None]
+            least = weights[1] * step
+            new[d:, h] = np.where(length > least, W[d:, h] * (1.0 - least / np.where(length > 0, length, 1.0)), 0.0)
+        return new
+
+    for i in range(max_iter):
+        P = X @ (W[:d] + W[d:]) + b
+        Z = np.array(
+            [
+                np.linalg.solve((1.0 + a[r]) * np.eye(q) + C[r] @ C[r], P[r] + a[r] * m[r] + C[r] @ Y[r])
+                for r in range(n)
+            ]
+        )
+        loss = ((P - Z) ** 2).sum() + (a[:, None] * (Z - m) ** 2).sum()
+        loss += sum(((Z[r] @ C[r] - Y[r]) ** 2).sum() for r in range(n))
+        objective.append(loss + 2.0 * penalty(W))
+        if (i and abs(objective[-1] - objective[-2]) <= tol * objective[-2]) or i == max_iter - 1:
+            break
+        b = Z.mean(axis=0)
+        B = X.T @ (Z - b)
+        if not i:
+            largest = np.abs(B).max(), max(norms(B[:, h]).max() for h in members)
+            weights = [s * (0.5 if absolute else each) for s, each in zip((beta, gamma), largest, strict=True)]
+        G, R = np.tile(X.T @ X, (2, 2)), np.zeros((q, q))
+        W = accelerated(G, np.tile(B, (2, 1)), R, 1.0, prox, penalty, 1e-3, steps, W)
+    return norms(W[:d] + W[d:])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mlfs_dask.blocks.anchors import ROWS_PER_ANCHOR, count_anchors
+from mlfs_dask.blocks.anchors import ROWS_PER_ANCHOR, count_anchors, place_anchors
 from mlfs_dask.blocks.forest import float32_scaling, forest_columns, forest_seeds
 from mlfs_dask.rows.sources import as_rows
 from mlfs_dask.selectors.iterative import SAMPLE_BYTES, anchors_of_points, standardised_points
@@ -186,3 +186,18 @@ def sfam(X, Y, **parameters):
 
 def fscla(X, Y, **parameters):
     return graph_regressions.graph_regression(X, Y, placed_anchors(X).centres, kind="distances", **parameters)[0]
+
+
+def glfs(X, Y, *, n_groups=8, n_label_groups=5, **parameters):
+    """With the groups that the method places; all rows are in its sample."""
+    scaling = standard_scaling(FeatureMoments(len(X), X.mean(axis=0), X.var(axis=0) * len(X)))
+    anchors = anchors_of_points(standardised_points(X, scaling), min(n_groups, len(X)), scaling, 1, 0)
+    values, vectors = np.linalg.eigh(Y.T.astype(float) @ Y)
+    columns = vectors @ np.diag(np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+    centres = place_anchors(columns, min(n_label_groups, Y.shape[1]), 0)
+    rows, labels = nearest(regressions.standardised(X), anchors.centres), nearest(columns, centres)
+    return regressions.glfs(X, Y, rows, labels, **parameters)
+
+
+def nearest(points, centres):
+    return ((points[:, None] - centres) ** 2).sum(axis=2).argmin(axis=1)

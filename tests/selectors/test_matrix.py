@@ -50,6 +50,10 @@ OTHERS = {
     "label-entropy": [{"n_promising_labels": 1.0, "bins": 4}, {"n_promising_labels": 0}],
     "laplacian": [{"n_neighbors": 3, "lambda_": 6.0}],
     "fssrdm": [{"beta": 0.0}, {"gamma": 0.01}],
+    "glfs": [
+        {"beta": 2.0, "gamma": 5.0, "absolute": True, "n_label_groups": 2, "n_groups": 3},
+        {"alpha": 1.0, "lambda_": 0.9, "gamma": 0.5},
+    ],
     "leda": [{"ridge": 0.01}],
     "lassonet": [{"hierarchy": 2.0, "lambda_start": 5.0, "batch_size": 16}],
     "lffs": [{"n_latent": 2, "mu": 0.1, "delta": 2.0}, {"gamma": 5.0, "absolute": True}],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mlfs_dask import CSFS, FSSRDM, LEDA, LFFS, LLSF, LSMR, MDFS, MIFS, MLMLFS, SFSS, SMDRIC, SMILE, SMLFS
+from mlfs_dask import CSFS, FSSRDM, GLFS, LEDA, LFFS, LLSF, LSMR, MDFS, MIFS, MLMLFS, SFSS, SMDRIC, SMILE, SMLFS
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError
 from mlfs_dask.exact import mifs, mlmlfs
@@ -26,6 +26,7 @@ SPARSE = pytest.mark.parametrize(
     ("method", "strengths"),
     [
         (CSFS, ["alpha"]),
+        (GLFS, ["beta", "gamma"]),
         (LLSF, ["beta"]),
         (FSSRDM, ["gamma"]),
         (LFFS, ["gamma"]),
@@ -406,3 +407,27 @@ def test_smlfs_sees_unlabelled_rows_in_the_graph_of_the_features_alone():
     assert np.abs(found[0] - found[1]).max() > 0.01 * found[0].max()
     with pytest.raises(DataError, match="no row has all its labels known"):
         SMLFS(3).fit(X, np.full_like(Y, -1))
+
+
+def test_glfs_of_one_group_without_cosines_is_a_sparse_regression():
+    """z is then midway between prediction and label; and M is 0 where its penalty is large."""
+    X, Y = problem(6)
+    alone = {"alpha": 0.0, "lambda_": 0.0, "absolute": True, "n_groups": 1}
+    found = quiet(GLFS(3, **alone, beta=8.0, gamma=1e6, tol=1e-12, max_iter=300), X, Y)
+    assert found.scores_ == pytest.approx(quiet(LLSF(3, alpha=0.0, beta=8.0, absolute=True), X, Y).scores_, abs=2e-4)
+    found = quiet(GLFS(3, **alone, beta=1e6, gamma=8.0, n_label_groups=1, tol=1e-12, max_iter=300), X, Y)
+    expected = quiet(LSMR(3, alpha=0.0, mu=0.0, gamma=16.0, absolute=True), X, Y).scores_
+    assert found.scores_ == pytest.approx(expected, abs=2e-4)
+    assert found.scores_.max() > 0.1
+
+
+@pytest.mark.parametrize(
+    ("method", "by"), [(GLFS, "nothing"), *((each, by) for each in (LEDA, SMDRIC, SMLFS) for by in ("nothing", "rows"))]
+)
+def test_labels_that_all_rows_have_tell_nothing(method, by):
+    X, Y = problem(8, q=3)
+    if (method, by) == (SMDRIC, "rows"):
+        return  # rows far from labelled ones have less of every label
+    with pytest.warns(UserWarning, match="cannot rank the features: "):
+        found = method(3).fit(X, as_labels(hide(np.ones_like(Y), by)))
+    assert found.scores_.tolist() == [0.0] * X.shape[1]

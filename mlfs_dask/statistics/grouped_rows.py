@@ -1,0 +1,170 @@
+"""Label-specific features of groups of rows: sums over the rows of each group, and over their latent labels.
+
+A row belongs to its nearest centre g, whose rows have the mean labels m_g and the cosines R_g of labels. With
+C_g = (1 − λ)I + λR_g and a_i = cos(y_i, m_g), the latent labels z of a row minimise
+‖x_iV + b − z‖² + αa_i‖z − m_g‖² + ‖zC_g − y_i‖²: in the eigenvectors of C_g, with eigenvalues σ, they are
+(x_iV + b + αa_im_g + y_iC_g) / (1 + αa_i + σ²). Nothing of a row is kept.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask.blocks.anchors import Anchors, weigh_scratch_bytes
+from mlfs_dask.blocks.linear import backward_block, forward_block, group_scratch_bytes, row_groups
+from mlfs_dask.blocks.products import label_pairs_block, positives_block
+from mlfs_dask.engine.statistic import State, Statistic
+from mlfs_dask.rows.contract import Block, Profile
+from mlfs_dask.statistics.products import drop_rounding
+from mlfs_dask.statistics.scaling import Scaling
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class GroupedPairs(Statistic):
+    """Statistic: rows of every group, shape (g,), and its rows that have both labels of each pair, (g, q, q); int64.
+
+    Parameters
+    ----------
+    centres : Anchors
+        Of one neighbour.
+    n_labels : int
+    """
+
+    centres: Anchors
+    n_labels: int
+
+    compiled = True
+
+    @property
+    def state_bytes(self) -> int:
+        return 8 * self.centres.count * (1 + self.n_labels**2)
+
+    @property
+    def parameter_bytes(self) -> int:
+        return self.centres.nbytes
+
+    def scratch_bytes(self, profile: Profile) -> int:
+        stored = 40 * profile.label_nonzeros // max(profile.n, 1)
+        points = weigh_scratch_bytes(profile, profile.d, self.centres.count, 1)
+        return points + group_scratch_bytes(profile, 2) + stored * profile.block_rows + 24 * self.n_labels**2
+
+    def zero(self) -> State:
+        g, q = self.centres.count, self.n_labels
+        return np.zeros(g, np.int64), np.zeros((g, q, q), np.int64)
+
+    def add(self, state: State, block: Block) -> None:
+        rows, pairs = state
+        for part in row_groups(block.X.shape[0]):
+            groups = self.centres.weigh(block.X[part]).indices
+            rows += np.bincount(groups, minlength=len(rows))
+            positives = positives_block(block.Y[part])
+            for g in np.unique(groups):
+                pairs[g] += label_pairs_block(positives[groups == g])
+
+    def finalize(self, state: State) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        rows, pairs = state
+        return rows, pairs
+
+
+class GroupedSums(NamedTuple):
+    """Sums over all rows, Z holding their latent labels.
+
+    Attributes
+    ----------
+    XZ : float64 array, shape (d, q)
+        X'Z of centred and scaled X.
+    Z : float64 array, shape (q,)
+        Z'1.
+    loss : float64 array, shape (1,)
+        Σ ‖x_iV + b − z_i‖² + αa_i‖z_i − m_g‖² + ‖z_iC_g − y_i‖².
+    """
+
+    XZ: Array
+    Z: Array
+    loss: Array
+
+
+@dataclass(frozen=True)
+class GroupedRows(Statistic):
+    """Statistic: `GroupedSums`.
+
+    Parameters
+    ----------
+    scaling : Scaling
+    centres : Anchors
+        Of one neighbour; g of them.
+    V : float64 array, shape (d, q)
+        Of scaled features.
+    b : float64 array, shape (q,)
+    means : float64 array, shape (g, q)
+        m_g.
+    values, vectors : float64 array, shapes (g, q) and (g, q, q)
+        Eigenvalues and eigenvectors of C_g.
+    alpha : float
+    """
+
+    scaling: Scaling
+    centres: Anchors
+    V: Array
+    b: Array
+    means: Array
+    values: Array
+    vectors: Array
+    alpha: float
+
+    compiled = True
+
+    @property
+    def state_bytes(self) -> int:
+        return int(self.V.nbytes + self.b.nbytes + 8)
+
+    @property
+    def parameter_bytes(self) -> int:
+        arrays = (self.V, self.b, self.means, self.values, self.vectors, self.scaling.centre, self.scaling.factor)
+        return self.centres.nbytes + sum(8 * math.prod(array.shape) for array in arrays)
+
+    def scratch_bytes(self, profile: Profile) -> int:
+        d, q = self.V.shape
+        points = weigh_scratch_bytes(profile, d, self.centres.count, 1)
+        return int(points + group_scratch_bytes(profile, 12 * q + 4) + 16 * d * q)
+
+    def zero(self) -> State:
+        return np.zeros(self.V.shape), np.zeros(self.b.shape), np.zeros(1)
+
+    def add(self, state: State, block: Block) -> None:
+        sums, V, centre = GroupedSums(*state), self.scaling.scale_rows(self.V), self.scaling.centre
+        for part in row_groups(block.X.shape[0]):
+            X, Y = block.X[part], (block.Y[part].toarray() > 0).astype(np.float64)
+            groups = self.centres.weigh(X).indices
+            predictions = np.empty(Y.shape)
+            forward_block(X, V, centre, predictions)
+            predictions += self.b
+            Z = np.empty(Y.shape)
+            for g in np.unique(groups):
+                rows = groups == g
+                Z[rows], loss = self._latent(int(g), predictions[rows], Y[rows])
+                sums.loss[...] += loss
+            backward_block(X, Z, centre, sums.XZ)
+            sums.Z[...] += Z.sum(axis=0)
+
+    def _latent(self, g: int, predictions: Array, Y: Array) -> tuple[Array, float]:
+        """Latent labels of some rows of a group, shape (rows, q), and their loss."""
+        m, values, E = self.means[g], self.values[g], self.vectors[g]
+        sizes = np.sqrt(Y.sum(axis=1) * (m @ m))
+        weights = self.alpha * np.divide(Y @ m, sizes, out=np.zeros_like(sizes), where=sizes > 0)[:, np.newaxis]
+        YE = Y @ E
+        ZE = ((predictions + weights * m) @ E + values * YE) / (1.0 + weights + values**2)
+        Z = ZE @ E.T
+        loss = np.square(predictions - Z).sum() + (weights * np.square(Z - m)).sum()
+        return Z, float(loss + np.square(values * ZE - YE).sum())
+
+    def finalize(self, state: State) -> GroupedSums:
+        sums = GroupedSums(*(array.copy() for array in state))
+        return sums._replace(XZ=drop_rounding(self.scaling.scale_rows(sums.XZ), np.abs(sums.Z)))
