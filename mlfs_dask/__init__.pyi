@@ -702,6 +702,26 @@ class SFAM(Selector):
         random_state: Any = ...,
     ) -> None: ...
 
+class SFSBLL(Selector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        alpha: float = ...,
+        kappa: float = ...,
+        n_neighbors: int = ...,
+        threshold: Literal["prior", "half"] = ...,
+        gamma: float = ...,
+        absolute: bool = ...,
+        n_anchors: int = ...,
+        anchor_neighbors: int = ...,
+        gram_cap: int = ...,
+        tol: float = ...,
+        max_iter: int = ...,
+        missing: Literal["error", "mean", "median"] = ...,
+        random_state: Any = ...,
+    ) -> None: ...
+
 class SFSS(Selector):
     def __init__(
         self,

@@ -43,7 +43,7 @@ Array = NDArray[np.float64]
 #: Name of the reading in which W = 0 and anchors have one value, from which theirs follow.
 START = "start"
 
-#: e of distances √(‖f − u‖² + e²) relative to the root of the mean of ‖f − u‖² at the start.
+#: e of distances √(‖f − u‖² + e²) relative to the deviation of the labels at the start.
 SMOOTHING = 1e-3
 
 
@@ -51,15 +51,22 @@ SMOOTHING = 1e-3
 class Fixed(Scaled):
     """What no iteration changes."""
 
-    gram: Annotated[Array, "d d", "X'X"]
+    gram: Annotated[Array, "g g", "X'X"]
     share: Annotated[Array, "q", "shares of labels among those that are known"]
+
+    @property
+    def constant_labels(self) -> NDArray[np.bool_]:
+        """Labels that all rows have of which it is known, or none, shape (q,)."""
+        constant: NDArray[np.bool_] = (self.share == 0) | (self.share == 1)
+        return constant
 
 
 @dataclass
 class At:
     """The small variables: centres C and values U of the anchors; γ as it is, and ε of the penalty.
 
-    `unit` is what lengths of labels are measured by: η of anchors that follow their rows, and e of distances.
+    `unit` is what lengths of labels are measured by: their deviation from their means at the start, or, of anchors that
+    follow their rows, η.
     """
 
     W: Annotated[Array, "d q"]
@@ -80,7 +87,7 @@ class GraphRegression(Loop[Fixed, At]):
     where the rows' weights z of anchors stay.
     """
 
-    records = Fixed, At
+    records: ClassVar[tuple[type, type]] = Fixed, At
     supervision = "semi-supervised: labels may be unknown"
     accepts_unknown_labels = True
     passes = "2 + 1 an iteration"
@@ -90,6 +97,8 @@ class GraphRegression(Loop[Fixed, At]):
     counts_distances: ClassVar[bool] = False
     #: Whether anchors follow their rows, which are near one by their labels, too.
     adaptive: ClassVar[bool] = False
+    #: Whether the first reading sums X'X.
+    forms_gram: ClassVar[bool] = True
 
     alpha: Annotated[float, Param("Weight of the graph of the rows.")] = 1.0
     kappa: Annotated[float, Param("Weight of the known labels, beside a regression of weight 1.", above=0)] = 1000.0
@@ -129,11 +138,12 @@ class GraphRegression(Loop[Fixed, At]):
         m = count_anchors(self.n_anchors, profile.n, profile.d)
         sample = anchor_sample(profile, m, self.seed)
         points = numbers(sample.result_bytes) + 2 * len(sample.chosen) * numbers(point_bytes(profile))
-        return {"d": profile.d, "q": profile.q, "m": m, "p": points}
+        return {"d": profile.d, "q": profile.q, "m": m, "p": points, "g": profile.d if self.forms_gram else 0}
 
     def first(self, profile: Profile) -> dict[str, Statistic]:
         sample = anchor_sample(profile, self.sizes(profile)["m"], self.seed)
-        return super().first(profile) | {"sample": sample, "gram": Gram(profile.d)}
+        gram: dict[str, Statistic] = {"gram": Gram(profile.d)} if self.forms_gram else {}
+        return super().first(profile) | {"sample": sample} | gram
 
     def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
         require_gram(profile_of(source).d, self.gram_cap, self.name)
@@ -153,7 +163,7 @@ class GraphRegression(Loop[Fixed, At]):
         known = job.source.profile.n - labels.unknown
         if not known.any():
             raise DataError("no label of any row is known", cure="give labels 1 and 0 for some rows")
-        gram = scale_gram(results["gram"], scaling.factor)
+        gram = scale_gram(results["gram"], scaling.factor) if self.forms_gram else np.empty((0, 0))
         return Fixed(scaling.centre, scaling.factor, gram, labels.positive / np.maximum(known, 1))
 
     def start(self, job: Readings, fixed: Fixed, results: Mapping[str, Any], trace: LoopTrace) -> At:
@@ -163,7 +173,8 @@ class GraphRegression(Loop[Fixed, At]):
         C = anchors_of_points(points, m, fixed.scaling, self.anchor_neighbors, self.seed).centres
         del points
         W = np.zeros((len(fixed.centre), len(fixed.share)))
-        at = At(W, fixed.share, C, np.tile(fixed.share, (len(C), 1)), 0.0, 0.0, 1.0)
+        unit = 1.0 / SMOOTHING if self.counts_distances else 1.0  # e = 1, which is of the size of the labels
+        at = At(W, fixed.share, C, np.tile(fixed.share, (len(C), 1)), 0.0, 0.0, unit)
         sums: SystemSums = job.run(START, self._system(fixed, at))[0]
         b, U, _ = settle_rows(self._system(fixed, at), sums)
         return replace(at, b=b, C=self._centres(at, sums), U=U, unit=self._unit(fixed, at, sums))
@@ -171,10 +182,8 @@ class GraphRegression(Loop[Fixed, At]):
     def _unit(self, fixed: Fixed, at: At, sums: SystemSums) -> float:
         """What lengths of labels are measured by, from the sums of the start, where XW + 1b' is 1b'."""
         about_mean, n = float(sums.terms[0]), float(sums.masses[0])
-        if self.counts_distances:
-            return SMOOTHING * float(np.sqrt(about_mean / n)) or 1.0
         if not self.adaptive:
-            return 1.0
+            return float(np.sqrt(about_mean / n)) or 1.0
         masses, weight = sums.masses[1:], self._weight or 1.0
         labels = (
             about_mean - float(masses @ np.square(anchor_values(sums.HF[1:], masses, at.U) - at.b).sum(axis=1)) / weight
@@ -192,15 +201,18 @@ class GraphRegression(Loop[Fixed, At]):
         """c."""
         return float(self.alpha * self.n_neighbors)
 
+    def _anchors(self, fixed: Fixed, at: At) -> Anchors:
+        return Anchors(at.C, fixed.centre, fixed.factor, self.anchor_neighbors)
+
     def _system(self, fixed: Fixed, at: At) -> RowSystem:
         return RowSystem(
-            Anchors(at.C, fixed.centre, fixed.factor, self.anchor_neighbors),
+            self._anchors(fixed, at),
             at.W,
             at.b,
             at.U,
             float(self.kappa),
             self._weight,
-            smoothing=at.unit if self.counts_distances else None,
+            smoothing=SMOOTHING * at.unit if self.counts_distances else None,
             adaptive=Adaptive(at.unit, self.prediction_weight) if self.adaptive else None,
         )
 

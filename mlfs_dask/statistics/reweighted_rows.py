@@ -24,6 +24,7 @@ from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.rows.contract import Block, Profile
 from mlfs_dask.statistics.gram import gram_scratch, scale_gram
 from mlfs_dask.statistics.scaling import Scaling
+from mlfs_dask.typing import Matrix
 
 Array = NDArray[np.float64]
 
@@ -116,19 +117,14 @@ class ReweightedRows(Statistic):
         return tuple(np.zeros(shape) for shape in ((side, side), (d, q), (d,), (q,), (1,), (1,)))
 
     def add(self, state: State, block: Block) -> None:
-        sums, W, centre = WeightedSums(*state), self.scaling.scale_rows(self.W), self.scaling.centre
+        sums = WeightedSums(*state[: len(WeightedSums._fields)])
+        W, centre = self.scaling.scale_rows(self.W), self.scaling.centre
         for part in row_groups(block.X.shape[0]):
             X, entries = block.X[part], block.Y[part].toarray()
-            residual = np.empty(entries.shape)
-            forward_block(X, W, centre, residual)
-            residual += self.b
-            Y = self._targets(entries, residual)
-            residual -= Y
-            squares: Array = np.einsum("ij,ij->i", residual, residual)
-            loss, s = squares, np.ones(len(squares))
-            if self.smoothing is not None:
-                loss = np.sqrt(squares + self.smoothing**2)
-                s = 0.5 / loss
+            predictions = np.empty(entries.shape)
+            forward_block(X, W, centre, predictions)
+            predictions += self.b
+            Y, s, loss = self._fit_rows(state, X, entries, predictions)
             weighted = np.column_stack([s[:, np.newaxis] * Y, s])
             product = np.zeros((len(centre), weighted.shape[1]))
             backward_block(X, weighted, centre, product)
@@ -139,6 +135,22 @@ class ReweightedRows(Statistic):
             sums.Y[...] += weighted[:, :-1].sum(axis=0)
             sums.total[...] += s.sum()
             sums.loss[...] += loss.sum()
+
+    def _fit_rows(
+        self, state: State, X: Matrix, entries: NDArray[np.int8], predictions: Array
+    ) -> tuple[Array, Array, Array]:
+        """Targets of some rows, shape (rows, q), their weights and losses; predictions are used up."""
+        Y = self._targets(entries, predictions)
+        predictions -= Y
+        return Y, *self._weigh(predictions)
+
+    def _weigh(self, residual: Array) -> tuple[Array, Array]:
+        """Weights and losses of some rows."""
+        squares: Array = np.einsum("ij,ij->i", residual, residual)
+        if self.smoothing is None:
+            return np.ones(len(squares)), squares
+        loss = np.sqrt(squares + self.smoothing**2)
+        return 0.5 / loss, loss
 
     def _targets(self, entries: NDArray[np.int8], predictions: Array) -> Array:
         """Labels of some rows as ends of the box, shape (rows, q), and as predicted, within it, where unknown."""

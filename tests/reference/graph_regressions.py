@@ -226,3 +226,77 @@ def graph_regression(
             points = join(np.hstack([np.sqrt(unit) * C, U]))
             C, U = points[:, :d] / np.sqrt(unit), points[:, d:]
     raise AssertionError
+
+
+def share_of_ones(margins, share):
+    """Which of some entries are 1: those with the largest margins, but no two that are as large differ."""
+    order = np.argsort(-margins, kind="stable")
+    falling = margins[order]
+    counts = [
+        0,
+        *(i for i in range(1, len(order)) if falling[i - 1] - falling[i] > 1e-9 * np.abs(margins).max()),
+        len(order),
+    ]
+    ones = np.zeros(len(margins))
+    ones[order[: min(counts, key=lambda i: abs(i - share * len(order)))]] = 1.0
+    return ones
+
+
+def sfs_bll_steps(
+    X,
+    Y,
+    C,
+    *,
+    threshold="prior",
+    alpha=0.2,
+    kappa=10.0,
+    gamma=0.1,
+    absolute=False,
+    n_neighbors=10,
+    anchor_neighbors=3,
+    tol=1e-4,
+    max_iter=40,
+):
+    """Scores, the objective and the labels of all rows, of which the shares of ones follow."""
+    X, unknown = standardised(X), np.asarray(Y) < 0
+    Y = np.where(unknown, 0.0, Y)
+    (n, q), d, c = Y.shape, X.shape[1], alpha * n_neighbors
+    K, share = np.where(unknown, 0.0, kappa), Y.sum(axis=0) / np.maximum((~unknown).sum(axis=0), 1)
+    Z, W, b = row_weights(X, C, anchor_neighbors), np.zeros((d, q)), share
+    # Labels that are real, where W = 0, at rest in the graph.
+    U = np.tile(b, (len(C), 1))
+    F = (b + K * Y + c * Z @ U) / (1.0 + K + c)
+    unit = np.sqrt(((F - b) ** 2).sum() / n)
+    _, b, U = settle(X @ W, F, c * Z, Y, K, b, U)
+    weight, epsilon, objective = None, 0.0, []
+    for _ in range(max_iter):
+        P, omega = X @ W + b, np.ones(n)
+        for _ in range(3):
+            margins = omega[:, None] * (2 * P - 1) + K * (2 * Y - 1) + c * (2 * Z @ U - 1)
+            F = (margins >= 0).astype(float)
+            for label in range(q if threshold == "prior" else 0):
+                rows = unknown[:, label]
+                F[rows, label] = share_of_ones(margins[rows, label], share[label]) if rows.any() else 0.0
+            lengths = np.sqrt(((P - F) ** 2).sum(axis=1) + (1e-3 * unit) ** 2)
+            omega = unit / lengths
+        value = 2 * unit * lengths.sum() + (K * (F - Y) ** 2).sum()
+        value += c * sum(Z[i] @ ((F[i] - U) ** 2).sum(axis=1) for i in range(n))
+        objective.append(value + (weight or 0.0) * (np.sqrt(norms(W) ** 2 + epsilon**2) - epsilon).sum())
+        if len(objective) > 1 and abs(objective[-1] - objective[-2]) <= tol * objective[-2]:
+            break
+        if len(objective) == max_iter:
+            break
+        S = np.diag(omega)
+        mean, target = omega @ X / omega.sum(), omega @ F / omega.sum()
+        G, B = (X - mean).T @ S @ (X - mean), (X - mean).T @ S @ (F - target)
+        B[:, (share == 0) | (share == 1)] = 0.0
+        if weight is None:
+            weight = gamma * (1.0 if absolute else 2.0 * norms(B).max())
+        for _ in range(10):
+            t = 2.0 * np.sqrt(norms(W) ** 2 + epsilon**2) if epsilon else np.ones(d)
+            W, last = reweighted(G, B, weight, t), W
+            epsilon = epsilon or 1e-6 * np.sqrt((norms(W) ** 2).mean())
+            if np.linalg.norm(W - last) <= 0.01 * np.linalg.norm(W):
+                break
+        b, U = target - mean @ W, means_of_rows(Z, F, U)
+    return norms(W), objective, F

@@ -201,3 +201,7 @@ def glfs(X, Y, *, n_groups=8, n_label_groups=5, **parameters):
 
 def nearest(points, centres):
     return ((points[:, None] - centres) ** 2).sum(axis=2).argmin(axis=1)
+
+
+def sfs_bll(X, Y, **parameters):
+    return graph_regressions.sfs_bll_steps(X, Y, placed_anchors(X).centres, **parameters)[0]

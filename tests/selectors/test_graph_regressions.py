@@ -5,16 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mlfs_dask import FSCLA, SCFS, SFAM
+from mlfs_dask import FSCLA, SCFS, SFAM, SFSBLL
 from mlfs_dask.errors import DataError, DoesNotFitError
+from mlfs_dask.statistics.binary_rows import share_threshold
 from mlfs_dask.statistics.label_statistics import neighbour_laplacian
 from tests.conftest import published
 from tests.problems import real_data
-from tests.reference.graph_regressions import mdfs_steps, neighbour_graph
-from tests.reference.twins import twin
+from tests.reference.graph_regressions import mdfs_steps, neighbour_graph, sfs_bll_steps
+from tests.reference.twins import placed_anchors, twin
 from tests.selectors.anchored import hide, problem, quiet
 
-LOOPS = pytest.mark.parametrize("method", [FSCLA, SCFS, SFAM])
+LOOPS = pytest.mark.parametrize("method", [FSCLA, SCFS, SFAM, SFSBLL])
 
 
 def test_the_plain_form_of_mdfs_has_the_weights_of_the_authors_on_emotions():
@@ -49,7 +50,7 @@ def test_labels_of_a_graph_that_are_equally_near_share_an_edge():
 def test_where_labels_are_unknown_scores_are_those_of_the_plain_twin(method, unknown):
     X, Y = problem(3, n=50)
     hidden = hide(Y, unknown)
-    expected = twin(method.__name__.lower())(X, hidden, tol=0.0, max_iter=4)
+    expected = twin(method().plain.method)(X, hidden, tol=0.0, max_iter=4)
     assert quiet(method(3, tol=0.0, max_iter=4), X, hidden).scores_ == pytest.approx(expected, rel=1e-8, abs=1e-12)
 
 
@@ -60,7 +61,7 @@ def test_the_objective_falls_and_rises_by_what_neighbours_change_alone(method, u
     X, Y = problem(1, n=60, d=12, q=3)
     for given in ({}, {"gamma": 0.01}, {"alpha": 0.1, "kappa": 5.0}):
         objective = np.array(quiet(method(3, **given, tol=1e-7), X, hide(Y, unknown)).report_.objective)
-        assert np.diff(objective).max() <= (1e-9 if method is FSCLA else 0.02) * objective[0]
+        assert np.diff(objective).max() <= (1e-9 if method in (FSCLA, SFSBLL) else 0.02) * objective[0]
         assert objective[-1] < 0.99 * objective[0]
 
 
@@ -90,3 +91,25 @@ def test_more_features_than_the_gram_cap_are_refused_with_the_cure(method):
         DoesNotFitError, match=r"X'X of 9 features, .* at most 8 \(gram_cap\)(.|\n)*cure: raise gram_cap"
     ):
         method(3, gram_cap=8).fit(X, Y)
+
+
+def test_labels_of_sfs_bll_have_the_share_of_the_known_ones():
+    """With thresholds that make the objective least fewer unknown labels are 1."""
+    X, Y = problem(2, n=200)
+    hidden = hide(Y, "rows")
+    unknown = (hidden < 0).all(axis=1)
+    shares = {}
+    for threshold in ("prior", "half"):
+        _, _, F = sfs_bll_steps(X, hidden, placed_anchors(X).centres, threshold=threshold)
+        shares[threshold] = F[unknown].mean(axis=0)
+    assert shares["prior"] == pytest.approx(Y[~unknown].mean(axis=0), abs=1 / unknown.sum())
+    assert shares["half"].mean() < 0.8 * shares["prior"].mean()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 0.5, 1.0])
+def test_a_threshold_lies_between_margins_and_never_between_equal_ones(share):
+    margins = np.array([0.3, 0.1 + 0.2, 5.0, -1.0, 0.1, 0.3, 2.0, -4.0])
+    ones = margins >= share_threshold(margins, share)
+    assert abs(ones.sum() - share * 8) <= 1
+    assert len(set(ones[[0, 1, 5]].tolist())) == 1
+    assert share_threshold(margins[:0], share) == 0

@@ -1,0 +1,168 @@
+"""SFS-BLL: a row-sparse regression on labels 0 and 1 of all rows, which a graph of the rows makes alike.
+
+D. Shi, L. Zhu, J. Li, Z. Cheng, Z. Liu, "Binary label learning for semi-supervised feature selection", IEEE
+Transactions on Knowledge and Data Engineering 35 (2023) 2299-2312, doi:10.1109/TKDE.2021.3109243.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask.blocks.anchors import anchor_values
+from mlfs_dask.blocks.proximal import row_norms
+from mlfs_dask.engine.statistic import Statistic
+from mlfs_dask.rows.contract import Profile
+from mlfs_dask.selectors.contract import method
+from mlfs_dask.selectors.costs import Readings
+from mlfs_dask.selectors.graph_regression import At, Fixed, GraphRegression
+from mlfs_dask.selectors.parameters import Param
+from mlfs_dask.selectors.regression import strength
+from mlfs_dask.solvers import row_sparse
+from mlfs_dask.solvers.trace import LoopTrace
+from mlfs_dask.statistics.binary_rows import BinaryRows, BinarySums
+from mlfs_dask.statistics.row_system import TURNS
+
+Array = NDArray[np.float64]
+
+#: e of a row's residual √(‖r‖² + e²) relative to the root mean square at W = 0.
+ROW_SMOOTHING = 1e-3
+
+
+@dataclass
+class BinaryFixed(Fixed):
+    """And rows of which thresholds are told."""
+
+    sample: Any = None
+
+
+@dataclass
+class BinaryAt(At):
+    """And thresholds τ of the turns of a row, and s, with which rows have weight 1 at the usual residual."""
+
+    thresholds: Annotated[Array, "t q"]
+    scale: Annotated[float, ""]
+
+
+@method(
+    "sfs-bll",
+    "Binary label learning for semi-supervised selection",
+    paper="Shi, Zhu, Li, Cheng & Liu 2023, IEEE TKDE 35, 2299-2312",
+    doi="10.1109/TKDE.2021.3109243",
+)
+class SFSBLL(GraphRegression):
+    """Semi-supervised feature selection by binary label learning (SFS-BLL; Shi, Zhu, Li, Cheng & Liu 2023).
+
+    Minimises s Σ_i ‖x_iW + b − f_i‖ + κ Σ (f_il − y_il)² over known labels + c Σ_ia z_ia ‖f_i − u_a‖² + γ Σ_f ‖w_f‖
+    over W, b, values u of anchors, and the labels F of the rows, which are 0 or 1. Rows far off count less, for the
+    loss is a norm and not its square; s makes it about the squared loss where residuals are as they usually are at
+    W = 0. A feature's score is the norm of its row of W.
+
+    Notes
+    -----
+    Readings of X: one for moments and a sample, among which anchors are placed, one at W = 0, and one an iteration, in
+    which labels and weights of each row are made, in turn, added to sums and discarded. A worker holds
+    d² + 2 q d + 2 m d numbers of 8 bytes a running task for m anchors, the driver 5 d². Of more than `gram_cap`
+    features it is refused. Any labels may be unknown (-1).
+
+    What differs from the paper: with anchors labels of a row do not interact, so that they follow from thresholds, and
+    nothing is alternated with multipliers. In the authors' program the threshold is 0, which is right for -1 and 1; it
+    fits W to codes and codes to predictions that are not the same, and with all its weights 1 every label becomes 0.
+    Even at the minimum few unknown labels are 1, for small targets are cheap: by default a label has such a share of
+    its unknown entries as of its known ones, by thresholds of the rows among which anchors are placed. There is an
+    intercept, and γ counts relative to the least at which W = 0.
+
+    References
+    ----------
+    D. Shi, L. Zhu, J. Li, Z. Cheng, Z. Liu, "Binary label learning for semi-supervised feature selection", IEEE
+    Transactions on Knowledge and Data Engineering 35 (2023) 2299-2312, doi:10.1109/TKDE.2021.3109243.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import mlfs_dask as mlfs
+    >>> rng = np.random.default_rng(0)
+    >>> Y = rng.integers(0, 2, (60, 2))
+    >>> X = np.hstack([rng.normal(size=(60, 2)), Y + rng.normal(0, 0.1, (60, 2))])
+    >>> Y[:30] = -1
+    >>> sorted(mlfs.SFSBLL(n_features_to_select=2).fit(X, Y).ranking_[:2].tolist())
+    [2, 3]
+    """
+
+    threshold: Annotated[
+        Literal["prior", "half"],
+        Param(
+            '"prior": a label is 1 for such a share of its unknown entries as of its known ones. "half": from ½ on, '
+            "which is the least objective."
+        ),
+    ] = "prior"
+    alpha: Annotated[float, Param("Weight of the graph of the rows.")] = 0.2
+    kappa: Annotated[float, Param("Weight of the known labels, beside a regression of weight 1.", above=0)] = 10.0
+    n_neighbors: Annotated[int, Param("Mean degree c of the graph of the rows that anchors stand for.")] = 10
+
+    name = "SFS-BLL"
+    records = BinaryFixed, BinaryAt
+    typical_iterations = 6, 16
+    forms_gram = False
+
+    workspace = f"2 d d + p + {GraphRegression.workspace}"  # X'SX, centred, and the sample
+
+    def sizes(self, profile: Profile) -> dict[str, int]:
+        return super().sizes(profile) | {"t": TURNS}
+
+    def setup(self, job: Readings, results: dict[str, Any]) -> Fixed:
+        fixed = super().setup(job, results)
+        return BinaryFixed(**vars(fixed), sample=results["sample"])
+
+    def start(self, job: Readings, fixed: Fixed, results: Mapping[str, Any], trace: LoopTrace) -> At:
+        at = super().start(job, fixed, results, trace)
+        none = np.zeros((TURNS, len(at.b)))
+        return self._with_thresholds(fixed, BinaryAt(**vars(at), thresholds=none, scale=2.0 * at.unit))
+
+    def _with_thresholds(self, fixed: Fixed, at: BinaryAt) -> BinaryAt:
+        if self.threshold == "half":
+            return at
+        assert isinstance(fixed, BinaryFixed)
+        return replace(at, thresholds=self._rows(fixed, at).thresholds_of(fixed.sample, fixed.share))
+
+    def _rows(self, fixed: Fixed, at: BinaryAt) -> BinaryRows:
+        return BinaryRows(
+            fixed.scaling,
+            at.W,
+            at.b,
+            ROW_SMOOTHING * at.unit,
+            anchors=self._anchors(fixed, at),
+            U=at.U,
+            kappa=float(self.kappa),
+            weight=self._weight,
+            scale=at.scale,
+            thresholds=at.thresholds,
+        )
+
+    def reading(self, fixed: Fixed, at: At) -> Sequence[Statistic]:
+        assert isinstance(at, BinaryAt)
+        return [self._rows(fixed, at)]
+
+    def objective(self, fixed: Fixed, at: At, sums: list[Any], trace: LoopTrace) -> dict[str, float]:
+        rows: BinarySums = sums[0]
+        penalty = at.gamma * row_sparse.penalty(at.W, at.epsilon)
+        return {"objective": float(rows.rows.loss[0]) + float(rows.terms.sum()) + penalty}
+
+    def update(self, job: Readings, fixed: Fixed, at: At, sums: list[Any], trace: LoopTrace) -> At:
+        binary: BinarySums = sums[0]
+        assert isinstance(at, BinaryAt)
+        rows = binary.rows
+        G, B = rows.centred()
+        B[:, fixed.constant_labels] = 0.0  # what rounding leaves of them
+        gamma = at.gamma or strength(
+            float(self.gamma), 2.0 * float(row_norms(B).max(initial=0.0)), absolute=self.absolute
+        )
+        W, epsilon = row_sparse.reweight(G, B, gamma, at.W, at.epsilon)
+        b = (rows.Y - rows.X @ W) / rows.total
+        U = anchor_values(binary.ZF, binary.masses, at.U)
+        made = BinaryAt(W, b, at.C, U, gamma, epsilon, at.unit, at.thresholds, at.scale)
+        return self._with_thresholds(fixed, made)

@@ -1,0 +1,158 @@
+"""One iteration of a regression on labels 0 and 1 of all rows, which a graph of anchors makes alike, in one reading.
+
+Given W, b and values U of the anchors, the labels f of a row minimise
+s √(‖x_iW + b − f‖² + e²) + κ Σ_known (f_l − y_l)² + c Σ_a z_a ‖f − u_a‖² + Σ_unknown τ_l f_l over {0, 1}. With the
+weight ω = s/(2√…) of the row its labels do not interact: f_l is 1 where ω (2 x_iW + 2b − 1)_l + κ_l (2y − 1)_l +
+c (2ZU − 1)_l is at least τ_l, or 0 of a known label. Weights and labels are made in turn, from ω = 1. With τ = 0 that
+is the least objective; other τ are what a label's share of ones is held at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+
+from mlfs_dask.blocks.anchors import Anchors, weigh_scratch_bytes
+from mlfs_dask.blocks.linear import forward_block, group_scratch_bytes
+from mlfs_dask.engine.statistic import State
+from mlfs_dask.rows.contract import Profile
+from mlfs_dask.statistics.reweighted_rows import ReweightedRows, WeightedSums
+from mlfs_dask.statistics.row_system import TURNS
+from mlfs_dask.statistics.sample import SampledRows
+from mlfs_dask.typing import Matrix
+
+Array = NDArray[np.float64]
+
+#: Gaps of margins up to this fraction of the largest are rounding, and no threshold lies in them.
+_ROUNDING = 1e-9
+
+
+class BinarySums(NamedTuple):
+    """Sums over all rows, F holding their labels, Z their weights of anchors.
+
+    Attributes
+    ----------
+    rows : WeightedSums
+        Of F in the place of Y, and of the losses s √(‖r_i‖² + e²).
+    ZF : float64 array, shape (m, q)
+    masses : float64 array, shape (m,)
+        Z'1.
+    terms : float64 array, shape (2,)
+        κ Σ_known (f_il − y_il)² and c Σ_ia z_ia ‖f_i − u_a‖².
+    """
+
+    rows: WeightedSums
+    ZF: Array
+    masses: Array
+    terms: Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class BinaryRows(ReweightedRows):
+    """Statistic: `BinarySums`.
+
+    Parameters
+    ----------
+    anchors : Anchors
+        With the scaling of the features.
+    U : float64 array, shape (m, q)
+    kappa, weight, scale : float
+        κ, c and s.
+    thresholds : float64 array, shape (3, q)
+        τ of every turn.
+    """
+
+    anchors: Anchors
+    U: Array
+    kappa: float
+    weight: float
+    scale: float
+    thresholds: Array
+
+    compiled = True
+
+    @property
+    def _further(self) -> tuple[tuple[int, ...], ...]:
+        m, q = self.U.shape
+        return (m, q), (m,), (2,)
+
+    @property
+    def state_bytes(self) -> int:
+        return super().state_bytes + 8 * sum(int(np.prod(shape)) for shape in self._further)
+
+    @property
+    def parameter_bytes(self) -> int:
+        return int(super().parameter_bytes + self.anchors.nbytes + self.U.nbytes + self.thresholds.nbytes)
+
+    def scratch_bytes(self, profile: Profile) -> int:
+        (m, q), s = self.U.shape, self.anchors.neighbors
+        weigh = weigh_scratch_bytes(profile, profile.d, m, s)
+        return int(super().scratch_bytes(profile) + group_scratch_bytes(profile, 8 * q) + weigh)
+
+    def zero(self) -> State:
+        return (*super().zero(), *(np.zeros(shape) for shape in self._further))
+
+    def _fit_rows(
+        self, state: State, X: Matrix, entries: NDArray[np.int8], predictions: Array
+    ) -> tuple[Array, Array, Array]:
+        ZF, masses, terms = state[-3:]
+        known, Y = entries >= 0, (entries > 0).astype(np.float64)
+        Z = self.anchors.weigh(X)
+        F, weights, loss, _ = self._decide(known, Y, predictions, Z)
+        ZF += Z.T @ F
+        masses += np.asarray(Z.sum(axis=0)).ravel()
+        spread = F.sum() + (Z @ np.square(self.U).sum(axis=1)).sum() - 2.0 * np.vdot(F, Z @ self.U)
+        terms += [self.kappa * np.square(F - Y)[known].sum(), self.weight * spread]
+        return F, weights, loss
+
+    def _decide(
+        self, known: NDArray[np.bool_], Y: Array, predictions: Array, Z: sp.csr_array, shares: Array | None = None
+    ) -> tuple[Array, Array, Array, Array]:
+        """F of some rows, their weights and losses, and τ of every turn; where shares are given, τ is found."""
+        settled = self.weight * (2.0 * (Z @ self.U) - 1.0)
+        settled += self.kappa * known * (2.0 * Y - 1.0)
+        weights, thresholds = np.ones(len(Y)), self.thresholds.copy()
+        for turn in range(TURNS):
+            margins = weights[:, np.newaxis] * (2.0 * predictions - 1.0) + settled
+            if shares is not None:
+                thresholds[turn] = [
+                    share_threshold(margins[~known[:, label], label], share) for label, share in enumerate(shares)
+                ]
+            F = (margins >= np.where(known, 0.0, thresholds[turn])).astype(np.float64)
+            weights, loss = self._weigh(predictions - F)
+        return F, weights, loss, thresholds
+
+    def thresholds_of(self, sample: SampledRows, shares: Array) -> Array:
+        """τ at which the labels have such shares of the unknown entries of a sample, shape (3, q)."""
+        entries = sample.Y.toarray()
+        predictions = np.empty(entries.shape)
+        forward_block(sample.X, self.scaling.scale_rows(self.W), self.scaling.centre, predictions)
+        predictions += self.b
+        Y = (entries > 0).astype(np.float64)
+        return self._decide(entries >= 0, Y, predictions, self.anchors.weigh(sample.X), shares)[-1]
+
+    def _weigh(self, residual: Array) -> tuple[Array, Array]:
+        weights, loss = super()._weigh(residual)
+        return self.scale * weights, self.scale * loss
+
+    def finalize(self, state: State) -> BinarySums:  # type: ignore[override]
+        return BinarySums(super().finalize(state[:-3]), *state[-3:])
+
+
+def share_threshold(margins: Array, share: float) -> float:
+    """Between two margins, so that such a share of them is above; 0 where there are none.
+
+    >>> share_threshold(np.array([3.0, 1.0, 1.0, 0.5]), 0.25), share_threshold(np.array([3.0, 1.0]), 0.0)
+    (2.0, 4.0)
+    """
+    if not len(margins):
+        return 0.0
+    falling = np.sort(margins)[::-1]
+    edges = np.concatenate([[falling[0] + 1.0], 0.5 * (falling[1:] + falling[:-1]), [falling[-1] - 1.0]])
+    apart = np.concatenate([[True], falling[:-1] - falling[1:] > _ROUNDING * np.abs(falling).max(), [True]])
+    counts = np.flatnonzero(apart)
+    return float(edges[counts[np.argmin(np.abs(counts - share * len(margins)))]])
