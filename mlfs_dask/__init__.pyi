@@ -250,6 +250,7 @@ class GLFS(Selector):
         self,
         n_features_to_select: int | float | str | None = ...,
         *,
+        variant: Literal["corrected", "published"] = ...,
         alpha: float = ...,
         beta: float = ...,
         gamma: float = ...,

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse as sp
 
 from mlfs_dask.blocks.anchors import Anchors, place_anchors
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.engine.statistic import Statistic
+from mlfs_dask.exact import glfs as exact_form
+from mlfs_dask.exact.fit import ExactFit
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
+from mlfs_dask.rows.sources import as_rows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Cost, Reading, Readings
+from mlfs_dask.selectors.in_memory import InMemory
 from mlfs_dask.selectors.iterative import anchor_sample, anchors_of_points, point_bytes, standardised_points
 from mlfs_dask.selectors.loop import Loop, Scaled, placeholder
 from mlfs_dask.selectors.parameters import Absolute, GramCap, MaxIter, Missing, Param, seed_of
@@ -26,8 +31,9 @@ from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.gram import GRAM_CAP, Gram, require_gram, scale_gram
 from mlfs_dask.statistics.grouped_rows import GroupedPairs, GroupedRows
 from mlfs_dask.statistics.label_statistics import label_cosines
-from mlfs_dask.statistics.scaling import standard_scaling
-from mlfs_dask.typing import Seed, numbers
+from mlfs_dask.statistics.moments import FeatureMoments
+from mlfs_dask.statistics.scaling import Scaling, standard_scaling
+from mlfs_dask.typing import Matrix, Seed, numbers
 
 Array = NDArray[np.float64]
 
@@ -70,7 +76,7 @@ class At:
     paper="Zhang, Wu, Jiang, Liu, Li, Tang & Long 2023, Expert Systems with Applications 213, 118861",
     doi="",
 )
-class GLFS(Loop[Fixed, At]):
+class GLFS(InMemory, Loop[Fixed, At]):
     """Group-preserving label-specific feature selection (GLFS; Zhang et al. 2023, Expert Systems with Applications).
 
     Rows belong to groups g, labels to groups h, both of k-means. Minimises ‖X(W + M) + 1b' − Z‖² +
@@ -87,11 +93,12 @@ class GLFS(Loop[Fixed, At]):
     driver 2 d² + 26 q d + 2 g q², for g groups of rows. Of more than `gram_cap` features it is refused. Unknown labels
     (-1) are refused.
 
-    What differs from the authors' program: rows are centred by an intercept, where the program takes a corner of the
-    centring matrix of all rows for every group; β and γ count relative to the least at which the first W and M are 0; W
-    and M are solved for in every iteration from 0, where the program makes one step each from a random start, and ends
-    after some five; the score is the root of its own, which is the same ranking. The cosine of a label that no row of a
-    group has is 0.
+    What differs from the paper: rows are centred by an intercept, β and γ count relative to the least at which the
+    first W and M are 0, and W and M are solved for in every iteration, from 0. The published form is the authors'
+    program: for each group a corner of the centring matrix of all rows, β and γ as they are, a random start, one step
+    each of W and M an iteration, an end after some five, far from the minimum, by an objective that counts the weights
+    that are not 0; it holds all rows in memory. Its score is the square of the norm, which ranks alike. The cosine of a
+    label that no row of a group has is 0.
 
     References
     ----------
@@ -109,35 +116,62 @@ class GLFS(Loop[Fixed, At]):
     [2, 3]
     """
 
+    variant: Annotated[
+        Literal["corrected", "published"],
+        Param('"corrected" goes on to a minimum. "published" is the authors\' program, in memory.'),
+    ] = "corrected"
     alpha: Annotated[float, Param("Weight of the mean labels of the groups of rows.")] = 0.2
-    beta: Annotated[float, Param("Weight of ‖W‖₁, relative to the least at which W is 0 at first.", above=0)] = 0.1
+    beta: Annotated[
+        float,
+        Param(
+            "Weight of ‖W‖₁, relative to the least at which W is 0 at first; in the published form as it is, where 1 "
+            "is usual.",
+            above=0,
+        ),
+    ] = 0.1
     gamma: Annotated[
-        float, Param("Weight of the norms of M, relative to the least at which M is 0 at first.", above=0)
+        float,
+        Param(
+            "Weight of the norms of M, relative to the least at which M is 0 at first; in the published form as it is, "
+            "where 10 is usual.",
+            above=0,
+        ),
     ] = 0.1
     absolute: Absolute = False
     lambda_: Annotated[float, Param("Share λ of the cosines of labels beside the identity.", most=1)] = 0.4
     n_groups: Annotated[int, Param("Groups of rows, at most as many as rows.", least=1)] = 8
     n_label_groups: Annotated[int, Param("Groups of labels, at most as many as labels.", least=1)] = 5
     gram_cap: GramCap = GRAM_CAP
-    tol: Annotated[float, Param("Relative change of the objective in one iteration at which the loop stops.")] = 0.0001
+    tol: Annotated[
+        float,
+        Param(
+            "Relative change of the objective in one iteration at which the loop stops; 0.001 is usual in the "
+            "published form."
+        ),
+    ] = 0.0001
     max_iter: MaxIter = 38
     missing: Missing = "error"
-    random_state: Annotated[Seed, seed_of("the sample and of k-means")] = None
+    random_state: Annotated[Seed, seed_of("the sample, of k-means, and of the start of the published form")] = None
 
     name = "GLFS"
     records = Fixed, At
     typical_iterations = 5, 12
-    passes = "2 + 1 an iteration"
-    memory = "worker: 8 bytes * (2 q d + 2 g q²) for g groups of rows; driver: 8 bytes * (2 d² + 26 q d + 2 g q²)"
+    passes = "2 + 1 an iteration; in the published form 1"
+    memory = (
+        "worker: 8 bytes * (2 q d + 2 g q²) for g groups of rows; driver: 8 bytes * (2 d² + 26 q d + 2 g q²); in the "
+        "published form the driver holds X, 8 bytes * (3 d² + 9 n q + 12 q d)"
+    )
+    exact_loads_sklearn = True
 
-    setup_workspace = "p + 2 g q q + 4 q q"  # points and k-means; pairs, and eigenvectors
+    setup_workspace = "p + 2 g q q + 4 q q"  # the sample, points and k-means; pairs, and eigenvectors
     workspace = f"{proximal.FEATURE_MATRICES + proximal.SPLIT_MATRICES} d q"
 
     def _count_groups(self, profile: Profile) -> int:
         return min(self.n_groups, profile.n)
 
     def sizes(self, profile: Profile) -> dict[str, int]:
-        points = 2 * len(anchor_sample(profile, SAMPLED_FOR, self.seed).chosen) * point_bytes(profile)
+        sample = anchor_sample(profile, SAMPLED_FOR, self.seed)
+        points = sample.result_bytes + 2 * len(sample.chosen) * point_bytes(profile)
         return super().sizes(profile) | {"g": self._count_groups(profile), "p": numbers(points)}
 
     def first(self, profile: Profile) -> dict[str, Statistic]:
@@ -157,9 +191,7 @@ class GLFS(Loop[Fixed, At]):
 
     def setup(self, job: Readings, results: dict[str, Any]) -> Fixed:
         scaling, labels, profile = standard_scaling(results["moments"]), results["labels"], job.source.profile
-        points = standardised_points(results.pop("sample").X, scaling)
-        anchors = anchors_of_points(points, self._count_groups(profile), scaling, 1, self.seed)
-        del points
+        anchors = self._place_groups(results.pop("sample").X, scaling, profile)
         rows, pairs = job.run(GROUPS, GroupedPairs(anchors, profile.q))[0]
         means = np.diagonal(pairs, axis1=1, axis2=2) / np.maximum(rows, 1)[:, np.newaxis]
         cosines = np.stack([label_cosines(each) for each in pairs])
@@ -175,6 +207,10 @@ class GLFS(Loop[Fixed, At]):
             self._group_labels(labels.pairs.astype(np.float64)),
             labels.positive / profile.n,
         )
+
+    def _place_groups(self, sample: Matrix, scaling: Scaling, profile: Profile) -> Anchors:
+        points = standardised_points(sample, scaling)
+        return anchors_of_points(points, self._count_groups(profile), scaling, 1, self.seed)
 
     def _group_labels(self, pairs: Array) -> Array:
         """Group of every label, shape (q,), by k-means of the columns of Y, whose distances follow from Y'Y."""
@@ -221,3 +257,29 @@ class GLFS(Loop[Fixed, At]):
 
     def loop_scores(self, fixed: Fixed, at: At) -> Array:
         return round_scores(row_norms(at.W.sum(axis=0)), SOLVED_BITS)
+
+    def _exact_workspace(self, profile: Profile) -> tuple[str, dict[str, int]]:
+        return f"p + {exact_form.workspace(sparse=profile.sparse)}", self.sizes(profile)
+
+    def _compiles_exact_search(self, profile: Profile) -> bool:
+        """The kernel that finds the nearest centre of a row."""
+        return True
+
+    def _fit_exactly(self, X: Matrix, Y: sp.csr_array, moments: FeatureMoments) -> ExactFit:
+        profile = as_rows(X, Y).profile
+        chosen = anchor_sample(profile, SAMPLED_FOR, self.seed).chosen
+        anchors = self._place_groups(X[chosen], standard_scaling(moments), profile)
+        return exact_form.fit(
+            X,
+            Y,
+            moments=moments,
+            groups=anchors.weigh(X).indices,
+            label_groups=self._group_labels(np.asarray((Y.astype(np.float64).T @ Y).toarray())),
+            alpha=self.alpha,
+            beta=self.beta,
+            gamma=self.gamma,
+            lambda_=self.lambda_,
+            tol=self.tol,
+            max_iter=self.max_iter,
+            random_state=self.seed,
+        )

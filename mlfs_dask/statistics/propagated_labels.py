@@ -19,6 +19,7 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.anchors import Anchors, weigh_scratch_bytes
 from mlfs_dask.blocks.linear import (
+    GROUP_ROWS,
     backward_block,
     gram_block,
     group_scratch_bytes,
@@ -185,7 +186,9 @@ class PropagatedGram(Statistic):
     def scratch_bytes(self, profile: Profile) -> int:
         m, d = self.anchors.centres.shape
         own = weigh_scratch_bytes(profile, d, m, self.anchors.neighbors) + group_scratch_bytes(profile, 4)
-        return gram_scratch(profile, d) + profile.block_bytes + own
+        # Rows without a weight are left out of a copy.
+        rows = min(GROUP_ROWS, profile.block_rows)
+        return gram_scratch(profile, d) + -(-profile.block_bytes * rows // max(profile.block_rows, 1)) + own
 
     def zero(self) -> State:
         return (np.zeros((len(self.centre),) * 2),)

@@ -453,3 +453,51 @@ def glfs(
         G, R = np.tile(X.T @ X, (2, 2)), np.zeros((q, q))
         W = accelerated(G, np.tile(B, (2, 1)), R, 1.0, prox, penalty, 1e-3, steps, W)
     return norms(W[:d] + W[d:])
+
+
+def published_glfs(
+    X,
+    Y,
+    groups,
+    label_groups,
+    *,
+    alpha=0.2,
+    beta=1.0,
+    gamma=10.0,
+    lambda_=0.4,
+    tol=1e-3,
+    max_iter=200,
+    start=None,
+):
+    """Scores, W, M, latent labels and objective of the authors' program, with its matrices of all rows of a group."""
+    X, Y = standardised(X) * np.sqrt((len(X) - 1) / len(X)), np.asarray(Y, dtype=float)
+    (n, d), q = X.shape, Y.shape[1]
+    draw = np.random.default_rng(0)
+    W, M = (draw.random((d, q)), draw.random((d, q))) if start is None else start
+    H, G = np.eye(n) - 1.0 / n, X.T @ X
+    L = np.sqrt(2.0) * np.linalg.norm(G, 2)
+    before, Z, old, new, objective = W, Y, 1.0, 1.0, []
+    for _ in range(max_iter):
+        V = W + (old - 1.0) / new * (W - before)
+        V -= (G @ (V + M) - X.T @ Z) / L
+        before, W = W, np.sign(V) * np.maximum(np.abs(V) - beta / L, 0.0)
+        old, new = new, (1.0 + np.sqrt(4.0 * new**2 + 1.0)) / 2.0
+        M = M.copy()
+        for h in np.unique(label_groups):
+            D = np.diag(1.0 / (2.0 * norms(M[:, label_groups == h]) + np.finfo(float).eps))
+            M[:, label_groups == h] = np.linalg.solve(G + gamma * D, X.T @ (Z - X @ W)[:, label_groups == h])
+        Z, loss = np.empty((n, q)), 0.0
+        for g in np.unique(groups):
+            rows = np.flatnonzero(groups == g)
+            m, y, centring = Y[rows].mean(axis=0), Y[rows], H[: len(rows), : len(rows)]
+            C = (1.0 - lambda_) * np.eye(q) + lambda_ * cosines(y)
+            size = norms(y) * np.linalg.norm(m)
+            a = alpha * np.where(size > 0, y @ m / np.where(size > 0, size, 1.0), 0.0)
+            right = centring @ X[rows] @ (W + M) + np.outer(a, m) + y @ C.T
+            Z[rows] = linalg.solve_sylvester(centring + np.diag(a), C @ C.T, right)
+            loss += (a[:, None] * (Z[rows] - m) ** 2).sum() + ((Z[rows] @ C - y) ** 2).sum()
+        loss += ((H @ (X @ (W + M) - Z)) ** 2).sum() + beta * np.count_nonzero(W) + gamma * norms(M).sum()
+        objective.append(loss)
+        if len(objective) > 1 and abs(objective[-1] - objective[-2]) <= tol * objective[-2]:
+            break
+    return norms(W + M), W, M, Z, objective

@@ -188,7 +188,7 @@ def fscla(X, Y, **parameters):
     return graph_regressions.graph_regression(X, Y, placed_anchors(X).centres, kind="distances", **parameters)[0]
 
 
-def glfs(X, Y, *, n_groups=8, n_label_groups=5, **parameters):
+def glfs(X, Y, *, n_groups=8, n_label_groups=5, variant="corrected", **parameters):
     """With the groups that the method places; all rows are in its sample."""
     scaling = standard_scaling(FeatureMoments(len(X), X.mean(axis=0), X.var(axis=0) * len(X)))
     anchors = anchors_of_points(standardised_points(X, scaling), min(n_groups, len(X)), scaling, 1, 0)
@@ -196,6 +196,8 @@ def glfs(X, Y, *, n_groups=8, n_label_groups=5, **parameters):
     columns = vectors @ np.diag(np.sqrt(np.maximum(values, 0.0))) @ vectors.T
     centres = place_anchors(columns, min(n_label_groups, Y.shape[1]), 0)
     rows, labels = nearest(regressions.standardised(X), anchors.centres), nearest(columns, centres)
+    if variant == "published":
+        return regressions.published_glfs(X, Y, rows, labels, **parameters)[0]
     return regressions.glfs(X, Y, rows, labels, **parameters)
 
 

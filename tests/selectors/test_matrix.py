@@ -53,6 +53,7 @@ OTHERS = {
     "glfs": [
         {"beta": 2.0, "gamma": 5.0, "absolute": True, "n_label_groups": 2, "n_groups": 3},
         {"alpha": 1.0, "lambda_": 0.9, "gamma": 0.5},
+        {"variant": "published", "beta": 1.0, "gamma": 10.0},
     ],
     "leda": [{"ridge": 0.01}],
     "lassonet": [{"hierarchy": 2.0, "lambda_start": 5.0, "batch_size": 16}],

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 from mlfs_dask import CSFS, FSSRDM, GLFS, LEDA, LFFS, LLSF, LSMR, MDFS, MIFS, MLMLFS, SFSS, SMDRIC, SMILE, SMLFS
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError
-from mlfs_dask.exact import mifs, mlmlfs
+from mlfs_dask.exact import glfs, mifs, mlmlfs
 from mlfs_dask.rows.sources import as_rows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors import get_method
@@ -431,3 +433,21 @@ def test_labels_that_all_rows_have_tell_nothing(method, by):
     with pytest.warns(UserWarning, match="cannot rank the features: "):
         found = method(3).fit(X, as_labels(hide(np.ones_like(Y), by)))
     assert found.scores_.tolist() == [0.0] * X.shape[1]
+
+
+def test_published_glfs_takes_the_steps_of_the_program_on_emotions(monkeypatch):
+    X, Y = real_data("emotions")
+    oracle = published("glfs")
+    groups, label_groups = oracle["groups"], oracle["label_groups"].astype(float)
+    weights = {"beta": 1.0, "gamma": 10.0, "tol": 0.001}
+    start = {name: oracle[f"{name}0"] for name in "WM"}
+    scores, *_, objective = regressions.published_glfs(X, Y, groups, label_groups, start=tuple(start.values()))
+    assert scores**2 == pytest.approx(oracle["scores"], rel=1e-9)
+    assert objective == pytest.approx(oracle["objective"], rel=1e-12)
+    fit = partial(glfs.fit, start=start)
+    given = {"groups": groups, "label_groups": label_groups}
+    monkeypatch.setattr(glfs, "fit", lambda *rows, **others: fit(*rows, **others | given))
+    found = quiet(GLFS(14, variant="published", **weights), X, Y)
+    assert found.scores_**2 == pytest.approx(oracle["scores"], rel=1e-9)
+    assert found.report_.objective == pytest.approx(oracle["objective"], rel=1e-12)
+    assert found.ranking_.tolist() == oracle["ranking"].tolist()
