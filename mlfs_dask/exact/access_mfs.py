@@ -10,7 +10,7 @@ Semi-Supervised Multi-Label Feature Selection", arXiv:2406.12193 (2024), doi:10.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,9 @@ from mlfs_dask.solvers.laplacian import Laplacian
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.solvers.uncorrelated import Projection
 from mlfs_dask.typing import Matrix, join_terms
+
+if TYPE_CHECKING:
+    from mlfs_dask.selectors.access_mfs import AccessMFS
 
 Array = NDArray[np.float64]
 
@@ -60,38 +63,18 @@ WEIGHT_TOL = 1e-2
 WEIGHT_STEPS = 100
 
 
-def fit(
-    X: Matrix,
-    Y: sp.csr_array,
-    *,
-    moments: FeatureMoments,
-    variant: Literal["corrected", "published_code"],
-    lambda_: float,
-    theta: float,
-    mu: float,
-    k_s: int,
-    k_p: int,
-    unknown_labels: Literal["coded", "zeros"],
-    standardise: bool,
-    inner_iterations: int,
-    solver_tol: float | None,
-    gram_cap: int,
-    tol: float,
-    max_iter: int,
-    random_state: int | None,
-) -> ExactFit:
+def fit(method: AccessMFS, X: Matrix, Y: sp.csr_array, moments: FeatureMoments) -> ExactFit:
     """Fit Access-MFS.
 
     Parameters
     ----------
+    method : AccessMFS
     X : ndarray or csr_array, shape (n, d)
         As read, finite.
     Y : csr_array, shape (n, q)
         1 for positive labels, −1 for unknown ones.
     moments : FeatureMoments
         Of X.
-    variant, lambda_, ..., random_state
-        As of `AccessMFS`.
 
     Raises
     ------
@@ -100,29 +83,14 @@ def fit(
     MlfsError
         A value of X is too large to be squared.
     """
-    published = variant == "published_code"
-    positive, known = known_labels(Y, zeros_are_unknown=published or unknown_labels == "zeros")
+    published = method.variant == "published_code"
+    positive, known = known_labels(Y, zeros_are_unknown=published or method.unknown_labels == "zeros")
     # The authors' code has a column for every label.
     duplicates = DuplicateLabels(np.arange(Y.shape[1])) if published else duplicate_labels(positive, known)
     positive, known = duplicates.collapse_labels(positive, known)
-    loop = _Loop(
-        ScaledMatrix(X, moments, standardise=standardise),
-        positive.toarray(),
-        known,
-        duplicates,
-        published=published,
-        lambda_=float(lambda_),
-        theta=float(theta),
-        mu=float(mu),
-        k_s=k_s,
-        k_p=k_p,
-        inner_iterations=1 if published else inner_iterations,
-        solver_tol=SOLVER_TOL if solver_tol is None else float(solver_tol),
-        gram_cap=gram_cap,
-        tol=tol,
-        seed=int(random_state or 0),
-    )
-    trace = loop.run(max_iter)
+    features = ScaledMatrix(X, moments, standardise=method.standardise)
+    loop = _Loop(method, features, positive.toarray(), known, duplicates)
+    trace = loop.run(method.max_iter)
     scores = row_norms(loop.W)
     extra: dict[str, Any] = {
         "gram": loop.gram is not None,
@@ -197,24 +165,17 @@ class _Loop:
     L_p : float64 array, shape (q, q), or None
     """
 
+    method: AccessMFS
     X: ScaledMatrix
     Y: Array
     U: NDArray[np.bool_]
     duplicates: DuplicateLabels
-    published: bool
-    lambda_: float
-    theta: float
-    mu: float
-    k_s: int
-    k_p: int
-    inner_iterations: int
-    solver_tol: float
-    gram_cap: int
-    tol: float
-    seed: int
 
     def __post_init__(self) -> None:
-        d = self.X.shape[1]
+        method, d = self.method, self.X.shape[1]
+        self.published = method.variant == "published_code"
+        self.lambda_, self.theta, self.mu = float(method.lambda_), float(method.theta), float(method.mu)
+        self.solver_tol = SOLVER_TOL if method.solver_tol is None else float(method.solver_tol)
         self.epsilon = PUBLISHED_EPSILON if self.published else EPSILON
         self.trace = LoopTrace()
         self.projection: Projection | None = None
@@ -225,10 +186,10 @@ class _Loop:
         else:
             self.F: Array = self.Y
             self.D: Array = np.ones(d)
-            drawn = first_weights(d, len(self.duplicates.group), self.seed, published=self.published)
+            drawn = first_weights(d, len(self.duplicates.group), method.seed, published=self.published)
             self.W: Array = self.duplicates.collapse(drawn)
             self.XW: Array = self.X.forward(self.W) if self.theta > 0 else np.zeros_like(self.F)
-        self.gram = self.X.gram() if d <= self.gram_cap else None
+        self.gram = self.X.gram() if d <= method.gram_cap else None
         self.L_s: Laplacian | None = None
         self.L_p: Array | None = None
         self.penalty = self._update_S() + self._update_P()
@@ -255,7 +216,7 @@ class _Loop:
         if self.published:
             return self.trace.objective[-1] - self.trace.objective[-2] > -PUBLISHED_TOL
         trace = self.trace
-        return trace.change <= self.tol and trace.values["solver_residual"][-1] <= uncorrelated.RESIDUAL_TOL
+        return trace.change <= self.method.tol and trace.values["solver_residual"][-1] <= uncorrelated.RESIDUAL_TOL
 
     def _update_W(self) -> None:
         """Algorithm 1: W by Eq. 14, D by Eq. 9, in turn."""
@@ -263,7 +224,7 @@ class _Loop:
         R = self._regression_gram()
         diagonal = 0.0 if R is None else np.diag(R).copy()
         steps = 0
-        for _ in range(self.inner_iterations):
+        for _ in range(1 if self.published else self.method.inner_iterations):
             before, ridge = self.W, self.lambda_ * self.D
             if R is None:
                 solution = self._solve_products(M, ridge)
@@ -321,7 +282,7 @@ class _Loop:
 
     def _update_S(self) -> float:
         """S by Eq. 21: nearest neighbours among [f_i, W'x_i]. Gives θΣα_i‖s_i‖²."""
-        k = neighbours_used(self.k_s, len(self.F))
+        k = neighbours_used(self.method.k_s, len(self.F))
         if self.theta == 0 or k == 0:
             return 0.0
         # Around zero, where the search has most digits.
@@ -340,7 +301,7 @@ class _Loop:
         """P by Eq. 25: the adaptive graph of the columns of F. Gives μΣβ_i‖p_i‖²."""
         if (self.mu == 0 and not self.published) or len(self.duplicates.group) < 2:
             return 0.0
-        P, beta, squares = column_graph(self.duplicates.expand_both(self.F.T @ self.F), self.k_p)
+        P, beta, squares = column_graph(self.duplicates.expand_both(self.F.T @ self.F), self.method.k_p)
         self.L_p = self.duplicates.collapse_both(np.diag(P.sum(axis=1)) - P)
         if self.published:  # from distances that are not halved
             return float(self.mu * 2.0 * beta.mean() * np.square(P).sum())

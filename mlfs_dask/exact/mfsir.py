@@ -9,7 +9,7 @@ arXiv:2411.11436, doi:10.48550/arXiv.2411.11436.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,41 +30,24 @@ from mlfs_dask.solvers.laplacian import Laplacian
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.typing import Matrix, join_terms
 
+if TYPE_CHECKING:
+    from mlfs_dask.selectors.mfsir import MFSIR
+
 Array = NDArray[np.float64]
 
 
-def fit(
-    X: Matrix,
-    Y: sp.csr_array,
-    *,
-    moments: FeatureMoments,
-    alpha: float,
-    beta: float,
-    n_latent: int,
-    n_neighbors: int,
-    lambda_: float | None,
-    step: Literal["blockwise", "fixed"],
-    eta: float | None,
-    omega: float,
-    weight_steps: int,
-    label_steps: int,
-    gram_cap: int,
-    tol: float,
-    max_iter: int,
-    random_state: int | None,
-) -> ExactFit:
+def fit(method: MFSIR, X: Matrix, Y: sp.csr_array, moments: FeatureMoments) -> ExactFit:
     """Fit mFSIR.
 
     Parameters
     ----------
+    method : MFSIR
     X : ndarray or csr_array, shape (n, d)
         As read, finite.
     Y : csr_array, shape (n, q)
         1 for positive labels and nothing else.
     moments : FeatureMoments
         Of X.
-    alpha, beta, n_latent, ..., random_state
-        As of `MFSIR`.
 
     Raises
     ------
@@ -75,15 +58,15 @@ def fit(
     features = ScaledMatrix(X, moments)
     labels = sp.csr_array(Y, dtype=np.float64)
     laplacian = None
-    if beta > 0 and n > 1:
-        laplacian = _laplacian(features, n_neighbors, lambda_)
-    products = _Products(features, gram_cap)
-    problem = Problem(labels, laplacian, products, float(alpha), float(beta))
+    if method.beta > 0 and n > 1:
+        laplacian = _laplacian(features, method.n_neighbors, method.lambda_)
+    products = _Products(features, method.gram_cap)
+    problem = Problem(labels, laplacian, products, float(method.alpha), float(method.beta))
 
     checkpoint = checkpoints.current()
     state = checkpoint.load()
     if state is None:
-        at, trace = _start(labels, d, n_latent, step=step, omega=omega, seed=random_state), LoopTrace()
+        at, trace = _start(method, labels, d), LoopTrace()
         rho = spectral.largest_eigenvalue(
             products.normal, spectral.starting_block(key_places(X, moments.m2 > 0), moments.m2 > 0)
         )
@@ -97,15 +80,15 @@ def fit(
     extra: dict[str, Any] = {
         "n_latent": at.V.shape[1],
         "rho": rho,
-        "gram": d <= gram_cap,
+        "gram": d <= method.gram_cap,
         "graph": None if laplacian is None else {"kind": "exact"},
     }
-    loop: dict[str, Any] = {"tol": tol, "max_iter": max_iter, "save": save}
-    if step == "fixed":
-        extra["eta"] = _stable_step(problem, rho) if eta is None else float(eta)
+    loop: dict[str, Any] = {"tol": method.tol, "max_iter": method.max_iter, "save": save}
+    if method.step == "fixed":
+        extra["eta"] = _stable_step(problem, rho) if method.eta is None else float(method.eta)
         blockwise.solve_fixed(problem, at, trace, eta=extra["eta"], **loop)
         return ExactFit(row_norms(at.W), trace, extra)
-    loop |= {"weight_steps": weight_steps, "label_steps": label_steps, "rho": rho}
+    loop |= {"weight_steps": method.weight_steps_of(d), "label_steps": method.label_steps, "rho": rho}
     blockwise.solve_blockwise(problem, at, trace, **loop)
     return ExactFit(row_norms(at.W), trace, extra)
 
@@ -129,12 +112,13 @@ def _laplacian(features: ScaledMatrix, n_neighbors: int, lambda_: float | None) 
     return Laplacian(heat_kernel_graph(distances, mean if lambda_ is None else float(lambda_) ** 2))
 
 
-def _start(Y: sp.csr_array, d: int, n_latent: int, *, step: str, omega: float, seed: int | None) -> Factors:
+def _start(method: MFSIR, Y: sp.csr_array, d: int) -> Factors:
     """G, H, V and B to start from."""
     n, q = Y.shape
-    if step == "fixed":
+    n_latent, omega = method.latent(q), method.omega
+    if method.step == "fixed":
         shapes = (d, n_latent), (d, n_latent), (n, n_latent), (n_latent, q)
-        seeds = np.random.SeedSequence(seed).spawn(4)
+        seeds = np.random.SeedSequence(method.seed).spawn(4)
         draws = (np.random.default_rng(s).uniform(-omega, omega, shape) for s, shape in zip(seeds, shapes, strict=True))
         return Factors(*draws)
     T, B = nonnegative_factors(Y, n_latent)

@@ -6,6 +6,8 @@ MIFS_train.m of MLC_toolbox (K. Kimura), as the authors' was not to be had.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
@@ -21,38 +23,24 @@ from mlfs_dask.exact.matrix import ScaledMatrix
 from mlfs_dask.solvers.laplacian import Laplacian
 from mlfs_dask.typing import Matrix, join_terms
 
+if TYPE_CHECKING:
+    from mlfs_dask.selectors.mifs import MIFS
+
 Array = NDArray[np.float64]
 
 
-def fit(
-    X: Matrix,
-    Y: sp.csr_array,
-    *,
-    moments: FeatureMoments,
-    alpha: float,
-    beta: float,
-    gamma: float,
-    n_latent: int,
-    n_neighbors: int,
-    lambda_: float,
-    step: float,
-    tol: float,
-    max_iter: int,
-    random_state: int,
-    start: Arrays | None = None,
-) -> ExactFit:
+def fit(method: MIFS, X: Matrix, Y: sp.csr_array, moments: FeatureMoments, start: Arrays | None = None) -> ExactFit:
     """Steps of V, B and W in turn along their gradients, that of B without its α, until the objective changes little.
 
     Parameters
     ----------
+    method : MIFS
     X : ndarray or csr_array, shape (n, d)
         As read, finite.
     Y : csr_array, shape (n, q)
         1 for positive labels and nothing else.
     moments : FeatureMoments
         Of X.
-    alpha, beta, ..., random_state
-        As of `MIFS`.
     start : mapping, optional
         W (d, l), V (n, l) and B (l, q) to begin with; drawn between 0 and 1 by default.
 
@@ -64,10 +52,12 @@ def fit(
     features = ScaledMatrix(X, moments, ddof=1)
     labels = Y.astype(np.float64)
     (n, d), q, epsilon = X.shape, Y.shape[1], np.finfo(np.float64).eps
-    L = Laplacian(heat_kernel_graph(nearest_rows(features.rows, n_neighbors).to_csr(), lambda_**2))
+    alpha, beta, gamma, step = method.alpha, method.beta, method.gamma, method.step
+    n_latent = method.latent(q)
+    L = Laplacian(heat_kernel_graph(nearest_rows(features.rows, method.n_neighbors).to_csr(), method.lambda_**2))
 
     def begin() -> Arrays:
-        draw, shapes = np.random.default_rng(random_state), {"W": (d, n_latent), "V": (n, n_latent), "B": (n_latent, q)}
+        draw, shapes = np.random.default_rng(method.seed), {"W": (d, n_latent), "V": (n, n_latent), "B": (n_latent, q)}
         drawn = {name: draw.random(shape) for name, shape in shapes.items()} if start is None else dict(start)
         return drawn | {"D": np.ones(d)}
 
@@ -89,8 +79,8 @@ def fit(
         descend,
         name="MIFS",
         cure=f"take {parameter('variant', 'corrected')}, or a smaller {parameter('step')}",
-        has_converged=lambda before, now: abs(now - before) < tol * max(1.0, before),
-        max_iter=max_iter,
+        has_converged=lambda before, now: abs(now - before) < method.tol * max(1.0, before),
+        max_iter=method.max_iter,
     )
     return ExactFit(row_norms(at["W"]), trace, {"n_latent": n_latent})
 

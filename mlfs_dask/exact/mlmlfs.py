@@ -6,6 +6,8 @@ P. Zhu, Q. Xu, Q. Hu, C. Zhang, H. Zhao, "Multi-label feature selection with mis
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
@@ -23,25 +25,15 @@ from mlfs_dask.exact.matrix import ScaledMatrix
 from mlfs_dask.solvers.laplacian import Laplacian
 from mlfs_dask.typing import Matrix, join_terms
 
+if TYPE_CHECKING:
+    from mlfs_dask.selectors.mlmlfs import MLMLFS
+
 Array = NDArray[np.float64]
 
 EPSILON = np.finfo(np.float64).eps
 
 
-def fit(
-    X: Matrix,
-    Y: sp.csr_array,
-    *,
-    moments: FeatureMoments,
-    alpha: float,
-    lambda_: float,
-    p: float,
-    n_neighbors: int,
-    tol: float,
-    max_iter: int,
-    random_state: int,
-    start: Arrays | None = None,
-) -> ExactFit:
+def fit(method: MLMLFS, X: Matrix, Y: sp.csr_array, moments: FeatureMoments, start: Arrays | None = None) -> ExactFit:
     """W, the weights of rows by the b and the labels of before, b and the labels in turn.
 
     The system for W has αX'LF more on its right side than the objective has: the program subtracts 1 from every entry
@@ -49,14 +41,13 @@ def fit(
 
     Parameters
     ----------
+    method : MLMLFS
     X : ndarray or csr_array, shape (n, d)
         As read, finite.
     Y : csr_array, shape (n, q)
         1 for positive labels, −1 for unknown ones.
     moments : FeatureMoments
         Of X.
-    alpha, lambda_, ..., random_state
-        As of `MLMLFS`.
     start : mapping, optional
         W (d, q) and b (q,) to begin with; drawn between 0 and 1 by default.
 
@@ -69,15 +60,16 @@ def fit(
     entries = Y.toarray()
     labels, known = np.where(entries > 0, 1.0, -1.0), entries >= 0
     d, q = X.shape[1], Y.shape[1]
+    alpha, lambda_, p = method.alpha, method.lambda_, method.p
     width = 2.0 * mean_distance(features.rows) ** 2
-    L = Laplacian(heat_kernel_graph(nearest_rows(features.rows, n_neighbors).to_csr(), width))
+    L = Laplacian(heat_kernel_graph(nearest_rows(features.rows, method.n_neighbors).to_csr(), width))
     smooth = features.gram_with(L, alpha)
 
     def weigh(W: Array, b: Array, F: Array) -> Array:
         return np.asarray(0.5 / np.sqrt(row_norms(features.forward(W) + b - F) ** 2 + EPSILON))
 
     def begin() -> Arrays:
-        draw = np.random.default_rng(random_state)
+        draw = np.random.default_rng(method.seed)
         at = {"W": draw.random((d, q)), "b": draw.random(q)} if start is None else dict(start)
         F = np.where(known, labels, 0.0)
         return at | {"F": F, "s": weigh(at["W"], at["b"], F), "D": np.ones(d)}
@@ -104,8 +96,8 @@ def fit(
         turn,
         name="MLMLFS",
         cure=f"take {parameter('variant', 'corrected')}",
-        has_converged=lambda before, now: abs(now - before) <= tol * abs(before),
-        max_iter=max_iter,
+        has_converged=lambda before, now: abs(now - before) <= method.tol * abs(before),
+        max_iter=method.max_iter,
     )
     return ExactFit(row_norms(at["W"]), trace, {})
 

@@ -9,7 +9,7 @@ Access 8 (2020) 71219-71230, doi:10.1109/ACCESS.2020.2987922.
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,9 @@ from mlfs_dask.solvers.row_sparse_regression import SET_FEATURES, RowSparseRegre
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.typing import Matrix, join_terms
 
+if TYPE_CHECKING:
+    from mlfs_dask.selectors.smfs import SMFS
+
 Array = NDArray[np.float64]
 
 #: Which rows are near, and how near.
@@ -39,60 +42,40 @@ Structure: TypeAlias = Literal["density", "distance", "reconstruction"]
 LABEL_TOL = 1e-9
 
 
-def fit(
-    X: Matrix,
-    Y: sp.csr_array,
-    *,
-    moments: FeatureMoments,
-    alpha: float | None,
-    beta: float | None,
-    structure: Structure,
-    n_neighbors: int,
-    n_trees: int,
-    max_samples: int,
-    unknown_labels: Literal["auto", "coded", "zeros"],
-    consistency: Literal["observed", "none"],
-    standardise: bool,
-    inner_iterations: int | None,
-    gram_cap: int,
-    tol: float,
-    max_iter: int,
-    random_state: int | None,
-) -> ExactFit:
+def fit(method: SMFS, X: Matrix, Y: sp.csr_array, moments: FeatureMoments) -> ExactFit:
     """Fit SMFS.
 
     Parameters
     ----------
+    method : SMFS
     X : ndarray or csr_array, shape (n, d)
         As read, finite.
     Y : csr_array, shape (n, q)
         1 for positive labels, −1 for unknown ones.
     moments : FeatureMoments
         Of X.
-    alpha, beta, structure, n_neighbors, ..., random_state
-        As of `SMFS`.
 
     Raises
     ------
     DataError
         No label is known.
     """
-    labels, known, s = known_labels(Y, unknown_labels)
-    features = ScaledMatrix(X, moments, centre=standardise, standardise=standardise)
-    sampled = {}
-    if structure == "density":
-        seed = int(random_state or 0)
-        forest = least_mass_rows(X, n_neighbors, n_trees=n_trees, max_samples=max_samples, seed=seed)
+    labels, known, s = known_labels(Y, method.unknown_labels)
+    features = ScaledMatrix(X, moments, centre=method.standardise, standardise=method.standardise)
+    sampled, k = {}, method.n_neighbors
+    if method.structure == "density":
+        forest = least_mass_rows(X, k, n_trees=method.n_trees, max_samples=method.max_samples, seed=method.seed)
         W, sampled = density_structure(forest.neighbours), {"forest_rows": forest.sample_rows}
     else:
-        near, combined = nearest_rows(features.rows, n_neighbors), structure == "reconstruction"
+        near, combined = nearest_rows(features.rows, k), method.structure == "reconstruction"
         W = near.to_csr(combinations(features.rows, near)) if combined else distance_structure(near)
     labels = start_labels(labels, known, W)
-    free = np.ones_like(known) if consistency == "none" else ~known
+    free = np.ones_like(known) if method.consistency == "none" else ~known
+    alpha = method.alpha
     if alpha is None:
         alpha = float(s[s > 0].mean()) if (s > 0).any() else 1.0
-    loop = _Loop(features, labels, free, s, Reconstruction(W), alpha, beta, inner_iterations, gram_cap, tol)
-    trace = loop.run(max_iter)
+    loop = _Loop(method, features, labels, free, s, Reconstruction(W), alpha)
+    trace = loop.run()
     scores = row_norms(loop.regression.P)
     extra: dict[str, Any] = {
         "alpha": alpha,
@@ -208,21 +191,18 @@ class _Loop:
 
     def __init__(
         self,
+        method: SMFS,
         X: ScaledMatrix,
         Y: Array,
         free: NDArray[np.bool_],
         s: Array,
         reconstruction: Reconstruction,
         alpha: float,
-        beta: float | None,
-        inner_iterations: int | None,
-        gram_cap: int,
-        tol: float,
     ) -> None:
         self.X, self.Y, self.free, self.s = X, Y, free, s
         self.reconstruction = reconstruction
         self.alpha = alpha
-        self.tol = tol
+        self.tol, self.max_iter = method.tol, method.max_iter
         # P depends on the labels of rows with a weight alone: where these are known, not on recovered ones.
         self.coupled = bool(free[s > 0].any())
         self.trace = LoopTrace()
@@ -234,25 +214,25 @@ class _Loop:
             self._recover(None)
         self.structure = reconstruction.error(self.Y)
         d = X.shape[1]
-        self.G = X.gram(s) if d <= gram_cap else None
+        self.G = X.gram(s) if d <= method.gram_cap else None
         self.B: Array = self._backward() if state is None else state.arrays["B"]
         self.regression = RowSparseRegression(
             self.B,
-            beta=beta,
-            inner_iterations=inner_iterations,
+            beta=method.beta,
+            inner_iterations=method.inner_iterations,
             gram=self.G,
             diagonal=X.squares * s.sum(),
             normal=self._normal,
             gram_of=lambda columns: X.gram(s, columns),
-            max_features=min(gram_cap, SET_FEATURES),
+            max_features=min(method.gram_cap, SET_FEATURES),
             state=None if state is None else state.arrays,
         )
         self.weighted_labels = self._weighted(self.Y)
 
-    def run(self, max_iter: int) -> LoopTrace:
+    def run(self) -> LoopTrace:
         """Algorithm 1."""
         trace, regression = self.trace, self.regression
-        for iteration in range(trace.iterations + 1, max_iter + 1):
+        for iteration in range(trace.iterations + 1, self.max_iter + 1):
             trace.record(regression_steps=regression.update(self.B))  # Eqs. 9 and 10
             fit = self._update_Y()  # Eq. 13
             objective = fit + self.alpha * self.structure + regression.penalty  # Eq. 6
@@ -265,7 +245,7 @@ class _Loop:
                 trace.converged = True
                 break
             regression.tighten(change, self.tol)
-            if self.coupled and iteration < max_iter:
+            if self.coupled and iteration < self.max_iter:
                 self.B = self._backward()
             save_if_due(self.checkpoint, {"Y": self.Y, "B": self.B, **regression.state()}, trace)
         regression.finish(self.B)

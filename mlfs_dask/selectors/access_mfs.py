@@ -455,25 +455,7 @@ class AccessMFS(IterativeSelector[Fixed, At]):
         return duplicates.collapse_both(np.diag(P.sum(axis=1)) - P)
 
     def _fit_exactly(self, X: Matrix, Y: sp.csr_array, moments: FeatureMoments) -> ExactFit:
-        return exact_form.fit(
-            X,
-            Y,
-            moments=moments,
-            variant=self.variant,
-            lambda_=float(self.lambda_),
-            theta=float(self.theta),
-            mu=float(self.mu),
-            k_s=self.k_s,
-            k_p=self.k_p,
-            unknown_labels=self.unknown_labels,
-            standardise=self.standardise,
-            inner_iterations=self.inner_iterations,
-            solver_tol=self.solver_tol,
-            gram_cap=self.gram_cap,
-            tol=self.tol,
-            max_iter=self.max_iter,
-            random_state=self.seed,
-        )
+        return exact_form.fit(self, X, Y, moments)
 
     @property
     def without_positives(self) -> str:

@@ -212,14 +212,14 @@ class MFSIR(IterativeSelector[Fixed, At]):
         "exact graph the driver holds X, 8 d² and n * (48 l + 32 p) bytes"
     )
 
-    def _latent(self, q: int) -> int:
+    def latent(self, q: int) -> int:
         if self.n_latent is None:
             return q // 2 + 1  # the paper asks only for l < q
         if self.n_latent > q:
             raise UsageError(f"{parameter('n_latent')} is {self.n_latent}, but there are {q} labels; give at most {q}")
         return int(self.n_latent)
 
-    def _steps(self, d: int) -> int:
+    def weight_steps_of(self, d: int) -> int:
         if self.weight_steps is not None:
             return int(self.weight_steps)
         return 5 if d <= self.gram_cap else 1  # without X'X a step lowers an upper bound of the objective
@@ -232,7 +232,7 @@ class MFSIR(IterativeSelector[Fixed, At]):
     def sizes(self, profile: Profile) -> dict[str, int]:
         d, q = profile.d, profile.q
         m = self._n_anchors(profile, d) if self.beta > 0 else 0
-        return {"d": d, "q": q, "l": self._latent(q), "m": m, "g": d if d <= self.gram_cap else 0}
+        return {"d": d, "q": q, "l": self.latent(q), "m": m, "g": d if d <= self.gram_cap else 0}
 
     def first(self, profile: Profile) -> dict[str, Statistic]:
         statistics, sizes = super().first(profile), self.sizes(profile)
@@ -273,7 +273,7 @@ class MFSIR(IterativeSelector[Fixed, At]):
 
     def _exact_workspace(self, profile: Profile) -> tuple[str, dict[str, int]]:
         neighbors = min(self.n_neighbors, profile.n - 1) if self.beta > 0 else 0
-        sizes = {"l": self._latent(profile.q), "k": neighbors}
+        sizes = {"l": self.latent(profile.q), "k": neighbors}
         has_gram = profile.d <= self.gram_cap
         return exact_form.workspace(sparse=profile.sparse, gram=has_gram, graph=self.beta > 0), sizes
 
@@ -314,7 +314,7 @@ class MFSIR(IterativeSelector[Fixed, At]):
             return np.diag(sums.VV).reshape(2, T.shape[1])
 
         d, q = len(fixed.centre), len(fixed.pairs)
-        T, B = factors_from_pairs(fixed.pairs.astype(np.float64), part_sizes, self._latent(q))
+        T, B = factors_from_pairs(fixed.pairs.astype(np.float64), part_sizes, self.latent(q))
         if not read:  # no label occurs
             part_sizes(T)
         sums, directions = read[0]
@@ -374,7 +374,7 @@ class MFSIR(IterativeSelector[Fixed, At]):
             B = unit_rows(B - (sums.VV @ B - sums.VY) / constant)
         factors = Factors(at.G, at.H, np.empty((0, 0)), B)
         normal, XXW = _normal_products(at.W, sums, gram, at.rho)
-        descend(factors, sums.XV, at.rho, self._steps(len(at.G)), normal, XXW)
+        descend(factors, sums.XV, at.rho, self.weight_steps_of(len(at.G)), normal, XXW)
         return At(factors.G, factors.H, B, at.U, at.rho)
 
     def loop_scores(self, fixed: Fixed, at: At) -> Array:
@@ -388,25 +388,7 @@ class MFSIR(IterativeSelector[Fixed, At]):
         return {"n_latent": len(at.B), "rho": at.rho, "gram": len(fixed.gram) > 0, "graph": graph}
 
     def _fit_exactly(self, X: Matrix, Y: sp.csr_array, moments: FeatureMoments) -> ExactFit:
-        return exact_form.fit(
-            X,
-            Y,
-            moments=moments,
-            alpha=float(self.alpha),
-            beta=float(self.beta),
-            n_latent=self._latent(Y.shape[1]),
-            n_neighbors=self.n_neighbors,
-            lambda_=self.lambda_,
-            step=self.step,
-            eta=self.eta,
-            omega=self.omega,
-            weight_steps=self._steps(X.shape[1]),
-            label_steps=self.label_steps,
-            gram_cap=self.gram_cap,
-            tol=self.tol,
-            max_iter=self.max_iter,
-            random_state=self.seed,
-        )
+        return exact_form.fit(self, X, Y, moments)
 
     @property
     def without_positives(self) -> str:

@@ -107,36 +107,22 @@ class MIFS(InMemory, AnchoredRegression):
     name = "MIFS"
     typical_iterations = 5, 40
 
-    def _latent(self, q: int) -> int:
+    def latent(self, q: int) -> int:
         by_default = max(1, round(0.3 * q)) if self._is_published else q
         return min(q, by_default if self.n_latent is None else self.n_latent)
 
     def _exact_workspace(self, profile: Profile) -> tuple[str, dict[str, int]]:
-        sizes = {"l": self._latent(profile.q), "k": min(self.n_neighbors, profile.n - 1)}
+        sizes = {"l": self.latent(profile.q), "k": min(self.n_neighbors, profile.n - 1)}
         return exact_form.workspace(sparse=profile.sparse), sizes
 
     def _compiles_exact_search(self, profile: Profile) -> bool:
         return compiles_nearest_rows(profile.n, sparse=profile.sparse)
 
     def _fit_exactly(self, X: Matrix, Y: sp.csr_array, moments: FeatureMoments) -> ExactFit:
-        return exact_form.fit(
-            X,
-            Y,
-            moments=moments,
-            alpha=self.alpha,
-            beta=self.beta,
-            gamma=self.gamma,
-            n_latent=self._latent(Y.shape[1]),
-            n_neighbors=self.n_neighbors,
-            lambda_=self.lambda_,
-            step=self.step,
-            tol=self.tol,
-            max_iter=self.max_iter,
-            random_state=self.seed,
-        )
+        return exact_form.fit(self, X, Y, moments)
 
     def sizes(self, source: Profile | RowSource) -> dict[str, int]:
-        return super().sizes(source) | {"l": self._latent(profile_of(source).q)}
+        return super().sizes(source) | {"l": self.latent(profile_of(source).q)}
 
     @property
     def workspace(self) -> str:
@@ -149,7 +135,7 @@ class MIFS(InMemory, AnchoredRegression):
         solution, gamma = solve(
             Span(XX, XY, YY, graph, self.alpha, self.beta * self.n_neighbors),
             XX,
-            np.linalg.eigh(YY)[1][:, ::-1][:, : self._latent(len(YY))].T,
+            np.linalg.eigh(YY)[1][:, ::-1][:, : self.latent(len(YY))].T,
             rotates=True,
             gamma=self.gamma,
             absolute=self.absolute,

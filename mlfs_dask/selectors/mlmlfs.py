@@ -197,15 +197,4 @@ class MLMLFS(InMemory, ReweightedRegression[Fixed]):
         return compiles_nearest_rows(profile.n, sparse=profile.sparse)
 
     def _fit_exactly(self, X: Matrix, Y: sp.csr_array, moments: FeatureMoments) -> ExactFit:
-        return exact_form.fit(
-            X,
-            Y,
-            moments=moments,
-            alpha=self.alpha,
-            lambda_=self.lambda_,
-            p=self.p,
-            n_neighbors=self.n_neighbors,
-            tol=self.tol,
-            max_iter=self.max_iter,
-            random_state=self.seed,
-        )
+        return exact_form.fit(self, X, Y, moments)

@@ -568,25 +568,7 @@ class SMFS(IterativeSelector[Fixed, At]):
         }
 
     def _fit_exactly(self, X: Matrix, Y: sp.csr_array, moments: FeatureMoments) -> ExactFit:
-        return exact_form.fit(
-            X,
-            Y,
-            moments=moments,
-            alpha=self.alpha,
-            beta=self.beta,
-            structure=self.structure,
-            n_neighbors=self.n_neighbors,
-            n_trees=self.n_trees,
-            max_samples=self.max_samples,
-            unknown_labels=self.unknown_labels,
-            consistency=self.consistency,
-            standardise=self.standardise,
-            inner_iterations=self.inner_iterations,
-            gram_cap=self.gram_cap,
-            tol=self.tol,
-            max_iter=self.max_iter,
-            random_state=self.seed,
-        )
+        return exact_form.fit(self, X, Y, moments)
 
     @property
     def without_positives(self) -> str:

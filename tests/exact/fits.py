@@ -6,57 +6,9 @@ import numpy as np
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.moments import add_zeros, moments_block
-from mlfs_dask.exact import access_mfs, mfsir, smfs
-
-MFSIR = {
-    "alpha": 1.0,
-    "beta": 1.0,
-    "n_neighbors": 5,
-    "lambda_": None,
-    "step": "blockwise",
-    "eta": None,
-    "omega": 1e-5,
-    "weight_steps": 5,
-    "label_steps": 5,
-    "gram_cap": 4096,
-    "tol": 1e-3,
-    "max_iter": 100,
-    "random_state": None,
-}
-
-SMFS = {
-    "alpha": None,
-    "beta": None,
-    "structure": "density",
-    "n_neighbors": 15,
-    "n_trees": 100,
-    "max_samples": 256,
-    "unknown_labels": "auto",
-    "consistency": "observed",
-    "standardise": True,
-    "inner_iterations": None,
-    "gram_cap": 4096,
-    "tol": 1e-4,
-    "max_iter": 45,
-    "random_state": None,
-}
-
-ACCESS = {
-    "variant": "corrected",
-    "lambda_": 1.0,
-    "theta": 1.0,
-    "mu": 1.0,
-    "k_s": 5,
-    "k_p": 5,
-    "unknown_labels": "coded",
-    "standardise": True,
-    "inner_iterations": 1,
-    "solver_tol": None,
-    "gram_cap": 4096,
-    "tol": 1e-6,
-    "max_iter": 100,
-    "random_state": None,
-}
+from mlfs_dask.selectors.access_mfs import AccessMFS
+from mlfs_dask.selectors.mfsir import MFSIR
+from mlfs_dask.selectors.smfs import SMFS
 
 
 class Moments:
@@ -78,13 +30,12 @@ def labels_of(Y):
 
 
 def fit_mfsir(X, Y, **parameters):
-    given = {**MFSIR, "n_latent": Y.shape[1] // 2 + 1, **parameters}
-    return mfsir.fit(X, labels_of(Y), moments=Moments(X), **given)
+    return MFSIR(**{"weight_steps": 5, **parameters})._fit_exactly(X, labels_of(Y), Moments(X))
 
 
 def fit_smfs(X, Y, **parameters):
-    return smfs.fit(X, labels_of(Y), moments=Moments(X), **{**SMFS, **parameters})
+    return SMFS(**parameters)._fit_exactly(X, labels_of(Y), Moments(X))
 
 
 def fit_access(X, Y, **parameters):
-    return access_mfs.fit(X, labels_of(Y), moments=Moments(X), **{**ACCESS, **parameters})
+    return AccessMFS(**parameters)._fit_exactly(X, labels_of(Y), Moments(X))

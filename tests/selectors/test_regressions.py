@@ -160,22 +160,8 @@ def test_labels_of_sfss_spread_over_the_graph(by):
 def test_published_mifs_takes_the_steps_of_the_program_on_emotions():
     X, Y = real_data("emotions")
     oracle = published("mifs")
-    found = mifs.fit(
-        X,
-        as_labels(Y),
-        moments=Moments(X),
-        alpha=1.0,
-        beta=0.1,
-        gamma=1.0,
-        n_latent=2,
-        n_neighbors=5,
-        lambda_=np.sqrt(2.0),
-        step=1e-5,
-        tol=1e-3,
-        max_iter=500,
-        random_state=0,
-        start={name: oracle[f"{name}0"] for name in "WVB"},
-    )
+    method = MIFS(variant="published", gamma=1.0, n_latent=2, tol=1e-3, max_iter=500).make_method()
+    found = mifs.fit(method, X, as_labels(Y), Moments(X), {name: oracle[f"{name}0"] for name in "WVB"})
     assert found.scores == pytest.approx(np.linalg.norm(oracle["W"], axis=1), rel=1e-10)
     assert found.trace.objective == pytest.approx(oracle["objective"], rel=1e-10)
     assert found.trace.converged
@@ -197,19 +183,9 @@ def test_published_mlmlfs_is_the_program_on_emotions():
     X, Y = real_data("emotions")
     oracle = published("mlmlfs")
     unknown = np.unpackbits(oracle["unknown"], axis=0, count=len(Y)).astype(bool)
-    found = mlmlfs.fit(
-        X,
-        as_labels(np.where(unknown, np.int8(-1), Y)),
-        moments=Moments(X),
-        alpha=1e-4,
-        lambda_=1.0,
-        p=1.0,
-        n_neighbors=5,
-        tol=0.0,
-        max_iter=20,
-        random_state=0,
-        start={"W": oracle["W0"], "b": oracle["b0"]},
-    )
+    method = MLMLFS(variant="published", alpha=1e-4, lambda_=1.0, tol=0.0, max_iter=20).make_method()
+    labels = as_labels(np.where(unknown, np.int8(-1), Y))
+    found = mlmlfs.fit(method, X, labels, Moments(X), {"W": oracle["W0"], "b": oracle["b0"]})
     assert found.scores == pytest.approx(np.linalg.norm(oracle["W"], axis=1), rel=1e-10)
     assert found.trace.objective == pytest.approx(oracle["objective"], rel=1e-12)
 
