@@ -432,6 +432,20 @@ class LSMR(Selector):
         anchor_neighbors: int = ...,
     ) -> None: ...
 
+class MAMFS(Selector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        n_population: int = ...,
+        n_judged: int = ...,
+        n_sampled: int = ...,
+        bins: int = ...,
+        binning: Literal["auto", "quantile", "equal-width"] = ...,
+        missing: Literal["error", "code", "mean", "median"] = ...,
+        random_state: Any = ...,
+    ) -> None: ...
+
 class MDDM(WeightedSelector):
     def __init__(
         self,

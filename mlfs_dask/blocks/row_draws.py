@@ -40,7 +40,12 @@ def row_bits(start: int, rows: int, key: int = 0) -> NDArray[np.uint64]:
     >>> bool((row_bits(0, 5, key=3)[2:] == row_bits(2, 3, key=3)).all())
     True
     """
-    x = np.arange(start + 1, start + rows + 1, dtype=np.uint64)
+    return bits_of_rows(np.arange(start, start + rows), key)
+
+
+def bits_of_rows(numbers: NDArray[np.integer], key: int = 0) -> NDArray[np.uint64]:
+    """`row_bits` of rows of any numbers, shape (rows,)."""
+    x = numbers.astype(np.uint64) + np.uint64(1)
     return mix_bits(x * np.uint64(0x9E3779B97F4A7C15) + np.uint64(key))
 
 

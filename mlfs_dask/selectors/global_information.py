@@ -225,7 +225,7 @@ class GlobalSelector(PairwiseSelector, CountingSelector):
         return C
 
 
-def first_of_same(R: Array, Q: Array) -> NDArray[np.intp]:
+def first_of_same(R: Array, Q: NDArray[Any]) -> NDArray[np.intp]:
     """The first feature that has the same rows of R and Q, for every feature.
 
     Such features, copies of one another mostly, have the same weights but for the rounding of a solver, which would

@@ -349,6 +349,27 @@ class CountScores(ContingencyCounts):
 
 
 @dataclass(frozen=True)
+class CodeCounts(ContingencyCounts):
+    """The counts themselves, shape (codes, 1 + p, w): of each code alone, and with each label in the order of slots.
+
+    A feature of fewer codes has zeros behind.
+    """
+
+    @property
+    def _most_codes(self) -> int:
+        return int(self.book.n_codes.max(initial=1))
+
+    def _result_bytes(self, width: int) -> int:
+        return 8 * (1 + self._most_codes * (1 + self.p)) * width
+
+    def features_from_counts(self, counts: Counts) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        codes, _, width = counts.joint.shape
+        every = np.zeros((self._most_codes, 1 + self.p, width))
+        every[:codes, :1], every[:codes, 1:] = counts.marginal, counts.joint
+        return every, entropy_of_counts(counts.marginal[:, 0], counts.n)
+
+
+@dataclass(frozen=True)
 class AssignedCountScores(CountScores):
     """Scores from counts of rows each of which is shared out among its labels, 1/|L| to each of its |L| ones.
 

@@ -61,6 +61,7 @@ OTHERS = {
     "llsf": [{"alpha": 1.0, "correlation": "laplacian"}, {"variant": "published", "alpha": 0.03, "max_iter": 50}],
     "lsmr": [{"alpha": 0.5, "mu": 1.0}],
     "mdfs": [{"alpha": 3.0, "beta": 2.0, "label_neighbors": 2}, {"absolute": True, "gamma": 5.0}],
+    "mamfs": [{"n_population": 5, "n_judged": 40, "bins": 3, "binning": "equal-width"}],
     "mlaco": [{"variant": "published", "n_ants": 4, "decay": 0.3}],
     "mifs": [{"n_latent": 3, "beta": 2.0}, {"variant": "published", "gamma": 1.0, "step": 1e-3, "max_iter": 30}],
     "mlmlfs": [{"p": 0.5, "alpha": 0.3}, {"lambda_": 3.0, "absolute": True}, {"variant": "published", "lambda_": 1.0}],
@@ -90,6 +91,7 @@ def settings_of(name):
     given = dict(SHORT) if name in LOOPS else {}
     given |= {"n_trees": 10, "n_neighbors": 5} if name == "smfs" else {}
     given |= {"n_promising_labels": 1.0} if name == "label-entropy" else {}
+    given |= {"n_judged": 60} if name == "mamfs" else {}
     given |= {"n_hidden": 5, "max_iter": 100, "path_multiplier": 1.3, "batch_size": 64} if name == "lassonet" else {}
     return given | ({"candidates": "br-cc,enm"} if name == "auto" else {})
 
