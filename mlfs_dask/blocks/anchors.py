@@ -88,6 +88,38 @@ def anchor_values(ZV: Array, masses: Array, before: Array | None = None) -> Arra
     return U
 
 
+def propagate_to_anchors(masses: Array, ZZ: Array, ZY: Array, *, unreached: float) -> Array:
+    """U, shape (m, q), of (Λ − Z'AZ) U = Z'Y: values of anchors that rows have in part from their anchors.
+
+    Parameters
+    ----------
+    masses : float64 array, shape (m,)
+        The diagonal of Λ.
+    ZZ : float64 array, shape (m, m)
+        Z'AZ, the diagonal matrix A having what part of its values a row has from its anchors, from 0 to 1.
+    ZY : float64 array, shape (m, q)
+        Z'Y of what rows have of their own.
+    unreached : float
+        Value of anchors to which no row has anything to give, not even by way of others.
+
+    Examples
+    --------
+    >>> masses, ZZ, ZY = np.array([2.0, 1.0, 0.0]), np.diag([1.0, 0.0, 0.0]), np.array([[3.0], [1.0], [0.0]])
+    >>> propagate_to_anchors(masses, ZZ, ZY, unreached=-1.0).tolist()
+    [[3.0], [1.0], [-1.0]]
+    """
+    reached: NDArray[np.bool_] = masses - ZZ.sum(axis=1) > 1e-9 * np.maximum(masses, 1e-300)
+    while True:
+        more: NDArray[np.bool_] = reached | ((ZZ > 0) & reached).any(axis=1)
+        if (more == reached).all():
+            break
+        reached = more
+    U: Array = np.full(ZY.shape, unreached)
+    if reached.any():
+        U[reached] = np.linalg.solve((np.diag(masses) - ZZ)[np.ix_(reached, reached)], ZY[reached])
+    return U
+
+
 def join_coincident(points: Array) -> Array:
     """Anchors, shape (m, c), of which those that are the same but for rounding have the same values: the first one's.
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.blocks.anchors import Anchors, weigh_scratch_bytes
+from mlfs_dask.blocks.anchors import Anchors, propagate_to_anchors, weigh_scratch_bytes
 from mlfs_dask.blocks.linear import (
     GROUP_ROWS,
     backward_block,
@@ -66,10 +66,7 @@ class PropagationSums(NamedTuple):
 
     def anchor_labels(self, alpha: float) -> Array:
         """αU, shape (m, q); 0 for anchors of no row."""
-        masses = self.masses.sum(axis=0)
-        used = masses > 0
-        U = np.zeros_like(self.ZY)
-        U[used] = np.linalg.solve(np.diag(masses[used]) - alpha * self.ZZ[np.ix_(used, used)], self.ZY[used])
+        U = propagate_to_anchors(self.masses.sum(axis=0), alpha * self.ZZ, self.ZY, unreached=0.0)
         return alpha * np.maximum(U, 0.0)  # none is negative, but for rounding
 
     def of_all_rows(self) -> AnchorTotals:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.blocks.anchors import Anchors
+from mlfs_dask.blocks.anchors import Anchors, propagate_to_anchors
 from mlfs_dask.blocks.forest import Forest
 from mlfs_dask.blocks.linear import backward_block, forward_block, group_scratch_bytes, row_groups
 from mlfs_dask.blocks.mass_anchors import MassAnchors
@@ -230,21 +230,4 @@ def settle_anchor_values(sums: RecoveredSums) -> Array:
     float64 array, shape (m, q)
         −1 for anchors that rows with known labels do not reach.
     """
-    m, q = sums.ZY.shape
-    U: Array = np.full((m, q), -1.0)
-    system = np.diag(sums.masses) - sums.ZZ
-    reached = _reached(sums)
-    if reached.any():
-        U[reached] = np.linalg.solve(system[np.ix_(reached, reached)], sums.ZY[reached])
-    np.clip(U, -1.0, 1.0, out=U)
-    return U
-
-
-def _reached(sums: RecoveredSums) -> NDArray[np.bool_]:
-    """Anchors of rows with known labels, and those connected to them through other rows."""
-    known: NDArray[np.bool_] = sums.masses - sums.ZZ.sum(axis=1) > 1e-9 * np.maximum(sums.masses, 1e-300)
-    while True:
-        more: NDArray[np.bool_] = known | ((sums.ZZ > 0) & known).any(axis=1)
-        if (more == known).all():
-            return known
-        known = more
+    return np.clip(propagate_to_anchors(sums.masses, sums.ZZ, sums.ZY, unreached=-1.0), -1.0, 1.0)

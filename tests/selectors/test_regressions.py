@@ -214,6 +214,10 @@ def test_a_power_below_one_leaves_fewer_features():
     assert of_less < of_one
     objective = np.array(found[1].report_.objective)
     assert (np.diff(objective) <= 1e-9 * objective[0]).all()
+    found = [quiet(SMLFS(3, p=p, gamma=0.3, tol=1e-8, max_iter=200), X, hidden) for p in (1.0, 0.4)]
+    assert np.count_nonzero(found[1].scores_) < np.count_nonzero(found[0].scores_)
+    objective = np.array(found[1].report_.objective)
+    assert (np.diff(objective) <= 1e-9 * objective[0]).all()
 
 
 def test_mlmlfs_sees_rows_of_which_nothing_is_known_in_the_graph_alone():
