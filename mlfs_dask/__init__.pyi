@@ -216,11 +216,8 @@ class FSCLA(Selector):
         *,
         beta: float = ...,
         n_shared: int | None = ...,
-        alpha: float = ...,
-        kappa: float = ...,
         gamma: float = ...,
         absolute: bool = ...,
-        n_neighbors: int = ...,
         n_anchors: int = ...,
         anchor_neighbors: int = ...,
         gram_cap: int = ...,
@@ -228,6 +225,9 @@ class FSCLA(Selector):
         max_iter: int = ...,
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
+        alpha: float = ...,
+        kappa: float = ...,
+        n_neighbors: int = ...,
     ) -> None: ...
 
 class FSSRDM(WeightedSelector):
@@ -673,17 +673,17 @@ class SCFS(Selector):
         n_features_to_select: int | float | str | None = ...,
         *,
         anchor_neighbors: int = ...,
-        alpha: float = ...,
-        kappa: float = ...,
         gamma: float = ...,
         absolute: bool = ...,
-        n_neighbors: int = ...,
         n_anchors: int = ...,
         gram_cap: int = ...,
         tol: float = ...,
         max_iter: int = ...,
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
+        alpha: float = ...,
+        kappa: float = ...,
+        n_neighbors: int = ...,
     ) -> None: ...
 
 class SCLS(WeightedSelector):
@@ -704,17 +704,17 @@ class SFAM(Selector):
         *,
         anchor_neighbors: int = ...,
         theta: float = ...,
-        alpha: float = ...,
-        kappa: float = ...,
         gamma: float = ...,
         absolute: bool = ...,
-        n_neighbors: int = ...,
         n_anchors: int = ...,
         gram_cap: int = ...,
         tol: float = ...,
         max_iter: int = ...,
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
+        alpha: float = ...,
+        kappa: float = ...,
+        n_neighbors: int = ...,
     ) -> None: ...
 
 class SFSBLL(Selector):
@@ -841,6 +841,24 @@ class SPFS(Selector):
         n_features_to_select: int | float | str | None = ...,
         *,
         n_candidates: int = ...,
+        missing: Literal["error", "mean", "median"] = ...,
+        random_state: Any = ...,
+    ) -> None: ...
+
+class UAFSBH(Selector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        gamma: float = ...,
+        mu: float = ...,
+        n_bits: int = ...,
+        absolute: bool = ...,
+        n_anchors: int = ...,
+        anchor_neighbors: int = ...,
+        gram_cap: int = ...,
+        tol: float = ...,
+        max_iter: int = ...,
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
     ) -> None: ...

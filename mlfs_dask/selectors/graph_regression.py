@@ -19,7 +19,7 @@ from mlfs_dask.selectors.anchored_regression import MeanDegree
 from mlfs_dask.selectors.contract import family
 from mlfs_dask.selectors.costs import Cost, Reading, Readings
 from mlfs_dask.selectors.iterative import anchor_sample, anchors_of_points, point_bytes, standardised_points
-from mlfs_dask.selectors.loop import Loop, Scaled
+from mlfs_dask.selectors.loop import A, F, Loop, Scaled
 from mlfs_dask.selectors.parameters import (
     Absolute,
     AnchorCount,
@@ -35,12 +35,12 @@ from mlfs_dask.solvers import row_sparse
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.gram import GRAM_CAP, Gram, require_gram, scale_gram
 from mlfs_dask.statistics.row_system import Adaptive, RowSystem, SystemSums, settle_rows
-from mlfs_dask.statistics.scaling import standard_scaling
+from mlfs_dask.statistics.scaling import Scaling, standard_scaling
 from mlfs_dask.typing import Seed, numbers
 
 Array = NDArray[np.float64]
 
-#: Name of the reading in which W = 0 and anchors have one value, from which theirs follow.
+#: Name of the reading in which W = 0, from which values of anchors follow.
 START = "start"
 
 #: e of distances √(‖f − u‖² + e²) relative to the deviation of the labels at the start.
@@ -79,7 +79,62 @@ class At:
 
 
 @family
-class GraphRegression(Loop[Fixed, At]):
+class AnchoredLoop(Loop[F, A]):
+    """Base class of row-sparse regressions with anchors, placed on a sample of the first reading."""
+
+    passes = "2 + 1 an iteration"
+
+    #: Whether the first reading sums X'X.
+    forms_gram: ClassVar[bool] = True
+
+    gamma: Annotated[float, Param("Weight of the penalty, relative to the least at which W = 0.", above=0)] = 0.1
+    absolute: Absolute = False
+    n_anchors: AnchorCount = 300
+    anchor_neighbors: AnchorNeighbors = 3
+    gram_cap: GramCap = GRAM_CAP
+    tol: Annotated[float, Param("Relative change of the objective in one iteration at which the loop stops.")] = 0.0001
+    max_iter: MaxIter = 40
+    missing: Missing = "error"
+    random_state: Annotated[Seed, seed_of("the sample and of k-means")] = None
+
+    setup_workspace = "p"
+
+    def sizes(self, profile: Profile) -> dict[str, int]:
+        m = count_anchors(self.n_anchors, profile.n, profile.d)
+        sample = anchor_sample(profile, m, self.seed)
+        points = numbers(sample.result_bytes) + 2 * len(sample.chosen) * numbers(point_bytes(profile))
+        return {"d": profile.d, "q": profile.q, "m": m, "p": points, "g": profile.d if self.forms_gram else 0}
+
+    def first(self, profile: Profile) -> dict[str, Statistic]:
+        sample = anchor_sample(profile, self.sizes(profile)["m"], self.seed)
+        gram: dict[str, Statistic] = {"gram": Gram(profile.d)} if self.forms_gram else {}
+        return super().first(profile) | {"sample": sample} | gram
+
+    def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
+        require_gram(profile_of(source).d, self.gram_cap, self.name)
+        return super().cost(source, resources)
+
+    def cost_of_start(self, profile: Profile, statistic: Statistic) -> Cost:
+        """A reading of the start, with the sample still at hand."""
+        return Cost(
+            steps=[Reading(START, (statistic,), workspace="p")],
+            loads_sklearn=True,
+            notes=[f"{self.sizes(profile)['m']} anchors"],
+        )
+
+    def place(self, job: Readings, scaling: Scaling, results: Mapping[str, Any]) -> Anchors:
+        """Anchors among the rows of the sample."""
+        m = self.sizes(job.source.profile)["m"]
+        points = standardised_points(results["sample"].X, scaling)
+        return anchors_of_points(points, m, scaling, self.anchor_neighbors, self.seed)
+
+    def penalty_weight(self, weight: float, B: Array) -> float:
+        """γ as it is, which is 0 before the first step for W; B is its X'F."""
+        return weight or strength(float(self.gamma), 2.0 * float(row_norms(B).max(initial=0.0)), absolute=self.absolute)
+
+
+@family
+class GraphRegression(AnchoredLoop[Fixed, At]):
     """Base class of regressions with the labels F of the rows, which a graph of the rows makes alike.
 
     Minimises ‖XW + 1b' − F‖² + Σ κ (f_il − y_il)² over known labels + c Σ_ia z_ia ‖f_i − u_a‖² + γ Σ_f ‖w_f‖, and what
@@ -90,28 +145,16 @@ class GraphRegression(Loop[Fixed, At]):
     records: ClassVar[tuple[type, type]] = Fixed, At
     supervision = "semi-supervised: labels may be unknown"
     accepts_unknown_labels = True
-    passes = "2 + 1 an iteration"
     memory = "worker: 8 bytes * (2 m d + 2 d q + m²) for m anchors, and d² in the first reading; driver: 8 bytes * 5 d²"
 
     #: Whether distances of labels from anchors count and not their squares.
     counts_distances: ClassVar[bool] = False
     #: Whether anchors follow their rows, which are near one by their labels, too.
     adaptive: ClassVar[bool] = False
-    #: Whether the first reading sums X'X.
-    forms_gram: ClassVar[bool] = True
 
     alpha: Annotated[float, Param("Weight of the graph of the rows.")] = 1.0
     kappa: Annotated[float, Param("Weight of the known labels, beside a regression of weight 1.", above=0)] = 1000.0
-    gamma: Annotated[float, Param("Weight of the penalty, relative to the least at which W = 0.", above=0)] = 0.1
-    absolute: Absolute = False
     n_neighbors: MeanDegree = 5
-    n_anchors: AnchorCount = 300
-    anchor_neighbors: AnchorNeighbors = 3
-    gram_cap: GramCap = GRAM_CAP
-    tol: Annotated[float, Param("Relative change of the objective in one iteration at which the loop stops.")] = 0.0001
-    max_iter: MaxIter = 40
-    missing: Missing = "error"
-    random_state: Annotated[Seed, seed_of("the sample and of k-means")] = None
 
     # ------------------------------------------------------------------ for methods
 
@@ -132,29 +175,9 @@ class GraphRegression(Loop[Fixed, At]):
 
     #: Factors of X'X and what a method adds to it, X'F and what follows it, systems of anchors.
     workspace = f"{1 + row_sparse.SQUARE_MATRICES} d d + 8 d q + 4 m d + 6 m m"
-    setup_workspace = "p"
-
-    def sizes(self, profile: Profile) -> dict[str, int]:
-        m = count_anchors(self.n_anchors, profile.n, profile.d)
-        sample = anchor_sample(profile, m, self.seed)
-        points = numbers(sample.result_bytes) + 2 * len(sample.chosen) * numbers(point_bytes(profile))
-        return {"d": profile.d, "q": profile.q, "m": m, "p": points, "g": profile.d if self.forms_gram else 0}
-
-    def first(self, profile: Profile) -> dict[str, Statistic]:
-        sample = anchor_sample(profile, self.sizes(profile)["m"], self.seed)
-        gram: dict[str, Statistic] = {"gram": Gram(profile.d)} if self.forms_gram else {}
-        return super().first(profile) | {"sample": sample} | gram
-
-    def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
-        require_gram(profile_of(source).d, self.gram_cap, self.name)
-        return super().cost(source, resources)
 
     def cost_beside(self, profile: Profile, fixed: Fixed, at: At) -> Cost:
-        return Cost(
-            steps=[Reading(START, (self._system(fixed, at),), workspace="p")],
-            loads_sklearn=True,
-            notes=[f"{len(at.U)} anchors"],
-        )
+        return self.cost_of_start(profile, self._system(fixed, at))
 
     # ------------------------------------------------------------------ the method
 
@@ -168,10 +191,7 @@ class GraphRegression(Loop[Fixed, At]):
 
     def start(self, job: Readings, fixed: Fixed, results: Mapping[str, Any], trace: LoopTrace) -> At:
         """The best labels where W = 0 and anchors begin with one value, so that rows are near one by the features."""
-        m = self.sizes(job.source.profile)["m"]
-        points = standardised_points(results["sample"].X, fixed.scaling)
-        C = anchors_of_points(points, m, fixed.scaling, self.anchor_neighbors, self.seed).centres
-        del points
+        C = self.place(job, fixed.scaling, results).centres
         W = np.zeros((len(fixed.centre), len(fixed.share)))
         unit = 1.0 / SMOOTHING if self.counts_distances else 1.0  # e = 1, which is of the size of the labels
         at = At(W, fixed.share, C, np.tile(fixed.share, (len(C), 1)), 0.0, 0.0, unit)
@@ -237,9 +257,7 @@ class GraphRegression(Loop[Fixed, At]):
         XF[:, (fixed.share == 0) | (fixed.share == 1)] = (
             0.0  # what rounding leaves of labels that are the same everywhere
         )
-        gamma = at.gamma or strength(
-            float(self.gamma), 2.0 * float(row_norms(XF).max(initial=0.0)), absolute=self.absolute
-        )
+        gamma = self.penalty_weight(at.gamma, XF)
         W, epsilon = row_sparse.reweight(self.quadratic(fixed, at, rows), XF, gamma, at.W, at.epsilon)
         C = self._centres(at, rows)
         if self.adaptive:

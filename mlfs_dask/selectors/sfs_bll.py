@@ -14,14 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.blocks.anchors import anchor_values
-from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.rows.contract import Profile
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Readings
 from mlfs_dask.selectors.graph_regression import At, Fixed, GraphRegression
 from mlfs_dask.selectors.parameters import Param
-from mlfs_dask.selectors.regression import strength
 from mlfs_dask.solvers import row_sparse
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.binary_rows import BinaryRows, BinarySums
@@ -158,9 +156,7 @@ class SFSBLL(GraphRegression):
         rows = binary.rows
         G, B = rows.centred()
         B[:, fixed.constant_labels] = 0.0  # what rounding leaves of them
-        gamma = at.gamma or strength(
-            float(self.gamma), 2.0 * float(row_norms(B).max(initial=0.0)), absolute=self.absolute
-        )
+        gamma = self.penalty_weight(at.gamma, B)
         W, epsilon = row_sparse.reweight(G, B, gamma, at.W, at.epsilon)
         b = (rows.Y - rows.X @ W) / rows.total
         U = anchor_values(binary.ZF, binary.masses, at.U)

@@ -64,6 +64,8 @@ class BinaryRows(ReweightedRows):
         κ, c and s.
     thresholds : float64 array, shape (3, q)
         τ of every turn.
+    unsupervised : bool
+        Whether F has nothing to do with Y, and q counts its bits.
     """
 
     anchors: Anchors
@@ -72,6 +74,7 @@ class BinaryRows(ReweightedRows):
     weight: float
     scale: float
     thresholds: Array
+    unsupervised: bool = False
 
     compiled = True
 
@@ -95,6 +98,11 @@ class BinaryRows(ReweightedRows):
 
     def zero(self) -> State:
         return (*super().zero(), *(np.zeros(shape) for shape in self._further))
+
+    def _entries(self, Y: sp.csr_array) -> NDArray[np.int8]:
+        if self.unsupervised:
+            return np.full((Y.shape[0], len(self.b)), -1, np.int8)
+        return super()._entries(Y)
 
     def _fit_rows(
         self, state: State, X: Matrix, entries: NDArray[np.int8], predictions: Array
@@ -128,7 +136,7 @@ class BinaryRows(ReweightedRows):
 
     def thresholds_of(self, sample: SampledRows, shares: Array) -> Array:
         """τ at which the labels have such shares of the unknown entries of a sample, shape (3, q)."""
-        entries = sample.Y.toarray()
+        entries = self._entries(sample.Y)
         predictions = np.empty(entries.shape)
         forward_block(sample.X, self.scaling.scale_rows(self.W), self.scaling.centre, predictions)
         predictions += self.b

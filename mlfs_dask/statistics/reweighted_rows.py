@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse as sp
 
 from mlfs_dask.blocks.linear import (
     backward_block,
@@ -120,7 +121,7 @@ class ReweightedRows(Statistic):
         sums = WeightedSums(*state[: len(WeightedSums._fields)])
         W, centre = self.scaling.scale_rows(self.W), self.scaling.centre
         for part in row_groups(block.X.shape[0]):
-            X, entries = block.X[part], block.Y[part].toarray()
+            X, entries = block.X[part], self._entries(block.Y[part])
             predictions = np.empty(entries.shape)
             forward_block(X, W, centre, predictions)
             predictions += self.b
@@ -135,6 +136,11 @@ class ReweightedRows(Statistic):
             sums.Y[...] += weighted[:, :-1].sum(axis=0)
             sums.total[...] += s.sum()
             sums.loss[...] += loss.sum()
+
+    def _entries(self, Y: sp.csr_array) -> NDArray[np.int8]:
+        """Labels of some rows, shape (rows, q)."""
+        entries: NDArray[np.int8] = Y.toarray()
+        return entries
 
     def _fit_rows(
         self, state: State, X: Matrix, entries: NDArray[np.int8], predictions: Array

@@ -406,7 +406,7 @@ BESIDE = {
     "csfs": ["gram"],
     "glfs": ["gram", "rows"],
     "mlmlfs": ["rows", "gram"],
-    **{name: ["rows", "gram"] for name in ("fscla", "mlmlfs", "scfs", "sfam")},
+    **{name: ["rows", "gram"] for name in ("fscla", "mlmlfs", "scfs", "sfam", "uafs-bh")},
     "sfs-bll": ["rows"],
     "smlfs": ["gram", "labelled-gram", "labelled-products"],
 }

@@ -300,3 +300,36 @@ def sfs_bll_steps(
                 break
         b, U = target - mean @ W, means_of_rows(Z, F, U)
     return norms(W), objective, F
+
+
+def uafs_bh_steps(X, C, *, mu=1.0, n_bits=8, gamma=0.1, absolute=False, anchor_neighbors=3, tol=1e-4, max_iter=40):
+    """Scores, the objective and the bits of all rows."""
+    X = standardised(X)
+    n, d = X.shape
+    Z = row_weights(X, C, anchor_neighbors)
+    masses = Z.sum(axis=0)
+    inverse = np.divide(1.0, masses, out=np.zeros(len(C)), where=masses > 0)
+    vectors = np.linalg.eigh(Z @ np.diag(inverse) @ Z.T)[1][:, ::-1][:, 1 : 1 + min(n_bits, len(C) - 1)]
+    values = inverse[:, None] * (Z.T @ vectors)
+    U = np.full((len(C), n_bits), 0.5)
+    U[:, : values.shape[1]] += 0.5 * values / values[np.abs(values).argmax(axis=0), range(values.shape[1])]
+    W, b, weight, epsilon, objective = np.zeros((d, n_bits)), np.full(n_bits, 0.5), None, 0.0, []
+    while True:
+        P = X @ W + b
+        margins = (2 * P - 1) + mu * (2 * Z @ U - 1)
+        F = np.stack([share_of_ones(column, 0.5) for column in margins.T], axis=1)
+        value = ((P - F) ** 2).sum() + mu * sum(Z[i] @ ((F[i] - U) ** 2).sum(axis=1) for i in range(n))
+        objective.append(value + (weight or 0.0) * (np.sqrt(norms(W) ** 2 + epsilon**2) - epsilon).sum())
+        ended = len(objective) > 1 and abs(objective[-1] - objective[-2]) <= tol * objective[-2]
+        if ended or len(objective) == max_iter:
+            return norms(W), objective, F
+        B = X.T @ (F - F.mean(axis=0))
+        if weight is None:
+            weight = gamma * (1.0 if absolute else 2.0 * norms(B).max())
+        for _ in range(10):
+            t = 2.0 * np.sqrt(norms(W) ** 2 + epsilon**2) if epsilon else np.ones(d)
+            W, last = reweighted(X.T @ X, B, weight, t), W
+            epsilon = epsilon or 1e-6 * np.sqrt((norms(W) ** 2).mean())
+            if np.linalg.norm(W - last) <= 0.01 * np.linalg.norm(W):
+                break
+        b, U = F.mean(axis=0), means_of_rows(Z, F, U)

@@ -207,3 +207,7 @@ def nearest(points, centres):
 
 def sfs_bll(X, Y, **parameters):
     return graph_regressions.sfs_bll_steps(X, Y, placed_anchors(X).centres, **parameters)[0]
+
+
+def uafs_bh(X, Y, **parameters):
+    return graph_regressions.uafs_bh_steps(X, placed_anchors(X).centres, **parameters)[0]

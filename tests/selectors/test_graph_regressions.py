@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mlfs_dask import FSCLA, SCFS, SFAM, SFSBLL
+from mlfs_dask import FSCLA, SCFS, SFAM, SFSBLL, UAFSBH
 from mlfs_dask.errors import DataError, DoesNotFitError
 from mlfs_dask.statistics.binary_rows import share_threshold
 from mlfs_dask.statistics.label_statistics import neighbour_laplacian
 from tests.conftest import published
 from tests.problems import real_data
-from tests.reference.graph_regressions import mdfs_steps, neighbour_graph, sfs_bll_steps
+from tests.reference.graph_regressions import mdfs_steps, neighbour_graph, sfs_bll_steps, uafs_bh_steps
 from tests.reference.twins import placed_anchors, twin
 from tests.selectors.anchored import hide, problem, quiet
 
@@ -113,3 +113,25 @@ def test_a_threshold_lies_between_margins_and_never_between_equal_ones(share):
     assert abs(ones.sum() - share * 8) <= 1
     assert len(set(ones[[0, 1, 5]].tolist())) == 1
     assert share_threshold(margins[:0], share) == 0
+
+
+def test_bits_of_uafs_bh_are_balanced_and_the_objective_falls_to_features_of_clusters():
+    rng = np.random.default_rng(0)
+    group = rng.integers(0, 4, 200)
+    X = rng.normal(size=(200, 10))
+    X[:, 3], X[:, 7] = 4.0 * (group % 2) + 0.3 * X[:, 3], 4.0 * (group // 2) + 0.3 * X[:, 7]
+    none = np.full((200, 2), -1, np.int8)
+    for given in ({}, {"mu": 0.1, "n_bits": 3}, {"gamma": 0.5}):
+        found = quiet(UAFSBH(2, **given, tol=1e-7), X, none)
+        objective = np.array(found.report_.objective)
+        assert np.diff(objective).max() <= 1e-9 * objective[0]
+        assert sorted(found.ranking_[:2].tolist()) == [3, 7]
+    _, _, F = uafs_bh_steps(X, placed_anchors(X).centres, tol=1e-7)
+    assert F.mean(axis=0) == pytest.approx(0.5)
+    assert quiet(UAFSBH(2, gamma=3.0, tol=1e-7), X, none).scores_.max() < 0.01 * found.scores_.max()
+
+
+def test_uafs_bh_looks_at_no_labels():
+    X, Y = problem(4)
+    found, other = quiet(UAFSBH(3), X, Y), quiet(UAFSBH(3), X, hide(1 - Y, "entries"))
+    assert found.scores_.tobytes() == other.scores_.tobytes()

@@ -76,6 +76,7 @@ OTHERS = {
     "sfam": [{"theta": 4.0, "n_neighbors": 2}],
     "sfs-bll": [{"threshold": "half", "alpha": 1.0, "kappa": 3.0}],
     "smile": [{"alpha": 2.0, "ridge": 0.01, "smoothing": 1.0}],
+    "uafs-bh": [{"n_bits": 3, "mu": 4.0}],
     "relieff": [{"n_neighbors": 2, "min_rows": 1}],
     "rfs": [{"gamma": 4.0, "absolute": True}, {"variant": "published"}],
 }

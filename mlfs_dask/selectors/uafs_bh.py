@@ -1,0 +1,183 @@
+"""UAFS-BH: a row-sparse regression on bits of the rows, which a graph of the rows makes alike; labels have no part.
+
+D. Shi, L. Zhu, J. Li, Z. Zhang, X. Chang, "Unsupervised adaptive feature selection with binary hashing", IEEE
+Transactions on Image Processing 32 (2023) 838-853, doi:10.1109/TIP.2023.3234497.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask.blocks.anchors import Anchors, anchor_values
+from mlfs_dask.blocks.proximal import row_norms
+from mlfs_dask.engine.statistic import Statistic
+from mlfs_dask.rows.contract import Profile
+from mlfs_dask.selectors.contract import method
+from mlfs_dask.selectors.costs import Cost, Readings
+from mlfs_dask.selectors.graph_regression import START, AnchoredLoop
+from mlfs_dask.selectors.loop import Scaled, placeholder
+from mlfs_dask.selectors.parameters import Param
+from mlfs_dask.solvers import row_sparse
+from mlfs_dask.solvers.trace import LoopTrace
+from mlfs_dask.statistics.anchor_sums import AnchorSums, AnchorTotals
+from mlfs_dask.statistics.binary_rows import BinaryRows, BinarySums
+from mlfs_dask.statistics.gram import scale_gram
+from mlfs_dask.statistics.row_system import TURNS
+from mlfs_dask.statistics.scaling import standard_scaling
+
+Array = NDArray[np.float64]
+
+
+@dataclass
+class Fixed(Scaled):
+    """What no iteration changes, and rows of which thresholds are told."""
+
+    gram: Annotated[Array, "d d", "X'X"]
+    sample: Any = None
+
+
+@dataclass
+class At:
+    """The small variables: centres C and values U of the anchors, thresholds; γ as it is, and ε of the penalty."""
+
+    W: Annotated[Array, "d l"]
+    b: Annotated[Array, "l"]
+    C: Annotated[Array, "m d"]
+    U: Annotated[Array, "m l"]
+    thresholds: Annotated[Array, "t l"]
+    gamma: Annotated[float, ""]
+    epsilon: Annotated[float, ""]
+
+
+@method(
+    "uafs-bh",
+    "Unsupervised selection with binary hashing",
+    paper="Shi, Zhu, Li, Zhang & Chang 2023, IEEE TIP 32, 838-853",
+    doi="10.1109/TIP.2023.3234497",
+)
+class UAFSBH(AnchoredLoop[Fixed, At]):
+    """Unsupervised feature selection with binary hashing (UAFS-BH; Shi, Zhu, Li, Zhang & Chang 2023).
+
+    Minimises ‖XW + 1b' − F‖² + μ Σ_ia z_ia ‖f_i − u_a‖² + γ Σ_f ‖w_f‖ over W, b, values u of anchors, and bits F of the
+    rows, each of which half of the rows have: few features tell codes of the rows that are alike in rows near each
+    other. A feature's score is the norm of its row of W.
+
+    Notes
+    -----
+    Readings of X: one for moments, X'X and a sample, among which anchors are placed, one for the graph, and one an
+    iteration, in which the bits of each row are made, added to sums and discarded. A worker holds d² + 2 m d numbers of
+    8 bytes a running task for m anchors, the driver 5 d². Of more than `gram_cap` features it is refused. Labels have
+    no part in it.
+
+    The first bits are signs of eigenvectors of the graph of anchors about their medians. What differs from the paper:
+    bits are balanced, by thresholds of the rows among which anchors are placed, and there is an intercept: with neither
+    the authors' program ends with nearly all bits 1, or near its random start. The graph of the rows is one of anchors
+    by the features alone; bits change the published one little, beside the squared distances of all features. γ counts
+    relative to the least at which the first W is 0.
+
+    References
+    ----------
+    D. Shi, L. Zhu, J. Li, Z. Zhang, X. Chang, "Unsupervised adaptive feature selection with binary hashing", IEEE
+    Transactions on Image Processing 32 (2023) 838-853, doi:10.1109/TIP.2023.3234497.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import mlfs_dask as mlfs
+    >>> rng = np.random.default_rng(0)
+    >>> group = np.repeat([0.0, 1.0], 60)[:, np.newaxis]
+    >>> X = np.hstack([rng.normal(size=(120, 2)), group + rng.normal(0, 0.1, (120, 2))])
+    >>> sorted(mlfs.UAFSBH(n_features_to_select=2, n_bits=1).fit(X, np.zeros(120)).ranking_[:2].tolist())
+    [2, 3]
+    """
+
+    mu: Annotated[float, Param("Weight of the graph of the rows.", above=0)] = 1.0
+    n_bits: Annotated[int, Param("Bits of a row.")] = 8
+    gamma: Annotated[
+        float, Param("Weight of the penalty, relative to the least at which the first W is 0.", above=0)
+    ] = 0.1
+
+    name = "UAFS-BH"
+    records = Fixed, At
+    uninformative = "every feature is constant"
+    supervision = "unsupervised"
+    accepts_unknown_labels = True
+    typical_iterations = 12, 36
+    memory = "worker: 8 bytes * (d² + 2 m d) for m anchors; driver: 8 bytes * 5 d²"
+
+    # Factors of X'X, X'F and what follows it, the eigenvectors of anchors, and the sample.
+    workspace = f"{row_sparse.SQUARE_MATRICES} d d + 8 d l + 2 m d + 4 m m + p"
+
+    def sizes(self, profile: Profile) -> dict[str, int]:
+        return super().sizes(profile) | {"l": self.n_bits, "t": TURNS}
+
+    def cost_beside(self, profile: Profile, fixed: Fixed, at: At) -> Cost:
+        d, m = profile.d, len(at.C)
+        anchors = Anchors(placeholder(m, d), placeholder(d), placeholder(d), self.anchor_neighbors)
+        return self.cost_of_start(profile, AnchorSums(anchors, fixed.centre, profile.q))
+
+    def setup(self, job: Readings, results: dict[str, Any]) -> Fixed:
+        scaling = standard_scaling(results["moments"])
+        gram = scale_gram(results["gram"], scaling.factor)
+        return Fixed(scaling.centre, scaling.factor, gram, results["sample"])
+
+    def start(self, job: Readings, fixed: Fixed, results: Mapping[str, Any], trace: LoopTrace) -> At:
+        """Values of anchors from the eigenvectors of their graph, the constant one left out."""
+        anchors, d = self.place(job, fixed.scaling, results), len(fixed.centre)
+        graph: AnchorTotals = job.run(START, AnchorSums(anchors, fixed.centre, job.source.profile.q))[0]
+        root = np.sqrt(graph.inverse_masses)
+        vectors = np.linalg.eigh(graph.ZZ * root * root[:, np.newaxis])[1][:, ::-1][:, 1 : 1 + self.n_bits]
+        values = root[:, np.newaxis] * vectors
+        largest = values[np.abs(values).argmax(axis=0), np.arange(values.shape[1])]
+        U = np.full((len(values), self.n_bits), 0.5)
+        U[:, : values.shape[1]] += 0.5 * values / largest
+        none, half = np.zeros((TURNS, self.n_bits)), np.full(self.n_bits, 0.5)
+        return self._balanced(fixed, At(np.zeros((d, self.n_bits)), half, anchors.centres, U, none, 0.0, 0.0))
+
+    def _balanced(self, fixed: Fixed, at: At) -> At:
+        """With thresholds by which half of the rows have each bit."""
+        shares = np.full(self.n_bits, 0.5)
+        return replace(at, thresholds=self._rows(fixed, at).thresholds_of(fixed.sample, shares))
+
+    def _rows(self, fixed: Fixed, at: At) -> BinaryRows:
+        return BinaryRows(
+            fixed.scaling,
+            at.W,
+            at.b,
+            None,
+            gram=False,
+            anchors=Anchors(at.C, fixed.centre, fixed.factor, self.anchor_neighbors),
+            U=at.U,
+            kappa=0.0,
+            weight=float(self.mu),
+            scale=1.0,
+            thresholds=at.thresholds,
+            unsupervised=True,
+        )
+
+    def reading(self, fixed: Fixed, at: At) -> Sequence[Statistic]:
+        return [self._rows(fixed, at)]
+
+    def objective(self, fixed: Fixed, at: At, sums: list[Any], trace: LoopTrace) -> dict[str, float]:
+        binary: BinarySums = sums[0]
+        penalty = at.gamma * row_sparse.penalty(at.W, at.epsilon)
+        return {"objective": float(binary.rows.loss[0]) + float(binary.terms[1]) + penalty}
+
+    def update(self, job: Readings, fixed: Fixed, at: At, sums: list[Any], trace: LoopTrace) -> At:
+        binary: BinarySums = sums[0]
+        B = binary.rows.centred_products()
+        gamma = self.penalty_weight(at.gamma, B)
+        W, epsilon = row_sparse.reweight(fixed.gram, B, gamma, at.W, at.epsilon)
+        U = anchor_values(binary.ZF, binary.masses, at.U)
+        return self._balanced(fixed, At(W, binary.rows.Y / binary.rows.total, at.C, U, at.thresholds, gamma, epsilon))
+
+    def loop_scores(self, fixed: Fixed, at: At) -> Array:
+        return row_norms(at.W)
+
+    def facts(self, fixed: Fixed, at: At) -> dict[str, Any]:
+        return {"gamma": at.gamma, "anchors": len(at.U)}
