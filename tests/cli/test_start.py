@@ -105,7 +105,7 @@ def test_commands_are_completed() -> None:
     [
         ("mlfs select e", ["ela-chi", "elc", "enm"]),
         ("mlfs select elc,e", ["elc,ela-chi", "elc,enm"]),
-        ("mlfs plan G", ["gmlc", "gmm", "grro"]),
+        ("mlfs plan GM", ["gmlc", "gmm"]),
         ("mlfs methods smf", ["smfs"]),
         ("mlfs select elc x.zarr --mask", ["--mask-iter"]),
         ("mlfs select elc,mfsir x.zarr --n-la", ["--n-latent"]),
