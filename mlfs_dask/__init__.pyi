@@ -115,6 +115,23 @@ class Chi2(WeightedSelector):
         random_state: Any = ...,
     ) -> None: ...
 
+class CMFS(Selector):
+    def __init__(
+        self,
+        n_features_to_select: int | float | str | None = ...,
+        *,
+        alpha: float = ...,
+        beta: float = ...,
+        gamma: float = ...,
+        absolute: bool = ...,
+        n_latent: int | None = ...,
+        n_label_sets: int = ...,
+        tol: float = ...,
+        max_iter: int = ...,
+        missing: Literal["error", "mean", "median"] = ...,
+        random_state: Any = ...,
+    ) -> None: ...
+
 class CSFS(Selector):
     def __init__(
         self,

@@ -19,7 +19,6 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.anchors import Anchors, anchor_values
 from mlfs_dask.blocks.column_keys import key_places
-from mlfs_dask.blocks.factorisation import factors_from_pairs
 from mlfs_dask.blocks.heat_kernel import mean_degree
 from mlfs_dask.blocks.neighbours import compiles_search
 from mlfs_dask.blocks.proximal import row_norms
@@ -44,7 +43,7 @@ from mlfs_dask.solvers import spectral
 from mlfs_dask.solvers.blockwise import Factors, descend, unit_rows
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.gram import Gram, NormalProduct, scale_gram
-from mlfs_dask.statistics.latent_rows import LatentRows, LatentSums
+from mlfs_dask.statistics.latent_rows import LatentRows, LatentSums, first_factors
 from mlfs_dask.statistics.moments import FeatureMoments
 from mlfs_dask.statistics.sample import RowSample, SampledRows
 from mlfs_dask.statistics.scaling import Scaling, standard_scaling
@@ -305,20 +304,10 @@ class MFSIR(IterativeSelector[Fixed, At]):
         All features begin alike and weights may take either sign; a random start would show in the ranking. The size of
         G does not matter: the step of each factor is scaled by the size of the other.
         """
-        read: list[tuple[LatentSums, Array]] = []
-
-        def part_sizes(T: Array) -> Array:
-            # The sign of each column of T follows from sums over the rows: this reading sums for both signs.
-            (sums,) = job.run(START, self._start_rows(fixed, np.concatenate([T, -T], axis=1)))
-            read.append((sums, T))
-            return np.diag(sums.VV).reshape(2, T.shape[1])
-
-        d, q = len(fixed.centre), len(fixed.pairs)
-        T, B = factors_from_pairs(fixed.pairs.astype(np.float64), part_sizes, self.latent(q))
-        if not read:  # no label occurs
-            part_sizes(T)
-        sums, directions = read[0]
-        sums = _of_sign(sums, T, directions)
+        d = len(fixed.centre)
+        B, sums = first_factors(
+            fixed.pairs, self.latent(len(fixed.pairs)), lambda both: job.run(START, self._start_rows(fixed, both))[0]
+        )
 
         def normal(Q: Array) -> Array:
             product: Array = (
@@ -413,19 +402,6 @@ def _normal_products(
     XXW = sums.XXW if sums.XXW.size else np.zeros_like(W)  # at the start W is 0
     offset = XXW - rho * W
     return lambda moved: offset + rho * moved, XXW
-
-
-def _of_sign(sums: LatentSums, T: Array, directions: Array) -> LatentSums:
-    """The sums for V = max(Y T, 0) from those for max(Y [E, −E], 0); a column of T is one of E times a number."""
-    size = np.einsum("ij,ij->j", T, directions)
-    chosen = np.where(size < 0, size.size, 0) + np.arange(size.size)
-    size = np.abs(size)
-    return sums._replace(
-        XV=sums.XV[:, chosen] * size,
-        VV=sums.VV[np.ix_(chosen, chosen)] * np.outer(size, size),
-        VY=sums.VY[chosen] * size[:, np.newaxis],
-        ZV=sums.ZV[:, chosen] * size,
-    )
 
 
 def relative_step(before: Array, now: Array) -> float:

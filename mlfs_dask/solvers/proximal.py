@@ -31,7 +31,7 @@ class Solution(NamedTuple):
 
 
 def solve(
-    G: Array,
+    G: Array | None,
     B: Array,
     R: Array,
     *,
@@ -47,8 +47,8 @@ def solve(
 
     Parameters
     ----------
-    G : float64 array, shape (d, d)
-        Symmetric, positive semidefinite.
+    G : float64 array, shape (d, d), or None
+        Symmetric, positive semidefinite; None: 0.
     B : float64 array, shape (d, c)
     R : float64 array, shape (c, c)
         Symmetric, positive semidefinite.
@@ -79,10 +79,14 @@ def solve(
         norms = sum(float(np.sum(rows * row_norms(W[-1][:, part]))) for part in columns)
         return value + entries * float(np.abs(W[0]).sum()) + norms
 
+    def product(W: Array) -> Array:
+        return np.zeros_like(W) if G is None else np.asarray(G @ W)
+
     W = V = np.zeros((1 + split, *B.shape)) if start is None else start.reshape(1 + split, *B.shape)
-    GW = GV = np.zeros_like(B) if start is None else G @ W.sum(axis=0)  # of the sums of W and of V
+    GW = GV = product(W.sum(axis=0))  # of the sums of W and of V
     # The step length is 1/L, and L is doubled until it bounds the curvature along the step.
-    L = max(float(np.diag(G).max(initial=0.0) + np.diag(R).max(initial=0.0)), np.finfo(float).tiny)
+    L = float(np.diag(R).max(initial=0.0) + (0.0 if G is None else np.diag(G).max(initial=0.0)))
+    L = max(L, np.finfo(float).tiny)
     objective, momentum = [objective_of(W, W.sum(axis=0), GW)], 1.0
     for _ in range(max_iter):
         ahead = V.sum(axis=0)
@@ -93,9 +97,10 @@ def solve(
             for part in columns:
                 new[-1][:, part] = shrink_rows(new[-1][:, part], rows / L)
             total, moved = new.sum(axis=0), new - V
-            G_new = G @ total
+            G_new = product(total)
             step = total - ahead
-            if np.vdot(step, G_new - GV + step @ R) <= L * np.vdot(moved, moved):
+            # Rounding must not decide: in one dimension the two are equal.
+            if np.vdot(step, G_new - GV + step @ R) <= L * np.vdot(moved, moved) * (1.0 + 1e-9):
                 break
             L *= 2.0
         value = objective_of(new, total, G_new)

@@ -1,12 +1,14 @@
-"""One iteration of mFSIR in one reading: sums over the latent labels of all rows, which are not kept.
+"""One iteration of mFSIR or CMFS in one reading: sums over the latent labels of all rows, which are not kept.
 
 Given W, B and anchor values U, the latent labels v_i of a row minimise
 ‖x_iW − v‖² + α‖y_i − vB‖² + γ Σ_a z_ia ‖v − u_a‖² over v >= 0, that is v'Qv − 2r_i'v with Q = (1 + γ)I + αBB' and
-r_i = W'x_i + αBy_i + γU'z_i. The next W, B and U follow from a few small sums over the rows.
+r_i = W'x_i + αBy_i + γU'z_i. Where they are factors of X too, ‖x_i − vW'‖² takes the place of the first term, and W'W
+that of I. The next W, B and U follow from a few small sums over the rows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,6 +17,8 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.anchors import Anchors, weigh_scratch_bytes
+from mlfs_dask.blocks.factorisation import factors_from_pairs
+from mlfs_dask.blocks.label_sets import LabelSets
 from mlfs_dask.blocks.linear import backward_block, forward_block, group_scratch_bytes, row_groups
 from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.rows.contract import Block, Profile
@@ -41,7 +45,9 @@ class LatentSums(NamedTuple):
     masses : float64 array, shape (m,)
         λ = Z'1.
     fit : float64 array, shape (1,)
-        ‖X W − V‖².
+        ‖X W − V‖²; of factors of X Σ_i Σ_a z_ia ‖v_i − u_a‖², with one anchor a row.
+    V : float64 array, shape (l,)
+        1'V.
     """
 
     XV: Array
@@ -51,6 +57,7 @@ class LatentSums(NamedTuple):
     ZV: Array
     masses: Array
     fit: Array
+    V: Array
 
 
 @dataclass(frozen=True)
@@ -60,8 +67,8 @@ class LatentRows(Statistic):
     Parameters
     ----------
     scaling : Scaling
-    anchors : Anchors or None
-        None: without anchors, γ = 0.
+    anchors : Anchors, LabelSets or None
+        None: without anchors, γ = 0. A row without an anchor has no term of them.
     W : float64 array, shape (d, l)
     B : float64 array, shape (l, q)
     U : float64 array, shape (m, l)
@@ -70,10 +77,12 @@ class LatentRows(Statistic):
         V = max(Y start, 0) in place of the minimum: for the first sums.
     with_normal : bool
         Whether X'X W is summed.
+    factors : bool
+        Whether latent labels are factors of X.
     """
 
     scaling: Scaling
-    anchors: Anchors | None
+    anchors: Anchors | LabelSets | None
     W: Array
     B: Array
     U: Array
@@ -81,6 +90,7 @@ class LatentRows(Statistic):
     gamma: float
     start: Array | None = None
     with_normal: bool = False
+    factors: bool = False
 
     compiled = True
 
@@ -95,7 +105,7 @@ class LatentRows(Statistic):
     @property
     def state_bytes(self) -> int:
         d, width, q = len(self.scaling.centre), self._width, self.B.shape[1]
-        return 8 * int(d * width * (1 + self.with_normal) + width * (width + q) + self._m * (width + 1) + 1)
+        return 8 * int(d * width * (1 + self.with_normal) + width * (width + q) + self._m * (width + 1) + width + 1)
 
     @property
     def parameter_bytes(self) -> int:
@@ -105,30 +115,44 @@ class LatentRows(Statistic):
 
     def scratch_bytes(self, profile: Profile) -> int:
         d = profile.d
-        weigh = 0 if self.anchors is None else weigh_scratch_bytes(profile, d, self._m, self.anchors.neighbors)
+        weigh = 0
+        if isinstance(self.anchors, Anchors):
+            weigh = weigh_scratch_bytes(profile, d, self._m, self.anchors.neighbors)
+        elif self.anchors is not None:
+            weigh = 48 * profile.block_rows + 24 * profile.label_nonzeros  # keys and groups of rows
         product = 16 * d * self._width * (1 + self.with_normal)
-        return group_scratch_bytes(profile, 5 * self._width) + weigh + product
+        return group_scratch_bytes(profile, 7 * self._width) + weigh + product
 
     def zero(self) -> State:
         d, width, q = len(self.scaling.centre), self._width, self.B.shape[1]
         normal = (d, width) if self.with_normal else (0, 0)
-        shapes = ((d, width), normal, (width, width), (width, q), (self._m, width), (self._m,), (1,))
+        shapes = ((d, width), normal, (width, width), (width, q), (self._m, width), (self._m,), (1,), (width,))
         return tuple(np.zeros(shape) for shape in shapes)
 
     def add(self, state: State, block: Block) -> None:
         sums = LatentSums(*state)
         W = self.scaling.scale_rows(self.W)
-        Q = latent_system(self.B, self.alpha, self.gamma)
-        inverse: Array = np.linalg.inv(Q).astype(np.float64, copy=False)
+        systems = [] if self.start is not None else [self._system(gamma) for gamma in (self.gamma, 0.0)]
         for part in row_groups(block.X.shape[0]):
-            self._add_rows(sums, block.X[part], block.Y[part], W, Q, inverse)
+            self._add_rows(sums, block.X[part], block.Y[part], W, systems)
 
-    def _add_rows(self, sums: LatentSums, X: Matrix, Y: sp.csr_array, W: Array, Q: Array, inverse: Array) -> None:
+    def _system(self, gamma: float) -> tuple[Array, Array]:
+        """Q, and its inverse, or a pseudo-inverse, for factors of X may be nothing."""
+        first = self.W.T @ self.W if self.factors else np.eye(len(self.B))
+        Q = latent_system(first, self.B, self.alpha, gamma)
+        inverse = np.linalg.pinv(Q, hermitian=True) if self.factors else np.linalg.inv(Q)
+        return Q, inverse.astype(np.float64, copy=False)
+
+    def _add_rows(
+        self, sums: LatentSums, X: Matrix, Y: sp.csr_array, W: Array, systems: list[tuple[Array, Array]]
+    ) -> None:
         centre = self.scaling.centre
-        Z = None if self.anchors is None else self.anchors.weigh(X)
+        Z = None
+        if self.anchors is not None:
+            Z = self.anchors.weigh(X) if isinstance(self.anchors, Anchors) else self.anchors.members(Y)
         XW = np.empty((X.shape[0], W.shape[1]))
         forward_block(X, W, centre, XW)
-        V = self._solve(XW, Y, Z, Q, inverse) if self.start is None else np.maximum(Y @ self.start, 0.0)
+        V = self._solve(XW, Y, Z, systems) if self.start is None else np.maximum(Y @ self.start, 0.0)
         if self.with_normal:
             product = np.zeros((len(centre), V.shape[1] + XW.shape[1]))
             backward_block(X, np.concatenate([V, XW], axis=1), centre, product)
@@ -136,24 +160,37 @@ class LatentRows(Statistic):
             sums.XXW[...] += product[:, V.shape[1] :]
         else:
             backward_block(X, V, centre, sums.XV)
+        sums.V[...] += V.sum(axis=0)
         sums.VV[...] += V.T @ V
         sums.VY[...] += (Y.T @ V).T
         if Z is not None:
             sums.ZV[...] += Z.T @ V
             sums.masses[...] += np.asarray(Z.sum(axis=0)).ravel()
-        if self.start is None:
+        if self.start is not None:
+            return
+        if not self.factors:
             XW -= V
             sums.fit[0] += np.vdot(XW, XW)
+        elif Z is not None:
+            apart = (V - Z @ self.U)[np.diff(Z.indptr) > 0]
+            sums.fit[0] += np.vdot(apart, apart)
 
-    def _solve(self, XW: Array, Y: sp.csr_array, Z: sp.csr_array | None, Q: Array, inverse: Array) -> Array:
+    def _solve(self, XW: Array, Y: sp.csr_array, Z: sp.csr_array | None, systems: list[tuple[Array, Array]]) -> Array:
         from mlfs_dask.blocks.latent_rows_compiled import sweep_nonnegative
 
         right: Array = XW + Y @ (self.alpha * self.B.T)
+        anchored = np.ones(len(right), dtype=bool)
         if Z is not None:
             right += Z @ (self.gamma * self.U)
-        V: Array = right @ inverse  # the unconstrained minimum; eigenvalues of Q are at least 1
-        np.maximum(V, 0.0, out=V)
-        sweep_nonnegative(V, right, Q, SWEEPS)
+            anchored = np.diff(Z.indptr) > 0
+        V = np.empty_like(right)
+        for rows, (Q, inverse) in zip((anchored, ~anchored), systems, strict=True):
+            if rows.any():
+                of_rows = right[rows]
+                found: Array = of_rows @ inverse  # the unconstrained minimum
+                np.maximum(found, 0.0, out=found)
+                sweep_nonnegative(found, of_rows, Q, SWEEPS)
+                V[rows] = found
         return V
 
     def finalize(self, state: State) -> LatentSums:
@@ -164,11 +201,48 @@ class LatentRows(Statistic):
         )
 
 
-def latent_system(B: Array, alpha: float, gamma: float) -> Array:
-    """Q = (1 + γ)I + αBB', shape (l, l).
+def latent_system(first: Array, B: Array, alpha: float, gamma: float) -> Array:
+    """Q = first + γI + αBB', shape (l, l).
 
-    >>> latent_system(np.array([[3.0, 4.0]]), 2.0, 0.5)
+    >>> latent_system(np.eye(1), np.array([[3.0, 4.0]]), 2.0, 0.5)
     array([[51.5]])
     """
-    Q: Array = alpha * (B @ B.T) + (1.0 + gamma) * np.eye(len(B))
+    Q: Array = alpha * (B @ B.T) + (first + gamma * np.eye(len(B)))
     return Q
+
+
+def first_factors(pairs: NDArray[np.int64], most: int, read: Callable[[Array], LatentSums]) -> tuple[Array, LatentSums]:
+    """B of a non-negative factorisation Y ≈ VB, and the sums for its V.
+
+    Parameters
+    ----------
+    pairs : int64 array, shape (q, q)
+        Y'Y.
+    most : int
+        Latent labels.
+    read : callable
+        ``read(start)`` makes the reading of `LatentRows` with that start.
+    """
+    found: list[tuple[LatentSums, Array]] = []
+
+    def part_sizes(T: Array) -> Array:
+        # The sign of each column of T follows from sums over the rows: this reading sums for both signs.
+        sums = read(np.concatenate([T, -T], axis=1))
+        found.append((sums, T))
+        return np.diag(sums.VV).reshape(2, T.shape[1])
+
+    T, B = factors_from_pairs(pairs.astype(np.float64), part_sizes, most)
+    if not found:  # no label occurs
+        part_sizes(T)
+    sums, directions = found[0]
+    # The sums for V = max(Y T, 0) from those for max(Y [E, −E], 0): a column of T is one of E times a number.
+    size = np.einsum("ij,ij->j", T, directions)
+    chosen = np.where(size < 0, size.size, 0) + np.arange(size.size)
+    size = np.abs(size)
+    return B, sums._replace(
+        XV=sums.XV[:, chosen] * size,
+        VV=sums.VV[np.ix_(chosen, chosen)] * np.outer(size, size),
+        VY=sums.VY[chosen] * size[:, np.newaxis],
+        ZV=sums.ZV[:, chosen] * size,
+        V=sums.V[chosen] * size,
+    )

@@ -403,10 +403,12 @@ FIRST_READING = {
 
 #: Of those that have no exact form: what there is beside moments and labels.
 BESIDE = {
+    "cmfs": ["rows"],
     "csfs": ["gram"],
     "glfs": ["gram", "rows"],
     "mlmlfs": ["rows", "gram"],
     **{name: ["rows", "gram"] for name in ("fscla", "mlmlfs", "scfs", "sfam", "uafs-bh")},
+    **{name: ["rows", "gram"] for name in ("fscla", "mlmlfs", "scfs", "sfam")},
     "sfs-bll": ["rows"],
     "smlfs": ["gram", "labelled-gram", "labelled-products"],
 }

@@ -42,7 +42,7 @@ def accelerated(G, B, R, weight, prox, penalty, tol, max_iter, start=None):
         while True:
             new = prox(V - slope / L, weight / L)
             D = new - V
-            if np.trace(D.T @ (G @ D + D @ R)) <= L * (D * D).sum():
+            if np.trace(D.T @ (G @ D + D @ R)) <= L * (D * D).sum() * (1.0 + 1e-9):
                 break
             L *= 2.0
         if objective(new) > objective(W):

@@ -42,6 +42,7 @@ OTHERS = {
     "br-or": [{"smoothing": 1.0, "bins": 3}],
     "chi2": [{"bins": 4}],
     "ela-chi": [{"bins": 20}],
+    "cmfs": [{"n_latent": 2, "beta": 3.0}, {"gamma": 20.0, "absolute": True}],
     "csfs": [{"alpha": 2.0, "absolute": True}],
     "elc": [{"variant": "screen"}, {"variant": "published"}, {"similarity": "exponential"}, {"lambda_": 0.3}],
     "enm": [{"bins": 3}],

@@ -1,0 +1,217 @@
+"""After CMFS: latent labels are factors of the features and of the labels, and alike in rows with the same labels.
+
+An iteration is one reading, in which the latent labels of each row are computed from small matrices, added to sums and
+discarded. Nothing has d × d numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask.blocks.anchors import anchor_values
+from mlfs_dask.blocks.label_sets import LabelSets, frequent_label_sets
+from mlfs_dask.blocks.proximal import row_norms
+from mlfs_dask.engine.statistic import Statistic
+from mlfs_dask.rows.contract import Profile
+from mlfs_dask.selectors.contract import method
+from mlfs_dask.selectors.costs import Cost, Reading, Readings
+from mlfs_dask.selectors.iterative import anchor_sample
+from mlfs_dask.selectors.loop import Loop, Scaled, placeholder
+from mlfs_dask.selectors.parameters import Absolute, MaxIter, Missing, Param, seed_of
+from mlfs_dask.selectors.regression import strength
+from mlfs_dask.solvers import proximal
+from mlfs_dask.solvers.blockwise import unit_rows
+from mlfs_dask.solvers.trace import LoopTrace
+from mlfs_dask.statistics.latent_rows import LatentRows, LatentSums, first_factors
+from mlfs_dask.statistics.scaling import Scaling, standard_scaling
+from mlfs_dask.typing import Seed, numbers
+
+Array = NDArray[np.float64]
+
+#: Steps of A and of B in an iteration, and the relative change of A at which its steps end.
+FEATURE_STEPS, LABEL_STEPS, SETTLED = 50, 5, 1e-3
+
+#: Share of its squares below which the variance of a latent label is rounding.
+CONSTANT = 1e-12
+
+#: Name of the reading for the first V.
+START = "start"
+
+
+@dataclass
+class Fixed(Scaled):
+    """What no iteration changes; the label sets whose rows are joined, Y'Y, and the weight of Y."""
+
+    keys: Annotated[NDArray[np.uint64], "m"]
+    pairs: Annotated[NDArray[np.int64], "q q", "pairs of labels"]
+    rows: Annotated[float, ""]
+    squares: Annotated[float, ""]  # ‖X‖²
+    alpha: Annotated[float, ""]
+
+
+@dataclass
+class At:
+    """The small variables; the offset of the features, and γ as it is."""
+
+    A: Annotated[Array, "d l"]
+    offset: Annotated[Array, "d"]
+    B: Annotated[Array, "l q"]
+    U: Annotated[Array, "m l"]
+    gamma: Annotated[float, ""]
+
+
+@method(
+    "cmfs",
+    "Correlation information (after CMFS)",
+    paper="after Braytee, Liu, Catchpoole & Kennedy 2017, CIKM, 1649-1656",
+    doi="10.1145/3132847.3132858",
+)
+class CMFS(Loop[Fixed, At]):
+    """Multi-label feature selection using correlation information, after Braytee, Liu, Catchpoole & Kennedy 2017.
+
+    The paper's equations were not available; this is what is computed. Minimises ‖X − 1m' − VA'‖² + α‖Y − VB‖² +
+    β tr V'LV + γ Σ_f ‖a_f‖ with V ≥ 0, B ≥ 0 and rows of B of length 1: the latent labels V of the rows are factors of
+    the features and of the labels, and alike in rows that have the same labels. A feature's score is the norm of its
+    row of A.
+
+    Notes
+    -----
+    Features are standardised, by algebra where X is sparse. Readings of X: one for moments, pairs of labels and a
+    sample, one for the first V, and one an iteration, in which the latent labels of each row are made, added to sums
+    and discarded. A worker holds 2 d l numbers of 8 bytes for l latent labels, the driver 14 d l; none d², of however
+    many features. Unknown labels (-1) are refused. In the graph L, whose degrees are 1, rows of one label set are
+    joined alike; the label sets are the most frequent ones of a sample of the rows. α counts relative to ‖X‖²/‖Y‖², γ
+    relative to the least at which the first A is 0.
+
+    What differs from the factorisation that the paper's abstract describes, of X in [0, 1] with A ≥ 0: the offsets m,
+    without which the score tells how large a feature's values are, and A of either sign, since a feature and its
+    opposite tell the same.
+
+    References
+    ----------
+    A. Braytee, W. Liu, D. Catchpoole, P. Kennedy, "Multi-label feature selection using correlation information",
+    Proceedings of the ACM Conference on Information and Knowledge Management (2017) 1649-1656,
+    doi:10.1145/3132847.3132858.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import mlfs_dask as mlfs
+    >>> rng = np.random.default_rng(0)
+    >>> Y = rng.integers(0, 2, (60, 2))
+    >>> X = np.hstack([rng.normal(size=(60, 2)), Y + rng.normal(0, 0.1, (60, 2))])
+    >>> sorted(mlfs.CMFS(n_features_to_select=2).fit(X, Y).ranking_[:2].tolist())
+    [2, 3]
+    """
+
+    alpha: Annotated[float, Param("Weight of the labels, relative to ‖X‖²/‖Y‖².", above=0)] = 10.0
+    beta: Annotated[float, Param("Weight of the graph of rows with the same labels.")] = 0.1
+    gamma: Annotated[float, Param("Weight of the penalty, relative to the least at which A stays 0.", above=0)] = 0.1
+    absolute: Absolute = False
+    n_latent: Annotated[
+        int | None, Param("Latent labels, at most as many as labels; by default half of them, one at least.")
+    ] = None
+    n_label_sets: Annotated[int, Param("Label sets whose rows are joined in the graph, at most.")] = 300
+    tol: Annotated[float, Param("Relative change of the objective in one iteration at which the loop stops.")] = 0.001
+    max_iter: MaxIter = 60
+    missing: Missing = "error"
+    random_state: Annotated[Seed, seed_of("the sample of rows that label sets come from")] = None
+
+    name = "CMFS"
+    records = Fixed, At
+    typical_iterations = 6, 25
+    passes = "2 + 1 an iteration"
+    memory = "worker: 8 bytes * (2 d l + m l) for l latent labels and m label sets; driver: 8 bytes * 14 d l"
+
+    setup_workspace = "sample"
+    workspace = f"{proximal.FEATURE_MATRICES} d l + 2 d l"  # steps of A, and X'V
+
+    def _latent(self, q: int) -> int:
+        return min(q, max(1, q // 2) if self.n_latent is None else self.n_latent)
+
+    def sizes(self, profile: Profile) -> dict[str, int]:
+        sample = len(anchor_sample(profile, self.n_label_sets, self.seed).chosen)
+        groups = min(self.n_label_sets, sample // 2)
+        return super().sizes(profile) | {"l": self._latent(profile.q), "m": groups}
+
+    def first(self, profile: Profile) -> dict[str, Statistic]:
+        return super().first(profile) | {"sample": anchor_sample(profile, self.n_label_sets, self.seed)}
+
+    def cost_beside(self, profile: Profile, fixed: Fixed, at: At) -> Cost:
+        start = self._rows(fixed, at, placeholder(profile.q, 2 * self._latent(profile.q)))
+        sample = anchor_sample(profile, self.n_label_sets, self.seed).result_bytes
+        return Cost(steps=[Reading(START, (start,), workspace="2 d l")], sizes={"sample": numbers(sample)})
+
+    def setup(self, job: Readings, results: dict[str, Any]) -> Fixed:
+        moments, pairs, scaling = results["moments"], results["labels"].pairs, standard_scaling(results["moments"])
+        keys = frequent_label_sets(results.pop("sample").Y, self.n_label_sets)
+        squares = float(scaling.factor**2 @ moments.m2)
+        alpha = self.alpha * (squares or 1.0) / max(float(np.trace(pairs)), 1.0)
+        return Fixed(scaling.centre, scaling.factor, keys, pairs, float(job.source.profile.n), squares, alpha)
+
+    def _rows(self, fixed: Fixed, at: At, start: Array | None = None) -> LatentRows:
+        """Statistic of V, with features less their offsets."""
+        shift = np.divide(at.offset, fixed.factor, out=np.zeros_like(at.offset), where=fixed.factor > 0)
+        scaling = Scaling(fixed.centre + shift, fixed.factor)
+        sets = LabelSets(fixed.keys) if len(fixed.keys) else None
+        A, U = (at.A, at.U) if start is None else (at.A[:, :0], at.U[:, :0])
+        B = at.B if start is None else at.B[:0]
+        return LatentRows(scaling, sets, A, B, U, fixed.alpha, float(self.beta), start, factors=True)
+
+    def start(self, job: Readings, fixed: Fixed, results: Mapping[str, Any], trace: LoopTrace) -> At:
+        """B of a non-negative factorisation of Y, and A for the V of this factorisation."""
+        d, m, q = len(fixed.centre), len(fixed.keys), len(fixed.pairs)
+        nothing = At(np.zeros((d, 0)), np.zeros(d), np.zeros((0, q)), np.zeros((m, 0)), float(self.gamma))
+        B, sums = first_factors(
+            fixed.pairs, self._latent(q), lambda both: job.run(START, self._rows(fixed, nothing, both))[0]
+        )
+        at = replace(nothing, A=np.zeros((d, len(B))), B=B, U=np.zeros((m, len(B))))
+        critical = 2.0 * float(row_norms(sums.XV).max(initial=0.0))
+        return self._step(fixed, replace(at, gamma=strength(at.gamma, critical, absolute=self.absolute)), sums)
+
+    def reading(self, fixed: Fixed, at: At) -> Sequence[Statistic]:
+        return [self._rows(fixed, at)]
+
+    def objective(self, fixed: Fixed, at: At, sums: list[Any], trace: LoopTrace) -> dict[str, float]:
+        rows: LatentSums = sums[0]
+        A, B = at.A, at.B
+        # Σ x_i = 0, and X'V is about the offsets.
+        fit = fixed.squares + fixed.rows * float(at.offset @ at.offset)
+        fit += float(np.vdot(A.T @ A, rows.VV)) - 2.0 * float(np.vdot(A, rows.XV))
+        labels = float(np.trace(fixed.pairs)) - 2.0 * float(np.vdot(B, rows.VY)) + float(np.vdot(B @ B.T, rows.VV))
+        penalty = at.gamma * float(row_norms(A).sum())
+        return {"objective": fit + fixed.alpha * labels + self.beta * float(rows.fit[0]) + penalty}
+
+    def update(self, job: Readings, fixed: Fixed, at: At, sums: list[Any], trace: LoopTrace) -> At:
+        return self._step(fixed, at, sums[0])
+
+    def _step(self, fixed: Fixed, at: At, sums: LatentSums) -> At:
+        """Steps of B, of A with the offsets of the features, and U for the V of `sums`."""
+        B, largest = at.B, float(np.linalg.eigvalsh(sums.VV)[-1])
+        for _ in range(LABEL_STEPS if largest > 0 else 0):
+            B = unit_rows(B - (sums.VV @ B - sums.VY) / largest)
+        mean = sums.V / fixed.rows
+        XV, VV = sums.XV + np.outer(at.offset, sums.V), sums.VV - np.outer(sums.V, mean)
+        constant = np.diag(VV) <= CONSTANT * np.diag(sums.VV)  # what rounding leaves of it
+        XV[:, constant], VV[constant], VV[:, constant] = 0.0, 0.0, 0.0
+        A = proximal.solve(
+            None,
+            XV,
+            VV,
+            rows=0.5 * at.gamma,
+            start=at.A,
+            tol=SETTLED,
+            max_iter=FEATURE_STEPS,
+        ).W
+        return At(A, -A @ mean, B, anchor_values(sums.ZV, sums.masses), at.gamma)
+
+    def loop_scores(self, fixed: Fixed, at: At) -> Array:
+        return row_norms(at.A)
+
+    def facts(self, fixed: Fixed, at: At) -> dict[str, Any]:
+        return {"n_latent": len(at.B), "gamma": at.gamma, "label_sets": len(fixed.keys)}
