@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import textwrap
 from typing import Any
 
@@ -42,6 +44,7 @@ def _describe(selector: Any) -> dict[str, Any]:
     return {
         "name": selector.method,
         "title": selector.title,
+        "description": re.split(r"\n\n\w+\n-+\n", inspect.getdoc(selector) or "")[0],  # up to the first section
         "paper": selector.paper,
         "doi": selector.doi,
         "supervision": selector.supervision,
@@ -67,8 +70,11 @@ def _text(method: dict[str, Any]) -> str:
 
 
 def _long_text(method: dict[str, Any]) -> str:
-    """One method, every option with its help."""
-    lines = [_facts(method), "", "options of `mlfs select`:"]
+    """One method: what it computes, and every option with its help."""
+    lines = [_facts(method), ""]
+    for paragraph in method["description"].split("\n\n"):
+        lines += [*textwrap.wrap(" ".join(paragraph.split()), WIDTH), ""]
+    lines.append("options of `mlfs select`:")
     for option in method["options"]:
         lines.append(f"  {option['option']} {option['type']} (default: {_shown(option['default'])})")
         lines += textwrap.wrap(option["help"], WIDTH, initial_indent="      ", subsequent_indent="      ")

@@ -18,6 +18,8 @@ import numpy as np
 import pytest
 
 import mlfs_dask
+from mlfs_dask.batch.spec import read_spec
+from mlfs_dask.evaluation.protocols import make_settings
 from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.selectors import METHODS
 
@@ -74,6 +76,25 @@ def test_recipes(tmp_path: Path) -> None:
     assert "['gene 7' 'gene 3' 'gene 12']" in printed or "['gene 3' 'gene 7' 'gene 12']" in printed
     for page in ("cells.html", "grid.html"):
         assert "is the best of" in (tmp_path / page).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", sorted((DOCS / "comparisons").glob("*.yaml")), ids=lambda path: path.stem)
+def test_comparisons_have_what_the_papers_print(path: Path) -> None:
+    """Every method and data set of a printed figure is in the batch file, and every metric in its protocol."""
+    import pandas as pd
+
+    jobs = read_spec(path).jobs
+    printed = pd.read_csv(DOCS / "comparisons" / "printed.csv")
+    printed = printed[printed["comparison"].str.split(" ").str[0] == path.stem]
+    assert len(printed) > 50
+    assert set(printed["method"]) <= {job.point.run for job in jobs}
+    assert set(printed["dataset"]) - {"yahoo-arts", "yahoo-business", "yahoo-education"} == {
+        job.store.name for job in jobs
+    }
+    for job in jobs:
+        assert job.evaluation is not None
+        settings = make_settings(job.evaluation.protocol, job.evaluation.options)
+        assert set(printed["metric"]) <= set(settings.metrics)
 
 
 @pytest.mark.timeout(1800)

@@ -277,9 +277,13 @@ def test_methods(run: Run, run_json: RunJson) -> None:
     listed = {method["name"]: method for method in run_json("methods")["methods"]}
     assert {"elc", "enm", "gmm", "label-entropy"} <= set(listed)
     for method in listed.values():
-        for field in ("title", "paper", "doi", "supervision", "passes", "memory", "options"):
+        for field in ("title", "description", "paper", "doi", "supervision", "passes", "memory", "options"):
             if field != "doi" or "doi:" in get_method(method["name"]).__doc__:  # not all papers have one
                 assert method[field], (method["name"], field)
+        assert "----" not in method["description"]
+        if method["paper"].startswith("after "):
+            assert "The paper's text was not available; this is what is computed." in method["description"]
+    assert "Minimises ‖XW + 1b' − Y‖² over the labelled rows plus" in " ".join(run("methods", "lsmr").stdout.split())
     bins = next(option for option in listed["label-entropy"]["options"] if option["option"] == "--bins")
     assert (bins["type"], bins["default"]) == ("int", 2)
     assert all(option["option"] != "--random-state" for method in listed.values() for option in method["options"])
