@@ -75,6 +75,11 @@ class ScaledMatrix:
         """Rows between which distances are those of the scaled ones: sparse ones are not centred."""
         return self._rows
 
+    @property
+    def centre(self) -> Array | None:
+        """What `rows` still have to be centred at, shape (d,); None where they are."""
+        return self._centre
+
     def forward(self, W: Array) -> Array:
         """X W, shape (n, c)."""
         product = np.asarray(self._rows @ W)

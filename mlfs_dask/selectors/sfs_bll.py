@@ -12,18 +12,25 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse as sp
 
 from mlfs_dask.blocks.anchors import anchor_values
 from mlfs_dask.engine.statistic import Statistic
+from mlfs_dask.exact import sfs_bll as exact_form
+from mlfs_dask.exact.fit import ExactFit
+from mlfs_dask.exact.graphs import compiles_nearest_rows
 from mlfs_dask.rows.contract import Profile
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Readings
 from mlfs_dask.selectors.graph_regression import At, Fixed, GraphRegression
+from mlfs_dask.selectors.in_memory import InMemory
 from mlfs_dask.selectors.parameters import Param
 from mlfs_dask.solvers import row_sparse
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.binary_rows import BinaryRows, BinarySums
+from mlfs_dask.statistics.moments import FeatureMoments
 from mlfs_dask.statistics.row_system import TURNS
+from mlfs_dask.typing import Matrix
 
 Array = NDArray[np.float64]
 
@@ -52,7 +59,7 @@ class BinaryAt(At):
     paper="Shi, Zhu, Li, Cheng & Liu 2023, IEEE TKDE 35, 2299-2312",
     doi="10.1109/TKDE.2021.3109243",
 )
-class SFSBLL(GraphRegression):
+class SFSBLL(InMemory, GraphRegression):
     """Semi-supervised feature selection by binary label learning (SFS-BLL; Shi, Zhu, Li, Cheng & Liu 2023).
 
     Minimises s Σ_i ‖x_iW + b − f_i‖ + κ Σ (f_il − y_il)² over known labels + c Σ_ia z_ia ‖f_i − u_a‖² + γ Σ_f ‖w_f‖
@@ -70,6 +77,7 @@ class SFSBLL(GraphRegression):
     What differs from the paper: with anchors labels of a row do not interact, so that they follow from thresholds, and
     nothing is alternated with multipliers. In the authors' program the threshold is 0, which is right for -1 and 1; it
     fits W to codes and codes to predictions that are not the same, and with all its weights 1 every label becomes 0.
+    That program is the published form, in memory.
     Even at the minimum few unknown labels are 1, for small targets are cheap: by default a label has such a share of
     its unknown entries as of its known ones, by thresholds of the rows among which anchors are placed. There is an
     intercept, and γ counts relative to the least at which W = 0.
@@ -91,6 +99,10 @@ class SFSBLL(GraphRegression):
     [2, 3]
     """
 
+    variant: Annotated[
+        Literal["corrected", "published"],
+        Param('"corrected" has labels by thresholds. "published" is the authors\' program, in memory.'),
+    ] = "corrected"
     threshold: Annotated[
         Literal["prior", "half"],
         Param(
@@ -99,8 +111,26 @@ class SFSBLL(GraphRegression):
         ),
     ] = "prior"
     alpha: Annotated[float, Param("Weight of the graph of the rows.")] = 0.2
-    kappa: Annotated[float, Param("Weight of the known labels, beside a regression of weight 1.", above=0)] = 10.0
-    n_neighbors: Annotated[int, Param("Mean degree c of the graph of the rows that anchors stand for.")] = 10
+    kappa: Annotated[
+        float,
+        Param(
+            "Weight of the known labels, beside a regression of weight 1; in the published form as it is, where 100 is "
+            "usual.",
+            above=0,
+        ),
+    ] = 10.0
+    gamma: Annotated[
+        float,
+        Param("Weight of the penalty, relative to the least at which W = 0; in the published form as it is.", above=0),
+    ] = 0.1
+    beta: Annotated[float, Param("Weight of the regression in the published form.", above=0)] = 0.01
+    rho: Annotated[float, Param("Weight of the multipliers in the published form.", above=0)] = 1.0
+    n_neighbors: Annotated[
+        int,
+        Param(
+            "Mean degree c of the graph of the rows that anchors stand for; neighbours of a row in the published form."
+        ),
+    ] = 10
 
     name = "SFS-BLL"
     records = BinaryFixed, BinaryAt
@@ -108,6 +138,15 @@ class SFSBLL(GraphRegression):
     forms_gram = False
 
     workspace = f"2 d d + p + {GraphRegression.workspace}"  # X'SX, centred, and the sample
+
+    def _exact_workspace(self, profile: Profile) -> tuple[str, dict[str, int]]:
+        return exact_form.workspace(sparse=profile.sparse), {"k": min(self.n_neighbors, profile.n - 1)}
+
+    def _compiles_exact_search(self, profile: Profile) -> bool:
+        return compiles_nearest_rows(profile.n, sparse=profile.sparse)
+
+    def _fit_exactly(self, X: Matrix, Y: sp.csr_array, moments: FeatureMoments) -> ExactFit:
+        return exact_form.fit(self, X, Y, moments)
 
     def sizes(self, profile: Profile) -> dict[str, int]:
         return super().sizes(profile) | {"t": TURNS}

@@ -333,3 +333,32 @@ def uafs_bh_steps(X, C, *, mu=1.0, n_bits=8, gamma=0.1, absolute=False, anchor_n
             if np.linalg.norm(W - last) <= 0.01 * np.linalg.norm(W):
                 break
         b, U = F.mean(axis=0), means_of_rows(Z, F, U)
+
+
+def sfs_bll_program(X, Y, *, kappa, beta, gamma, rho, n_neighbors, max_iter, codes=None):
+    """Scores by the authors' passes, from codes that are drawn as the method draws them."""
+    std = X.std(axis=0, ddof=1)
+    X = (X - X.mean(axis=0)) / np.where(std > 0, std, 1.0)
+    n, d = X.shape
+    labelled = (np.asarray(Y) >= 0).all(axis=1)[:, None]
+    Y = np.where(labelled, Y, 0.0)
+    D = ((X[:, None] - X[None]) ** 2).sum(axis=2)
+    np.fill_diagonal(D, np.inf)
+    S = np.zeros((n, n))
+    for i in range(n):
+        for j in np.argsort(D[i], kind="stable")[: min(n_neighbors, n - 1)]:
+            S[i, j] = X[i] @ X[j] / np.sqrt((X[i] @ X[i]) * (X[j] @ X[j]))
+    S = np.maximum(S, S.T)
+    L = np.diag(S.sum(axis=1)) - S
+    B = F = (np.random.default_rng(0).standard_normal(Y.shape) > 0).astype(float) if codes is None else codes
+    G, W, w = np.zeros(Y.shape), np.zeros((d, Y.shape[1])), np.ones(n)
+    for _ in range(max_iter):
+        penalty = gamma * np.diag(0.5 / np.sqrt((W**2).sum(axis=1) + np.finfo(float).eps))
+        W = np.linalg.solve(X.T @ (w[:, None] * X) + penalty, X.T @ (w[:, None] * B))
+        G = G + rho * (B - F)
+        residuals = norms(X @ W - B)
+        w = residuals.sum() / residuals
+        B = (np.where(labelled, np.sign(kappa * Y + rho * F - G), np.sign(F - G / rho)) + 1) / 2
+        system = 2 * L + np.diag(rho + kappa * labelled[:, 0] + 2 * beta * w)
+        F = np.linalg.solve(system, rho * B + G + kappa * labelled * Y + 2 * beta * w[:, None] * (X @ W))
+    return norms(W), B

@@ -205,7 +205,10 @@ def nearest(points, centres):
     return ((points[:, None] - centres) ** 2).sum(axis=2).argmin(axis=1)
 
 
-def sfs_bll(X, Y, **parameters):
+def sfs_bll(X, Y, *, variant="corrected", **parameters):
+    if variant == "published":
+        given = {"kappa": 10.0, "beta": 0.01, "gamma": 0.1, "rho": 1.0, "n_neighbors": 10} | parameters
+        return graph_regressions.sfs_bll_program(X, Y, **{key: given[key] for key in given if key != "tol"})[0]
     return graph_regressions.sfs_bll_steps(X, Y, placed_anchors(X).centres, **parameters)[0]
 
 

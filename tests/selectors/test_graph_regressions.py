@@ -6,9 +6,13 @@ import numpy as np
 import pytest
 
 from mlfs_dask import FSCLA, SCFS, SFAM, SFSBLL, UAFSBH
-from mlfs_dask.errors import DataError, DoesNotFitError
+from mlfs_dask.blocks.sparse import as_labels
+from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError
+from mlfs_dask.exact import sfs_bll as exact_form
+from mlfs_dask.selectors import get_method
 from mlfs_dask.statistics.binary_rows import share_threshold
 from mlfs_dask.statistics.label_statistics import neighbour_laplacian
+from mlfs_dask.statistics.moments import FeatureMoments
 from tests.conftest import published
 from tests.problems import real_data
 from tests.reference.graph_regressions import mdfs_steps, neighbour_graph, sfs_bll_steps, uafs_bh_steps
@@ -91,6 +95,24 @@ def test_more_features_than_the_gram_cap_are_refused_with_the_cure(method):
         DoesNotFitError, match=r"X'X of 9 features, .* at most 8 \(gram_cap\)(.|\n)*cure: raise gram_cap"
     ):
         method(3, gram_cap=8).fit(X, Y)
+
+
+def test_published_sfs_bll_has_the_scores_of_the_authors_on_emotions_and_says_where_it_collapses():
+    X, Y = real_data("emotions")
+    oracle = published("sfs_bll")
+    rows, q = oracle["shape"]
+    hidden = as_labels(np.where(np.arange(rows)[:, np.newaxis] < oracle["n_labelled"], Y, -1).astype(np.int8))
+    moments = FeatureMoments(rows, X.mean(axis=0), X.var(axis=0) * rows)
+    codes = np.unpackbits(oracle["codes"], count=rows * q).reshape(rows, q)
+    method = get_method("sfs-bll")(variant="published", kappa=100.0, tol=0.0, max_iter=20)
+    found = exact_form.fit(method, X, hidden, moments, codes)
+    assert found.scores == pytest.approx(oracle["scores"], rel=1e-9)
+    assert np.argsort(-found.scores, kind="stable").tolist() == oracle["ranking"].tolist()
+    assert found.extra["ones_of_unlabelled"] == pytest.approx(oracle["ones_unlabelled"])
+    ones = np.unpackbits(oracle["one_codes"], count=rows * q).reshape(rows, q)
+    method = get_method("sfs-bll")(variant="published", kappa=1.0, beta=1.0, gamma=1.0, tol=0.0, max_iter=20)
+    with pytest.raises(MlfsError, match=r"diverged in iteration 1[78]: (.|\n)*cure: take variant='corrected'"):
+        exact_form.fit(method, X, hidden, moments, ones)
 
 
 def test_labels_of_sfs_bll_have_the_share_of_the_known_ones():

@@ -75,7 +75,7 @@ OTHERS = {
     "smlfs": [{"alpha": 0.5, "beta": 0.0, "p": 0.5}, {"gamma": 3.0, "absolute": True, "n_neighbors": 2}],
     "scfs": [{"alpha": 0.3, "kappa": 5.0}],
     "sfam": [{"theta": 4.0, "n_neighbors": 2}],
-    "sfs-bll": [{"threshold": "half", "alpha": 1.0, "kappa": 3.0}],
+    "sfs-bll": [{"threshold": "half", "alpha": 1.0, "kappa": 3.0}, {"variant": "published", "kappa": 100.0}],
     "smile": [{"alpha": 2.0, "ridge": 0.01, "smoothing": 1.0}],
     "uafs-bh": [{"n_bits": 3, "mu": 4.0}],
     "relieff": [{"n_neighbors": 2, "min_rows": 1}],
