@@ -263,26 +263,26 @@ class CodedRows:
         """The columns of some features."""
         return np.concatenate([np.arange(self.offset[f], self.offset[f + 1]) for f in features.tolist()])
 
-    def count(self, columns: sp.csc_array, totals: Array) -> Array:
+    def count(self, columns: Array, totals: Array) -> Array:
         """Rows of every code that have each column, shape (codes, c, d).
 
         Parameters
         ----------
-        columns : csc_array, shape (n, c)
+        columns : float64 array, shape (n, c)
         totals : float64 array, shape (c,)
             Rows that have each column.
         """
         feature, code = self.places
         table = np.zeros((int(self.n_codes.max()), len(totals), len(self.n_codes)))
-        table[code, :, feature] = (self.indicators.T @ columns).toarray()
+        table[code, :, feature] = self.indicators.T @ columns
         table[self.reference, :, np.arange(len(self.n_codes))] = totals - table.sum(axis=0).T
         return table
 
     def redundancy(self, g: int) -> Array:
         """Information of every feature with one, over the rows, shape (d,)."""
         n = self.indicators.shape[0]
-        codes = sp.hstack([np.ones((n, 1)), self.indicators[:, self.columns(np.array([g]))]], format="csc")
-        own = np.asarray(codes.sum(axis=0)).ravel()
+        codes = np.hstack([np.ones((n, 1)), self.indicators[:, self.columns(np.array([g]))].toarray()])
+        own = codes.sum(axis=0)
         joint = self.count(codes, own)
         marginal = joint[:, 0].copy()
         own[0] -= own[1:].sum()
@@ -310,7 +310,7 @@ def judge_by_naive_bayes(
     """
     m, Y = rows.Y.shape[0], rows.Y
     own = np.array([m, *Y.sum(axis=0)], dtype=np.float64)
-    learnt = counts - rows.count(sp.csc_array(np.column_stack([np.ones(m), Y])), own)
+    learnt = counts - rows.count(np.column_stack([np.ones(m), Y]), own)
     terms = bayes_terms(learnt[:, 1:], learnt[:, :1], positives - own[1:], n - m, rows.n_codes)
     feature, code = rows.places
     base = terms.codes[rows.reference, :, np.arange(len(rows.n_codes))]

@@ -41,12 +41,10 @@ def test_naive_bayes_learns_from_the_rows_that_are_not_held_out():
     rows = CodedRows.of_sample(SampledRows(X, as_labels(Y)), np.arange(9), book)
     judged = held_out(np.arange(60), 0)
     assert len(judged) == 12
-    every = rows.count(sp.csc_array(np.column_stack([np.ones(60), Y])), np.array([60, *Y.sum(axis=0)], float))
+    every = rows.count(np.column_stack([np.ones(60), Y]), np.array([60, *Y.sum(axis=0)], float))
     learnt = np.setdiff1d(np.arange(60), judged)
     part = rows.take(learnt)
-    of_part = part.count(
-        sp.csc_array(np.column_stack([np.ones(48), Y[learnt]])), np.array([48, *Y[learnt].sum(axis=0)])
-    )
+    of_part = part.count(np.column_stack([np.ones(48), Y[learnt]]), np.array([48, *Y[learnt].sum(axis=0)]))
     judge = judge_by_naive_bayes(rows.take(judged), every, Y.sum(axis=0).astype(float), 60.0)
     for features in ([0], [1, 4], [0, 1, 2, 3]):
         wrong = 0
