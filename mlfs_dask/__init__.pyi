@@ -337,6 +337,7 @@ class LabelEntropy(WeightedSelector):
         n_features_to_select: int | float | str | None = ...,
         *,
         n_promising_labels: int | float = ...,
+        order: Literal["descending", "ascending"] = ...,
         bins: int = ...,
         binning: Literal["auto", "quantile", "equal-width"] = ...,
         missing: Literal["error", "code", "mean", "median"] = ...,

@@ -9,9 +9,10 @@ the geometric mean of the information with all labels. All follow from the count
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mlfs_dask.blocks.entropy import information
 from mlfs_dask.blocks.pair_scores import Array, Counts
@@ -34,8 +35,8 @@ class _Information(CountFilter):
 class LabelEntropy(_Information):
     """Entropy-based label selection (Lee & Kim 2016).
 
-    The score of a feature f is the sum of M(f; l) over the promising labels, those of largest entropy, plus the
-    sum of min(H(f), H(l)) over the other labels (Algorithm 1, line 9). Entropies are in natural logarithms.
+    The score of a feature f is the sum of M(f; l) over the promising labels, by default those of largest entropy, plus
+    the sum of min(H(f), H(l)) over the other labels (Algorithm 1, line 9). Entropies are in natural logarithms.
 
     Notes
     -----
@@ -72,6 +73,13 @@ class LabelEntropy(_Information):
             "labels, 0 the bound."
         ),
     ] = 0.2
+    order: Annotated[
+        Literal["descending", "ascending"],
+        Param(
+            'Order of labels by entropy, the first of which are promising. "ascending": those of smallest entropy, '
+            "with which the paper compares."
+        ),
+    ] = "descending"
 
     memory = "worker: 4 bytes * d * (codes - 1) * (p + 1)"
 
@@ -95,6 +103,9 @@ class LabelEntropy(_Information):
             return int(value)
         # A product such as 0.1 * 30 lies a rounding error above 3 and must not count as 4.
         return min(q, math.ceil(float(value) * q - 1e-9))
+
+    def _counted_labels(self, entropies: Array) -> NDArray[np.int64]:
+        return super()._counted_labels(-entropies if self.order == "ascending" else entropies)
 
     def finish(self, counts: CountResults) -> Array:
         other_label_entropies = np.delete(counts.label_entropies, counts.counted)

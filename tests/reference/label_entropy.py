@@ -63,7 +63,7 @@ def informations(X, Y, bins):
     return table
 
 
-def label_entropy(X, Y, *, n_promising_labels, bins=2):
+def label_entropy(X, Y, *, n_promising_labels, bins=2, order="descending"):
     """Algorithm 1, line 9: M(f; l) over the promising labels, min(H(f), H(l)) over the others."""
     Y = np.asarray(Y)
     q = Y.shape[1]
@@ -71,7 +71,8 @@ def label_entropy(X, Y, *, n_promising_labels, bins=2):
     if isinstance(p, float):
         p = math.ceil(p * q - 1e-9)
     H_l = [entropy(Y[:, label]) for label in range(q)]
-    order = sorted(range(q), key=lambda label: (-H_l[label], label))
+    sign = 1 if order == "ascending" else -1
+    order = sorted(range(q), key=lambda label: (sign * H_l[label], label))
     table = informations(X, Y, bins)
     codes = discretise(np.asarray(X, dtype=float), bins)
     scores = []

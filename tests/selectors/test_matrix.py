@@ -48,7 +48,11 @@ OTHERS = {
     "enm": [{"bins": 3}],
     "fscla": [{"beta": 2.0, "n_shared": 1}, {"absolute": True, "gamma": 2.0, "kappa": 5.0}],
     "fimf": [{"n_interacting_labels": 2}, {"bins": 20}],
-    "label-entropy": [{"n_promising_labels": 1.0, "bins": 4}, {"n_promising_labels": 0}],
+    "label-entropy": [
+        {"n_promising_labels": 1.0, "bins": 4},
+        {"n_promising_labels": 0},
+        {"n_promising_labels": 1, "order": "ascending"},
+    ],
     "laplacian": [{"n_neighbors": 3, "lambda_": 6.0}],
     "fssrdm": [{"beta": 0.0}, {"gamma": 0.01}],
     "glfs": [
