@@ -10,7 +10,11 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.linear import laplacian_gram_bytes
 from mlfs_dask.exact import access_mfs, laplacian, mfsir, smfs
+from mlfs_dask.rows.sources import as_rows
+from mlfs_dask.selectors import get_method
+from mlfs_dask.selectors.in_memory import sizes_in_memory
 from mlfs_dask.solvers.conjugate_gradients import columns_at_once
+from mlfs_dask.statistics.moments import FeatureMoments
 from mlfs_dask.typing import numbers, workspace_bytes
 from tests.exact.fits import Moments, fit_access, fit_mfsir, fit_smfs, labels_of
 
@@ -77,3 +81,23 @@ def test_memory_is_within_what_is_said_to_be_held(name, n, d, q, gram_cap, spars
     sizes["c"] = columns_at_once(q)
     sizes["strips"] = numbers(laplacian_gram_bytes(n, d, X.nnz if sparse else None))
     assert peak <= sum(workspace_bytes(workspace, sizes).values())
+
+
+@pytest.mark.parametrize("name", ["glfs", "mifs", "mlmlfs", "sfs-bll"])
+@pytest.mark.parametrize(("n", "d", "q", "sparse"), [(2500, 40, 30, False), (600, 600, 10, True)])
+def test_memory_of_published_forms_is_within_what_is_said_to_be_held(name, n, d, q, sparse):
+    rng = np.random.default_rng(0)
+    Y = labels_of(rng.random((n, q)) < 0.2)
+    X = sp.random_array((n, d), density=0.02, rng=rng, format="csr") if sparse else rng.normal(size=(n, d))
+    method = get_method(name)(variant="published", max_iter=2)
+    first, found = Moments(X[:100]), Moments(X)
+    # Whatever is imported late is imported now.
+    method._fit_exactly(X[:100], Y[:100], FeatureMoments(100, first.mean, first.m2))
+    moments = FeatureMoments(n, found.mean, found.m2)
+    tracemalloc.start()
+    method._fit_exactly(X, Y, moments)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    profile = as_rows(X, Y).profile
+    workspace, sizes = method._exact_workspace(profile)
+    assert peak <= sum(workspace_bytes(workspace, sizes_in_memory(profile) | sizes).values())
