@@ -14,13 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.blocks.column_keys import column_keys
 from mlfs_dask.blocks.counts import BlockCoder, CodeBook, code_indicators, layout_counts
 from mlfs_dask.blocks.entropy import entropy_of_counts, information
 from mlfs_dask.blocks.naive_bayes import bayes_terms, count_mistakes
 from mlfs_dask.blocks.pair_scores import Counts
 from mlfs_dask.blocks.products import positives_block
-from mlfs_dask.blocks.row_draws import bits_of_rows
+from mlfs_dask.blocks.row_draws import bits_of_rows, mix_bits
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.runtime import Resources
@@ -36,6 +35,9 @@ from mlfs_dask.statistics.sample import RowSample, SampledRows, draw_rows
 from mlfs_dask.typing import Seed, join_terms, numbers
 
 Array = NDArray[np.float64]
+
+#: Decimal places of information: what two features of the same parts of the rows tell of the labels is the same.
+DIGITS = 12
 
 #: A part of the sample that is held out.
 HELD_OUT = 5
@@ -73,7 +75,7 @@ class MAMFS(CountingSelector):
     What differs from the authors' program (whose licence allows no copy: this is written from a description): values
     are codes for naive Bayes, too, where the program takes normal distributions, and features have 3 codes of equal
     width for the rest; the rows held out are always the same, so that a subset does not survive by luck with them;
-    equal features are one to the search, and share its score.
+    features whose codes part the rows alike are one to the search, and share its score.
 
     References
     ----------
@@ -171,11 +173,14 @@ class MAMFS(CountingSelector):
         scores, varying = np.zeros(profile.d), np.flatnonzero(entropy > 0)
         if not relevance.any():
             return Scores(scores, warnings=warnings, informative=True)
-        first = first_of_same(shared[:, varying].T, column_keys(sample.X)[varying, np.newaxis])
-        chosen, copy_of = np.unique(varying[first], return_inverse=True)
-        order = np.lexsort([-entropy[chosen], -relevance[chosen]])
-        chosen, copy_of = chosen[order], np.argsort(order)[copy_of]
-        rows = CodedRows.of_sample(sample, chosen, book)
+        rows = CodedRows.of_sample(sample, varying, book)
+        first, copy_of = np.unique(
+            first_of_same(np.round(shared[:, varying].T, DIGITS), rows.partition_keys()[:, np.newaxis]),
+            return_inverse=True,
+        )
+        order = np.lexsort([-entropy[varying[first]], -relevance[varying[first]]])
+        first, copy_of = first[order], np.argsort(order)[copy_of]
+        rows, chosen = rows.choose(first), varying[first]
         judged = held_out(statistics[1].chosen, self.seed)
         counts = np.concatenate([counts[:, :1], joint], axis=1)[..., chosen]
         judge = judge_by_naive_bayes(rows.take(judged), counts, positives, float(profile.n))
@@ -251,6 +256,23 @@ class CodedRows:
     def take(self, rows: NDArray[np.intp]) -> CodedRows:
         """Some of the rows."""
         return replace(self, indicators=sp.csc_array(sp.csr_array(self.indicators)[rows]), Y=self.Y[rows])
+
+    def choose(self, features: NDArray[np.intp]) -> CodedRows:
+        """Some of the features, in their order."""
+        offset = np.concatenate([[0], np.cumsum(np.diff(self.offset)[features])])
+        indicators = self.indicators[:, self.columns(features)]
+        return CodedRows(indicators, self.Y, self.n_codes[features], offset, self.reference[features])
+
+    def partition_keys(self) -> NDArray[np.uint64]:
+        """A key of each feature, equal where codes part the rows alike, as of a 0/1 feature and its complement."""
+        n, d = self.indicators.shape[0], len(self.n_codes)
+        hashes = bits_of_rows(np.arange(n))
+        sums = np.concatenate([[np.uint64(0)], np.cumsum(hashes[self.indicators.indices], dtype=np.uint64)])
+        of_codes = np.diff(sums[self.indicators.indptr])
+        feature, keys, rest = self.places[0], np.zeros(d, np.uint64), np.full(d, hashes.sum(dtype=np.uint64))
+        np.add.at(keys, feature, mix_bits(of_codes))
+        np.subtract.at(rest, feature, of_codes)
+        return keys + mix_bits(rest)
 
     @property
     def places(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
