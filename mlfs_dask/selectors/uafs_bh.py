@@ -33,6 +33,10 @@ from mlfs_dask.statistics.scaling import standard_scaling
 Array = NDArray[np.float64]
 
 
+#: Weight of the covariance of the anchors in their graph, whose largest eigenvalue is 1.
+COVARIANCE = 1e-3
+
+
 @dataclass
 class Fixed(Scaled):
     """What no iteration changes, and rows of which thresholds are told."""
@@ -127,12 +131,10 @@ class UAFSBH(AnchoredLoop[Fixed, At]):
         return Fixed(scaling.centre, scaling.factor, gram, results["sample"])
 
     def start(self, job: Readings, fixed: Fixed, results: Mapping[str, Any], trace: LoopTrace) -> At:
-        """Values of anchors from the eigenvectors of their graph, the constant one left out."""
+        """Values of anchors from the eigenvectors of their graph."""
         anchors, d = self.place(job, fixed.scaling, results), len(fixed.centre)
         graph: AnchorTotals = job.run(START, AnchorSums(anchors, fixed.centre, job.source.profile.q))[0]
-        root = np.sqrt(graph.inverse_masses)
-        vectors = np.linalg.eigh(graph.ZZ * root * root[:, np.newaxis])[1][:, ::-1][:, 1 : 1 + self.n_bits]
-        values = root[:, np.newaxis] * vectors
+        values = spectral_values(graph, anchors.centres)[:, : self.n_bits]
         largest = values[np.abs(values).argmax(axis=0), np.arange(values.shape[1])]
         U = np.full((len(values), self.n_bits), 0.5)
         U[:, : values.shape[1]] += 0.5 * values / largest
@@ -181,3 +183,18 @@ class UAFSBH(AnchoredLoop[Fixed, At]):
 
     def facts(self, fixed: Fixed, at: At) -> dict[str, Any]:
         return {"gamma": at.gamma, "anchors": len(at.U)}
+
+
+def spectral_values(graph: AnchorTotals, centres: Array) -> Array:
+    """Values of the anchors in the eigenvectors of their graph, but for the constant one, shape (m, m).
+
+    Where the graph is in parts these have one eigenvalue, and which of their combinations come would be rounding. A
+    little of the covariance of the anchors puts them in order.
+    """
+    masses, root = np.sqrt(graph.masses), np.sqrt(graph.inverse_masses)
+    N = graph.ZZ * root * root[:, np.newaxis]
+    N -= np.outer(masses, masses) / graph.masses.sum()
+    apart = masses[:, np.newaxis] * (centres - graph.masses @ centres / graph.masses.sum())
+    N += (apart @ apart.T) * (COVARIANCE / max(float(np.square(apart).sum()), np.finfo(np.float64).tiny))
+    values: Array = root[:, np.newaxis] * np.linalg.eigh(N)[1][:, ::-1]
+    return values

@@ -309,8 +309,13 @@ def uafs_bh_steps(X, C, *, mu=1.0, n_bits=8, gamma=0.1, absolute=False, anchor_n
     Z = row_weights(X, C, anchor_neighbors)
     masses = Z.sum(axis=0)
     inverse = np.divide(1.0, masses, out=np.zeros(len(C)), where=masses > 0)
-    vectors = np.linalg.eigh(Z @ np.diag(inverse) @ Z.T)[1][:, ::-1][:, 1 : 1 + min(n_bits, len(C) - 1)]
-    values = inverse[:, None] * (Z.T @ vectors)
+    # Anchors as the eigenvectors of their graph see them, which a little of their covariance puts in order.
+    mean = masses @ C / n
+    graph = Z.T @ Z - np.outer(masses, masses) / n
+    cloud = np.diag(masses) @ (C - mean) @ (C - mean).T @ np.diag(masses)
+    graph += 1e-3 * cloud / (masses @ ((C - mean) ** 2).sum(axis=1))
+    half = np.diag(np.sqrt(inverse))
+    values = half @ np.linalg.eigh(half @ graph @ half)[1][:, ::-1][:, :n_bits]
     U = np.full((len(C), n_bits), 0.5)
     U[:, : values.shape[1]] += 0.5 * values / values[np.abs(values).argmax(axis=0), range(values.shape[1])]
     W, b, weight, epsilon, objective = np.zeros((d, n_bits)), np.full(n_bits, 0.5), None, 0.0, []

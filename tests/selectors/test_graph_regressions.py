@@ -10,6 +10,8 @@ from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError
 from mlfs_dask.exact import sfs_bll as exact_form
 from mlfs_dask.selectors import get_method
+from mlfs_dask.selectors.uafs_bh import spectral_values
+from mlfs_dask.statistics.anchor_sums import AnchorTotals
 from mlfs_dask.statistics.binary_rows import share_threshold
 from mlfs_dask.statistics.label_statistics import neighbour_laplacian
 from mlfs_dask.statistics.moments import FeatureMoments
@@ -157,3 +159,16 @@ def test_uafs_bh_looks_at_no_labels():
     X, Y = problem(4)
     found, other = quiet(UAFSBH(3), X, Y), quiet(UAFSBH(3), X, hide(1 - Y, "entries"))
     assert found.scores_.tobytes() == other.scores_.tobytes()
+
+
+def test_first_bits_of_a_graph_in_parts_do_not_hang_on_rounding():
+    """Parts of a graph have one eigenvalue: without more, any rotation of their eigenvectors would do."""
+    rng = np.random.default_rng(0)
+    Z = np.kron(np.eye(4), rng.dirichlet(np.ones(3), 50))
+    ZZ, centres = Z.T @ Z, rng.normal(size=(12, 5))
+    noise = 1e-13 * rng.normal(size=ZZ.shape)
+    first, second = (
+        spectral_values(AnchorTotals(np.empty((12, 0)), Z.sum(axis=0), each, np.empty((12, 0))), centres)[:, :6]
+        for each in (ZZ, ZZ + noise + noise.T)
+    )
+    assert np.abs(np.sum(first * second * Z.sum(axis=0)[:, np.newaxis], axis=0)) == pytest.approx(1.0, abs=1e-8)
