@@ -43,7 +43,7 @@ LARGEST = 1e150
 class LassoNet(SampledMethod):
     """Network with feature sparsity (LassoNet; Lemhadri, Ruan, Abraham & Tibshirani 2021).
 
-    Labels are predicted by x W + relu(x A + a) B + b, where |A_fi| ≤ M ‖w_f‖ for every feature f: one without a linear
+    Labels are predicted by x W + relu(x A + a) B + b, where ‖A_f‖_∞ ≤ M ‖w_f‖ for every feature f: one without a linear
     weight has none in the hidden layer. The network is trained with all features first, and then with the penalty
     λ Σ‖w_f‖ for λ that rises until no feature is left. A feature's score is the λ at which it leaves.
 
