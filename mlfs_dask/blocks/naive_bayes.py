@@ -45,7 +45,7 @@ def bayes_terms(joint: Array, marginal: Array, positives: Array, n: float, n_cod
     n : float
         Rows.
     n_codes : int64 array, shape (d,)
-        Codes of each feature; the counts of others are 0.
+        Codes that rows have, of each feature.
 
     Examples
     --------

@@ -74,7 +74,7 @@ class At:
 class CMFS(Loop[Fixed, At]):
     """Multi-label feature selection using correlation information, after Braytee, Liu, Catchpoole & Kennedy 2017.
 
-    The paper's equations were not available; this is what is computed. Minimises ‖X − 1m' − VA'‖² + α‖Y − VB‖² +
+    The paper's text was not available; this is what is computed. Minimises ‖X − 1m' − VA'‖² + α‖Y − VB‖² +
     β tr V'LV + γ Σ_f ‖a_f‖ with V ≥ 0, B ≥ 0 and rows of B of length 1: the latent labels V of the rows are factors of
     the features and of the labels, and alike in rows that have the same labels. A feature's score is the norm of its
     row of A.

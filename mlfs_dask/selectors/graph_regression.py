@@ -86,6 +86,8 @@ class AnchoredLoop(Loop[F, A]):
 
     #: Whether the first reading sums X'X.
     forms_gram: ClassVar[bool] = True
+    #: Whether the driver weighs rows of the sample, by compiled kernels.
+    weighs_sample: ClassVar[bool] = False
 
     gamma: Annotated[float, Param("Weight of the penalty, relative to the least at which W = 0.", above=0)] = 0.1
     absolute: Absolute = False
@@ -118,6 +120,7 @@ class AnchoredLoop(Loop[F, A]):
         """A reading of the start, with the sample still at hand."""
         return Cost(
             steps=[Reading(START, (statistic,), workspace="p")],
+            compiled=self.weighs_sample,
             loads_sklearn=True,
             notes=[f"{self.sizes(profile)['m']} anchors"],
         )

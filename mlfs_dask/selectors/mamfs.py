@@ -333,7 +333,8 @@ def judge_by_naive_bayes(
     m, Y = rows.Y.shape[0], rows.Y
     own = np.array([m, *Y.sum(axis=0)], dtype=np.float64)
     learnt = counts - rows.count(np.column_stack([np.ones(m), Y]), own)
-    terms = bayes_terms(learnt[:, 1:], learnt[:, :1], positives - own[1:], n - m, rows.n_codes)
+    occurring = np.count_nonzero(counts[:, 0], axis=0)  # a feature may be known to have no more, or not
+    terms = bayes_terms(learnt[:, 1:], learnt[:, :1], positives - own[1:], n - m, occurring)
     feature, code = rows.places
     base = terms.codes[rows.reference, :, np.arange(len(rows.n_codes))]
     added = terms.codes[code, :, feature] - base[feature]

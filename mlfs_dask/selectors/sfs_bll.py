@@ -133,6 +133,7 @@ class SFSBLL(InMemory, GraphRegression):
     ] = 10
 
     name = "SFS-BLL"
+    weighs_sample = True
     records = BinaryFixed, BinaryAt
     typical_iterations = 6, 16
     forms_gram = False

@@ -356,6 +356,7 @@ class SMFS(IterativeSelector[Fixed, At]):
                 "masses": numbers(anchors.nbytes),
                 "sample": numbers(self._sample(profile).state_bytes),
             },
+            compiled=True,  # the driver weighs the rows of the sample
             loads_sklearn=True,
             notes=[
                 note,

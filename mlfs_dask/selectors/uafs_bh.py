@@ -108,6 +108,7 @@ class UAFSBH(AnchoredLoop[Fixed, At]):
 
     name = "UAFS-BH"
     records = Fixed, At
+    weighs_sample = True
     uninformative = "every feature is constant"
     supervision = "unsupervised"
     accepts_unknown_labels = True

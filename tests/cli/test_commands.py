@@ -339,6 +339,7 @@ def test_select_arguments(run: Run, monkeypatch: pytest.MonkeyPatch, replace: Re
             {
                 "n_features_to_select": 0.5,
                 "n_promising_labels": 3,
+                "order": "descending",
                 "bins": 4,
                 "binning": "quantile",
                 "missing": "code",

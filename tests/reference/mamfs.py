@@ -31,7 +31,7 @@ def mamfs(X, Y, n_features_to_select, *, n_population=20, n_judged=300, bins=2, 
     order = sorted(range(d), key=lambda f: (-relevance[f], -entropy(codes[:, f])))
     codes, relevance = codes[:, order], relevance[order]
     pairs = np.array([[shared(a, b) for b in codes.T] for a in codes.T])
-    n_codes = codes.max(axis=0) + 1
+    n_codes = [len(np.unique(c)) for c in codes.T]
     key = int(np.random.SeedSequence([seed, 5]).generate_state(1, np.uint64)[0])
     held_out = sorted(sorted(range(n), key=lambda i: row_hash(i, key))[: max(1, round(n / 5))])
     learn = np.setdiff1d(np.arange(n), held_out)
