@@ -87,7 +87,7 @@ def label_shares(Y: sp.csr_array) -> Array:
     >>> label_shares(sp.csr_array(np.array([[1, 1], [1, -1], [0, 0]], np.int8))).tolist()
     [[0.5, 0.5], [0.0, 0.0], [0.0, 0.0]]
     """
-    shares: Array = Y.toarray() * np.array(labelled_rows(Y)[:, np.newaxis], dtype=np.float64)
+    shares: Array = ((Y.toarray() > 0) & labelled_rows(Y)[:, np.newaxis]).astype(np.float64)
     shares /= np.maximum(shares.sum(axis=1, keepdims=True), 1.0)
     return shares
 

@@ -346,17 +346,22 @@ def put(new: Path, place: Path, *, durable: bool = True) -> None:
         for path in (new, *new.rglob("*")):
             if path.is_file() and not path.is_symlink():
                 sync(path)
-    try:
-        new.replace(place)
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-            raise
-        if not _exchange(new, place):
-            place.rename(_moved_away(new))
-            try:
-                new.rename(place)
-            finally:  # of Ctrl-C, too
-                put_back(new, place)
+    while True:
+        try:
+            new.replace(place)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            if not _exchange(new, place):
+                try:
+                    place.rename(_moved_away(new))
+                except FileNotFoundError:  # another process has taken it away meanwhile
+                    continue
+                try:
+                    new.rename(place)
+                finally:  # of Ctrl-C, too
+                    put_back(new, place)
+        break
     if durable:
         sync(place.parent)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -217,3 +218,19 @@ def test_places_that_are_refused_before_any_work(tmp_path: Path, monkeypatch: py
     for place in ("new", "deep/new"):
         with pytest.raises(MlfsError, match=f"new: it cannot be written: no permission to write in {tmp_path}"):
             check(place)
+
+
+def test_a_folder_that_another_process_takes_away_meanwhile_is_no_obstacle(tmp_path, monkeypatch):
+    new, place = tmp_path / "new", tmp_path / "place"
+    for folder in (new, place):
+        folder.mkdir()
+        (folder / "file").write_text(folder.name)
+
+    def taken(new, place):
+        shutil.rmtree(place)
+        return False
+
+    monkeypatch.setattr(publish, "_exchange", taken)
+    publish.put(new, place)
+    assert [path.name for path in tmp_path.iterdir()] == ["place"]
+    assert (place / "file").read_text() == "new"
