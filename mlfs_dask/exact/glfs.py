@@ -6,6 +6,8 @@ multi-label learning", Expert Systems with Applications 213 (2023) 118861; the p
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
@@ -20,25 +22,21 @@ from mlfs_dask.solvers import proximal, row_sparse
 from mlfs_dask.statistics.label_statistics import label_cosines
 from mlfs_dask.typing import Matrix, join_terms
 
+if TYPE_CHECKING:
+    from mlfs_dask.selectors.glfs import GLFS
+
 Array = NDArray[np.float64]
 
 EPSILON = np.finfo(np.float64).eps
 
 
 def fit(
+    method: GLFS,
     X: Matrix,
     Y: sp.csr_array,
-    *,
     moments: FeatureMoments,
     groups: NDArray[np.integer],
     label_groups: Array,
-    alpha: float,
-    beta: float,
-    gamma: float,
-    lambda_: float,
-    tol: float,
-    max_iter: int,
-    random_state: int,
     start: Arrays | None = None,
 ) -> ExactFit:
     """A step of W, one of M and latent labels in turn, until the objective changes little.
@@ -48,6 +46,7 @@ def fit(
 
     Parameters
     ----------
+    method : GLFS
     X : ndarray or csr_array, shape (n, d)
         As read, finite.
     Y : csr_array, shape (n, q)
@@ -58,8 +57,6 @@ def fit(
         Group of every row.
     label_groups : float64 array, shape (q,)
         Group of every label.
-    alpha, beta, ..., random_state
-        As of `GLFS`.
     start : mapping, optional
         W and M (d, q) to begin with; drawn between 0 and 1 by default.
 
@@ -69,21 +66,22 @@ def fit(
         The steps diverge.
     """
     features, labels = ScaledMatrix(X, moments, ddof=1), Y.toarray().astype(np.float64)
-    (n, d), q = X.shape, Y.shape[1]
+    (n, d), q, beta, gamma = X.shape, Y.shape[1], method.beta, method.gamma
     G = features.gram()
     L = float(np.sqrt(2.0) * np.linalg.eigvalsh(G)[-1]) or 1.0
     members, columns = [np.flatnonzero(groups == g) for g in np.unique(groups)], proximal.parts(label_groups)
     rules = []
     for rows in members:
         pairs = labels[rows].T @ labels[rows]
-        C = (1.0 - lambda_) * np.eye(q) + lambda_ * label_cosines(pairs)
+        C = (1.0 - method.lambda_) * np.eye(q) + method.lambda_ * label_cosines(pairs)
         mean = labels[rows].mean(axis=0)
         sizes = row_norms(labels[rows]) * float(np.linalg.norm(mean))
-        a = alpha * np.divide(labels[rows] @ mean, sizes, out=np.zeros_like(sizes), where=sizes > 0)[:, np.newaxis]
+        cosines = np.divide(labels[rows] @ mean, sizes, out=np.zeros_like(sizes), where=sizes > 0)
+        a = method.alpha * cosines[:, np.newaxis]
         rules.append((mean, a, *np.linalg.eigh(C)))
 
     def begin() -> Arrays:
-        draw = np.random.default_rng(random_state)
+        draw = np.random.default_rng(method.seed)
         drawn = {name: draw.random((d, q)) for name in ("W", "M")} if start is None else dict(start)
         return drawn | {"before": drawn["W"], "momentum": np.ones(2), "XZ": features.backward(labels)}
 
@@ -110,8 +108,8 @@ def fit(
         step,
         name="GLFS",
         cure=f"take {parameter('variant', 'corrected')}",
-        has_converged=lambda before, now: abs(now - before) <= tol * abs(before),
-        max_iter=max_iter,
+        has_converged=lambda before, now: abs(now - before) <= method.tol * abs(before),
+        max_iter=method.max_iter,
     )
     return ExactFit(row_norms(at["W"] + at["M"]), trace, {})
 

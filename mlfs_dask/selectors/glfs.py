@@ -269,17 +269,5 @@ class GLFS(InMemory, Loop[Fixed, At]):
         profile = as_rows(X, Y).profile
         chosen = anchor_sample(profile, SAMPLED_FOR, self.seed).chosen
         anchors = self._place_groups(X[chosen], standard_scaling(moments), profile)
-        return exact_form.fit(
-            X,
-            Y,
-            moments=moments,
-            groups=anchors.weigh(X).indices,
-            label_groups=self._group_labels(np.asarray((Y.astype(np.float64).T @ Y).toarray())),
-            alpha=self.alpha,
-            beta=self.beta,
-            gamma=self.gamma,
-            lambda_=self.lambda_,
-            tol=self.tol,
-            max_iter=self.max_iter,
-            random_state=self.seed,
-        )
+        label_groups = self._group_labels(np.asarray((Y.astype(np.float64).T @ Y).toarray()))
+        return exact_form.fit(self, X, Y, moments, anchors.weigh(X).indices, label_groups)

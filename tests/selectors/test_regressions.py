@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import pytest
 
@@ -424,9 +422,10 @@ def test_published_glfs_takes_the_steps_of_the_program_on_emotions(monkeypatch):
     scores, *_, objective = regressions.published_glfs(X, Y, groups, label_groups, start=tuple(start.values()))
     assert scores**2 == pytest.approx(oracle["scores"], rel=1e-9)
     assert objective == pytest.approx(oracle["objective"], rel=1e-12)
-    fit = partial(glfs.fit, start=start)
-    given = {"groups": groups, "label_groups": label_groups}
-    monkeypatch.setattr(glfs, "fit", lambda *rows, **others: fit(*rows, **others | given))
+    fit = glfs.fit
+    monkeypatch.setattr(
+        glfs, "fit", lambda method, X, Y, moments, *_: fit(method, X, Y, moments, groups, label_groups, start)
+    )
     found = quiet(GLFS(14, variant="published", **weights), X, Y)
     assert found.scores_**2 == pytest.approx(oracle["scores"], rel=1e-9)
     assert found.report_.objective == pytest.approx(oracle["objective"], rel=1e-12)
