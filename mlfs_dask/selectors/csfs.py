@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.engine.statistic import Statistic
-from mlfs_dask.errors import DataError
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import method
@@ -122,11 +121,9 @@ class CSFS(Loop[Fixed, At]):
 
     def setup(self, job: Readings, results: dict[str, Any]) -> Fixed:
         labels, scaling = results["labels"], standard_scaling(results["moments"])
-        known = job.source.profile.n - labels.unknown
-        if not known.any():
-            raise DataError("no label of any row is known", cure="give labels 1 and 0 for some rows")
+        share = labels.shares(job.source.profile.n)
         gram = scale_gram(results["gram"], scaling.factor)
-        return Fixed(scaling.centre, scaling.factor, gram, labels.positive / np.maximum(known, 1))
+        return Fixed(scaling.centre, scaling.factor, gram, share)
 
     def start(self, job: Readings, fixed: Fixed, results: Mapping[str, Any], trace: LoopTrace) -> At:
         at = At(np.zeros((len(fixed.centre), len(fixed.share))), fixed.share, float(self.alpha), 0.0)

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from mlfs_dask.blocks.anchors import Anchors, anchor_values, count_anchors, join_coincident
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.engine.statistic import Statistic
-from mlfs_dask.errors import DataError
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.anchored_regression import MeanDegree
@@ -186,11 +185,9 @@ class GraphRegression(AnchoredLoop[Fixed, At]):
 
     def setup(self, job: Readings, results: dict[str, Any]) -> Fixed:
         labels, scaling = results["labels"], standard_scaling(results["moments"])
-        known = job.source.profile.n - labels.unknown
-        if not known.any():
-            raise DataError("no label of any row is known", cure="give labels 1 and 0 for some rows")
+        share = labels.shares(job.source.profile.n)
         gram = scale_gram(results["gram"], scaling.factor) if self.forms_gram else np.empty((0, 0))
-        return Fixed(scaling.centre, scaling.factor, gram, labels.positive / np.maximum(known, 1))
+        return Fixed(scaling.centre, scaling.factor, gram, share)
 
     def start(self, job: Readings, fixed: Fixed, results: Mapping[str, Any], trace: LoopTrace) -> At:
         """The best labels where W = 0 and anchors begin with one value, so that rows are near one by the features."""

@@ -17,7 +17,6 @@ from scipy import sparse as sp
 from mlfs_dask.blocks.anchors import Anchors, count_anchors
 from mlfs_dask.blocks.linear import laplacian_gram_bytes
 from mlfs_dask.engine.statistic import Statistic
-from mlfs_dask.errors import DataError
 from mlfs_dask.exact import mlmlfs as exact_form
 from mlfs_dask.exact.fit import ExactFit
 from mlfs_dask.exact.graphs import compiles_nearest_rows
@@ -166,10 +165,7 @@ class MLMLFS(InMemory, ReweightedRegression[Fixed]):
     def setup(self, job: Readings, results: dict[str, Any]) -> Fixed:
         moments, labels, sample = results["moments"], results["labels"], results.pop("sample")
         profile, scaling = job.source.profile, standard_scaling(moments)
-        known = profile.n - labels.unknown
-        if not known.any():
-            raise DataError("no label of any row is known", cure="give labels 1 and 0 for some rows")
-        shares = Shares(scaling.centre, scaling.factor, labels.positive / np.maximum(known, 1))
+        shares = Shares(scaling.centre, scaling.factor, labels.shares(profile.n))
         points = standardised_points(sample.X, scaling)
         anchors = anchors_of_points(points, self._anchors(profile), scaling, self.anchor_neighbors, self.seed)
         del sample, points

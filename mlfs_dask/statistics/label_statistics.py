@@ -12,6 +12,7 @@ from mlfs_dask.blocks.duplicate_labels import group_columns
 from mlfs_dask.blocks.products import label_pairs_block, label_sums_block, positives_block, weighted_block
 from mlfs_dask.blocks.row_draws import row_bits
 from mlfs_dask.engine.statistic import State, Statistic
+from mlfs_dask.errors import DataError
 from mlfs_dask.rows.contract import Block, Profile
 
 
@@ -41,6 +42,25 @@ class LabelKnowledge(NamedTuple):
     def groups(self) -> NDArray[np.intp]:
         """Group of every label, shape (q,): labels of which the same is known; numbered by their first labels."""
         return group_columns(self.fingerprints).group
+
+    def shares(self, n: int) -> NDArray[np.float64]:
+        """Shares of the rows that have each label, of those in which it is known, shape (q,); 0 where it is in none.
+
+        Parameters
+        ----------
+        n : int
+            All rows.
+
+        Raises
+        ------
+        DataError
+            No entry is known.
+        """
+        known = n - self.unknown
+        if not known.any():
+            raise DataError("no label of any row is known", cure="give labels 1 and 0 for some rows")
+        shares: NDArray[np.float64] = self.positive / np.maximum(known, 1)
+        return shares
 
 
 class Labels(Statistic):
