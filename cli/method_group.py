@@ -78,12 +78,12 @@ class MethodGroup(click.Group):
         command = self._make_command(list(selectors.values()))
         options: dict[str, dict[str, Parameter]] = {}
         for method, selector in selectors.items():
-            for option in selector.parameters:
+            for option in selector.all_parameters():
                 if option.name != SEED_PARAMETER:
                     options.setdefault(option.name, {})[method] = option
         command.params = [
             *[p for p in command.params if isinstance(p, click.Argument)],
-            *[_as_click(each) for each in options.values()],
+            *[_as_click(each) for each in sorted(options.values(), key=_is_common)],
             *[p for p in command.params if not isinstance(p, click.Argument)],
         ]
         inner = command.callback
@@ -144,9 +144,20 @@ class MethodGroup(click.Group):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The methods, and then the options that all of them have."""
         self.format_commands(ctx, formatter)
-        options = [param for param in self._make_command([]).get_params(ctx) if isinstance(param, click.Option)]
+        from mlfs_dask.selectors.contract import Method
+
+        common = [_as_click({"every method": option}) for option in Method.common_parameters]
+        params = [*common, *self._make_command([]).get_params(ctx)]
+        options = [param for param in params if isinstance(param, click.Option)]
         with formatter.section("Options of every method"):
             formatter.write_dl([record for option in options if (record := option.get_help_record(ctx)) is not None])
+
+
+def _is_common(options: dict[str, Parameter]) -> bool:
+    """Whether every method has the parameter: these stand together, after those of some methods."""
+    from mlfs_dask.selectors.contract import Method
+
+    return next(iter(options.values())) in Method.common_parameters
 
 
 def _as_click(options: dict[str, Parameter]) -> click.Option:

@@ -30,13 +30,16 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 def methods(method: str | None, output: Output) -> None:
     """List every selector: name, paper, supervision, passes, memory, options; or describe METHOD with its options."""
     from mlfs_dask.selectors import METHODS, get_method
+    from mlfs_dask.selectors.contract import Method
 
     if method is not None:
         described = _describe(get_method(method))
         output.result(described, _long_text(described))
         return
     listed = [_describe(get_method(name)) for name in sorted(METHODS)]
-    output.result({"methods": listed}, "\n\n".join(map(_text, listed)))
+    common = [_option(option) for option in Method.common_parameters]
+    texts = [*map(_text, listed), f"options of every method: {_in_short(common)}"]
+    output.result({"methods": listed, "options_of_every_method": common}, "\n\n".join(texts))
 
 
 def _describe(selector: Any) -> dict[str, Any]:
@@ -51,22 +54,21 @@ def _describe(selector: Any) -> dict[str, Any]:
         "unknown_labels": selector.accepts_unknown_labels,
         "passes": selector.passes,
         "memory": selector.memory,
-        "options": [
-            {
-                "option": "--seed" if option.name == SEED_PARAMETER else option.flag,
-                "type": option.type_text,
-                "default": option.default,
-                "help": option.help,
-            }
-            for option in selector.parameters
-            if option.name != SEED_PARAMETER  # --seed is there for all
-        ],
+        # --seed is there for all
+        "options": [_option(option) for option in selector.parameters if option.name != SEED_PARAMETER],
     }
 
 
+def _option(option: Any) -> dict[str, Any]:
+    return {"option": option.flag, "type": option.type_text, "default": option.default, "help": option.help}
+
+
 def _text(method: dict[str, Any]) -> str:
-    options = " ".join(f"{o['option']} {_shown(o['default'])}" for o in method["options"])
-    return f"{_facts(method)}\n  {'options':<12} {options}"
+    return f"{_facts(method)}\n  {'options':<12} {_in_short(method['options'])}"
+
+
+def _in_short(options: list[dict[str, Any]]) -> str:
+    return " ".join(f"{o['option']} {_shown(o['default'])}" for o in options)
 
 
 def _long_text(method: dict[str, Any]) -> str:

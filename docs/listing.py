@@ -37,7 +37,7 @@ def files() -> dict[Path, str]:
 def _stub(estimator: type[Selector]) -> str:
     """An estimator for type checkers: its bases and its constructor."""
     bases = ", ".join(base.__name__ for base in estimator.__bases__)
-    options = [f"        {each.name}: {_hint(each)} = ...,\n" for each in estimator.plain.parameters]
+    options = [f"        {each.name}: {_hint(each)} = ...,\n" for each in estimator.plain.all_parameters()]
     first = "        self,\n        n_features_to_select: int | float | str | None = ...,\n        *,\n"
     return f"class {estimator.__name__}({bases}):\n    def __init__(\n{first}{''.join(options)}    ) -> None: ...\n\n"
 

@@ -42,6 +42,7 @@ class AccessMFS(LabelRecoverer, Selector):
         max_iter: int = ...,
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class AMI(WeightedSelector):
@@ -53,6 +54,7 @@ class AMI(WeightedSelector):
         binning: Literal["auto", "quantile", "equal-width"] = ...,
         missing: Literal["error", "code", "mean", "median"] = ...,
         random_state: Any = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class AnovaF(WeightedSelector):
@@ -64,6 +66,7 @@ class AnovaF(WeightedSelector):
         fdr: float = ...,
         resamples: int = ...,
         random_state: Any = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class AutoSelector(Selector):
@@ -75,6 +78,7 @@ class AutoSelector(Selector):
         judge: Literal["both", "linear", "neighbours"] = ...,
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class BRCC(WeightedSelector):
@@ -86,6 +90,7 @@ class BRCC(WeightedSelector):
         fdr: float = ...,
         resamples: int = ...,
         random_state: Any = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class BROR(WeightedSelector):
@@ -100,6 +105,7 @@ class BROR(WeightedSelector):
         fdr: float = ...,
         resamples: int = ...,
         random_state: Any = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class Chi2(WeightedSelector):
@@ -113,6 +119,7 @@ class Chi2(WeightedSelector):
         fdr: float = ...,
         resamples: int = ...,
         random_state: Any = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class CMFS(Selector):
@@ -130,6 +137,7 @@ class CMFS(Selector):
         max_iter: int = ...,
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class CSFS(Selector):
@@ -144,6 +152,7 @@ class CSFS(Selector):
         max_iter: int = ...,
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class D2F(WeightedSelector):
@@ -155,6 +164,7 @@ class D2F(WeightedSelector):
         binning: Literal["auto", "quantile", "equal-width"] = ...,
         missing: Literal["error", "code", "mean", "median"] = ...,
         random_state: Any = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class ELAChi2(WeightedSelector):
@@ -168,6 +178,7 @@ class ELAChi2(WeightedSelector):
         fdr: float = ...,
         resamples: int = ...,
         random_state: Any = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class ELC(WeightedSelector):
@@ -186,6 +197,7 @@ class ELC(WeightedSelector):
         fdr: float = ...,
         resamples: int = ...,
         random_state: Any = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class ENM(WeightedSelector):
@@ -199,6 +211,7 @@ class ENM(WeightedSelector):
         fdr: float = ...,
         resamples: int = ...,
         random_state: Any = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class FIMF(WeightedSelector):
@@ -213,6 +226,7 @@ class FIMF(WeightedSelector):
         fdr: float = ...,
         resamples: int = ...,
         random_state: Any = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class FisherScore(WeightedSelector):
@@ -224,6 +238,7 @@ class FisherScore(WeightedSelector):
         fdr: float = ...,
         resamples: int = ...,
         random_state: Any = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class FSCLA(Selector):
@@ -245,6 +260,7 @@ class FSCLA(Selector):
         alpha: float = ...,
         kappa: float = ...,
         n_neighbors: int = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class FSSRDM(WeightedSelector):
@@ -260,6 +276,7 @@ class FSSRDM(WeightedSelector):
         gram_cap: int = ...,
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class GLFS(Selector):
@@ -280,6 +297,7 @@ class GLFS(Selector):
         max_iter: int = ...,
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class GMLC(WeightedSelector):
@@ -291,6 +309,7 @@ class GMLC(WeightedSelector):
         fdr: float = ...,
         resamples: int = ...,
         random_state: Any = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class GMM(WeightedSelector):
@@ -304,6 +323,7 @@ class GMM(WeightedSelector):
         fdr: float = ...,
         resamples: int = ...,
         random_state: Any = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class GRRO(WeightedSelector):
@@ -318,6 +338,7 @@ class GRRO(WeightedSelector):
         binning: Literal["auto", "quantile", "equal-width"] = ...,
         missing: Literal["error", "code", "mean", "median"] = ...,
         random_state: Any = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class JMI(WeightedSelector):
@@ -329,6 +350,7 @@ class JMI(WeightedSelector):
         binning: Literal["auto", "quantile", "equal-width"] = ...,
         missing: Literal["error", "code", "mean", "median"] = ...,
         random_state: Any = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class LabelEntropy(WeightedSelector):
@@ -344,6 +366,7 @@ class LabelEntropy(WeightedSelector):
         fdr: float = ...,
         resamples: int = ...,
         random_state: Any = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class LaplacianScore(Selector):
@@ -358,6 +381,7 @@ class LaplacianScore(Selector):
         anchor_neighbors: int = ...,
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class LassoNet(Selector):
@@ -375,6 +399,7 @@ class LassoNet(Selector):
         max_features: int = ...,
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class LEDA(Selector):
@@ -389,6 +414,7 @@ class LEDA(Selector):
         random_state: Any = ...,
         n_anchors: int = ...,
         anchor_neighbors: int = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class LFFS(Selector):
@@ -411,6 +437,7 @@ class LFFS(Selector):
         random_state: Any = ...,
         n_anchors: int = ...,
         anchor_neighbors: int = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class LLSF(WeightedSelector):
@@ -429,6 +456,7 @@ class LLSF(WeightedSelector):
         gram_cap: int = ...,
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class LSMR(Selector):
@@ -448,6 +476,7 @@ class LSMR(Selector):
         random_state: Any = ...,
         n_anchors: int = ...,
         anchor_neighbors: int = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class MAMFS(Selector):
@@ -462,6 +491,7 @@ class MAMFS(Selector):
         binning: Literal["auto", "quantile", "equal-width"] = ...,
         missing: Literal["error", "code", "mean", "median"] = ...,
         random_state: Any = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class MDDM(WeightedSelector):
@@ -478,6 +508,7 @@ class MDDM(WeightedSelector):
         fdr: float = ...,
         resamples: int = ...,
         random_state: Any = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class MDFS(Selector):
@@ -498,6 +529,7 @@ class MDFS(Selector):
         random_state: Any = ...,
         n_anchors: int = ...,
         anchor_neighbors: int = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class MDMR(WeightedSelector):
@@ -509,6 +541,7 @@ class MDMR(WeightedSelector):
         binning: Literal["auto", "quantile", "equal-width"] = ...,
         missing: Literal["error", "code", "mean", "median"] = ...,
         random_state: Any = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class MultiLabelF(WeightedSelector):
@@ -520,6 +553,7 @@ class MultiLabelF(WeightedSelector):
         fdr: float = ...,
         resamples: int = ...,
         random_state: Any = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class MFSIR(Selector):
@@ -545,6 +579,7 @@ class MFSIR(Selector):
         max_iter: int = ...,
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class MICO(WeightedSelector):
@@ -561,6 +596,7 @@ class MICO(WeightedSelector):
         random_state: Any = ...,
         tol: float = ...,
         max_iter: int = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class MIFS(Selector):
@@ -584,6 +620,7 @@ class MIFS(Selector):
         random_state: Any = ...,
         n_anchors: int = ...,
         anchor_neighbors: int = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class MLACO(WeightedSelector):
@@ -599,6 +636,7 @@ class MLACO(WeightedSelector):
         gram_cap: int = ...,
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class MLMLFS(Selector):
@@ -619,6 +657,7 @@ class MLMLFS(Selector):
         tol: float = ...,
         max_iter: int = ...,
         missing: Literal["error", "mean", "median"] = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class MRMR(WeightedSelector):
@@ -631,6 +670,7 @@ class MRMR(WeightedSelector):
         binning: Literal["auto", "quantile", "equal-width"] = ...,
         missing: Literal["error", "code", "mean", "median"] = ...,
         random_state: Any = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class PMU(WeightedSelector):
@@ -642,6 +682,7 @@ class PMU(WeightedSelector):
         binning: Literal["auto", "quantile", "equal-width"] = ...,
         missing: Literal["error", "code", "mean", "median"] = ...,
         random_state: Any = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class QPMLFS(WeightedSelector):
@@ -657,6 +698,7 @@ class QPMLFS(WeightedSelector):
         random_state: Any = ...,
         tol: float = ...,
         max_iter: int = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class ReliefF(Selector):
@@ -669,6 +711,7 @@ class ReliefF(Selector):
         min_rows: int = ...,
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class RFS(Selector):
@@ -683,6 +726,7 @@ class RFS(Selector):
         max_iter: int = ...,
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class SCFS(Selector):
@@ -702,6 +746,7 @@ class SCFS(Selector):
         alpha: float = ...,
         kappa: float = ...,
         n_neighbors: int = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class SCLS(WeightedSelector):
@@ -713,6 +758,7 @@ class SCLS(WeightedSelector):
         binning: Literal["auto", "quantile", "equal-width"] = ...,
         missing: Literal["error", "code", "mean", "median"] = ...,
         random_state: Any = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class SFAM(Selector):
@@ -733,6 +779,7 @@ class SFAM(Selector):
         alpha: float = ...,
         kappa: float = ...,
         n_neighbors: int = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class SFSBLL(Selector):
@@ -756,6 +803,7 @@ class SFSBLL(Selector):
         max_iter: int = ...,
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class SFSS(Selector):
@@ -774,6 +822,7 @@ class SFSS(Selector):
         random_state: Any = ...,
         n_anchors: int = ...,
         anchor_neighbors: int = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class SMDRIC(Selector):
@@ -795,6 +844,7 @@ class SMDRIC(Selector):
         random_state: Any = ...,
         n_anchors: int = ...,
         anchor_neighbors: int = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class SMFS(LabelRecoverer, Selector):
@@ -820,6 +870,7 @@ class SMFS(LabelRecoverer, Selector):
         max_iter: int = ...,
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class SMILE(Selector):
@@ -836,6 +887,7 @@ class SMILE(Selector):
         random_state: Any = ...,
         n_anchors: int = ...,
         anchor_neighbors: int = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class SMLFS(Selector):
@@ -854,6 +906,7 @@ class SMLFS(Selector):
         max_iter: int = ...,
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class SPFS(Selector):
@@ -864,6 +917,7 @@ class SPFS(Selector):
         n_candidates: int = ...,
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 
 class UAFSBH(Selector):
@@ -882,5 +936,6 @@ class UAFSBH(Selector):
         max_iter: int = ...,
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
+        unknown: Literal["use", "refuse", "negative"] = ...,
     ) -> None: ...
 

@@ -58,7 +58,7 @@ def _store() -> dict[str, Any]:
 
 def _method(name: str) -> dict[str, Any]:
     selector = get_method(name)
-    options = [option for option in selector.parameters if option.name != "random_state"]
+    options = [option for option in selector.all_parameters() if option.name != "random_state"]
     properties: dict[str, Any] = {
         "method": {"const": name},
         "name": {"type": "string", "minLength": 1},

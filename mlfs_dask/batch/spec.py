@@ -214,7 +214,7 @@ class _SpecReader:
             method = selector.method
         except UsageError as error:
             raise entries["method"].error(str(error)) from None
-        options = {option.key: option for option in selector.parameters}
+        options = {option.key: option for option in selector.all_parameters()}
         options.pop("random_state", None)
         given = entries["params"].mapping(f"params of {method}", options) if "params" in entries else {}
         grid = {key: [_parameter(each, options[key]) for each in value.items()] for key, value in given.items()}

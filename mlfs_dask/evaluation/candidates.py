@@ -149,7 +149,7 @@ def read_candidates(texts: Sequence[str | Candidate]) -> list[Candidate]:
 
 
 def _read_params(method: str, text: str) -> dict[str, Any]:
-    options = {option.key: option for option in get_method(method).parameters}
+    options = {option.key: option for option in get_method(method).all_parameters()}
     params: dict[str, Any] = {}
     for part in re.split(r",(?=[^,=]+=)", text) if text else []:
         name, equals, value = part.partition("=")

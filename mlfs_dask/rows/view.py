@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.missing import fill_block
 from mlfs_dask.blocks.sparse import count_labels
+from mlfs_dask.errors import DataError, parameter
 from mlfs_dask.files.fingerprints import digest_of
 from mlfs_dask.rows.contract import Block, FeatureInfo, Profile, RowSource
 from mlfs_dask.rows.row_mask import RowMask, Rows, numbers_between, numbers_of, offsets_of, rows_of_rows
@@ -21,6 +22,9 @@ from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.typing import RowArray
 
 Columns: TypeAlias = NDArray[np.int64] | None
+
+#: What entries -1 of Y are: unknown, an error, or negative.
+UnknownLabels: TypeAlias = Literal["use", "refuse", "negative"]
 
 
 class RowView(RowSource):
@@ -40,6 +44,8 @@ class RowView(RowSource):
         How often each row of the view counts: above 0, and so that sums of them are exact (`weighted_rows`).
     fill : float64 array, shape (d,), optional
         Values in the places of missing ones.
+    unknown : {"use", "refuse", "negative"}
+        Unknown labels (-1) stay, raise `DataError` where a block has one, or become 0.
     known : FeatureInfo, optional
         Of the view before missing values are filled in. By default, what holds of the features of the source: of
         chosen rows only their kinds.
@@ -63,6 +69,7 @@ class RowView(RowSource):
         Y: sp.csr_array | None = None,
         weights: NDArray[np.float64] | None = None,
         fill: NDArray[np.float64] | None = None,
+        unknown: UnknownLabels = "use",
         known: FeatureInfo | None = None,
         label_counts: NDArray[np.int64] | None = None,
         quantiles: NDArray[np.float64] | None = None,
@@ -83,6 +90,7 @@ class RowView(RowSource):
                 weights = inner._weights[numbers]
             if inner._fill is not None:
                 fill = inner._fill[_all_or(features)]
+            unknown = inner._unknown if unknown == "use" else unknown
             source = inner._source
             rows = rows_of_rows(inner._rows, rows, source.profile.n)
             features, labels = _columns_of(inner._features, features), _columns_of(inner._labels, labels)
@@ -94,6 +102,7 @@ class RowView(RowSource):
         self._Y: sp.csr_array | None = Y
         self._weights: NDArray[np.float64] | None = weights
         self._fill: NDArray[np.float64] | None = fill
+        self._unknown: UnknownLabels = unknown
         self._known: FeatureInfo | None = known
         self._label_counts: NDArray[np.int64] | None = label_counts
         self._quantiles: NDArray[np.float64] | None = quantiles
@@ -114,6 +123,8 @@ class RowView(RowSource):
         # What is chosen of a block is copied out of it, and copied again where values are filled in.
         copies = (rows is not None or self._features is not None) + (self._fill is not None)
         copied = copies * whole.block_bytes + 16 * whole.block_rows * (weights is not None)
+        if self._unknown != "use":
+            copied += (8 + 14 * label_nonzeros // max(n, 1)) * whole.block_rows
         n_read = int(np.diff(self._source.row_offsets)[np.diff(self.row_offsets) > 0].sum())
         arrays = list(whole.arrays)
         if isinstance(rows, RowMask):
@@ -175,12 +186,14 @@ class RowView(RowSource):
 
     @property
     def label_counts(self) -> NDArray[np.int64] | None:
-        if self._label_counts is not None:
-            return self._label_counts
-        if self._Y is not None:
-            return count_labels(self._Y, self._weights)
-        counts = None if self._rows is not None or self._weights is not None else self._source.label_counts
-        return None if counts is None else counts[:, _all_or(self._labels)]
+        counts = self._label_counts
+        if counts is None and self._Y is not None:
+            counts = count_labels(self._Y, self._weights)
+        elif counts is None and self._rows is None and self._weights is None and self._source.label_counts is not None:
+            counts = self._source.label_counts[:, _all_or(self._labels)]
+        if counts is None or self._unknown != "negative":
+            return counts
+        return np.stack([np.zeros_like(counts[0]), counts[0] + counts[1], counts[2]])
 
     @property
     def weights(self) -> NDArray[np.float64] | None:
@@ -189,7 +202,8 @@ class RowView(RowSource):
     @cached_property
     def digest(self) -> str | None:
         whole, rows, Y = self._source.digest, self._rows, self._Y
-        changes: list[Any] = [rows, self._features, self._labels, Y, self._weights, self._fill]
+        unknown = None if self._unknown == "use" else self._unknown
+        changes: list[Any] = [rows, self._features, self._labels, Y, self._weights, self._fill, unknown]
         if whole is None or all(change is None for change in changes):
             return whole
         identity = {
@@ -199,7 +213,7 @@ class RowView(RowSource):
             "labels": None if Y is None else [Y.indptr, Y.indices, Y.data],
         }
         # Of parts of stores digests are in records of runs: what they do not change is left out.
-        values = {"weights": self._weights, "fill": self._fill}
+        values = {"weights": self._weights, "fill": self._fill, "unknown": unknown}
         return digest_of(identity | {name: each for name, each in values.items() if each is not None})
 
     @property
@@ -212,10 +226,11 @@ class RowView(RowSource):
     def labels_only(self) -> RowSource:
         if self._Y is not None:
             labels: RowSource = ArrayRows(sp.csr_array((self.profile.n, 0)), self._Y)
-            return labels if self._weights is None else RowView(labels, weights=self._weights)
+            return RowView(labels, weights=self._weights, unknown=self._unknown)
         labels = self._source.labels_only()
         features = self._features if labels is self._source else None
-        return RowView(labels, self._rows, features=features, labels=self._labels, weights=self._weights)
+        chosen = RowView(labels, self._rows, features=features, labels=self._labels, weights=self._weights)
+        return RowView(chosen, unknown=self._unknown)
 
     def stream(self, first: int, last: int) -> Iterator[Block]:
         """Blocks of partitions first..last-1 in row order."""
@@ -241,11 +256,33 @@ class RowView(RowSource):
             Y = self._Y[rows]
         elif self._labels is not None:
             Y = Y[:, self._labels]
+        if self._unknown != "use" and (Y.data < 0).any():
+            Y = self._without_unknown(Y, row)
         if self._features is not None:
             X = X[:, self._features] if sp.issparse(X) else X.take(self._features, axis=1)
         if self._fill is not None:
             X = fill_block(X, self._fill)
         return Block(row, X, Y, None if self._weights is None else self._weights[rows])
+
+    def _without_unknown(self, Y: sp.csr_array, row: int) -> sp.csr_array:
+        """Labels of rows from number `row` on, entries -1 as 0.
+
+        Raises
+        ------
+        DataError
+            They are to be refused.
+        """
+        if self._unknown == "refuse":
+            entry = int(np.flatnonzero(Y.data < 0)[0])
+            row += int(np.searchsorted(Y.indptr, entry, side="right")) - 1
+            raise DataError(
+                f"{parameter('unknown', 'refuse')} was given, and row {row} of Y has an unknown label (-1) in column "
+                f"{int(Y.indices[entry])} (counted from 0)",
+                cure=f"drop those rows or labels, or choose {parameter('unknown', 'negative')} if -1 means negative",
+            )
+        known = sp.csr_array((np.maximum(Y.data, 0), Y.indices, Y.indptr), shape=Y.shape, copy=True)
+        known.eliminate_zeros()
+        return known
 
     def delayed_partition(self, partition: int) -> Any:
         from dask.delayed import delayed

@@ -163,7 +163,8 @@ class Fit:
         return columns
 
     def filled(self, source: RowSource) -> RowSource:
-        """Rows with the values of the fit in the places of missing ones."""
+        """Rows as the fit saw them: with its values in the places of missing ones."""
+        source = self.method.rows(source)
         return source if self.fill is None else RowView(source, fill=self.fill)
 
     def write_labels(self, source: RowSource, sink: RowSink, resources: Resources | None = None) -> None:
@@ -257,7 +258,7 @@ def fit(method: Method, data: Any, sample_weight: Any = None) -> Fit:
     method.check()
     rows = opened(data)
     n = rows.source.profile.n
-    source = weighted_rows(rows.source, sample_weight)
+    source = method.rows(weighted_rows(rows.source, sample_weight))
     profile = source.profile
     k = method.count_kept(profile.d)
     method.require_accepted(source, rows.names)

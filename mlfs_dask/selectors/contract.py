@@ -32,7 +32,7 @@ from mlfs_dask.rows.contract import Profile, RowSource
 from mlfs_dask.rows.view import RowView
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.costs import Cost, Names, Plan, Reading, Readings, project
-from mlfs_dask.selectors.parameters import Parameter, bare_type, draw_seed, read_parameter
+from mlfs_dask.selectors.parameters import Parameter, Unknown, bare_type, draw_seed, read_parameter
 from mlfs_dask.selectors.scores import AUTO, Scores, count_kept, round_scores, unknown_labels_error
 from mlfs_dask.statistics.missing import FILL_READING, fill_statistics, fill_values
 
@@ -55,8 +55,10 @@ class Method:
     #: Authors, year, journal.
     paper: ClassVar[str]
     doi: ClassVar[str]
-    #: All parameters but `n_features_to_select`: its own before those of its family.
-    parameters: ClassVar[tuple[Parameter, ...]]
+    #: All parameters but those of this class: its own before those of its family.
+    parameters: ClassVar[tuple[Parameter, ...]] = ()
+    #: Parameters of this class, which every method has, but `n_features_to_select`.
+    common_parameters: ClassVar[tuple[Parameter, ...]] = ()
     #: What the documentation says of `n_features_to_select` after its first sentence.
     on_features: ClassVar[str] = ""
     #: Notes that all methods of a family share.
@@ -86,6 +88,7 @@ class Method:
 
     n_features_to_select: int | float | str | None = None
     _: KW_ONLY
+    unknown: Unknown = "use"
 
     def check(self) -> None:
         """Refuse values that parameters cannot have. A method adds rules between parameters.
@@ -94,8 +97,13 @@ class Method:
         ------
         UsageError
         """
-        for each in self.parameters:
+        for each in self.all_parameters():
             each.check(getattr(self, each.name))
+
+    @classmethod
+    def all_parameters(cls) -> tuple[Parameter, ...]:
+        """All parameters but `n_features_to_select`: those of the method, and then those that every method has."""
+        return cls.parameters + cls.common_parameters
 
     def get_params(self) -> dict[str, Any]:
         """Values of all parameters by name, in the order of names."""
@@ -171,6 +179,8 @@ class Method:
         DoesNotFitError
             When no plan fits the workers.
         """
+        if isinstance(source, RowSource):
+            source = self.rows(source)
         if not isinstance(source, RowSource) or not self.fills(source):
             return project(self.cost(source, resources), source, resources)
         statistics = tuple(self.fill_statistics(source))
@@ -189,9 +199,17 @@ class Method:
         ------
         DoesNotFitError
         """
+        if self.rows(source) is not source:
+            return ()  # of labels that are not those of the store
         return self.fill_statistics(source) if self.fills(source) else self.first_reading(source, resources)
 
     # ------------------------------------------------------------------ what it takes
+
+    def rows(self, source: RowSource) -> RowSource:
+        """The rows as the method sees them: with what `unknown` says of labels -1, where there may be some."""
+        if self.unknown == "use" or (source.label_counts is not None and not source.label_counts[0].any()):
+            return source
+        return RowView(source, unknown=self.unknown)
 
     @property
     def _missing(self) -> str:
@@ -217,14 +235,16 @@ class Method:
         DataError
             Some labels are unknown, or feature values missing.
         """
-        if source.label_counts is not None:
-            self.refuse_unknown(source.label_counts[0], names)
+        label_counts = self.rows(source).label_counts
+        if label_counts is not None:
+            self.refuse_unknown(label_counts[0], names)
         self.refuse_missing(source.features.n_missing, names)
 
     def refuse_unknown(self, unknown: NDArray[np.integer[Any]], names: Names) -> None:
-        """Refuse unknown labels, counted by label, where the method takes none."""
-        if unknown.any() and not self.accepts_unknown_labels:
-            raise unknown_labels_error(self.method, unknown, names.labels)
+        """Refuse unknown labels, counted by label, where the method takes none or `unknown` says so."""
+        if unknown.any() and (self.unknown == "refuse" or not self.accepts_unknown_labels):
+            asked = self.unknown == "refuse"
+            raise unknown_labels_error("" if asked else self.method, unknown, names.labels)
 
     def refuse_missing(self, n_missing: NDArray[np.int64] | None, names: Names) -> None:
         """Refuse missing values, counted by feature, where they are an error; None: not counted."""
@@ -299,6 +319,14 @@ class Method:
         return scores if self.scores_from_counts else round_scores(scores)
 
 
+_HINTS = typing.get_type_hints(Method, include_extras=True)
+Method.common_parameters = tuple(
+    read_parameter(field.name, _HINTS[field.name], field.default, "Method")
+    for field in dataclasses.fields(Method)
+    if field.kw_only
+)
+
+
 @dataclass_transform(kw_only_default=True)
 def family(cls: type[_M]) -> type[_M]:
     """Class decorator: a base class of methods, with the parameters that they share."""
@@ -336,7 +364,7 @@ def method(name: str, title: str, *, paper: str, doi: str) -> Callable[[type[_M]
 
 
 def _parameters(cls: type[Method], hints: Mapping[str, Any]) -> tuple[Parameter, ...]:
-    fields = [field for field in dataclasses.fields(cls) if field.name != "n_features_to_select"]
+    fields = [field for field in dataclasses.fields(cls) if field.name not in inspect.get_annotations(Method)]
     own = inspect.get_annotations(cls)
     fields.sort(key=lambda field: field.name not in own)
     return tuple(read_parameter(field.name, hints[field.name], field.default, cls.__name__) for field in fields)

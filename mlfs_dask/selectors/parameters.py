@@ -17,6 +17,7 @@ import numpy as np
 
 from mlfs_dask.blocks.counts import MAX_CODES
 from mlfs_dask.errors import UsageError, parameter
+from mlfs_dask.rows.view import UnknownLabels
 from mlfs_dask.typing import MAX_SEED, Seed
 
 #: Values of `random_state` that have no form in text.
@@ -353,6 +354,14 @@ AnchorCount: TypeAlias = Annotated[
 AnchorNeighbors: TypeAlias = Annotated[int, Param("Nearest anchors that a row belongs to.")]
 
 MaxIter: TypeAlias = Annotated[int, Param("Most iterations.")]
+
+Unknown: TypeAlias = Annotated[
+    UnknownLabels,
+    Param(
+        'Labels -1. "use": unknown, each label over the rows where it is known; refused by methods that cannot. '
+        '"refuse": an error. "negative": the same as 0.'
+    ),
+]
 
 
 def seed_of(text: str) -> Param:
