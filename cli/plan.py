@@ -67,7 +67,7 @@ def _plan(
 ) -> None:
     from mlfs_dask.cluster.connect import planned_resources
     from mlfs_dask.engine.cache import cache as keep_statistics
-    from mlfs_dask.selection.fit import require_accepted
+    from mlfs_dask.selection.fit import numbered, require_accepted
     from mlfs_dask.selectors.costs import require_driver
     from mlfs_dask.selectors.timing import estimate_seconds
 
@@ -75,13 +75,14 @@ def _plan(
     dataset = open_subset(store, **subset)
     selector, _ = make_selector(method, params, k=k, seed=None)
     require_accepted(selector, dataset)
+    selector = numbered(selector, dataset)
     if write_labels:
         plan_labels(selector, dataset)
     resources = planned_resources(**cluster)
     with keep_statistics(**cache):
         projected = require_driver(selector.plan(dataset.rows, resources), resources, f"{method} in the driver process")
         if not quick:
-            projected = estimate_seconds(selector.cost, dataset.rows, resources, projected)
+            projected = estimate_seconds(selector.cost, selector.rows(dataset.rows), resources, projected)
     threads, memory = number_of(resources.threads_per_worker, "thread"), size(resources.memory_limit)
     where = f"this process, {threads}, {memory}"
     if resources.client is not None:

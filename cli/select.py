@@ -99,6 +99,8 @@ class _Selection:
         output: Output,
     ) -> None:
         from mlfs_dask.engine.checkpoints import Folder, checkpoint_place
+        from mlfs_dask.selection.choice import facts
+        from mlfs_dask.selection.fit import numbered, opened
         from mlfs_dask.selection.runs import check_free, finished_run, has_labels
 
         self.selector, self.run, self._dataset = selector, run, dataset
@@ -112,7 +114,13 @@ class _Selection:
         self._names: list[str] = []
         finished = None
         if resume:
-            finished = finished_run(run, method=selector.method, params=selector.get_params(), digest=dataset.digest)
+            finished = finished_run(
+                run,
+                method=selector.method,
+                params=selector.get_params(),
+                digest=dataset.digest,
+                features=facts(numbered(selector, dataset), opened(dataset).names),
+            )
         if finished is not None and (has_labels(run) or not self._write_labels):
             self._states.remove()  # of a run that was killed between its last file and its end
             output.note(f"mlfs: {run} is complete already; nothing was run.")
@@ -224,9 +232,11 @@ def _read_shared(dataset: Any, selectors: Sequence[Any]) -> dict[str, Any] | Non
     """
     from mlfs_dask.batch.sharing import kinds_of, read_shared, shared_statistics
     from mlfs_dask.runtime import current_resources
+    from mlfs_dask.selection.fit import numbered
     from mlfs_dask.selectors.costs import require_driver
 
     resources = current_resources()
+    selectors = [numbered(selector, dataset) for selector in selectors]
     for selector in selectors:
         plan = selector.plan(dataset.rows, resources)
         require_driver(plan, resources, f"{selector.method} in the driver process")

@@ -43,6 +43,8 @@ class AccessMFS(LabelRecoverer, Selector):
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class AMI(WeightedSelector):
@@ -55,6 +57,8 @@ class AMI(WeightedSelector):
         missing: Literal["error", "code", "mean", "median"] = ...,
         random_state: Any = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class AnovaF(WeightedSelector):
@@ -67,6 +71,8 @@ class AnovaF(WeightedSelector):
         resamples: int = ...,
         random_state: Any = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class AutoSelector(Selector):
@@ -79,6 +85,8 @@ class AutoSelector(Selector):
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class BRCC(WeightedSelector):
@@ -91,6 +99,8 @@ class BRCC(WeightedSelector):
         resamples: int = ...,
         random_state: Any = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class BROR(WeightedSelector):
@@ -106,6 +116,8 @@ class BROR(WeightedSelector):
         resamples: int = ...,
         random_state: Any = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class Chi2(WeightedSelector):
@@ -120,6 +132,8 @@ class Chi2(WeightedSelector):
         resamples: int = ...,
         random_state: Any = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class CMFS(Selector):
@@ -138,6 +152,8 @@ class CMFS(Selector):
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class CSFS(Selector):
@@ -153,6 +169,8 @@ class CSFS(Selector):
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class D2F(WeightedSelector):
@@ -165,6 +183,8 @@ class D2F(WeightedSelector):
         missing: Literal["error", "code", "mean", "median"] = ...,
         random_state: Any = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class ELAChi2(WeightedSelector):
@@ -179,6 +199,8 @@ class ELAChi2(WeightedSelector):
         resamples: int = ...,
         random_state: Any = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class ELC(WeightedSelector):
@@ -198,6 +220,8 @@ class ELC(WeightedSelector):
         resamples: int = ...,
         random_state: Any = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class ENM(WeightedSelector):
@@ -212,6 +236,8 @@ class ENM(WeightedSelector):
         resamples: int = ...,
         random_state: Any = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class FIMF(WeightedSelector):
@@ -227,6 +253,8 @@ class FIMF(WeightedSelector):
         resamples: int = ...,
         random_state: Any = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class FisherScore(WeightedSelector):
@@ -239,6 +267,8 @@ class FisherScore(WeightedSelector):
         resamples: int = ...,
         random_state: Any = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class FSCLA(Selector):
@@ -261,6 +291,8 @@ class FSCLA(Selector):
         kappa: float = ...,
         n_neighbors: int = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class FSSRDM(WeightedSelector):
@@ -277,6 +309,8 @@ class FSSRDM(WeightedSelector):
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class GLFS(Selector):
@@ -298,6 +332,8 @@ class GLFS(Selector):
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class GMLC(WeightedSelector):
@@ -310,6 +346,8 @@ class GMLC(WeightedSelector):
         resamples: int = ...,
         random_state: Any = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class GMM(WeightedSelector):
@@ -324,6 +362,8 @@ class GMM(WeightedSelector):
         resamples: int = ...,
         random_state: Any = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class GRRO(WeightedSelector):
@@ -339,6 +379,8 @@ class GRRO(WeightedSelector):
         missing: Literal["error", "code", "mean", "median"] = ...,
         random_state: Any = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class JMI(WeightedSelector):
@@ -351,6 +393,8 @@ class JMI(WeightedSelector):
         missing: Literal["error", "code", "mean", "median"] = ...,
         random_state: Any = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class LabelEntropy(WeightedSelector):
@@ -367,6 +411,8 @@ class LabelEntropy(WeightedSelector):
         resamples: int = ...,
         random_state: Any = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class LaplacianScore(Selector):
@@ -382,6 +428,8 @@ class LaplacianScore(Selector):
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class LassoNet(Selector):
@@ -400,6 +448,8 @@ class LassoNet(Selector):
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class LEDA(Selector):
@@ -415,6 +465,8 @@ class LEDA(Selector):
         n_anchors: int = ...,
         anchor_neighbors: int = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class LFFS(Selector):
@@ -438,6 +490,8 @@ class LFFS(Selector):
         n_anchors: int = ...,
         anchor_neighbors: int = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class LLSF(WeightedSelector):
@@ -457,6 +511,8 @@ class LLSF(WeightedSelector):
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class LSMR(Selector):
@@ -477,6 +533,8 @@ class LSMR(Selector):
         n_anchors: int = ...,
         anchor_neighbors: int = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class MAMFS(Selector):
@@ -492,6 +550,8 @@ class MAMFS(Selector):
         missing: Literal["error", "code", "mean", "median"] = ...,
         random_state: Any = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class MDDM(WeightedSelector):
@@ -509,6 +569,8 @@ class MDDM(WeightedSelector):
         resamples: int = ...,
         random_state: Any = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class MDFS(Selector):
@@ -530,6 +592,8 @@ class MDFS(Selector):
         n_anchors: int = ...,
         anchor_neighbors: int = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class MDMR(WeightedSelector):
@@ -542,6 +606,8 @@ class MDMR(WeightedSelector):
         missing: Literal["error", "code", "mean", "median"] = ...,
         random_state: Any = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class MultiLabelF(WeightedSelector):
@@ -554,6 +620,8 @@ class MultiLabelF(WeightedSelector):
         resamples: int = ...,
         random_state: Any = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class MFSIR(Selector):
@@ -580,6 +648,8 @@ class MFSIR(Selector):
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class MICO(WeightedSelector):
@@ -597,6 +667,8 @@ class MICO(WeightedSelector):
         tol: float = ...,
         max_iter: int = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class MIFS(Selector):
@@ -621,6 +693,8 @@ class MIFS(Selector):
         n_anchors: int = ...,
         anchor_neighbors: int = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class MLACO(WeightedSelector):
@@ -637,6 +711,8 @@ class MLACO(WeightedSelector):
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class MLMLFS(Selector):
@@ -658,6 +734,8 @@ class MLMLFS(Selector):
         max_iter: int = ...,
         missing: Literal["error", "mean", "median"] = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class MRMR(WeightedSelector):
@@ -671,6 +749,8 @@ class MRMR(WeightedSelector):
         missing: Literal["error", "code", "mean", "median"] = ...,
         random_state: Any = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class PMU(WeightedSelector):
@@ -683,6 +763,8 @@ class PMU(WeightedSelector):
         missing: Literal["error", "code", "mean", "median"] = ...,
         random_state: Any = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class QPMLFS(WeightedSelector):
@@ -699,6 +781,8 @@ class QPMLFS(WeightedSelector):
         tol: float = ...,
         max_iter: int = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class ReliefF(Selector):
@@ -712,6 +796,8 @@ class ReliefF(Selector):
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class RFS(Selector):
@@ -727,6 +813,8 @@ class RFS(Selector):
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class SCFS(Selector):
@@ -747,6 +835,8 @@ class SCFS(Selector):
         kappa: float = ...,
         n_neighbors: int = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class SCLS(WeightedSelector):
@@ -759,6 +849,8 @@ class SCLS(WeightedSelector):
         missing: Literal["error", "code", "mean", "median"] = ...,
         random_state: Any = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class SFAM(Selector):
@@ -780,6 +872,8 @@ class SFAM(Selector):
         kappa: float = ...,
         n_neighbors: int = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class SFSBLL(Selector):
@@ -804,6 +898,8 @@ class SFSBLL(Selector):
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class SFSS(Selector):
@@ -823,6 +919,8 @@ class SFSS(Selector):
         n_anchors: int = ...,
         anchor_neighbors: int = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class SMDRIC(Selector):
@@ -845,6 +943,8 @@ class SMDRIC(Selector):
         n_anchors: int = ...,
         anchor_neighbors: int = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class SMFS(LabelRecoverer, Selector):
@@ -871,6 +971,8 @@ class SMFS(LabelRecoverer, Selector):
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class SMILE(Selector):
@@ -888,6 +990,8 @@ class SMILE(Selector):
         n_anchors: int = ...,
         anchor_neighbors: int = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class SMLFS(Selector):
@@ -907,6 +1011,8 @@ class SMLFS(Selector):
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class SPFS(Selector):
@@ -918,6 +1024,8 @@ class SPFS(Selector):
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 
 class UAFSBH(Selector):
@@ -937,5 +1045,7 @@ class UAFSBH(Selector):
         missing: Literal["error", "mean", "median"] = ...,
         random_state: Any = ...,
         unknown: Literal["use", "refuse", "negative"] = ...,
+        keep: str | None = ...,
+        exclude: str | None = ...,
     ) -> None: ...
 

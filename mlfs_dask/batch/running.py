@@ -37,7 +37,7 @@ from mlfs_dask.evaluation.resume import PartialResults, partial_folder, remove_p
 from mlfs_dask.files.fingerprints import code_digest, digest_of
 from mlfs_dask.files.json_text import as_json, parse_json
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selection.fit import fit, require_accepted
+from mlfs_dask.selection.fit import fit, numbered, require_accepted
 from mlfs_dask.selection.runs import RECORD, read_run, write_run
 from mlfs_dask.selectors.costs import Cost, Plan, Reading, project, require_driver
 from mlfs_dask.selectors.scores import count_kept
@@ -306,14 +306,15 @@ class Batch:
         return replace(_job_projection(name, plan), shared=True)
 
     def _project_selection(self, job: Job, resources: Resources, measure: bool) -> JobProjection:
-        selector = job.make_selector()
         dataset = self._datasets[job.store.name]
+        selector = job.make_selector()
         require_accepted(selector, dataset)
+        selector = numbered(selector, dataset)
         if selector.keeps_checkpoints and self._comes_after_its_ranking(job):
             return JobProjection(job.name, peak_driver_bytes=runtime.driver_bytes())
         plan = require_driver(selector.plan(dataset.rows, resources), resources, f"{job.name} in the driver process")
         if measure:
-            plan = estimate_seconds(selector.cost, dataset.rows, resources, plan)
+            plan = estimate_seconds(selector.cost, selector.rows(dataset.rows), resources, plan)
         projection = _job_projection(job.name, plan)
         for statistic in selector.first_statistics(dataset.rows, resources):
             cache_entry(dataset.rows, statistic).assume_filled()
@@ -344,7 +345,8 @@ class Batch:
             return JobProjection(job.name, peak_driver_bytes=driver)
         # Training rows are fewer than all rows, whose profile this is.
         selector = Candidate(job.point.run, job.point.method, job.point.params).make_selector(max(plan["k"]), 0)
-        rows = self._datasets[job.store.name].rows
+        dataset = self._datasets[job.store.name]
+        selector, rows = numbered(selector, dataset), dataset.rows
         with caching.cache(None):
             each = selector.plan(rows, resources)
         fits = int(plan["splits"]) * (len(plan["k"]) if selector.choice_depends_on_k else 1)
@@ -473,7 +475,7 @@ class Batch:
     def _run_selection(self, job: Job) -> dict[str, Any]:
         dataset, place = self._datasets[job.store.name], str(self._folder(job))
         selector = job.make_selector()
-        selector.count_kept(dataset.rows.profile.d)
+        require_accepted(selector, dataset)
         known = self._known_ranking(job, selector)
         if known is not None:
             return known
@@ -518,7 +520,7 @@ class Batch:
             record = {
                 **run.record,
                 "params": {**run.record["params"], "n_features_to_select": job.k},
-                "k": count_kept(job.k, d),
+                "k": count_kept(job.k, d - len(run.record["extra"].get("excluded_features", ()))),
                 "passes": 0,
                 "tasks": 0,
                 "bytes_read": 0,

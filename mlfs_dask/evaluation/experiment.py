@@ -11,6 +11,7 @@ import hashlib
 import time
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,9 +40,11 @@ from mlfs_dask.evaluation.simulation import as_unknown
 from mlfs_dask.evaluation.splits import make_splits, repeat_seed
 from mlfs_dask.evaluation.table import open_table
 from mlfs_dask.files.json_text import as_json
+from mlfs_dask.rows.contract import RowSource
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selection.fit import fit, versions
+from mlfs_dask.selection.fit import Opened, fit, numbered, opened, require_features, versions
 from mlfs_dask.selection.runs import Run, origin_of
+from mlfs_dask.selectors.costs import Names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -213,6 +216,9 @@ class Experiment:
                 self._check_run(candidate, candidate.finished)
             if candidate.earlier is not None:
                 self._check_earlier(candidate, candidate.earlier)
+            if candidate.is_learnt:
+                for k in self._learnt_ks(candidate.make_selector(self._grid.largest, 0)):
+                    require_features(candidate.make_selector(k, 0), self._named(table.source))
         unknown = table.rows_with_unknown
         if unknown.any():
             self._warn(f"{int(unknown.sum()):,} of {table.n:,} rows have an unknown label: learnt from, not scored.")
@@ -416,7 +422,7 @@ class Experiment:
         source, records = table.part(rows, Y, self._resources)
         for k in missing:
             try:
-                fitted = fit(candidate.make_selector(k, seed), source)
+                fitted = fit(numbered(candidate.make_selector(k, seed), self._named(source)), source)
             except DataError as error:  # rows have no names of features
                 raise error.with_column_name(table.names["feature"]) from error
             report = fitted.report
@@ -434,6 +440,10 @@ class Experiment:
             if self._partial_results:
                 self._partial_results.save(name, facts)
         return facts
+
+    def _named(self, source: RowSource) -> Opened:
+        """Rows with the names of their features, by which options of methods may ask for them."""
+        return replace(opened(source), names=Names(self._table.names["feature"]))
 
     def _learnt_ks(self, selector: Any) -> list[int]:
         """Numbers of features for which rankings are learnt."""

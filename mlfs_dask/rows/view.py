@@ -82,8 +82,8 @@ class RowView(RowSource):
             if rows is None and weights is None:
                 if label_counts is None and inner._label_counts is not None:
                     label_counts = inner._label_counts[:, _all_or(labels)]
-                if quantiles is None and features is None:
-                    quantiles = inner._quantiles
+                if quantiles is None and inner._quantiles is not None:
+                    quantiles = inner._quantiles[_all_or(features)]
             if Y is None and inner._Y is not None:
                 Y = sp.csr_array(inner._Y[numbers][:, _all_or(labels)])
             if weights is None and inner._weights is not None:
@@ -180,8 +180,9 @@ class RowView(RowSource):
             missing = self._present_features.n_missing
             if missing is None or missing.any():
                 return None
-        if self._quantiles is None and self._rows is None and self._features is None and self._weights is None:
-            return self._source.quantiles
+        if self._quantiles is None and self._rows is None and self._weights is None:
+            whole = self._source.quantiles
+            return None if whole is None else whole[_all_or(self._features)]
         return self._quantiles
 
     @property

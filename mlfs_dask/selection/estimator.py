@@ -21,7 +21,7 @@ from mlfs_dask.errors import DataError, UsageError, number_of
 from mlfs_dask.rows.contract import Profile, RowSource
 from mlfs_dask.rows.sources import as_rows
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selection.fit import Opened, Report, fit, opened
+from mlfs_dask.selection.fit import Opened, Report, fit, numbered, opened
 from mlfs_dask.selectors import get_method
 from mlfs_dask.selectors.containers import first_other_column, is_dask_array, is_dataset, open_container, open_matrix
 from mlfs_dask.selectors.contract import Method
@@ -85,7 +85,7 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         ------
         DoesNotFitError
         """
-        return self.make_method().plan(source, resources)
+        return numbered(self.make_method(), source).plan(source, resources)
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Score all features and choose the best.
@@ -125,8 +125,8 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         self._fitted = fitted
         self.scores_, self.ranking_, self.support_ = fitted.scores, fitted.ranking, fitted.support
         self.report_ = fitted.report
-        if fitted.outcome.q_values is not None:
-            self.q_values_ = fitted.outcome.q_values
+        if fitted.q_values is not None:
+            self.q_values_ = fitted.q_values
         if fitted.rank_intervals is not None:
             self.rank_intervals_, self.selection_frequency_ = fitted.rank_intervals, fitted.selection_frequency
         if fitted.outcome.labels is not None:

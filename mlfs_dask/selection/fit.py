@@ -25,10 +25,11 @@ from mlfs_dask.rows.contract import RowSource
 from mlfs_dask.rows.view import RowView
 from mlfs_dask.rows.weights import weighted_rows
 from mlfs_dask.runtime import Resources
+from mlfs_dask.selection.choice import facts, kept_features, of_all_features, ranking_of_all, with_numbers
 from mlfs_dask.selectors.contract import Method
 from mlfs_dask.selectors.costs import Names, Readings, require_driver
 from mlfs_dask.selectors.parameters import GENERATORS, draw_seed
-from mlfs_dask.selectors.scores import Scores, constant_warnings, lower_constant, rank_stability
+from mlfs_dask.selectors.scores import Scores, constant_warnings, kept_first, lower_constant, rank_stability
 from mlfs_dask.statistics.missing import FILL_READING, fill_values
 from mlfs_dask.statistics.moments import Moments
 from mlfs_dask.statistics.write_rows import RowSink, WriteLabels
@@ -126,7 +127,7 @@ class Fit:
     method : Method
     names : Names
     outcome : Scores
-        As the method gave them.
+        As the method gave them, of the features that it read.
     scores : float64 array, shape (d,)
         Larger is better; no feature that does not vary exceeds one that does.
     ranking : int64 array, shape (d,)
@@ -134,10 +135,12 @@ class Fit:
     support : bool array, shape (d,)
         The features that are kept.
     report : Report
+    q_values : float64 array, shape (d,), or None
+        As of `Scores`.
     rank_intervals, selection_frequency : array, shape (d, 2) and (d,), or None
         Of resampled rows (`rank_stability`).
-    fill : float64 array, shape (d,), or None
-        Values in the places of missing features.
+    fill : float64 array or None
+        Values in the places of missing features, of the features that were read.
     """
 
     method: Method
@@ -147,6 +150,7 @@ class Fit:
     ranking: NDArray[np.int64]
     support: NDArray[np.bool_]
     report: Report
+    q_values: NDArray[np.float64] | None = None
     rank_intervals: NDArray[np.int64] | None = None
     selection_frequency: NDArray[np.float64] | None = None
     fill: NDArray[np.float64] | None = None
@@ -155,8 +159,8 @@ class Fit:
     def columns(self) -> dict[str, NDArray[Any]]:
         """What is known of each feature beside its score: further columns of `ranking.csv`, each of shape (d,)."""
         columns: dict[str, NDArray[Any]] = {}
-        if self.outcome.q_values is not None:
-            columns["q_value"] = self.outcome.q_values
+        if self.q_values is not None:
+            columns["q_value"] = self.q_values
         if self.rank_intervals is not None and self.selection_frequency is not None:
             low, high = self.rank_intervals.T
             columns |= {"rank_low": low, "rank_high": high, "selection_frequency": self.selection_frequency}
@@ -230,8 +234,39 @@ def require_accepted(method: Method, data: Any) -> None:
         Some labels are unknown, or feature values missing.
     """
     rows = opened(data)
-    method.count_kept(rows.source.profile.d)
-    method.require_accepted(rows.source, rows.names)
+    require_features(method, rows).require_accepted(rows.source, rows.names)
+
+
+def require_features(method: Method, data: Any) -> Method:
+    """Refuse rows without the features that are to be chosen; `numbered`.
+
+    Parameters
+    ----------
+    method : Method
+    data : Dataset, RowSource or Opened
+
+    Raises
+    ------
+    UsageError
+    """
+    rows = opened(data)
+    method, d = numbered(method, rows), rows.source.profile.d
+    kept_features(method, d, method.count_kept(method.rows(rows.source).profile.d))
+    return method
+
+
+def numbered(method: Method, data: Any) -> Method:
+    """The method with the numbers of the features that its options name (`choice.with_numbers`).
+
+    Parameters
+    ----------
+    method : Method
+    data : Dataset, RowSource or Opened
+    """
+    if method.keep is None and method.exclude is None:
+        return method
+    rows = opened(data)
+    return with_numbers(method, rows.names, rows.source.profile.d)
 
 
 def fit(method: Method, data: Any, sample_weight: Any = None) -> Fit:
@@ -257,22 +292,26 @@ def fit(method: Method, data: Any, sample_weight: Any = None) -> Fit:
     started = time.perf_counter()
     method.check()
     rows = opened(data)
-    n = rows.source.profile.n
-    source = method.rows(weighted_rows(rows.source, sample_weight))
+    n, d = rows.source.profile.n, rows.source.profile.d
+    params = {name: plain(value) for name, value in method.get_params().items()}
+    method = numbered(method, rows)
+    whole = weighted_rows(rows.source, sample_weight)
+    source, features = method.rows(whole), method.features(d)
     profile = source.profile
     k = method.count_kept(profile.d)
-    method.require_accepted(source, rows.names)
-    params = {name: plain(value) for name, value in method.get_params().items()}
+    kept = kept_features(method, d, k)
+    method.require_accepted(whole, rows.names)
     state = getattr(method, "random_state", None)
     if isinstance(state, GENERATORS):  # asked once; with its number the fit can be made again
         method = copy.copy(method)
         method.random_state = params["random_state"] = draw_seed(state)  # type: ignore[attr-defined]
     resources = runtime.current_resources()
-    plan = require_driver(method.plan(source, resources), resources, f"{method.method} in the driver process")
+    plan = require_driver(method.plan(whole, resources), resources, f"{method.method} in the driver process")
     runtime.reset_peak_rss()
     # Of methods that keep checkpoints no score depends on how many features are kept.
-    loop = {name: value for name, value in params.items() if name != "n_features_to_select"}
-    job = checkpoints.job(method=method.method, params=loop, digest=(rows.store or {}).get("digest"))
+    loop = {name: value for name, value in params.items() if name not in ("n_features_to_select", "keep", "exclude")}
+    digest = (rows.store or {}).get("digest") if features is None else source.digest
+    job = checkpoints.job(method=method.method, params=loop, digest=digest)
     typical = method.iterations_on(profile)
     runtime.emit(
         "fit",
@@ -283,13 +322,14 @@ def fit(method: Method, data: Any, sample_weight: Any = None) -> Fit:
     )
     # NumPy and SciPy each bring a BLAS, whose idle threads keep the cores from the other's: one thread of each was
     # up to 15 times faster for loops that use both. Passes have threads of their own.
-    readings = Readings(source, resources, plan, rows.names)
+    readings = Readings(source, resources, plan, method.names(rows.names), kept=kept)
     with job, record_hits() as hits, runtime.one_blas_thread():
         fill = _fill_missing(method, readings)
         outcome = method.score(readings, k)
     records, varies = readings.records, readings.varies
     discovered = None if outcome.discovered is None else outcome.discovered & varies
     if discovered is not None:
+        discovered[kept] = True
         k = int(np.count_nonzero(discovered))
     peak_driver = peak_worker = runtime.peak_rss()
     if resources.client is not None:
@@ -302,17 +342,22 @@ def fit(method: Method, data: Any, sample_weight: Any = None) -> Fit:
     ranking = outcome.order(varies)
     if discovered is not None:
         ranking = ranking[np.argsort(~discovered[ranking], kind="stable")]
-    support = np.zeros(profile.d, dtype=bool)
+    ranking = ranking_of_all(kept_first(ranking, kept), features, d)
+    support = np.zeros(d, dtype=bool)
     support[ranking[:k]] = True
+    scores = lower_constant(outcome.scores, varies)
+    scores = of_all_features(scores, features, d, scores.min())
+    q_values = None if outcome.q_values is None else of_all_features(outcome.q_values, features, d, 1.0)
     intervals = frequency = None
     if outcome.resampled_scores is not None:
         intervals, frequency = rank_stability(method.ranked_by(outcome.resampled_scores), k, varies)
+        intervals, frequency = of_all_features(intervals, features, d, d), of_all_features(frequency, features, d, 0)
     report = Report(
         method=method.method,
         params=params,
         store=rows.store,
         n=n,
-        d=profile.d,
+        d=d,
         q=profile.q,
         k=k,
         seed=params.get("random_state"),
@@ -330,12 +375,12 @@ def fit(method: Method, data: Any, sample_weight: Any = None) -> Fit:
         extra={
             **outcome.extra,
             "constant_features": n_constant,
+            **facts(method, rows.names),
             **_noted(from_cache=hits, refused_workers=refused_workers(resources.client)),
         },
         warnings=[str(warning) for warning in emitted],
     )
-    scores = lower_constant(outcome.scores, varies)
-    return Fit(method, rows.names, outcome, scores, ranking, support, report, intervals, frequency, fill)
+    return Fit(method, rows.names, outcome, scores, ranking, support, report, q_values, intervals, frequency, fill)
 
 
 def _fill_missing(method: Method, readings: Readings) -> NDArray[np.float64] | None:
@@ -375,6 +420,8 @@ def plain(value: Any) -> Any:
         return value.item()
     if isinstance(value, np.ndarray):
         return value.tolist()
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
     return value if isinstance(value, (int, float, str, bool, type(None))) else str(value)
 
 

@@ -286,6 +286,7 @@ def finished_run(
     method: str,
     params: Mapping[str, Any],
     digest: str,
+    features: Mapping[str, Any] | None = None,
 ) -> Run | None:
     """The run at `path` if it is complete and was made by the same method, parameters and store; else None.
 
@@ -297,6 +298,8 @@ def finished_run(
         All parameters of the selector, defaults included.
     digest : str
         Content digest of the store.
+    features : mapping, optional
+        What the record says of features that files name (`choice.facts`), which may have changed.
     """
     try:
         run = read_run(path)
@@ -305,4 +308,6 @@ def finished_run(
     record = run.record
     same_store = (record.get("store") or {}).get("digest") == digest
     same = record.get("method") == method and record.get("params") == as_json(params)
+    noted = record.get("extra") or {}
+    same = same and all(noted.get(name) == value for name, value in (features or {}).items())
     return run if same and same_store else None

@@ -35,11 +35,11 @@ from mlfs_dask.rows.view import RowView
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors import METHODS, get_method, method_name
 from mlfs_dask.selectors.contract import Method, method
-from mlfs_dask.selectors.costs import Cost, Names, Reading, Readings, project, require_driver
+from mlfs_dask.selectors.costs import Cost, Reading, Readings, project, require_driver
 from mlfs_dask.selectors.counting import CODE_READINGS, RANGES
 from mlfs_dask.selectors.pairwise import MAX_ALL_PAIRS
 from mlfs_dask.selectors.parameters import Missing, Param, seed_of
-from mlfs_dask.selectors.scores import Scores
+from mlfs_dask.selectors.scores import Scores, kept_first
 from mlfs_dask.statistics.codes import TABLE_SHARES, code_book, edge_rows
 from mlfs_dask.statistics.counts import code_statistics, measured_view
 from mlfs_dask.statistics.sample import RowSample, SampledRows, draw_rows
@@ -355,7 +355,7 @@ class AutoSelector(Method):
         rows, *read = readings.run(STATISTICS, self._sample(source), *shared.values())
         results = dict(zip(shared, read, strict=True))
         own = runtime.own_resources(readings.resources)
-        precision, n_judged = self._judge(candidates, rows, source, own, readings.names)
+        precision, n_judged = self._judge(candidates, rows, source, own, readings)
         judged = compare(precision)
         taken = [candidates[i] for i in tied_with_best(judged)]
         sampled = ArrayRows(rows.X, rows.Y, n_categories=source.features.n_categories)
@@ -363,10 +363,10 @@ class AutoSelector(Method):
         for candidate in taken:
             if candidate.statistics:
                 plan = project(candidate.cost, source, readings.resources)
-                runner = Readings(source, readings.resources, plan, readings.names, results)
+                runner = Readings(source, readings.resources, plan, readings.names, results, readings.kept)
             else:
                 plan = project(candidate.selector.cost(sampled, own), sampled, own)
-                runner = Readings(sampled, own, plan, readings.names)
+                runner = Readings(sampled, own, plan, readings.names, kept=readings.kept)
             outcome = candidate.selector.score(runner, k)
             outcomes.append(replace(outcome, scores=candidate.selector.ranked_by(outcome.scores)))
             ranks += ranks_of(outcomes[-1], readings.varies)
@@ -402,7 +402,7 @@ class AutoSelector(Method):
         return source
 
     def _judge(
-        self, candidates: Sequence[_Candidate], sample: SampledRows, source: RowSource, own: Resources, names: Names
+        self, candidates: Sequence[_Candidate], sample: SampledRows, source: RowSource, own: Resources, job: Readings
     ) -> tuple[NDArray[np.float64], int]:
         """Average precision of the held-out rows by every candidate, as `compare` takes it, and their number."""
         m = sample.Y.shape[0]
@@ -423,10 +423,10 @@ class AutoSelector(Method):
                 judges = self._judges(rows)
                 for candidate, cost, precision in zip(candidates, costs, found, strict=True):
                     with runtime.without_progress():
-                        readings = Readings(rows, own, project(cost, rows, own), names, results)
+                        readings = Readings(rows, own, project(cost, rows, own), job.names, results, job.kept)
                         selector = candidate.judged
                         outcome = selector.score(readings, selector.count_kept(rows.profile.d))
-                        ranking = outcome.order(readings.varies)
+                        ranking = kept_first(outcome.order(readings.varies), job.kept)
                         by_judge, taken = [], 0
                         for scores_by, most in judges:
                             if most != taken:  # mostly both judge the same features, which are then taken once

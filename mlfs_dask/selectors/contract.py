@@ -32,7 +32,7 @@ from mlfs_dask.rows.contract import Profile, RowSource
 from mlfs_dask.rows.view import RowView
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.costs import Cost, Names, Plan, Reading, Readings, project
-from mlfs_dask.selectors.parameters import Parameter, Unknown, bare_type, draw_seed, read_parameter
+from mlfs_dask.selectors.parameters import Exclude, Keep, Parameter, Unknown, bare_type, draw_seed, read_parameter
 from mlfs_dask.selectors.scores import AUTO, Scores, count_kept, round_scores, unknown_labels_error
 from mlfs_dask.statistics.missing import FILL_READING, fill_statistics, fill_values
 
@@ -89,6 +89,8 @@ class Method:
     n_features_to_select: int | float | str | None = None
     _: KW_ONLY
     unknown: Unknown = "use"
+    keep: Keep = None
+    exclude: Exclude = None
 
     def check(self) -> None:
         """Refuse values that parameters cannot have. A method adds rules between parameters.
@@ -199,17 +201,34 @@ class Method:
         ------
         DoesNotFitError
         """
-        if self.rows(source) is not source:
-            return ()  # of labels that are not those of the store
+        if self.exclude is not None or self.rows(source) is not source:
+            return ()  # of features and labels that are not those of the store
         return self.fill_statistics(source) if self.fills(source) else self.first_reading(source, resources)
 
     # ------------------------------------------------------------------ what it takes
 
+    def features(self, d: int) -> NDArray[np.int64] | None:
+        """The features that it reads, of d: all but those that `exclude` names by numbers; None for all."""
+        if self.exclude is None:
+            return None
+        features = np.delete(np.arange(d), np.asarray(self.exclude, np.int64))
+        if not len(features):
+            raise UsageError(f"{parameter('exclude')} leaves none of {number_of(d, 'feature')}.")
+        return features
+
     def rows(self, source: RowSource) -> RowSource:
-        """The rows as the method sees them: with what `unknown` says of labels -1, where there may be some."""
-        if self.unknown == "use" or (source.label_counts is not None and not source.label_counts[0].any()):
-            return source
-        return RowView(source, unknown=self.unknown)
+        """The rows as the method sees them: without features that are excluded, with labels -1 as `unknown` says."""
+        features, unknown = self.features(source.profile.d), self.unknown
+        if source.label_counts is not None and not source.label_counts[0].any():
+            unknown = "use"
+        return source if features is None and unknown == "use" else RowView(source, features=features, unknown=unknown)
+
+    def names(self, names: Names) -> Names:
+        """The names of the columns of `rows`."""
+        if names.features is None or self.exclude is None:
+            return names
+        features = self.features(len(names.features))
+        return replace(names, features=np.asarray(names.features, object)[features].tolist())
 
     @property
     def _missing(self) -> str:
@@ -235,9 +254,9 @@ class Method:
         DataError
             Some labels are unknown, or feature values missing.
         """
-        label_counts = self.rows(source).label_counts
-        if label_counts is not None:
-            self.refuse_unknown(label_counts[0], names)
+        source, names = self.rows(source), self.names(names)
+        if source.label_counts is not None:
+            self.refuse_unknown(source.label_counts[0], names)
         self.refuse_missing(source.features.n_missing, names)
 
     def refuse_unknown(self, unknown: NDArray[np.integer[Any]], names: Names) -> None:

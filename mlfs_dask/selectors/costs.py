@@ -294,12 +294,15 @@ class Readings:
     names : Names, optional
     results : mapping, optional
         Results that have been read, by the `result_key` of their statistics.
+    kept : int64 array, optional
 
     Attributes
     ----------
     records : list of ReadingRecord
     varies : bool array, shape (d,)
         Features that vary over the rows; set by the fit as soon as it knows.
+    kept : int64 array
+        Features that are chosen in any case, in their order.
     """
 
     varies: NDArray[np.bool_]
@@ -311,12 +314,14 @@ class Readings:
         plan: Plan,
         names: Names | None = None,
         results: Mapping[str, Any] | None = None,
+        kept: NDArray[np.int64] | None = None,
     ) -> None:
         self.source = source
         self.resources = resources
         self.plan = plan
         self.names = names or Names()
         self.records: list[ReadingRecord] = []
+        self.kept = np.empty(0, np.int64) if kept is None else kept
         self._results = results
 
     def run(self, name: str, *statistics: Statistic, labels_only: bool = False) -> list[Any]:

@@ -163,10 +163,13 @@ class GreedySelector(CountingSelector):
         chosen: list[int] = []
         chosen_scores: list[float] = []
         is_open = readings.varies.copy()
+        is_open[readings.kept] = True
+        first = readings.kept.tolist()
         k = min(k, int(np.count_nonzero(is_open)))
         while len(chosen) < k:
             open_scores = np.where(is_open, scores, -np.inf)
-            best = int(np.argmax(open_scores))
+            open_scores[first[len(chosen) :]] = np.inf  # they come next, whatever their score
+            best = first[len(chosen)] if len(chosen) < len(first) else int(np.argmax(open_scores))
             is_open[best] = False
             chosen.append(best)
             chosen_scores.append(scores[best])

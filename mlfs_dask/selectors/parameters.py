@@ -363,6 +363,21 @@ Unknown: TypeAlias = Annotated[
     ),
 ]
 
+# ------------------------------------------------------------------ which features, of any method
+
+Keep: TypeAlias = Annotated[
+    str | None,
+    Param(
+        "Features that are chosen in any case and stand first, in this order: names or numbers with commas between, or "
+        "a file with one a line; in Python also a sequence of them."
+    ),
+]
+
+Exclude: TypeAlias = Annotated[
+    str | None,
+    Param("Features that are not read and never chosen, as if the data had them not; they stand last. As `keep`."),
+]
+
 
 def seed_of(text: str) -> Param:
     """The `Param` of a `random_state`."""

@@ -250,6 +250,15 @@ def rank(scores: NDArray[np.float64], varies: NDArray[np.bool_] | None = None) -
     return np.argsort(-scores, kind="stable").astype(np.int64, copy=False)
 
 
+def kept_first(ranking: NDArray[np.int64], kept: NDArray[np.int64]) -> NDArray[np.int64]:
+    """A ranking that begins with the features that are chosen in any case, in their order.
+
+    >>> kept_first(np.array([3, 0, 2, 1]), np.array([1, 0]))
+    array([1, 0, 3, 2])
+    """
+    return np.concatenate([kept, ranking[~np.isin(ranking, kept)]]) if len(kept) else ranking
+
+
 def lower_constant(scores: NDArray[np.float64], varies: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Scores in which no feature without variation exceeds one that varies.
 

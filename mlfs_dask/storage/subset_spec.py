@@ -74,10 +74,37 @@ def choose_columns(chosen: Chosen, names: Sequence[str], what: str) -> NDArray[n
     return np.asarray(_choose(chosen, len(numbers), numbers, what), np.int64)
 
 
-def _choose(chosen: Chosen, n: int, numbers: Mapping[str, int], what: str) -> range | NDArray[np.int64]:
+def list_columns(chosen: Chosen, names: Sequence[str] | None, d: int, what: str) -> NDArray[np.int64]:
+    """The numbers of features or labels in the order in which they are named.
+
+    Parameters
+    ----------
+    chosen : str, sequence of str or int, or bool array
+        As of `choose_columns`.
+    names : sequence of str, length d, or None
+        Of all; None where they have numbers alone.
+    d : int
+    what : {"feature", "label"}
+
+    Raises
+    ------
+    UsageError, DataError
+
+    Examples
+    --------
+    >>> list_columns("sky,0", ["a", "b", "c", "sky"], 4, "feature"), list_columns([2, -3], None, 3, "feature")
+    (array([3, 0]), array([2, 0]))
+    """
+    numbers = {} if names is None else {str(name): number for number, name in enumerate(names)}
+    return np.asarray(_choose(chosen, d, numbers, what, rising=False), np.int64)
+
+
+def _choose(
+    chosen: Chosen, n: int, numbers: Mapping[str, int], what: str, *, rising: bool = True
+) -> range | NDArray[np.int64]:
     indices: range | NDArray[np.int64]
     if isinstance(chosen, str):
-        indices = _read(chosen, n, numbers, what)
+        indices = _read(chosen, n, numbers, what, rising=rising)
     elif isinstance(chosen, slice | range):
         indices = range(n)[chosen if isinstance(chosen, slice) else slice(chosen.start, chosen.stop, chosen.step)]
         if indices.step < 0:
@@ -89,19 +116,25 @@ def _choose(chosen: Chosen, n: int, numbers: Mapping[str, int], what: str) -> ra
                 raise UsageError(f"a mask of {what}s needs {n} entries; it has the shape {entries.shape}.")
             indices = np.flatnonzero(entries)
         else:
-            indices = _distinct([_number(str(entry), n, numbers, what) for entry in entries.tolist()], what)
+            read = [_number(str(entry), n, numbers, what) for entry in entries.tolist()]
+            indices = _in_order(read, _distinct(read, what), rising=rising)
     if not len(indices):
         raise UsageError(f"no {what} is chosen; there are {n:,}.")
     return indices
 
 
-def _read(text: str, n: int, numbers: Mapping[str, int], what: str) -> range | NDArray[np.int64]:
+def _in_order(read: Any, distinct: NDArray[np.int64], *, rising: bool) -> NDArray[np.int64]:
+    """Distinct numbers: rising, or as they were read."""
+    return distinct if rising else np.array(list(dict.fromkeys(np.asarray(read).tolist())), np.int64)
+
+
+def _read(text: str, n: int, numbers: Mapping[str, int], what: str, *, rising: bool) -> range | NDArray[np.int64]:
     entries = [entry for entry in next(csv.reader([text]), []) if entry.strip()]
     unknown = [entry for entry in entries if not _is_known(entry, numbers)]
     if text.startswith("@") or (unknown and os.path.isfile(text)):  # noqa: PTH113  # Path refuses long texts
-        return _read_file(text.removeprefix("@"), n, numbers, what)
+        return _read_file(text.removeprefix("@"), n, numbers, what, rising=rising)
     if unknown:
-        raise UsageError(f"there is no {what} {unknown[0]!r}, and no file {text!r}.{_cure(unknown[0], numbers)}")
+        raise UsageError(f"there is no {what} {unknown[0]!r}, and no file {text!r}.{_cure(unknown[0], numbers, what)}")
     if len(entries) == 1 and entries[0] not in numbers and _RANGE.fullmatch(entries[0]):
         return _range(entries[0], n)  # not an array: it may be long
     numbers_read = [
@@ -110,7 +143,8 @@ def _read(text: str, n: int, numbers: Mapping[str, int], what: str) -> range | N
         else np.array([_number(entry, n, numbers, what)])
         for entry in entries
     ]
-    return np.unique(np.concatenate([np.empty(0, np.int64), *numbers_read]))
+    read = np.concatenate([np.empty(0, np.int64), *numbers_read])
+    return _in_order(read, np.unique(read), rising=rising)
 
 
 def _is_known(entry: str, numbers: Mapping[str, int]) -> bool:
@@ -130,17 +164,19 @@ def _number(entry: str, n: int, numbers: Mapping[str, int], what: str) -> int:
     if entry in numbers:
         return numbers[entry]
     if not _NUMBER.fullmatch(entry):
-        raise UsageError(f"there is no {what} {entry!r}.{_cure(entry, numbers)}")
+        raise UsageError(f"there is no {what} {entry!r}.{_cure(entry, numbers, what)}")
     number = int(entry)
     if not -n <= number < n:
         raise UsageError(f"there is no {what} number {number}; they are numbered from 0 to {n - 1}.")
     return number % n
 
 
-def _cure(entry: str, numbers: Mapping[str, int]) -> str:
+def _cure(entry: str, numbers: Mapping[str, int], what: str) -> str:
     """What may have been meant by an entry that is neither name, number nor range."""
     if numbers:
         return f" {closest(entry, list(numbers))}"
+    if what != "row":
+        return f" The {what}s of this data have no names: give their numbers, from 0."
     return " Rows have no names: give numbers, ranges as 0:100, or the path of a file with a number a line."
 
 
@@ -151,17 +187,17 @@ def _distinct(numbers: list[int], what: str) -> NDArray[np.int64]:
     return rising
 
 
-def _read_file(path: str, n: int, numbers: Mapping[str, int], what: str) -> NDArray[np.int64]:
+def _read_file(path: str, n: int, numbers: Mapping[str, int], what: str, *, rising: bool) -> NDArray[np.int64]:
     numbers_read = np.fromiter((number for _, _, number in _lines_of(path, n, numbers, what)), np.int64)
-    rising, counts = np.unique(numbers_read, return_counts=True)
+    distinct, counts = np.unique(numbers_read, return_counts=True)
     if (counts > 1).any():
-        repeated = int(rising[counts.argmax()])
+        repeated = int(distinct[counts.argmax()])
         lines = ((line, entry) for line, entry, number in _lines_of(path, n, numbers, what) if number == repeated)
         (first, _), (line, entry) = itertools.islice(lines, 2)
         raise DataError(
             f"this {what} stands in line {first} already", file=path, line=line, value=entry, cure="name it once"
         )
-    return rising
+    return _in_order(numbers_read, distinct, rising=rising)
 
 
 def _lines_of(path: str, n: int, numbers: Mapping[str, int], what: str) -> Iterator[tuple[int, str, int]]:
@@ -170,13 +206,23 @@ def _lines_of(path: str, n: int, numbers: Mapping[str, int], what: str) -> Itera
         with Path(path).open(encoding="utf-8-sig") as stream:
             for line, ended in enumerate(stream, 1):
                 text = ended.rstrip("\n")
-                entry = text if text in numbers else text.strip()
+                entry = text if text in numbers else _entry_in(text.strip(), numbers)
                 if entry:
                     yield line, entry, _number_in_line(entry, n, numbers, what, path, line)
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(
             f"the file of {what}s cannot be read: {error}", file=path, cure=f"give a text file with one {what} a line"
         ) from error
+
+
+def _entry_in(text: str, numbers: Mapping[str, int]) -> str:
+    """What a line names: in quotes, as tables have names with commas, or as `selected.txt` has a line break."""
+    if text in numbers:
+        return text
+    if text.startswith('"'):
+        return next(csv.reader([text]), [text])[0]
+    unescaped = text.replace("\\n", "\n").replace("\\r", "\r")
+    return unescaped if unescaped in numbers else text
 
 
 def _number_in_line(entry: str, n: int, numbers: Mapping[str, int], what: str, path: str, line: int) -> int:

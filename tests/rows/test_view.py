@@ -172,7 +172,7 @@ def test_facts_of_a_view_are_those_that_still_hold(sources):
     counts = np.zeros((3, Q), np.int64)
     for view, holds in [
         (RowView(source, labels=d), (True, True, True, True)),
-        (RowView(source, features=d), (True, True, False, True)),
+        (RowView(source, features=d), (True, True, True, True)),
         (RowView(source, range(0, N, 2)), (False, False, False, False)),
         (weighted_rows(source, np.full(N, 2)), (True, False, False, False)),
         (weighted_rows(source, np.arange(N)), (False, False, False, False)),
