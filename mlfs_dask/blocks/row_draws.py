@@ -7,9 +7,6 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-#: P(X <= x) of a Poisson variable of mean 1, for x = 0, 1, ...; beyond, it is 1 in float64.
-_POISSON_CDF = np.cumsum([math.exp(-1) / math.factorial(x) for x in range(18)])
-
 #: Bytes of a sample; fewer rows are drawn when features are many.
 SAMPLE_BYTES = 256 * 2**20
 
@@ -55,18 +52,6 @@ def mix_bits(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     result: NDArray[np.uint64] = x ^ (x >> np.uint64(31))
     return result
-
-
-def poisson_counts(start: int, rows: int, key: int) -> NDArray[np.int64]:
-    """A draw from the Poisson distribution of mean 1 for each of some rows, shape (rows,).
-
-    Parameters
-    ----------
-    start, rows, key : int
-        As of `row_bits`.
-    """
-    uniform = (row_bits(start, rows, key) >> np.uint64(11)) * 2.0**-53
-    return np.searchsorted(_POISSON_CDF, uniform, side="right")
 
 
 def shuffled_places(start: int, rows: int, m: int, key: int) -> NDArray[np.int64]:

@@ -17,6 +17,7 @@ from mlfs_dask.reporting.contents import LabelledRun
 from mlfs_dask.reporting.figures import RANDOM, Figure, Styles
 from mlfs_dask.reporting.sections import Block
 from mlfs_dask.reporting.tables import bytes_cell, cases, of_case, read_cell, runs_of, seconds_cell, title_of
+from mlfs_dask.selectors.scores import OFTEN
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,8 +28,6 @@ MAX_NAMED = 5
 """Features that a sentence names."""
 MAX_DRAWN = 12
 """Features in the figure of a data set."""
-OFTEN = 0.9
-"""Share of the resamples from which on a feature is said to be chosen again and again."""
 MAX_RUNS = 8
 """Runs whose features are named, on a page without evaluations."""
 
@@ -269,6 +268,13 @@ def _features(labelled: LabelledRun) -> str:
         often = int(np.count_nonzero(replicates["selection_frequency"][: run.k] >= OFTEN))
         share = f"{OFTEN:.0%} of {params['resamples']} resamples of the rows"
         text += f" {often:,} of them are among the best {run.k:,} in at least {share}."
+        found = run.record["extra"].get("stability", {})
+        if "falsely_chosen" in found:
+            text += f" By chance these would be {found['falsely_chosen']:.2g} at most, on average."
+        if "agreement" in found:
+            low, high = (found["agreement"] + side * 1.96 * found["standard_error"] for side in (-1, 1))
+            text += f" The choice has a stability of {found['agreement']:.2f} ({low:.2f} to {min(high, 1.0):.2f}), "
+            text += "where 1 is the same choice in every half of the rows, and 0 is chance."
     return text
 
 

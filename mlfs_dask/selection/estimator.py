@@ -127,8 +127,8 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         self.report_ = fitted.report
         if fitted.q_values is not None:
             self.q_values_ = fitted.q_values
-        if fitted.rank_intervals is not None:
-            self.rank_intervals_, self.selection_frequency_ = fitted.rank_intervals, fitted.selection_frequency
+        if fitted.stability is not None:
+            self.rank_intervals_, self.selection_frequency_, _, _ = fitted.stability
         if fitted.outcome.labels is not None:
             self.labels_ = fitted.outcome.labels
         if hasattr(method, "max_iter"):

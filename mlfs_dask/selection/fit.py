@@ -29,7 +29,16 @@ from mlfs_dask.selection.choice import facts, kept_features, of_all_features, ra
 from mlfs_dask.selectors.contract import Method
 from mlfs_dask.selectors.costs import Names, Readings, require_driver
 from mlfs_dask.selectors.parameters import GENERATORS, draw_seed
-from mlfs_dask.selectors.scores import Scores, constant_warnings, kept_first, lower_constant, rank_stability
+from mlfs_dask.selectors.scores import (
+    OFTEN,
+    RankStability,
+    Scores,
+    constant_warnings,
+    falsely_chosen,
+    kept_first,
+    lower_constant,
+    rank_stability,
+)
 from mlfs_dask.statistics.missing import FILL_READING, fill_values
 from mlfs_dask.statistics.moments import Moments
 from mlfs_dask.statistics.write_rows import RowSink, WriteLabels
@@ -137,8 +146,8 @@ class Fit:
     report : Report
     q_values : float64 array, shape (d,), or None
         As of `Scores`.
-    rank_intervals, selection_frequency : array, shape (d, 2) and (d,), or None
-        Of resampled rows (`rank_stability`).
+    stability : RankStability or None
+        Of resampled rows.
     fill : float64 array or None
         Values in the places of missing features, of the features that were read.
     """
@@ -151,8 +160,7 @@ class Fit:
     support: NDArray[np.bool_]
     report: Report
     q_values: NDArray[np.float64] | None = None
-    rank_intervals: NDArray[np.int64] | None = None
-    selection_frequency: NDArray[np.float64] | None = None
+    stability: RankStability | None = None
     fill: NDArray[np.float64] | None = None
 
     @property
@@ -161,9 +169,9 @@ class Fit:
         columns: dict[str, NDArray[Any]] = {}
         if self.q_values is not None:
             columns["q_value"] = self.q_values
-        if self.rank_intervals is not None and self.selection_frequency is not None:
-            low, high = self.rank_intervals.T
-            columns |= {"rank_low": low, "rank_high": high, "selection_frequency": self.selection_frequency}
+        if self.stability is not None:
+            low, high = self.stability.intervals.T
+            columns |= {"rank_low": low, "rank_high": high, "selection_frequency": self.stability.frequency}
         return columns
 
     def filled(self, source: RowSource) -> RowSource:
@@ -348,10 +356,14 @@ def fit(method: Method, data: Any, sample_weight: Any = None) -> Fit:
     scores = lower_constant(outcome.scores, varies)
     scores = of_all_features(scores, features, d, scores.min())
     q_values = None if outcome.q_values is None else of_all_features(outcome.q_values, features, d, 1.0)
-    intervals = frequency = None
+    stability, facts_of_resamples = None, {}
     if outcome.resampled_scores is not None:
-        intervals, frequency = rank_stability(method.ranked_by(outcome.resampled_scores), k, varies)
-        intervals, frequency = of_all_features(intervals, features, d, d), of_all_features(frequency, features, d, 0)
+        stability = rank_stability(method.ranked_by(outcome.resampled_scores), k, varies)
+        facts_of_resamples = _facts_of(stability, k, len(outcome.resampled_scores))
+        stability = stability._replace(
+            intervals=of_all_features(stability.intervals, features, d, d),
+            frequency=of_all_features(stability.frequency, features, d, 0),
+        )
     report = Report(
         method=method.method,
         params=params,
@@ -376,11 +388,25 @@ def fit(method: Method, data: Any, sample_weight: Any = None) -> Fit:
             **outcome.extra,
             "constant_features": n_constant,
             **facts(method, rows.names),
-            **_noted(from_cache=hits, refused_workers=refused_workers(resources.client)),
+            **_noted(
+                from_cache=hits,
+                refused_workers=refused_workers(resources.client),
+                stability=facts_of_resamples,
+            ),
         },
         warnings=[str(warning) for warning in emitted],
     )
-    return Fit(method, rows.names, outcome, scores, ranking, support, report, q_values, intervals, frequency, fill)
+    return Fit(method, rows.names, outcome, scores, ranking, support, report, q_values, stability, fill)
+
+
+def _facts_of(found: RankStability, k: int, n_resamples: int) -> dict[str, Any]:
+    """What a record tells of the resamples: how far they agree, and how many features they choose again and again."""
+    bound = falsely_chosen(k, len(found.frequency), n_resamples)
+    often = int(np.count_nonzero(found.frequency >= OFTEN))
+    told: dict[str, Any] = {"scheme": "complementary halves", "often": OFTEN, "chosen_often": often}
+    if np.isfinite(found.agreement):
+        told |= {"agreement": found.agreement, "standard_error": found.error}
+    return told if bound is None else told | {"falsely_chosen": bound}
 
 
 def _fill_missing(method: Method, readings: Readings) -> NDArray[np.float64] | None:

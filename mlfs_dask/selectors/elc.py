@@ -148,7 +148,7 @@ class ELC(OneReading):
     resamples: Annotated[
         int,
         Param(
-            "Resamples of the rows (bootstrap) that give each feature's rank interval and selection frequency; the "
+            "Halves of the rows that give each feature's rank interval and selection frequency; the "
             "loop runs for each.",
             least=0,
         ),

@@ -338,7 +338,7 @@ FalseDiscoveryRate: TypeAlias = Annotated[
 
 Resamples: TypeAlias = Annotated[
     int,
-    Param("Resamples of the rows (bootstrap) that give each feature's rank interval and selection frequency.", least=0),
+    Param("Halves of the rows that give each feature's rank interval and selection frequency.", least=0),
 ]
 
 Absolute: TypeAlias = Annotated[

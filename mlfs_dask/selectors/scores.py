@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,12 @@ SCORE_BITS = 40
 #: Significant bits of scores by a solve with X'X, whose rounding is that of other scores times the condition of the
 #: matrix, 1e-11 and less, or by a loop that ends where W moves little: copies of a feature tie.
 SOLVED_BITS = 30
+
+#: Share of the resamples from which on a feature is said to be chosen again and again.
+OFTEN = 0.9
+
+#: Pairs of complementary halves from which on a bound of features chosen by chance is told: it falls little with more.
+FEWEST_PAIRS = 20
 
 #: A fraction 1 / RANK_TAIL of the resamples lies below the rank interval of a feature, and as many above: it is the
 #: central 90 %.
@@ -293,9 +300,27 @@ def constant_warnings(k: int, d: int, n_constant: int, *, informed: bool) -> lis
     ]
 
 
-def rank_stability(
-    scores: NDArray[np.float64], k: int, varies: NDArray[np.bool_] | None = None
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+class RankStability(NamedTuple):
+    """How much ranks vary between resamples.
+
+    Attributes
+    ----------
+    intervals : int64 array, shape (d, 2)
+        Ranks, from 1, of each feature, of which one in `RANK_TAIL` is left out at each end.
+    frequency : float64 array, shape (d,)
+        Share of the resamples in which each feature is among the k best.
+    agreement, error : float
+        Agreement of the choices of k features, 1 for equal ones and 0 on average for random ones, and its standard
+        error; NaN of fewer than two resamples, or where all features are chosen.
+    """
+
+    intervals: NDArray[np.int64]
+    frequency: NDArray[np.float64]
+    agreement: float
+    error: float
+
+
+def rank_stability(scores: NDArray[np.float64], k: int, varies: NDArray[np.bool_] | None = None) -> RankStability:
     """How much ranks vary between resamples.
 
     Parameters
@@ -306,28 +331,57 @@ def rank_stability(
     varies : bool array, shape (d,), optional
         Features that vary in the rows themselves; the others come last.
 
-    Returns
-    -------
-    intervals : int64 array, shape (d, 2)
-        Ranks, from 1, of each feature, of which one in `RANK_TAIL` is left out at each end.
-    frequency : float64 array, shape (d,)
-        Share of the resamples in which each feature is among the k best.
+    References
+    ----------
+    S. Nogueira, K. Sechidis, G. Brown, "On the stability of feature selection algorithms", Journal of Machine Learning
+    Research 18 (2018) 174, for the index and its variance.
 
     Examples
     --------
-    >>> rank_stability(np.array([[3.0, 2.0, 1.0], [3.0, 1.0, 2.0]]), 2)
-    (array([[1, 1],
-           [2, 3],
-           [2, 3]]), array([1. , 0.5, 0.5]))
+    >>> found = rank_stability(np.array([[3.0, 2.0, 1.0], [3.0, 1.0, 2.0]]), 2)
+    >>> found.intervals.tolist(), found.frequency.tolist(), found.agreement
+    ([[1, 1], [2, 3], [2, 3]], [1.0, 0.5, 0.5], -0.5)
     """
     n_resamples, d = scores.shape
     ranks = np.empty((n_resamples, d), dtype=np.int32)
     for own, of_resample in zip(ranks, scores, strict=True):
         own[rank(of_resample, varies)] = np.arange(1, d + 1)
-    frequency = (ranks <= k).mean(axis=0)
+    among = ranks <= k
+    frequency = among.mean(axis=0)
+    agreement = error = math.nan
+    if n_resamples > 1 and k < d:
+        share = k / d
+        variance = frequency * (1 - frequency) * n_resamples / (n_resamples - 1)
+        agreement = 1 - float(variance.mean()) / (share * (1 - share))
+        # What each resample adds to the agreement, less terms that are the same of all choices of k features.
+        own = among @ frequency / (d * share * (1 - share))
+        error = 2 / n_resamples * math.sqrt(float(((own - own.mean()) ** 2).sum()))
     ranks.sort(axis=0)
     outside = n_resamples // RANK_TAIL
-    return np.stack([ranks[outside], ranks[-1 - outside]], axis=1).astype(np.int64), frequency
+    intervals = np.stack([ranks[outside], ranks[-1 - outside]], axis=1).astype(np.int64)
+    return RankStability(intervals, frequency, agreement, error)
+
+
+def falsely_chosen(k: int, d: int, n_resamples: int) -> float | None:
+    """Most features chosen in a share `OFTEN` of complementary halves by chance, expected; None where it says nothing.
+
+    By chance are those that are no likelier among the best k of a half than a feature drawn at random: C k²/d at most,
+    of unimodal frequencies. It is told where k² ≤ d, from 20 pairs of halves on.
+
+    References
+    ----------
+    R. Shah, R. Samworth, "Variable selection with error control: another look at stability selection", Journal of the
+    Royal Statistical Society B 75 (2013) 55-80, doi:10.1111/j.1467-9868.2011.01034.x, Theorem 2.
+
+    Examples
+    --------
+    >>> round(falsely_chosen(10, 500, 100), 4), falsely_chosen(100, 500, 100)
+    (0.0863, None)
+    """
+    pairs = n_resamples // 2
+    if pairs < FEWEST_PAIRS or k * k > d:
+        return None
+    return 4 * (1 - OFTEN + 1 / (2 * pairs)) / (1 + 1 / pairs) * k * k / d
 
 
 def unknown_labels_error(method: str, unknown: NDArray[np.integer[Any]], names: Sequence[str] | None) -> DataError:

@@ -200,13 +200,13 @@ class ContingencyCounts(Statistic):
     ) -> ReadingSizes:
         """The most that any of so many tiles of the features takes; the tiles themselves are not made."""
         profile = profile_of(source)
-        larger, replicates = resampling.resampled_profile(profile), len(resampling)
+        replicates = len(resampling)
         base, extra = divmod(self.book.d, n_tiles)
         tiles = np.arange(n_tiles + 1)
         first = tiles * base + np.minimum(tiles, extra)  # as `split_evenly` cuts
         items, by_position = tile_positions(self.book, first, sparse=self.sparse)
         width = base + (extra > 0)
-        scratch = self._scratch_bytes(larger, width, int(by_position.max()), int(self.book.n_codes.max()))
+        scratch = self._scratch_bytes(profile, width, int(by_position.max()), int(self.book.n_codes.max()))
         return replace(
             reading_sizes(source, [Resampled([replace(self, first=0, last=1)], resampling, profile)], resources),
             state_bytes=replicates * self._state_bytes((self.p + 1) * int(items.max())),

@@ -1,9 +1,9 @@
 """Statistics of shuffled and resampled rows, in the same reading as those of the rows as they are.
 
 Shuffles give what a score is by chance alone (a permutation null): rows keep their features and get the labels of other
-rows. Resamples (a bootstrap, Efron 1979) give how much a score varies: every row counts 0, 1, 2, ... times. A replicate
-is a block of rows like any other, so every statistic serves without a kernel of its own; the time of a reading grows
-with the number of replicates, its bytes do not.
+rows. Resamples give how much a score varies: each is a half of the rows, and every two of them are all rows. A
+replicate is a block of rows like any other, so every statistic serves without a kernel of its own; the time of a
+reading grows with the number of replicates, its bytes do not.
 
 **Shuffles.** If features and labels are independent and rows exchangeable, the scores of the data have the same
 distribution as those of rows that are paired with the labels of a random permutation of the rows. A permutation of n
@@ -19,23 +19,24 @@ With more rows a label set is drawn from the pool's distribution in place of tha
 rows is then off by 0.2 % of the rows (one standard error) at most, by which the distribution of a score under
 independence moves little: of n M(f; l) for instance it does not depend on the share at all as n grows.
 
-**Resamples.** The times that a row counts are Poisson draws of mean 1, from its number, the seed and the number of the
-resample: for many rows the multinomial draws of the bootstrap, without their sum, which no task knows (Chamandy et al.
-2012, "Estimating uncertainty for massive data streams").
+**Resamples.** In which half of a pair a row is follows from a random bit, of its number, the seed and the number of the
+pair. A mean of half of the rows, drawn without replacement, varies as that of a bootstrap of all rows does: by
+(1/m − 1/n) σ² = σ²/n with m = n/2. Complementary halves, unlike a bootstrap, bound how many features are chosen by
+chance (Shah & Samworth 2013, "Variable selection with error control: another look at stability selection").
 """
 
 from __future__ import annotations
 
 import bisect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.blocks.row_draws import poisson_counts, shuffled_places
+from mlfs_dask.blocks.row_draws import row_bits, shuffled_places
 from mlfs_dask.engine.plan import split_evenly
 from mlfs_dask.engine.readings import plan_statistics
 from mlfs_dask.engine.statistic import Arrays, State, Statistic
@@ -50,9 +51,6 @@ POOL_ROWS = 65536
 #: Bytes up to which the states of replicates are kept, where they are larger than the results: they travel to the
 #: driver.
 KEPT_STATE_BYTES = 32 * 2**20
-
-#: Rows of a resampled block for each of the block, at most. Of 4 096 rows the standard error is 1.6 %.
-_RESAMPLED_ROWS = 1.25
 
 
 @dataclass(frozen=True)
@@ -81,32 +79,23 @@ class Resampling:
         return min(profile.n, POOL_ROWS) * (8 + 5 * labels_of_row) * (self.shuffles > 0)
 
     def copied_bytes(self, profile: Profile) -> int:
-        """Bytes of the rows of one replicate of the largest block."""
+        """Bytes of the rows of one replicate of the largest block; a short one may lie in one half."""
         labels = profile.block_rows * (8 + 5 * -(-profile.label_nonzeros // max(profile.n, 1)))
-        rows = int(_RESAMPLED_ROWS * (profile.block_bytes + 8 * profile.block_rows))
+        rows = profile.block_bytes + 8 * profile.block_rows
         return max(labels * (self.shuffles > 0), rows * (self.resamples > 0))
-
-    def resampled_profile(self, profile: Profile) -> Profile:
-        """The profile of data whose largest block is the largest of any replicate."""
-        if not self.resamples:
-            return profile
-        return replace(
-            profile,
-            block_rows=int(_RESAMPLED_ROWS * profile.block_rows),
-            block_bytes=int(_RESAMPLED_ROWS * profile.block_bytes),
-        )
 
     def replicate(self, block: Block, i: int) -> Block:
         """Replicate i of a block."""
         if i == 0:
             return block
         start, rows = block.start, block.X.shape[0]
-        key = int(np.random.SeedSequence([self.seed, i]).generate_state(1, np.uint64)[0])
+        half = max(i - self.shuffles - 1, 0) % 2
+        key = int(np.random.SeedSequence([self.seed, i - half]).generate_state(1, np.uint64)[0])
         if i <= self.shuffles:
             # A plan that is measured has no pool; the labels of the block take the same time.
             pool = block.Y if self.pool is None else self.pool
             return block._replace(Y=pool[shuffled_places(start, rows, pool.shape[0], key)])
-        drawn = np.repeat(np.arange(rows), poisson_counts(start, rows, key))
+        drawn = np.flatnonzero(row_bits(start, rows, key) & np.uint64(1) == half)
         weights = None if block.weights is None else block.weights[drawn]
         return block._replace(X=block.X[drawn], Y=block.Y[drawn], weights=weights)
 
@@ -237,8 +226,7 @@ class Resampled(Statistic):
         return sum(statistic.parameter_bytes for statistic in self.statistics) + self._pool_bytes
 
     def scratch_bytes(self, profile: Profile) -> int:
-        larger = self.resampling.resampled_profile(profile)
-        scratch = max(statistic.scratch_bytes(larger) for statistic in self.statistics)
+        scratch = max(statistic.scratch_bytes(profile) for statistic in self.statistics)
         return scratch + self.resampling.copied_bytes(profile)
 
     def zero(self) -> State:

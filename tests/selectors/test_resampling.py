@@ -13,6 +13,7 @@ from sklearn.base import clone
 from mlfs_dask import ELC, ENM, FIMF, GMM, MDDM, FisherScore, LabelEntropy
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DataError, DoesNotFitError
+from mlfs_dask.evaluation.statistics import stability
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selection.estimator import get_estimator
@@ -165,7 +166,7 @@ def test_intervals_hold_the_ranks_that_very_many_rows_would_give():
 
 def test_ranks_by_hand():
     scores = np.array([[3.0, 2.0, 1.0]] * 18 + [[1.0, 2.0, 3.0]] + [[1.0, 2.0, 2.0]])
-    intervals, frequency = rank_stability(scores, 1)
+    intervals, frequency, _, _ = rank_stability(scores, 1)
     # Of 20 resamples the lowest and the highest rank of each feature are left out.
     assert intervals.tolist() == [[1, 3], [2, 2], [2, 3]]
     assert frequency.tolist() == [0.9, 0.05, 0.05]
@@ -228,7 +229,7 @@ def test_what_does_not_fit_is_read_in_parts(selector):
     assert len(readings.records) == len(plan.readings)
     assert outcome.discovered.tolist() == whole.support_.tolist()
     assert outcome.q_values.tolist() == whole.q_values_.tolist()
-    intervals, frequency = rank_stability(outcome.resampled_scores, whole.report_.k)
+    intervals, frequency, _, _ = rank_stability(outcome.resampled_scores, whole.report_.k)
     assert intervals.tolist() == whole.rank_intervals_.tolist()
     assert frequency.tolist() == whole.selection_frequency_.tolist()
 
@@ -272,3 +273,39 @@ def test_rank_intervals_of_copies_differ_by_their_order_alone(method):
         Y = (X[:, :3] + rng.normal(size=(600, 3)) > 0.6).astype(int)
         intervals = get_estimator(method)(9, resamples=20, random_state=0).fit(X, Y).rank_intervals_
         assert (intervals[8] == intervals[0] + 1).all()
+
+
+def test_every_two_resamples_are_all_rows():
+    X, Y = problem()
+    block = next(ArrayRows(X, as_labels(Y)).stream(0, 1))
+    resampling = replicates.Resampling(0, 4, seed=3)
+    halves = [resampling.replicate(block, i).X for i in range(1, 5)]
+    for pair in (halves[:2], halves[2:]):
+        assert sorted(map(tuple, np.concatenate(pair))) == sorted(map(tuple, X))
+        assert 120 < len(pair[0]) < 180
+    assert len(halves[0]) != len(halves[2]) or (halves[0] != halves[2]).any()
+
+
+def test_stability_is_the_mean_agreement_of_pairs_and_its_error_is_that_of_many_fits():
+    rng = np.random.default_rng(0)
+    made = []
+    for _ in range(300):
+        scores = rng.normal(size=(30, 40)) + np.linspace(3, 0, 40)
+        made.append(rank_stability(scores, 8))
+    sets = [set(np.argsort(-of, kind="stable")[:8].tolist()) for of in scores]
+    assert made[-1].agreement == pytest.approx(stability(sets, 40).kuncheva)
+    spread = np.std([each.agreement for each in made])
+    assert np.mean([each.error for each in made]) == pytest.approx(spread, rel=0.15)
+
+
+def test_a_record_tells_how_many_features_would_be_chosen_often_by_chance():
+    """The bound holds in the mean over null data, where every choice is by chance; without it all are counted."""
+    often, told = [], []
+    for seed in range(40):
+        X, Y = problem(seed, planted=0, d=110)
+        found = get_estimator("br-cc")(10, resamples=40, random_state=seed).fit(X, Y).report_.extra["stability"]
+        often.append(found["chosen_often"])
+        told.append(found["falsely_chosen"])
+    assert np.mean(often) <= told[0] == max(told) < 1
+    assert "falsely_chosen" not in get_estimator("br-cc")(11, resamples=40).fit(X, Y).report_.extra["stability"]
+    assert "falsely_chosen" not in get_estimator("br-cc")(10, resamples=38).fit(X, Y).report_.extra["stability"]
