@@ -373,7 +373,7 @@ keep_option = click.option(
     "-k",
     "k",
     type=KeepCount(auto=True),
-    required=True,
-    help="Features to keep: a count (20), a share of them (10%, 0.1, 1/6), or, with methods of one reading, auto: "
-    "those that go with the labels more than by chance.",
+    help="Features to keep: a count (20), a share of them (10%, 0.1, 1/6), or, with methods of one reading or "
+    "--control, auto: those that go with the labels more than by chance. It may be left out with --per-label and "
+    "--min-labels, and is the most that they keep.",
 )

@@ -152,6 +152,7 @@ class _Selection:
                 record=record,
                 columns=fitted.columns,
                 labels=recovered_labels(fitted, dataset) if self._write_labels else None,
+                pairs=fitted.pairs,
                 force=self._force,
             )
         if every is not None:
@@ -170,7 +171,7 @@ def _select(
     methods: dict[str, dict[str, Any]],
     store: str,
     subset: dict[str, Any],
-    k: int | float | str,
+    k: int | float | str | None,
     run: str,
     seed: int | None,
     resume: bool,
@@ -189,6 +190,8 @@ def _select(
     from mlfs_dask.selection.fit import require_accepted
 
     shared = None
+    if k is None and any(not params.keys() & {"per_label", "min_labels"} for params in methods.values()):
+        raise click.UsageError("Missing option '-k'.")
     with show_progress(output):
         dataset = open_subset(store, **subset)
         selections = []
@@ -253,6 +256,15 @@ def _judgement(row: dict[str, Any]) -> str:
     return f"{row['method']} {row['average_precision']:.4f}{error}"
 
 
+def _of_pairs(pairs: dict[str, Any]) -> str:
+    """How many pairs of labels and features are significant."""
+    return (
+        f"{pairs['significant']:,} of {pairs['tested']:,} significant at {pairs['fdr']:g} ({pairs['control']}), of "
+        f"{number_of(pairs['features'], 'feature')} and {number_of(pairs['labels'], 'label')}; each asks whether the "
+        "two go together at all"
+    )
+
+
 def _text(result: dict[str, Any]) -> str:
     chosen = result["selected"]
     shown = ", ".join(chosen[:8]) + (", ..." if len(chosen) > 8 else "")
@@ -279,6 +291,8 @@ def _text(result: dict[str, Any]) -> str:
         rows.append(("taken", tied[0] if len(tied) == 1 else mean))
     if "from_cache" in result.get("extra", {}):
         rows.append(("from the cache", ", ".join(result["extra"]["from_cache"])))
+    if "pairs" in result.get("extra", {}):
+        rows.append(("pairs", _of_pairs(result["extra"]["pairs"])))
     if result["converged"] is not None:
         state = "converged" if result["converged"] else "did not converge"
         rows.append(("loop", f"{state} after {number_of(result['iterations'], 'iteration')}"))

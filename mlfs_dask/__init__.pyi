@@ -45,6 +45,11 @@ class AccessMFS(LabelRecoverer, Selector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
+        fdr: float = ...,
     ) -> None: ...
 
 class AMI(WeightedSelector):
@@ -59,6 +64,11 @@ class AMI(WeightedSelector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
+        fdr: float = ...,
     ) -> None: ...
 
 class AnovaF(WeightedSelector):
@@ -73,6 +83,10 @@ class AnovaF(WeightedSelector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
     ) -> None: ...
 
 class AutoSelector(Selector):
@@ -87,6 +101,11 @@ class AutoSelector(Selector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
+        fdr: float = ...,
     ) -> None: ...
 
 class BRCC(WeightedSelector):
@@ -101,6 +120,10 @@ class BRCC(WeightedSelector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
     ) -> None: ...
 
 class BROR(WeightedSelector):
@@ -118,6 +141,10 @@ class BROR(WeightedSelector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
     ) -> None: ...
 
 class Chi2(WeightedSelector):
@@ -134,6 +161,10 @@ class Chi2(WeightedSelector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
     ) -> None: ...
 
 class CMFS(Selector):
@@ -154,6 +185,11 @@ class CMFS(Selector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
+        fdr: float = ...,
     ) -> None: ...
 
 class CSFS(Selector):
@@ -171,6 +207,11 @@ class CSFS(Selector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
+        fdr: float = ...,
     ) -> None: ...
 
 class D2F(WeightedSelector):
@@ -185,6 +226,11 @@ class D2F(WeightedSelector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
+        fdr: float = ...,
     ) -> None: ...
 
 class ELAChi2(WeightedSelector):
@@ -201,6 +247,10 @@ class ELAChi2(WeightedSelector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
     ) -> None: ...
 
 class ELC(WeightedSelector):
@@ -222,6 +272,10 @@ class ELC(WeightedSelector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
     ) -> None: ...
 
 class ENM(WeightedSelector):
@@ -238,6 +292,10 @@ class ENM(WeightedSelector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
     ) -> None: ...
 
 class FIMF(WeightedSelector):
@@ -255,6 +313,10 @@ class FIMF(WeightedSelector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
     ) -> None: ...
 
 class FisherScore(WeightedSelector):
@@ -269,6 +331,10 @@ class FisherScore(WeightedSelector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
     ) -> None: ...
 
 class FSCLA(Selector):
@@ -293,6 +359,11 @@ class FSCLA(Selector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
+        fdr: float = ...,
     ) -> None: ...
 
 class FSSRDM(WeightedSelector):
@@ -311,6 +382,11 @@ class FSSRDM(WeightedSelector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
+        fdr: float = ...,
     ) -> None: ...
 
 class GLFS(Selector):
@@ -334,6 +410,11 @@ class GLFS(Selector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
+        fdr: float = ...,
     ) -> None: ...
 
 class GMLC(WeightedSelector):
@@ -348,6 +429,10 @@ class GMLC(WeightedSelector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
     ) -> None: ...
 
 class GMM(WeightedSelector):
@@ -364,6 +449,10 @@ class GMM(WeightedSelector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
     ) -> None: ...
 
 class GRRO(WeightedSelector):
@@ -381,6 +470,11 @@ class GRRO(WeightedSelector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
+        fdr: float = ...,
     ) -> None: ...
 
 class JMI(WeightedSelector):
@@ -395,6 +489,11 @@ class JMI(WeightedSelector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
+        fdr: float = ...,
     ) -> None: ...
 
 class LabelEntropy(WeightedSelector):
@@ -413,6 +512,10 @@ class LabelEntropy(WeightedSelector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
     ) -> None: ...
 
 class LaplacianScore(Selector):
@@ -430,6 +533,11 @@ class LaplacianScore(Selector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
+        fdr: float = ...,
     ) -> None: ...
 
 class LassoNet(Selector):
@@ -450,6 +558,11 @@ class LassoNet(Selector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
+        fdr: float = ...,
     ) -> None: ...
 
 class LEDA(Selector):
@@ -467,6 +580,11 @@ class LEDA(Selector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
+        fdr: float = ...,
     ) -> None: ...
 
 class LFFS(Selector):
@@ -492,6 +610,11 @@ class LFFS(Selector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
+        fdr: float = ...,
     ) -> None: ...
 
 class LLSF(WeightedSelector):
@@ -513,6 +636,11 @@ class LLSF(WeightedSelector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
+        fdr: float = ...,
     ) -> None: ...
 
 class LSMR(Selector):
@@ -535,6 +663,11 @@ class LSMR(Selector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
+        fdr: float = ...,
     ) -> None: ...
 
 class MAMFS(Selector):
@@ -552,6 +685,11 @@ class MAMFS(Selector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
+        fdr: float = ...,
     ) -> None: ...
 
 class MDDM(WeightedSelector):
@@ -571,6 +709,10 @@ class MDDM(WeightedSelector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
     ) -> None: ...
 
 class MDFS(Selector):
@@ -594,6 +736,11 @@ class MDFS(Selector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
+        fdr: float = ...,
     ) -> None: ...
 
 class MDMR(WeightedSelector):
@@ -608,6 +755,11 @@ class MDMR(WeightedSelector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
+        fdr: float = ...,
     ) -> None: ...
 
 class MultiLabelF(WeightedSelector):
@@ -622,6 +774,10 @@ class MultiLabelF(WeightedSelector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
     ) -> None: ...
 
 class MFSIR(Selector):
@@ -650,6 +806,11 @@ class MFSIR(Selector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
+        fdr: float = ...,
     ) -> None: ...
 
 class MICO(WeightedSelector):
@@ -669,6 +830,11 @@ class MICO(WeightedSelector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
+        fdr: float = ...,
     ) -> None: ...
 
 class MIFS(Selector):
@@ -695,6 +861,11 @@ class MIFS(Selector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
+        fdr: float = ...,
     ) -> None: ...
 
 class MLACO(WeightedSelector):
@@ -713,6 +884,11 @@ class MLACO(WeightedSelector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
+        fdr: float = ...,
     ) -> None: ...
 
 class MLMLFS(Selector):
@@ -736,6 +912,11 @@ class MLMLFS(Selector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
+        fdr: float = ...,
     ) -> None: ...
 
 class MRMR(WeightedSelector):
@@ -751,6 +932,11 @@ class MRMR(WeightedSelector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
+        fdr: float = ...,
     ) -> None: ...
 
 class PMU(WeightedSelector):
@@ -765,6 +951,11 @@ class PMU(WeightedSelector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
+        fdr: float = ...,
     ) -> None: ...
 
 class QPMLFS(WeightedSelector):
@@ -783,6 +974,11 @@ class QPMLFS(WeightedSelector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
+        fdr: float = ...,
     ) -> None: ...
 
 class ReliefF(Selector):
@@ -798,6 +994,11 @@ class ReliefF(Selector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
+        fdr: float = ...,
     ) -> None: ...
 
 class RFS(Selector):
@@ -815,6 +1016,11 @@ class RFS(Selector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
+        fdr: float = ...,
     ) -> None: ...
 
 class SCFS(Selector):
@@ -837,6 +1043,11 @@ class SCFS(Selector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
+        fdr: float = ...,
     ) -> None: ...
 
 class SCLS(WeightedSelector):
@@ -851,6 +1062,11 @@ class SCLS(WeightedSelector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
+        fdr: float = ...,
     ) -> None: ...
 
 class SFAM(Selector):
@@ -874,6 +1090,11 @@ class SFAM(Selector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
+        fdr: float = ...,
     ) -> None: ...
 
 class SFSBLL(Selector):
@@ -900,6 +1121,11 @@ class SFSBLL(Selector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
+        fdr: float = ...,
     ) -> None: ...
 
 class SFSS(Selector):
@@ -921,6 +1147,11 @@ class SFSS(Selector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
+        fdr: float = ...,
     ) -> None: ...
 
 class SMDRIC(Selector):
@@ -945,6 +1176,11 @@ class SMDRIC(Selector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
+        fdr: float = ...,
     ) -> None: ...
 
 class SMFS(LabelRecoverer, Selector):
@@ -973,6 +1209,11 @@ class SMFS(LabelRecoverer, Selector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
+        fdr: float = ...,
     ) -> None: ...
 
 class SMILE(Selector):
@@ -992,6 +1233,11 @@ class SMILE(Selector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
+        fdr: float = ...,
     ) -> None: ...
 
 class SMLFS(Selector):
@@ -1013,6 +1259,11 @@ class SMLFS(Selector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
+        fdr: float = ...,
     ) -> None: ...
 
 class SPFS(Selector):
@@ -1026,6 +1277,11 @@ class SPFS(Selector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
+        fdr: float = ...,
     ) -> None: ...
 
 class UAFSBH(Selector):
@@ -1047,5 +1303,10 @@ class UAFSBH(Selector):
         unknown: Literal["use", "refuse", "negative"] = ...,
         keep: str | None = ...,
         exclude: str | None = ...,
+        pairs: str | None = ...,
+        per_label: int | None = ...,
+        min_labels: int | None = ...,
+        control: Literal["bh", "by", "holm"] | None = ...,
+        fdr: float = ...,
     ) -> None: ...
 

@@ -494,6 +494,7 @@ class Batch:
             feature_names=dataset.feature_names,
             record=record,
             columns=fitted.columns,
+            pairs=fitted.pairs,
             force=True,
         )
         return record
@@ -507,7 +508,7 @@ class Batch:
 
         Of methods that keep checkpoints no score depends on how many features are kept.
         """
-        if not selector.keeps_checkpoints:
+        if not selector.keeps_checkpoints or selector.asks_pairs:
             return None
         started = time.perf_counter()
         for other in self._other_ks(job):

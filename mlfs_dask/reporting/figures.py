@@ -601,11 +601,61 @@ def label_map(
     ----------
     correlations : float64 array, shape (labels, features)
     """
+    label, feature = divmod(int(np.argmax(np.abs(correlations))), correlations.shape[1])
+    return _signed_map(
+        features,
+        labels,
+        correlations,
+        name=name,
+        title=f"{run}: features and labels",
+        caption=f"{run}: Pearson correlation of its {len(features)} best features with the labels.",
+        alt=f"Heat map. The strongest correlation, {correlations[label, feature]:.2f}, is of "
+        f"{features[feature]} with {labels[label]}.",
+    )
+
+
+def pair_map(
+    run: str, features: Sequence[str], labels: Sequence[str], strength: NDArray[np.float64], *, name: str
+) -> Figure:
+    """How surely features go with labels.
+
+    Parameters
+    ----------
+    strength : float64 array, shape (labels, features)
+        −log₁₀ p with the sign of the direction; NaN where a pair is not in the table.
+    """
+    label, feature = divmod(int(np.nanargmax(np.abs(strength))), strength.shape[1])
+    surest = strength[label, feature]
+    return _signed_map(
+        features,
+        labels,
+        strength,
+        name=name,
+        title=f"{run}: pairs",
+        caption=f"{run}: −log₁₀ p of features with labels, positive where the label goes with more of the feature; "
+        "empty where a pair is not in the table.",
+        alt=f"Heat map. The surest pair is {features[feature]} with {labels[label]}, "
+        f"{'more' if surest > 0 else 'less'} of the one with the other, p about 1e-{abs(surest):.0f}.",
+    )
+
+
+def _signed_map(
+    features: Sequence[str],
+    labels: Sequence[str],
+    values: NDArray[np.float64],
+    *,
+    name: str,
+    title: str,
+    caption: str,
+    alt: str,
+) -> Figure:
+    """A heat map of values of both signs, shape (labels, features)."""
     import pandas as pd
 
     def draw(axes: Axes) -> None:
-        limit = max(float(np.abs(correlations).max()), 1e-12)
-        mesh = axes.pcolormesh(correlations.T, cmap="RdBu_r", vmin=-limit, vmax=limit, edgecolors="face", linewidth=0.2)
+        limit = max(float(np.nanmax(np.abs(values))), 1e-12)
+        shown = np.ma.masked_invalid(values.T)
+        mesh = axes.pcolormesh(shown, cmap="RdBu_r", vmin=-limit, vmax=limit, edgecolors="face", linewidth=0.2)
         axes.invert_yaxis()
         axes.set_yticks(np.arange(len(features)) + 0.5, [shortened(text) for text in features])
         axes.set_xticks(np.arange(len(labels)) + 0.5, [shortened(text, 18) for text in labels], rotation=90)
@@ -617,19 +667,10 @@ def label_map(
         if bar.solids is not None:
             bar.solids.set_edgecolor("face")
 
-    label, feature = divmod(int(np.argmax(np.abs(correlations))), correlations.shape[1])
-    frame = pd.DataFrame(correlations.T, columns=list(labels))
+    frame = pd.DataFrame(values.T, columns=list(labels))
     frame.insert(0, "feature", list(features))
-    return Figure(
-        name,
-        f"{run}: features and labels",
-        f"{run}: Pearson correlation of its {len(features)} best features with the labels.",
-        f"Heat map. The strongest correlation, {correlations[label, feature]:.2f}, is of "
-        f"{features[feature]} with {labels[label]}.",
-        frame,
-        draw,
-        size=(max(4.4, 2.6 + 0.19 * len(labels)), 1.6 + 0.19 * len(features)),
-    )
+    size = (max(4.4, 2.6 + 0.19 * len(labels)), 1.6 + 0.19 * len(features))
+    return Figure(name, title, caption, alt, frame, draw, size=size)
 
 
 def image_map(

@@ -26,6 +26,7 @@ from mlfs_dask.reporting import figures as draw
 from mlfs_dask.reporting.comparison_folder import anchor, figures_of
 from mlfs_dask.reporting.contents import Contents, LabelledRun, changed_params, read_contents
 from mlfs_dask.reporting.figures import Figure, Styles, inline_svg, write_figure
+from mlfs_dask.reporting.pairs import pairs_section
 from mlfs_dask.reporting.sections import Block, Section
 from mlfs_dask.reporting.summary import best_features, chosen_features, leading_case, rank_intervals, summary
 from mlfs_dask.reporting.tables import (
@@ -197,6 +198,7 @@ def build(
     missing = [Block(notes=contents.missing)] if contents.missing else []
     notes.extend(contents.missing)
     sections = [Section("summary", "In short", [*missing, *summary(drawn, compared, metrics, styles)])]
+    sections.append(pairs_section(drawn))
     for number, comparison in enumerate(compared, start=1):
         suffix = f"-{number}" if len(compared) > 1 else ""
         sections.extend(_judged(comparison, styles, metrics, suffix, notes))
@@ -603,9 +605,10 @@ def _replicates(labelled: LabelledRun) -> tuple[list[str], list[Table]]:
     }
     texts = []
     if "q_value" in run.replicates:
-        fdr = run.record["params"]["fdr"]
+        fdr, tested = run.record["params"]["fdr"], run.record["params"].get("control") is not None
+        what = "goes with any label" if tested else "beats shuffled labels"
         texts.append(
-            "q-value: the least false discovery rate at which a feature beats shuffled labels. As many features are "
+            f"q-value: the least false discovery rate at which a feature {what}. As many features are "
             f"chosen as have at most {fdr:g}."
         )
     if "selection_frequency" in run.replicates:

@@ -57,6 +57,9 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         Ranks, from 1, between which nine of ten resamples rank each feature. Only with resamples.
     selection_frequency_ : float64 array, shape (d,)
         Share of the resamples in which each feature is among the k best. Only with resamples.
+    pairs_ : pyarrow.Table
+        Pairs of labels and features, in the columns of `pairs.parquet`; `pairs_.to_pandas()` and
+        `polars.from_arrow(pairs_)` make data frames of it. Only with pairs.
     """
 
     #: The method that it fits.
@@ -120,9 +123,11 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     def _fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         method = self.make_method()
         fitted = fit(method, self._open(X, y), sample_weight)
-        for name in ("q_values_", "rank_intervals_", "selection_frequency_", "labels_"):  # of an earlier fit
+        for name in ("q_values_", "rank_intervals_", "selection_frequency_", "labels_", "pairs_"):  # of an earlier fit
             self.__dict__.pop(name, None)
-        self._fitted = fitted
+        if fitted.pairs is not None and method.pairs is not None:
+            self.pairs_ = fitted.pairs.table()
+        self._fitted = replace(fitted, pairs=None)  # which holds the sums
         self.scores_, self.ranking_, self.support_ = fitted.scores, fitted.ranking, fitted.support
         self.report_ = fitted.report
         if fitted.q_values is not None:

@@ -26,10 +26,13 @@ from mlfs_dask.rows.view import RowView
 from mlfs_dask.rows.weights import weighted_rows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selection.choice import facts, kept_features, of_all_features, ranking_of_all, with_numbers
+from mlfs_dask.selection.pairs import Pairs, chosen_by_pairs, run_tests
 from mlfs_dask.selectors.contract import Method
 from mlfs_dask.selectors.costs import Names, Readings, require_driver
+from mlfs_dask.selectors.pairs import PAIR_TESTS, pair_statistics
 from mlfs_dask.selectors.parameters import GENERATORS, draw_seed
 from mlfs_dask.selectors.scores import (
+    AUTO,
     OFTEN,
     RankStability,
     Scores,
@@ -46,6 +49,9 @@ from mlfs_dask.statistics.write_rows import RowSink, WriteLabels
 #: Difference up to which the mean of a feature is the same, relative to it and its standard deviation: in other
 #: containers it is rounded otherwise.
 SAME_MEAN = 1e-9
+
+#: Parameters on which no score depends.
+_AFTER_SCORES = ("n_features_to_select", "keep", "exclude", "pairs", "per_label", "min_labels", "control")
 
 #: Recovered labels that are written at a time.
 WRITTEN_LABELS = 2**22
@@ -150,6 +156,8 @@ class Fit:
         Of resampled rows.
     fill : float64 array or None
         Values in the places of missing features, of the features that were read.
+    pairs : Pairs or None
+        Tests of labels and features.
     """
 
     method: Method
@@ -162,11 +170,17 @@ class Fit:
     q_values: NDArray[np.float64] | None = None
     stability: RankStability | None = None
     fill: NDArray[np.float64] | None = None
+    pairs: Pairs | None = None
 
     @property
     def columns(self) -> dict[str, NDArray[Any]]:
         """What is known of each feature beside its score: further columns of `ranking.csv`, each of shape (d,)."""
         columns: dict[str, NDArray[Any]] = {}
+        if self.pairs is not None:
+            d, features = len(self.ranking), self.pairs.features
+            count, best = self.pairs.columns
+            columns["significant_labels"] = of_all_features(count, features, d, 0)
+            columns["best_label"] = of_all_features(best, features, d, "")
         if self.q_values is not None:
             columns["q_value"] = self.q_values
         if self.stability is not None:
@@ -317,7 +331,7 @@ def fit(method: Method, data: Any, sample_weight: Any = None) -> Fit:
     plan = require_driver(method.plan(whole, resources), resources, f"{method.method} in the driver process")
     runtime.reset_peak_rss()
     # Of methods that keep checkpoints no score depends on how many features are kept.
-    loop = {name: value for name, value in params.items() if name not in ("n_features_to_select", "keep", "exclude")}
+    loop = {name: value for name, value in params.items() if name not in _AFTER_SCORES}
     digest = (rows.store or {}).get("digest") if features is None else source.digest
     job = checkpoints.job(method=method.method, params=loop, digest=digest)
     typical = method.iterations_on(profile)
@@ -331,14 +345,28 @@ def fit(method: Method, data: Any, sample_weight: Any = None) -> Fit:
     # NumPy and SciPy each bring a BLAS, whose idle threads keep the cores from the other's: one thread of each was
     # up to 15 times faster for loops that use both. Passes have threads of their own.
     readings = Readings(source, resources, plan, method.names(rows.names), kept=kept)
+    pairs: Pairs | None = None
+    tests_decide = method.n_features_to_select == AUTO and method.control is not None
     with job, record_hits() as hits, runtime.one_blas_thread():
         fill = _fill_missing(method, readings)
+        if method.asks_pairs:
+            readings.attached = pair_statistics(readings.source)
+            if PAIR_TESTS in plan.readings:
+                pairs = run_tests(method, readings, d)
+                k = int(np.count_nonzero(pairs.discovered(method.fdr)[0])) or k if tests_decide else k
         outcome = method.score(readings, k)
+        if method.asks_pairs and pairs is None:
+            pairs = run_tests(method, readings, d)
     records, varies = readings.records, readings.varies
+    if pairs is not None and tests_decide:
+        found, q = pairs.discovered(method.fdr)
+        outcome = replace(outcome, discovered=found, q_values=q)
     discovered = None if outcome.discovered is None else outcome.discovered & varies
-    if discovered is not None:
-        discovered[kept] = True
-        k = int(np.count_nonzero(discovered))
+    chosen = discovered if pairs is None else chosen_by_pairs(method, pairs, discovered)
+    if chosen is not None:
+        chosen[kept] = True
+        n_chosen = int(np.count_nonzero(chosen))
+        k = n_chosen if method.n_features_to_select in (None, AUTO) else min(k, n_chosen)
     peak_driver = peak_worker = runtime.peak_rss()
     if resources.client is not None:
         peak_worker = max((record.peak_worker_bytes for record in records), default=0)
@@ -348,8 +376,11 @@ def fit(method: Method, data: Any, sample_weight: Any = None) -> Fit:
         warnings.warn(warning, stacklevel=_caller_level())
     outcome = replace(outcome, scores=method.ranked_by(outcome.scores), discovered=discovered)
     ranking = outcome.order(varies)
-    if discovered is not None:
-        ranking = ranking[np.argsort(~discovered[ranking], kind="stable")]
+    if pairs is not None and method.per_label is not None:
+        place = np.minimum(pairs.place, method.per_label)[ranking]
+        ranking = ranking[np.lexsort((np.where(place < method.per_label, pairs.surest[ranking], 0), place))]
+    if chosen is not None:
+        ranking = ranking[np.argsort(~chosen[ranking], kind="stable")]
     ranking = ranking_of_all(kept_first(ranking, kept), features, d)
     support = np.zeros(d, dtype=bool)
     support[ranking[:k]] = True
@@ -388,6 +419,7 @@ def fit(method: Method, data: Any, sample_weight: Any = None) -> Fit:
             **outcome.extra,
             "constant_features": n_constant,
             **facts(method, rows.names),
+            **({} if pairs is None else {"pairs": pairs.summary}),
             **_noted(
                 from_cache=hits,
                 refused_workers=refused_workers(resources.client),
@@ -396,7 +428,7 @@ def fit(method: Method, data: Any, sample_weight: Any = None) -> Fit:
         },
         warnings=[str(warning) for warning in emitted],
     )
-    return Fit(method, rows.names, outcome, scores, ranking, support, report, q_values, stability, fill)
+    return Fit(method, rows.names, outcome, scores, ranking, support, report, q_values, stability, fill, pairs)
 
 
 def _facts_of(found: RankStability, k: int, n_resamples: int) -> dict[str, Any]:

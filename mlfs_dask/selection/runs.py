@@ -10,8 +10,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,13 +21,15 @@ from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.files.json_text import as_json, parse_json
-from mlfs_dask.storage.object_store import open_objects
+from mlfs_dask.selection.pairs import Pairs
+from mlfs_dask.storage.object_store import RemoteObjects, is_url, open_objects
 from mlfs_dask.storage.publish import check_place, read_text, write_folder
 
 RANKING = "ranking.csv"
 SELECTED = "selected.txt"
 RECORD = "run.json"
 LABELS = "labels.zarr"
+PAIRS = "pairs.parquet"
 COLUMNS = ("rank", "feature_index", "feature_name", "score")
 #: Further columns, of runs that shuffled or resampled the rows.
 REPLICATE_COLUMNS = ("q_value", "rank_low", "rank_high", "selection_frequency")
@@ -130,6 +134,7 @@ def write_run(
     record: Mapping[str, Any],
     columns: Mapping[str, NDArray[Any]] | None = None,
     labels: RecoveredLabels | None = None,
+    pairs: Pairs | None = None,
     force: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> None:
@@ -151,6 +156,8 @@ def write_run(
         Further columns of `ranking.csv`, in the order of the features.
     labels : RecoveredLabels, optional
         What goes into `labels.zarr`.
+    pairs : Pairs, optional
+        What goes into `pairs.parquet`, where a table was asked for.
     force : bool
         Replace an earlier run, at the very end.
     storage_options : mapping, optional
@@ -168,13 +175,20 @@ def write_run(
         SELECTED: selected_text(feature_names[index] for index in ranking[: int(record["k"])]),
         RECORD: json.dumps(as_json(record), indent=2, allow_nan=False) + "\n",
     }
+
+    def fill(folder: str) -> None:
+        if labels is not None:
+            _write_labels(f"{folder}/{LABELS}", labels, storage_options)
+        if pairs is not None and pairs.question.rows is not None:
+            _write_pairs(folder, pairs, storage_options)
+
     write_folder(
         path,
         texts,
         record=RECORD,
         what=_WHAT,
-        fill=None if labels is None else lambda folder: _write_labels(f"{folder}/{LABELS}", labels, storage_options),
-        remove=LABELS,
+        fill=fill,
+        remove=(LABELS, PAIRS),
         force=force,
         storage_options=storage_options,
     )
@@ -193,6 +207,15 @@ def _write_labels(place: str, labels: RecoveredLabels, storage_options: Mapping[
             storage_options=storage_options,
         )
     )
+
+
+def _write_pairs(folder: str, pairs: Pairs, storage_options: Mapping[str, Any] | None) -> None:
+    if not is_url(folder):
+        pairs.write(f"{folder}/{PAIRS}")
+        return
+    with tempfile.TemporaryDirectory(prefix="mlfs-pairs-") as local:
+        pairs.write(f"{local}/{PAIRS}")
+        RemoteObjects(folder, storage_options).upload(Path(local), [PAIRS])
 
 
 def has_labels(path: str, *, storage_options: Mapping[str, Any] | None = None) -> bool:

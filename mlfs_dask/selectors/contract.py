@@ -28,13 +28,28 @@ from numpy.typing import NDArray
 from mlfs_dask.engine.readings import is_cached, run_reading
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DataError, UsageError, number_of, parameter
-from mlfs_dask.rows.contract import Profile, RowSource
+from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.rows.view import RowView
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.costs import Cost, Names, Plan, Reading, Readings, project
-from mlfs_dask.selectors.parameters import Exclude, Keep, Parameter, Unknown, bare_type, draw_seed, read_parameter
+from mlfs_dask.selectors.pairs import PAIR_TESTS, PairQuestion, pair_statistics, pairs_workspace
+from mlfs_dask.selectors.parameters import (
+    AskedPairs,
+    BestOfLabel,
+    Exclude,
+    FalseDiscoveryRate,
+    Keep,
+    MinLabels,
+    Parameter,
+    PValueControl,
+    Unknown,
+    bare_type,
+    draw_seed,
+    read_parameter,
+)
 from mlfs_dask.selectors.scores import AUTO, Scores, count_kept, round_scores, unknown_labels_error
 from mlfs_dask.statistics.missing import FILL_READING, fill_statistics, fill_values
+from mlfs_dask.typing import join_terms, numbers
 
 _M = TypeVar("_M", bound="Method")
 
@@ -91,6 +106,11 @@ class Method:
     unknown: Unknown = "use"
     keep: Keep = None
     exclude: Exclude = None
+    pairs: AskedPairs = None
+    per_label: BestOfLabel = None
+    min_labels: MinLabels = None
+    control: PValueControl = None
+    fdr: FalseDiscoveryRate = 0.1
 
     def check(self) -> None:
         """Refuse values that parameters cannot have. A method adds rules between parameters.
@@ -101,11 +121,14 @@ class Method:
         """
         for each in self.all_parameters():
             each.check(getattr(self, each.name))
+        if self.pairs is not None and not re.fullmatch("best:[1-9][0-9]*|significant|all", self.pairs):
+            raise UsageError(f"{parameter('pairs')} must be 'best:N', 'significant' or 'all'; got {self.pairs!r}")
 
     @classmethod
     def all_parameters(cls) -> tuple[Parameter, ...]:
         """All parameters but `n_features_to_select`: those of the method, and then those that every method has."""
-        return cls.parameters + cls.common_parameters
+        own = {each.name for each in cls.parameters}
+        return cls.parameters + tuple(each for each in cls.common_parameters if each.name not in own)
 
     def get_params(self) -> dict[str, Any]:
         """Values of all parameters by name, in the order of names."""
@@ -135,13 +158,14 @@ class Method:
         """
         if self.n_features_to_select != AUTO:
             return count_kept(self.n_features_to_select, d)
-        if not self.resamples_rows:
+        if not self.resamples_rows and self.control is None:
             why = "does not look at labels"
             if self.supervision != "unsupervised":
                 why = "would have to learn again from every shuffle of the labels"
             raise UsageError(
                 f"{parameter('n_features_to_select')} cannot be 'auto' with {self.method}, which {why}. Give a "
-                f"count, or let held-out rows choose it: mlfs evaluate STORE {self.method} --choose-k"
+                f"count, or let held-out rows choose it: mlfs evaluate STORE {self.method} --choose-k; or test every "
+                f"feature with the labels: {parameter('control', 'bh')}"
             )
         return d
 
@@ -184,13 +208,13 @@ class Method:
         if isinstance(source, RowSource):
             source = self.rows(source)
         if not isinstance(source, RowSource) or not self.fills(source):
-            return project(self.cost(source, resources), source, resources)
+            return project(self._with_pairs(self.cost(source, resources), source), source, resources)
         statistics = tuple(self.fill_statistics(source))
         fill: NDArray[np.float64] | None = np.full(source.profile.d, np.nan)
         if all(is_cached(source, statistic) for statistic in statistics):
             fill = fill_values(statistics, run_reading(source, statistics, resources)[0], source.weights)
         filled = source if fill is None else RowView(source, fill=fill)
-        cost = self.cost(filled, resources)
+        cost = self._with_pairs(self.cost(filled, resources), filled)
         first = Reading(FILL_READING, statistics, source=source)
         return project(replace(cost, steps=[first, *cost.steps]), filled, resources)
 
@@ -203,7 +227,60 @@ class Method:
         """
         if self.exclude is not None or self.rows(source) is not source:
             return ()  # of features and labels that are not those of the store
-        return self.fill_statistics(source) if self.fills(source) else self.first_reading(source, resources)
+        if self.fills(source):
+            return self.fill_statistics(source)
+        first = self.first_reading(source, resources)
+        return [*first, *pair_statistics(source)] if first and self.asks_pairs else first
+
+    # ------------------------------------------------------------------ pairs of labels and features
+
+    @property
+    def asks_pairs(self) -> bool:
+        """Whether labels and features are tested pair by pair."""
+        return any(each is not None for each in (self.pairs, self.per_label, self.min_labels, self.control))
+
+    @property
+    def pair_question(self) -> PairQuestion:
+        """What is asked of pairs."""
+        rows, _, best = (self.pairs or "").partition(":")
+        return PairQuestion(rows or None, max(int(best or 0), self.per_label or 0), self.control or "bh", self.fdr)
+
+    @property
+    def _tests_first(self) -> bool:
+        """Whether pairs are tested before features are scored: how many to keep then follows from the tests."""
+        return self.n_features_to_select == AUTO and self.control is not None and not self.resamples_rows
+
+    def _with_pairs(self, cost: Cost, source: Profile | RowSource) -> Cost:
+        """The cost with what tests of pairs read and hold."""
+        if not self.asks_pairs:
+            return cost
+        profile = profile_of(source)
+        cost, held = self._pair_reading(cost, source)
+        first = next(i for i, step in enumerate(cost.steps) if isinstance(step, Reading))
+        steps: list[Reading | str] = list(cost.steps[: first + 1])
+        for step in cost.steps[first + 1 :]:
+            if isinstance(step, str):
+                steps.append(join_terms(step, "pairs"))
+            else:
+                steps.append(replace(step, workspace=join_terms(step.workspace, "pairs")))
+        workspace, sizes = pairs_workspace(self.pair_question, profile.q, profile.d)
+        return replace(
+            cost,
+            steps=[*steps, join_terms("pairs", workspace)],
+            sizes={**cost.sizes, **sizes, "pairs": held},
+        )
+
+    def _pair_reading(self, cost: Cost, source: Profile | RowSource) -> tuple[Cost, int]:
+        """The cost with the sums for tests, in the first reading of all rows or in one before it, and their numbers."""
+        statistics, steps = pair_statistics(source), list(cost.steps)
+        held = numbers(sum(statistic.result_bytes for statistic in statistics))
+        place = next((i for i, step in enumerate(steps) if _reads_rows(step)), 0)
+        first = steps[place] if steps else ""
+        if isinstance(first, Reading) and _reads_rows(first) and first.times == 1 and not self._tests_first:
+            steps[place] = replace(first, statistics=(*first.statistics, *statistics))
+        else:
+            steps.insert(0, Reading(PAIR_TESTS, statistics))
+        return replace(cost, steps=steps), held
 
     # ------------------------------------------------------------------ what it takes
 
@@ -338,6 +415,11 @@ class Method:
         return scores if self.scores_from_counts else round_scores(scores)
 
 
+def _reads_rows(step: Reading | str) -> bool:
+    """Whether a step reads features of all rows of the job."""
+    return isinstance(step, Reading) and bool(step.statistics) and not step.labels_only and step.source is None
+
+
 _HINTS = typing.get_type_hints(Method, include_extras=True)
 Method.common_parameters = tuple(
     read_parameter(field.name, _HINTS[field.name], field.default, "Method")
@@ -383,10 +465,17 @@ def method(name: str, title: str, *, paper: str, doi: str) -> Callable[[type[_M]
 
 
 def _parameters(cls: type[Method], hints: Mapping[str, Any]) -> tuple[Parameter, ...]:
-    fields = [field for field in dataclasses.fields(cls) if field.name not in inspect.get_annotations(Method)]
+    fields = {field.name: field for field in dataclasses.fields(cls)}
+    families = [each for each in reversed(cls.__mro__[: cls.__mro__.index(Method)]) if _is_family(each)]
+    declared = dict.fromkeys(name for each in families for name in inspect.get_annotations(each) if name in fields)
     own = inspect.get_annotations(cls)
-    fields.sort(key=lambda field: field.name not in own)
-    return tuple(read_parameter(field.name, hints[field.name], field.default, cls.__name__) for field in fields)
+    names = sorted(declared, key=lambda name: name not in own)
+    return tuple(read_parameter(name, hints[name], fields[name].default, cls.__name__) for name in names)
+
+
+def _is_family(cls: type) -> bool:
+    """Whether a class has fields of its own."""
+    return "__dataclass_fields__" in vars(cls)
 
 
 #: Headings of numpydoc within a docstring of a class.

@@ -323,6 +323,11 @@ class Readings:
         self.records: list[ReadingRecord] = []
         self.kept = np.empty(0, np.int64) if kept is None else kept
         self._results = results
+        #: Statistics that the next reading of features feeds too, and what came of them.
+        self.attached: Sequence[Statistic] = ()
+        self.attached_results: list[Any] | None = None
+        #: Tests of pairs that a method has made of its own statistics (`mlfs_dask.selectors.pairs`).
+        self.pair_tests: Any = None
 
     def run(self, name: str, *statistics: Statistic, labels_only: bool = False) -> list[Any]:
         """Make the reading that the plan calls `name`, and give the results of `statistics` in their order.
@@ -338,6 +343,12 @@ class Readings:
             if all(result is not None for result in read):
                 return copy.deepcopy(read)  # a fit may change them
         source = self.source.labels_only() if labels_only else self.source
-        results, record = run_reading(source, statistics, self.resources, label=name, plan=self.plan.readings.get(name))
+        attached: Sequence[Statistic] = ()
+        if not labels_only:
+            attached, self.attached = self.attached, ()
+        plan = self.plan.readings.get(name)
+        results, record = run_reading(source, [*statistics, *attached], self.resources, label=name, plan=plan)
         self.records.append(record)
-        return results
+        if attached:
+            self.attached_results = results[len(statistics) :]
+        return results[: len(statistics)]

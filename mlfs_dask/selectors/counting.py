@@ -25,6 +25,7 @@ from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import family
 from mlfs_dask.selectors.costs import Cost, Names, Reading, Readings
 from mlfs_dask.selectors.one_reading import OneReading
+from mlfs_dask.selectors.pairs import CountTests
 from mlfs_dask.selectors.parameters import ON_AUTO, Binning, Bins, FalseDiscoveryRate, MissingOrCode, Resamples, seed_of
 from mlfs_dask.selectors.scores import Scores, rank, uninformative_warning
 from mlfs_dask.statistics.codes import (
@@ -37,6 +38,7 @@ from mlfs_dask.statistics.codes import (
     widest_book,
 )
 from mlfs_dask.statistics.counts import (
+    CodeTests,
     ContingencyCounts,
     CountScores,
     code_statistics,
@@ -137,7 +139,11 @@ class CountingSelector(OneReading):
         # Until edges and labels are known, the tiles are an estimate.
         name = COUNTS if known and label_counts is not None else "estimated counts"
         readings = [
-            Reading(_tile_name(i, len(tiles), name), (_replicated(tile, resampling, profile),), workspace=held)
+            Reading(
+                _tile_name(i, len(tiles), name),
+                (_replicated(tile, resampling, profile), *self._code_tests(tile, profile)),
+                workspace=held,
+            )
             for i, tile in enumerate(tiles)
         ]
         note = f"counts of {min(counts.p, profile.q):,} of {profile.q:,} labels"
@@ -254,6 +260,15 @@ class CountingSelector(OneReading):
             weighted=profile.weight is not None,
         )
 
+    def _code_tests(self, tile: ContingencyCounts, profile: Profile) -> tuple[CodeTests, ...]:
+        """What a reading of counts has to test pairs, where that is asked for and not done before."""
+        return (CodeTests.of(tile, profile.q),) if self.asks_pairs and not self._tests_first else ()
+
+    def _pair_reading(self, cost: Cost, source: Profile | RowSource) -> tuple[Cost, int]:
+        read = (statistic for step in cost.steps if isinstance(step, Reading) for statistic in step.statistics)
+        held = sum(statistic.result_bytes for statistic in read if isinstance(statistic, CodeTests))
+        return (cost, numbers(held)) if held else super()._pair_reading(cost, source)
+
     # ------------------------------------------------------------------ run
 
     def replicates(self, job: Readings, resampling: Resampling) -> Iterator[dict[str, Any]]:
@@ -298,16 +313,24 @@ class CountingSelector(OneReading):
 
     def read_counts(self, job: Readings, resampling: Resampling) -> list[CountResults]:
         """What the counts tell of the rows and of every replicate of them; the readings before it are made, too."""
+        if self.asks_pairs and not self._tests_first:
+            job.attached = ()  # counts are there for the tests
         book, features, label_counts = self._read_codes(job)
         source, profile = job.source, job.source.profile
         planned = sum(name.startswith(COUNTS) for name in job.plan.readings)
         counts = self._counts(source, book, label_counts)
         tiles = count_in_tiles(counts, source, job.resources, n_tiles=planned or None, resampling=resampling)
-        results = np.empty((len(resampling), 2, profile.d))
+        results, found = np.empty((len(resampling), 2, profile.d)), []
         for i, tile in enumerate(tiles):
-            (result,) = job.run(_tile_name(i, len(tiles)), _replicated(tile, resampling, profile))
+            replicated, asked = _replicated(tile, resampling, profile), self._code_tests(tile, profile)
+            result, *tests = job.run(_tile_name(i, len(tiles)), replicated, *asked)
+            found += [result for result, _ in tests]
             for of_rows, (of_tile,) in zip(results, result if len(resampling) > 1 else [[result]], strict=True):
                 of_rows[:, tile.first : tile.last] = of_tile
+        if found:
+            categories = features.n_categories
+            ordered = np.ones(profile.d, bool) if categories is None else categories <= 2
+            job.pair_tests = CountTests(np.concatenate(found, axis=-1), ordered, profile.total, label_counts[2])
         entropies = label_entropies(label_counts, profile.total)
         of_all = entropies, counts.labels, len(tiles), features, book
         return [CountResults(scores, entropy, *of_all) for scores, entropy in results]

@@ -51,7 +51,6 @@ class OneReading(Method):
     #: Whether it weighs features against one another, in which labels have no part.
     weighs_features: ClassVar[bool] = False
 
-    fdr: float
     resamples: int
     random_state: Seed
 
@@ -207,7 +206,8 @@ class OneReading(Method):
 
         Its p-value is at least 1/(1 + B d), and Benjamini and Hochberg ask for fdr/d.
         """
-        return math.ceil(1 / self.fdr) if self.resamples_rows and self.n_features_to_select == AUTO else 0
+        shuffled = self.resamples_rows and self.n_features_to_select == AUTO and self.control is None
+        return math.ceil(1 / self.fdr) if shuffled else 0
 
     @property
     def resampling(self) -> Resampling:

@@ -330,7 +330,8 @@ MissingOrCode: TypeAlias = Annotated[
 FalseDiscoveryRate: TypeAlias = Annotated[
     float,
     Param(
-        'False discovery rate of "auto": the share of features independent of the labels among those that are kept.',
+        'False discovery rate, of "auto" for features and of `pairs` for pairs: the share of those in which features '
+        "and labels are independent among those that are kept or significant.",
         above=0,
         below=1,
     ),
@@ -376,6 +377,33 @@ Keep: TypeAlias = Annotated[
 Exclude: TypeAlias = Annotated[
     str | None,
     Param("Features that are not read and never chosen, as if the data had them not; they stand last. As `keep`."),
+]
+
+# ------------------------------------------------------------------ pairs of labels and features, of any method
+
+AskedPairs: TypeAlias = Annotated[
+    str | None,
+    Param(
+        "Table of the pairs of labels and features, with effect, p and q: the N best of every label (best:N), "
+        "those that are significant at the rate `fdr` (significant), or all."
+    ),
+]
+
+BestOfLabel: TypeAlias = Annotated[
+    int | None, Param("Keep the best features of every label by the tests of pairs, so many of each.")
+]
+
+MinLabels: TypeAlias = Annotated[
+    int | None, Param("Keep the features that are significant for so many labels or more.")
+]
+
+PValueControl: TypeAlias = Annotated[
+    Literal["bh", "by", "holm"] | None,
+    Param(
+        "How p-values of pairs are adjusted for their number: Benjamini and Hochberg (the default), Benjamini and "
+        'Yekutieli, or Holm. With "auto" features are those that go with any label (Simes) at the rate `fdr` by '
+        "it, without shuffles."
+    ),
 ]
 
 

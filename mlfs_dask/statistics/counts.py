@@ -38,6 +38,7 @@ from mlfs_dask.blocks.counts import (
 from mlfs_dask.blocks.entropy import entropy_of_counts
 from mlfs_dask.blocks.missing import count_nonzero_block, missing_weights_block
 from mlfs_dask.blocks.pair_scores import Counts
+from mlfs_dask.blocks.pair_tests import code_tests
 from mlfs_dask.blocks.products import positives_block
 from mlfs_dask.blocks.sparse import count_labels
 from mlfs_dask.engine.plan import ReadingSizes, plan_reading, reading_fits, split_evenly
@@ -346,6 +347,26 @@ class CountScores(ContingencyCounts):
         # The sums of a constant feature may leave a rounding error, which would part it from other constant ones.
         scores[..., entropy == 0] = 0.0
         return scores, entropy
+
+
+@dataclass(frozen=True)
+class CodeTests(ContingencyCounts):
+    """Tests of every label with the codes of features, shape (3, q, w): `code_tests`."""
+
+    @classmethod
+    def of(cls, counts: ContingencyCounts, q: int) -> Self:
+        """The tests of all q labels with the features of other counts, of which they may have the state."""
+        own = {each.name: getattr(counts, each.name) for each in fields(ContingencyCounts)}
+        return cls(**own | {"slot_of_label": np.arange(q)})
+
+    def _result_bytes(self, width: int) -> int:
+        return 8 * (1 + 3 * self.p) * width
+
+    def _finalize_bytes(self, n_codes: int) -> int:
+        return super()._finalize_bytes(n_codes) + 8 * (n_codes + 30) * self.p
+
+    def features_from_counts(self, counts: Counts) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        return code_tests(counts), entropy_of_counts(counts.marginal[:, 0], counts.n)
 
 
 @dataclass(frozen=True)

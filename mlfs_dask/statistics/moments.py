@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mlfs_dask.blocks.missing import only_zero_and_one_block
 from mlfs_dask.blocks.moments import ColumnMoments, add_zeros, integer_sums, merge_moments, moments_block
 from mlfs_dask.blocks.products import positives_block
 from mlfs_dask.engine.statistic import State, Statistic
@@ -117,6 +119,106 @@ class CardinalityMoments(Moments):
             _add_rows(
                 state, block.X if len(weighted_rows) == len(weights) else block.X[weighted_rows], weights[weighted_rows]
             )
+
+
+class Shapes(NamedTuple):
+    """Shapes of the distributions of features.
+
+    Attributes
+    ----------
+    skewness : float64 array, shape (d,)
+        NaN of a constant feature.
+    zero_one : bool array, shape (d,)
+        Features whose values are 0 and 1 alone.
+    """
+
+    skewness: NDArray[np.float64]
+    zero_one: NDArray[np.bool_]
+
+
+class FeatureShapes(Statistic):
+    """Statistic: `Shapes` of X, from sums of powers about the first row of dense X, about zero of sparse X.
+
+    Parameters
+    ----------
+    n_features : int
+    """
+
+    kind = "shapes"
+    state_names = ("rows", "shift", "sums", "others")
+
+    def __init__(self, n_features: int) -> None:
+        self.n_features = n_features
+
+    @property
+    def state_bytes(self) -> int:
+        return 8 + 33 * self.n_features
+
+    @property
+    def result_bytes(self) -> int:
+        return 9 * self.n_features
+
+    def scratch_bytes(self, profile: Profile) -> int:
+        if profile.sparse:
+            return 40 * profile.block_values + 64 * profile.d
+        return 2 * profile.block_bytes + 24 * profile.block_rows * profile.d + 64 * profile.d
+
+    def zero(self) -> State:
+        d = self.n_features
+        return np.zeros(1), np.zeros(d), np.zeros((3, d)), np.zeros(d, dtype=bool)
+
+    def add(self, state: State, block: Block) -> None:
+        rows, shift, sums, others = state
+        X, weights = block.X, block.weights
+        if X.shape[0] == 0:
+            return
+        if rows[0] == 0:
+            shift[:] = first_values(X)
+        rows[0] += X.shape[0] if weights is None else weights.sum()
+        with np.errstate(over="ignore", invalid="ignore"):
+            if isinstance(X, np.ndarray):
+                _add_powers(sums, X - shift, weights)
+            elif shift.any():  # a Dask array may mix sparse blocks with dense ones
+                _add_powers(sums, X.toarray() - shift, weights)
+            else:
+                power = np.ones(len(X.data)) if weights is None else np.repeat(weights, np.diff(X.indptr))
+                for total in sums:
+                    power *= X.data
+                    total += np.bincount(X.indices, weights=power, minlength=self.n_features)
+        known = np.flatnonzero(~others)
+        if len(known):
+            others[known] = ~only_zero_and_one_block(X, known)
+
+    def merge(self, into: State, other: State) -> None:
+        if other[0][0] == 0:
+            return
+        if into[0][0] == 0:
+            into[1][:] = other[1]
+        move, n, (first, second, third) = other[1] - into[1], other[0][0], other[2]
+        with np.errstate(over="ignore", invalid="ignore"):
+            into[2][0] += first + n * move
+            into[2][1] += second + 2 * move * first + n * move**2
+            into[2][2] += third + 3 * move * second + 3 * move**2 * first + n * move**3
+        into[0][0] += n
+        np.logical_or(into[3], other[3], out=into[3])
+
+    def finalize(self, state: State) -> Shapes:
+        rows, _, sums, others = state
+        with np.errstate(all="ignore"):
+            mean, second, third = sums / rows[0]
+            variance = second - mean**2
+            skewness = (third - 3 * mean * second + 2 * mean**3) / variance**1.5
+        return Shapes(np.where(variance > 0, skewness, np.nan), ~others)
+
+
+def _add_powers(
+    sums: NDArray[np.float64], deviations: NDArray[np.float64], weights: NDArray[np.float64] | None
+) -> None:
+    """Add sums over the rows of the first three powers of deviations, which are changed."""
+    ones, power = np.ones(len(deviations)) if weights is None else weights, deviations.copy()
+    for total in sums:
+        total += ones @ power
+        power *= deviations
 
 
 def _add_rows(state: State, X: Matrix, weights: NDArray[np.float64] | None) -> None:

@@ -16,7 +16,7 @@ import glob
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +99,7 @@ def write_folder(
     record: str,
     what: str,
     fill: Callable[[str], None] | None = None,
-    remove: str | None = None,
+    remove: Sequence[str] = (),
     force: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> None:
@@ -115,8 +115,8 @@ def write_folder(
         As in `check_place`.
     fill : callable, optional
         ``fill(folder)`` writes what else the folder holds; at a URL while no record is there.
-    remove : str, optional
-        Name of a folder in it that an earlier output at a URL may have.
+    remove : sequence of str
+        Names of folders and files in it that an earlier output at a URL may have.
 
     Raises
     ------
@@ -130,8 +130,9 @@ def write_folder(
         objects = RemoteObjects(path, storage_options)
         objects.make()
         objects.remove(record)
-        if remove is not None and objects.exists(remove):
-            objects.remove(remove, recursive=True)
+        for name in remove:
+            if objects.exists(name):
+                objects.remove(name, recursive=True)
         if fill is not None:
             fill(path.rstrip("/"))
         for name in sorted(texts, key=lambda name: name == record):

@@ -1,0 +1,370 @@
+"""Pairs of labels and features: which go together, in which direction and how surely, from the tests of all of them.
+
+All are tested tile by tile of features, and again where they are written, so that what is held is the sums, the best
+of each label, and the distribution of the p-values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask.blocks.pair_tests import PairTests
+from mlfs_dask.errors import DataError, UsageError, number_of, parameter
+from mlfs_dask.selectors.contract import Method
+from mlfs_dask.selectors.costs import Readings
+from mlfs_dask.selectors.pairs import (
+    PAIR_TESTS,
+    SORTED_PAIRS,
+    TILE_PAIRS,
+    AllTests,
+    Control,
+    PairQuestion,
+    SumTests,
+    pair_statistics,
+    tile_features,
+)
+from mlfs_dask.selectors.scores import AUTO, unknown_labels_error
+
+Array = NDArray[np.float64]
+
+#: Bits of a float64 that are no part of its bin: of the mantissa nine are.
+_BIN_SHIFT = 43
+
+#: Columns of the table.
+COLUMNS = (
+    "feature_index",
+    "feature",
+    "label_index",
+    "label",
+    "n",
+    "positives",
+    "effect",
+    "effect_kind",
+    "statistic",
+    "p_value",
+    "q_value",
+)
+
+
+class Adjusted:
+    """P-values adjusted for their number, as a step function of the p-value.
+
+    Parameters
+    ----------
+    values : float64 array, shape (m,)
+        P-values in rising order, or upper ends of bins.
+    counts : int64 array, shape (m,), optional
+        P-values in each bin.
+    control : {"bh", "by", "holm"}
+
+    References
+    ----------
+    Y. Benjamini, Y. Hochberg, Journal of the Royal Statistical Society B 57 (1995) 289-300. Y. Benjamini,
+    D. Yekutieli, "The control of the false discovery rate in multiple testing under dependency", Annals of Statistics
+    29 (2001) 1165-1188, doi:10.1214/aos/1013699998. S. Holm, "A simple sequentially rejective multiple test
+    procedure", Scandinavian Journal of Statistics 6 (1979) 65-70.
+
+    Examples
+    --------
+    >>> Adjusted(np.array([0.01, 0.04, 0.5])).at(np.array([0.04, 0.5, np.nan]))
+    array([0.06, 0.5 ,  nan])
+    """
+
+    def __init__(self, values: Array, counts: NDArray[np.int64] | None = None, *, control: Control = "bh") -> None:
+        up_to = np.arange(1, len(values) + 1) if counts is None else np.cumsum(counts)
+        m = int(up_to[-1]) if len(up_to) else 0
+        if control == "holm":
+            before = up_to - (1 if counts is None else counts)
+            adjusted = np.maximum.accumulate(values * (m - before))
+        else:
+            factor = np.sum(1 / np.arange(1, m + 1)) if control == "by" and m <= SORTED_PAIRS else 1.0
+            if control == "by" and m > SORTED_PAIRS:
+                factor = np.log(m) + np.euler_gamma + 1 / (2 * m)  # of Σ 1/i; the next term is 1/12 m²
+            adjusted = np.minimum.accumulate((values * (m * factor) / up_to)[::-1])[::-1]
+        self.m = m
+        self._values, self._adjusted = values, np.minimum(adjusted, 1.0)
+
+    def at(self, p: Array) -> Array:
+        """The adjusted values of p-values among those given; NaN of NaN."""
+        return np.append(self._adjusted, np.nan)[np.searchsorted(self._values, p)]
+
+    def threshold(self, level: float) -> float:
+        """The largest p-value that is significant at a level; −1 where none is."""
+        count = int(np.searchsorted(self._adjusted, level, side="right"))
+        return float(self._values[count - 1]) if count else -1.0
+
+
+def simes(p: Array) -> Array:
+    """P-values, shape (w,), of features for going with any label, from those of all labels, shape (q, w).
+
+    NaN is left out; 1 where nothing else is there.
+
+    References
+    ----------
+    R. J. Simes, "An improved Bonferroni procedure for multiple tests of significance", Biometrika 73 (1986) 751-754,
+    doi:10.1093/biomet/73.3.751.
+
+    Examples
+    --------
+    >>> simes(np.array([[0.01, np.nan], [0.015, np.nan], [np.nan, np.nan]]))
+    array([0.015, 1.   ])
+    """
+    rising = np.sort(p, axis=0)  # NaN last
+    count = np.count_nonzero(~np.isnan(p), axis=0)
+    rising *= count / np.arange(1, len(p) + 1)[:, np.newaxis]
+    combined: Array = np.fmin(np.fmin.reduce(rising, axis=0), 1.0)
+    return combined
+
+
+class Pairs:
+    """Tests of all pairs of labels and features, and what they say of either.
+
+    Parameters
+    ----------
+    tests : AllTests
+    question : PairQuestion
+    feature_names, label_names : sequence of str, or None
+        Without names features are x0, x1, ... as in scikit-learn, and labels y0, y1, ...
+    features : int64 array, shape (d,), optional
+        Numbers of the features that are tested among those of the data; all by default.
+
+    Attributes
+    ----------
+    significant : int64 array, shape (d,)
+        Labels that each feature is significant for.
+    best_label : int64 array, shape (d,)
+        The label that each feature goes with most surely; −1 where nothing can be tested.
+    place : int64 array, shape (d,)
+        Best place of each feature among those of a label, from 0; very large where it is not among the `question.best`.
+    surest : float64 array, shape (d,)
+        `PairTests.order` of each feature with its best label.
+    any_label : float64 array, shape (d,)
+        P-value of each feature for going with any label (`simes`).
+    summary : dict
+        Plain data, for the record.
+    """
+
+    def __init__(
+        self,
+        tests: AllTests,
+        question: PairQuestion,
+        feature_names: Any,
+        label_names: Any,
+        *,
+        features: NDArray[np.int64] | None = None,
+    ) -> None:
+        self.tests, self.question, self.features = tests, question, features
+        self._names = feature_names, label_names
+        q, d = tests.shape
+        self._step = tile_features(q, d)
+        self.any_label, self.best_label, self.surest = np.ones(d), np.full(d, -1), np.full(d, np.inf)
+        best = min(question.best, d)
+        self._best = np.full((q, best), -1)
+        order_of_best = np.full((q, best), np.inf)
+        held = np.empty(q * d if q * d <= SORTED_PAIRS else 0)
+        counts = np.zeros(0 if len(held) or not q * d else _bins(np.ones(1))[0] + 1, dtype=np.int64)
+        filled = 0
+        for chosen, tested in self._tiles():
+            p = tested.p_value
+            known = p[~np.isnan(p)]
+            if len(counts):
+                counts += np.bincount(_bins(known), minlength=len(counts))
+            else:
+                held[filled : filled + len(known)] = known
+                filled += len(known)
+            self.any_label[chosen] = simes(p)
+            order = tested.order
+            first = order.argmin(axis=0)
+            self.surest[chosen] = order[first, np.arange(len(first))]
+            self.best_label[chosen] = np.where(np.isinf(self.surest[chosen]), -1, first)
+            if best:
+                _keep_best(self._best, order_of_best, order, chosen.start)
+        if len(counts):
+            some = np.flatnonzero(counts)
+            self.adjusted = Adjusted(_upper_ends(some), counts[some], control=question.control)
+        else:
+            held = held[:filled]
+            held.sort()
+            self.adjusted = Adjusted(held, control=question.control)
+        self.threshold = self.adjusted.threshold(question.level)
+        self.place = np.full(d, np.iinfo(np.int64).max)
+        for place in range(best - 1, -1, -1):
+            some = self._best[:, place]
+            self.place[some[some >= 0]] = place
+        self.significant = np.zeros(d, dtype=np.int64)
+        labels, corrected = np.zeros(q, dtype=bool), 0
+        for chosen, tested in self._tiles():
+            found = tested.p_value <= self.threshold
+            self.significant[chosen] = found.sum(axis=0)
+            labels |= found.any(axis=1)
+            corrected += int(np.count_nonzero(found & tested.corrected))
+        self.summary = {
+            "hypothesis": "marginal: the feature and the label go together",
+            "control": question.control,
+            "fdr": question.level,
+            "tested": self.adjusted.m,
+            "significant": int(self.significant.sum()),
+            "corrected": corrected,
+            "features": int(np.count_nonzero(self.significant)),
+            "labels": int(np.count_nonzero(labels)),
+        }
+
+    def _tiles(self) -> Iterator[tuple[slice, PairTests]]:
+        d = self.tests.shape[1]
+        for start in range(0, d, self._step):
+            features = slice(start, min(start + self._step, d))
+            yield features, self.tests.tile(features)
+
+    def discovered(self, level: float) -> tuple[NDArray[np.bool_], Array]:
+        """Features that go with any label at a level of `question.control` over features, and their adjusted values."""
+        adjusted = Adjusted(np.sort(self.any_label), control=self.question.control).at(self.any_label)
+        return adjusted <= level, adjusted
+
+    # ------------------------------------------------------------------ the table
+
+    @property
+    def columns(self) -> tuple[NDArray[np.int64], NDArray[Any]]:
+        """Labels that each feature is significant for, and the name of its best label, each of shape (d,)."""
+        names = self._label_names
+        best = np.array([names[label] if label >= 0 else "" for label in self.best_label.tolist()], dtype=object)
+        return self.significant, best
+
+    @property
+    def _label_names(self) -> list[str]:
+        return _named(self._names[1], "y", range(self.tests.shape[0]))
+
+    def batches(self) -> Iterator[Any]:
+        """The table in record batches of Apache Arrow: of best pairs label by label, else in the order of features."""
+        import pyarrow as pa
+
+        q, d = self.tests.shape
+        numbers = np.arange(d) if self.features is None else self.features
+        names = [pa.array(_named(self._names[0], "x", numbers), pa.string()), pa.array(self._label_names, pa.string())]
+        if self.question.rows == "best":
+            step = max(1, TILE_PAIRS // max(1, self._best.shape[1]))
+            for start in range(0, q, step):
+                labels, place = np.nonzero(self._best[start : start + step] >= 0)
+                labels += start
+                features = self._best[labels, place]
+                yield self._batch(names, labels, features, self.tests.at(labels, features), ...)
+            return
+        for chosen, tested in self._tiles():
+            everything = self.question.rows == "all"
+            rows = np.ones(tested.p_value.shape, bool) if everything else tested.p_value <= self.threshold
+            features, labels = np.nonzero(rows.T)
+            yield self._batch(names, labels, features + chosen.start, tested, (labels, features))
+
+    def _batch(
+        self, names: list[Any], labels: NDArray[np.intp], features: NDArray[np.intp], tested: PairTests, chosen: Any
+    ) -> Any:
+        import pyarrow as pa
+
+        shape = tested.p_value.shape
+        n, positives, effect, statistic, p, _, kind = (np.broadcast_to(array, shape)[chosen] for array in tested)
+        columns = [
+            pa.array(features.astype(np.int64) if self.features is None else self.features[features]),
+            names[0].take(pa.array(features)),
+            pa.array(labels.astype(np.int64)),
+            names[1].take(pa.array(labels)),
+            pa.array(n),
+            pa.array(positives),
+            pa.array(effect, from_pandas=True),
+            pa.array(kind, pa.string()),
+            pa.array(statistic, from_pandas=True),
+            pa.array(p, from_pandas=True),
+            pa.array(self.adjusted.at(p), from_pandas=True),
+        ]
+        return pa.RecordBatch.from_arrays(columns, names=list(COLUMNS))
+
+    def table(self) -> Any:
+        """The table, a `pyarrow.Table`."""
+        import pyarrow as pa
+
+        return pa.Table.from_batches(self.batches())
+
+    def write(self, file: str) -> None:
+        """Write the table to a Parquet file, batch by batch."""
+        from pyarrow import parquet
+
+        batches = self.batches()
+        first = next(batches)
+        with parquet.ParquetWriter(file, first.schema) as writer:
+            writer.write_batch(first)
+            for batch in batches:
+                if len(batch):
+                    writer.write_batch(batch)
+
+
+def _named(names: Any, letter: str, numbers: Any) -> list[str]:
+    return [f"{letter}{i}" for i in numbers] if names is None else [str(name) for name in names]
+
+
+def _bins(p: Array) -> NDArray[np.int64]:
+    return np.ascontiguousarray(p, dtype=np.float64).view(np.int64) >> _BIN_SHIFT
+
+
+def _upper_ends(bins: NDArray[np.intp]) -> Array:
+    return ((bins.astype(np.int64) + 1 << _BIN_SHIFT) - 1).view(np.float64)
+
+
+def _keep_best(best: NDArray[np.intp], order_of_best: Array, order: Array, start: int) -> None:
+    """Merge a tile into the best features of every label, in place; ties by lower index."""
+    label = np.flatnonzero((order < order_of_best[:, -1:]).any(axis=1))
+    if not len(label):
+        return
+    candidates = np.concatenate([order_of_best[label], order[label]], axis=1)
+    numbers = np.concatenate(
+        [best[label], np.broadcast_to(np.arange(start, start + order.shape[1]), (len(label), order.shape[1]))], axis=1
+    )
+    chosen = np.argsort(candidates, axis=1, kind="stable")[:, : best.shape[1]]
+    order_of_best[label] = np.take_along_axis(candidates, chosen, axis=1)
+    numbers = np.take_along_axis(numbers, chosen, axis=1)
+    best[label] = np.where(np.isinf(order_of_best[label]), -1, numbers)
+
+
+def run_tests(method: Method, readings: Readings, d: int) -> Pairs:
+    """The tests of all pairs, from the reading that was made for the method or, where it made none, their own."""
+    source, names = readings.source, (readings.names.features, readings.names.labels)
+    if not source.profile.q:
+        raise UsageError("there are no labels to test features with: leave out what asks for pairs of them")
+    if readings.pair_tests is not None:
+        return Pairs(readings.pair_tests, method.pair_question, *names, features=method.features(d))
+    if readings.attached_results is None:
+        readings.attached = pair_statistics(source)
+        readings.run(PAIR_TESTS)
+    results, readings.attached_results = readings.attached_results, None
+    assert results is not None
+    if (unknown := results[0].unknown).any():
+        raise unknown_labels_error("a test of pairs", unknown, readings.names.labels)
+    return Pairs(SumTests(source, results), method.pair_question, *names, features=method.features(d))
+
+
+def chosen_by_pairs(method: Method, pairs: Pairs, discovered: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
+    """The features that `per_label`, `min_labels` and "auto" leave, shape (d,); None where none of them is given.
+
+    Raises
+    ------
+    DataError
+        There is none.
+    """
+    chosen, asked = discovered, []
+    if method.control is not None and method.n_features_to_select == AUTO:
+        asked.append(f"goes with any label at the rate {method.fdr:g}")
+    if method.per_label is not None:
+        asked.append("can be tested with any label")
+        chosen = (pairs.place < method.per_label) & (True if chosen is None else chosen)
+    if method.min_labels is not None:
+        asked.append(f"is significant for {number_of(method.min_labels, 'label')} or more")
+        chosen = (pairs.significant >= method.min_labels) & (True if chosen is None else chosen)
+    if chosen is None or chosen.any():
+        return chosen
+    raise DataError(
+        f"no feature {' and '.join(asked)} ({pairs.summary['significant']:,} of {pairs.summary['tested']:,} pairs are "
+        f"significant at {method.fdr:g})",
+        cure=f"keep a given number of features ({parameter('n_features_to_select')}), ask for fewer labels "
+        f"({parameter('min_labels')}), raise the rate ({parameter('fdr')}), or take data with more rows",
+    )

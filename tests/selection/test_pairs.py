@@ -1,0 +1,246 @@
+"""Pairs of labels and features: their tests against SciPy's, what is adjusted, kept and written, and what it costs."""
+
+import json
+import warnings
+
+import dask.array as da
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyarrow import parquet
+from scipy import sparse as sp
+from scipy import stats
+
+from mlfs_dask import runtime
+from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.rows.sources import ArrayRows
+from mlfs_dask.selection import pairs as selection_pairs
+from mlfs_dask.selection.estimator import get_estimator
+from mlfs_dask.selectors import METHODS
+from mlfs_dask_cli.main import mlfs as command
+from tests.problems import quiet
+from tests.reference.pairs import pair_tests
+from tests.storage.stores import make_store
+
+
+def problem(seed=0, n=120, q=4):
+    """0/1 features from rare to nearly always, Gaussian and log-normal ones, and a constant; labels as well."""
+    rng = np.random.default_rng(seed)
+    Y = (rng.random((n, q)) < np.linspace(0.03, 0.5, q)).astype(np.int8)
+    Y[0], Y[1] = 0, 1
+    words = (rng.random((n, 6)) < [0.02, 0.1, 0.3, 0.5, 0.9, 0.98]).astype(float)
+    numbers = np.hstack([rng.normal(size=(n, 2)), rng.lognormal(sigma=1.5, size=(n, 2)), np.ones((n, 1))])
+    words[:, 2] = np.where(rng.random(n) < 0.7, Y[:, 2], words[:, 2])
+    numbers[:, 1] -= Y[:, 3]
+    words[0], words[1] = 0, 1
+    return np.hstack([words, numbers]), Y
+
+
+def table_of(X, Y, method="br-cc", **parameters):
+    selector = quiet(get_estimator(method)(**{"n_features_to_select": 3, "pairs": "all", **parameters}), X, Y)
+    return selector, selector.pairs_.to_pandas()
+
+
+def grid(table, column, q):
+    return table.sort_values(["label_index", "feature_index"])[column].to_numpy().reshape(q, -1)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_pairs_are_tested_as_by_scipy(seed):
+    X, Y = problem(seed)
+    _, table = table_of(X, Y)
+    for column, expected in zip(["effect", "statistic", "p_value"], pair_tests(X, Y), strict=True):
+        np.testing.assert_allclose(grid(table, column, Y.shape[1]), expected, rtol=1e-8, atol=1e-12)
+    assert list(table.columns) == list(selection_pairs.COLUMNS)
+    assert (grid(table, "positives", 4) == Y.sum(axis=0)[:, np.newaxis]).all()
+    assert (table["n"] == len(X)).all()
+    zero_one = table["effect_kind"] == "log odds ratio"
+    assert sorted(table.loc[zero_one, "feature_index"].unique()) == [0, 1, 2, 3, 4, 5, 10]
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(1, 120), st.sampled_from(["dense", "sparse", "dask"]), st.sets(st.integers(0, 3), min_size=1))
+def test_the_numbers_of_a_label_depend_neither_on_other_labels_nor_on_containers(rows, container, chosen):
+    X, Y = problem()
+    _, whole = table_of(X, Y)
+    labels = sorted(chosen)
+    given_X = {"dense": X, "sparse": sp.csr_array(X), "dask": da.from_array(X, chunks=(rows, 5))}[container]
+    _, part = table_of(given_X, Y[:, labels])
+    for column in ("n", "positives", "effect", "statistic", "p_value"):
+        expected = grid(whole, column, 4)[labels].astype(float)
+        np.testing.assert_allclose(grid(part, column, len(labels)).astype(float), expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("sorted_pairs", [2**24, 0])
+@pytest.mark.parametrize("control", ["bh", "by", "holm"])
+def test_p_values_are_adjusted_over_all_pairs(control, sorted_pairs, monkeypatch):
+    monkeypatch.setattr(selection_pairs, "SORTED_PAIRS", sorted_pairs)
+    monkeypatch.setattr(selection_pairs, "tile_features", lambda q, d: 3)
+    X, Y = problem()
+    _, table = table_of(X, Y, control=control)
+    p = table["p_value"].dropna().to_numpy()
+    if control == "holm":
+        order = np.argsort(p)
+        expected = np.empty(len(p))
+        expected[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)), 1)
+    else:
+        expected = stats.false_discovery_control(p, method=control)
+    q = table["q_value"].dropna().to_numpy()
+    np.testing.assert_allclose(q, expected, rtol=1e-12 if sorted_pairs else 1 / 256)
+    assert (q >= expected * (1 - 1e-12)).all()  # bins err to the safe side
+    selector, significant = table_of(X, Y, control=control, pairs="significant")
+    assert selector.report_.extra["pairs"]["significant"] == len(significant) == (q <= 0.1).sum() > 0
+    kept = table[table["q_value"] <= 0.1].reset_index(drop=True)
+    assert kept.equals(significant)
+
+
+def test_the_best_of_every_label_are_the_head_of_its_list(monkeypatch):
+    monkeypatch.setattr(selection_pairs, "tile_features", lambda q, d: 2)
+    X, Y = problem()
+    _, table = table_of(X, Y)
+    _, best = table_of(X, Y, pairs="best:3")
+    rising = table.dropna().sort_values(["label_index", "p_value", "feature_index"])
+    expected = rising.groupby("label_index").head(3).reset_index(drop=True)
+    assert best.equals(expected)
+
+
+def test_per_label_and_min_labels_choose_by_the_pairs():
+    X, Y = problem()
+    _, table = table_of(X, Y)
+    significant = (table["q_value"] <= 0.1).groupby(table["feature_index"]).sum()
+    rising = table.dropna().sort_values(["label_index", "p_value"])
+    place = rising.groupby("label_index").cumcount()
+    union = rising.assign(place=place)[place < 2].sort_values(["place", "p_value"])["feature_index"].unique()
+    chosen, _ = table_of(X, Y, per_label=2, n_features_to_select=None)
+    assert chosen.ranking_[: chosen.report_.k].tolist() == union.tolist()
+    assert set(np.flatnonzero(chosen.support_)) == set(union)
+    assert table_of(X, Y, per_label=2, n_features_to_select=2)[0].ranking_[:2].tolist() == union[:2].tolist()
+    several, _ = table_of(X, Y, min_labels=1, n_features_to_select=None)
+    assert set(np.flatnonzero(several.support_)) == set(significant.index[significant >= 1])
+    everything, _ = table_of(X, Y, per_label=99, n_features_to_select=None)
+    assert everything.support_.sum() == X.shape[1] - 1  # a constant has no place
+    with pytest.raises(DataError, match=r"(?s)no feature is significant for 5 labels or more .*\(min_labels\)"):
+        table_of(X, Y, min_labels=5)
+
+
+@pytest.mark.parametrize("method", ["br-cc", "rfs"])
+def test_auto_with_control_keeps_what_goes_with_any_label(method):
+    X, Y = problem()
+    _, table = table_of(X, Y)
+    p = np.sort(grid(table, "p_value", 4)[:, :-1], axis=0)
+    any_label = np.append((p * 4 / np.arange(1, 5)[:, np.newaxis]).min(axis=0), 1.0)
+    expected = stats.false_discovery_control(any_label)
+    selector, _ = table_of(X, Y, method, n_features_to_select="auto", control="bh")
+    np.testing.assert_allclose(selector.q_values_, expected, rtol=1e-9)
+    assert set(np.flatnonzero(selector.support_)) == set(np.flatnonzero(expected <= 0.1))
+    assert selector.report_.k == (expected <= 0.1).sum()
+    if method == "br-cc":
+        assert selector.report_.passes == 1
+    with pytest.raises(DataError, match="no feature goes with any label at the rate 1e-30"):
+        table_of(X, Y, method, n_features_to_select="auto", control="holm", fdr=1e-30)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_tells_pairs_and_ranks_as_without(method):
+    X, Y = problem(n=60)
+    short = {name: value for name, value in {"max_iter": 2, "tol": 0.0}.items() if hasattr(METHODS[method], name)}
+    parameters = {"n_features_to_select": 3, **short}
+    alone = quiet(get_estimator(method)(**parameters), X, Y)
+    selector, table = table_of(X, Y, method, **parameters)
+    np.testing.assert_array_equal(selector.scores_, alone.scores_)
+    np.testing.assert_array_equal(selector.ranking_, alone.ranking_)
+    assert len(table) == X.shape[1] * Y.shape[1]
+    resources = runtime.current_resources()
+    source = ArrayRows(X, sp.csr_array(Y))
+    further = selector.plan(source, resources).passes - alone.plan(source, resources).passes
+    assert selector.report_.passes == alone.report_.passes + further
+    assert further in (0, 1)
+
+
+def test_a_weight_of_two_is_the_row_twice():
+    X, Y = problem()
+    weights = np.random.default_rng(0).integers(0, 3, len(X))
+    weighted = get_estimator("br-cc")(3, pairs="all").fit(X, Y, sample_weight=weights).pairs_.to_pandas()
+    _, repeated = table_of(np.repeat(X, weights, axis=0), np.repeat(Y, weights, axis=0))
+    np.testing.assert_allclose(weighted["statistic"], repeated["statistic"], rtol=1e-9)
+
+
+def test_p_values_of_independent_pairs_are_uniform_or_larger():
+    rng = np.random.default_rng(3)
+    n = 400
+    X = np.hstack([rng.random((n, 300)) < 0.02, rng.lognormal(sigma=1.5, size=(n, 300))]).astype(float)
+    Y = (rng.random((n, 40)) < 0.02).astype(np.int8)
+    _, table = table_of(X, Y)
+    p = table["p_value"].dropna()
+    for level in (1e-2, 1e-3, 1e-4):
+        assert (p <= level).sum() <= stats.binom.isf(1e-3, len(p), level), level
+    plain = 2 * stats.norm.sf(table["statistic"].abs().dropna())
+    assert (plain <= 1e-4).mean() > 20e-4  # which the correction is for
+
+
+def test_the_command_writes_pairs_and_columns_of_the_ranking(tmp_path):
+    X, Y = problem()
+    store = make_store(tmp_path / "store", X, Y)
+    run = tmp_path / "run"
+    options = ["--pairs", "significant", "--per-label", "2", "--json"]
+    result = CliRunner().invoke(command, ["select", "br-cc,rfs", str(store), *options, "-o", str(run)])
+    assert result.exit_code == 0, result.stderr
+    told = json.loads(result.stdout)["runs"][0]
+    table = parquet.read_table(run / "br-cc" / "pairs.parquet").to_pandas()
+    assert told["extra"]["pairs"]["significant"] == len(table) > 0
+    assert told["passes"] <= 1
+    header, *rows = (run / "br-cc" / "ranking.csv").read_text().splitlines()
+    assert header == "rank,feature_index,feature_name,score,significant_labels,best_label"
+    counts = table.groupby("feature_index").size()
+    assert all(int(row.split(",")[4]) == counts.get(int(row.split(",")[1]), 0) for row in rows)
+    to_memory = ["select", "br-cc", str(store), "--pairs", "best:1", "-k2", "-o", "memory://pairs-run"]
+    assert CliRunner().invoke(command, to_memory).exit_code == 0
+    refused = CliRunner().invoke(command, ["select", "br-cc", str(store), "--pairs", "best", "-k2", "-o", "x"])
+    assert refused.exit_code == 2
+    assert "--pairs must be 'best:N', 'significant' or 'all'; got 'best'" in refused.stderr
+
+
+def test_what_cannot_be_asked_is_refused():
+    X, Y = problem()
+    with pytest.raises(UsageError, match="pairs must be 'best:N', 'significant' or 'all'; got 'best:0'"):
+        table_of(X, Y, pairs="best:0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(UsageError, match="there are no labels to test features with"):
+            get_estimator("laplacian")(3, pairs="all").fit(X)
+
+
+def codes_problem():
+    rng = np.random.default_rng(5)
+    n = 600
+    X = rng.integers(0, 3, (n, 6)).astype(float)
+    X[:, 5] = np.where(rng.random(n) < 0.01, 2.0, X[:, 5] == 2)  # a rare code
+    Y = (rng.random((n, 3)) < [0.4, 0.2, 0.02]).astype(np.int8)
+    X[:, 0] = np.where(Y[:, 0] & (rng.random(n) < 0.6), 0, X[:, 0])
+    X[:, 1] = np.where(Y[:, 1] & (rng.random(n) < 0.6), 1, X[:, 1])
+    return X, Y
+
+
+@pytest.mark.parametrize("method", ["chi2", "label-entropy", "mrmr"])
+def test_methods_of_counts_test_the_information_of_codes(method):
+    X, Y = codes_problem()
+    parameters = {"bins": 3, "binning": "equal-width"}
+    selector, table = table_of(X, Y, method, **parameters)
+    alone = quiet(get_estimator(method)(3, **parameters), X, Y)
+    assert selector.report_.passes == alone.report_.passes
+    assert set(table["effect_kind"]) == {"information, trend"}
+    effect, statistic, p = (grid(table, name, 3) for name in ("effect", "statistic", "p_value"))
+    for label in range(3):
+        for feature in range(6):
+            counts = np.array([np.bincount(X[Y[:, label] == y, feature].astype(int), minlength=3) for y in (0, 1)])
+            g, of_g, _, expected = stats.chi2_contingency(counts, correction=False, lambda_="log-likelihood")
+            np.testing.assert_allclose([abs(statistic[label, feature]), abs(effect[label, feature])], [g, g / 1200])
+            trend = np.corrcoef(X[:, feature], Y[:, label])[0, 1]
+            assert np.sign(statistic[label, feature]) == np.sign(trend)
+            if expected.min() >= 1 / 0.09:
+                np.testing.assert_allclose(p[label, feature], of_g, rtol=1e-9)
+                continue
+            single = pair_tests((X[:, [feature]] == [0, 1, 2]).astype(float), Y[:, [label]])[2]
+            np.testing.assert_allclose(p[label, feature], min(3 * single.min(), 1), rtol=1e-8)
