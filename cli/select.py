@@ -151,6 +151,7 @@ class _Selection:
                 feature_names=dataset.feature_names,
                 record=record,
                 columns=fitted.columns,
+                clusters=fitted.clusters,
                 labels=recovered_labels(fitted, dataset) if self._write_labels else None,
                 pairs=fitted.pairs,
                 force=self._force,

@@ -50,6 +50,10 @@ class AccessMFS(LabelRecoverer, Selector):
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
         fdr: float = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class AMI(WeightedSelector):
@@ -69,6 +73,10 @@ class AMI(WeightedSelector):
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
         fdr: float = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class AnovaF(WeightedSelector):
@@ -87,6 +95,10 @@ class AnovaF(WeightedSelector):
         per_label: int | None = ...,
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class AutoSelector(Selector):
@@ -106,6 +118,10 @@ class AutoSelector(Selector):
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
         fdr: float = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class BRCC(WeightedSelector):
@@ -124,6 +140,10 @@ class BRCC(WeightedSelector):
         per_label: int | None = ...,
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class BROR(WeightedSelector):
@@ -145,6 +165,10 @@ class BROR(WeightedSelector):
         per_label: int | None = ...,
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class Chi2(WeightedSelector):
@@ -165,6 +189,10 @@ class Chi2(WeightedSelector):
         per_label: int | None = ...,
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class CMFS(Selector):
@@ -190,6 +218,10 @@ class CMFS(Selector):
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
         fdr: float = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class CSFS(Selector):
@@ -212,6 +244,10 @@ class CSFS(Selector):
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
         fdr: float = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class D2F(WeightedSelector):
@@ -231,6 +267,10 @@ class D2F(WeightedSelector):
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
         fdr: float = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class ELAChi2(WeightedSelector):
@@ -251,6 +291,10 @@ class ELAChi2(WeightedSelector):
         per_label: int | None = ...,
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class ELC(WeightedSelector):
@@ -276,6 +320,10 @@ class ELC(WeightedSelector):
         per_label: int | None = ...,
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class ENM(WeightedSelector):
@@ -296,6 +344,10 @@ class ENM(WeightedSelector):
         per_label: int | None = ...,
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class FIMF(WeightedSelector):
@@ -317,6 +369,10 @@ class FIMF(WeightedSelector):
         per_label: int | None = ...,
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class FisherScore(WeightedSelector):
@@ -335,6 +391,10 @@ class FisherScore(WeightedSelector):
         per_label: int | None = ...,
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class FSCLA(Selector):
@@ -364,6 +424,10 @@ class FSCLA(Selector):
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
         fdr: float = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class FSSRDM(WeightedSelector):
@@ -387,6 +451,10 @@ class FSSRDM(WeightedSelector):
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
         fdr: float = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class GLFS(Selector):
@@ -415,6 +483,10 @@ class GLFS(Selector):
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
         fdr: float = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class GMLC(WeightedSelector):
@@ -433,6 +505,10 @@ class GMLC(WeightedSelector):
         per_label: int | None = ...,
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class GMM(WeightedSelector):
@@ -453,6 +529,10 @@ class GMM(WeightedSelector):
         per_label: int | None = ...,
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class GRRO(WeightedSelector):
@@ -475,6 +555,10 @@ class GRRO(WeightedSelector):
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
         fdr: float = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class JMI(WeightedSelector):
@@ -494,6 +578,10 @@ class JMI(WeightedSelector):
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
         fdr: float = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class LabelEntropy(WeightedSelector):
@@ -516,6 +604,10 @@ class LabelEntropy(WeightedSelector):
         per_label: int | None = ...,
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class LaplacianScore(Selector):
@@ -538,6 +630,10 @@ class LaplacianScore(Selector):
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
         fdr: float = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class LassoNet(Selector):
@@ -563,6 +659,10 @@ class LassoNet(Selector):
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
         fdr: float = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class LEDA(Selector):
@@ -585,6 +685,10 @@ class LEDA(Selector):
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
         fdr: float = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class LFFS(Selector):
@@ -615,6 +719,10 @@ class LFFS(Selector):
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
         fdr: float = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class LLSF(WeightedSelector):
@@ -641,6 +749,10 @@ class LLSF(WeightedSelector):
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
         fdr: float = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class LSMR(Selector):
@@ -668,6 +780,10 @@ class LSMR(Selector):
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
         fdr: float = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class MAMFS(Selector):
@@ -690,6 +806,10 @@ class MAMFS(Selector):
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
         fdr: float = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class MDDM(WeightedSelector):
@@ -713,6 +833,10 @@ class MDDM(WeightedSelector):
         per_label: int | None = ...,
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class MDFS(Selector):
@@ -741,6 +865,10 @@ class MDFS(Selector):
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
         fdr: float = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class MDMR(WeightedSelector):
@@ -760,6 +888,10 @@ class MDMR(WeightedSelector):
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
         fdr: float = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class MultiLabelF(WeightedSelector):
@@ -778,6 +910,10 @@ class MultiLabelF(WeightedSelector):
         per_label: int | None = ...,
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class MFSIR(Selector):
@@ -811,6 +947,10 @@ class MFSIR(Selector):
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
         fdr: float = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class MICO(WeightedSelector):
@@ -835,6 +975,10 @@ class MICO(WeightedSelector):
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
         fdr: float = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class MIFS(Selector):
@@ -866,6 +1010,10 @@ class MIFS(Selector):
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
         fdr: float = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class MLACO(WeightedSelector):
@@ -889,6 +1037,10 @@ class MLACO(WeightedSelector):
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
         fdr: float = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class MLMLFS(Selector):
@@ -917,6 +1069,10 @@ class MLMLFS(Selector):
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
         fdr: float = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class MRMR(WeightedSelector):
@@ -937,6 +1093,10 @@ class MRMR(WeightedSelector):
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
         fdr: float = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class PMU(WeightedSelector):
@@ -956,6 +1116,10 @@ class PMU(WeightedSelector):
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
         fdr: float = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class QPMLFS(WeightedSelector):
@@ -979,6 +1143,10 @@ class QPMLFS(WeightedSelector):
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
         fdr: float = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class ReliefF(Selector):
@@ -999,6 +1167,10 @@ class ReliefF(Selector):
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
         fdr: float = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class RFS(Selector):
@@ -1021,6 +1193,10 @@ class RFS(Selector):
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
         fdr: float = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class SCFS(Selector):
@@ -1048,6 +1224,10 @@ class SCFS(Selector):
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
         fdr: float = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class SCLS(WeightedSelector):
@@ -1067,6 +1247,10 @@ class SCLS(WeightedSelector):
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
         fdr: float = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class SFAM(Selector):
@@ -1095,6 +1279,10 @@ class SFAM(Selector):
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
         fdr: float = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class SFSBLL(Selector):
@@ -1126,6 +1314,10 @@ class SFSBLL(Selector):
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
         fdr: float = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class SFSS(Selector):
@@ -1152,6 +1344,10 @@ class SFSS(Selector):
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
         fdr: float = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class SMDRIC(Selector):
@@ -1181,6 +1377,10 @@ class SMDRIC(Selector):
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
         fdr: float = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class SMFS(LabelRecoverer, Selector):
@@ -1214,6 +1414,10 @@ class SMFS(LabelRecoverer, Selector):
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
         fdr: float = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class SMILE(Selector):
@@ -1238,6 +1442,10 @@ class SMILE(Selector):
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
         fdr: float = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class SMLFS(Selector):
@@ -1264,6 +1472,10 @@ class SMLFS(Selector):
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
         fdr: float = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class SPFS(Selector):
@@ -1282,6 +1494,10 @@ class SPFS(Selector):
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
         fdr: float = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 
 class UAFSBH(Selector):
@@ -1308,5 +1524,9 @@ class UAFSBH(Selector):
         min_labels: int | None = ...,
         control: Literal["bh", "by", "holm"] | None = ...,
         fdr: float = ...,
+        prune: float | None = ...,
+        redundancy: float | None = ...,
+        groups: str | None = ...,
+        group_by: Literal["sum", "mean", "max", "joint"] = ...,
     ) -> None: ...
 

@@ -495,6 +495,7 @@ class Batch:
             record=record,
             columns=fitted.columns,
             pairs=fitted.pairs,
+            clusters=fitted.clusters,
             force=True,
         )
         return record
@@ -510,6 +511,8 @@ class Batch:
         """
         if not selector.keeps_checkpoints or selector.asks_pairs:
             return None
+        if any((selector.prune, selector.redundancy, selector.groups)):
+            return None  # other features are passed over for another number
         started = time.perf_counter()
         for other in self._other_ks(job):
             if self._rows.get(other.name, {}).get("state") != "done":

@@ -216,6 +216,11 @@ class Experiment:
                 self._check_run(candidate, candidate.finished)
             if candidate.earlier is not None:
                 self._check_earlier(candidate, candidate.earlier)
+            if candidate.is_learnt and candidate.params.get("groups") is not None:
+                raise UsageError(
+                    f"{candidate.run}: an evaluation counts features, and {parameter('groups')} chooses groups. "
+                    "Select with them, and give the run."
+                )
             if candidate.is_learnt:
                 for k in self._learnt_ks(candidate.make_selector(self._grid.largest, 0)):
                     require_features(candidate.make_selector(k, 0), self._named(table.source))

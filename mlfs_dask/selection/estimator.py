@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import columns_of_block
-from mlfs_dask.errors import DataError, UsageError, number_of
+from mlfs_dask.errors import DataError, UsageError, closest, number_of
 from mlfs_dask.rows.contract import Profile, RowSource
 from mlfs_dask.rows.sources import as_rows
 from mlfs_dask.runtime import Resources
@@ -60,6 +60,9 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     pairs_ : pyarrow.Table
         Pairs of labels and features, in the columns of `pairs.parquet`; `pairs_.to_pandas()` and
         `polars.from_arrow(pairs_)` make data frames of it. Only with pairs.
+    clusters_ : structured array
+        Chosen features and those whose correlation with one of them is as much as `prune` or `redundancy` says: number
+        of the cluster, feature, its representative, correlation with it. Only with one of these.
     """
 
     #: The method that it fits.
@@ -121,10 +124,15 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         return self._fit(X, y)
 
     def _fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        method = self.make_method()
+        method: Any = self.make_method()
+        if isinstance(method.groups, str) and method.groups.startswith("var:") and hasattr(X, "var_names"):
+            column = method.groups.removeprefix("var:")
+            if column not in X.var:
+                raise UsageError(f"groups: var has no column {column!r}. {closest(column, X.var.columns)}")
+            method.groups = list(X.var[column])
         fitted = fit(method, self._open(X, y), sample_weight)
-        for name in ("q_values_", "rank_intervals_", "selection_frequency_", "labels_", "pairs_"):  # of an earlier fit
-            self.__dict__.pop(name, None)
+        for name in ("q_values_", "rank_intervals_", "selection_frequency_", "labels_", "pairs_", "clusters_"):
+            self.__dict__.pop(name, None)  # of an earlier fit
         if fitted.pairs is not None and method.pairs is not None:
             self.pairs_ = fitted.pairs.table()
         self._fitted = replace(fitted, pairs=None)  # which holds the sums
@@ -134,6 +142,8 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             self.q_values_ = fitted.q_values
         if fitted.stability is not None:
             self.rank_intervals_, self.selection_frequency_, _, _ = fitted.stability
+        if fitted.clusters is not None:
+            self.clusters_ = fitted.clusters
         if fitted.outcome.labels is not None:
             self.labels_ = fitted.outcome.labels
         if hasattr(method, "max_iter"):

@@ -25,8 +25,16 @@ from mlfs_dask.rows.contract import RowSource
 from mlfs_dask.rows.view import RowView
 from mlfs_dask.rows.weights import weighted_rows
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selection.choice import facts, kept_features, of_all_features, ranking_of_all, with_numbers
-from mlfs_dask.selection.pairs import Pairs, chosen_by_pairs, run_tests
+from mlfs_dask.selection.choice import (
+    choose,
+    facts,
+    kept_features,
+    number_to_choose,
+    of_all_features,
+    ranking_of_all,
+    with_numbers,
+)
+from mlfs_dask.selection.pairs import Pairs, run_tests
 from mlfs_dask.selectors.contract import Method
 from mlfs_dask.selectors.costs import Names, Readings, require_driver
 from mlfs_dask.selectors.pairs import PAIR_TESTS, pair_statistics
@@ -38,7 +46,6 @@ from mlfs_dask.selectors.scores import (
     Scores,
     constant_warnings,
     falsely_chosen,
-    kept_first,
     lower_constant,
     rank_stability,
 )
@@ -51,7 +58,10 @@ from mlfs_dask.statistics.write_rows import RowSink, WriteLabels
 SAME_MEAN = 1e-9
 
 #: Parameters on which no score depends.
-_AFTER_SCORES = ("n_features_to_select", "keep", "exclude", "pairs", "per_label", "min_labels", "control")
+_AFTER_SCORES = (
+    *("n_features_to_select", "keep", "exclude", "pairs", "per_label", "min_labels", "control"),
+    *("prune", "redundancy", "groups", "group_by"),
+)
 
 #: Recovered labels that are written at a time.
 WRITTEN_LABELS = 2**22
@@ -158,6 +168,10 @@ class Fit:
         Values in the places of missing features, of the features that were read.
     pairs : Pairs or None
         Tests of labels and features.
+    clusters : array of `redundancy.ROW`, or None
+        Features that say the same (`choice.Choice`).
+    group_scores : float64 array, shape (d,), or None
+        Of the group of each feature.
     """
 
     method: Method
@@ -171,6 +185,8 @@ class Fit:
     stability: RankStability | None = None
     fill: NDArray[np.float64] | None = None
     pairs: Pairs | None = None
+    clusters: NDArray[np.void] | None = None
+    group_scores: NDArray[np.float64] | None = None
 
     @property
     def columns(self) -> dict[str, NDArray[Any]]:
@@ -186,6 +202,10 @@ class Fit:
         if self.stability is not None:
             low, high = self.stability.intervals.T
             columns |= {"rank_low": low, "rank_high": high, "selection_frequency": self.stability.frequency}
+        if self.group_scores is not None:
+            groups: Any = self.method.groups
+            names = np.array(groups.names, object)[groups.of]
+            columns |= {"group": names, "group_score": self.group_scores}
         return columns
 
     def filled(self, source: RowSource) -> RowSource:
@@ -273,7 +293,7 @@ def require_features(method: Method, data: Any) -> Method:
     """
     rows = opened(data)
     method, d = numbered(method, rows), rows.source.profile.d
-    kept_features(method, d, method.count_kept(method.rows(rows.source).profile.d))
+    kept_features(method, d, number_to_choose(method, d))
     return method
 
 
@@ -285,7 +305,7 @@ def numbered(method: Method, data: Any) -> Method:
     method : Method
     data : Dataset, RowSource or Opened
     """
-    if method.keep is None and method.exclude is None:
+    if method.keep is None and method.exclude is None and method.groups is None:
         return method
     rows = opened(data)
     return with_numbers(method, rows.names, rows.source.profile.d)
@@ -320,7 +340,7 @@ def fit(method: Method, data: Any, sample_weight: Any = None) -> Fit:
     whole = weighted_rows(rows.source, sample_weight)
     source, features = method.rows(whole), method.features(d)
     profile = source.profile
-    k = method.count_kept(profile.d)
+    k = number_to_choose(method, d)
     kept = kept_features(method, d, k)
     method.require_accepted(whole, rows.names)
     state = getattr(method, "random_state", None)
@@ -357,31 +377,24 @@ def fit(method: Method, data: Any, sample_weight: Any = None) -> Fit:
         outcome = method.score(readings, k)
         if method.asks_pairs and pairs is None:
             pairs = run_tests(method, readings, d)
-    records, varies = readings.records, readings.varies
-    if pairs is not None and tests_decide:
-        found, q = pairs.discovered(method.fdr)
-        outcome = replace(outcome, discovered=found, q_values=q)
-    discovered = None if outcome.discovered is None else outcome.discovered & varies
-    chosen = discovered if pairs is None else chosen_by_pairs(method, pairs, discovered)
-    if chosen is not None:
-        chosen[kept] = True
-        n_chosen = int(np.count_nonzero(chosen))
-        k = n_chosen if method.n_features_to_select in (None, AUTO) else min(k, n_chosen)
+        choice = choose(method, readings, outcome, k, pairs)
+    records, varies, outcome, k = readings.records, readings.varies, choice.outcome, choice.k
     peak_driver = peak_worker = runtime.peak_rss()
     if resources.client is not None:
         peak_worker = max((record.peak_worker_bytes for record in records), default=0)
     n_constant = profile.d - int(np.count_nonzero(varies))
-    emitted = [*outcome.warnings, *constant_warnings(k, profile.d, n_constant, informed=bool(outcome.warnings))]
+    of_constant = constant_warnings(k, profile.d, n_constant, informed=bool(outcome.warnings))
+    of_constant = [] if choice.chosen_groups else of_constant  # groups are chosen whole
+    emitted = [*outcome.warnings, *of_constant, *choice.warnings]
     for warning in emitted:
         warnings.warn(warning, stacklevel=_caller_level())
-    outcome = replace(outcome, scores=method.ranked_by(outcome.scores), discovered=discovered)
-    ranking = outcome.order(varies)
-    if pairs is not None and method.per_label is not None:
-        place = np.minimum(pairs.place, method.per_label)[ranking]
-        ranking = ranking[np.lexsort((np.where(place < method.per_label, pairs.surest[ranking], 0), place))]
-    if chosen is not None:
-        ranking = ranking[np.argsort(~chosen[ranking], kind="stable")]
-    ranking = ranking_of_all(kept_first(ranking, kept), features, d)
+    ranking = ranking_of_all(choice.ranking, features, d)
+    group_scores, clusters = choice.group_scores, choice.clusters
+    if group_scores is not None:
+        group_scores = of_all_features(group_scores, features, d, group_scores.min())
+    if clusters is not None and features is not None:
+        for column in ("feature", "representative"):
+            clusters[column] = features[clusters[column]]
     support = np.zeros(d, dtype=bool)
     support[ranking[:k]] = True
     scores = lower_constant(outcome.scores, varies)
@@ -419,6 +432,7 @@ def fit(method: Method, data: Any, sample_weight: Any = None) -> Fit:
             **outcome.extra,
             "constant_features": n_constant,
             **facts(method, rows.names),
+            **_noted(chosen_groups=choice.chosen_groups),
             **({} if pairs is None else {"pairs": pairs.summary}),
             **_noted(
                 from_cache=hits,
@@ -428,7 +442,8 @@ def fit(method: Method, data: Any, sample_weight: Any = None) -> Fit:
         },
         warnings=[str(warning) for warning in emitted],
     )
-    return Fit(method, rows.names, outcome, scores, ranking, support, report, q_values, stability, fill, pairs)
+    found: Any = (outcome, scores, ranking, support, report, q_values, stability, fill, pairs, clusters, group_scores)
+    return Fit(method, rows.names, *found)
 
 
 def _facts_of(found: RankStability, k: int, n_resamples: int) -> dict[str, Any]:

@@ -30,6 +30,7 @@ SELECTED = "selected.txt"
 RECORD = "run.json"
 LABELS = "labels.zarr"
 PAIRS = "pairs.parquet"
+REDUNDANCY = "redundancy.csv"
 COLUMNS = ("rank", "feature_index", "feature_name", "score")
 #: Further columns, of runs that shuffled or resampled the rows.
 REPLICATE_COLUMNS = ("q_value", "rank_low", "rank_high", "selection_frequency")
@@ -133,6 +134,7 @@ def write_run(
     feature_names: Sequence[str] | NDArray[Any],
     record: Mapping[str, Any],
     columns: Mapping[str, NDArray[Any]] | None = None,
+    clusters: NDArray[np.void] | None = None,
     labels: RecoveredLabels | None = None,
     pairs: Pairs | None = None,
     force: bool = False,
@@ -154,6 +156,8 @@ def write_run(
         What goes into `run.json`; `record["k"]` names are selected.
     columns : mapping of str to array, shape (d,), optional
         Further columns of `ranking.csv`, in the order of the features.
+    clusters : array of `selectors.redundancy.ROW`, optional
+        What goes into `redundancy.csv`.
     labels : RecoveredLabels, optional
         What goes into `labels.zarr`.
     pairs : Pairs, optional
@@ -175,6 +179,8 @@ def write_run(
         SELECTED: selected_text(feature_names[index] for index in ranking[: int(record["k"])]),
         RECORD: json.dumps(as_json(record), indent=2, allow_nan=False) + "\n",
     }
+    if clusters is not None:
+        texts[REDUNDANCY] = redundancy_text(clusters, ranking, int(record["k"]), feature_names)
 
     def fill(folder: str) -> None:
         if labels is not None:
@@ -188,7 +194,7 @@ def write_run(
         record=RECORD,
         what=_WHAT,
         fill=fill,
-        remove=(LABELS, PAIRS),
+        remove=(LABELS, PAIRS, REDUNDANCY),
         force=force,
         storage_options=storage_options,
     )
@@ -244,6 +250,34 @@ def ranking_text(
     writer.writerows(
         (rank, index, feature_names[index], *own)
         for rank, (index, *own) in enumerate(zip(ranking.tolist(), *values, strict=True), start=1)
+    )
+    return stream.getvalue()
+
+
+def redundancy_text(
+    clusters: NDArray[np.void],
+    ranking: NDArray[np.integer[Any]],
+    k: int,
+    feature_names: Sequence[str] | NDArray[Any],
+) -> str:
+    r"""Text of `redundancy.csv`: clusters in the order of their representatives, features in that of the ranking.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = np.array([(1, 2, 2, 1.0), (1, 0, 2, 0.97)], "i8,i8,i8,f8")
+    >>> redundancy_text(rows, np.array([2, 0, 1]), 1, ["a", "b", "c"]).splitlines()[1:]
+    ['1,2,c,c,1.0,1,1', '1,0,a,c,0.97,0,2']
+    """
+    places = np.empty(len(ranking), np.int64)
+    places[ranking] = np.arange(1, len(ranking) + 1)
+    rows = sorted((number, int(places[f]), f, by, alike) for number, f, by, alike in clusters.tolist())
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(("cluster", "feature_index", "feature", "representative", "similarity", "chosen", "rank"))
+    writer.writerows(
+        (number, f, feature_names[f], feature_names[by], alike, int(place <= k), place)
+        for number, place, f, by, alike in rows
     )
     return stream.getvalue()
 

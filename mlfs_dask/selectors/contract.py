@@ -32,23 +32,31 @@ from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.rows.view import RowView
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.costs import Cost, Names, Plan, Reading, Readings, project
+from mlfs_dask.selectors.groups import GROUPS, GroupGrams, Groups
 from mlfs_dask.selectors.pairs import PAIR_TESTS, PairQuestion, pair_statistics, pairs_workspace
 from mlfs_dask.selectors.parameters import (
     AskedPairs,
     BestOfLabel,
     Exclude,
     FalseDiscoveryRate,
+    GroupBy,
+    GroupsOf,
     Keep,
     MinLabels,
     Parameter,
+    Prune,
     PValueControl,
+    Redundancy,
     Unknown,
     bare_type,
     draw_seed,
     read_parameter,
 )
+from mlfs_dask.selectors.redundancy import part_size, planned_reading
 from mlfs_dask.selectors.scores import AUTO, Scores, count_kept, round_scores, unknown_labels_error
+from mlfs_dask.statistics.gram import GRAM_CAP
 from mlfs_dask.statistics.missing import FILL_READING, fill_statistics, fill_values
+from mlfs_dask.statistics.products import label_products
 from mlfs_dask.typing import join_terms, numbers
 
 _M = TypeVar("_M", bound="Method")
@@ -98,6 +106,8 @@ class Method:
     takes_weights: ClassVar[bool] = False
     #: Whether it learns from shuffled and resampled rows too (`mlfs_dask.selectors.one_reading`).
     resamples_rows: ClassVar[bool] = False
+    #: Whether the joint statistic of a group's features, from moments, is one of its kind.
+    has_joint_scores: ClassVar[bool] = False
     #: The value above which a recovered label applies; None where a fit recovers no labels.
     label_threshold: ClassVar[float | None] = None
 
@@ -111,6 +121,10 @@ class Method:
     min_labels: MinLabels = None
     control: PValueControl = None
     fdr: FalseDiscoveryRate = 0.1
+    prune: Prune = None
+    redundancy: Redundancy = None
+    groups: GroupsOf = None
+    group_by: GroupBy = "sum"
 
     def check(self) -> None:
         """Refuse values that parameters cannot have. A method adds rules between parameters.
@@ -123,6 +137,26 @@ class Method:
             each.check(getattr(self, each.name))
         if self.pairs is not None and not re.fullmatch("best:[1-9][0-9]*|significant|all", self.pairs):
             raise UsageError(f"{parameter('pairs')} must be 'best:N', 'significant' or 'all'; got {self.pairs!r}")
+        if self.prune is not None and self.redundancy is not None:
+            raise UsageError(f"{parameter('prune')} lists clusters, too; leave {parameter('redundancy')} out.")
+        if self.groups is not None:
+            self._check_groups()
+
+    def _check_groups(self) -> None:
+        """Refuse what groups of features cannot be asked together with."""
+        of_features = {"prune": self.prune, "redundancy": self.redundancy, "resamples": getattr(self, "resamples", 0)}
+        of_features |= {"per_label": self.per_label, "min_labels": self.min_labels}
+        other = next((name for name, value in of_features.items() if value), None)
+        if other is not None:
+            raise UsageError(f"{parameter(other)} is of single features: leave it out, or {parameter('groups')}.")
+        if self.n_features_to_select == AUTO:
+            name = parameter("n_features_to_select")
+            raise UsageError(f"{name} cannot be 'auto' with {parameter('groups')}: give a count of groups.")
+        if self.group_by == "joint" and not self.has_joint_scores:
+            raise UsageError(
+                f"{self.method} is no filter of moments, which {parameter('group_by', 'joint')} is of: choose sum, "
+                "mean or max, or a method such as br-cc."
+            )
 
     @classmethod
     def all_parameters(cls) -> tuple[Parameter, ...]:
@@ -208,15 +242,34 @@ class Method:
         if isinstance(source, RowSource):
             source = self.rows(source)
         if not isinstance(source, RowSource) or not self.fills(source):
-            return project(self._with_pairs(self.cost(source, resources), source), source, resources)
+            return project(self._whole_cost(source, resources), source, resources)
         statistics = tuple(self.fill_statistics(source))
         fill: NDArray[np.float64] | None = np.full(source.profile.d, np.nan)
         if all(is_cached(source, statistic) for statistic in statistics):
             fill = fill_values(statistics, run_reading(source, statistics, resources)[0], source.weights)
         filled = source if fill is None else RowView(source, fill=fill)
-        cost = self._with_pairs(self.cost(filled, resources), filled)
+        cost = self._whole_cost(filled, resources)
         first = Reading(FILL_READING, statistics, source=source)
         return project(replace(cost, steps=[first, *cost.steps]), filled, resources)
+
+    def _whole_cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
+        """`cost`, with what tests of pairs read, and what is read after the features were scored."""
+        cost, profile = self._with_pairs(self.cost(source, resources), source), profile_of(source)
+        d, held = profile.d, join_terms("12 d", "pairs" if self.asks_pairs else "")
+        groups: Any = self.groups
+        if isinstance(groups, Groups) and self.group_by == "joint":
+            groups = groups.of_features(self.features(len(groups.of)))
+            grams = GroupGrams(groups, weighted=profile.weight is not None)
+            reading = Reading(GROUPS, (label_products(profile), grams), workspace=held)
+            sizes = {**cost.sizes, "d": d, "q": profile.q, "grams": numbers(grams.result_bytes)}
+            return replace(cost, steps=[*cost.steps, reading, join_terms(held, "2 q d + 2 grams")], sizes=sizes)
+        if self.prune is None and self.redundancy is None:
+            return cost
+        # How many "auto" will keep is not known: so many that parts of the ranking are largest.
+        k = min(d, GRAM_CAP // 2) if self.n_features_to_select == AUTO else self.count_kept(d)
+        reading = planned_reading(source, k, fills_up=self.prune is not None)
+        steps = [*cost.steps, replace(reading, workspace=held), join_terms(held, "3 part part")]
+        return replace(cost, steps=steps, sizes={**cost.sizes, "d": d, "part": part_size(k, d)})
 
     def first_statistics(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
         """What a fit reads first: what missing values are filled with, or `first_reading`.

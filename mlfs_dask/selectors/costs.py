@@ -329,10 +329,12 @@ class Readings:
         #: Tests of pairs that a method has made of its own statistics (`mlfs_dask.selectors.pairs`).
         self.pair_tests: Any = None
 
-    def run(self, name: str, *statistics: Statistic, labels_only: bool = False) -> list[Any]:
+    def run(
+        self, name: str, *statistics: Statistic, labels_only: bool = False, source: RowSource | None = None
+    ) -> list[Any]:
         """Make the reading that the plan calls `name`, and give the results of `statistics` in their order.
 
-        With `labels_only` X is not read (`RowSource.labels_only`).
+        With `labels_only` X is not read (`RowSource.labels_only`). `source` is what is read in place of the rows.
 
         Raises
         ------
@@ -342,10 +344,10 @@ class Readings:
             read = [statistic.result_among(self._results) for statistic in statistics]
             if all(result is not None for result in read):
                 return copy.deepcopy(read)  # a fit may change them
-        source = self.source.labels_only() if labels_only else self.source
         attached: Sequence[Statistic] = ()
-        if not labels_only:
+        if not labels_only and source is None:
             attached, self.attached = self.attached, ()
+        source = source or (self.source.labels_only() if labels_only else self.source)
         plan = self.plan.readings.get(name)
         results, record = run_reading(source, [*statistics, *attached], self.resources, label=name, plan=plan)
         self.records.append(record)

@@ -406,6 +406,37 @@ PValueControl: TypeAlias = Annotated[
     ),
 ]
 
+Prune: TypeAlias = Annotated[
+    float | None,
+    Param(
+        "Correlation, without its sign, from which a feature is passed over for one that stands before it; others take "
+        "its place.",
+        above=0,
+        most=1,
+    ),
+]
+
+Redundancy: TypeAlias = Annotated[
+    float | None,
+    Param("Correlation, as of `prune`, of the clusters that a run lists; no feature is passed over.", above=0, most=1),
+]
+
+GroupsOf: TypeAlias = Annotated[
+    str | None,
+    Param(
+        "Groups of features that are chosen whole, and that the number to choose counts: a file with feature,group a "
+        "line; in Python also a group for every feature, or a mapping of features to groups."
+    ),
+]
+
+GroupBy: TypeAlias = Annotated[
+    Literal["sum", "mean", "max", "joint"],
+    Param(
+        'Score of a group: sum, mean or maximum of those of its features; "joint": adjusted R² of the labels on all of '
+        "them, of methods of moments."
+    ),
+]
+
 
 def seed_of(text: str) -> Param:
     """The `Param` of a `random_state`."""

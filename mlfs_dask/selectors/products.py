@@ -24,6 +24,7 @@ class ProductFilter(OneReading):
 
     on_features = ON_AUTO
     over: ClassVar[Over] = "sum"
+    has_joint_scores = True
 
     missing: Missing = "error"
     fdr: FalseDiscoveryRate = 0.1

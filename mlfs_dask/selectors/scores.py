@@ -102,7 +102,13 @@ class Scores:
         return np.concatenate([self.ranking[varies[self.ranking]], np.flatnonzero(~varies)])
 
 
-def count_kept(n_features_to_select: int | float | str | None, d: int, *, name: str = "n_features_to_select") -> int:
+def count_kept(
+    n_features_to_select: int | float | str | None,
+    d: int,
+    *,
+    name: str = "n_features_to_select",
+    of: str = "features",
+) -> int:
     """Number of features to keep out of `d`.
 
     Parameters
@@ -110,8 +116,8 @@ def count_kept(n_features_to_select: int | float | str | None, d: int, *, name: 
     n_features_to_select : int, float or None
         A count from 1 to d; a fraction in (0, 1], of which at least one feature comes; None for half.
     d : int
-    name : str
-        What Python calls it, for messages.
+    name, of : str
+        What Python calls it, and what is counted, for messages.
 
     Raises
     ------
@@ -134,7 +140,7 @@ def count_kept(n_features_to_select: int | float | str | None, d: int, *, name: 
         if 1 <= value <= d:
             return int(value)
         raise UsageError(
-            f"{name} must be between 1 and the number of features, {d}; got {value}. "
+            f"{name} must be between 1 and the number of {of}, {d}; got {value}. "
             "Give a smaller count, or a fraction such as 0.1."
             if value > d
             else f"{name} must be at least 1; got {value}. Give {known}."

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from scipy import sparse as sp
 
 import mlfs_dask
-from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.selection.runs import read_run
 from mlfs_dask.selectors import METHODS, get_method
@@ -98,6 +98,101 @@ def test_features_that_cannot_be_chosen_are_refused_with_the_cure(given, message
         mlfs_dask.Chi2(2, **given).fit(*labelled_problem())
 
 
+# ---------------------------------------------------------------- features that say the same
+
+
+def copies(seed=0, n=120):
+    """Three features that carry a label each, near copies of the first two, a copy of opposite sign, a constant one."""
+    rng = np.random.default_rng(seed)
+    Y = (rng.random((n, 3)) < 0.4).astype(np.int8)
+    base = 1.5 * Y + rng.normal(size=(n, 3)) * [0.6, 0.8, 1.0]
+    noise = rng.normal(size=(n, 5))
+    near, opposite = base[:, 0] + 0.05 * noise[:, 0], -2 * base[:, 1] + 0.1 * noise[:, 1]
+    X = np.column_stack([near, base, opposite, base[:, 0], noise[:, 2:], np.ones(n)])
+    return X.round(3), Y
+
+
+def prune_by_hand(X, ranking, bound, k, kept=()):
+    """Down the ranking, with NumPy: representatives, and of each feature that is passed over its own."""
+    varying = [f for f in ranking if X[:, f].std() > 0]
+    C = np.abs(np.corrcoef(X[:, varying], rowvar=False)).round(9)
+    at = {f: i for i, f in enumerate(varying)}
+    chosen, passed = [], {}
+    for f in varying:
+        if len(chosen) == k:
+            break
+        alike = [C[at[f], at[g]] for g in chosen]
+        if f not in kept and alike and max(alike) >= bound:
+            passed[f] = chosen[int(np.argmax(alike))]
+        else:
+            chosen.append(f)
+    return chosen, passed
+
+
+@pytest.mark.parametrize("name", ["chi2", "br-cc", "llsf", "mrmr", "laplacian"])
+@pytest.mark.parametrize("given", [{}, {"keep": [5, 0]}])
+def test_pruning_is_what_numpy_makes_of_correlations(name, given):
+    X, Y = copies()
+    options = {"bins": 4} if name in ("chi2", "mrmr") else {}
+    whole = fit(get_estimator(name)(5, **options, **given), X, Y)
+    found = fit(get_estimator(name)(5, prune=0.95, **options, **given), X, Y)
+    chosen, passed = prune_by_hand(X, whole.ranking_, 0.95, 5, given.get("keep", ()))
+    assert found.ranking_[:5].tolist() == chosen
+    assert found.ranking_[5:].tolist() == [f for f in whole.ranking_ if f not in chosen]
+    table = {int(row["feature"]): row for row in found.clusters_}
+    assert {f: int(row["representative"]) for f, row in table.items() if f not in chosen} == passed
+    assert set(table) == {*chosen, *passed}
+    for f, row in table.items():
+        alike = abs(np.corrcoef(X[:, f], X[:, row["representative"]])[0, 1])
+        assert row["similarity"] == pytest.approx(alike, abs=1e-8)
+    assert found.report_.passes == whole.report_.passes + 1 <= found.report_.plan["passes"]
+    noted = fit(get_estimator(name)(5, redundancy=0.95, **options, **given), X, Y)
+    np.testing.assert_array_equal(noted.ranking_, whole.ranking_)
+    assert noted.report_.plan["passes"] == found.report_.plan["passes"]
+    assert set(noted.ranking_[:5]) <= set(noted.clusters_["feature"])
+
+
+def test_clusters_do_not_depend_on_the_container_weights_count_and_excluded_features_are_in_none():
+    X, Y = copies()
+    expected = mlfs_dask.Chi2(4, prune=0.9, exclude=[2]).fit(X, Y)
+    assert 2 not in expected.clusters_["feature"]
+    for rows in (sp.csr_array(X), da.from_array(X, chunks=(31, 5))):
+        found = mlfs_dask.Chi2(4, prune=0.9, exclude=[2]).fit(rows, Y)
+        np.testing.assert_array_equal(found.clusters_, expected.clusters_)
+    twice = mlfs_dask.Chi2(4, prune=0.9).fit(X, Y, sample_weight=np.r_[np.full(60, 2), np.zeros(60)])
+    half = mlfs_dask.Chi2(4, prune=0.9).fit(X[:60], Y[:60])
+    np.testing.assert_array_equal(twice.clusters_, half.clusters_)
+
+
+def test_the_next_part_of_the_ranking_is_read_where_the_first_has_too_few():
+    X, Y = copies()
+    many = np.column_stack([*[X[:, 1]] * 70, X])
+    found = mlfs_dask.Chi2(3, prune=0.95).fit(many, Y)
+    assert found.report_.passes == 1 + 2
+    assert found.report_.plan["passes"] >= found.report_.passes
+    chosen, _ = prune_by_hand(many, mlfs_dask.Chi2(3).fit(many, Y).ranking_, 0.95, 3)
+    assert found.ranking_[:3].tolist() == chosen
+    with pytest.warns(UserWarning, match="6 of 80 features are kept, and not 8: the others do not vary, or their"):
+        fewer = mlfs_dask.Chi2(8, prune=0.9).fit(many, Y)
+    assert fewer.report_.k == fewer.support_.sum() == 6
+    auto = fit(mlfs_dask.BRCC("auto", prune=0.95, random_state=0), X, Y)
+    every = fit(mlfs_dask.BRCC("auto", random_state=0), X, Y)
+    assert auto.report_.k < every.report_.k
+    assert (auto.support_ <= every.support_).all()
+
+
+def test_correlations_that_do_not_fit_or_are_of_gaps_are_refused():
+    X, Y = copies()
+    with pytest.raises(UsageError, match="prune lists clusters, too"):
+        mlfs_dask.Chi2(2, prune=0.9, redundancy=0.9).fit(X, Y)
+    with pytest.raises(DoesNotFitError, match=r"correlations of 5,000 features, of which X'X has at most 4,096"):
+        mlfs_dask.BRCC(5000, prune=0.9).fit(np.random.default_rng(0).random((5, 6000)), Y[:5])
+    X[0, 1] = np.nan
+    with pytest.raises(DataError, match=r"(?s)column 1.*has no correlation with others.*choose missing='mean'"):
+        mlfs_dask.Chi2(3, prune=0.9, missing="code").fit(X, Y)
+    fit(mlfs_dask.Chi2(3, prune=0.9, missing="mean"), X, Y)
+
+
 @pytest.fixture
 def mlfs(monkeypatch):
     """Run a command, which must succeed or fail as is said."""
@@ -159,6 +254,26 @@ def test_commands_take_features_to_keep_and_to_exclude(store, tmp_path, mlfs):
     assert "--keep: there is no feature 'bb', and no file 'bb'. Did you mean b" in refused.stderr
 
 
+def test_commands_write_clusters_of_features_that_say_the_same(tmp_path, mlfs):
+    X, Y = copies()
+    frame = pd.DataFrame(X, columns=[f"f{i}" for i in range(10)]).assign(a=Y[:, 0], b=Y[:, 1], c=Y[:, 2])
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    store, run = tmp_path / "rows.zarr", tmp_path / "run"
+    convert([tmp_path / "rows.csv"], store, labels=LabelSpec(columns=("a", "b", "c")))
+    mlfs("select", "br-cc", store, "-k", "3", "--prune", "0.95", "-o", run)
+    found = mlfs_dask.BRCC(3, prune=0.95).fit(mlfs_dask.open_dataset(store))
+    table = pd.read_csv(run / "redundancy.csv")
+    assert list(table) == ["cluster", "feature_index", "feature", "representative", "similarity", "chosen", "rank"]
+    assert table.loc[table["chosen"] == 1, "feature_index"].tolist() == found.ranking_[:3].tolist()
+    assert (table["rank"] == [found.ranking_.tolist().index(f) + 1 for f in table["feature_index"]]).all()
+    assert table["cluster"].is_monotonic_increasing
+    assert {"f0", "f1", "f5"} <= set(table["feature"])
+    assert (run / "selected.txt").read_text().split() == [f"f{f}" for f in found.ranking_[:3]]
+    mlfs("select", "br-cc", store, "-k", "3", "-o", run, "--force")
+    assert not (run / "redundancy.csv").exists()
+    assert "--prune" in mlfs("select", "br-cc", store, "-k", "3", "--prune", "1.5", "-o", run, fails=2).stderr
+
+
 def test_evaluations_batches_and_auto_take_them(store, tmp_path, mlfs):
     mlfs("evaluate", store, "chi2:keep=k,j,exclude=b", "--folds", "2", "--k-grid", "3", "-o", tmp_path / "eval")
     rankings = json.loads((tmp_path / "eval" / "eval.json").read_text())
@@ -175,3 +290,129 @@ def test_evaluations_batches_and_auto_take_them(store, tmp_path, mlfs):
     assert {ranking[-1] for name, ranking in first.items() if ".chi2" in name} == {1}
     refused = mlfs("evaluate", store, "chi2:exclude=nothing", "-o", tmp_path / "other", fails=2)
     assert "there is no feature 'nothing'" in refused.stderr
+
+
+# ---------------------------------------------------------------- groups of features
+
+GROUPS = ["x", "x", None, "y", "y", "y", "", "z", "z", "w"]
+
+
+def members_of(groups=GROUPS):
+    """Features of each group; those without one are groups of their own."""
+    found = {}
+    for f, group in enumerate(groups):
+        found.setdefault(group or f, []).append(f)
+    return list(found.values())
+
+
+def order_by_hand(groups, scores):
+    return [groups[i] for i in np.argsort(-np.asarray(scores), kind="stable")]
+
+
+@pytest.mark.parametrize("by", ["sum", "mean", "max"])
+@pytest.mark.parametrize("name", ["chi2", "br-cc", "llsf", "laplacian"])
+def test_groups_are_ranked_by_the_scores_of_their_features(name, by):
+    X, Y = copies()
+    whole = fit(get_estimator(name)(5), X, Y)
+    found = fit(get_estimator(name)(2, groups=GROUPS, group_by=by), X, Y)
+    varies = X.std(axis=0) > 0
+    scores = [getattr(np, by)(whole.scores_[m][varies[m]]) if varies[m].any() else -np.inf for m in members_of()]
+    expected = order_by_hand(members_of(), np.round(scores, 9))
+    place = {f: i for i, f in enumerate(whole.ranking_.tolist())}
+    assert found.ranking_.tolist() == [f for group in expected for f in sorted(group, key=place.get)]
+    assert set(np.flatnonzero(found.support_)) == {*expected[0], *expected[1]}
+    assert found.report_.k == found.support_.sum()
+    np.testing.assert_array_equal(found.scores_, whole.scores_)
+    assert found.report_.passes == whole.report_.passes
+
+
+@pytest.mark.parametrize("container", [np.asarray, sp.csr_array, lambda X: da.from_array(X, chunks=(23, 4))])
+def test_joint_scores_are_the_adjusted_r_squared_of_least_squares(container):
+    X, Y = copies()
+    one_hot = (X[:, [7]] > [-0.5, 0.2]).astype(float)
+    X = np.column_stack([X, one_hot, 1 - one_hot.sum(axis=1) + 100])  # these three add up to a constant
+    groups = [*GROUPS, "v", "v", "v"]
+    n = len(X)
+    expected = []
+    for members in members_of(groups):
+        A = X[:, members] - X[:, members].mean(axis=0)
+        rank = np.linalg.matrix_rank(A, tol=1e-6 * max(np.linalg.norm(A), 1))
+        total = 0.0
+        for y in (Y - Y.mean(axis=0)).T:
+            left = y - A @ np.linalg.lstsq(A, y, rcond=1e-9)[0]
+            total += 1 - (left @ left / (y @ y)) * (n - 1) / (n - 1 - rank)
+        expected.append(total if rank else -np.inf)
+    found = mlfs_dask.BRCC(3, groups=groups, group_by="joint").fit(container(X), Y)
+    scores = found._fitted.group_scores
+    for members, score in zip(members_of(groups), expected, strict=True):
+        if np.isfinite(score):
+            np.testing.assert_allclose(scores[members], score, rtol=1e-7)
+    order = order_by_hand(members_of(groups), expected)
+    assert set(np.flatnonzero(found.support_)) == {f for group in order[:3] for f in group}
+    assert found.report_.passes == 2 == found.report_.plan["passes"]
+
+
+def test_groups_go_with_kept_and_excluded_features_and_with_methods_that_choose_in_turn():
+    X, Y = copies()
+    found = mlfs_dask.Chi2(2, groups=GROUPS, keep=[7], exclude=[8, 9]).fit(X, Y)
+    assert found.ranking_[0] == 7
+    assert found.report_.extra["chosen_groups"][0] == "z"
+    assert found.ranking_[-2:].tolist() == [8, 9]
+    best = fit(mlfs_dask.MRMR(2), X, Y).ranking_[0]
+    turn = fit(mlfs_dask.MRMR(2, groups=GROUPS, group_by="max"), X, Y)
+    assert set(turn.ranking_[: len(members_of()[0])]) >= {best} or best in turn.ranking_[:3]
+    anndata = pytest.importorskip("anndata")
+    rows = anndata.AnnData(X, var=pd.DataFrame({"set": GROUPS}, index=[f"f{i}" for i in range(10)]))
+    of_var = fit(mlfs_dask.Chi2(2, groups="var:set"), rows, Y)
+    np.testing.assert_array_equal(of_var.ranking_, fit(mlfs_dask.Chi2(2, groups=GROUPS), X, Y).ranking_)
+    with pytest.raises(UsageError, match=r"groups: var has no column 'sets'\. Did you mean set"):
+        mlfs_dask.Chi2(2, groups="var:sets").fit(rows, Y)
+    mapping = fit(mlfs_dask.Chi2(2, groups={f: g for f, g in enumerate(GROUPS) if g}), X, Y)
+    np.testing.assert_array_equal(mapping.ranking_, fit(mlfs_dask.Chi2(2, groups=GROUPS), X, Y).ranking_)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"groups": GROUPS[:4]}, "groups has 4 entries for 10 features"),
+        ({"groups": GROUPS, "n_features_to_select": 8}, "between 1 and the number of groups of features, 6; got 8"),
+        ({"groups": GROUPS, "n_features_to_select": "auto"}, "cannot be 'auto' with groups: give a count of groups"),
+        ({"groups": GROUPS, "prune": 0.9}, "prune is of single features: leave it out, or groups"),
+        ({"groups": GROUPS, "resamples": 3}, "resamples is of single features"),
+        ({"groups": GROUPS, "group_by": "joint"}, "chi2 is no filter of moments.*choose sum, mean or max, or a method"),
+        ({"groups": GROUPS, "keep": [0, 3, 7]}, "keep names 3 groups, and 2 are to be chosen"),
+        ({"groups": "var:set"}, "needs AnnData in memory.*write feature,group a line"),
+    ],
+)
+def test_groups_that_cannot_be_chosen_are_refused_with_the_cure(given, message):
+    with pytest.raises(UsageError, match=message):
+        mlfs_dask.Chi2(**{"n_features_to_select": 2} | given).fit(*copies())
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['feature,group\r\na,one\r\n"c, d",one\r\n\r\nk,two\r\n', 'a\tone\nc, d\tone\nk\ttwo\n"g ""h"""\t\n'],
+    ids=["CSV", "TSV"],
+)
+def test_commands_choose_groups_that_a_file_tells(store, tmp_path, mlfs, text):
+    (tmp_path / "groups").write_bytes(text.encode())
+    mlfs("select", "br-cc", store, "-k", "1", "--groups", tmp_path / "groups", "--keep", "a", "-o", tmp_path / "run")
+    table = pd.read_csv(tmp_path / "run" / "ranking.csv")
+    assert table["group"][:2].tolist() == ["one", "one"]
+    assert set((tmp_path / "run" / "selected.txt").read_text().splitlines()) == {"a", "c, d"}
+    assert set(table["group"]) == {"one", "two", "b", "e", "f", 'g "h"', "i", "j"}
+    assert (table.groupby("group")["group_score"].nunique() == 1).all()
+    plan = json.loads(
+        mlfs(
+            *("plan", "br-cc", store, "-k", "1", "--json", "--groups", tmp_path / "groups", "--group-by", "joint"),
+        ).stdout
+    )
+    assert plan["passes"] == 2
+    (tmp_path / "groups").write_text("a,one\nbb,two\n")
+    refused = mlfs("select", "chi2", store, "-k", "1", "--groups", tmp_path / "groups", "-o", tmp_path / "r", fails=3)
+    assert "line 2, value 'bb': there is no feature 'bb'. Did you mean b" in refused.stderr
+    (tmp_path / "groups").write_text("a,one\na,two\n")
+    refused = mlfs("select", "chi2", store, "-k", "1", "--groups", tmp_path / "groups", "-o", tmp_path / "r", fails=3)
+    assert "this feature has a group already" in refused.stderr
+    refused = mlfs("evaluate", store, f"chi2:groups={tmp_path / 'groups'}", "-o", tmp_path / "e", fails=2)
+    assert "an evaluation counts features, and --groups chooses groups" in refused.stderr
