@@ -220,7 +220,7 @@ def changed_params(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: value
         for name, value in sorted(params.items())
-        if name not in ("n_features_to_select", "random_state", "fdr", "resamples")
+        if name not in ("n_features_to_select", "random_state", "fdr", "resamples", "pairs", "control")
         and (name not in defaults or value != defaults[name])
     }
 

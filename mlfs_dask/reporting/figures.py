@@ -635,7 +635,7 @@ def pair_map(
         caption=f"{run}: −log₁₀ p of features with labels, positive where the label goes with more of the feature; "
         "empty where a pair is not in the table.",
         alt=f"Heat map. The surest pair is {features[feature]} with {labels[label]}, "
-        f"{'more' if surest > 0 else 'less'} of the one with the other, p about 1e-{abs(surest):.0f}.",
+        f"{'more' if surest > 0 else 'less'} of the one with the other, p about 1e-{abs(surest):.0f} or less.",
     )
 
 
