@@ -27,8 +27,9 @@ SKEWED = 0.3
 #: Smallest term of a tail, relative to its sum, that is added.
 _NEGLIGIBLE = 1e-17
 
-#: Names of effects.
-LOG_ODDS, DIFFERENCE, INFORMATION, TREND = "log odds ratio", "difference of means", "information", "information, trend"
+#: Names of effects, and their numbers.
+EFFECTS = ("log odds ratio", "difference of means", "information", "information, trend")
+LOG_ODDS, DIFFERENCE, INFORMATION, TREND = range(len(EFFECTS))
 
 
 class PairTests(NamedTuple):
@@ -44,8 +45,8 @@ class PairTests(NamedTuple):
         Two-sided; NaN where nothing can be tested.
     corrected : bool array
         Whether the p-value is that of a skewed law.
-    kind : object array
-        Names of effects.
+    kind : int array
+        Numbers of `EFFECTS`.
     """
 
     n: NDArray[Any]

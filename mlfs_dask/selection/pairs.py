@@ -6,13 +6,13 @@ of each label, and the distribution of the p-values.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask.blocks.pair_tests import PairTests
+from mlfs_dask.blocks.pair_tests import EFFECTS, PairTests
 from mlfs_dask.errors import DataError, UsageError, number_of, parameter
 from mlfs_dask.selectors.contract import Method
 from mlfs_dask.selectors.costs import Readings
@@ -239,11 +239,10 @@ class Pairs:
 
     def batches(self) -> Iterator[Any]:
         """The table in record batches of Apache Arrow: of best pairs label by label, else in the order of features."""
-        import pyarrow as pa
 
         q, d = self.tests.shape
         numbers = np.arange(d) if self.features is None else self.features
-        names = [pa.array(_named(self._names[0], "x", numbers), pa.string()), pa.array(self._label_names, pa.string())]
+        names = [_texts(_named(self._names[0], "x", numbers)), _texts(self._label_names), _texts(EFFECTS)]
         if self.question.rows == "best":
             step = max(1, TILE_PAIRS // max(1, self._best.shape[1]))
             for start in range(0, q, step):
@@ -266,17 +265,17 @@ class Pairs:
         shape = tested.p_value.shape
         n, positives, effect, statistic, p, _, kind = (np.broadcast_to(array, shape)[chosen] for array in tested)
         columns = [
-            pa.array(features.astype(np.int64) if self.features is None else self.features[features]),
-            names[0].take(pa.array(features)),
-            pa.array(labels.astype(np.int64)),
-            names[1].take(pa.array(labels)),
-            pa.array(n),
-            pa.array(positives),
-            pa.array(effect, from_pandas=True),
-            pa.array(kind, pa.string()),
-            pa.array(statistic, from_pandas=True),
-            pa.array(p, from_pandas=True),
-            pa.array(self.adjusted.at(p), from_pandas=True),
+            _column(features if self.features is None else self.features[features]),
+            names[0].take(_column(features)),
+            _column(labels),
+            names[1].take(_column(labels)),
+            _column(n),
+            _column(positives),
+            _column(effect),
+            names[2].take(_column(kind)),
+            _column(statistic),
+            _column(p),
+            _column(self.adjusted.at(p)),
         ]
         return pa.RecordBatch.from_arrays(columns, names=list(COLUMNS))
 
@@ -301,6 +300,27 @@ class Pairs:
 
 def _named(names: Any, letter: str, numbers: Any) -> list[str]:
     return [f"{letter}{i}" for i in numbers] if names is None else [str(name) for name in names]
+
+
+def _column(values: NDArray[Any]) -> Any:
+    """A column of Arrow of numbers, NaN as null. `pyarrow.array` would import pandas, which takes most of a second."""
+    import pyarrow as pa
+
+    kind = np.float64 if values.dtype.kind == "f" else np.int64
+    values = np.ascontiguousarray(values, dtype=kind)
+    known = ~np.isnan(values)
+    bits = None if known.all() else pa.py_buffer(np.packbits(known, bitorder="little"))
+    return pa.Array.from_buffers(pa.from_numpy_dtype(kind), len(values), [bits, pa.py_buffer(values)])
+
+
+def _texts(texts: Sequence[str]) -> Any:
+    """A column of Arrow of texts."""
+    import pyarrow as pa
+
+    encoded = [text.encode() for text in texts]
+    offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))]
+    return pa.Array.from_buffers(pa.large_string(), len(encoded), buffers).cast(pa.string())
 
 
 def _bins(p: Array) -> NDArray[np.int64]:
