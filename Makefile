@@ -57,7 +57,7 @@ golden: $(VENV)/.test
 
 nightly: $(VENV)/.test
 	MLFS_NIGHTLY=1 $(BIN)/python -m pytest -n 2 --dist loadgroup tests/blackbox/test_state_machine.py \
-	    tests/blackbox/test_failing_calls.py tests/test_docs.py $(ARGS)
+	    tests/blackbox/test_failing_calls.py tests/blackbox/test_pairs_null.py tests/test_docs.py $(ARGS)
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check

@@ -240,7 +240,8 @@ class _SpecReader:
         own_ks = self._ks(entries["k"]) if "k" in entries else ks
         if AUTO in own_ks:
             try:
-                selector(n_features_to_select=AUTO).count_kept(1)
+                for point in points:
+                    selector(n_features_to_select=AUTO, **point.params).count_kept(1)
             except UsageError as error:
                 raise entries.get("k", item).error(str(error)) from None
         own = self._seeds(entries["seeds"]) if "seeds" in entries else seeds
