@@ -240,8 +240,8 @@ class _SpecReader:
         own_ks = self._ks(entries["k"]) if "k" in entries else ks
         if AUTO in own_ks:
             try:
-                for point in points:
-                    selector(n_features_to_select=AUTO, **point.params).count_kept(1)
+                for each in points:
+                    selector(n_features_to_select=AUTO, **each.params).count_kept(1)
             except UsageError as error:
                 raise entries.get("k", item).error(str(error)) from None
         own = self._seeds(entries["seeds"]) if "seeds" in entries else seeds
