@@ -211,6 +211,13 @@ def _require_both(ctx: click.Context, store: click.Parameter, value: str | None)
 @source_options
 @dtype_option("Of X (default: the narrowest that loses no digit).")
 @click.option(
+    "--obs",
+    metavar="NAMES",
+    multiple=True,
+    help="Columns of CSV, Parquet or of the obs of AnnData that stay with the rows and are no features, for "
+    "covariates and strata: a,b,c, or @FILE.",
+)
+@click.option(
     "--storage",
     type=click.Choice(["auto", "dense", "sparse"]),
     default="auto",
@@ -232,6 +239,7 @@ def convert(
     store: str,
     source: dict[str, Any],
     dtype: str | None,
+    obs: tuple[str, ...],
     storage: str,
     compressor: str,
     resume: bool,
@@ -258,6 +266,7 @@ def convert(
             [stack.enter_context(_standard_input()) if source == _STANDARD_INPUT else source for source in sources],
             store,
             dtype=dtype,
+            obs=read_names(obs),
             storage=storage,
             compressor=compressor,
             force=force,

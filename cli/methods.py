@@ -52,6 +52,7 @@ def _describe(selector: Any) -> dict[str, Any]:
         "doi": selector.doi,
         "supervision": selector.supervision,
         "unknown_labels": selector.accepts_unknown_labels,
+        "adjusts": "covariates, strata" if selector.takes_covariates else "strata" if selector.takes_strata else "",
         "passes": selector.passes,
         "memory": selector.memory,
         # --seed is there for all
@@ -85,7 +86,7 @@ def _long_text(method: dict[str, Any]) -> str:
 
 def _facts(method: dict[str, Any]) -> str:
     lines = [f"{method['name']}  {method['title']}"]
-    facts = ("paper", "doi", "supervision", "passes", "memory")
+    facts = ("paper", "doi", "supervision", "adjusts", "passes", "memory")
     lines += [f"  {name:<12} {method[name]}" for name in facts if method[name]]  # not every paper has a DOI
     return "\n".join(lines)
 

@@ -54,6 +54,9 @@ class AccessMFS(LabelRecoverer, Selector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class AMI(WeightedSelector):
@@ -77,6 +80,9 @@ class AMI(WeightedSelector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class AnovaF(WeightedSelector):
@@ -99,6 +105,9 @@ class AnovaF(WeightedSelector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class AutoSelector(Selector):
@@ -122,6 +131,9 @@ class AutoSelector(Selector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class BRCC(WeightedSelector):
@@ -144,6 +156,9 @@ class BRCC(WeightedSelector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class BROR(WeightedSelector):
@@ -169,6 +184,9 @@ class BROR(WeightedSelector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class Chi2(WeightedSelector):
@@ -193,6 +211,9 @@ class Chi2(WeightedSelector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class CMFS(Selector):
@@ -222,6 +243,9 @@ class CMFS(Selector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class CSFS(Selector):
@@ -248,6 +272,9 @@ class CSFS(Selector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class D2F(WeightedSelector):
@@ -271,6 +298,9 @@ class D2F(WeightedSelector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class ELAChi2(WeightedSelector):
@@ -295,6 +325,9 @@ class ELAChi2(WeightedSelector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class ELC(WeightedSelector):
@@ -324,6 +357,9 @@ class ELC(WeightedSelector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class ENM(WeightedSelector):
@@ -348,6 +384,9 @@ class ENM(WeightedSelector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class FIMF(WeightedSelector):
@@ -373,6 +412,9 @@ class FIMF(WeightedSelector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class FisherScore(WeightedSelector):
@@ -395,6 +437,9 @@ class FisherScore(WeightedSelector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class FSCLA(Selector):
@@ -428,6 +473,9 @@ class FSCLA(Selector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class FSSRDM(WeightedSelector):
@@ -455,6 +503,9 @@ class FSSRDM(WeightedSelector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class GLFS(Selector):
@@ -487,6 +538,9 @@ class GLFS(Selector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class GMLC(WeightedSelector):
@@ -509,6 +563,9 @@ class GMLC(WeightedSelector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class GMM(WeightedSelector):
@@ -533,6 +590,9 @@ class GMM(WeightedSelector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class GRRO(WeightedSelector):
@@ -559,6 +619,9 @@ class GRRO(WeightedSelector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class JMI(WeightedSelector):
@@ -582,6 +645,9 @@ class JMI(WeightedSelector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class LabelEntropy(WeightedSelector):
@@ -608,6 +674,9 @@ class LabelEntropy(WeightedSelector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class LaplacianScore(Selector):
@@ -634,6 +703,9 @@ class LaplacianScore(Selector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class LassoNet(Selector):
@@ -663,6 +735,9 @@ class LassoNet(Selector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class LEDA(Selector):
@@ -689,6 +764,9 @@ class LEDA(Selector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class LFFS(Selector):
@@ -723,6 +801,9 @@ class LFFS(Selector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class LLSF(WeightedSelector):
@@ -753,6 +834,9 @@ class LLSF(WeightedSelector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class LSMR(Selector):
@@ -784,6 +868,9 @@ class LSMR(Selector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class MAMFS(Selector):
@@ -810,6 +897,9 @@ class MAMFS(Selector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class MDDM(WeightedSelector):
@@ -837,6 +927,9 @@ class MDDM(WeightedSelector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class MDFS(Selector):
@@ -869,6 +962,9 @@ class MDFS(Selector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class MDMR(WeightedSelector):
@@ -892,6 +988,9 @@ class MDMR(WeightedSelector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class MultiLabelF(WeightedSelector):
@@ -914,6 +1013,9 @@ class MultiLabelF(WeightedSelector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class MFSIR(Selector):
@@ -951,6 +1053,9 @@ class MFSIR(Selector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class MICO(WeightedSelector):
@@ -979,6 +1084,9 @@ class MICO(WeightedSelector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class MIFS(Selector):
@@ -1014,6 +1122,9 @@ class MIFS(Selector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class MLACO(WeightedSelector):
@@ -1041,6 +1152,9 @@ class MLACO(WeightedSelector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class MLMLFS(Selector):
@@ -1073,6 +1187,9 @@ class MLMLFS(Selector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class MRMR(WeightedSelector):
@@ -1097,6 +1214,9 @@ class MRMR(WeightedSelector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class PMU(WeightedSelector):
@@ -1120,6 +1240,9 @@ class PMU(WeightedSelector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class QPMLFS(WeightedSelector):
@@ -1147,6 +1270,9 @@ class QPMLFS(WeightedSelector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class ReliefF(Selector):
@@ -1171,6 +1297,9 @@ class ReliefF(Selector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class RFS(Selector):
@@ -1197,6 +1326,9 @@ class RFS(Selector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class SCFS(Selector):
@@ -1228,6 +1360,9 @@ class SCFS(Selector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class SCLS(WeightedSelector):
@@ -1251,6 +1386,9 @@ class SCLS(WeightedSelector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class SFAM(Selector):
@@ -1283,6 +1421,9 @@ class SFAM(Selector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class SFSBLL(Selector):
@@ -1318,6 +1459,9 @@ class SFSBLL(Selector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class SFSS(Selector):
@@ -1348,6 +1492,9 @@ class SFSS(Selector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class SMDRIC(Selector):
@@ -1381,6 +1528,9 @@ class SMDRIC(Selector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class SMFS(LabelRecoverer, Selector):
@@ -1418,6 +1568,9 @@ class SMFS(LabelRecoverer, Selector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class SMILE(Selector):
@@ -1446,6 +1599,9 @@ class SMILE(Selector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class SMLFS(Selector):
@@ -1476,6 +1632,9 @@ class SMLFS(Selector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class SPFS(Selector):
@@ -1498,6 +1657,9 @@ class SPFS(Selector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 
 class UAFSBH(Selector):
@@ -1528,5 +1690,8 @@ class UAFSBH(Selector):
         redundancy: float | None = ...,
         groups: str | None = ...,
         group_by: Literal["sum", "mean", "max", "joint"] = ...,
+        covariates: str | None = ...,
+        strata: str | None = ...,
+        strata_by: Literal["sum", "rank"] = ...,
     ) -> None: ...
 

@@ -46,7 +46,7 @@ def label_similarity(
     pairs : int array, shape (q, q)
         Y'Y: rows that have both labels.
     positives : int array, shape (q,)
-        Rows that have the label.
+        Rows that have the label: the diagonal of `pairs`.
     kernel : {"gaussian", "exponential"}
 
     Returns
@@ -61,6 +61,7 @@ def label_similarity(
     """
     count = np.asarray(positives, dtype=np.float64)
     distance = count[:, np.newaxis] + count - 2.0 * pairs  # ‖y_i − y_j‖²
+    distance[distance <= count.max(initial=0.0) * 2.0**-40] = 0.0  # of adjusted labels it is rounding
     # With one label, or labels that are all equal, every distance is 0 and so is their mean.
     if not distance.any():
         similarity: NDArray[np.float64] = np.ones_like(distance)
@@ -134,25 +135,24 @@ def residual_correlation(
     return float(np.sum((chosen @ chosen.T / n**2 - S) ** 2) / (k * (k - 1)))
 
 
-def label_correlations(A: NDArray[np.float64], positives: NDArray[Any], n: int | float) -> NDArray[np.float64]:
+def label_correlations(A: NDArray[np.float64], label_m2: NDArray[np.float64], n: int | float) -> NDArray[np.float64]:
     """Pearson correlation of every label with every feature, shape (q, d).
 
     Parameters
     ----------
     A : float64 array, shape (q, d)
         Y'X with X standardised (population standard deviation; constant features 0).
-    positives : int array, shape (q,)
-        Rows that have the label.
+    label_m2 : float64 array, shape (q,)
+        Sum of squared deviations of each label.
     n : int or float
         Rows, or the sum of their weights.
 
     Examples
     --------
-    >>> label_correlations(np.array([[1.0]]), np.array([1]), 2)
+    >>> label_correlations(np.array([[1.0]]), np.array([0.5]), 2)
     array([[1.]])
     """
-    share = np.asarray(positives, dtype=np.float64) / (n or 1)
-    deviation = n * np.sqrt(share * (1.0 - share))  # n times the population standard deviation of y
+    deviation = np.sqrt(n * label_m2)  # n times the population standard deviation of y
     factor = np.zeros_like(deviation)
     np.divide(1.0, deviation, out=factor, where=deviation > 0)
     result: NDArray[np.float64] = A * factor[:, np.newaxis]

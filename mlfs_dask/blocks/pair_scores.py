@@ -74,6 +74,52 @@ class Counts(NamedTuple):
         return Counts(self.joint[:, labels, features], self.marginal[:, :, features], self.positives[labels], self.n)
 
 
+class StratifiedCounts(NamedTuple):
+    """Counts of each stratum, of the same labels and features.
+
+    Attributes
+    ----------
+    strata : tuple of Counts
+    """
+
+    strata: tuple[Counts, ...]
+
+    @classmethod
+    def of(cls, counts: Counts, n_strata: int) -> StratifiedCounts:
+        """The strata of counts whose labels are the strata and then every label within each of them."""
+        strata = []
+        for s in range(n_strata):
+            alone, within = counts.joint[:, s : s + 1], slice(n_strata + s, None, n_strata)
+            strata.append(Counts(counts.joint[:, within], alone, counts.positives[within], counts.positives[s].item()))
+        return cls(tuple(counts for counts in strata if counts.n))
+
+    @property
+    def n(self) -> Any:
+        """Rows of all strata."""
+        return sum(counts.n for counts in self.strata)
+
+    @property
+    def width(self) -> int:
+        return self.strata[0].width
+
+    @property
+    def varying(self) -> NDArray[np.bool_]:
+        """(p,): labels that some rows of a stratum have and some have not."""
+        result: NDArray[np.bool_] = np.any([counts.varying for counts in self.strata], axis=0)
+        return result
+
+    def tile(self, labels: NDArray[np.intp], features: slice) -> StratifiedCounts:
+        return StratifiedCounts(tuple(counts.tile(labels, features) for counts in self.strata))
+
+    def pooled(self, pair: Callable[[Counts], Array]) -> Array:
+        """Mean of a statistic over the strata, weighted by their rows, shape (p, w); 0 where a label does not vary."""
+        total, n = np.zeros(self.strata[0].joint.shape[1:]), self.n
+        for counts in self.strata:
+            varies = np.flatnonzero(counts.varying)
+            total[varies] += pair(counts.tile(varies, slice(None))) * (counts.n / n)
+        return total
+
+
 class Sums(NamedTuple):
     """Sums of x − mean over rows.
 
@@ -87,12 +133,31 @@ class Sums(NamedTuple):
         Rows that have the label.
     n : int or float
         Rows.
+    residual_m2 : float64 array, shape (p, 1), or None
+        Of labels adjusted for covariates: what these leave of their sums of squares. The sums are then of residuals.
+    rank : int
+        Degrees of freedom that the covariates take.
     """
 
     products: Array
     m2: Array
     positives: NDArray[Any]
     n: Any
+    residual_m2: Array | None = None
+    rank: int = 0
+
+    @property
+    def label_m2(self) -> Array:
+        """Sums of squared deviations of the labels, shape (p, 1)."""
+        if self.residual_m2 is not None:
+            return self.residual_m2
+        result: Array = self.positives * (1 - self.positives / self.n)
+        return result
+
+    @property
+    def freedom(self) -> Any:
+        """Degrees of freedom of what is left of a feature by a label: n - 2 without covariates, and at least 1."""
+        return np.maximum(self.n - 2 - self.rank, 1)
 
     @property
     def width(self) -> int:
@@ -100,10 +165,13 @@ class Sums(NamedTuple):
 
     @property
     def varying(self) -> NDArray[np.bool_]:
-        return _varying(self.positives, self.n)
+        varying = _varying(self.positives, self.n)
+        return varying if self.residual_m2 is None else varying & (self.residual_m2[:, 0] > 0)
 
     def tile(self, labels: NDArray[np.intp], features: slice) -> Sums:
-        return Sums(self.products[labels, features], self.m2[:, features], self.positives[labels], self.n)
+        residual = None if self.residual_m2 is None else self.residual_m2[labels]
+        products, m2 = self.products[labels, features], self.m2[:, features]
+        return Sums(products, m2, self.positives[labels], self.n, residual, self.rank)
 
 
 def _varying(positives: NDArray[Any], n: Any) -> NDArray[np.bool_]:

@@ -115,7 +115,7 @@ def correlation_tests(sums: Sums, law: FeatureLaw, lost: int = 0) -> PairTests:
     n, positives = np.asarray(sums.n, dtype=np.float64), np.asarray(sums.positives, dtype=np.float64)
     others, degrees = n - positives, n - 2 - lost
     with np.errstate(divide="ignore", invalid="ignore"):
-        spread = positives * others / n
+        spread = positives * others / n if sums.residual_m2 is None else sums.residual_m2
         r = np.clip(sums.products / np.sqrt(sums.m2 * spread), -1.0, 1.0)
         t = r * np.sqrt(degrees / (1 - r * r))
         share = positives / n

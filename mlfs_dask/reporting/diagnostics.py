@@ -85,7 +85,7 @@ def describe(X: Any, Y: Any = None, *, selections: Sequence[NDArray[Any]]) -> La
     (sums,), _ = run_reading(source, [statistic], runtime.current_resources(), label="diagnostics")
     A = standardised_products(sums.products, sums.std)
     S = label_similarity(sums.pairs, sums.positives)
-    correlations = label_correlations(A, sums.positives, sums.n)
+    correlations = label_correlations(A, sums.label_m2, sums.n)
     return LabelSpace(
         correlations,
         [

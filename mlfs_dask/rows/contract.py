@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 
+from mlfs_dask.rows.covariates import Covariates, Place, RowColumn
 from mlfs_dask.typing import Matrix, RowArray
 
 
@@ -28,12 +29,15 @@ class Block(NamedTuple):
         Canonical, entries 1 and -1 only; an absent entry is 0.
     weights : float64 array, shape (rows,), or None
         How often each row counts; None: once. Only statistics that are asked for it look at it.
+    covariates : float64 array, shape (rows, c), or None
+        What scores are adjusted for.
     """
 
     start: int
     X: Matrix
     Y: csr_array
     weights: NDArray[np.float64] | None = None
+    covariates: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,8 @@ class Profile:
         Bytes read from storage by one reading of X and Y (0 for data in memory).
     weight : float or None
         Sum of the weights of the rows; None where every row counts once.
+    covariates : int
+        Covariates of a row.
     remote : bool
         Whether a server sends them, that takes a while to answer however little it is asked for.
     arrays : tuple of RowArray
@@ -106,6 +112,7 @@ class Profile:
     buffer_bytes: int
     read_bytes: int
     weight: float | None = None
+    covariates: int = 0
     remote: bool = False
     arrays: tuple[RowArray, ...] = ()
 
@@ -203,6 +210,36 @@ class RowSource(ABC):
     @property
     def weights(self) -> NDArray[np.float64] | None:
         """(n,): how often each row counts; None: once."""
+        return None
+
+    @property
+    def columns(self) -> Mapping[str, RowColumn]:
+        """Columns of the rows beside X and Y, by name."""
+        return {}
+
+    def read_column(self, column: RowColumn) -> NDArray[Any]:
+        """Codes of one of `columns`, a category, of all rows; shape (n,).
+
+        Raises
+        ------
+        DataError
+            One is missing.
+        """
+        return column.codes(Place(0, self.profile.n, slice(None), 0))
+
+    @property
+    def feature_names(self) -> Sequence[str] | None:
+        """Names of the features, by which covariates are found, where the source knows them."""
+        return None
+
+    @property
+    def strata(self) -> RowColumn | None:
+        """The strata of the rows, where labels are those of each of them."""
+        return None
+
+    @property
+    def covariates(self) -> Covariates | None:
+        """What the rows carry beside X and Y, for which scores are adjusted."""
         return None
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
@@ -17,6 +17,7 @@ from mlfs_dask.blocks.sparse import count_labels
 from mlfs_dask.errors import DataError, parameter
 from mlfs_dask.files.fingerprints import digest_of
 from mlfs_dask.rows.contract import Block, FeatureInfo, Profile, RowSource
+from mlfs_dask.rows.covariates import Covariates, Place, RowColumn, stratified_labels
 from mlfs_dask.rows.row_mask import RowMask, Rows, numbers_between, numbers_of, offsets_of, rows_of_rows
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.typing import RowArray
@@ -52,11 +53,19 @@ class RowView(RowSource):
     label_counts : int64 array, shape (3, q), optional
     quantiles : float64 array, shape (d, s), optional
         Of the view, where they were measured.
+    covariates : Covariates, optional
+        Of the rows and features of the view.
+    strata : RowColumn, optional
+        Categories of the rows: labels become those of each stratum (`stratified_labels`).
+    columns : mapping of str to RowColumn, optional
+        Of the rows of the view, where the source has none.
+    feature_names : sequence of str, optional
+        Of the view, where the source has none.
 
     Notes
     -----
     Partitions without chosen rows are not read. A view travels to workers with what it changes, and without what is
-    known of features and labels.
+    known of features and labels. The digest is that of the rows without their covariates.
     """
 
     def __init__(
@@ -73,6 +82,10 @@ class RowView(RowSource):
         known: FeatureInfo | None = None,
         label_counts: NDArray[np.int64] | None = None,
         quantiles: NDArray[np.float64] | None = None,
+        covariates: Covariates | None = None,
+        strata: RowColumn | None = None,
+        columns: Mapping[str, RowColumn] | None = None,
+        feature_names: Sequence[str] | None = None,
     ) -> None:
         rows = RowMask(rows, source.profile.n) if isinstance(rows, np.ndarray) else rows
         if isinstance(source, RowView):
@@ -88,6 +101,14 @@ class RowView(RowSource):
                 Y = sp.csr_array(inner._Y[numbers][:, _all_or(labels)])
             if weights is None and inner._weights is not None:
                 weights = inner._weights[numbers]
+            if covariates is None and inner._covariates is not None:
+                covariates = inner._covariates.cut(numbers, features)
+            if strata is None and inner._strata is not None:
+                strata = inner._strata.cut(numbers)
+            if columns is None and inner._columns is not None:
+                columns = {name: column.cut(numbers) for name, column in inner._columns.items()}
+            if feature_names is None and inner._feature_names is not None:
+                feature_names = _names_of(inner._feature_names, features)
             if inner._fill is not None:
                 fill = inner._fill[_all_or(features)]
             unknown = inner._unknown if unknown == "use" else unknown
@@ -106,9 +127,14 @@ class RowView(RowSource):
         self._known: FeatureInfo | None = known
         self._label_counts: NDArray[np.int64] | None = label_counts
         self._quantiles: NDArray[np.float64] | None = quantiles
+        self._covariates: Covariates | None = covariates
+        self._strata: RowColumn | None = strata
+        self._columns: Mapping[str, RowColumn] | None = columns
+        self._feature_names: Sequence[str] | None = feature_names
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {**self.__dict__, "_known": None, "_label_counts": None, "_quantiles": None}
+        of_driver = ("_known", "_label_counts", "_quantiles", "_columns", "_feature_names")
+        state = {**self.__dict__, **dict.fromkeys(of_driver)}
         state.pop("_delayed", None)
         return state
 
@@ -119,12 +145,19 @@ class RowView(RowSource):
         d = whole.d if self._features is None else len(self._features)
         q = whole.q if self._labels is None else len(self._labels)
         n_share, d_share, q_share = n / max(whole.n, 1), d / max(whole.d, 1), q / max(whole.q, 1)
-        label_nonzeros = int(whole.label_nonzeros * n_share * q_share)
+        label_nonzeros = int(whole.label_nonzeros * n_share * q_share) if self._Y is None else int(self._Y.nnz)
         # What is chosen of a block is copied out of it, and copied again where values are filled in.
         copies = (rows is not None or self._features is not None) + (self._fill is not None)
         copied = copies * whole.block_bytes + 16 * whole.block_rows * (weights is not None)
         if self._unknown != "use":
             copied += (8 + 14 * label_nonzeros // max(n, 1)) * whole.block_rows
+        if self._strata is not None:
+            assert self._strata.categories is not None
+            n_strata = len(self._strata.categories)
+            q, label_nonzeros = n_strata * (1 + q), label_nonzeros + n
+            copied += (48 + 34 * label_nonzeros // max(n, 1)) * whole.block_rows
+        width = 0 if self._covariates is None else self._covariates.width
+        copied += 24 * whole.block_rows * width
         n_read = int(np.diff(self._source.row_offsets)[np.diff(self.row_offsets) > 0].sum())
         arrays = list(whole.arrays)
         if isinstance(rows, RowMask):
@@ -134,16 +167,21 @@ class RowView(RowSource):
             arrays.append(RowArray("labels of chosen rows", label_bytes))
         if weights is not None:
             arrays.append(RowArray("weights of rows", 8 * n))
+        if self._covariates is not None:
+            arrays.append(RowArray("covariates of rows", self._covariates.nbytes))
+        if self._strata is not None:
+            arrays.append(RowArray("strata of rows", self._strata.nbytes))
         return replace(
             whole,
             n=n,
             d=d,
             q=q,
             nonzeros=int(whole.nonzeros * n_share * d_share) if whole.sparse else n * d,
-            label_nonzeros=label_nonzeros if self._Y is None else int(self._Y.nnz),
+            label_nonzeros=label_nonzeros,
             buffer_bytes=whole.buffer_bytes + copied,
             read_bytes=whole.read_bytes * n_read // max(whole.n, 1),
             weight=None if weights is None else float(weights.sum()),
+            covariates=width,
             arrays=tuple(arrays),
         )
 
@@ -187,6 +225,8 @@ class RowView(RowSource):
 
     @property
     def label_counts(self) -> NDArray[np.int64] | None:
+        if self._strata is not None:
+            return None
         counts = self._label_counts
         if counts is None and self._Y is not None:
             counts = count_labels(self._Y, self._weights)
@@ -200,11 +240,35 @@ class RowView(RowSource):
     def weights(self) -> NDArray[np.float64] | None:
         return self._weights
 
+    @property
+    def columns(self) -> Mapping[str, RowColumn]:
+        return self._source.columns if self._columns is None else self._columns
+
+    def read_column(self, column: RowColumn) -> NDArray[Any]:
+        inside: NDArray[np.int64] | slice = slice(None) if self._rows is None else numbers_of(self._rows)
+        return column.codes(Place(0, self._source.profile.n, inside, 0))
+
+    @property
+    def feature_names(self) -> Sequence[str] | None:
+        if self._feature_names is not None:
+            return self._feature_names
+        names = self._source.feature_names
+        return None if names is None else _names_of(names, self._features)
+
+    @property
+    def strata(self) -> RowColumn | None:
+        """The strata of the rows, where labels are those of each of them."""
+        return self._strata
+
+    @property
+    def covariates(self) -> Covariates | None:
+        return self._covariates
+
     @cached_property
     def digest(self) -> str | None:
         whole, rows, Y = self._source.digest, self._rows, self._Y
         unknown = None if self._unknown == "use" else self._unknown
-        changes: list[Any] = [rows, self._features, self._labels, Y, self._weights, self._fill, unknown]
+        changes: list[Any] = [rows, self._features, self._labels, Y, self._weights, self._fill, unknown, self._strata]
         if whole is None or all(change is None for change in changes):
             return whole
         identity = {
@@ -214,7 +278,8 @@ class RowView(RowSource):
             "labels": None if Y is None else [Y.indptr, Y.indices, Y.data],
         }
         # Of parts of stores digests are in records of runs: what they do not change is left out.
-        values = {"weights": self._weights, "fill": self._fill, "unknown": unknown}
+        strata = None if self._strata is None else self._strata.identity
+        values = {"weights": self._weights, "fill": self._fill, "unknown": unknown, "strata": strata}
         return digest_of(identity | {name: each for name, each in values.items() if each is not None})
 
     @property
@@ -231,7 +296,7 @@ class RowView(RowSource):
         labels = self._source.labels_only()
         features = self._features if labels is self._source else None
         chosen = RowView(labels, self._rows, features=features, labels=self._labels, weights=self._weights)
-        return RowView(chosen, unknown=self._unknown)
+        return RowView(chosen, unknown=self._unknown, strata=self._strata)
 
     def stream(self, first: int, last: int) -> Iterator[Block]:
         """Blocks of partitions first..last-1 in row order."""
@@ -247,10 +312,13 @@ class RowView(RowSource):
 
     def _part_of(self, block: Block, row: int) -> Block:
         """The view of a block of the source; its first row is number `row` of the view."""
-        start, X, Y, _ = block
+        start, X, Y, *_ = block
+        stop = start + X.shape[0]
+        inside: NDArray[np.int64] | slice = slice(None)
         if self._rows is not None:
-            inside = numbers_between(self._rows, start, start + X.shape[0]) - start
-            if len(inside) < X.shape[0]:
+            numbers = numbers_between(self._rows, start, stop) - start
+            if len(numbers) < X.shape[0]:
+                inside = numbers
                 X, Y = X[inside], Y[inside]
         rows = slice(row, row + X.shape[0])
         if self._Y is not None:
@@ -259,11 +327,18 @@ class RowView(RowSource):
             Y = Y[:, self._labels]
         if self._unknown != "use" and (Y.data < 0).any():
             Y = self._without_unknown(Y, row)
+        place = Place(start, stop, inside, row)
+        if self._strata is not None:
+            assert self._strata.categories is not None
+            Y = stratified_labels(Y, self._strata.codes(place), len(self._strata.categories))
         if self._features is not None:
             X = X[:, self._features] if sp.issparse(X) else X.take(self._features, axis=1)
         if self._fill is not None:
             X = fill_block(X, self._fill)
-        return Block(row, X, Y, None if self._weights is None else self._weights[rows])
+        weights = None if self._weights is None else self._weights[rows]
+        if self._covariates is None:
+            return Block(row, X, Y, weights)
+        return Block(row, X, Y, weights, self._covariates.of_rows(place, X))
 
     def _without_unknown(self, Y: sp.csr_array, row: int) -> sp.csr_array:
         """Labels of rows from number `row` on, entries -1 as 0.
@@ -317,6 +392,11 @@ def _known_part(known: FeatureInfo, rows: Rows | None, columns: Columns, weights
 def _all_or(columns: Columns) -> Any:
     """An index of the columns, or of all."""
     return slice(None) if columns is None else columns
+
+
+def _names_of(names: Sequence[str], columns: Columns) -> Sequence[str]:
+    """Names of the columns, or all."""
+    return names if columns is None else [names[column] for column in columns]
 
 
 def _columns_of(columns: Columns, chosen: Columns) -> Columns:

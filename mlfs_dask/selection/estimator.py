@@ -19,11 +19,20 @@ from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import columns_of_block
 from mlfs_dask.errors import DataError, UsageError, closest, number_of
 from mlfs_dask.rows.contract import Profile, RowSource
+from mlfs_dask.rows.covariates import as_column
 from mlfs_dask.rows.sources import as_rows
+from mlfs_dask.rows.view import RowView
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selection.fit import Opened, Report, fit, numbered, opened
 from mlfs_dask.selectors import get_method
-from mlfs_dask.selectors.containers import first_other_column, is_dask_array, is_dataset, open_container, open_matrix
+from mlfs_dask.selectors.containers import (
+    anndata_columns,
+    first_other_column,
+    is_dask_array,
+    is_dataset,
+    open_container,
+    open_matrix,
+)
 from mlfs_dask.selectors.contract import Method
 from mlfs_dask.selectors.costs import Names, Plan
 from mlfs_dask.selectors.labels import label_matrix
@@ -93,7 +102,7 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         """
         return numbered(self.make_method(), source).plan(source, resources)
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, covariates: Any = None, strata: Any = None) -> Self:
         """Score all features and choose the best.
 
         Parameters
@@ -107,6 +116,11 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             hold classes, among which -1 is unknown, too: two of them are one label, and of more each is a label. None
             with a Dataset, with AnnData whose labels are in `obsm["labels"]`, and for methods without supervision; of
             AnnData also the name of a column of `obs`.
+        covariates : array-like or table, shape (n, c) or (n,), optional
+            What scores are adjusted for: numbers, and texts or pandas categories, of which each value but the first is
+            an indicator. Of methods that follow from means and products alone.
+        strata : array-like, shape (n,), optional
+            Values of the rows, such as batches, within which scores look for what goes with a label.
 
         Returns
         -------
@@ -121,16 +135,16 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         DoesNotFitError
             The job is projected not to fit the memory; nothing has been read.
         """
-        return self._fit(X, y)
+        return self._fit(X, y, covariates=covariates, strata=strata)
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def _fit(self, X: Any, y: Any, sample_weight: Any = None, **of_rows: Any) -> Self:
         method: Any = self.make_method()
         if isinstance(method.groups, str) and method.groups.startswith("var:") and hasattr(X, "var_names"):
             column = method.groups.removeprefix("var:")
             if column not in X.var:
                 raise UsageError(f"groups: var has no column {column!r}. {closest(column, X.var.columns)}")
             method.groups = list(X.var[column])
-        fitted = fit(method, self._open(X, y), sample_weight)
+        fitted = fit(method, self._open(X, y), sample_weight, **of_rows)
         for name in ("q_values_", "rank_intervals_", "selection_frequency_", "labels_", "pairs_", "clusters_"):
             self.__dict__.pop(name, None)  # of an earlier fit
         if fitted.pairs is not None and method.pairs is not None:
@@ -204,6 +218,7 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
 
     def _open(self, X: Any, y: Any) -> Opened:
         """The rows of X and y; sets `n_features_in_` and `feature_names_in_`."""
+        container = X
         X, y, feature_names, label_names = open_container(X, y)
         if y is None and (is_dataset(X) or isinstance(X, RowSource)):
             rows = opened(X)
@@ -248,6 +263,10 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         # A column of classes may have become several labels.
         several = label_names is not None and len(label_names) == source.profile.q
         names = Names(getattr(self, "feature_names_in_", None), label_names if several else None)
+        if self.covariates is not None or self.strata is not None:
+            obs = anndata_columns(container)
+            columns = {name: as_column(name, values, source.profile.n) for name, values in obs.items()}
+            source = RowView(source, columns=columns, feature_names=names.features)
         return replace(opened(source), names=names)
 
     def _set_features(self, d: int, names: Any) -> None:
@@ -271,12 +290,14 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
 class WeightedSelector(Selector):
     """Base class of estimators whose rows may have weights."""
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, covariates: Any = None, strata: Any = None
+    ) -> Self:
         """Score all features and choose the best.
 
         Parameters
         ----------
-        X, y
+        X, y, covariates, strata
             As of `Selector.fit`.
         sample_weight : array-like, shape (n,), optional
             How often each row counts, from 0; 1 by default. A weight of 2 is the row twice. With weights rows are
@@ -290,7 +311,7 @@ class WeightedSelector(Selector):
         ------
         DataError, UsageError, DoesNotFitError
         """
-        return self._fit(X, y, sample_weight)
+        return self._fit(X, y, sample_weight, covariates=covariates, strata=strata)
 
 
 class LabelRecoverer(Selector):

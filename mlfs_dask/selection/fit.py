@@ -22,6 +22,7 @@ from mlfs_dask.engine.cache import record_hits
 from mlfs_dask.engine.readings import count_readings, run_reading
 from mlfs_dask.errors import DataError, UsageError, parameter
 from mlfs_dask.rows.contract import RowSource
+from mlfs_dask.rows.covariates import columns_of, find_strata
 from mlfs_dask.rows.view import RowView
 from mlfs_dask.rows.weights import weighted_rows
 from mlfs_dask.runtime import Resources
@@ -47,6 +48,7 @@ from mlfs_dask.selectors.scores import (
     constant_warnings,
     falsely_chosen,
     lower_constant,
+    rank,
     rank_stability,
 )
 from mlfs_dask.statistics.missing import FILL_READING, fill_values
@@ -311,7 +313,7 @@ def numbered(method: Method, data: Any) -> Method:
     return with_numbers(method, rows.names, rows.source.profile.d)
 
 
-def fit(method: Method, data: Any, sample_weight: Any = None) -> Fit:
+def fit(method: Method, data: Any, sample_weight: Any = None, *, covariates: Any = None, strata: Any = None) -> Fit:
     """Score all features and choose the best.
 
     Parameters
@@ -320,6 +322,10 @@ def fit(method: Method, data: Any, sample_weight: Any = None) -> Fit:
     data : Dataset, RowSource or Opened
     sample_weight : array-like, shape (n,), optional
         How often each row counts.
+    covariates : array-like or table, shape (n, c) or (n,), optional
+        What scores are adjusted for.
+    strata : array-like, shape (n,), optional
+        Values of the rows, which are strata.
 
     Raises
     ------
@@ -334,6 +340,9 @@ def fit(method: Method, data: Any, sample_weight: Any = None) -> Fit:
     started = time.perf_counter()
     method.check()
     rows = opened(data)
+    method, rows = with_columns(method, rows, covariates, strata)
+    if method.strata is not None and method.strata_by == "rank":
+        return _fit_within_strata(method, rows, sample_weight)
     n, d = rows.source.profile.n, rows.source.profile.d
     params = {name: plain(value) for name, value in method.get_params().items()}
     method = numbered(method, rows)
@@ -454,6 +463,81 @@ def _facts_of(found: RankStability, k: int, n_resamples: int) -> dict[str, Any]:
     if np.isfinite(found.agreement):
         told |= {"agreement": found.agreement, "standard_error": found.error}
     return told if bound is None else told | {"falsely_chosen": bound}
+
+
+def with_columns(method: Method, rows: Opened, covariates: Any, strata: Any) -> tuple[Method, Opened]:
+    """A method and rows where values of covariates and strata are given: rows have them as columns, which it names.
+
+    Raises
+    ------
+    UsageError
+        The method names some already.
+    DataError
+        Values are not those of the rows.
+    """
+    given = {"covariates": covariates, "strata": strata}
+    given = {name: values for name, values in given.items() if values is not None}
+    if not given:
+        return method, rows
+    method, n, columns = copy.copy(method), rows.source.profile.n, dict(rows.source.columns)
+    for name, values in given.items():
+        if getattr(method, name) is not None:
+            raise UsageError(f"{parameter(name)} names columns, and values were given, too\n  cure: give one of them")
+        of_rows = columns_of(values, n, name)
+        columns |= {column.name: column for column in of_rows}
+        names = [column.name for column in of_rows]
+        setattr(method, name, names if name == "covariates" else names[0])
+    return method, replace(rows, source=RowView(rows.source, columns=columns))
+
+
+def _fit_within_strata(method: Method, rows: Opened, sample_weight: Any) -> Fit:
+    """A fit within every stratum; features have the negative mean of their ranks in these as scores."""
+    started, source = time.perf_counter(), rows.source
+    require_accepted(method, rows)
+    assert method.strata is not None
+    column = find_strata(source, method.strata)
+    codes, d = source.read_column(column), source.profile.d
+    plan = numbered(method, rows).plan(source, runtime.current_resources())
+    within = copy.copy(method)
+    within.strata = None
+    fits, total, sizes = [], np.zeros(d), {}
+    for code, name in enumerate(column.categories or ()):
+        chosen = np.flatnonzero(codes == code)
+        if not len(chosen):
+            continue
+        stratum = RowView(source, chosen)
+        store = None if rows.store is None else {**rows.store, "digest": stratum.digest}
+        weights = None if sample_weight is None else np.asarray(sample_weight)[chosen]
+        fitted = fit(within, replace(rows, source=stratum, store=store), weights)
+        places = np.empty(d)
+        places[fitted.ranking] = np.arange(1, d + 1)
+        total += places
+        sizes[name] = len(chosen)
+        fits.append(replace(fitted, outcome=Scores(fitted.scores)))
+    scores = -total / len(fits)
+    ranking, k = rank(scores), fits[0].report.k
+    support = np.zeros(d, dtype=bool)
+    support[ranking[:k]] = True
+    reports = [each.report for each in fits]
+    report = replace(
+        reports[0],
+        params={name: plain(value) for name, value in method.get_params().items()},
+        store=rows.store,
+        n=source.profile.n,
+        wall_seconds=time.perf_counter() - started,
+        plan=plan.to_dict(),
+        objective=[],
+        converged=None if reports[0].converged is None else all(each.converged for each in reports),
+        extra={"strata": sizes, **facts(numbered(method, rows), rows.names)},
+        warnings=list(dict.fromkeys(text for each in reports for text in each.warnings)),
+        passes=sum(each.passes for each in reports),
+        tasks=sum(each.tasks for each in reports),
+        bytes_read=sum(each.bytes_read for each in reports),
+        iterations=sum(each.iterations for each in reports),
+        peak_worker_bytes=max(each.peak_worker_bytes for each in reports),
+        peak_driver_bytes=max(each.peak_driver_bytes for each in reports),
+    )
+    return Fit(method, rows.names, Scores(scores), scores, ranking, support, report)
 
 
 def _fill_missing(method: Method, readings: Readings) -> NDArray[np.float64] | None:

@@ -47,6 +47,7 @@ class AnchoredRegression(Regression):
     Their graph is ZΛ⁻¹Z', Λ = diag(Z'1).
     """
 
+    takes_covariates = False
     takes_weights = False
     passes = "2"
     memory = "worker: 8 bytes * (d² + q d + m d + m²) for m anchors; driver: 8 bytes * (4 d² + 12 q d + 3 m d)"

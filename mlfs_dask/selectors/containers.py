@@ -112,6 +112,11 @@ def is_anndata(X: Any) -> bool:
     return hasattr(X, "obsm") and hasattr(X, "var_names")
 
 
+def anndata_columns(X: Any) -> dict[str, Any]:
+    """Columns of `obs` by name, where X is AnnData; else none."""
+    return {str(name): X.obs[name] for name in X.obs.columns} if is_anndata(X) else {}
+
+
 def _open_table(table: Any, what: str) -> tuple[Any, Any]:
     """X or Y as an array, or as a table that NumPy can read; and the names of its columns where it is no table then.
 

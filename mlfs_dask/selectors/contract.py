@@ -29,6 +29,7 @@ from mlfs_dask.engine.readings import is_cached, run_reading
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DataError, UsageError, number_of, parameter
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
+from mlfs_dask.rows.covariates import find_covariates, find_strata
 from mlfs_dask.rows.view import RowView
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.costs import Cost, Names, Plan, Reading, Readings, project
@@ -37,6 +38,7 @@ from mlfs_dask.selectors.pairs import PAIR_TESTS, PairQuestion, pair_statistics,
 from mlfs_dask.selectors.parameters import (
     AskedPairs,
     BestOfLabel,
+    Covariates,
     Exclude,
     FalseDiscoveryRate,
     GroupBy,
@@ -47,6 +49,8 @@ from mlfs_dask.selectors.parameters import (
     Prune,
     PValueControl,
     Redundancy,
+    Strata,
+    StrataBy,
     Unknown,
     bare_type,
     draw_seed,
@@ -102,6 +106,10 @@ class Method:
     choice_depends_on_k: ClassVar[bool] = False
     #: Whether scores rest on counts, which are the same bits wherever a feature stands; others are rounded.
     scores_from_counts: ClassVar[bool] = False
+    #: Whether scores can be adjusted for covariates of the rows: they follow from `LabelMoments` and X'X alone.
+    takes_covariates: ClassVar[bool] = False
+    #: Whether scores can be pooled over strata of the rows, in one reading, where they cannot be adjusted.
+    takes_strata: ClassVar[bool] = False
     #: Whether rows may have weights.
     takes_weights: ClassVar[bool] = False
     #: Whether it learns from shuffled and resampled rows too (`mlfs_dask.selectors.one_reading`).
@@ -125,6 +133,9 @@ class Method:
     redundancy: Redundancy = None
     groups: GroupsOf = None
     group_by: GroupBy = "sum"
+    covariates: Covariates = None
+    strata: Strata = None
+    strata_by: StrataBy = "sum"
 
     def check(self) -> None:
         """Refuse values that parameters cannot have. A method adds rules between parameters.
@@ -239,6 +250,8 @@ class Method:
         DoesNotFitError
             When no plan fits the workers.
         """
+        if self._by_rank:
+            return self._plan_of_strata(source, resources)
         if isinstance(source, RowSource):
             source = self.rows(source)
         if not isinstance(source, RowSource) or not self.fills(source):
@@ -271,6 +284,29 @@ class Method:
         steps = [*cost.steps, replace(reading, workspace=held), join_terms(held, "3 part part")]
         return replace(cost, steps=steps, sizes={**cost.sizes, "d": d, "part": part_size(k, d)})
 
+    def _plan_of_strata(self, source: Profile | RowSource, resources: Resources) -> Plan:
+        """What a fit within every stratum costs: each reads the partitions that have some of its rows, at most all."""
+        within = copy.copy(self)
+        within.strata = None
+        if isinstance(source, Profile) or self.strata is None:
+            return within.plan(source, resources)
+        # Of some rows it is not known what may be known of all.
+        plan = within.plan(RowView(source, range(source.profile.n)), resources)
+        n_strata = len(find_strata(source, self.strata).categories or ())
+        typical = [
+            None if pair is None else (n_strata * pair[0], n_strata * pair[1])
+            for pair in (plan.typical_passes, plan.typical_bytes_read)
+        ]
+        return replace(
+            plan,
+            passes=n_strata * plan.passes,
+            tasks=n_strata * plan.tasks,
+            bytes_read=n_strata * plan.bytes_read,
+            typical_passes=typical[0],
+            typical_bytes_read=typical[1],
+            notes=(*plan.notes, f"a fit within each of {n_strata:,} strata"),
+        )
+
     def first_statistics(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
         """What a fit reads first: what missing values are filled with, or `first_reading`.
 
@@ -278,8 +314,8 @@ class Method:
         ------
         DoesNotFitError
         """
-        if self.exclude is not None or self.rows(source) is not source:
-            return ()  # of features and labels that are not those of the store
+        if self.exclude is not None or self._by_rank or self.rows(source) is not source:
+            return ()  # of features, rows and labels that are not those of the store
         if self.fills(source):
             return self.fill_statistics(source)
         first = self.first_reading(source, resources)
@@ -347,11 +383,27 @@ class Method:
         return features
 
     def rows(self, source: RowSource) -> RowSource:
-        """The rows as the method sees them: without features that are excluded, with labels -1 as `unknown` says."""
+        """The rows as the method sees them: without features that are excluded, with labels -1 as `unknown` says, and
+        with covariates and strata.
+
+        Raises
+        ------
+        UsageError
+            A covariate or the strata are not there.
+        DataError
+            There are too many strata.
+        """
         features, unknown = self.features(source.profile.d), self.unknown
         if source.label_counts is not None and not source.label_counts[0].any():
             unknown = "use"
-        return source if features is None and unknown == "use" else RowView(source, features=features, unknown=unknown)
+        if features is not None or unknown != "use":
+            source = RowView(source, features=features, unknown=unknown)
+        pooled = None if self._by_rank else self.strata
+        if pooled is not None and self.takes_strata:
+            return RowView(source, strata=find_strata(source, pooled))
+        if pooled is not None or self.covariates is not None:
+            return RowView(source, covariates=find_covariates(source, self.covariates or (), pooled))
+        return source
 
     def names(self, names: Names) -> Names:
         """The names of the columns of `rows`."""
@@ -383,11 +435,55 @@ class Method:
         ------
         DataError
             Some labels are unknown, or feature values missing.
+        UsageError
+            It cannot be adjusted for covariates.
         """
         source, names = self.rows(source), self.names(names)
+        self._refuse_columns(source)
         if source.label_counts is not None:
             self.refuse_unknown(source.label_counts[0], names)
         self.refuse_missing(source.features.n_missing, names)
+
+    def _refuse_columns(self, source: RowSource) -> None:
+        """Refuse covariates and strata where the method does not take them.
+
+        Raises
+        ------
+        UsageError
+        """
+        if self.n_features_to_select == AUTO and (source.strata is not None or self._by_rank):
+            raise UsageError(
+                f"{parameter('n_features_to_select')} cannot be 'auto' in strata, across which labels would be shuffled"
+                "\n  cure: give a count, or strata as covariates to a method that takes them"
+            )
+        if self.asks_pairs and (source.strata is not None or self._by_rank):
+            raise UsageError(
+                "pairs are not tested within strata that are counted or ranked apart\n  cure: leave out what asks for "
+                "pairs, or take a method of means and products, as br-cc"
+            )
+        asked = [name for name in ("prune", "redundancy", "groups") if getattr(self, name) is not None]
+        if asked and (self._by_rank or (source.covariates is not None and self.group_by == "joint")):
+            raise UsageError(
+                f"{parameter(asked[0])} is of scores of all rows that are not adjusted\n  cure: leave it out, or the "
+                "covariates and strata"
+            )
+        if source.covariates is None or self.takes_covariates:
+            return
+        if self.covariates is None:
+            raise UsageError(
+                f"{self.method} cannot pool its scores over strata\n  cure: choose {parameter('strata_by', 'rank')}, "
+                "which fits it within each stratum, or a method that can (mlfs methods tells which), as br-cc or chi2"
+            )
+        cure = f"give categories as {parameter('strata')}, or " if self.takes_strata else ""
+        raise UsageError(
+            f"{self.method} cannot be adjusted for covariates: its scores do not follow from means and products alone"
+            f"\n  cure: {cure}take a method whose scores do (mlfs methods tells which), as br-cc, anova-f or mddm"
+        )
+
+    @property
+    def _by_rank(self) -> bool:
+        """Whether it is fitted within each stratum."""
+        return self.strata is not None and self.strata_by == "rank"
 
     def refuse_unknown(self, unknown: NDArray[np.integer[Any]], names: Names) -> None:
         """Refuse unknown labels, counted by label, where the method takes none or `unknown` says so."""

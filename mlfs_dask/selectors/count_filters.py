@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from mlfs_dask.blocks.pair_scores import Array, Counts, quotient
+from mlfs_dask.blocks.pair_scores import Array, Counts, StratifiedCounts, quotient
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.counting import CountFilter
 from mlfs_dask.selectors.parameters import Param
@@ -59,6 +59,33 @@ class Chi2(CountFilter):
         # 1/E of the rows with the label and of those without: n / (share n_l (n − n_l)) together.
         terms *= n / (positives * (n - positives))
         return terms
+
+    def pair_of_strata(self, counts: StratifiedCounts) -> Array:
+        """Cochran, Mantel and Haenszel's statistic of general association, on (codes - 1) degrees of freedom.
+
+        In a stratum, given its rows, those of the code and those of the label, the rows that have both follow a
+        hypergeometric law: observed less expected counts, and their covariances, are added over strata.
+        """
+        n_codes, p, width = counts.strata[0].joint.shape
+        # The first code follows from the others; in places behind those that a feature has there are no rows.
+        difference, spreads = np.zeros((n_codes - 1, p, width)), []
+        for joint, marginal, positives, n in counts.strata:
+            difference += joint[1:] - marginal[1:] * (positives / n)
+            spreads.append(positives * (n - positives) / (float(n) * n * max(n - 1, 1)))
+        if n_codes == 2:
+            variance = np.zeros((p, width))
+            for spread, (_, marginal, _, n) in zip(spreads, counts.strata, strict=True):
+                variance += spread * (marginal[1] * (n - marginal[1]))
+            return quotient(difference[0] ** 2, variance)
+        statistics = np.zeros((p, width))
+        for f in range(width):
+            covariance = np.zeros((p, n_codes - 1, n_codes - 1))
+            for spread, (_, marginal, _, n) in zip(spreads, counts.strata, strict=True):
+                rows = marginal[1:, 0, f].astype(np.float64)
+                covariance += spread[:, :, np.newaxis] * (n * np.diag(rows) - np.outer(rows, rows))
+            own = difference[:, :, f].T
+            statistics[:, f] = np.einsum("pi,pij,pj->p", own, np.linalg.pinv(covariance, hermitian=True), own)
+        return statistics
 
 
 @method(
@@ -113,6 +140,24 @@ class BROR(CountFilter):
             terms += np.where((rows > 0) & (rows < n), rows / n, 0.0) * ratio
         return terms
 
+    def pair_of_strata(self, counts: StratifiedCounts) -> Array:
+        """The common odds ratio of Mantel and Haenszel, strata in which code and label vary being smoothed."""
+        n_codes, p, width = counts.strata[0].joint.shape
+        terms, s = np.zeros((p, width)), float(self.smoothing)
+        for code in range(n_codes):
+            agreeing, differing, with_code = np.zeros((p, width)), np.zeros((p, width)), np.zeros((1, width))
+            for joint, marginal, positives, n in counts.strata:
+                both, rows = joint[code], marginal[code]
+                code_alone, label_alone = rows - both, positives - both
+                varies = (rows > 0) & (rows < n) & (positives > 0) & (positives < n)
+                agreeing += np.where(varies, (both + s) * (n - rows - label_alone + s) / n, 0.0)
+                differing += np.where(varies, (code_alone + s) * (label_alone + s) / n, 0.0)
+                with_code += rows
+            larger, smaller = np.maximum(agreeing, differing), np.minimum(agreeing, differing)
+            ratio = np.log(np.divide(larger, smaller, out=np.ones_like(larger), where=smaller > 0))
+            terms += with_code / counts.n * ratio
+        return terms
+
 
 @method(
     "ela-chi",
@@ -150,6 +195,7 @@ class ELAChi2(CountFilter):
     """
 
     memory = "worker: 8 bytes * d * (codes - 1) * (q + 1)"
+    takes_strata = False
 
     of_zeros = "among rows that have a label, no feature goes with which one it is"
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.blocks.counts import MAX_CODES, CodeBook
 from mlfs_dask.blocks.entropy import entropy_of_counts, information
-from mlfs_dask.blocks.pair_scores import Array, Counts, Over, score_pairs
+from mlfs_dask.blocks.pair_scores import Array, Counts, Over, StratifiedCounts, score_pairs
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DataError, parameter
 from mlfs_dask.rows.contract import FeatureInfo, Profile, RowSource, profile_of
@@ -125,7 +126,7 @@ class CountingSelector(OneReading):
 
     def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
         profile = profile_of(source)
-        label_counts = None if isinstance(source, Profile) else source.label_counts
+        label_counts = self._label_counts(source)
         book, known = self.planned_book(source)
         counts = self._counts(source, book, label_counts)
         resampling = self.resampling
@@ -182,7 +183,7 @@ class CountingSelector(OneReading):
         """The reading from which edges of codes follow; None where what the source knows is enough."""
         profile = profile_of(source)
         ranges, sample = code_statistics(profile)
-        if isinstance(source, Profile) or source.label_counts is None or not self._has_ranges(source.features):
+        if isinstance(source, Profile) or self._label_counts(source) is None or not self._has_ranges(source.features):
             return Reading(RANGES, (ranges,) if self.binning == "equal-width" else (ranges, sample))
         return Reading(QUANTILES, (sample,)) if self._known_book(source) is None else None
 
@@ -193,12 +194,12 @@ class CountingSelector(OneReading):
         book = self._book_before_reading(source)
         if book is None or len(self.resampling) > 1:
             return ()
-        tiles = count_in_tiles(self._counts(source, book, source.label_counts), source, resources)
+        tiles = count_in_tiles(self._counts(source, book, self._label_counts(source)), source, resources)
         return tiles if len(tiles) == 1 else ()
 
     def _book_before_reading(self, source: RowSource) -> CodeBook | None:
         """The codes, where they follow without a reading; None also of rows with unknown labels, which are refused."""
-        label_counts = source.label_counts
+        label_counts = self._label_counts(source)
         return None if label_counts is None or label_counts[0].any() else self._known_book(source)
 
     def _known_book(self, source: Profile | RowSource) -> CodeBook | None:
@@ -240,6 +241,12 @@ class CountingSelector(OneReading):
             features = replace(features, minimum=np.zeros(d), maximum=np.ones(d))
         return widest_book(features, self.bins, self.binning, code_missing=self.missing == "code"), False
 
+    def _label_counts(self, source: Profile | RowSource) -> NDArray[Any] | None:
+        """(3, q) label counts, if known; 0 of labels within strata, all of which are counted in their order."""
+        if isinstance(source, Profile):
+            return None
+        return source.label_counts if source.strata is None else np.zeros((3, source.profile.q), np.int64)
+
     def _counts(self, source: Profile | RowSource, book: CodeBook, label_counts: NDArray[Any] | None) -> CountScores:
         """The statistic that counts all features at once; label counts that are not known are all 0."""
         profile = profile_of(source)
@@ -249,7 +256,7 @@ class CountingSelector(OneReading):
             counted = self._counted_labels(label_entropies(label_counts, profile.total))
         slots = np.full(profile.q, -1, dtype=np.int64)
         slots[counted] = np.arange(len(counted))
-        return self._statistic(
+        counts = self._statistic(
             book=book,
             first=0,
             last=profile.d,
@@ -259,6 +266,16 @@ class CountingSelector(OneReading):
             compiled=profile.nonzeros >= COMPILE_FROM and profile.weight is None,
             weighted=profile.weight is not None,
         )
+        strata = None if isinstance(source, Profile) else source.strata
+        if strata is None or strata.categories is None:
+            return counts
+        n_strata = len(strata.categories)
+        formula = partial(self.score_strata, n_strata=n_strata)
+        return replace(counts, formula=formula, formula_key=[counts.formula_key, "strata", n_strata])
+
+    def score_strata(self, counts: Counts, n_strata: int) -> Array:
+        """(w,) scores from counts of every stratum, and of every label within each."""
+        raise NotImplementedError
 
     def _code_tests(self, tile: ContingencyCounts, profile: Profile) -> tuple[CodeTests, ...]:
         """What a reading of counts has to test pairs, where that is asked for and not done before."""
@@ -284,11 +301,12 @@ class CountingSelector(OneReading):
         Unknown labels are refused.
         """
         source, profile = readings.source, readings.source.profile
-        features, label_counts = source.features, source.label_counts
+        features, label_counts = source.features, self._label_counts(source)
         reading = self._code_reading(source)
         found = [] if reading is None else readings.run(reading.name, *reading.statistics)
         if reading is not None and reading.name == RANGES:
-            ranges, label_counts = found.pop(0)
+            ranges, found_counts = found.pop(0)
+            label_counts = found_counts if label_counts is None else label_counts
             features = replace(ranges, n_categories=features.n_categories)
         assert label_counts is not None
         self.refuse_unknown(label_counts[0], readings.names)
@@ -332,6 +350,8 @@ class CountingSelector(OneReading):
             ordered = np.ones(profile.d, bool) if categories is None else categories <= 2
             job.pair_tests = CountTests(np.concatenate(found, axis=-1), ordered, profile.total, label_counts[2])
         entropies = label_entropies(label_counts, profile.total)
+        if source.strata is not None:
+            entropies = np.ones_like(entropies)  # not known, and only looked at for warnings
         of_all = entropies, counts.labels, len(tiles), features, book
         return [CountResults(scores, entropy, *of_all) for scores, entropy in results]
 
@@ -430,6 +450,7 @@ class CountFilter(CountingSelector):
 
     on_features = ON_AUTO
     over: ClassVar[Over] = "sum"
+    takes_strata = True
 
     memory = "worker: 4 bytes * d * (codes - 1) * (q + 1)"
 
@@ -447,6 +468,13 @@ class CountFilter(CountingSelector):
     def score_counts(self, counts: Counts) -> Array:
         """(w,) scores, where the last merge of counts ran. They may depend on the method's own parameters alone."""
         return score_pairs(self.pair, counts, self.over)
+
+    def pair_of_strata(self, counts: StratifiedCounts) -> Array:
+        """(p, w) statistics of labels and features within strata: by default the mean over rows."""
+        return counts.pooled(self.pair)
+
+    def score_strata(self, counts: Counts, n_strata: int) -> Array:
+        return score_pairs(self.pair_of_strata, StratifiedCounts.of(counts, n_strata), self.over)
 
     def finish(self, counts: CountResults) -> Array:
         """The scores, with what follows from the entropies of features and of all labels."""

@@ -95,6 +95,7 @@ class ELC(OneReading):
     array([0, 1, 2])
     """
 
+    takes_covariates = True
     on_features = (
         'The choice depends on it: the best 10 are not the first 10 of the best 20. "auto": as many as have a better '
         'score of the variant "screen" than by chance, at the false discovery rate `fdr`.'
@@ -270,7 +271,7 @@ class _Terms(NamedTuple):
 def _terms(sums: LabelMoments, kernel: LabelKernel) -> _Terms:
     A = standardised_products(sums.products.copy(), sums.std)
     A[sums.positives == sums.n] = 0.0  # a label that always occurs goes with no feature; its sums are rounding
-    S = label_similarity(sums.pairs, sums.positives, kernel)
+    S = label_similarity(sums.pairs, np.diag(sums.pairs), kernel)
     screen, constant = screen_scores(A, S, sums.n), sums.m2 == 0
     screen[constant] = screen.max() + 1.0
     return _Terms(A, S, screen, constant)
@@ -376,7 +377,7 @@ def _diagnostics(
     A: NDArray[np.float64], S: NDArray[np.float64], sums: LabelMoments, chosen: NDArray[Any]
 ) -> dict[str, float | None]:
     facts = {
-        "redundancy": redundancy(label_correlations(A, sums.positives, sums.n), chosen),
+        "redundancy": redundancy(label_correlations(A, sums.label_m2, sums.n), chosen),
         "residual_correlation": residual_correlation(A, S, sums.n, chosen),
     }
     # A single feature has neither; NaN has no form in JSON.

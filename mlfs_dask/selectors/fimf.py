@@ -63,6 +63,7 @@ class FIMF(CountFilter):
         ),
     ] = 10
 
+    takes_strata = False
     memory = "worker: 4 bytes * d * (codes - 1) * (q + p²/2 + 1)"
 
     def _statistic(self, **fields: Any) -> PairCountScores:

@@ -98,7 +98,7 @@ class LLSF(Regression):
             # Sums as they are, not centred.
             G = gram + np.outer(sums.mean, sums.mean) * sums.n
             B = (sums.products + np.outer(sums.positives, sums.mean)).T
-            return self.solved(self._published(G, B, R, float(sums.positives.sum())), {}, exact=True)
+            return self.solved(self._published(G, B, R, float(np.trace(sums.pairs))), {}, exact=True)
         G, B = self.system(sums, gram)
         if self.correlation == "laplacian":
             C = label_cosines(sums.pairs)

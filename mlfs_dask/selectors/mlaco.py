@@ -89,6 +89,7 @@ class MLACO(OneReading):
     missing: Missing = "error"
     random_state: Annotated[Seed, seed_of("the ants, and of the sample of rows for medians")] = None
 
+    takes_covariates = True
     resamples_rows = False
     passes = "1"
     memory = "worker: 8 bytes * (d² + q d + q²); driver: 8 bytes * (3 d² + 2 q d)"
@@ -147,7 +148,7 @@ class MLACO(OneReading):
         if self.variant == "published":
             products = products + np.outer(sums.positives, sums.mean)
             squares = squares + sums.n * sums.mean**2
-        return _divided(products, squares, sums.positives)
+        return _divided(products, squares, np.diag(sums.pairs))
 
 
 def _distinct(
@@ -177,7 +178,7 @@ def _distinct(
 
 def _label_correlations(sums: LabelMoments) -> Array:
     """Absolute correlations of labels and features, shape (q, d), 0 where one of the two is constant."""
-    return _divided(sums.products, sums.m2, sums.positives * (1.0 - sums.positives / sums.n))
+    return _divided(sums.products, sums.m2, sums.label_m2)
 
 
 def _divided(products: Array, of_features: Array, of_labels: Array) -> Array:

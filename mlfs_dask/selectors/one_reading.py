@@ -22,6 +22,7 @@ from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import Method
 from mlfs_dask.selectors.costs import Cost, Reading, Readings
 from mlfs_dask.selectors.scores import AUTO, Scores, uninformative_warning
+from mlfs_dask.statistics.covariates import adjusted, covariate_products
 from mlfs_dask.statistics.products import label_products
 from mlfs_dask.statistics.resampling import NOT_RESAMPLED, Resampling, draw_pool, label_sample, replicate_groups
 from mlfs_dask.typing import Seed, join_terms, numbers
@@ -116,6 +117,7 @@ class OneReading(Method):
         profile = profile_of(source)
         readings = self._readings(source, self.resampling, resources)
         results = sum(statistic.result_bytes for statistic in readings[0].statistics)
+        adjusting = ["results + 2 q d" + " + d d" * ("gram" in self.reads(source))] * (profile.covariates > 0)
         later = [
             replace(reading, workspace=join_terms("results", reading.workspace))
             for reading in self.later_readings(profile)
@@ -124,6 +126,7 @@ class OneReading(Method):
             steps=[
                 *self.label_readings(profile),
                 *(replace(reading, workspace=self.of_replicates) for reading in readings),
+                *adjusting,
                 *later,
                 join_terms("results", self.workspace, "12 d", self.of_replicates),
             ],
@@ -139,7 +142,7 @@ class OneReading(Method):
 
     def _readings(self, source: Profile | RowSource, resampling: Resampling, resources: Resources) -> list[Reading]:
         """The readings that feed all replicates of the rows, as many as fit in each."""
-        statistics = list(self.reads(source).values())
+        statistics = self._read_statistics(source)
         if len(resampling) == 1:
             return [Reading(self.reading, tuple(statistics))]
         self._require_scores(profile_of(source).d, resources)
@@ -148,10 +151,15 @@ class OneReading(Method):
             return [Reading(self.reading, tuple(groups))]
         return [Reading(f"{self.reading} {i}/{len(groups)}", (group,)) for i, group in enumerate(groups, start=1)]
 
+    def _read_statistics(self, source: Profile | RowSource) -> list[Statistic]:
+        """Those of `reads`, and the sums of covariates where rows have some."""
+        of_covariates = covariate_products(source)
+        return [*self.reads(source).values(), *([of_covariates] if of_covariates else [])]
+
     def first_reading(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
         if len(self.resampling) > 1:
             return ()
-        return [statistic for statistic in self.reads(source).values() if statistic.kind]
+        return [statistic for statistic in self._read_statistics(source) if statistic.kind]
 
     # ------------------------------------------------------------------ run
 
@@ -184,7 +192,8 @@ class OneReading(Method):
         for reading in self._readings(job.source, resampling, job.resources):
             results = job.run(reading.name, *reading.statistics)
             for replicate in [results] if len(resampling) == 1 else results[0]:
-                yield dict(zip(names, replicate, strict=True))
+                named = dict(zip(names, replicate, strict=False))
+                yield named if job.source.covariates is None else adjusted(named, replicate[-1])
 
     def _scored(self, results: Mapping[str, Any], k: int) -> Scores:
         scores = self.scores(k=k, **results)

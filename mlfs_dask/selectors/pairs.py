@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -19,6 +20,7 @@ from mlfs_dask.blocks.pair_tests import (
 )
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
+from mlfs_dask.statistics.covariates import covariate_products
 from mlfs_dask.statistics.moments import FeatureShapes
 from mlfs_dask.statistics.products import label_products
 from mlfs_dask.typing import join_terms
@@ -92,11 +94,14 @@ class AllTests(Protocol):
 
 
 def pair_statistics(source: Profile | RowSource) -> tuple[Statistic, ...]:
-    """Statistics of the reading: products, and shapes of features where these are not known to be 0/1."""
+    """Statistics of the reading: products; shapes of features where these are not known to be 0/1; of covariates."""
     profile = profile_of(source)
-    products = label_products(profile)
+    statistics: list[Statistic] = [label_products(profile)]
     kinds = None if isinstance(source, Profile) else source.features.n_categories
-    return (products,) if kinds is not None and (kinds == 2).all() else (products, FeatureShapes(profile.d))
+    if kinds is None or not (kinds == 2).all():
+        statistics.append(FeatureShapes(profile.d))
+    of_covariates = covariate_products(source)
+    return tuple(statistics if of_covariates is None else [*statistics, of_covariates])
 
 
 class SumTests:
@@ -111,10 +116,10 @@ class SumTests:
 
     def __init__(self, source: RowSource, results: Any) -> None:
         moments, *shapes = results
+        adjustment = shapes.pop() if source.covariates is not None else None
         self.shape: tuple[int, int] = moments.products.shape
         n = np.asarray(moments.n).reshape(-1, 1)
         m2, mean = (np.atleast_2d(array) for array in (moments.m2, moments.mean))
-        self._sums = Sums(moments.products, m2, moments.positives[:, np.newaxis], n)
         skewness = skewness_of_share(mean[:1])
         if shapes:
             zero_one = shapes[0].zero_one[np.newaxis]
@@ -123,23 +128,24 @@ class SumTests:
             # A 0/1 feature in which missing values are filled with a share: x² is less than x there.
             ones = n[:1] * mean[:1]
             zero_one = np.abs(m2[:1] + ones * mean[:1] - ones) <= SAME_SUMS * ones
+        residual, rank = None, 0
+        if adjustment is not None:  # effects are those of a linear model, also where features are 0/1
+            moments, rank, zero_one = adjustment.moments(moments), adjustment.rank, np.zeros_like(zero_one)
+            m2, residual = np.atleast_2d(moments.m2), moments.label_m2[:, np.newaxis]
+        self._sums = Sums(moments.products, m2, moments.positives[:, np.newaxis], n, residual, rank)
         self._law = FeatureLaw(mean, skewness, zero_one)
 
     def tile(self, features: slice) -> PairTests:
-        sums, law = self._sums, self._law
-        return correlation_tests(
-            Sums(*(_columns(array, features) for array in sums)),
-            FeatureLaw(*(_columns(array, features) for array in law)),
-        )
+        return self._tests(lambda array: _columns(array, features))
 
     def at(self, labels: NDArray[np.intp], features: NDArray[np.intp]) -> PairTests:
-        return correlation_tests(
-            Sums(*(self._chosen(array, labels, features) for array in self._sums)),
-            FeatureLaw(*(self._chosen(array, labels, features) for array in self._law)),
-        )
+        return self._tests(lambda array: np.broadcast_to(array, self.shape)[labels, features])
 
-    def _chosen(self, array: NDArray[Any], labels: NDArray[np.intp], features: NDArray[np.intp]) -> NDArray[Any]:
-        return np.broadcast_to(array, self.shape)[labels, features]
+    def _tests(self, cut: Callable[[NDArray[Any]], NDArray[Any]]) -> PairTests:
+        of = self._sums
+        residual = None if of.residual_m2 is None else cut(of.residual_m2)
+        sums = Sums(cut(of.products), cut(of.m2), cut(of.positives), cut(of.n), residual, of.rank)
+        return correlation_tests(sums, FeatureLaw(*map(cut, self._law)), lost=of.rank)
 
 
 def _columns(array: NDArray[Any], features: slice) -> NDArray[Any]:

@@ -438,6 +438,28 @@ GroupBy: TypeAlias = Annotated[
 ]
 
 
+Covariates: TypeAlias = Annotated[
+    str | None,
+    Param(
+        "What scores are adjusted for: columns of the rows, kept by `convert --obs` or in the obs of AnnData, and "
+        "features as feature:NAME, with commas between; in Python also a sequence of them."
+    ),
+]
+
+Strata: TypeAlias = Annotated[
+    str | None,
+    Param("Column of the rows whose values are strata: what goes with a label is looked for within them."),
+]
+
+StrataBy: TypeAlias = Annotated[
+    Literal["sum", "rank"],
+    Param(
+        '"sum": statistics are pooled over the strata in one reading. "rank": features are ranked within each stratum '
+        "by a fit of its own, and by their mean rank."
+    ),
+]
+
+
 def seed_of(text: str) -> Param:
     """The `Param` of a `random_state`."""
     return Param(f"Seed of {text}.", least=0)

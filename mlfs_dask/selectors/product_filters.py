@@ -65,8 +65,7 @@ class BRCC(ProductFilter):
     """
 
     def pair(self, sums: Sums) -> Array:
-        products, m2, positives, n = sums
-        return quotient(np.abs(products) / np.sqrt(positives * (1 - positives / n)), np.sqrt(m2))
+        return quotient(np.abs(sums.products) / np.sqrt(sums.label_m2), np.sqrt(sums.m2))
 
 
 @method(
@@ -104,14 +103,15 @@ class AnovaF(ProductFilter):
     """
 
     def pair(self, sums: Sums) -> Array:
-        products, m2, positives, n = sums
-        ratio = _scatter_ratio(products**2 / (positives * (1 - positives / n)), m2)
-        ratio *= np.maximum(n - 2, 1)
+        ratio = _scatter_ratio(sums.products**2 / sums.label_m2, sums.m2)
+        ratio *= sums.freedom
         return ratio
 
 
 class _ClassFilter(ProductFilter):
     """Base class of ratios of scatters of the labels as classes, in each of which a row is that has the label."""
+
+    takes_covariates = False
 
     def reads(self, source: Profile | RowSource) -> dict[str, Statistic]:
         return super().reads(source) | {"classes": CardinalityMoments(profile_of(source).d)}

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar
 
-import numpy as np
-
 from mlfs_dask.blocks.pair_scores import Array, Over, Sums, score_pairs
 from mlfs_dask.selectors.contract import family
 from mlfs_dask.selectors.one_reading import OneReading
@@ -23,6 +21,7 @@ class ProductFilter(OneReading):
     """
 
     on_features = ON_AUTO
+    takes_covariates = True
     over: ClassVar[Over] = "sum"
     has_joint_scores = True
 
@@ -37,5 +36,4 @@ class ProductFilter(OneReading):
 
     def scores(self, *_: Any, **results: Any) -> Array:
         sums: LabelMoments = results["sums"]
-        terms = Sums(sums.products, sums.m2[np.newaxis], sums.positives[:, np.newaxis], sums.n)
-        return score_pairs(self.pair, terms, self.over)
+        return score_pairs(self.pair, sums.terms, self.over)

@@ -29,6 +29,7 @@ Array = NDArray[np.float64]
 class Regression(OneReading):
     """Base class of regressions whose sums one reading gives."""
 
+    takes_covariates = True
     resamples_rows = False
     of_zeros = "no feature goes with any label, or the penalty is too large"
     passes = "1"

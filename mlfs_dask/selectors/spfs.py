@@ -83,6 +83,7 @@ class SPFS(PairwiseSelector, OneReading):
     missing: Missing = "error"
     random_state: Annotated[Seed, seed_of("the sample of rows for medians")] = None
 
+    takes_covariates = True
     takes_weights = False
     resamples_rows = False
     weighs_features = True
@@ -118,7 +119,8 @@ class SPFS(PairwiseSelector, OneReading):
         preserved_similarity = preserved(results["sums"])  # f'Kf
         candidates = most_relevant(preserved_similarity, self.n_candidates)
         if "gram" not in results:
-            (results["gram"],) = job.run("candidates", OfFeatures(Gram(len(candidates)), candidates))
+            (gram,) = job.run("candidates", OfFeatures(Gram(len(candidates)), candidates))
+            results["gram"] = results["sums"].adjusted_gram(gram, candidates)
         return results | {"similarity": preserved_similarity, "candidates": candidates}
 
     def scores(
@@ -143,7 +145,8 @@ def preserved(sums: LabelMoments) -> Array:
     shares = np.einsum("ld,ld,l->d", sums.products, sums.products, 1.0 / np.maximum(sums.positives, 1))
     result: Array = np.zeros_like(shares)
     np.divide(shares, sums.m2, out=result, where=sums.m2 > 0)
-    trace = float((1.0 - sums.positives[sums.positives > 0] / sums.n).sum())
+    occurs = sums.positives > 0
+    trace = float((sums.label_m2[occurs] / sums.positives[occurs]).sum())
     result *= np.count_nonzero(sums.m2) / trace if trace > 0 else 0.0
     np.round(result, DIGITS, out=result)
     return result

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.moments import ColumnMoments, add_zeros, integer_sums, merge_moments, moments_block
+from mlfs_dask.blocks.pair_scores import Sums
 from mlfs_dask.blocks.products import (
     label_pairs_block,
     label_products_block,
@@ -21,6 +22,9 @@ from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.rows.contract import Block, Profile
 from mlfs_dask.statistics.moments import first_values, moments_scratch_bytes, moved
 from mlfs_dask.typing import Matrix
+
+if TYPE_CHECKING:
+    from mlfs_dask.statistics.covariates import Adjustment
 
 #: Multiplications and additions above which a job loads the compiled kernels: below it, NumPy has finished
 #: before the compiler's modules are even imported.
@@ -66,6 +70,10 @@ class LabelMoments:
         Entries 1 and −1 of each label.
     pairs : int64 array, shape (q, q)
         Rows that have both labels.
+    residual_m2 : float64 array, shape (q,), or None
+        Of each label, where X and Y are residuals of a regression on covariates, to which their means are added
+        (`statistics.covariates`): `pairs` is then Y'Y of these, and float64.
+    adjustment : Adjustment or None
     """
 
     n: int | float
@@ -75,6 +83,29 @@ class LabelMoments:
     positives: NDArray[Any]
     unknown: NDArray[Any]
     pairs: NDArray[Any]
+    residual_m2: NDArray[np.float64] | None = None
+    adjustment: Adjustment | None = None
+
+    @property
+    def label_m2(self) -> NDArray[np.float64]:
+        """M2 of each label, shape (q,)."""
+        if self.residual_m2 is not None:
+            return self.residual_m2
+        result: NDArray[np.float64] = self.positives * (1.0 - self.positives / (self.n or 1))
+        return result
+
+    @property
+    def terms(self) -> Sums:
+        """What formulas of a label and a feature are made of."""
+        residual = None if self.residual_m2 is None else self.residual_m2[:, np.newaxis]
+        rank = 0 if self.adjustment is None else self.adjustment.rank
+        return Sums(self.products, self.m2[np.newaxis], self.positives[:, np.newaxis], self.n, residual, rank)
+
+    def adjusted_gram(self, gram: NDArray[np.float64], columns: NDArray[np.intp]) -> NDArray[np.float64]:
+        """Centred X'X of some features as that of their residuals, where there are covariates; in its place."""
+        if self.adjustment is None:
+            return gram
+        return self.adjustment.of_features(columns).gram(gram, self.m2[columns])
 
     @property
     def std(self) -> NDArray[np.float64]:
@@ -96,8 +127,8 @@ class LabelMoments:
 
     @property
     def constant_labels(self) -> int:
-        """Number of labels that all rows have, or none."""
-        return int(np.count_nonzero((self.positives == 0) | (self.positives == self.n)))
+        """Number of labels that all rows have, or none, or that follow from the covariates."""
+        return int(np.count_nonzero(self.label_m2 == 0))
 
 
 class LabelProducts(Statistic):

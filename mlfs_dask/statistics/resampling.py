@@ -96,8 +96,8 @@ class Resampling:
             pool = block.Y if self.pool is None else self.pool
             return block._replace(Y=pool[shuffled_places(start, rows, pool.shape[0], key)])
         drawn = np.flatnonzero(row_bits(start, rows, key) & np.uint64(1) == half)
-        weights = None if block.weights is None else block.weights[drawn]
-        return block._replace(X=block.X[drawn], Y=block.Y[drawn], weights=weights)
+        weights, covariates = (None if each is None else each[drawn] for each in (block.weights, block.covariates))
+        return block._replace(X=block.X[drawn], Y=block.Y[drawn], weights=weights, covariates=covariates)
 
 
 #: The rows as they are, alone.

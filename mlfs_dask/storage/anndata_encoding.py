@@ -21,7 +21,8 @@ DENSE = {"encoding-type": "array", "encoding-version": "0.2.0"}
 STRINGS = {"encoding-type": "string-array", "encoding-version": "0.2.0"}
 DICT = {"encoding-type": "dict", "encoding-version": "0.1.0"}
 
-_CHUNK = 1 << 20
+#: Rows of a chunk.
+CHUNK = 1 << 20
 #: Bytes that are held for each of packed strings: packed, as objects of Python, and as entries of NumPy.
 _STRING_BYTES = 20
 # Row numbers and ranges of many features compress to a fraction, and are read once.
@@ -41,37 +42,39 @@ def dataframe(name: str, *columns: str) -> Object:
 
 def vector(name: str, values: NDArray[Any]) -> Iterator[Object]:
     """Numbers."""
-    yield _vector_metadata(name, len(values), values.dtype)
-    for start in range(0, len(values), _CHUNK):
-        yield from _vector_chunk(name, start, values[start : start + _CHUNK], len(values))
+    yield vector_metadata(name, len(values), values.dtype)
+    for start in range(0, len(values), CHUNK):
+        yield from vector_chunk(name, start, values[start : start + CHUNK], len(values))
 
 
-def row_numbers(n: int) -> Iterator[Object]:
-    """`obs`: a data frame without columns whose index counts rows. A string a row would cost more than labels."""
+def row_numbers(n: int, *columns: str) -> Iterator[Object]:
+    """`obs`: a data frame with these columns whose index counts rows. A string a row would cost more than labels."""
     name = "obs/_index"
-    yield dataframe("obs")
-    yield _vector_metadata(name, n, np.dtype(np.int64))
-    for start in range(0, n, _CHUNK):
-        yield from _vector_chunk(name, start, np.arange(start, min(n, start + _CHUNK)), n)
+    yield dataframe("obs", *columns)
+    yield vector_metadata(name, n, np.dtype(np.int64))
+    for start in range(0, n, CHUNK):
+        yield from vector_chunk(name, start, np.arange(start, min(n, start + CHUNK)), n)
 
 
-def _vector_metadata(name: str, length: int, dtype: np.dtype[Any]) -> Object:
+def vector_metadata(name: str, length: int, dtype: np.dtype[Any]) -> Object:
+    """The metadata of a vector."""
     return f"{name}/{ROOT_KEY}", array_metadata(
         shape=(length,),
         data_type=dtype.name,
-        chunks=(min(length, _CHUNK),),
+        chunks=(min(length, CHUNK),),
         codecs=bytes_codecs(dtype, _COMPRESSOR),
         fill_value=0,
         attributes=DENSE,
     )
 
 
-def _vector_chunk(name: str, start: int, values: NDArray[Any], length: int) -> Iterator[Object]:
+def vector_chunk(name: str, start: int, values: NDArray[Any], length: int) -> Iterator[Object]:
+    """One chunk of a vector, which begins at `start`."""
     if not values.any():
         return  # what is absent is 0
-    chunk = np.zeros(min(length, _CHUNK), values.dtype.newbyteorder("<"))  # the last one is as long as the others
+    chunk = np.zeros(min(length, CHUNK), values.dtype.newbyteorder("<"))  # the last one is as long as the others
     chunk[: len(values)] = values
-    yield f"{name}/c/{start // _CHUNK}", bytes(encoder(_COMPRESSOR)(chunk))
+    yield f"{name}/c/{start // CHUNK}", bytes(encoder(_COMPRESSOR)(chunk))
 
 
 _STRING_CODECS: list[dict[str, Any]] = [
@@ -84,7 +87,7 @@ def strings(name: str, values: Sequence[str]) -> Iterator[Object]:
     """Strings, of any length."""
     import numcodecs
 
-    chunk = min(len(values), _CHUNK)
+    chunk = min(len(values), CHUNK)
     yield (
         f"{name}/{ROOT_KEY}",
         array_metadata(
@@ -97,7 +100,7 @@ def strings(name: str, values: Sequence[str]) -> Iterator[Object]:
         ),
     )
     texts, pack = numcodecs.VLenUTF8(), numcodecs.Zstd(level=0)
-    for start in range(0, len(values), _CHUNK):
+    for start in range(0, len(values), CHUNK):
         stop = min(start + chunk, len(values))
         if isinstance(values, NumberedNames):
             # As numcodecs encodes them: how many there are, then the length and the bytes of each.
@@ -107,7 +110,7 @@ def strings(name: str, values: Sequence[str]) -> Iterator[Object]:
             padded = np.full(chunk, "", object)
             padded[: stop - start] = values[start:stop]
             encoded = texts.encode(padded)
-        yield f"{name}/c/{start // _CHUNK}", bytes(pack.encode(encoded))
+        yield f"{name}/c/{start // CHUNK}", bytes(pack.encode(encoded))
 
 
 def read_vector(
@@ -135,28 +138,44 @@ def read_vector(
     DoesNotFitError
         The system does not have the memory for them.
     """
-    chunk = min(length, _CHUNK)
+    dtype = _read_dtype(metadata, length)
+    require_memory(f"reading {name}", length * dtype.itemsize)
+    values = np.zeros(length, dtype)
+    for start in range(0, length, CHUNK):
+        part = values[start : start + CHUNK]
+        read = read_chunk(read_object, name, metadata, length, start // CHUNK)
+        if read is not None:
+            part[:] = read[: len(part)]
+    return values
+
+
+def _read_dtype(metadata: Mapping[str, Any], length: int) -> Any:
+    """The type of a vector, which is cut and coded as ours are."""
+    chunk, texts = min(length, CHUNK), metadata["data_type"] == "string"
     layout = metadata["shape"], metadata["chunk_grid"]["configuration"]["chunk_shape"], metadata["fill_value"]
-    texts = metadata["data_type"] == "string"
     dtype: Any = np.dtypes.StringDType() if texts else np.dtype(str(metadata["data_type"])).newbyteorder("<")
     codecs = _STRING_CODECS if texts else bytes_codecs(dtype, _COMPRESSOR)
     if [*metadata["codecs"]] != codecs or layout != ([length], [chunk], "" if texts else 0):
         raise ValueError(f"an array of {length} entries, as a store has them, was expected")
-    require_memory(f"reading {name}", length * dtype.itemsize)
-    values = np.zeros(length, dtype)
-    for start in range(0, length, _CHUNK):
-        try:
-            content = np.frombuffer(read_object(f"{name}/c/{start // _CHUNK}"), np.uint8)
-        except FileNotFoundError:
-            continue
-        read = _unpack_strings(name, content) if texts else np.empty(chunk, dtype)
-        if not texts:
-            decode("blosc", content, read.view(np.uint8))
-        if len(read) != chunk:
-            raise ValueError(f"part {start // _CHUNK} has {len(read)} entries, not {chunk}")
-        part = values[start : start + chunk]
-        part[:] = read[: len(part)]
-    return values
+    return dtype
+
+
+def read_chunk(
+    read_object: Callable[[str], bytes], name: str, metadata: Mapping[str, Any], length: int, number: int
+) -> NDArray[Any] | None:
+    """One chunk of a vector, as long as all; None where all of it is 0. Parameters and errors are `read_vector`'s."""
+    chunk, dtype = min(length, CHUNK), _read_dtype(metadata, length)
+    try:
+        content = np.frombuffer(read_object(f"{name}/c/{number}"), np.uint8)
+    except FileNotFoundError:
+        return None
+    texts = metadata["data_type"] == "string"
+    read = _unpack_strings(name, content) if texts else np.empty(chunk, dtype)
+    if not texts:
+        decode("blosc", content, read.view(np.uint8))
+    if len(read) != chunk:
+        raise ValueError(f"part {number} has {len(read)} entries, not {chunk}")
+    return read
 
 
 def _unpack_strings(name: str, content: NDArray[np.uint8]) -> NDArray[Any]:

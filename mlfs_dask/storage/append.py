@@ -78,6 +78,7 @@ def append(
 
     Notes
     -----
+    Columns of rows that the store has in `obs` are read of the new rows, too.
     Storage form, type and old partitions stay. The digest of the store is that of a store converted from all files at
     once in the same form. Of each array the last shard is written again if it is not full, or is the only one.
     """
@@ -116,6 +117,7 @@ def append(
         partition_bytes=partition_bytes,
         drop=tuple(drop),
         transpose=transpose,
+        obs=tuple(extension.dataset.obs),
     )
     return convert_files(
         paths,

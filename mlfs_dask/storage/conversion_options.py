@@ -24,6 +24,7 @@ class Options:
     partition_bytes: int = PARTITION_BYTES
     drop: tuple[str, ...] = ()
     transpose: bool = False
+    obs: tuple[str, ...] = ()
 
     def check(self) -> None:
         """Raise UsageError for a value that cannot be."""
@@ -36,5 +37,12 @@ class Options:
             if value not in known:
                 choices = ", ".join(str(choice) for choice in known if choice)
                 raise UsageError(f"{name} must be one of {choices}, not {value!r}")
+        if self.obs and self.transpose:
+            raise UsageError("--obs does not go with --transpose, whose rows are columns of the file")
+        for name in self.obs:
+            if "/" in name or name in ("", ".", "..", "_index"):
+                raise UsageError(f"{name!r} cannot be the name of a column of a store\n  cure: rename it in the source")
+        if len(set(self.obs)) < len(self.obs):
+            raise UsageError("--obs names a column twice\n  cure: name each column once")
         if self.partition_bytes < 1:
             raise UsageError(f"partition_bytes must be positive, not {self.partition_bytes}")

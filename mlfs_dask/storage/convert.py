@@ -62,6 +62,7 @@ from mlfs_dask.storage.extension import ExtendedRows, OldEntries, StoreExtension
 from mlfs_dask.storage.inference import InferredSchema, infer_schema
 from mlfs_dask.storage.label_values import MinusOne
 from mlfs_dask.storage.object_store import LocalObjects, is_url, local_path, open_objects, read_schema
+from mlfs_dask.storage.obs import ObsColumns, ObsWriter, read_obs
 from mlfs_dask.storage.publish import remove, remove_leftovers, sync
 from mlfs_dask.storage.readers.base import LabelSpec, Part, Reader, ReadOptions
 from mlfs_dask.storage.schema import KINDS, LABELS_NAME, X_NAME, Partitions, StoreSchema
@@ -132,6 +133,7 @@ def convert(
     partition_bytes: int = PARTITION_BYTES,
     drop: Sequence[str] = (),
     transpose: bool = False,
+    obs: Sequence[str] = (),
     force: bool = False,
     resume: bool = False,
     storage_options: Mapping[str, Any] | None = None,
@@ -170,6 +172,10 @@ def convert(
         Feature names to leave out.
     transpose : bool
         Rows of a table are features and its columns samples, whose labels are in the table `labels.xml`.
+    obs : sequence of str
+        Columns of a table, or of the `obs` of AnnData, that are no features and are kept in the store's `obs`: what
+        scores can be adjusted for, and strata. Numbers are float64, texts become categories. They are read by a second
+        reading of the source.
     force : bool
         Replace an existing store, once the new one is complete; forget an interrupted conversion.
     resume : bool
@@ -207,6 +213,7 @@ def convert(
         partition_bytes=partition_bytes,
         drop=tuple(drop),
         transpose=transpose,
+        obs=tuple(obs),
     )
     paths = paths_of(sources)
     return convert_files(
@@ -265,12 +272,14 @@ def convert_files(
         keys=dict(options.keys),
         drop=options.drop,
         transpose=options.transpose,
+        obs=options.obs,
     )
     files = [*paths, *_label_files(options)]
     return convert_reader(
         lambda: open_source(list(paths), options=read, format=options.format),
         store,
         sources=examine(files, storage_options),
+        open_obs=(lambda: read_obs(paths, options.obs, read, options.format)) if options.obs else None,
         options=options,
         storage_options=storage_options,
         **how,
@@ -297,12 +306,13 @@ def convert_reader(
     storage_options: Mapping[str, Any] | None = None,
     command: str = "",
     extension: StoreExtension | None = None,
+    open_obs: Callable[[], ObsColumns] | None = None,
 ) -> Conversion:
     """Write whatever a reader yields as a store; `convert` for readers that are not files.
 
     Parameters are those of `convert`, but for `open_reader`, which is called once the destination is known to
-    be free; `sources`, which are recorded and compared on resuming; and `extension`, the store at the destination to
-    which the rows are appended (`append`).
+    be free; `sources`, which are recorded and compared on resuming; `extension`, the store at the destination to
+    which the rows are appended (`append`); and `open_obs`, which gives the columns of the rows.
     """
     options = options or Options()
     options.check()
@@ -325,6 +335,9 @@ def convert_reader(
         stack.enter_context(runtime.process_limits(memory_limit=memory_limit))
         hashing = aside.submit(_hash_sources, sources, enough)
         reader = open_reader() if extension is None else extension.match(open_reader())
+        obs = None if open_obs is None else open_obs()
+        if obs is not None and extension is not None:
+            obs = extension.joined_obs(obs, reader.path)
         plan = _plan(reader, memory_limit, workers, source_bytes)
         job = _describe_job(sources, options, reader, extension)
         pool = WorkerPool(plan.workers, threads=reader.in_threads)
@@ -333,7 +346,7 @@ def convert_reader(
                 extension.require_unchanged()
             recording = aside.submit(_record_hashes, hashing, wip)
             try:
-                run = _Run(reader, wip, plan, pool, options, sources, command, extension)
+                run = _Run(reader, wip, plan, pool, options, sources, command, extension, obs)
                 schema, warnings = run.run(aside, recording)
             finally:
                 enough.set()
@@ -517,8 +530,10 @@ class _Run:
         sources: Sequence[Source],
         command: str,
         extension: StoreExtension | None = None,
+        obs: ObsColumns | None = None,
     ) -> None:
         self.extension = extension
+        self.obs = obs
         self.reader = reader
         self.wip = wip
         self.plan = plan
@@ -673,13 +688,15 @@ class _Run:
             if path.is_file() and path.relative_to(root).as_posix() not in records:
                 path.unlink()
         objects = {key: (record.size, record.digest) for key, record in records.items()}
-        objects |= write_metadata(root, inferred.specs, inferred.names, n=inferred.n, d=inferred.d, q=inferred.q)
+        obs = None if self.obs is None else ObsWriter(self.obs, inferred.n)
+        sizes = {"n": inferred.n, "d": inferred.d, "q": inferred.q}
+        objects |= write_metadata(root, inferred.specs, inferred.names, **sizes, obs=obs)
         old = None if self.extension is None else self.extension.schema
         checksums = kept | {key: record.checksum for key, record in records.items()}
         if old is not None:
             objects |= {key: (old.sizes[key], old.digests[key]) for key in kept}
             self._link(objects)
-        content = _content(inferred, checksums)
+        content = _content(inferred, checksums) | ({} if obs is None else {"obs": obs.digest})
         schema = StoreSchema(
             n=inferred.n,
             d=inferred.d,

@@ -7,8 +7,9 @@ first asked for, of a remote store with the sizes if they are small; rows only w
 
 from __future__ import annotations
 
+import contextlib
 import errno
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,9 +27,10 @@ from mlfs_dask.rows.view import RowView
 from mlfs_dask.selection.runs import origin_of
 from mlfs_dask.statistics.codes import TABLE_SHARES, zero_share
 from mlfs_dask.storage.access import access_error, fault_of
-from mlfs_dask.storage.anndata_encoding import read_vector
+from mlfs_dask.storage.anndata_encoding import CHUNK, read_chunk, read_vector
 from mlfs_dask.storage.digest import ROOT_KEY, new_hash, root_is_intact
 from mlfs_dask.storage.object_store import Objects, RemoteObjects, is_url, is_web, local_path, open_objects, read_schema
+from mlfs_dask.storage.obs import StoredColumn
 from mlfs_dask.storage.schema import KINDS, StoreSchema
 from mlfs_dask.storage.store_reader import (
     ArrayLayout,
@@ -244,9 +246,39 @@ class Dataset:
             return None
         return self._read(QUANTILES, length).reshape(self.schema.d, -1)
 
+    @cached_property
+    def obs(self) -> dict[str, StoredColumn]:
+        """Columns of the rows of the whole store by name: covariates and strata (`convert --obs`)."""
+        attributes = self._metadata.get("obs", {}).get("attributes", {})
+        columns = {}
+        for name in attributes.get("column-order", ()):
+            texts = f"obs/{name}/categories"
+            values = None
+            if texts in self._metadata:
+                values = tuple(map(str, self._read(texts, self._metadata[texts]["shape"][0])))
+            columns[name] = StoredColumn(name, values, self._location, self.schema.n, [self])
+        return columns
+
+    def obs_chunk(self, name: str, number: int) -> NDArray[Any]:
+        """Chunk `number` of a column of `obs`: numbers, NaN where missing; or codes, negative where missing."""
+        key = f"obs/{name}/codes" if f"obs/{name}/codes" in self._metadata else f"obs/{name}"
+        n = self.schema.n
+        with self._damage_of(key):
+            metadata = self._metadata[key]
+            values = read_chunk(self._read_object, key, metadata, n, number)
+            if values is None:
+                return np.zeros(min(n, CHUNK), metadata["data_type"])
+            return values
+
     def _read(self, key: str, length: int) -> NDArray[Any]:
-        try:
+        with self._damage_of(key):
             return read_vector(self._read_object, key, self._metadata[key], length)
+
+    @contextlib.contextmanager
+    def _damage_of(self, key: str) -> Iterator[None]:
+        """Errors of reading an object as errors of the store."""
+        try:
+            yield
         except (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError) as error:
             if fault_of(error) in ("not allowed", "unavailable"):
                 raise access_error(self.path, error) from error
@@ -292,6 +324,8 @@ class Dataset:
             driver_features=self.features,
             driver_label_counts=self.label_counts,
             driver_quantiles=lambda: self._quantiles,
+            driver_columns=lambda: self.obs,
+            driver_feature_names=lambda: self.feature_names.tolist(),
             content_digest=self.digest,
             earlier_digests=tuple((state["digest"], state["partitions"]) for state in self.schema.earlier),
         )

@@ -4,8 +4,9 @@ A `StoreSchema` prints as JSON, reads itself back, and refuses what it does not 
 Zarr and no Dask: it is checked before anything else of a store is touched.
 
 Layout of a store (Zarr v3, valid AnnData): `X` and `obsm/labels` are each a dense `array` or a `csr_matrix`
-group, `obs/_index` holds row numbers, `var` the feature names with `min`, `max`, `kind`, `n_categories`, `n_missing`
-and `n_nonzero` (absent from older stores), `uns/mlfs` the label names and the values of the categorical features.
+group, `obs/_index` holds row numbers, other columns of `obs` what `convert --obs` keeps, `var` the feature names with
+`min`, `max`, `kind`, `n_categories`, `n_missing` and `n_nonzero` (absent from older stores), `uns/mlfs` the label names
+and the values of the categorical features.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ import math
 import mmap
 import socket
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -36,6 +36,7 @@ from mlfs_dask.blocks.sparse import indices_fault, offsets_fault
 from mlfs_dask.errors import DataError, StoreAccessError, StoreNotAllowedError, StoreUnavailableError
 from mlfs_dask.files.redaction import redact
 from mlfs_dask.rows.contract import Block, FeatureInfo, Profile, RowSource
+from mlfs_dask.rows.covariates import RowColumn
 from mlfs_dask.storage.access import access_error, fault_of
 from mlfs_dask.storage.chunking import CHUNK_BYTES
 from mlfs_dask.storage.digest import ROOT_KEY, crc32c, root_is_intact
@@ -618,6 +619,8 @@ class StoreRows(RowSource):
     driver_label_counts : int64 array, shape (3, q)
     driver_quantiles : callable, optional
         Reads `quantiles`. Not sent to workers.
+    driver_columns, driver_feature_names : callable, optional
+        Give `columns` and `feature_names`. Not sent to workers.
     block_bytes : int
     content_digest : str, optional
         `digest`.
@@ -637,6 +640,8 @@ class StoreRows(RowSource):
     content_digest: str | None = None
     earlier_digests: tuple[tuple[str, int], ...] = ()
     driver_quantiles: Callable[[], NDArray[np.float64] | None] = lambda: None
+    driver_columns: Callable[[], Mapping[str, RowColumn]] = dict
+    driver_feature_names: Callable[[], Sequence[str] | None] = lambda: None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (
@@ -689,6 +694,14 @@ class StoreRows(RowSource):
     @property
     def quantiles(self) -> NDArray[np.float64] | None:
         return self.driver_quantiles()
+
+    @property
+    def columns(self) -> Mapping[str, RowColumn]:
+        return self.driver_columns()
+
+    @property
+    def feature_names(self) -> Sequence[str] | None:
+        return self.driver_feature_names()
 
     @property
     def label_counts(self) -> NDArray[np.int64]:

@@ -25,6 +25,7 @@ from mlfs_dask.storage.zarr_format import ArraySpec, write_shard
 
 if TYPE_CHECKING:
     from mlfs_dask.storage.extension import ExtendedRows
+    from mlfs_dask.storage.obs import ObsWriter
 
 _PIECE_BYTES = 1 << 20
 
@@ -174,9 +175,9 @@ class Names:
 
 
 def write_metadata(
-    root: Path, specs: Sequence[ArraySpec], names: Names, *, n: int, d: int, q: int
+    root: Path, specs: Sequence[ArraySpec], names: Names, *, n: int, d: int, q: int, obs: ObsWriter | None = None
 ) -> dict[str, tuple[int, str]]:
-    """Write groups, array metadata, row numbers, `var` and `uns`: all but the shards and the root's own metadata.
+    """Write groups, array metadata, `obs`, `var` and `uns`: all but the shards and the root's own metadata.
 
     Returns
     -------
@@ -185,7 +186,7 @@ def write_metadata(
     """
     written = {}
     objects = LocalObjects(root)
-    for key, content in _small_objects(specs, names, n=n, d=d, q=q):
+    for key, content in _small_objects(specs, names, obs, n=n, d=d, q=q):
         objects.write(key, content)
         digest = new_hash()
         digest.update(content)
@@ -193,7 +194,9 @@ def write_metadata(
     return written
 
 
-def _small_objects(specs: Sequence[ArraySpec], names: Names, *, n: int, d: int, q: int) -> Iterator[Object]:
+def _small_objects(
+    specs: Sequence[ArraySpec], names: Names, obs: ObsWriter | None, *, n: int, d: int, q: int
+) -> Iterator[Object]:
     for name in ("layers", "obsp", "varm", "varp", "uns", "uns/mlfs", "obsm"):
         yield group(name, DICT)
     for name, shape in {X_NAME: (n, d), LABELS_NAME: (n, q)}.items():
@@ -201,7 +204,9 @@ def _small_objects(specs: Sequence[ArraySpec], names: Names, *, n: int, d: int, 
             yield group(name, {"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": list(shape)})
     for spec in specs:
         yield f"{spec.name}/{ROOT_KEY}", spec.metadata()
-    yield from row_numbers(n)
+    yield from row_numbers(n, *(() if obs is None else obs.columns.names))
+    if obs is not None:
+        yield from obs.objects()
     counted = [] if names.n_nonzero is None else ["n_nonzero"]
     yield dataframe("var", "min", "max", "kind", "n_categories", "n_missing", *counted)
     yield from strings("var/_index", names.features)

@@ -87,6 +87,7 @@ def test_convert_defaults(run: Run, replace: Replace) -> None:
         "workers": None,
         "memory_limit": None,
         "dtype": None,
+        "obs": (),
         "storage": "auto",
         "compressor": "none",
         "drop": (),
@@ -103,7 +104,8 @@ def test_convert_options(run: Run, replace: Replace, tmp_path: Path) -> None:
     calls = replace("mlfs_dask.storage.convert.convert")
     run(
         *("convert", "a.csv", "c.zarr", "--label-columns", 'first,"second, too"', "--label-columns", f"@{names}"),
-        *("--format", "csv", "--key", "X=data", "--key", "Y=target", "--drop", "id,name", "--dtype", "float32"),
+        *("--format", "csv", "--key", "X=data", "--key", "Y=target", "--drop", "id,name", "--obs", "age,sex"),
+        *("--dtype", "float32"),
         *("--storage", "dense", "--compressor", "zstd", "--partition-size", "32MiB", "--workers", "3"),
         *("--memory-limit", "1.5GB", "--force", "--resume", "--labels-negative", "-1,no"),
         *("--labels-unknown", "0"),
@@ -119,6 +121,7 @@ def test_convert_options(run: Run, replace: Replace, tmp_path: Path) -> None:
         "workers": 3,
         "memory_limit": 1_500_000_000,
         "dtype": "float32",
+        "obs": ("age", "sex"),
         "storage": "dense",
         "compressor": "zstd",
         "drop": ("id", "name"),
@@ -346,6 +349,7 @@ def test_select_arguments(run: Run, monkeypatch: pytest.MonkeyPatch, replace: Re
                 "fdr": 0.2,
                 "resamples": 30,
                 "random_state": 7,
+                **{each.name: each.default for each in Method.common_parameters},
             },
             dataset,
         )

@@ -33,7 +33,7 @@ def document(folder: Path, name: str) -> dict[str, object]:
 @pytest.mark.parametrize("chunk", [1, 3, 5, 7])
 @pytest.mark.parametrize("dtype", ["int8", "int64", "float64"])
 def test_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, chunk: int) -> None:
-    monkeypatch.setattr(anndata_encoding, "_CHUNK", chunk)
+    monkeypatch.setattr(anndata_encoding, "CHUNK", chunk)
     values = np.array([3, -1, 0, 7, 2]).astype(dtype)
     found = written(tmp_path / "ours", vector("a/b", values))["a/b"]
     assert found.dtype == values.dtype
@@ -52,7 +52,7 @@ def test_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, ch
 
 @pytest.mark.parametrize("chunk", [1, 2, 8])
 def test_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
-    monkeypatch.setattr(anndata_encoding, "_CHUNK", chunk)
+    monkeypatch.setattr(anndata_encoding, "CHUNK", chunk)
     texts = ["sky", "", "Wörter, viele"]
     assert written(tmp_path / "ours", strings("names", texts))["names"][:].tolist() == texts
     zarr.create_group(tmp_path / "theirs").create_array(

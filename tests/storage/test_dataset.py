@@ -126,7 +126,7 @@ VECTORS = ("var/_index", "var/min", "var/n_missing", "var/kind/codes", "var/kind
 @pytest.mark.parametrize("chunk", [5, 1 << 20])
 def test_small_arrays_are_read_as_zarr_reads_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
     """Of several parts, the last of them cut, and of none where all is 0."""
-    monkeypatch.setattr("mlfs_dask.storage.anndata_encoding._CHUNK", chunk)
+    monkeypatch.setattr("mlfs_dask.storage.anndata_encoding.CHUNK", chunk)
     path = make_store(tmp_path / "out.zarr", *sample(sparse=False))
     metadata = json.loads((path / "zarr.json").read_text())["consolidated_metadata"]["metadata"]
     for key in VECTORS:

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.files.json_text import parse_json
 from mlfs_dask.storage.label_values import MinusOne
+from mlfs_dask.storage.obs import ObsColumns
 from mlfs_dask.storage.readers.base import Reader, ReadOptions
 from mlfs_dask.storage.readers.encoded import (
     ColumnRows,
@@ -33,7 +37,7 @@ from mlfs_dask.storage.readers.label_columns import (
     numbered_apart,
     repeated_name,
 )
-from mlfs_dask.storage.readers.matrix import Pair, Rows, damage_in, matrix_reader, open_hdf5
+from mlfs_dask.storage.readers.matrix import Pair, Rows, damage_in, matrix_reader, open_hdf5, whole
 
 _LABELS = "obsm/labels"
 _DEFAULTS = ReadOptions()
@@ -202,6 +206,43 @@ def _open_pair(path: str, options: ReadOptions) -> Iterator[list[Pair]]:
             else rows_of(_element(root, y, path), file=path, what=y)
         )
         yield [(rows_of(_element(root, x, path), file=path, what=x), Y)]
+
+
+def obs_of(path: str, names: Sequence[str], options: ReadOptions) -> ObsColumns:
+    """Columns of `obs`: numbers, and texts, truth values and categoricals as categories.
+
+    Raises
+    ------
+    DataError
+        One is not there, or encoded in an unknown way.
+    """
+    with _open_root(path, options) as root, damage_in(path, "obs"):
+        frame = _element(root, "obs", path)
+        known = columns_of(frame)
+        read = [
+            _obs_column(frame[known[find_column(known, name, "column of rows,", file=path)]], path) for name in names
+        ]
+    categories = {name: values for name, (_, values) in zip(names, read, strict=True) if values is not None}
+    block = np.column_stack([values for values, _ in read])
+    return ObsColumns(tuple(names), categories, lambda: iter([block.copy()]))
+
+
+def _obs_column(node: Any, path: str) -> tuple[NDArray[np.float64], tuple[str, ...] | None]:
+    """Numbers or codes of a column, NaN where missing, and its values if it has categories."""
+    if not is_array(node) and "codes" in node:
+        codes = np.asarray(whole(node["codes"], file=path), dtype=np.float64)
+        return np.where(codes < 0, np.nan, codes), texts_of(node["categories"], file=path)
+    missing = None
+    if not is_array(node):  # nullable
+        missing, node = np.asarray(whole(node["mask"], file=path), dtype=bool), node["values"]
+    values = np.asarray(whole(node, file=path))
+    if values.dtype.kind in "iuf":
+        numbers = values.astype(np.float64)
+        return numbers if missing is None else np.where(missing, np.nan, numbers), None
+    texts = np.array([each.decode() if isinstance(each, bytes) else str(each) for each in values.tolist()])
+    found, places = np.unique(texts, return_inverse=True)
+    codes = places.astype(np.float64)
+    return codes if missing is None else np.where(missing, np.nan, codes), tuple(map(str, found))
 
 
 def is_anndata(root: Any) -> bool:

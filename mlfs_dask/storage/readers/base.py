@@ -206,6 +206,10 @@ class ReadOptions:
         Names of columns to leave out, such as row identifiers and text.
     transpose : bool
         Rows of the file are features, and columns samples.
+    obs : tuple of str
+        Names of columns of rows, which are no features.
+    only_obs : bool
+        Whether these are read, in place of the features.
     """
 
     labels: LabelSpec = LabelSpec()
@@ -213,3 +217,5 @@ class ReadOptions:
     keys: dict[str, str] = field(default_factory=dict)
     drop: tuple[str, ...] = ()
     transpose: bool = False
+    obs: tuple[str, ...] = ()
+    only_obs: bool = False

@@ -92,6 +92,22 @@ def open_source(sources: Sequence[str], options: ReadOptions = _DEFAULTS, format
     DataError
         A file that is missing, unreadable, empty or invalid; files that do not agree.
     """
+    paths, name = resolve_sources(sources, options, format)
+    options = replace(options, keys={key.lower(): value for key, value in options.keys.items()})
+    _check_options(paths[0], FORMATS[name], options)
+    if options.transpose:
+        from mlfs_dask.storage.readers.transposed import open_transposed
+
+        return concatenate([open_transposed(path, options, name) for path in paths])
+    if name in _PAIRED and (pair := _as_pair(paths, name, options)):
+        return _call(name, pair, options)
+    return concatenate([_call(name, path, _with_labels(path, name, options)) for path in paths])
+
+
+def resolve_sources(
+    sources: Sequence[str], options: ReadOptions = _DEFAULTS, format: str | None = None
+) -> tuple[list[str], str]:
+    """Files that the user named, and their format; parameters and errors are those of `open_source`."""
     if not sources:
         raise UsageError("no files were given\n  cure: name at least one file to read")
     if format is not None and format not in FORMATS:
@@ -108,15 +124,7 @@ def open_source(sources: Sequence[str], options: ReadOptions = _DEFAULTS, format
     if len(paths) > 1 and len(set(paths)) < len(paths):
         twice = next(path for number, path in enumerate(paths) if path in paths[:number])
         raise UsageError(f"{twice} is given twice\n  cure: name each file once")
-    options = replace(options, keys={key.lower(): value for key, value in options.keys.items()})
-    _check_options(paths[0], FORMATS[name], options)
-    if options.transpose:
-        from mlfs_dask.storage.readers.transposed import open_transposed
-
-        return concatenate([open_transposed(path, options, name) for path in paths])
-    if name in _PAIRED and (pair := _as_pair(paths, name, options)):
-        return _call(name, pair, options)
-    return concatenate([_call(name, path, _with_labels(path, name, options)) for path in paths])
+    return paths, name
 
 
 def _check_options(path: str, known: Format, options: ReadOptions) -> None:
@@ -130,6 +138,11 @@ def _check_options(path: str, known: Format, options: ReadOptions) -> None:
                 f"{path}: {known.name} has no key {key!r}\n  cure: "
                 + (f"its keys are {', '.join(keys)}" if keys else "leave --key out")
             )
+    if options.obs and known.name not in (*_BY_COLUMNS, "h5ad", "anndata"):
+        raise UsageError(
+            f"{path}: {known.name} has no columns of rows, which --obs would keep"
+            "\n  cure: leave --obs out, or give the data as CSV, Parquet or AnnData"
+        )
     if options.labels.classes and known.name in _LABELS_APART:
         raise UsageError(
             f"{path}: labels are a matrix here, and no columns of classes\n  cure: leave --label-classes and "
