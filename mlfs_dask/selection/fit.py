@@ -21,6 +21,7 @@ from mlfs_dask.engine import checkpoints
 from mlfs_dask.engine.cache import record_hits
 from mlfs_dask.engine.readings import count_readings, run_reading
 from mlfs_dask.errors import DataError, UsageError, parameter
+from mlfs_dask.files.json_text import as_json
 from mlfs_dask.rows.contract import RowSource
 from mlfs_dask.rows.covariates import columns_of, find_strata
 from mlfs_dask.rows.view import RowView
@@ -36,8 +37,9 @@ from mlfs_dask.selection.choice import (
     with_numbers,
 )
 from mlfs_dask.selection.pairs import Pairs, run_tests
+from mlfs_dask.selection.runs import SHARED, read_run
 from mlfs_dask.selectors.contract import Method
-from mlfs_dask.selectors.costs import Names, Readings, require_driver
+from mlfs_dask.selectors.costs import Begun, Names, Readings, require_driver
 from mlfs_dask.selectors.pairs import PAIR_TESTS, pair_statistics
 from mlfs_dask.selectors.parameters import GENERATORS, draw_seed
 from mlfs_dask.selectors.scores import (
@@ -62,7 +64,7 @@ SAME_MEAN = 1e-9
 #: Parameters on which no score depends.
 _AFTER_SCORES = (
     *("n_features_to_select", "keep", "exclude", "pairs", "per_label", "min_labels", "control"),
-    *("prune", "redundancy", "groups", "group_by"),
+    *("start_", "prune", "redundancy", "groups", "group_by"),
 )
 
 #: Recovered labels that are written at a time.
@@ -204,6 +206,9 @@ class Fit:
         if self.stability is not None:
             low, high = self.stability.intervals.T
             columns |= {"rank_low": low, "rank_high": high, "selection_frequency": self.stability.frequency}
+        if self.outcome.shared is not None:
+            features = self.method.features(len(self.ranking))
+            columns[SHARED] = of_all_features(self.outcome.shared, features, len(self.ranking), 0.0)
         if self.group_scores is not None:
             groups: Any = self.method.groups
             names = np.array(groups.names, object)[groups.of]
@@ -351,6 +356,10 @@ def fit(method: Method, data: Any, sample_weight: Any = None, *, covariates: Any
     profile = source.profile
     k = number_to_choose(method, d)
     kept = kept_features(method, d, k)
+    begun = None
+    if method.start_ is not None:
+        begun = begin(method, {name: value for name, value in params.items() if name not in _AFTER_SCORES}, rows, k)
+        kept = np.concatenate([begun.chosen, kept[~np.isin(kept, begun.chosen)]])
     method.require_accepted(whole, rows.names)
     state = getattr(method, "random_state", None)
     if isinstance(state, GENERATORS):  # asked once; with its number the fit can be made again
@@ -374,6 +383,7 @@ def fit(method: Method, data: Any, sample_weight: Any = None, *, covariates: Any
     # NumPy and SciPy each bring a BLAS, whose idle threads keep the cores from the other's: one thread of each was
     # up to 15 times faster for loops that use both. Passes have threads of their own.
     readings = Readings(source, resources, plan, method.names(rows.names), kept=kept)
+    readings.begun = begun
     pairs: Pairs | None = None
     tests_decide = method.n_features_to_select == AUTO and method.control is not None
     with job, record_hits() as hits, runtime.one_blas_thread():
@@ -453,6 +463,56 @@ def fit(method: Method, data: Any, sample_weight: Any = None, *, covariates: Any
     )
     found: Any = (outcome, scores, ranking, support, report, q_values, stability, fill, pairs, clusters, group_scores)
     return Fit(method, rows.names, *found)
+
+
+def begin(method: Method, params: dict[str, Any], rows: Opened, k: int) -> Begun:
+    """The choice of an earlier run, from which a method goes on.
+
+    Parameters
+    ----------
+    method : Method
+        `numbered`.
+    params : dict
+        Parameters on which scores depend.
+    rows : Opened
+    k : int
+        Features to choose.
+
+    Raises
+    ------
+    UsageError
+        The run is of another method, of other parameters or another store, or has chosen more features.
+    DataError
+        It is no run, or damaged.
+    """
+    run = read_run(str(method.start_))
+    record, given = run.record, parameter("start_", method.start_)
+    cure = f"{parameter('keep', f'{method.start_}/selected.txt')} begins from its features all the same."
+    if record.get("method") != method.method:
+        raise UsageError(f"{given} is a run of {record.get('method')}, not of {method.method}; {cure}")
+    if rows.store is None or rows.store.get("digest") != run.store.get("digest") or rows.source.weights is not None:
+        raise UsageError(f"{given} was not made of these rows; {cure}")
+    earlier, excluded = record.get("params") or {}, record["extra"].get("excluded_features", [])
+    other = [name for name, value in params.items() if earlier.get(name) != as_json(value)]
+    other += [name for name in ("prune", "groups", "per_label", "min_labels") if earlier.get(name) is not None]
+    if facts(method, rows.names).get("excluded_features", []) != excluded:
+        other.append("exclude")
+    if other:
+        raise UsageError(f"{given} was made with another {parameter(other[0])}; {cure}")
+    m = record["extra"].get("chosen_in_turn", 0)
+    if run.shared is None or not m:
+        raise UsageError(f"{given} does not tell what features share with those that it chose; {cure}")
+    if m > k:
+        raise UsageError(
+            f"{given} has chosen {m:,} features, and {k:,} are to be chosen: give a larger "
+            f"{parameter('n_features_to_select')}; its ranking has the first {k:,} already."
+        )
+    features = method.features(len(run.ranking))
+    chosen, shared = run.ranking[:m], np.empty(len(run.ranking))
+    shared[run.ranking] = run.shared
+    if features is not None:
+        chosen, shared = np.searchsorted(features, chosen), shared[features]
+    return Begun(chosen, run.scores[:m], shared)
 
 
 def _facts_of(found: RankStability, k: int, n_resamples: int) -> dict[str, Any]:

@@ -34,6 +34,8 @@ REDUNDANCY = "redundancy.csv"
 COLUMNS = ("rank", "feature_index", "feature_name", "score")
 #: Further columns, of runs that shuffled or resampled the rows.
 REPLICATE_COLUMNS = ("q_value", "rank_low", "rank_high", "selection_frequency")
+#: Further column, of runs that chose one feature after another: `Scores.shared`.
+SHARED = "shared"
 
 _WHAT = "a run"
 _CURE = "give the folder that `mlfs select -o` wrote, or run the selection again."
@@ -80,6 +82,8 @@ class Run:
         Content of `run.json`.
     replicates : mapping of str to float64 array, shape (d,)
         Those of `REPLICATE_COLUMNS` that there are, in the order of `ranking`.
+    shared : float64 array, shape (d,), or None
+        What features share with those that were chosen one after another, in the order of `ranking`.
     """
 
     path: str
@@ -88,6 +92,7 @@ class Run:
     feature_names: list[str]
     record: dict[str, Any]
     replicates: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    shared: NDArray[np.float64] | None = None
 
     @property
     def k(self) -> int:
@@ -313,7 +318,7 @@ def read_run(path: str, *, storage_options: Mapping[str, Any] | None = None) -> 
     indices: list[int] = []
     names: list[str] = []
     scores: list[float] = []
-    replicates: dict[str, list[float]] = {name: [] for name in REPLICATE_COLUMNS if name in header}
+    replicates: dict[str, list[float]] = {name: [] for name in (*REPLICATE_COLUMNS, SHARED) if name in header}
     places = [header.index(name) for name in replicates]
     for expected, row in enumerate(rows, start=1):
         try:
@@ -334,7 +339,8 @@ def read_run(path: str, *, storage_options: Mapping[str, Any] | None = None) -> 
             cure=_CURE,
         )
     further = {name: np.array(values) for name, values in replicates.items()}
-    return Run(path, np.array(indices, np.int64), np.array(scores), names, record, further)
+    shared = further.pop(SHARED, None)
+    return Run(path, np.array(indices, np.int64), np.array(scores), names, record, further, shared)
 
 
 def finished_run(

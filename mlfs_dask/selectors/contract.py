@@ -49,6 +49,7 @@ from mlfs_dask.selectors.parameters import (
     Prune,
     PValueControl,
     Redundancy,
+    Start,
     Strata,
     StrataBy,
     Unknown,
@@ -114,6 +115,8 @@ class Method:
     takes_weights: ClassVar[bool] = False
     #: Whether it learns from shuffled and resampled rows too (`mlfs_dask.selectors.one_reading`).
     resamples_rows: ClassVar[bool] = False
+    #: Whether it chooses one feature after another, so that a choice goes on from an earlier one.
+    chooses_in_turn: ClassVar[bool] = False
     #: Whether the joint statistic of a group's features, from moments, is one of its kind.
     has_joint_scores: ClassVar[bool] = False
     #: The value above which a recovered label applies; None where a fit recovers no labels.
@@ -129,6 +132,7 @@ class Method:
     min_labels: MinLabels = None
     control: PValueControl = None
     fdr: FalseDiscoveryRate = 0.1
+    start_: Start = None  # loops have a function of the plain name
     prune: Prune = None
     redundancy: Redundancy = None
     groups: GroupsOf = None
@@ -152,6 +156,11 @@ class Method:
             raise UsageError(f"{parameter('prune')} lists clusters, too; leave {parameter('redundancy')} out.")
         if self.groups is not None:
             self._check_groups()
+        if self.start_ is not None and not self.chooses_in_turn:
+            raise UsageError(
+                f"{self.method} has nothing to go on from: it scores all features alike; more of them cost no more. "
+                f"Leave {parameter('start_')} out; {parameter('keep', 'RUN/selected.txt')} keeps the features of a run."
+            )
 
     def _check_groups(self) -> None:
         """Refuse what groups of features cannot be asked together with."""

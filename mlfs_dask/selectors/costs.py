@@ -283,6 +283,25 @@ class Names:
         return f if self.features is None else str(self.features[f])
 
 
+@dataclass(frozen=True)
+class Begun:
+    """Where an earlier choice, one feature after another, has come to.
+
+    Attributes
+    ----------
+    chosen : int64 array, shape (m,)
+        Features, in the order of the choice.
+    scores : float64 array, shape (m,)
+        What each was chosen by.
+    shared : float64 array, shape (d,)
+        What every feature shares with the chosen ones but the last.
+    """
+
+    chosen: NDArray[np.int64]
+    scores: NDArray[np.float64]
+    shared: NDArray[np.float64]
+
+
 class Readings:
     """The readings of one fit, as they were planned, and their records.
 
@@ -303,6 +322,8 @@ class Readings:
         Features that vary over the rows; set by the fit as soon as it knows.
     kept : int64 array
         Features that are chosen in any case, in their order.
+    begun : Begun or None
+        The choice that is gone on with; its features come first among `kept`.
     """
 
     varies: NDArray[np.bool_]
@@ -322,6 +343,7 @@ class Readings:
         self.names = names or Names()
         self.records: list[ReadingRecord] = []
         self.kept = np.empty(0, np.int64) if kept is None else kept
+        self.begun: Begun | None = None
         self._results = results
         #: Statistics that the next reading of features feeds too, and what came of them.
         self.attached: Sequence[Statistic] = ()

@@ -65,6 +65,7 @@ class GreedySelector(CountingSelector):
     features, one block has them all. Logarithms are natural. Scores rest on integer counts and are the same bits
     for any chunking, number of workers and memory. Unknown labels (-1) are refused.
     """
+    chooses_in_turn = True
     resamples_rows = False
     weighs_features = True
     passes = "2 to 1 + k/5 (+1 for the ranges of data without them, or quantiles)"
@@ -166,6 +167,12 @@ class GreedySelector(CountingSelector):
         is_open[readings.kept] = True
         first = readings.kept.tolist()
         k = min(k, int(np.count_nonzero(is_open)))
+        begun = readings.begun
+        if begun is not None and len(begun.chosen) > 1:  # the last is chosen again, by what is known of the others
+            chosen, chosen_scores = begun.chosen[:-1].tolist(), begun.scores[:-1].tolist()
+            is_open[chosen] = False
+            shared = begun.shared.copy()
+            scores = self._criterion(relevance, entropy, shared, chosen)
         while len(chosen) < k:
             open_scores = np.where(is_open, scores, -np.inf)
             open_scores[first[len(chosen) :]] = np.inf  # they come next, whatever their score
@@ -197,7 +204,8 @@ class GreedySelector(CountingSelector):
         return Scores(
             scores,
             ranking=ranking,
-            extra={"candidates": count},
+            extra={"candidates": count, "chosen_in_turn": len(chosen)},
+            shared=shared,
             warnings=self._warnings(counts.features, entropy, counts.label_entropies),
         )
 

@@ -406,6 +406,14 @@ PValueControl: TypeAlias = Annotated[
     ),
 ]
 
+Start: TypeAlias = Annotated[
+    str | None,
+    Param(
+        "Folder of an earlier run of the same method, parameters and store, with fewer features: the choice goes on "
+        "from there. Of methods that choose one feature after another."
+    ),
+]
+
 Prune: TypeAlias = Annotated[
     float | None,
     Param(

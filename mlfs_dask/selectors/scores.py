@@ -73,6 +73,8 @@ class Scores:
         Recovered labels of the rows that were fitted, where they are known of these rows alone.
     mean : float64 array, shape (d,), or None
         Means of the features; by these such rows are known again.
+    shared : float64 array, shape (d,), or None
+        What every feature shares with those that were chosen one after another, but the last.
     """
 
     scores: NDArray[np.float64]
@@ -89,6 +91,7 @@ class Scores:
     row_labels: Any = None
     labels: NDArray[np.float64] | None = None
     mean: NDArray[np.float64] | None = None
+    shared: NDArray[np.float64] | None = None
 
     def order(self, varies: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Features, best first; those that do not vary come last, by index.

@@ -16,6 +16,7 @@ from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.selection.runs import read_run
 from mlfs_dask.selectors import METHODS, get_method
+from mlfs_dask.selectors import greedy as greedy_module
 from mlfs_dask.selectors.greedy import GreedySelector
 from mlfs_dask.storage.convert import convert
 from mlfs_dask.storage.readers.base import LabelSpec
@@ -272,6 +273,43 @@ def test_commands_write_clusters_of_features_that_say_the_same(tmp_path, mlfs):
     mlfs("select", "br-cc", store, "-k", "3", "-o", run, "--force")
     assert not (run / "redundancy.csv").exists()
     assert "--prune" in mlfs("select", "br-cc", store, "-k", "3", "--prune", "1.5", "-o", run, fails=2).stderr
+
+
+@pytest.mark.parametrize("name", GREEDY)
+def test_a_larger_choice_goes_on_from_an_earlier_one_and_reads_for_the_difference(tmp_path, mlfs, monkeypatch, name):
+    monkeypatch.setattr(greedy_module, "MIN_CANDIDATES", 2)
+    monkeypatch.setattr(GreedySelector, "_worthwhile", lambda *_: 2)
+    X, Y = labelled_problem(d=30)
+    names = [f"f{i}" for i in range(30)]
+    pd.DataFrame(X, columns=names).assign(a=Y[:, 0], b=Y[:, 1]).to_csv(tmp_path / "rows.csv", index=False)
+    store = tmp_path / "rows.zarr"
+    convert([tmp_path / "rows.csv"], store, labels=LabelSpec(columns=("a", "b")))
+    options = ("--keep", "f7", "--exclude", "f1,f2")
+    select = ("select", name, store, *options)
+    mlfs(*select, "-k", "9", "-o", tmp_path / "few")
+    mlfs(*select, "-k", "12", "-o", tmp_path / "many")
+    mlfs(*select, "-k", "12", "--start", tmp_path / "few", "-o", tmp_path / "more")
+    many, more = (read_run(str(tmp_path / run)) for run in ("many", "more"))
+    assert (tmp_path / "more" / "ranking.csv").read_bytes() == (tmp_path / "many" / "ranking.csv").read_bytes()
+    assert more.record["passes"] <= 1 + 3 < 1 + 5 <= many.record["passes"]  # relevances, and two candidates at a time
+    mlfs(*select, "-k", "9", "--start", tmp_path / "few", "-o", tmp_path / "same")
+    assert (tmp_path / "same" / "ranking.csv").read_bytes() == (tmp_path / "few" / "ranking.csv").read_bytes()
+
+
+def test_what_a_choice_cannot_go_on_from_is_refused_with_the_cure(store, tmp_path, mlfs):
+    run = tmp_path / "run"
+    mlfs("select", "jmi", store, "-k", "3", "-o", run)
+    for words, message in [
+        (("chi2", store, "-k", "4"), "chi2 has nothing to go on from"),
+        (("mrmr", store, "-k", "4"), "is a run of jmi, not of mrmr; --keep"),
+        (("jmi", store, "-k", "2"), "has chosen 3 features, and 2 are to be chosen: give a larger -k"),
+        (("jmi", store, "-k", "4", "--bins", "3"), "was made with another --bins; --keep"),
+        (("jmi", store, "-k", "4", "--exclude", "a"), "was made with another --exclude; --keep"),
+        (("jmi", store, "-k", "4", "--rows", "0:50"), "was not made of these rows; --keep"),
+    ]:
+        refused = mlfs("select", *words, "--start", run, "-o", tmp_path / "other", fails=2)
+        assert message in refused.stderr
+    mlfs("select", "jmi", store, "-k", "4", "--start", tmp_path, "-o", tmp_path / "other", fails=3)
 
 
 def test_evaluations_batches_and_auto_take_them(store, tmp_path, mlfs):
