@@ -23,7 +23,7 @@ from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.statistics.covariates import covariate_products
 from mlfs_dask.statistics.moments import FeatureShapes
 from mlfs_dask.statistics.products import label_products
-from mlfs_dask.typing import join_terms
+from mlfs_dask.typing import join_terms, numbers
 
 #: What a reading for pairs alone is called.
 PAIR_TESTS = "tests of pairs"
@@ -35,6 +35,9 @@ SAME_SUMS = 1e-9
 #: P-values up to which all are held and sorted. Of more they are counted in bins of 0.2 % of their value, whose upper
 #: ends stand for them: q-values are then up to as much too large.
 SORTED_PAIRS = 2**24
+
+#: Bytes that pyarrow takes, which makes the table.
+ARROW_BYTES = 40 * 2**20
 
 #: Arrays of the size of a tile that a test holds.
 TILE_ARRAYS = 30
@@ -71,7 +74,8 @@ def pairs_workspace(question: PairQuestion, q: int, d: int) -> tuple[str, dict[s
     """What tests of pairs hold beside the sums, numbers of 8 bytes in size letters, and these."""
     tile = TILE_ARRAYS * q * tile_features(q, d)
     sizes = {"sorted": min(q * d, SORTED_PAIRS), "tested": tile, "best": q * min(question.best, d)}
-    return join_terms("2 sorted", "tested", "4 best", "8 d"), sizes
+    sizes["arrow"] = numbers(ARROW_BYTES * (question.rows is not None))
+    return join_terms("2 sorted", "tested", "4 best", "8 d", "arrow"), sizes
 
 
 def tile_features(q: int, d: int) -> int:
