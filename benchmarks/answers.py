@@ -1,4 +1,5 @@
-"""What answers cost: effect and p of every pair, beside a run without them, with one label, and beside plink2.
+"""What answers cost, beside a run without them: effect and p of every pair, and scores adjusted for ten covariates; and
+beside a run with one label, and plink2.
 
     python benchmarks/answers.py FOLDER                    # 1 000 000 x 1 000 0/1 features, 100 labels
     python benchmarks/answers.py FOLDER --rows 100000      # a trial
@@ -25,6 +26,9 @@ import numpy as np
 from synthetic import BATCH_ROWS, SyntheticReader, make_store
 
 D, Q, CARDINALITY, NONZEROS = 1000, 100, 5, 100
+
+#: Covariates, columns of the rows.
+C = 10
 
 
 def measured(command: list[str], repeats: int) -> dict[str, Any]:
@@ -82,7 +86,7 @@ def main() -> None:
     assert given.rows % BATCH_ROWS == 0
     given.folder.mkdir(parents=True, exist_ok=True)
     reader = SyntheticReader(given.rows, D, Q, CARDINALITY, NONZEROS)
-    store = make_store(given.folder / "store", given.rows, D, Q, cardinality=CARDINALITY, nonzeros=NONZEROS)
+    store = make_store(given.folder / "rows", given.rows, D, Q, cardinality=CARDINALITY, nonzeros=NONZEROS, obs=C)
     run = given.folder / "run"
     cases = {
         "without": select(store, run),
@@ -90,6 +94,7 @@ def main() -> None:
         "significant": select(store, run, "--pairs", "significant"),
         "all pairs": select(store, run, "--pairs", "all"),
         "best:10": select(store, run, "--pairs", "best:10"),
+        "10 covariates": select(store, run, "--covariates", ",".join(f"c{i}" for i in range(C))),
     }
     rows = {name: measured(command, given.repeats) for name, command in cases.items()}
     if shutil.which("plink2") and not given.without_plink:
@@ -102,7 +107,13 @@ def main() -> None:
         glm += ["--glm", "allow-no-covars", "--out", str(given.folder / "glm")]
         rows["plink2"] = measured(glm, 1)
         rows["all pairs"]["of_plink2"] = rows["all pairs"]["cpu_seconds"] / rows["plink2"]["cpu_seconds"]
-    for name, base in (("without", "one label"), ("significant", "without"), ("all pairs", "without")):
+    compared = (
+        ("without", "one label"),
+        ("significant", "without"),
+        ("all pairs", "without"),
+        ("10 covariates", "without"),
+    )
+    for name, base in compared:
         rows[name][f"of_{base}"] = rows[name]["cpu_seconds"] / rows[base]["cpu_seconds"]
     description = (
         f"{given.rows:,} rows, {D:,} 0/1 features of which {NONZEROS} a row are 1, {Q} labels: processor seconds, "

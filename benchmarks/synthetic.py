@@ -13,12 +13,15 @@ import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from mlfs_dask.storage.conversion_options import Options
 from mlfs_dask.storage.convert import convert_reader
+from mlfs_dask.storage.obs import ObsColumns
 from mlfs_dask.storage.readers.base import Batch, Header, Part
 
 BATCH_ROWS = 10_000
@@ -184,13 +187,25 @@ def make_store(
     labelled: float | None = None,
     labelled_entries: float = 1.0,
     compressor: str = "none",
+    obs: int = 0,
 ) -> Path:
-    """The store at `path`, made unless it is there; with `labelled` rows have the structure of `PlantedReader`."""
+    """The store at `path`, made unless it is there; with `labelled` rows have the structure of `PlantedReader`.
+
+    `obs` columns of the rows, c0, c1, ..., are normal numbers.
+    """
     if not path.exists():
         reader = SyntheticReader(n, d, q, cardinality, nonzeros)
         if labelled is not None:
             reader = PlantedReader(n, d, q, cardinality, nonzeros, labelled=labelled, labelled_entries=labelled_entries)
-        convert_reader(lambda: reader, path, options=Options(compressor=compressor), resume=False, force=True)
+
+        def blocks() -> Iterator[NDArray[np.float64]]:
+            generator = np.random.default_rng(n)
+            yield from (generator.normal(size=(min(BATCH_ROWS, n - a), obs)) for a in range(0, n, BATCH_ROWS))
+
+        columns = ObsColumns(tuple(f"c{i}" for i in range(obs)), {}, blocks)
+        options = Options(compressor=compressor)
+        how: dict[str, Any] = {"open_obs": lambda: columns} if obs else {}
+        convert_reader(lambda: reader, path, options=options, resume=False, force=True, **how)
     return path
 
 

@@ -62,7 +62,7 @@ from mlfs_dask.storage.extension import ExtendedRows, OldEntries, StoreExtension
 from mlfs_dask.storage.inference import InferredSchema, infer_schema
 from mlfs_dask.storage.label_values import MinusOne
 from mlfs_dask.storage.object_store import LocalObjects, is_url, local_path, open_objects, read_schema
-from mlfs_dask.storage.obs import ObsColumns, ObsWriter, read_obs
+from mlfs_dask.storage.obs import ObsColumns, ObsWriter, read_obs, stored_columns
 from mlfs_dask.storage.publish import remove, remove_leftovers, sync
 from mlfs_dask.storage.readers.base import LabelSpec, Part, Reader, ReadOptions
 from mlfs_dask.storage.schema import KINDS, LABELS_NAME, X_NAME, Partitions, StoreSchema
@@ -336,6 +336,8 @@ def convert_reader(
         hashing = aside.submit(_hash_sources, sources, enough)
         reader = open_reader() if extension is None else extension.match(open_reader())
         obs = None if open_obs is None else open_obs()
+        if obs is None and extension is None:
+            obs = _columns_of_store(reader)
         if obs is not None and extension is not None:
             obs = extension.joined_obs(obs, reader.path)
         plan = _plan(reader, memory_limit, workers, source_bytes)
@@ -364,6 +366,13 @@ def convert_reader(
         batch_bytes=plan.batch_bytes,
         projected_bytes=plan.total_bytes,
     )
+
+
+def _columns_of_store(reader: Reader) -> ObsColumns | None:
+    """The columns of the rows of a store that is converted; None where it has none."""
+    from mlfs_dask.storage.readers.store import StoreReader  # which files of others do not need
+
+    return stored_columns(reader.dataset) if isinstance(reader, StoreReader) and reader.dataset.obs else None
 
 
 def _done_already(

@@ -18,12 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.storage.anndata_encoding import CHUNK
 from mlfs_dask.storage.chunking import ArrayChunking, MatrixChunking, StoreChunking, chunk_store
 from mlfs_dask.storage.dataset import Dataset
 from mlfs_dask.storage.digest import Checksum
 from mlfs_dask.storage.label_values import MinusOne
-from mlfs_dask.storage.obs import ObsColumns, joined
+from mlfs_dask.storage.obs import ObsColumns, joined, stored_columns
 from mlfs_dask.storage.readers.base import BOOLEAN_SPELLINGS, Batch, Header, Part, Reader
 from mlfs_dask.storage.readers.classes import classes_of_store
 from mlfs_dask.storage.readers.concat import ConcatReader, check_categories, check_names
@@ -172,19 +171,7 @@ class StoreExtension:
         DataError
             A column is numbers here and categories there.
         """
-        columns = self.dataset.obs
-
-        def blocks() -> Iterator[NDArray[np.float64]]:
-            for start in range(0, self.schema.n, CHUNK):
-                stop = min(start + CHUNK, self.schema.n)
-                values = []
-                for column in columns.values():
-                    each = column.between(start, stop).astype(np.float64)
-                    values.append(each if column.categories is None else np.where(each < 0, np.nan, each))
-                yield np.column_stack(values)
-
-        categories = {name: tuple(each.categories) for name, each in columns.items() if each.categories is not None}
-        old = ObsColumns(tuple(columns), categories, blocks)
+        old = stored_columns(self.dataset)
         return joined([old, new], paths=[f"the store {self.dataset.path}", path])
 
     def check_widths(self, new: Statistics, path: str) -> None:

@@ -225,6 +225,22 @@ class StoredColumn(RowColumn):
         return values
 
 
+def stored_columns(dataset: Dataset) -> ObsColumns:
+    """The columns of the rows of a store."""
+    columns, n = dataset.obs, dataset.schema.n
+
+    def blocks() -> Iterator[Array]:
+        for start in range(0, n, CHUNK):
+            values = []
+            for column in columns.values():
+                each = column.between(start, min(start + CHUNK, n)).astype(np.float64)
+                values.append(each if column.categories is None else np.where(each < 0, np.nan, each))
+            yield np.column_stack(values)
+
+    categories = {name: tuple(each.categories) for name, each in columns.items() if each.categories is not None}
+    return ObsColumns(tuple(columns), categories, blocks)
+
+
 #: Chunks of a column that a process holds: its threads read rows that are apart.
 MAX_RECENT = 4
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import anndata
 import numpy as np
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 from scipy import sparse as sp
 
 import mlfs_dask as mlfs
@@ -18,6 +21,7 @@ from mlfs_dask.selectors.costs import Names
 from mlfs_dask.storage.append import append
 from mlfs_dask.storage.convert import convert
 from mlfs_dask.storage.readers.base import LabelSpec
+from mlfs_dask_cli.main import mlfs as mlfs_command
 from tests.problems import quiet
 
 #: Rows of a store are numbered.
@@ -242,3 +246,33 @@ def test_columns_that_formats_do_not_have_are_refused(tmp_path):
     (tmp_path / "t.svm").write_text("1 1:1\n")
     with pytest.raises(UsageError, match="svmlight has no columns of rows, which --obs would keep"):
         convert(tmp_path / "t.svm", tmp_path / "t.zarr", obs=("age",))
+
+
+def test_commands_name_them(table, tmp_path):
+    table.to_csv(tmp_path / "t.csv", index=False)
+    store, runs = tmp_path / "t.zarr", tmp_path / "runs"
+
+    def mlfs_run(*words):
+        result = CliRunner().invoke(mlfs_command, [*map(str, words), "--json"])
+        assert result.exit_code == 0, result.stderr
+        return json.loads(result.stdout)
+
+    mlfs_run("convert", tmp_path / "t.csv", store, "--label-columns", "y0,y1,y2", "--obs", "age,batch")
+    given = ("--covariates", "age", "--strata", "batch", "-k", 3)
+    projected = mlfs_run("plan", "br-cc", store, *given, "--quick")
+    run = mlfs_run("select", "br-cc", store, *given, "-o", runs / "adjusted")
+    assert (run["passes"], projected["passes"]) == (1, 1)
+    assert run["params"]["covariates"] == "age"
+    expected = mlfs.BRCC(n_features_to_select=3, covariates="age", strata="batch").fit(mlfs.open_dataset(store))
+    ranked = pd.read_csv(runs / "adjusted" / "ranking.csv")
+    np.testing.assert_allclose(ranked.set_index("feature_index").sort_index()["score"], expected.scores_)
+    mlfs_run("transform", store, runs / "adjusted", tmp_path / "chosen.zarr")
+    chosen = mlfs.open_dataset(tmp_path / "chosen.zarr")
+    assert chosen.shape == (240, 3)
+    assert list(chosen.obs) == ["age", "batch"]
+    np.testing.assert_array_equal(chosen.obs["age"].between(0, 240), table["age"])
+    result = CliRunner().invoke(
+        mlfs_command, ["select", "br-cc", str(store), "-k", "3", "-o", "x", "--covariates", "sex"]
+    )
+    assert result.exit_code == 2
+    assert "the covariate 'sex' is not there; there are age, batch" in result.stderr
