@@ -19,7 +19,7 @@ from anchors import GRID_SETS
 from real_sets import replace_table
 
 HERE = Path(__file__).parent
-ORDER = ("dense", "sparse", "workers", "peers", "growth", "wide", "small", "greedy", "conversion")
+ORDER = ("dense", "sparse", "workers", "peers", "growth", "wide", "small", "greedy", "answers", "conversion")
 LOAD = ("object-store", "partitions", "length", "clients", "estimate")
 USAGE = {"MiB": "MiB", "files": "open files", "threads": "threads", "disk_MiB": "disk MiB"}
 WHEN = {"early": "early", "late": "at the end"}
@@ -72,6 +72,10 @@ COLUMNS = {
     "driver_cpu_seconds": "CPU seconds, driver",
     "share_outside": "CPU outside",
     "peak_worker_MiB": "peak MiB",
+    "peak_MiB": "peak MiB",
+    "of_without": "of without",
+    "of_one label": "of one label",
+    "of_plink2": "of plink2",
     "planned_MiB": "planned MiB",
     "peak_ratio": "ratio of peak",
     "peak_driver_MiB": "driver peak MiB",
