@@ -18,21 +18,28 @@ Array = NDArray[np.float64]
 PAIR_BYTES = 256 << 10
 
 
-def pair_interaction(counts: Counts, n_labels: int, chosen: Sequence[int]) -> Array:
+def pair_interaction(
+    counts: Counts, n_labels: int, chosen: Sequence[int], unknown: NDArray[np.int64] | None = None
+) -> Array:
     """Sum over labels of M(f; l), less the interaction information with pairs of chosen labels (Lee & Kim 2015).
 
     Parameters
     ----------
     counts : Counts
-        With the labels, and after them with every pair of chosen ones (`with_label_pairs`).
+        With the labels, with rows in which a label is unknown (`blocks.unknown`), and after them with every pair of
+        chosen ones (`with_label_pairs`), which are labels and then rows in which one of these is unknown.
     n_labels : int
     chosen : sequence of int
         Rising.
+    unknown : int64 array, shape (u,), optional
+        Labels that may be unknown, rising. Each term is of the rows where its labels are known.
 
     Returns
     -------
     float64 array, shape (w,)
     """
+    if unknown is not None and len(unknown):
+        return _known_interaction(counts, n_labels, np.array(chosen, dtype=np.int64), unknown)
     joint, n = counts.joint, counts.n
     labels = Counts(joint[:, :n_labels], counts.marginal, counts.positives[:n_labels], n)
     score = np.zeros(counts.width)
@@ -60,6 +67,58 @@ def pair_interaction(counts: Counts, n_labels: int, chosen: Sequence[int]) -> Ar
         # Added one after the other, which `sum` does not do for a single feature: the same bits for any cut.
         given_feature[0] += score
         score = np.cumsum(given_feature, axis=0, out=given_feature)[-1]
+    return score
+
+
+def _known_interaction(counts: Counts, n_labels: int, chosen: NDArray[np.int64], unknown: NDArray[np.int64]) -> Array:
+    """`pair_interaction` where labels may be unknown."""
+    marks = np.full(n_labels, -1)
+    marks[unknown] = n_labels + np.arange(len(unknown))
+    score = np.zeros(counts.width)
+    for shared in information(counts.known(marks)):
+        score += shared
+    # Places among the columns of which pairs are counted, and where their pairs stand.
+    marked = marks[chosen] >= 0
+    place_of_mark = np.where(marked, len(chosen) + np.cumsum(marked) - 1, -1)
+    m, before = len(chosen) + int(marked.sum()), n_labels + len(unknown)
+
+    def pair_of(one: NDArray[np.intp], other: NDArray[np.intp]) -> NDArray[np.intp]:
+        low, high = np.minimum(one, other), np.maximum(one, other)
+        return np.where(low < 0, -1, before + low * (2 * m - low - 1) // 2 + high - low - 1)
+
+    first, second = np.triu_indices(len(chosen), 1)
+    step = max(1, PAIR_BYTES // (8 * counts.marginal.size))
+    for start in range(0, len(first), step):
+        i, j = first[start : start + step], second[start : start + step]
+        of_i, of_j = place_of_mark[i], place_of_mark[j]
+        columns = {
+            "rows": [(marks[chosen[i]], -1), (marks[chosen[j]], -1), (pair_of(of_i, of_j), 1)],
+            "one": [(chosen[i], 1), (pair_of(i, of_j), -1)],
+            "other": [(chosen[j], 1), (pair_of(j, of_i), -1)],
+            "both": [(pair_of(i, j), 1)],
+        }
+        # Counts by code, pair and feature, and of all rows by pair, of those where both labels are known.
+        terms: dict[str, tuple[Array, Array]] = {}
+        for name, parts in columns.items():
+            found, total = np.zeros((len(counts.joint), len(i), counts.width)), np.zeros((len(i), 1))
+            if name == "rows":
+                found += counts.marginal
+                total += counts.n
+            for column, sign in parts:
+                some = np.flatnonzero(column >= 0)
+                found[:, some] += sign * counts.joint[:, column[some]]
+                total[some] += sign * counts.positives[column[some]]
+            terms[name] = found, total
+        (rows, n), (one, n_one), (other, n_other), (both, n_both) = terms.values()
+        n = np.maximum(n, 1.0)
+        cells = _states(both, one) + _states(other - both, rows - one)
+        given_feature = (count_log_count(rows).sum(axis=0) + cells - _states(one, rows) - _states(other, rows)) / n
+        table = np.stack([n_both, n_other - n_both, n_one - n_both, n - n_one - n_other + n_both])
+        of_labels = [entropy_of_counts(np.stack([own, n - own]), n) for own in (n_one, n_other)]
+        between = of_labels[0] + of_labels[1] - entropy_of_counts(table, n)
+        between[between <= rounding_error(n)] = 0.0
+        for own in given_feature - between:
+            score += own
     return score
 
 

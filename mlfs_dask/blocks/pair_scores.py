@@ -12,6 +12,8 @@ from typing import Any, Literal, NamedTuple, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from mlfs_dask.blocks.unknown import of_marks
+
 Array = NDArray[np.float64]
 
 #: Bytes of one (p, w) array of a tile, some of which stay in a processor's cache: with 4 MiB chi2 is four times slower
@@ -49,12 +51,12 @@ class Counts(NamedTuple):
     ----------
     joint : int64 array, shape (codes, p, w)
         Rows that have the code and the label, every code included; float64 of weighted rows, as the others.
-    marginal : int64 array, shape (codes, 1, w)
-        Rows that have the code.
+    marginal : int64 array, shape (codes, 1, w) or (codes, p, w)
+        Rows that have the code; where labels may be unknown, those among the rows where the label is known.
     positives : int64 array, shape (p, 1)
         Rows that have the label.
-    n : int or float
-        Rows.
+    n : int or float, or array of shape (p, 1)
+        Rows; of each label those where it is known.
     """
 
     joint: NDArray[Any]
@@ -71,7 +73,26 @@ class Counts(NamedTuple):
         return _varying(self.positives, self.n)
 
     def tile(self, labels: NDArray[np.intp], features: slice) -> Counts:
-        return Counts(self.joint[:, labels, features], self.marginal[:, :, features], self.positives[labels], self.n)
+        marginal = _of_labels(self.marginal[:, :, features], labels, axis=1)
+        return Counts(self.joint[:, labels, features], marginal, self.positives[labels], _of_labels(self.n, labels))
+
+    def known(self, marks: NDArray[np.int64]) -> Counts:
+        """Counts of the first p labels, of each over the rows where it is known.
+
+        Parameters
+        ----------
+        marks : int64 array, shape (p,)
+            Where the rows in which a label is unknown stand among the labels (`blocks.unknown`); -1 where there are
+            none.
+        """
+        p = len(marks)
+        if (marks < 0).all():
+            return Counts(self.joint[:, :p], self.marginal, self.positives[:p], self.n)
+        joint = np.moveaxis(self.joint, 1, 0)
+        marginal = self.marginal - np.moveaxis(of_marks(joint, marks), 0, 1)
+        # Of a label that no row knows all is 0, of one row.
+        n = np.maximum(self.n - of_marks(self.positives, marks), 1)
+        return Counts(self.joint[:, :p], marginal, self.positives[:p], n)
 
 
 class StratifiedCounts(NamedTuple):
@@ -127,12 +148,12 @@ class Sums(NamedTuple):
     ----------
     products : float64 array, shape (p, w)
         Over the rows that have the label.
-    m2 : float64 array, shape (1, w)
-        Of squares, over all rows.
+    m2 : float64 array, shape (1, w) or (p, w)
+        Of squares, over all rows; where labels may be unknown, over those where the label is known, about their mean.
     positives : int64 array, shape (p, 1)
         Rows that have the label.
-    n : int or float
-        Rows.
+    n : int or float, or array of shape (p, 1)
+        Rows; of each label those where it is known.
     residual_m2 : float64 array, shape (p, 1), or None
         Of labels adjusted for covariates: what these leave of their sums of squares. The sums are then of residuals.
     rank : int
@@ -170,8 +191,13 @@ class Sums(NamedTuple):
 
     def tile(self, labels: NDArray[np.intp], features: slice) -> Sums:
         residual = None if self.residual_m2 is None else self.residual_m2[labels]
-        products, m2 = self.products[labels, features], self.m2[:, features]
-        return Sums(products, m2, self.positives[labels], self.n, residual, self.rank)
+        m2, n = _of_labels(self.m2[:, features], labels), _of_labels(self.n, labels)
+        return Sums(self.products[labels, features], m2, self.positives[labels], n, residual, self.rank)
+
+
+def _of_labels(terms: Any, labels: NDArray[np.intp], axis: int = 0) -> Any:
+    """Terms of some labels; those that hold for all of them as they are."""
+    return terms if np.ndim(terms) == 0 or terms.shape[axis] == 1 else np.take(terms, labels, axis)
 
 
 def _varying(positives: NDArray[Any], n: Any) -> NDArray[np.bool_]:

@@ -420,7 +420,7 @@ class Experiment:
             return facts
         rows, Y = part.rows, part.Y
         if not part.labelled.all():
-            if not selector.accepts_unknown_labels:
+            if selector.supervision == "supervised":
                 rows, Y = rows[part.labelled], Y[part.labelled]
             elif settings.hidden_as == "unknown":
                 Y = as_unknown(Y, part.labelled)

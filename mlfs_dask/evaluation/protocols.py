@@ -62,11 +62,9 @@ class Settings:
     labelled_rows: Annotated[float, Param("Share of the training rows that keep labels.", above=0, most=1)] = 1.0
     hidden_as: Annotated[
         Literal["unknown", "zero"],
-        Param("How rows without labels look to methods that take unknown labels. Other methods do not see those rows."),
+        Param("How rows without labels look to semi-supervised methods. Other methods do not see those rows."),
     ] = "unknown"
-    unlabelled_test: Annotated[bool, Param("Methods that take unknown labels see the test rows, without labels.")] = (
-        False
-    )
+    unlabelled_test: Annotated[bool, Param("Semi-supervised methods see the test rows, without labels.")] = False
     classifier_labels: Annotated[
         Literal["simulated", "full"],
         Param(

@@ -208,6 +208,12 @@ class RowSource(ABC):
         return None
 
     @property
+    def unknown_labels(self) -> NDArray[np.int64] | None:
+        """Labels that may have unknown entries, rising; None where it takes a reading to tell."""
+        counts = self.label_counts
+        return None if counts is None else np.flatnonzero(counts[0])
+
+    @property
     def weights(self) -> NDArray[np.float64] | None:
         """(n,): how often each row counts; None: once."""
         return None
@@ -273,3 +279,9 @@ class RowSource(ABC):
 def profile_of(source: RowSource | Profile) -> Profile:
     """The profile of rows, or the one that stands for them in a plan."""
     return source if isinstance(source, Profile) else source.profile
+
+
+def unknown_labels(source: RowSource | Profile) -> NDArray[np.int64]:
+    """Labels that may have unknown entries, rising; none of a profile, and until a reading has told."""
+    known = None if isinstance(source, Profile) else source.unknown_labels
+    return np.empty(0, np.int64) if known is None else known

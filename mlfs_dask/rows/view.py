@@ -53,6 +53,8 @@ class RowView(RowSource):
     label_counts : int64 array, shape (3, q), optional
     quantiles : float64 array, shape (d, s), optional
         Of the view, where they were measured.
+    unknown_labels : int64 array, optional
+        Labels of the view that may have unknown entries, where a reading has told.
     covariates : Covariates, optional
         Of the rows and features of the view.
     strata : RowColumn, optional
@@ -82,6 +84,7 @@ class RowView(RowSource):
         known: FeatureInfo | None = None,
         label_counts: NDArray[np.int64] | None = None,
         quantiles: NDArray[np.float64] | None = None,
+        unknown_labels: NDArray[np.int64] | None = None,
         covariates: Covariates | None = None,
         strata: RowColumn | None = None,
         columns: Mapping[str, RowColumn] | None = None,
@@ -112,6 +115,8 @@ class RowView(RowSource):
             if inner._fill is not None:
                 fill = inner._fill[_all_or(features)]
             unknown = inner._unknown if unknown == "use" else unknown
+            if unknown_labels is None and Y is None and inner._unknown_labels is not None:
+                unknown_labels = _places_of(inner._unknown_labels, labels)
             source = inner._source
             rows = rows_of_rows(inner._rows, rows, source.profile.n)
             features, labels = _columns_of(inner._features, features), _columns_of(inner._labels, labels)
@@ -127,6 +132,7 @@ class RowView(RowSource):
         self._known: FeatureInfo | None = known
         self._label_counts: NDArray[np.int64] | None = label_counts
         self._quantiles: NDArray[np.float64] | None = quantiles
+        self._unknown_labels: NDArray[np.int64] | None = unknown_labels
         self._covariates: Covariates | None = covariates
         self._strata: RowColumn | None = strata
         self._columns: Mapping[str, RowColumn] | None = columns
@@ -235,6 +241,15 @@ class RowView(RowSource):
         if counts is None or self._unknown != "negative":
             return counts
         return np.stack([np.zeros_like(counts[0]), counts[0] + counts[1], counts[2]])
+
+    @property
+    def unknown_labels(self) -> NDArray[np.int64] | None:
+        if self._strata is not None:
+            return np.empty(0, np.int64)  # counts in strata are of known labels
+        if self._unknown_labels is not None or self.label_counts is not None:
+            return super().unknown_labels if self._unknown_labels is None else self._unknown_labels
+        of_source = self._source.unknown_labels  # some rows have no more than all
+        return None if of_source is None else _places_of(of_source, self._labels)
 
     @property
     def weights(self) -> NDArray[np.float64] | None:
@@ -397,6 +412,11 @@ def _all_or(columns: Columns) -> Any:
 def _names_of(names: Sequence[str], columns: Columns) -> Sequence[str]:
     """Names of the columns, or all."""
     return names if columns is None else [names[column] for column in columns]
+
+
+def _places_of(columns: NDArray[np.int64], chosen: Columns) -> NDArray[np.int64]:
+    """Where some columns stand among those that are chosen, None for all."""
+    return columns if chosen is None else np.flatnonzero(np.isin(chosen, columns))
 
 
 def _columns_of(columns: Columns, chosen: Columns) -> Columns:

@@ -38,8 +38,8 @@ from mlfs_dask.selection.choice import (
 )
 from mlfs_dask.selection.pairs import Pairs, run_tests
 from mlfs_dask.selection.runs import SHARED, read_run
-from mlfs_dask.selectors.contract import Method
-from mlfs_dask.selectors.costs import Begun, Names, Readings, require_driver
+from mlfs_dask.selectors.contract import Method, UnknownLabelsFound
+from mlfs_dask.selectors.costs import Begun, Names, Plan, Readings, require_driver
 from mlfs_dask.selectors.pairs import PAIR_TESTS, pair_statistics
 from mlfs_dask.selectors.parameters import GENERATORS, draw_seed
 from mlfs_dask.selectors.scores import (
@@ -366,7 +366,7 @@ def fit(method: Method, data: Any, sample_weight: Any = None, *, covariates: Any
         method = copy.copy(method)
         method.random_state = params["random_state"] = draw_seed(state)  # type: ignore[attr-defined]
     resources = runtime.current_resources()
-    plan = require_driver(method.plan(whole, resources), resources, f"{method.method} in the driver process")
+    plan = _plan(method, whole, resources)
     runtime.reset_peak_rss()
     # Of methods that keep checkpoints no score depends on how many features are kept.
     loop = {name: value for name, value in params.items() if name not in _AFTER_SCORES}
@@ -384,18 +384,16 @@ def fit(method: Method, data: Any, sample_weight: Any = None, *, covariates: Any
     # up to 15 times faster for loops that use both. Passes have threads of their own.
     readings = Readings(source, resources, plan, method.names(rows.names), kept=kept)
     readings.begun = begun
-    pairs: Pairs | None = None
-    tests_decide = method.n_features_to_select == AUTO and method.control is not None
     with job, record_hits() as hits, runtime.one_blas_thread():
-        fill = _fill_missing(method, readings)
-        if method.asks_pairs:
-            readings.attached = pair_statistics(readings.source)
-            if PAIR_TESTS in plan.readings:
-                pairs = run_tests(method, readings, d)
-                k = int(np.count_nonzero(pairs.discovered(method.fdr)[0])) or k if tests_decide else k
-        outcome = method.score(readings, k)
-        if method.asks_pairs and pairs is None:
-            pairs = run_tests(method, readings, d)
+        try:
+            outcome, pairs, k, fill = _outcome(method, readings, k, d)
+        except UnknownLabelsFound as unknown:  # planned and read again, with what the reading has told
+            whole, records = RowView(whole, unknown_labels=unknown.labels), readings.records
+            plan = _plan(method, whole, resources)
+            readings = Readings(method.rows(whole), resources, plan, method.names(rows.names), kept=kept)
+            readings.begun = begun
+            outcome, pairs, k, fill = _outcome(method, readings, k, d)
+            readings.records[:0] = records
         choice = choose(method, readings, outcome, k, pairs)
     records, varies, outcome, k = readings.records, readings.varies, choice.outcome, choice.k
     peak_driver = peak_worker = runtime.peak_rss()
@@ -598,6 +596,32 @@ def _fit_within_strata(method: Method, rows: Opened, sample_weight: Any) -> Fit:
         peak_driver_bytes=max(each.peak_driver_bytes for each in reports),
     )
     return Fit(method, rows.names, Scores(scores), scores, ranking, support, report)
+
+
+def _outcome(
+    method: Method, readings: Readings, k: int, d: int
+) -> tuple[Scores, Pairs | None, int, NDArray[np.float64] | None]:
+    """Scores, the tests of pairs that are asked for, how many features to keep, and what missing ones are filled with.
+
+    Raises
+    ------
+    UnknownLabelsFound
+    """
+    fill, pairs = _fill_missing(method, readings), None
+    if method.asks_pairs:
+        readings.attached = pair_statistics(readings.source)
+        if PAIR_TESTS in readings.plan.readings:
+            pairs = run_tests(method, readings, d)
+            if method.n_features_to_select == AUTO and method.control is not None:
+                k = int(np.count_nonzero(pairs.discovered(method.fdr)[0])) or k
+    outcome = method.score(readings, k)
+    if method.asks_pairs and pairs is None:
+        pairs = run_tests(method, readings, d)
+    return outcome, pairs, k, fill
+
+
+def _plan(method: Method, source: RowSource, resources: Resources) -> Plan:
+    return require_driver(method.plan(source, resources), resources, f"{method.method} in the driver process")
 
 
 def _fill_missing(method: Method, readings: Readings) -> NDArray[np.float64] | None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.blocks.pair_tests import EFFECTS, PairTests
 from mlfs_dask.errors import DataError, UsageError, number_of, parameter
-from mlfs_dask.selectors.contract import Method
+from mlfs_dask.selectors.contract import Method, UnknownLabelsFound
 from mlfs_dask.selectors.costs import Readings
 from mlfs_dask.selectors.pairs import (
     PAIR_TESTS,
@@ -27,7 +27,7 @@ from mlfs_dask.selectors.pairs import (
     pair_statistics,
     tile_features,
 )
-from mlfs_dask.selectors.scores import AUTO, unknown_labels_error
+from mlfs_dask.selectors.scores import AUTO
 
 Array = NDArray[np.float64]
 
@@ -358,8 +358,8 @@ def run_tests(method: Method, readings: Readings, d: int) -> Pairs:
         readings.run(PAIR_TESTS)
     results, readings.attached_results = readings.attached_results, None
     assert results is not None
-    if (unknown := results[0].unknown).any():
-        raise unknown_labels_error("a test of pairs", unknown, readings.names.labels)
+    if results[0].unknown.any() and source.unknown_labels is None:
+        raise UnknownLabelsFound(np.flatnonzero(results[0].unknown))
     return Pairs(SumTests(source, results), method.pair_question, *names, features=method.features(d))
 
 

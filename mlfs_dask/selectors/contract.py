@@ -67,6 +67,14 @@ from mlfs_dask.typing import join_terms, numbers
 _M = TypeVar("_M", bound="Method")
 
 
+class UnknownLabelsFound(Exception):
+    """Labels of which a reading has found unknown entries, where nothing had told so before: of a Dask array."""
+
+    def __init__(self, labels: NDArray[np.int64]) -> None:
+        super().__init__(f"labels {labels.tolist()} have unknown entries")
+        self.labels = labels
+
+
 @dataclass(eq=False, repr=False)
 class Method:
     """Base class of published methods: parameters, what a fit reads and holds, and how it scores.
@@ -101,6 +109,8 @@ class Method:
     typical_iterations: ClassVar[tuple[int, int] | None] = None
     #: Whether labels may hold -1.
     accepts_unknown_labels: ClassVar[bool] = False
+    #: Whether each label is taken over the rows where it is known (`RowSource.unknown_labels`).
+    known_entries: ClassVar[bool] = False
     #: Whether its loop leaves checkpoints (`mlfs_dask.engine.checkpoints`), from which a fit can go on.
     keeps_checkpoints: ClassVar[bool] = False
     #: Whether the best 10 features are not the first 10 of the best 20: a choice is learnt for one k.
@@ -499,6 +509,20 @@ class Method:
         if unknown.any() and (self.unknown == "refuse" or not self.accepts_unknown_labels):
             asked = self.unknown == "refuse"
             raise unknown_labels_error("" if asked else self.method, unknown, names.labels)
+
+    def examine_unknown(self, readings: Readings, unknown: NDArray[np.integer[Any]]) -> None:
+        """`refuse_unknown`, or go back to the beginning where a reading was not told of those that it found.
+
+        Raises
+        ------
+        DataError
+        UnknownLabelsFound
+            The fit begins again with these.
+        """
+        self.refuse_unknown(unknown, readings.names)
+        asked = self.known_entries or self.asks_pairs
+        if unknown.any() and asked and readings.source.unknown_labels is None:
+            raise UnknownLabelsFound(np.flatnonzero(unknown))
 
     def refuse_missing(self, n_missing: NDArray[np.int64] | None, names: Names) -> None:
         """Refuse missing values, counted by feature, where they are an error; None: not counted."""

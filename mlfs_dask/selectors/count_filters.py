@@ -32,7 +32,7 @@ class Chi2(CountFilter):
     Notes
     -----
     Passes and memory as `LabelEntropy` with all labels counted. Scores rest on integer counts: the same bits for any
-    chunking. Unknown labels (-1) are refused.
+    chunking.
 
     References
     ----------
@@ -104,7 +104,7 @@ class BROR(CountFilter):
     Notes
     -----
     Passes and memory as `LabelEntropy` with all labels counted. Scores rest on integer counts: the same bits for any
-    chunking. Unknown labels (-1) are refused.
+    chunking.
 
     References
     ----------
@@ -170,13 +170,13 @@ class ELAChi2(CountFilter):
 
     A row with `|L|` labels stands for `|L|` rows of one class each that weigh `1/|L|` (Chen et al. 2007): the more
     labels, the less is known of each. Pearson's chi-square of the table of codes and classes follows. Rows without a
-    label, and labels without a row, are left out, as in the program of Lee & Kim (2013), which the scores equal: a
-    single label has nothing to be told from, and gives 0.
+    known label, and labels without a row, are left out, as in the program of Lee & Kim (2013), which the scores equal:
+    a single label has nothing to be told from, and gives 0.
 
     Notes
     -----
-    Passes as `LabelEntropy`. A worker holds (q + 1) * sum of (codes - 1) sums of 8 bytes, of weights that are
-    rounded so that their sums are exact: the same bits for any chunking. Unknown labels (-1) are refused.
+    Passes as `LabelEntropy`. A worker holds (q + 1) * sum of (codes - 1) sums of 8 bytes, of weights that are rounded
+    so that their sums are exact: the same bits for any chunking.
 
     References
     ----------
@@ -194,6 +194,7 @@ class ELAChi2(CountFilter):
     array([4., 0., 0.])
     """
 
+    known_entries = False  # a row stands for the labels that it is known to have
     memory = "worker: 8 bytes * d * (codes - 1) * (q + 1)"
     takes_strata = False
 

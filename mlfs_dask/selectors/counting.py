@@ -21,7 +21,7 @@ from mlfs_dask.blocks.entropy import entropy_of_counts, information
 from mlfs_dask.blocks.pair_scores import Array, Counts, Over, StratifiedCounts, score_pairs
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DataError, parameter
-from mlfs_dask.rows.contract import FeatureInfo, Profile, RowSource, profile_of
+from mlfs_dask.rows.contract import FeatureInfo, Profile, RowSource, profile_of, unknown_labels
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import family
 from mlfs_dask.selectors.costs import Cost, Names, Reading, Readings
@@ -142,7 +142,7 @@ class CountingSelector(OneReading):
         readings = [
             Reading(
                 _tile_name(i, len(tiles), name),
-                (_replicated(tile, resampling, profile), *self._code_tests(tile, profile)),
+                (_replicated(tile, resampling, profile), *self._code_tests(tile, source)),
                 workspace=held,
             )
             for i, tile in enumerate(tiles)
@@ -198,9 +198,11 @@ class CountingSelector(OneReading):
         return tiles if len(tiles) == 1 else ()
 
     def _book_before_reading(self, source: RowSource) -> CodeBook | None:
-        """The codes, where they follow without a reading; None also of rows with unknown labels, which are refused."""
+        """The codes, where they follow without a reading; None also of rows with unknown labels that are refused."""
         label_counts = self._label_counts(source)
-        return None if label_counts is None or label_counts[0].any() else self._known_book(source)
+        if label_counts is None or (label_counts[0].any() and not self.accepts_unknown_labels):
+            return None
+        return self._known_book(source)
 
     def _known_book(self, source: Profile | RowSource) -> CodeBook | None:
         """The codes, where they follow from what is known of the features."""
@@ -256,12 +258,15 @@ class CountingSelector(OneReading):
             counted = self._counted_labels(label_entropies(label_counts, profile.total))
         slots = np.full(profile.q, -1, dtype=np.int64)
         slots[counted] = np.arange(len(counted))
+        unknown = unknown_labels(source if self.known_entries else profile)
+        unknown = unknown[slots[unknown] >= 0]
         counts = self._statistic(
+            unknown=unknown,
             book=book,
             first=0,
             last=profile.d,
             sparse=profile.sparse,
-            slot_of_label=slots,
+            slot_of_label=np.concatenate([slots, len(counted) + np.arange(len(unknown))]),
             n=profile.total,
             compiled=profile.nonzeros >= COMPILE_FROM and profile.weight is None,
             weighted=profile.weight is not None,
@@ -277,9 +282,11 @@ class CountingSelector(OneReading):
         """(w,) scores from counts of every stratum, and of every label within each."""
         raise NotImplementedError
 
-    def _code_tests(self, tile: ContingencyCounts, profile: Profile) -> tuple[CodeTests, ...]:
+    def _code_tests(self, tile: ContingencyCounts, source: Profile | RowSource) -> tuple[CodeTests, ...]:
         """What a reading of counts has to test pairs, where that is asked for and not done before."""
-        return (CodeTests.of(tile, profile.q),) if self.asks_pairs and not self._tests_first else ()
+        if not self.asks_pairs or self._tests_first:
+            return ()
+        return (CodeTests.of(tile, profile_of(source).q, unknown_labels(source)),)
 
     def _pair_reading(self, cost: Cost, source: Profile | RowSource) -> tuple[Cost, int]:
         read = (statistic for step in cost.steps if isinstance(step, Reading) for statistic in step.statistics)
@@ -298,7 +305,7 @@ class CountingSelector(OneReading):
     def _read_codes(self, readings: Readings) -> tuple[CodeBook, FeatureInfo, NDArray[Any]]:
         """How the values of features become codes, what is known of these, and the (3, q) label counts.
 
-        Unknown labels are refused.
+        Unknown labels are refused by methods that take none.
         """
         source, profile = readings.source, readings.source.profile
         features, label_counts = source.features, self._label_counts(source)
@@ -309,7 +316,7 @@ class CountingSelector(OneReading):
             label_counts = found_counts if label_counts is None else label_counts
             features = replace(ranges, n_categories=features.n_categories)
         assert label_counts is not None
-        self.refuse_unknown(label_counts[0], readings.names)
+        self.examine_unknown(readings, label_counts[0])
         self._check_features(features, readings.names)
         readings.varies = self._varying(features)
         if found:
@@ -340,7 +347,7 @@ class CountingSelector(OneReading):
         tiles = count_in_tiles(counts, source, job.resources, n_tiles=planned or None, resampling=resampling)
         results, found = np.empty((len(resampling), 2, profile.d)), []
         for i, tile in enumerate(tiles):
-            replicated, asked = _replicated(tile, resampling, profile), self._code_tests(tile, profile)
+            replicated, asked = _replicated(tile, resampling, profile), self._code_tests(tile, source)
             result, *tests = job.run(_tile_name(i, len(tiles)), replicated, *asked)
             found += [result for result, _ in tests]
             for of_rows, (of_tile,) in zip(results, result if len(resampling) > 1 else [[result]], strict=True):
@@ -348,11 +355,13 @@ class CountingSelector(OneReading):
         if found:
             categories = features.n_categories
             ordered = np.ones(profile.d, bool) if categories is None else categories <= 2
-            job.pair_tests = CountTests(np.concatenate(found, axis=-1), ordered, profile.total, label_counts[2])
+            job.pair_tests = CountTests(
+                np.concatenate(found, axis=-1), ordered, profile.total - label_counts[0], label_counts[2]
+            )
         entropies = label_entropies(label_counts, profile.total)
         if source.strata is not None:
             entropies = np.ones_like(entropies)  # not known, and only looked at for warnings
-        of_all = entropies, counts.labels, len(tiles), features, book
+        of_all = entropies, counts.counted_labels, len(tiles), features, book
         return [CountResults(scores, entropy, *of_all) for scores, entropy in results]
 
     def _warnings(
@@ -430,9 +439,10 @@ def _tile_name(i: int, n_tiles: int, name: str = COUNTS) -> str:
 
 
 def label_entropies(label_counts: NDArray[Any], n: int | float) -> NDArray[np.float64]:
-    """Entropy of every label, from the (3, q) label counts."""
-    positives = label_counts[2]
-    return entropy_of_counts(np.stack([positives, n - positives]), n)
+    """Entropy of every label over the rows where it is known, from the (3, q) label counts of n rows."""
+    positives, unknown = label_counts[2], label_counts[0]
+    known = np.maximum(n - unknown, 1) if unknown.any() else n
+    return entropy_of_counts(np.stack([positives, known - positives]), known)
 
 
 def _total_information(counts: Counts) -> Array:
@@ -448,6 +458,7 @@ class CountFilter(CountingSelector):
     `over` says. The result is what "auto" tests: what `finish` adds does not depend on which rows have the labels.
     """
 
+    accepts_unknown_labels = known_entries = True
     on_features = ON_AUTO
     over: ClassVar[Over] = "sum"
     takes_strata = True

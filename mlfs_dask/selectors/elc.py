@@ -71,9 +71,8 @@ class ELC(OneReading):
     -----
     One reading of X, one over the labels alone for "auto", and one over X for what missing values are filled with.
     Features are standardised with the population standard deviation, by algebra on sums. A worker holds q * d + q²
-    numbers of 8 bytes a running task, the driver about 8 * q * d and 6 * q². Unknown labels (-1) are refused. The
-    record's `extra` gives the paper's redundancy R (Eq. 16) and residual label correlation C (Eq. 17) of the chosen
-    set.
+    numbers of 8 bytes a running task, the driver about 8 * q * d and 6 * q². The record's `extra` gives the paper's
+    redundancy R (Eq. 16) and residual label correlation C (Eq. 17) of the chosen set.
 
     What the corrected variant changes: signs in Eqs. 7-9 that agree with Eq. 5; τ as the reciprocal of the
     spectral radius, and no update of it; λ and β on the scale of the data; S clipped to be positive semidefinite,
@@ -157,6 +156,7 @@ class ELC(OneReading):
     random_state: Annotated[Seed, seed_of("shuffles, of resamples, and of the sample of rows for medians")] = None
 
     choice_depends_on_k = True
+    accepts_unknown_labels = known_entries = True
     typical_iterations = TYPICAL_ITERATIONS
     memory = "worker: 8 bytes * (q * d + q²); driver: 8 bytes * (8 * q * d + 6 * q²)"
 

@@ -33,7 +33,7 @@ class FIMF(CountFilter):
     -----
     Passes as `LabelEntropy`. A worker holds (q + p(p - 1)/2 + 1) * sum of (codes - 1) counts of 4 bytes for p
     interacting labels; tables that do not fit are tiled over features, one reading each. Scores rest on integer counts:
-    the same bits for any chunking. Unknown labels (-1) are refused.
+    the same bits for any chunking.
 
     The authors' program leaves out the terms that are the same for all features, sums of H(l) and of M(l; l'), and
     takes logarithms to base 2; with a number of features below all it scores only those of largest entropy. Here a
@@ -67,5 +67,6 @@ class FIMF(CountFilter):
     memory = "worker: 4 bytes * d * (codes - 1) * (q + p²/2 + 1)"
 
     def _statistic(self, **fields: Any) -> PairCountScores:
-        slots: NDArray[np.int64] = fields["slot_of_label"]  # 0 is the label of largest entropy
+        q = len(fields["slot_of_label"]) - len(fields["unknown"])
+        slots: NDArray[np.int64] = fields["slot_of_label"][:q]  # 0 is the label of largest entropy
         return PairCountScores.of(np.flatnonzero(slots < self.n_interacting_labels).tolist(), **fields)

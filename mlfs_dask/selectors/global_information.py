@@ -31,7 +31,7 @@ from mlfs_dask.selectors.scores import Scores, not_converged
 from mlfs_dask.solvers import simplex, sylvester
 from mlfs_dask.solvers.low_rank import LowRankPlusDiagonal, nystroem, solve_low_rank_sylvester
 from mlfs_dask.statistics.counts import CountScores
-from mlfs_dask.statistics.label_statistics import LabelPairs, cosine_distances
+from mlfs_dask.statistics.label_statistics import LabelTables, label_pairs
 from mlfs_dask.statistics.pairs import pair_information, partners_of_a_reading
 from mlfs_dask.typing import Seed, join_terms
 
@@ -62,20 +62,14 @@ class InformationTerms:
         Information of features with one another, symmetric, and their entropies or 1 on its diagonal.
     entropy : float64 array, shape (d,)
         Of each feature; 0 where all rows have one code.
-    positives : int64 array, shape (q,)
-        Rows that have each label.
-    both : int64 array, shape (q, q), or None
-        Rows that have both labels of each pair, where the method needs them.
-    n : int or float
-        Rows. With weights of rows this and the counts are sums of them, and float64.
+    labels : LabelTables or None
+        Counts of pairs of labels, where the method needs them.
     """
 
     R: Array
     Q: Array | LowRankPlusDiagonal
     entropy: Array
-    positives: NDArray[Any]
-    both: NDArray[Any] | None
-    n: int | float
+    labels: LabelTables | None
 
 
 @family
@@ -98,14 +92,14 @@ class GlobalSelector(PairwiseSelector, CountingSelector):
     missing: MissingOrCode = "error"
     random_state: Annotated[Seed, seed_of("the rows that medians come from")] = None
 
+    accepts_unknown_labels = known_entries = True
     resamples_rows = False
     weighs_features = True
     family_notes = """
     One reading of X of a store, and one more where there are landmarks, or several where memory is short; one more
     where ranges or quantiles are not recorded. A worker holds 4 r d (codes - 1)² counts for
     r landmarks (r = d without) and 4 q d (codes - 1), and as a result 8 r d and 8 q d bytes. Scores rest on integer
-    counts and are the same bits for any chunking and number of workers. Unknown labels (-1) are refused. Sparse data
-    stays sparse.
+    counts and are the same bits for any chunking and number of workers. Sparse data stays sparse.
 
     With landmarks Q is C P⁺ C' and a diagonal (Nyström), where C holds the redundancy of all features with landmarks
     and P that of landmarks: rows of landmarks and the diagonal are exact.
@@ -141,7 +135,7 @@ class GlobalSelector(PairwiseSelector, CountingSelector):
         profile = profile_of(source)
         statistics: list[Statistic] = [self._counts(source, book, label_counts)]
         if self.needs_label_pairs:
-            statistics.append(LabelPairs(profile.q, weighted=profile.weight is not None))
+            statistics.append(label_pairs(source))
         if self._count_landmarks(book.d) == book.d:
             statistics.append(pair_information(profile, book, np.arange(book.d), with_labels=False))
         return statistics
@@ -179,9 +173,9 @@ class GlobalSelector(PairwiseSelector, CountingSelector):
         book, features, label_counts = self._read_codes(readings)
         statistics = self._statistics(source, book, label_counts)
         (information, entropy), *results = readings.run("information", *statistics)
-        both = results.pop(0) if self.needs_label_pairs else None
+        labels = results.pop(0) if self.needs_label_pairs else None
         R = np.empty((profile.d, profile.q))
-        R[:, statistics[0].labels] = information.T  # type: ignore[attr-defined]  # in the order of slots
+        R[:, statistics[0].counted_labels] = information.T  # type: ignore[attr-defined]  # in the order of slots
         R /= np.log(2.0)
         entropy /= np.log(2.0)
         del information
@@ -203,7 +197,7 @@ class GlobalSelector(PairwiseSelector, CountingSelector):
             del C
             extra = {"landmarks": len(landmarks)}
         warnings = self._warnings(features, entropy * np.log(2.0), label_entropies(label_counts, profile.total))
-        outcome = self._weigh(InformationTerms(R, Q, entropy, label_counts[2], both, profile.total))
+        outcome = self._weigh(InformationTerms(R, Q, entropy, labels))
         return replace(
             outcome,
             scores=outcome.scores[first],
@@ -291,8 +285,8 @@ class GRRO(GlobalSelector):
     workspace = f"{1 + sylvester.SQUARE_MATRICES} f f + r d + 4 r r + 6 q d"
 
     def _weigh(self, terms: InformationTerms) -> Scores:
-        assert terms.both is not None
-        A, D = self.alpha * terms.Q, self.beta * cosine_distances(terms.both)
+        assert terms.labels is not None
+        A, D = self.alpha * terms.Q, self.beta * terms.labels.cosine_distances()
         if isinstance(A, LowRankPlusDiagonal):
             W = solve_low_rank_sylvester(A.add_to_diagonal(1.0), D, terms.R)
         else:
@@ -408,29 +402,23 @@ class MICO(_SimplexSelector):
     memory = SHARED_MEMORY + "(3 d² + d²/4 + 12 q d); with: 8 * (2 r d + 6 r² + 12 q d)"
 
     def _weigh_informative(self, terms: InformationTerms) -> Scores:
-        S = label_information(terms.both, terms.positives, terms.n)
+        assert terms.labels is not None
+        S = label_information(terms.labels)
         np.fill_diagonal(S, 0.0)
         L = self.beta * (np.diag(S.sum(axis=1)) - S)
         return self._solve(self.alpha * terms.Q, terms.R, L)
 
 
-def label_information(both: NDArray[Any] | None, positives: NDArray[Any], n: int | float) -> Array:
-    """Mutual information of labels in bits, shape (q, q).
+def label_information(labels: LabelTables) -> Array:
+    """Mutual information of labels in bits, shape (q, q), of each pair over the rows where both are known.
 
-    Parameters
-    ----------
-    both : int64 array, shape (q, q)
-        Rows that have both labels of each pair.
-    positives : int64 array, shape (q,)
-    n : int
-
-    >>> label_information(np.array([[2, 1], [1, 2]]), np.array([2, 2]), 4).tolist()
+    >>> label_information(LabelTables(np.array([[2, 1], [1, 2]]), np.array([[2], [2]]), 4)).tolist()
     [[1.0, 0.0], [0.0, 1.0]]
     """
-    assert both is not None
-    joint = np.stack([positives[:, np.newaxis] - both, both])
-    marginal = np.stack([n - positives, positives])
-    shared = information(Counts(joint, marginal[:, np.newaxis], positives[:, np.newaxis], n))
+    both, positives, n = labels
+    joint = np.stack([positives - both, both])
+    marginal = np.stack([n - positives.T, positives.T])
+    shared = information(Counts(joint, marginal, positives, n))
     shared /= np.log(2.0)
     return shared
 

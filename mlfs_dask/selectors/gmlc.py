@@ -27,7 +27,7 @@ class GMLC(ProductFilter):
     -----
     One reading of X. A worker holds q * d + q² numbers of 8 bytes a running task, the driver as many. Features are
     centred and not scaled, so that those of large values come first; `MDDM` scales them, and its scores with all
-    directions and standardise=False are the square roots of these. Unknown labels (-1) are refused.
+    directions and standardise=False are the square roots of these.
 
     References
     ----------

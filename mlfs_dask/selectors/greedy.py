@@ -63,8 +63,9 @@ class GreedySelector(CountingSelector):
     candidates: the 64 features of highest score, or up to k where so many are counted in the time of a reading. It
     is made again for the next block when a feature is chosen that was not a candidate; where there are few
     features, one block has them all. Logarithms are natural. Scores rest on integer counts and are the same bits
-    for any chunking, number of workers and memory. Unknown labels (-1) are refused.
+    for any chunking, number of workers and memory.
     """
+    accepts_unknown_labels = known_entries = True
     chooses_in_turn = True
     resamples_rows = False
     weighs_features = True
@@ -113,7 +114,7 @@ class GreedySelector(CountingSelector):
         held = join_terms(last, "4 d + 3 candidates d")  # what chosen features share, and candidates
         count = self._n_candidates(source, resources, book, k) if k > 1 else 0
         if count:
-            statistic = self._candidates(profile, book, book.widest(count))
+            statistic = self._candidates(source, book, book.widest(count))
             most = 1 if count == profile.d else k - 1
             least = math.ceil((k - 1) / count)
             typical = least, max(least, min(math.ceil(k / 5), READINGS_PER_BLOCK * least + FURTHER_READINGS))
@@ -132,7 +133,7 @@ class GreedySelector(CountingSelector):
             The counts of a single one do not fit.
         """
         most = min(book.d, max(MIN_CANDIDATES, min(k, self._worthwhile(source, book))))
-        if is_cached(source, self._candidates(profile_of(source), book, np.arange(book.d))):
+        if is_cached(source, self._candidates(source, book, np.arange(book.d))):
             most = book.d  # methods that weigh all features have left the pairs
         return partners_of_a_reading(source, resources, book, most, with_labels=self.with_labels)
 
@@ -147,8 +148,8 @@ class GreedySelector(CountingSelector):
         terms = book.d * (1 + self.with_labels * profile.q) * (float(book.n_codes.mean()) / 2) ** 2
         return int((VALUE_TERMS * profile.nonzeros + READING_TERMS) / max(terms, 1))
 
-    def _candidates(self, profile: Profile, book: CodeBook, features: NDArray[np.int64]) -> PairInformation:
-        return pair_information(profile, book, features, with_labels=self.with_labels)
+    def _candidates(self, source: Profile | RowSource, book: CodeBook, features: NDArray[np.int64]) -> PairInformation:
+        return pair_information(source, book, features, with_labels=self.with_labels)
 
     # ------------------------------------------------------------------ run
 
@@ -191,7 +192,7 @@ class GreedySelector(CountingSelector):
                 candidates = np.sort([f for f in ranked.tolist() if f not in of_candidate][:count])
                 if count == profile.d:  # as the plan has it: all, whose pairs the cache may have from other methods
                     candidates = np.arange(profile.d)
-                ((terms, _),) = readings.run(PAIRS, self._candidates(profile, book, candidates))
+                ((terms, _),) = readings.run(PAIRS, self._candidates(readings.source, book, candidates))
                 rows = self._of_pairs(terms)
                 of_candidate |= {f: row.copy() for f, row in zip(candidates.tolist(), rows, strict=True)}
                 del terms, rows  # which a copied row does not hold

@@ -37,8 +37,8 @@ class LLSF(Regression):
 
     Notes
     -----
-    One reading of X. A worker holds d² + q d + q² numbers of 8 bytes a running task, the driver d² and 12 q d. Of
-    more than `gram_cap` features it is refused. Unknown labels (-1) are refused.
+    One reading of X. A worker holds d² + q d + q² numbers of 8 bytes a running task, the driver d² and 12 q d. Of more
+    than `gram_cap` features it is refused.
 
     What differs from the paper: R has negative eigenvalues, so that the published objective has no least value where α
     is large, nor ever with more features than rows. Here R less its least eigenvalue is taken, which adds a ridge, or
@@ -89,6 +89,7 @@ class LLSF(Regression):
     tol: Annotated[float, Param("Change of W in a step, relative to W, at which the loop stops.")] = 1e-5
     max_iter: MaxIter = 1000
 
+    accepts_unknown_labels = known_entries = True
     name = "LLSF"
     typical_iterations = 40, 400
 

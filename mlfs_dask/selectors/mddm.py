@@ -39,7 +39,7 @@ class MDDM(ProductFilter):
     Notes
     -----
     One reading of X. A worker holds q * d + q² numbers of 8 bytes a running task, with "subspace" d² more; the driver
-    2 * q * d and with "subspace" 3 * d² more. Unknown labels (-1) are refused.
+    2 * q * d and with "subspace" 3 * d² more.
 
     References
     ----------

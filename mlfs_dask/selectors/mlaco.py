@@ -51,8 +51,8 @@ class MLACO(OneReading):
     Notes
     -----
     One reading of X. A worker holds d² + q d + q² numbers of 8 bytes a running task, the driver 3 d² and 2 q d, and
-    makes n_cycles * n_ants * tour_length * d² operations. Of more than `gram_cap` features it is refused. Unknown
-    labels (-1) are refused. Seeds share 97 % (emotions) and 91 % (yeast) of the best fifth of the features.
+    makes n_cycles * n_ants * tour_length * d² operations. Of more than `gram_cap` features it is refused. Seeds share
+    97 % (emotions) and 91 % (yeast) of the best fifth of the features.
 
     What differs from the authors' program, of which `variant="published"` is a copy: features are standardised, on
     which cosines depend; features that are linear functions of one another count as one and share its score; ants look
@@ -89,6 +89,7 @@ class MLACO(OneReading):
     missing: Missing = "error"
     random_state: Annotated[Seed, seed_of("the ants, and of the sample of rows for medians")] = None
 
+    accepts_unknown_labels = known_entries = True
     takes_covariates = True
     resamples_rows = False
     passes = "1"
@@ -144,11 +145,11 @@ class MLACO(OneReading):
 
     def _cosines(self, sums: LabelMoments) -> Array:
         """Absolute cosines of labels and features, shape (q, d), 0 where one of the two is 0 in every row."""
-        products, squares = sums.products, sums.m2
         if self.variant == "published":
-            products = products + np.outer(sums.positives, sums.mean)
-            squares = squares + sums.n * sums.mean**2
-        return _divided(products, squares, np.diag(sums.pairs))
+            products = sums.products + np.outer(sums.positives, sums.mean)
+            return _divided(products, sums.m2 + sums.n * sums.mean**2, np.diag(sums.pairs)[:, np.newaxis])
+        squares = sums.terms.positives if sums.residual_m2 is None else np.diag(sums.pairs)[:, np.newaxis]
+        return _divided(sums.products, sums.terms.m2, squares)
 
 
 def _distinct(
@@ -178,12 +179,12 @@ def _distinct(
 
 def _label_correlations(sums: LabelMoments) -> Array:
     """Absolute correlations of labels and features, shape (q, d), 0 where one of the two is constant."""
-    return _divided(sums.products, sums.m2, sums.label_m2)
+    return _divided(sums.products, sums.terms.m2, sums.label_m2[:, np.newaxis])
 
 
 def _divided(products: Array, of_features: Array, of_labels: Array) -> Array:
     """Absolute products of labels and features divided by the lengths of both, of which the squares are given."""
-    lengths = np.sqrt(np.outer(of_labels, of_features))
+    lengths = np.sqrt(of_labels * of_features)
     result: Array = np.divide(np.abs(products), lengths, out=np.zeros_like(products), where=lengths > 0)
     return result
 

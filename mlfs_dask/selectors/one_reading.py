@@ -59,7 +59,7 @@ class OneReading(Method):
 
     def reads(self, source: Profile | RowSource) -> dict[str, Statistic]:
         """Statistics of the reading, by the names that their results have."""
-        return {"sums": label_products(profile_of(source))}
+        return {"sums": label_products(source if self.known_entries else profile_of(source))}
 
     @property
     def workspace(self) -> str:
@@ -81,7 +81,7 @@ class OneReading(Method):
     def prepare(self, job: Readings, results: dict[str, Any]) -> dict[str, Any]:
         """Results as `scores` takes them: examined, and with what else the rows tell."""
         sums = results["sums"]
-        self.refuse_unknown(sums.unknown, job.names)
+        self.examine_unknown(job, sums.unknown)
         self.examine_moments(job, sums.mean, sums.m2)
         return results
 

@@ -95,7 +95,7 @@ class PMU(D2F):
     memory = TRIPLES_MEMORY + ", and 4 bytes * d * (codes - 1) * q²/2"
 
     def _statistic(self, **fields: Any) -> PairCountScores:
-        return PairCountScores.of(range(len(fields["slot_of_label"])), **fields)
+        return PairCountScores.of(range(len(fields["slot_of_label"]) - len(fields["unknown"])), **fields)
 
 
 @method(

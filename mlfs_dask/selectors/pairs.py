@@ -100,7 +100,7 @@ class AllTests(Protocol):
 def pair_statistics(source: Profile | RowSource) -> tuple[Statistic, ...]:
     """Statistics of the reading: products; shapes of features where these are not known to be 0/1; of covariates."""
     profile = profile_of(source)
-    statistics: list[Statistic] = [label_products(profile)]
+    statistics: list[Statistic] = [label_products(source)]
     kinds = None if isinstance(source, Profile) else source.features.n_categories
     if kinds is None or not (kinds == 2).all():
         statistics.append(FeatureShapes(profile.d))
@@ -122,21 +122,19 @@ class SumTests:
         moments, *shapes = results
         adjustment = shapes.pop() if source.covariates is not None else None
         self.shape: tuple[int, int] = moments.products.shape
-        n = np.asarray(moments.n).reshape(-1, 1)
-        m2, mean = (np.atleast_2d(array) for array in (moments.m2, moments.mean))
-        skewness = skewness_of_share(mean[:1])
+        terms, mean = moments.terms, moments.known_mean
+        m2, share, n = moments.m2[np.newaxis], moments.mean[np.newaxis], np.asarray(terms.n).reshape(-1, 1)
+        skewness = skewness_of_share(mean)
         if shapes:
             zero_one = shapes[0].zero_one[np.newaxis]
             skewness = np.where(zero_one, skewness, shapes[0].skewness)
         else:
             # A 0/1 feature in which missing values are filled with a share: x² is less than x there.
-            ones = n[:1] * mean[:1]
-            zero_one = np.abs(m2[:1] + ones * mean[:1] - ones) <= SAME_SUMS * ones
-        residual, rank = None, 0
+            ones = moments.n * share
+            zero_one = np.abs(m2 + ones * share - ones) <= SAME_SUMS * ones
         if adjustment is not None:  # effects are those of a linear model, also where features are 0/1
-            moments, rank, zero_one = adjustment.moments(moments), adjustment.rank, np.zeros_like(zero_one)
-            m2, residual = np.atleast_2d(moments.m2), moments.label_m2[:, np.newaxis]
-        self._sums = Sums(moments.products, m2, moments.positives[:, np.newaxis], n, residual, rank)
+            terms, zero_one = adjustment.moments(moments).terms, np.zeros_like(zero_one)
+        self._sums = terms._replace(n=n)
         self._law = FeatureLaw(mean, skewness, zero_one)
 
     def tile(self, features: slice) -> PairTests:

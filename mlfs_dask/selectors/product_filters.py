@@ -45,8 +45,7 @@ class BRCC(ProductFilter):
 
     Notes
     -----
-    One reading of X. A worker holds q * d + q² numbers of 8 bytes a running task, the driver as many. Unknown labels
-    (-1) are refused.
+    One reading of X. A worker holds q * d + q² numbers of 8 bytes a running task, the driver as many.
 
     References
     ----------
@@ -84,8 +83,7 @@ class AnovaF(ProductFilter):
 
     Notes
     -----
-    One reading of X. A worker holds q * d + q² numbers of 8 bytes a running task, the driver as many. Unknown labels
-    (-1) are refused.
+    One reading of X. A worker holds q * d + q² numbers of 8 bytes a running task, the driver as many.
 
     References
     ----------
@@ -109,7 +107,12 @@ class AnovaF(ProductFilter):
 
 
 class _ClassFilter(ProductFilter):
-    """Base class of ratios of scatters of the labels as classes, in each of which a row is that has the label."""
+    """Base class of ratios of scatters of the labels as classes, in each of which a row is that has the label.
+
+    A row is in the classes of the labels that it is known to have.
+    """
+
+    known_entries = False
 
     takes_covariates = False
 
@@ -142,14 +145,13 @@ class FisherScore(_ClassFilter):
     """Fisher score of a feature, with the labels as classes.
 
     The scatter of the labels' means about the mean of the rows over the scatter of rows about the means of their labels
-    (Duda, Hart & Stork 2001; Gu, Li & Han 2011), where a row is in the class of every label that it has. Rows
-    without a label are in none. A feature that is constant among the labels' rows has 0; of one that is constant in
-    every class, the scatter within is taken as 1e-12 of the whole.
+    (Duda, Hart & Stork 2001; Gu, Li & Han 2011), where a row is in the class of every label that it is known to have.
+    Rows without a label are in none. A feature that is constant among the labels' rows has 0; of one that is constant
+    in every class, the scatter within is taken as 1e-12 of the whole.
 
     Notes
     -----
-    One reading of X. A worker holds q * d + q² numbers of 8 bytes a running task, the driver as many. Unknown labels
-    (-1) are refused.
+    One reading of X. A worker holds q * d + q² numbers of 8 bytes a running task, the driver as many.
 
     References
     ----------
@@ -183,14 +185,14 @@ class MultiLabelF(_ClassFilter):
     """Multi-label F statistic (MFS; Kong et al. 2012).
 
     F = ((n - K) / (K - 1)) * S_b / S_w of the class-wise scatters of a feature: S_b is that of the labels' means about
-    the mean of the labels' rows, in which a row counts for each of its labels, S_w that of the rows about the means of
-    their labels; K is the number of labels that occur, and n - K at least 1. One label alone has nothing to be compared
-    with, and gives 0. Of a feature that is constant in every class, S_w is taken as 1e-12 of the whole scatter.
+    the mean of the labels' rows, in which a row counts for each label that it is known to have, S_w that of the rows
+    about the means of their labels; K is the number of labels that occur, and n - K at least 1. One label alone has
+    nothing to be compared with, and gives 0. Of a feature that is constant in every class, S_w is taken as 1e-12 of the
+    whole scatter.
 
     Notes
     -----
-    One reading of X. A worker holds q * d + q² numbers of 8 bytes a running task, the driver as many. Unknown labels
-    (-1) are refused.
+    One reading of X. A worker holds q * d + q² numbers of 8 bytes a running task, the driver as many.
 
     References
     ----------

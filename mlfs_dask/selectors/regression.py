@@ -63,7 +63,7 @@ class Regression(OneReading):
         DataError
         """
         require_labelled(sums.n)
-        self.refuse_unknown(sums.unknown, job.names)
+        self.examine_unknown(job, sums.unknown)
 
     def prepare(self, job: Readings, results: dict[str, Any]) -> dict[str, Any]:
         self.examine_labels(job, results["sums"])

@@ -49,10 +49,9 @@ class SPFS(PairwiseSelector, OneReading):
     Notes
     -----
     One reading of X; two above `n_candidates` features. A worker holds 8 (q d + q² + m²) bytes a running task for m
-    candidates, the driver 16 m² and 24 q d. Sparse data stays sparse. Unknown labels (-1) are refused. The order does
-    not depend on how many features are kept. Above `n_candidates` the record's `extra["exact_places"]` is the number
-    of first places that are the same with any number of candidates: what a feature preserves only falls as others are
-    chosen.
+    candidates, the driver 16 m² and 24 q d. Sparse data stays sparse. The order does not depend on how many features
+    are kept. Above `n_candidates` the record's `extra["exact_places"]` is the number of first places that are the same
+    with any number of candidates: what a feature preserves only falls as others are chosen.
 
     In the paper and in the public program K is an input, and so is the scale of the features; Gaussian similarities
     within classes, which take a number for every two rows, are not made. K as small as 1/n_l makes it would let
@@ -85,6 +84,7 @@ class SPFS(PairwiseSelector, OneReading):
 
     takes_covariates = True
     takes_weights = False
+    accepts_unknown_labels = known_entries = True
     resamples_rows = False
     weighs_features = True
     passes = "1 (2 above n_candidates features)"

@@ -18,6 +18,7 @@ from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse as sp
 
 from mlfs_dask import runtime
 from mlfs_dask.blocks.contingency import PAIR_BYTES, pair_interaction, with_label_pairs
@@ -41,6 +42,7 @@ from mlfs_dask.blocks.pair_scores import Counts
 from mlfs_dask.blocks.pair_tests import code_tests
 from mlfs_dask.blocks.products import positives_block
 from mlfs_dask.blocks.sparse import count_labels
+from mlfs_dask.blocks.unknown import with_unknown_columns
 from mlfs_dask.engine.plan import ReadingSizes, plan_reading, reading_fits, split_evenly
 from mlfs_dask.engine.readings import is_cached, reading_sizes
 from mlfs_dask.engine.statistic import Arrays, State, Statistic
@@ -76,6 +78,9 @@ class ContingencyCounts(Statistic):
         Whether blocks are sparse.
     slot_of_label : int64 array, shape (q,)
         Slot of each counted label, -1 for the others.
+    unknown : int64 array, shape (u,), optional
+        Labels that may have unknown entries, rising: the rows in which one is unknown are counted as those of a further
+        label (`blocks.unknown`), the slots of which follow in `slot_of_label`.
     n : int or float
         Rows in all, or the sum of their weights. Counts are int32 while n < 2**30: no count can be larger than n, nor,
         of resampled rows, than 2 n. Those of weights are float64.
@@ -93,6 +98,7 @@ class ContingencyCounts(Statistic):
     n: int | float
     compiled: bool = False
     weighted: bool = False
+    unknown: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64), kw_only=True)
 
     kind = "counts"
     state_names = ("lanes", "lane-marginal", "positions", "marginal", "positives", "rows")
@@ -112,6 +118,16 @@ class ContingencyCounts(Statistic):
     def p(self) -> int:
         """Number of counted labels."""
         return int(np.count_nonzero(self.slot_of_label >= 0))
+
+    @cached_property
+    def marks(self) -> NDArray[np.int64]:
+        """Slot of the rows in which a label is unknown, of each counted label; -1 where there are none."""
+        q = len(self.slot_of_label) - len(self.unknown)
+        slots = self.slot_of_label[:q]
+        marks = np.full(int(np.count_nonzero(slots >= 0)), -1, np.int64)
+        counted = slots[self.unknown] >= 0
+        marks[slots[self.unknown[counted]]] = self.slot_of_label[q:][counted]
+        return marks
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -135,7 +151,7 @@ class ContingencyCounts(Statistic):
     @property
     def parameter_bytes(self) -> int:
         book = self.book
-        arrays = (book.edge_ptr, book.edges, book.has_missing, self.slot_of_label)
+        arrays = (book.edge_ptr, book.edges, book.has_missing, self.slot_of_label, self.unknown)
         return sum(array.nbytes for array in arrays)
 
     @property
@@ -146,7 +162,8 @@ class ContingencyCounts(Statistic):
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        return {**self._coding, "labels": np.sort(self.labels)}
+        unknown = {"unknown": self.unknown} if len(self.unknown) else {}
+        return {**self._coding, "labels": np.sort(self.labels), **unknown}
 
     @property
     def result_parameters(self) -> Mapping[str, Any]:
@@ -176,6 +193,11 @@ class ContingencyCounts(Statistic):
         counted = np.flatnonzero(self.slot_of_label >= 0)
         return counted[np.argsort(self.slot_of_label[counted])]
 
+    @property
+    def counted_labels(self) -> NDArray[np.int64]:
+        """`labels` without those of rows in which one is unknown."""
+        return self.labels[: len(self.marks)]
+
     def scratch_bytes(self, profile: Profile) -> int:
         layout = self.coder.layout
         n_codes = int(self.book.part(self.first, self.last).n_codes.max())
@@ -187,6 +209,7 @@ class ContingencyCounts(Statistic):
 
     def _add_bytes(self, profile: Profile, width: int, by_position: int) -> int:
         labels = 40 * max(1, profile.label_nonzeros // max(profile.n, 1)) * profile.block_rows
+        labels += labels * (len(self.unknown) > 0)
         if not self.compiled and by_position:
             positions = width * max(1, int(self.book.n_codes.max()) - 1)
             labels += STRIP_COUNT_BYTES * min(STRIP_COUNTS, self.p * positions)
@@ -223,8 +246,13 @@ class ContingencyCounts(Statistic):
 
     def add(self, state: State, block: Block) -> None:
         *table, positives, rows = state
+        block = block._replace(Y=self.columns_of(block.Y))
         positives += count_block(self.coder, block, self.slot_of_label, tuple(table), compiled=self.compiled)
         rows += block.X.shape[0] if block.weights is None else block.weights.sum()
+
+    def columns_of(self, Y: sp.csr_array) -> sp.csr_array:
+        """What is counted: the labels, and those of rows in which one is unknown."""
+        return with_unknown_columns(Y, self.unknown) if len(self.unknown) else Y
 
     def split(self, state: State, pieces: int) -> list[State]:
         """The tables of `pieces` runs of features, copied; each has all labels' positive rows."""
@@ -296,7 +324,7 @@ class ContingencyCounts(Statistic):
 
     def _finalize_bytes(self, n_codes: int) -> int:
         """Bytes that turning the counts of one feature into numbers takes."""
-        return n_codes * (self.p + 1) * 8 + self.p * 48
+        return n_codes * (self.p + 1 + 3 * len(self.unknown)) * 8 + self.p * 48
 
     def _finalize_chunk_bytes(self, width: int, n_codes: int) -> int:
         """Bytes that turning the counts of as many features into numbers takes as are done together."""
@@ -343,10 +371,14 @@ class CountScores(ContingencyCounts):
 
     def features_from_counts(self, counts: Counts) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         entropy = entropy_of_counts(counts.marginal[:, 0], counts.n)
-        scores = self.formula(counts)
+        scores = self.formula(self.terms(counts))
         # The sums of a constant feature may leave a rounding error, which would part it from other constant ones.
         scores[..., entropy == 0] = 0.0
         return scores, entropy
+
+    def terms(self, counts: Counts) -> Counts:
+        """What the formula is of: counts of each label over the rows where it is known."""
+        return counts.known(self.marks) if len(self.unknown) else counts
 
 
 @dataclass(frozen=True)
@@ -354,10 +386,10 @@ class CodeTests(ContingencyCounts):
     """Tests of every label with the codes of features, shape (3, q, w): `code_tests`."""
 
     @classmethod
-    def of(cls, counts: ContingencyCounts, q: int) -> Self:
+    def of(cls, counts: ContingencyCounts, q: int, unknown: NDArray[np.int64]) -> Self:
         """The tests of all q labels with the features of other counts, of which they may have the state."""
         own = {each.name: getattr(counts, each.name) for each in fields(ContingencyCounts)}
-        return cls(**own | {"slot_of_label": np.arange(q)})
+        return cls(**own | {"slot_of_label": np.arange(q + len(unknown)), "unknown": unknown})
 
     def _result_bytes(self, width: int) -> int:
         return 8 * (1 + 3 * self.p) * width
@@ -366,7 +398,8 @@ class CodeTests(ContingencyCounts):
         return super()._finalize_bytes(n_codes) + 8 * (n_codes + 30) * self.p
 
     def features_from_counts(self, counts: Counts) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        return code_tests(counts), entropy_of_counts(counts.marginal[:, 0], counts.n)
+        tests = code_tests(counts.known(self.marks) if len(self.unknown) else counts)
+        return tests, entropy_of_counts(counts.marginal[:, 0], counts.n)
 
 
 @dataclass(frozen=True)
@@ -418,7 +451,8 @@ class AssignedCountScores(CountScores):
 class PairCountScores(CountScores):
     """Scores from counts of features with labels and with pairs of chosen ones.
 
-    `slot_of_label` has a slot for each of the q labels, and then for each pair.
+    `slot_of_label` has a slot for each of the q labels, for the rows in which one is unknown, and then for each pair of
+    chosen ones, among which are the rows in which one of these is unknown.
 
     Parameters
     ----------
@@ -435,10 +469,30 @@ class PairCountScores(CountScores):
     @classmethod
     def of(cls, chosen: Sequence[int], **fields: Any) -> Self:
         """The interaction information with all labels and pairs of chosen ones, from fields of `ContingencyCounts`."""
-        q, pairs = len(fields["slot_of_label"]), len(chosen) * (len(chosen) - 1) // 2
-        formula = partial(pair_interaction, n_labels=q, chosen=tuple(chosen))
-        fields |= {"slot_of_label": np.arange(q + pairs), "formula": formula, "formula_key": "interaction"}
+        unknown = fields.get("unknown", np.empty(0, np.int64))
+        marked, q = len(fields["slot_of_label"]), len(fields["slot_of_label"]) - len(unknown)
+        columns = [*chosen, *(q + np.flatnonzero(np.isin(unknown, chosen)))]
+        pairs = len(columns) * (len(columns) - 1) // 2
+        formula = partial(pair_interaction, n_labels=q, chosen=tuple(chosen), unknown=unknown)
+        fields |= {"slot_of_label": np.arange(marked + pairs), "formula": formula, "formula_key": "interaction"}
         return cls(**fields, n_labels=q, chosen=tuple(chosen))
+
+    @property
+    def paired(self) -> tuple[int, ...]:
+        """Columns of which pairs are counted."""
+        return (*self.chosen, *(self.n_labels + np.flatnonzero(np.isin(self.unknown, self.chosen))).tolist())
+
+    @cached_property
+    def marks(self) -> NDArray[np.int64]:
+        marks = np.full(self.n_labels, -1, np.int64)
+        marks[self.unknown] = self.n_labels + np.arange(len(self.unknown))
+        return marks
+
+    def columns_of(self, Y: sp.csr_array) -> sp.csr_array:
+        return with_label_pairs(super().columns_of(Y), self.paired)
+
+    def terms(self, counts: Counts) -> Counts:
+        return counts
 
     @property
     def parameters(self) -> Mapping[str, Any]:
@@ -457,10 +511,7 @@ class PairCountScores(CountScores):
     def _finalize_chunk_bytes(self, width: int, n_codes: int) -> int:
         # Beside what features take: information of labels with one another, and temporaries of some pairs.
         between = 120 * (self.p - self.n_labels) + 8 * PAIR_BYTES
-        return super()._finalize_chunk_bytes(width, n_codes) + between
-
-    def add(self, state: State, block: Block) -> None:
-        super().add(state, block._replace(Y=with_label_pairs(block.Y, self.chosen)))
+        return super()._finalize_chunk_bytes(width, n_codes) + between * (1 + (len(self.unknown) > 0))
 
 
 def count_in_tiles(

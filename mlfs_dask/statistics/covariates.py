@@ -207,7 +207,18 @@ class Adjustment:
         return gram
 
     def moments(self, sums: LabelMoments) -> LabelMoments:
-        """Sums of the residuals of X and Y, to which their means are added."""
+        """Sums of the residuals of X and Y, to which their means are added.
+
+        Raises
+        ------
+        DataError
+            Some labels are unknown: each would have covariates of its own rows.
+        """
+        if sums.unknown.any():
+            raise DataError(
+                "labels are unknown (-1), and scores are adjusted for covariates over rows whose labels are known",
+                cure=f"drop those rows or labels, or choose {parameter('unknown', 'negative')} if -1 means negative",
+            )
         share = sums.positives / (sums.n or 1)
         m2, label_m2 = self._left(sums.m2, self.QX), self._left(sums.positives * (1.0 - share), self.QY)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -242,13 +253,8 @@ def adjusted(results: dict[str, Any], adjustment: Adjustment) -> dict[str, Any]:
     Raises
     ------
     DataError
-        Some labels are unknown: each would have covariates of its own rows.
+        Some labels are unknown.
     """
-    if results["sums"].unknown.any():
-        raise DataError(
-            "labels are unknown (-1), and scores are adjusted for covariates over rows whose labels are known",
-            cure=f"drop those rows or labels, or choose {parameter('unknown', 'negative')} if -1 means negative",
-        )
     results = dict(results)
     sums = results["sums"] = adjustment.moments(results["sums"])
     if "gram" in results:

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from mlfs_dask.blocks.duplicate_labels import group_columns
 from mlfs_dask.blocks.products import label_pairs_block, label_sums_block, positives_block, weighted_block
 from mlfs_dask.blocks.row_draws import row_bits
+from mlfs_dask.blocks.unknown import of_marks, with_unknown_columns
 from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.errors import DataError
-from mlfs_dask.rows.contract import Block, Profile
+from mlfs_dask.rows.contract import Block, Profile, RowSource, profile_of, unknown_labels
 
 
 class LabelKnowledge(NamedTuple):
@@ -128,12 +129,43 @@ class Labels(Statistic):
         return LabelKnowledge(*state)
 
 
+class LabelTables(NamedTuple):
+    """Counts of all pairs of labels; where labels may be unknown, of each pair over the rows where both are known.
+
+    Attributes
+    ----------
+    both : array, shape (q, q)
+        Rows that have both labels; int64, of weighted rows sums of weights.
+    positives : array, shape (q, 1) or (q, q)
+        Rows that have the first label.
+    n : int or float, or array of shape (q, q)
+        Rows, at least 1.
+    """
+
+    both: NDArray[Any]
+    positives: NDArray[Any]
+    n: Any
+
+    def cosine_distances(self) -> NDArray[np.float64]:
+        """One minus the cosines of the columns of Y, shape (q, q); 0 for labels that no row has."""
+        if np.ndim(self.n) == 0:
+            return cosine_distances(self.both)
+        norms = np.sqrt(self.positives * self.positives.T)
+        distances = np.zeros(norms.shape)
+        np.divide(norms - self.both, norms, out=distances, where=norms > 0)
+        return distances
+
+
 class LabelPairs(Statistic):
-    """Statistic: rows that have both labels of each pair, shape (q, q), int64; of weighted rows their weights.
+    """Statistic: `LabelTables`.
 
     Parameters
     ----------
     n_labels : int
+    n : int or float
+        Rows, or the sum of their weights.
+    unknown : int64 array, shape (u,)
+        Labels that may have unknown entries.
     weighted : bool
         Whether rows have weights.
 
@@ -141,39 +173,65 @@ class LabelPairs(Statistic):
     --------
     >>> from scipy import sparse as sp
     >>> Y = sp.csr_array(np.array([[1, 1], [0, 1], [-1, 1]], dtype=np.int8))
-    >>> pairs = LabelPairs(2)
+    >>> pairs = LabelPairs(2, 3, np.array([0]))
     >>> state = pairs.zero()
     >>> pairs.add(state, Block(0, np.zeros((3, 0)), Y))
-    >>> pairs.finalize(state).tolist()
-    [[1, 1], [1, 3]]
+    >>> [table.tolist() for table in pairs.finalize(state)]
+    [[[1, 1], [1, 3]], [[1, 1], [2, 3]], [[2, 2], [2, 3]]]
     """
 
     kind = "label-pairs"
     state_names = ("pairs",)
 
-    def __init__(self, n_labels: int, *, weighted: bool = False) -> None:
+    def __init__(self, n_labels: int, n: int | float, unknown: NDArray[np.int64], *, weighted: bool = False) -> None:
         self.n_labels = n_labels
+        self.n = n
+        self.unknown = unknown
         self.weighted = weighted
 
     @property
+    def parameters(self) -> Mapping[str, Any]:
+        return {"unknown": self.unknown} if len(self.unknown) else {}
+
+    @property
     def state_bytes(self) -> int:
-        return 8 * self.n_labels**2
+        return 8 * (self.n_labels + len(self.unknown)) ** 2
+
+    @property
+    def result_bytes(self) -> int:
+        return 8 * self.n_labels**2 * (3 if len(self.unknown) else 1)
 
     def scratch_bytes(self, profile: Profile) -> int:
-        stored = 40 * profile.label_nonzeros // max(profile.n, 1)
-        return stored * profile.block_rows + 24 * self.n_labels**2
+        stored = 60 * profile.label_nonzeros // max(profile.n, 1)
+        return stored * profile.block_rows + 3 * self.state_bytes
 
     def zero(self) -> State:
-        return (np.zeros((self.n_labels, self.n_labels), np.float64 if self.weighted else np.int64),)
+        m = self.n_labels + len(self.unknown)
+        return (np.zeros((m, m), np.float64 if self.weighted else np.int64),)
 
     def add(self, state: State, block: Block) -> None:
-        positive = positives_block(block.Y)
+        positive = with_unknown_columns(block.Y, self.unknown)
         weighted = None if block.weights is None else weighted_block(positive, block.weights)
         np.add(state[0], label_pairs_block(positive, weighted), out=state[0])
 
-    def finalize(self, state: State) -> NDArray[Any]:
-        pairs: NDArray[Any] = state[0]
-        return pairs
+    def finalize(self, state: State) -> LabelTables:
+        (pairs,), q = state, self.n_labels
+        both, positives = pairs[:q, :q], np.diag(pairs)[:q, np.newaxis]
+        if not len(self.unknown):
+            return LabelTables(both, positives, self.n)
+        marks = np.full(q, -1)
+        marks[self.unknown] = q + np.arange(len(self.unknown))
+        unknown = of_marks(pairs, marks)  # (q, q + u): rows where the first label is unknown that have the second
+        neither = of_marks(unknown.T, marks)
+        n_unknown = np.diag(neither)[:, np.newaxis]
+        n = self.n - n_unknown - n_unknown.T + neither
+        return LabelTables(both, positives - unknown[:, :q].T, np.maximum(n, 1))
+
+
+def label_pairs(source: Profile | RowSource) -> LabelPairs:
+    """The statistic for rows, whose labels may be unknown."""
+    profile = profile_of(source)
+    return LabelPairs(profile.q, profile.total, unknown_labels(source), weighted=profile.weight is not None)
 
 
 def label_cosines(pairs: NDArray[Any]) -> NDArray[np.float64]:

@@ -28,12 +28,12 @@ from mlfs_dask.blocks.pairs import (
     paired_columns,
     row_runs,
 )
-from mlfs_dask.blocks.products import positives_block
 from mlfs_dask.blocks.sparse import columns_of_block
+from mlfs_dask.blocks.unknown import with_unknown_columns
 from mlfs_dask.engine.plan import ReadingSizes, plan_reading, reading_fits
 from mlfs_dask.engine.readings import reading_sizes
 from mlfs_dask.engine.statistic import State
-from mlfs_dask.rows.contract import Block, Profile, RowSource, profile_of
+from mlfs_dask.rows.contract import Block, Profile, RowSource, profile_of, unknown_labels
 from mlfs_dask.runtime import Resources
 from mlfs_dask.statistics.counts import ContingencyCounts
 
@@ -73,10 +73,13 @@ class PairInformation(ContingencyCounts):
         Features.
     n_labels : int
         q, or 0 for I(f; s) alone.
+    unknown_labels : int64 array, shape (u,), optional
+        Labels whose interaction information is that of the rows where each is known.
     """
 
     partners: NDArray[np.int64] = field(kw_only=True)
     n_labels: int = 0
+    unknown_labels: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
 
     kind = "pairs"
 
@@ -111,11 +114,12 @@ class PairInformation(ContingencyCounts):
 
     @property
     def parameter_bytes(self) -> int:
-        return super().parameter_bytes + self.partners.nbytes
+        return super().parameter_bytes + self.partners.nbytes + self.unknown_labels.nbytes
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        return {**self._coding, "partners": self.partners, "n_labels": self.n_labels}
+        unknown = {"unknown": self.unknown_labels} if len(self.unknown_labels) else {}
+        return {**self._coding, "partners": self.partners, "n_labels": self.n_labels, **unknown}
 
     def result_among(self, results: Mapping[str, Any]) -> Any:
         result = super().result_among(results)
@@ -143,10 +147,13 @@ class PairInformation(ContingencyCounts):
         return super()._scratch_bytes(profile, width, by_position, n_codes) + 64 * COUNTS_TOGETHER + logs
 
     def _finalize_bytes(self, n_codes: int) -> int:
-        return 8 * ((n_codes + 2) * (self.p + 1) + 8 * n_codes * (self.most_partner_codes + 1) * (self.n_labels + 1))
+        copied = n_codes * self.p * (len(self.unknown_labels) > 0)
+        of_pairs = 8 * n_codes * (self.most_partner_codes + 1) * (self.n_labels + 1)
+        return 8 * ((n_codes + 2) * (self.p + 1) + of_pairs + copied)
 
     def add(self, state: State, block: Block) -> None:
-        X, Y, weights = block.X, positives_block(block.Y), block.weights
+        X, weights = block.X, block.weights
+        Y = with_unknown_columns(block.Y, self.unknown_labels) if self.n_labels else block.Y
         values = np.diff(X.indptr) if sp.issparse(X) else np.full(X.shape[0], len(self.partners))
         for run in row_runs(values, COLUMN_ENTRIES):
             partners = code_indicators(self.partner_coder, columns_of_block(X[run], self.partners))
@@ -160,18 +167,40 @@ class PairInformation(ContingencyCounts):
 
     def features_from_counts(self, counts: Counts) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Terms, shape (2, c, w) or (1, c, w), and entropy."""
+        unknown, q = self.unknown_labels, self.n_labels
+        if not len(unknown):
+            return self._terms(counts, np.arange(q))
+        terms, entropy = self._terms(counts, np.setdiff1d(np.arange(q), unknown))
+        together = np.zeros((2, *terms.shape[1:]))
+        together[: len(terms)] = terms
+        n_unknown = counts.positives[q : q + len(unknown), 0]
+        for mark, label in enumerate(unknown.tolist(), start=q):
+            if n_unknown[mark - q] < counts.n:
+                together[1] += self._terms(counts, np.array([label]), mark)[0][1]
+        return together, entropy
+
+    def _terms(
+        self, counts: Counts, labels: NDArray[np.int64], mark: int | None = None
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """`features_from_counts` of some labels, of all rows or of those that have not the label `mark`."""
         joint, marginal, positives, n = counts.joint, counts.marginal[:, 0], counts.positives[:, 0], counts.n
-        q, m = self.n_labels, int(self.partner_ptr[-1])
+        q, m = self.n_labels + len(self.unknown_labels), int(self.partner_ptr[-1])
         codes, width = joint.shape[0], joint.shape[2]
-        pairs = PairCounts(marginal, joint[:, q : q + m], joint[:, :q], joint[:, q + m :].reshape(codes, m, q, width))
-        partner = PartnerCounts(positives[q : q + m], positives[:q], positives[q + m :].reshape(m, q))
-        return pair_terms(
-            pairs, partner, self.partner_ptr, n, self.logs if n <= self.n and self.finishes_compiled else None
-        )
+        of_codes, both = joint[:, q : q + m], joint[:, q + m :].reshape(codes, m, q, width)
+        partner_codes, partner_both = positives[q : q + m], positives[q + m :].reshape(m, q)
+        if mark is not None:
+            marginal, n = marginal - joint[:, mark], n - positives[mark].item()
+            of_codes, partner_codes = of_codes - both[:, :, mark], partner_codes - partner_both[:, mark]
+        elif len(labels) == q:  # the counts themselves, without a copy
+            labels = slice(None)  # type: ignore[assignment]
+        pairs = PairCounts(marginal, of_codes, joint[:, :q][:, labels], both[:, :, labels])
+        partner = PartnerCounts(partner_codes, positives[:q][labels], partner_both[:, labels])
+        logs = self.logs if n <= self.n and self.finishes_compiled else None
+        return pair_terms(pairs, partner, self.partner_ptr, n, logs)
 
 
 def pair_information(
-    profile: Profile,
+    source: RowSource | Profile,
     book: CodeBook,
     partners: NDArray[np.integer[Any]],
     *,
@@ -181,8 +210,8 @@ def pair_information(
 
     Parameters
     ----------
-    profile : Profile
-        Of the rows that are read.
+    source : RowSource or Profile
+        The rows that are read, whose labels may be unknown; of a profile, rows whose labels are known.
     book : CodeBook
         Of all features.
     partners : int array, shape (c,)
@@ -209,18 +238,21 @@ def pair_information(
     >>> terms.round(3).tolist()  # the label is the exclusive or of two features: only together they tell it
     [[[0.693, 0.0]], [[0.0, -0.693]]]
     """
+    profile, unknown = profile_of(source), unknown_labels(source)[: None if with_labels else 0]
     m = int((book.n_codes[partners] - 1).sum())
     q = profile.q if with_labels else 0
+    columns = q + len(unknown)
     statistic = PairInformation(
         book=book,
         first=0,
         last=profile.d,
         sparse=profile.sparse,
-        slot_of_label=np.arange(q + m + m * q),
+        slot_of_label=np.arange(columns + m + m * columns),
         n=profile.total,
         weighted=profile.weight is not None,
         partners=partners.astype(np.int64),
         n_labels=q,
+        unknown_labels=unknown,
     )
     # Columns that a row has: codes of partners, at most as many as values, labels, and both.
     labels = profile.label_nonzeros / max(profile.n, 1)
@@ -250,7 +282,7 @@ def partners_that_fit(
     profile = profile_of(source)
 
     def sizes(count: int) -> ReadingSizes:
-        statistic = pair_information(profile, book, book.widest(count), with_labels=with_labels)
+        statistic = pair_information(source, book, book.widest(count), with_labels=with_labels)
         return reading_sizes(source, [statistic], resources)
 
     fitting = bisect.bisect_left(range(1, most + 1), True, key=lambda n: not reading_fits(profile, resources, sizes(n)))

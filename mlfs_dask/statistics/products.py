@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,8 +19,9 @@ from mlfs_dask.blocks.products import (
     positives_block,
     weighted_block,
 )
+from mlfs_dask.blocks.unknown import with_unknown_columns
 from mlfs_dask.engine.statistic import State, Statistic
-from mlfs_dask.rows.contract import Block, Profile
+from mlfs_dask.rows.contract import Block, Profile, RowSource, profile_of, unknown_labels
 from mlfs_dask.statistics.moments import first_values, moments_scratch_bytes, moved
 from mlfs_dask.typing import Matrix
 
@@ -52,6 +54,28 @@ class _Sums(NamedTuple):
     @property
     def moments(self) -> ColumnMoments:
         return ColumnMoments(self.counts, self.mean, self.m2)
+
+
+class KnownSums(NamedTuple):
+    """Of labels over the rows where each is known.
+
+    Attributes
+    ----------
+    n, positives : int64 or float64 array, shape (q,)
+        Rows where the label is known, and those that have it.
+    labels : int64 array, shape (u,)
+        Labels that may have unknown entries.
+    mean : float64 array, shape (u, d)
+        Of every feature over the rows where one of these is known.
+    m2 : float64 array, shape (u, d)
+        Sum of squared deviations of every feature from its mean over the rows where one of these is known.
+    """
+
+    n: NDArray[Any]
+    positives: NDArray[Any]
+    labels: NDArray[np.int64]
+    mean: NDArray[np.float64]
+    m2: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -96,7 +120,7 @@ class LabelMoments:
 
     @property
     def terms(self) -> Sums:
-        """What formulas of a label and a feature are made of."""
+        """What formulas of a label and a feature are made of; where labels may be unknown, of each over known rows."""
         residual = None if self.residual_m2 is None else self.residual_m2[:, np.newaxis]
         rank = 0 if self.adjustment is None else self.adjustment.rank
         return Sums(self.products, self.m2[np.newaxis], self.positives[:, np.newaxis], self.n, residual, rank)
@@ -106,6 +130,11 @@ class LabelMoments:
         if self.adjustment is None:
             return gram
         return self.adjustment.of_features(columns).gram(gram, self.m2[columns])
+
+    @property
+    def known_mean(self) -> NDArray[np.float64]:
+        """Means of features, shape (1, d); where labels may be unknown over the rows where each is known, (q, d)."""
+        return self.mean[np.newaxis]
 
     @property
     def std(self) -> NDArray[np.float64]:
@@ -129,6 +158,38 @@ class LabelMoments:
     def constant_labels(self) -> int:
         """Number of labels that all rows have, or none, or that follow from the covariates."""
         return int(np.count_nonzero(self.label_m2 == 0))
+
+
+@dataclass(frozen=True)
+class KnownLabelMoments(LabelMoments):
+    """`LabelMoments` where labels may be unknown: of Y with a share in the places of unknown entries.
+
+    It is the share of the known rows that have the label, so that an entry is 0 when Y is centred: `products` are those
+    over the rows where the label is known, and `positives` and `pairs` are float64.
+
+    Attributes
+    ----------
+    known : KnownSums
+    """
+
+    known: KnownSums = field(kw_only=True)
+
+    @property
+    def label_m2(self) -> NDArray[np.float64]:
+        share = self.known.positives / np.maximum(self.known.n, 1)
+        return np.asarray(self.known.positives * (1.0 - share))
+
+    @property
+    def terms(self) -> Sums:
+        m2 = np.repeat(self.m2[np.newaxis], len(self.positives), axis=0)
+        m2[self.known.labels] = self.known.m2
+        return Sums(self.products, m2, self.known.positives[:, np.newaxis], self.known.n[:, np.newaxis])
+
+    @property
+    def known_mean(self) -> NDArray[np.float64]:
+        mean = np.repeat(self.mean[np.newaxis], len(self.positives), axis=0)
+        mean[self.known.labels] = self.known.mean
+        return mean
 
 
 class LabelProducts(Statistic):
@@ -249,6 +310,124 @@ class LabelProducts(Statistic):
         return LabelMoments(n, mean, m2, centred, s.positives, s.unknown, s.pairs)
 
 
+class KnownLabelProducts(LabelProducts):
+    """Statistic: `KnownLabelMoments` of X and Y.
+
+    The rows in which a label is unknown are summed as those of a further label. The sums of a label over the rows where
+    it is known are those over all rows less these, and so are the squares of features.
+
+    Parameters
+    ----------
+    n_features, n_labels, compiled, weighted
+        As of `LabelProducts`.
+    unknown : int64 array, shape (u,)
+        Labels that may have unknown entries, rising.
+    """
+
+    kind = "known-products"
+    state_names = (*_Sums._fields, "squares")  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        n_features: int,
+        n_labels: int,
+        unknown: NDArray[np.int64],
+        *,
+        compiled: bool = False,
+        weighted: bool = False,
+    ) -> None:
+        super().__init__(n_features, n_labels + len(unknown), compiled=compiled, weighted=weighted)
+        self.unknown = unknown
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        return {"unknown": self.unknown}
+
+    @property
+    def _square_bytes(self) -> int:
+        return 8 * len(self.unknown) * self.n_features
+
+    @property
+    def state_bytes(self) -> int:
+        return super().state_bytes + self._square_bytes
+
+    @property
+    def result_bytes(self) -> int:
+        return super().result_bytes + 2 * self._square_bytes
+
+    @property
+    def parameter_bytes(self) -> int:
+        return self.unknown.nbytes
+
+    def scratch_bytes(self, profile: Profile) -> int:
+        marked = 30 * min(profile.label_nonzeros, profile.block_rows * max(self.n_labels, 1))
+        squares = 24 * profile.block_values + 3 * self._square_bytes
+        return marked + max(super().scratch_bytes(profile), squares)
+
+    def zero(self) -> State:
+        # Of a value v less the shift, v² − v: 0 of sparse 0/1 features, for which nothing is added.
+        return *super().zero(), np.zeros((len(self.unknown), self.n_features))
+
+    def add(self, state: State, block: Block) -> None:
+        *sums, squares = state
+        Y = with_unknown_columns(block.Y, self.unknown)
+        super().add(tuple(sums), block._replace(Y=Y))
+        X, shift = block.X, _Sums(*sums).shift
+        with np.errstate(over="ignore", invalid="ignore"):
+            if isinstance(X, np.ndarray) or shift.any():
+                V: Any = (X if isinstance(X, np.ndarray) else X.toarray()) - shift
+                V *= V - 1.0
+            elif (X.data == 1).all():
+                return
+            else:
+                V = sp.csr_array((np.square(X.data, dtype=np.float64) - X.data, X.indices, X.indptr), shape=X.shape)
+            marks = weighted_block(Y[:, self.n_labels - len(self.unknown) :], block.weights)
+            squares += label_products_block(V, marks, np.zeros_like(shift))
+
+    def merge(self, into: State, other: State) -> None:
+        *mine, squares = into
+        *theirs, other_squares = other
+        a, b, q = _Sums(*mine), _Sums(*theirs), self.n_labels - len(self.unknown)
+        squares += other_squares
+        if a.rows[0] and b.rows[0] and (move := b.shift - a.shift).any():
+            squares += 2.0 * move * b.products[q:] + b.positives[q:, np.newaxis] * (move**2 - move)
+        super().merge(tuple(mine), tuple(theirs))
+
+    def finalize(self, state: State) -> KnownLabelMoments:
+        *sums, squares = state
+        s, every, unknown = _Sums(*sums), super().finalize(tuple(sums)), self.unknown
+        q = self.n_labels - len(unknown)
+        n_unknown, positives = np.zeros(q, s.positives.dtype), s.positives[:q]
+        n_unknown[unknown] = s.positives[q:]
+        known, share = every.n - n_unknown, np.zeros(q)
+        np.divide(positives, known, out=share, where=known > 0)
+        marked, products, of_unknown = every.products[q:], every.products[:q], share[unknown, np.newaxis]
+
+        # Squares of x − mean over the rows in which a label is unknown; then those of the others about their own mean.
+        mean = every.mean - s.shift
+        m2 = squares + (1.0 - 2.0 * mean) * s.products[q:]
+        m2 += n_unknown[unknown, np.newaxis] * mean**2
+        np.subtract(every.m2, m2, out=m2)
+        below = marked / np.where(known > 0, known, 1)[unknown, np.newaxis]
+        m2 -= marked * below
+        # Of a feature that is constant over the known rows this is rounding, of sums about zero or the shift.
+        m2[m2 <= UNCORRELATED * every.m2 + np.finfo(np.float64).eps * 16 * every.n * mean**2] = 0.0
+        products[unknown] += of_unknown * marked
+        for label, own in zip(unknown, m2, strict=True):
+            drop_rounding(products[label], np.sqrt(positives[label] * own))
+
+        # Pairs of labels with shares in the places of unknown entries.
+        pairs = s.pairs[:q, :q].astype(np.float64)
+        across = of_unknown * s.pairs[q:, :q]
+        pairs[unknown] += across
+        pairs[:, unknown] += across.T
+        pairs[np.ix_(unknown, unknown)] += s.pairs[q:, q:] * (of_unknown * of_unknown.T)
+        of_known = KnownSums(known, positives, unknown, every.mean - below, m2)
+        filled = positives + share * n_unknown
+        sums = every.n, every.mean, every.m2, products, filled, n_unknown, pairs
+        return KnownLabelMoments(*sums, known=of_known)
+
+
 def _add_compiled(s: _Sums, X: Matrix, Y: sp.csr_array) -> None:
     from mlfs_dask.blocks import products_compiled as kernels
 
@@ -274,10 +453,14 @@ def drop_rounding(products: NDArray[np.float64], most: NDArray[np.float64]) -> N
     return products
 
 
-def label_products(profile: Profile) -> LabelProducts:
-    """The statistic for data of a profile."""
-    weighted = profile.weight is not None
-    return LabelProducts(profile.d, profile.q, compiled=wants_compiled(profile), weighted=weighted)
+def label_products(source: Profile | RowSource) -> LabelProducts:
+    """The statistic for rows, whose labels may be unknown; for those of a profile, all of whose labels are known."""
+    profile = profile_of(source)
+    compiled, weighted = wants_compiled(profile), profile.weight is not None
+    unknown = unknown_labels(source)
+    if not len(unknown):
+        return LabelProducts(profile.d, profile.q, compiled=compiled, weighted=weighted)
+    return KnownLabelProducts(profile.d, profile.q, unknown, compiled=compiled, weighted=weighted)
 
 
 def wants_compiled(profile: Profile) -> bool:

@@ -6,14 +6,14 @@ import numpy as np
 
 
 def similarity(Y):
-    """K_ij before it is scaled: 1/n_l summed over the labels that rows i and j share."""
+    """K_ij before it is scaled: 1/n_l summed over the labels that rows i and j share; labels may be of a share."""
     n = len(Y)
     K = np.zeros((n, n))
     for label in range(Y.shape[1]):
         rows = np.flatnonzero(Y[:, label])
         for i in rows:
             for j in rows:
-                K[i, j] += 1 / len(rows)
+                K[i, j] += Y[i, label] * Y[j, label] / Y[:, label].sum()
     return K
 
 

@@ -74,8 +74,8 @@ def test_unknown_labels_of_rows_that_do_not_count():
     Y[0, 1] = -1
     assert ELC(3).fit(X, Y, sample_weight=weights).scores_.shape == (8,)
     assert LabelEntropy(3).fit(X, Y, sample_weight=weights).scores_.shape == (8,)
-    with pytest.raises(DataError, match="unknown entries"):
-        LabelEntropy(3).fit(X, Y, sample_weight=weights + 1)
+    with pytest.raises(DataError, match=r"unknown='refuse' was given, and .*unknown"):
+        LabelEntropy(3, unknown="refuse").fit(X, Y, sample_weight=weights + 1)
 
 
 def test_compiled_loops_are_not_taken_for_weights(monkeypatch):

@@ -73,7 +73,7 @@ def test_the_plan_has_the_readings_and_the_arrays():
 def test_labels_that_are_unknown_or_tell_nothing():
     X, Y = problem()
     Y[3, 1] = -1
-    with pytest.raises(DataError, match="no support for missing labels"):
-        SPFS(3).fit(X, Y)
+    with pytest.raises(DataError, match="unknown='refuse' was given, and Y holds 1 unknown"):
+        SPFS(3, unknown="refuse").fit(X, Y)
     with pytest.warns(UserWarning, match="spfs cannot rank the features: the only label is the same"):
         SPFS(3).fit(X, np.zeros((len(X), 1), np.int8))

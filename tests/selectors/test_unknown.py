@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import inspect
+import itertools
+
 import dask.array as da
 import numpy as np
 import pytest
 from scipy import sparse as sp
+from sklearn.metrics import mutual_info_score
 
+from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DataError
-from tests.selectors.test_matrix import every_method, fit, make, problem
+from mlfs_dask.rows.contract import Block
+from mlfs_dask.rows.sources import ArrayRows
+from mlfs_dask.selectors import METHODS, get_method
+from mlfs_dask.selectors.counting import CountingSelector
+from mlfs_dask.selectors.global_information import label_information
+from mlfs_dask.selectors.products import ProductFilter
+from mlfs_dask.statistics.label_statistics import label_pairs
+from tests.reference.twins import twin
+from tests.selection.test_pairs import grid, table_of
+from tests.selectors.test_matrix import every_method, fit, make, problem, settings_of
 
 
 def partly_unknown(Y, share=0.2, seed=0):
@@ -35,3 +49,130 @@ def test_unknown_labels_that_are_negative_are_0_and_refused_ones_an_error(name):
         with pytest.raises(DataError, match=r"unknown='refuse' was given.* column 0 of Y|in column .*counted from 0"):
             fit(make(name, unknown="refuse"), *rows)
     assert (fit(make(name, unknown="refuse"), X, Y).scores_ == fit(make(name), X, Y).scores_).all()
+
+
+#: Methods that put unknown entries at the mean of their label's known ones, and weigh features against one another or
+#: labels against labels.
+AT_MEAN = ("elc", "llsf", "mddm", "spfs")
+
+#: Methods in whose scores features are compared with one another, over all rows.
+WEIGHS_ROWS = (*AT_MEAN, "mlaco", "grro", "mico", "qpmlfs")
+
+#: Features that are chosen: of a criterion in which pairs of features count with labels alone; of others the first has
+#: none before it.
+N_CHOSEN = {"d2f": 4, "jmi": 4, "pmu": 4}
+
+KNOWN = [name for name in METHODS if get_method(name).known_entries]
+
+
+def counted(seed=0):
+    """0/1 features, whose codes are the same for any rows, with a label that is known of few rows, and one of none."""
+    X, Y = problem(seed)
+    Y = partly_unknown(np.column_stack([Y, Y[:, 0], Y]), 0.3, seed)
+    Y[5:, 3], Y[:, 4] = -1, -1
+    return np.column_stack([X[:, :4] > 1, X[:, 4:7] != 0, X[:, 4], np.ones(len(X))]).astype(float), Y
+
+
+@pytest.mark.parametrize("name", [name for name in KNOWN if name not in WEIGHS_ROWS])
+def test_a_label_counts_over_the_rows_where_it_is_known(name):
+    X, Y = counted()
+    for rows in (X, 1e3 + 7 * problem()[0]) if issubclass(get_method(name), ProductFilter) else (X,):
+        for label in range(Y.shape[1]):
+            known = Y[:, label] >= 0
+            if len(set(Y[known, label])) < 2:
+                continue
+            # A feature that varies in other rows alone is chosen like one that tells nothing.
+            vary = (np.ptp(rows[known], axis=0) > 0).sum() == (np.ptp(rows, axis=0) > 0).sum()
+            k = N_CHOSEN.get(name, 1) if vary else 1
+            expected = fit(make(name, k), rows[known], Y[known, label]).scores_
+            for containing in containers(rows, Y[:, [label]]):
+                found = fit(make(name, k), *containing).scores_
+                assert found == pytest.approx(expected, rel=1e-9, abs=1e-9 * abs(expected).max())
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_unknown_labels_in_any_container(name):
+    X, Y = counted()
+    expected = fit(make(name), X, Y)
+    assert np.isfinite(expected.scores_).all()
+    for rows in containers(X, Y):
+        found = fit(make(name), *rows)
+        assert found.scores_ == pytest.approx(expected.scores_, rel=1e-9, abs=1e-11)
+    # Labels of a Dask array are found to be unknown by a reading, after which the fit begins again.
+    found_by = ("ranges", "ranges again") if issubclass(get_method(name), CountingSelector) else ("products",)
+    assert found.report_.passes == expected.report_.passes + len(found_by)
+
+
+@pytest.mark.parametrize("name", AT_MEAN)
+def test_unknown_entries_at_the_mean_of_the_label(name):
+    X, Y = problem()
+    unknown = partly_unknown(Y, 0.3)
+    mean = np.array([y[y >= 0].mean() for y in unknown.T])
+    parameters = settings_of(name)
+    takes_k = "n_features_to_select" in inspect.signature(twin(name)).parameters
+    expected = twin(name)(X, np.where(unknown < 0, mean, unknown), **({"n_features_to_select": 4} if takes_k else {}))
+    for rows in containers(X, unknown):
+        found = fit(make(name, **parameters), *rows).scores_
+        compared = np.isfinite(expected)
+        assert found[compared] == pytest.approx(expected[compared], rel=1e-6, abs=1e-9)
+
+
+def test_pairs_of_labels_over_the_rows_where_both_are_known():
+    _, Y = counted()
+    n, q = Y.shape
+    statistic = label_pairs(ArrayRows(np.zeros((n, 1)), as_labels(Y)))
+    state = statistic.zero()
+    for rows in (slice(0, 23), slice(23, n)):
+        statistic.add(state, Block(rows.start, np.zeros((len(Y[rows]), 1)), as_labels(Y[rows])))
+    tables = statistic.finalize(state)
+    distances, information = tables.cosine_distances(), label_information(tables)
+    for i in range(q):
+        for j in range(q):
+            one, other = Y[(Y[:, i] >= 0) & (Y[:, j] >= 0)][:, [i, j]].T
+            lengths = np.sqrt(one.sum() * other.sum())
+            assert distances[i, j] == pytest.approx(1 - (one * other).sum() / lengths if lengths else 0.0)
+            assert information[i, j] == pytest.approx(mutual_info_score(one, other) / np.log(2) if len(one) else 0.0)
+
+
+@pytest.mark.parametrize("name", ["anova-f", "chi2", "elc", "d2f", "mico"])
+def test_weights_of_rows_with_unknown_labels_are_repetitions(name):
+    X, Y = counted()
+    weights = np.random.default_rng(3).integers(0, 4, len(X))
+    expected = fit(make(name), np.repeat(X, weights, axis=0), np.repeat(Y, weights, axis=0)).scores_
+    for rows in containers(X, Y):
+        found = fit(make(name), *rows, sample_weight=weights).scores_
+        assert found == pytest.approx(expected, rel=1e-9, abs=1e-11)
+
+
+@pytest.mark.parametrize("name", ["fimf", "pmu"])
+def test_pairs_of_labels_and_a_feature_over_the_rows_where_both_are_known(name):
+    X, Y = counted()
+    expected = np.zeros(X.shape[1])
+    for f, x in enumerate(X.T):
+        for a, b in itertools.combinations_with_replacement(range(Y.shape[1]), 2):
+            known = (Y[:, a] >= 0) & (Y[:, b] >= 0)
+            feature, one, other = x[known], Y[known, a], Y[known, b]
+            if a == b:
+                expected[f] += mutual_info_score(feature, one) if len(one) else 0.0
+                continue
+            for value in np.unique(feature):
+                rows = feature == value
+                expected[f] += rows.mean() * mutual_info_score(one[rows], other[rows])
+            expected[f] -= mutual_info_score(one, other) if len(one) else 0.0
+    for rows in containers(X, Y):
+        assert fit(make(name, k=1), *rows).scores_[:-1] == pytest.approx(expected[:-1], abs=1e-12)
+
+
+@pytest.mark.parametrize("name", ["br-cc", "chi2", "ela-chi", "csfs"])
+def test_pairs_are_tested_over_the_rows_where_the_label_is_known(name):
+    X, Y = counted()
+    parameters = settings_of(name) | {"method": name}
+    of_one = {"method": "chi2"} if name == "ela-chi" else parameters  # which tells a label from others
+    for rows in containers(X, Y[:, :4]):
+        _, table = table_of(*rows, **parameters)
+        for label in range(4):
+            known = Y[:, label] >= 0
+            _, alone = table_of(X[known], Y[known][:, [label]], **of_one)
+            for column in ("n", "positives", "effect", "statistic", "p_value"):
+                expected = grid(alone, column, 1)[0].astype(float)
+                assert grid(table, column, 4)[label].astype(float) == pytest.approx(expected, rel=1e-8, nan_ok=True)

@@ -1,0 +1,60 @@
+"""Rows in which labels are unknown, as further labels: known rows are all rows less these."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+
+
+def with_unknown_columns(Y: sp.csr_array, unknown: NDArray[np.int64]) -> sp.csr_array:
+    """Y, and a further label for each of some labels, which the rows have in which that one is unknown.
+
+    Parameters
+    ----------
+    Y : csr_array of int8, shape (rows, q)
+        Canonical, entries 1 and -1.
+    unknown : int64 array, shape (u,)
+        Labels that may be unknown, rising; entries -1 of others are left out.
+
+    Returns
+    -------
+    csr_array of int8, shape (rows, q + u)
+        Entries 1 alone.
+
+    Examples
+    --------
+    >>> Y = sp.csr_array(np.array([[1, -1], [-1, 1]], np.int8))
+    >>> with_unknown_columns(Y, np.array([1])).toarray().tolist()
+    [[1, 0, 1], [0, 1, 0]]
+    """
+    n, q = Y.shape
+    column = np.full(q, -1, np.int64)
+    column[unknown] = q + np.arange(len(unknown))
+    indices = np.where(Y.data < 0, column[Y.indices], Y.indices)
+    entries, indptr = indices >= 0, Y.indptr
+    if not entries.all():
+        indptr = np.concatenate([[0], np.cumsum(entries)])[indptr]
+        indices = indices[entries]
+    marked = sp.csr_array((np.ones(len(indices), np.int8), indices, indptr), shape=(n, q + len(unknown)))
+    marked.sort_indices()
+    return marked
+
+
+def of_marks(values: NDArray[Any], marks: NDArray[np.int64]) -> NDArray[Any]:
+    """Those of `values`, of labels and of rows in which they are unknown, that belong to each of p labels; or 0.
+
+    Parameters
+    ----------
+    values : array, shape (p + u, ...)
+    marks : int64 array, shape (p,)
+        Place of the rows in which a label is unknown; -1 where there are none.
+
+    >>> of_marks(np.array([5, 6, 1]), np.array([-1, 2])).tolist()
+    [0, 1]
+    """
+    found = values[marks]
+    found[marks < 0] = 0
+    return found
