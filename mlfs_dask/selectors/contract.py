@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from mlfs_dask.engine.readings import is_cached, run_reading
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DataError, UsageError, number_of, parameter
-from mlfs_dask.rows.contract import Profile, RowSource, profile_of
+from mlfs_dask.rows.contract import Profile, RowSource, profile_of, unknown_labels
 from mlfs_dask.rows.covariates import find_covariates, find_strata
 from mlfs_dask.rows.view import RowView
 from mlfs_dask.runtime import Resources
@@ -382,6 +382,9 @@ class Method:
         """The cost with the sums for tests, in the first reading of all rows or in one before it, and their numbers."""
         statistics, steps = pair_statistics(source), list(cost.steps)
         held = numbers(sum(statistic.result_bytes for statistic in statistics))
+        if len(unknown_labels(source)):
+            profile = profile_of(source)
+            held += 3 * profile.q * profile.d  # means, squares and skewness of features over the rows of each label
         place = next((i for i, step in enumerate(steps) if _reads_rows(step)), 0)
         first = steps[place] if steps else ""
         if isinstance(first, Reading) and _reads_rows(first) and first.times == 1 and not self._tests_first:

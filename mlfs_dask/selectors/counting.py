@@ -147,9 +147,12 @@ class CountingSelector(OneReading):
             )
             for i, tile in enumerate(tiles)
         ]
-        note = f"counts of {min(counts.p, profile.q):,} of {profile.q:,} labels"
-        if counts.p > profile.q:
-            note += f" and of {counts.p - profile.q:,} pairs of labels"
+        n_labels, n_unknown = len(counts.marks), len(counts.unknown)
+        note = f"counts of {n_labels:,} of {profile.q:,} labels"
+        if n_unknown:
+            note += f", {n_unknown:,} of which may be unknown"
+        if counts.p > n_labels + n_unknown:
+            note += f" and of {counts.p - n_labels - n_unknown:,} pairs of labels"
         note = ", ".join([note, *self.replicate_notes()])
         if len(tiles) > 1:
             note += f", tiled over {len(tiles):,} groups of at most {-(-profile.d // len(tiles)):,} features"

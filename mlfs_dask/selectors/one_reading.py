@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DataError, DoesNotFitError, parameter
-from mlfs_dask.rows.contract import Profile, RowSource, profile_of
+from mlfs_dask.rows.contract import Profile, RowSource, profile_of, unknown_labels
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import Method
 from mlfs_dask.selectors.costs import Cost, Reading, Readings
@@ -122,13 +122,15 @@ class OneReading(Method):
             replace(reading, workspace=join_terms("results", reading.workspace))
             for reading in self.later_readings(profile)
         ]
+        # Squares of features over the rows where each label is known.
+        of_known = "q d" if self.known_entries and len(unknown_labels(source)) else ""
         return Cost(
             steps=[
                 *self.label_readings(profile),
                 *(replace(reading, workspace=self.of_replicates) for reading in readings),
                 *adjusting,
                 *later,
-                join_terms("results", self.workspace, "12 d", self.of_replicates),
+                join_terms("results", self.workspace, "12 d", self.of_replicates, of_known),
             ],
             sizes={
                 "d": profile.d,
