@@ -479,6 +479,69 @@ def rank_intervals(
     )
 
 
+def clusters(run: str, rows: Sequence[Mapping[str, str]], bound: float, style: Style, *, name: str) -> Figure | None:
+    """Features that say the same as a chosen one; None where there is none.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+        Of `redundancy.csv`.
+    bound : float
+        Correlation from which features are in one cluster.
+    """
+    import pandas as pd
+
+    members = pd.DataFrame(rows).astype({"cluster": int, "rank": int, "chosen": int, "similarity": float})
+    others = members[members["feature"] != members["representative"]]
+    if others.empty:
+        return None
+    numbers = list(dict.fromkeys(others["cluster"]))
+    shown = numbers[:MAX_NAMES]
+    of_cluster = members.set_index("cluster")
+    names = [str(of_cluster.loc[[number], "representative"].iloc[0]) for number in shown]
+    ranks = [int(of_cluster.loc[[number], "rank"].min()) for number in shown]
+    data = others[others["cluster"].isin(shown)]
+    places = data["cluster"].map({number: place for place, number in enumerate(shown)}).to_numpy()
+
+    def draw(axes: Axes) -> None:
+        passed = (data["chosen"] == 0).to_numpy()
+        alike = data["similarity"].to_numpy()
+        for which, fill in ((passed, "none"), (~passed, style.colour)):
+            axes.scatter(alike[which], places[which], 26, facecolors=fill, edgecolors=style.colour)
+        for place, number in enumerate(shown):
+            axes.annotate(
+                f"+{int((data['cluster'] == number).sum())}",
+                (1, place),
+                (5, 0),
+                xycoords=("axes fraction", "data"),
+                textcoords="offset points",
+                va="center",
+            )
+        ticks = zip(ranks, names, strict=True)
+        axes.set_yticks(range(len(shown)), [f"{rank}. {shortened(each)}" for rank, each in ticks])
+        axes.set_ylim(len(shown) - 0.5, -0.5)
+        margin = max(0.04 * (1 - bound), 1e-3)
+        axes.set_xlim(bound - margin, 1 + margin)
+        axes.grid(axis="y", visible=False)
+        axes.set_xlabel("correlation, without its sign")
+
+    more = "" if len(numbers) == len(shown) else f" {len(numbers) - len(shown):,} more clusters are in redundancy.csv."
+    listed = "; ".join(
+        f"{each}: {', '.join(data.loc[data['cluster'] == number, 'feature'])}"
+        for each, number in zip(names, shown, strict=True)
+    )
+    return Figure(
+        name,
+        f"{run}: features that say the same",
+        f"{run}: each row is a chosen feature, with its rank; the markers are features whose correlation with it is "
+        f"{bound:g} or more, filled where they are chosen, too, and at the right is their number.{more}",
+        f"{listed}.",
+        data[["cluster", "feature", "representative", "similarity", "chosen", "rank"]],
+        draw,
+        size=(4.4, 1.1 + 0.19 * len(shown)),
+    )
+
+
 def shortened(text: str, length: int = 22) -> str:
     """A name that fits beside a figure; the middle goes.
 

@@ -28,7 +28,7 @@ from mlfs_dask.reporting.contents import Contents, LabelledRun, changed_params, 
 from mlfs_dask.reporting.figures import Figure, Styles, inline_svg, write_figure
 from mlfs_dask.reporting.pairs import pairs_section
 from mlfs_dask.reporting.sections import Block, Section
-from mlfs_dask.reporting.summary import best_features, chosen_features, leading_case, rank_intervals, summary
+from mlfs_dask.reporting.summary import best_features, chosen_features, clusters, leading_case, rank_intervals, summary
 from mlfs_dask.reporting.tables import (
     Cell,
     Table,
@@ -582,6 +582,7 @@ def _rankings(
             draw.score_curve(labelled.label, run.scores, run.k, style, scales=scales, name=f"{name}-scores"),
             *rank_intervals(labelled, styles),
             best_features(labelled, styles),
+            *clusters(labelled, styles),
         ]
         if image_shape is not None:
             figures.append(

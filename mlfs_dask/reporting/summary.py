@@ -17,6 +17,7 @@ from mlfs_dask.reporting.contents import LabelledRun
 from mlfs_dask.reporting.figures import RANDOM, Figure, Styles
 from mlfs_dask.reporting.sections import Block
 from mlfs_dask.reporting.tables import bytes_cell, cases, of_case, read_cell, runs_of, seconds_cell, title_of
+from mlfs_dask.selection.runs import read_redundancy
 from mlfs_dask.selectors.scores import OFTEN
 
 if TYPE_CHECKING:
@@ -90,6 +91,19 @@ def rank_intervals(labelled: LabelledRun, styles: Styles) -> list[Figure]:
     name = f"{anchor('ranking', labelled.label)}-intervals"
     style = styles.of(labelled.name)
     return [draw.rank_intervals(labelled.label, run.feature_names, low, high, frequency, run.k, style, name=name)]
+
+
+def clusters(labelled: LabelledRun, styles: Styles) -> list[Figure]:
+    """Features that say the same as one that a run has chosen, where it was asked for them."""
+    run = labelled.run
+    rows = read_redundancy(run.path)
+    if not rows:
+        return []
+    params = run.record["params"]
+    bound = float(params.get("prune") or params.get("redundancy") or min(float(row["similarity"]) for row in rows))
+    name = f"{anchor('ranking', labelled.label)}-clusters"
+    figure = draw.clusters(labelled.label, rows, bound, styles.of(labelled.name), name=name)
+    return [] if figure is None else [figure]
 
 
 def _runs_alone(runs: Sequence[LabelledRun], styles: Styles) -> Block:

@@ -32,6 +32,8 @@ LABELS = "labels.zarr"
 PAIRS = "pairs.parquet"
 REDUNDANCY = "redundancy.csv"
 COLUMNS = ("rank", "feature_index", "feature_name", "score")
+#: Columns of `redundancy.csv`.
+CLUSTER_COLUMNS = ("cluster", "feature_index", "feature", "representative", "similarity", "chosen", "rank")
 #: Further columns, of runs that shuffled or resampled the rows.
 REPLICATE_COLUMNS = ("q_value", "rank_low", "rank_high", "selection_frequency")
 #: Further column, of runs that chose one feature after another: `Scores.shared`.
@@ -279,12 +281,31 @@ def redundancy_text(
     rows = sorted((number, int(places[f]), f, by, alike) for number, f, by, alike in clusters.tolist())
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(("cluster", "feature_index", "feature", "representative", "similarity", "chosen", "rank"))
+    writer.writerow(CLUSTER_COLUMNS)
     writer.writerows(
         (number, f, feature_names[f], feature_names[by], alike, int(place <= k), place)
         for number, place, f, by, alike in rows
     )
     return stream.getvalue()
+
+
+def read_redundancy(path: str, *, storage_options: Mapping[str, Any] | None = None) -> list[dict[str, str]] | None:
+    """The rows of a run's `redundancy.csv`, as texts by the names of its columns; None where it has none.
+
+    Raises
+    ------
+    DataError
+        It is damaged.
+    """
+    if not open_objects(path, storage_options).exists(REDUNDANCY):
+        return None
+    text = read_text(path, REDUNDANCY, what="run", cure=_CURE, storage_options=storage_options)
+    rows = csv.DictReader(io.StringIO(text, newline=""))
+    if tuple(rows.fieldnames or ()) != CLUSTER_COLUMNS:
+        raise DataError(
+            f"expected the columns {', '.join(CLUSTER_COLUMNS)}.", file=f"{path}/{REDUNDANCY}", line=1, cure=_CURE
+        )
+    return list(rows)
 
 
 def selected_text(names: Any) -> str:

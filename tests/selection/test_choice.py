@@ -270,6 +270,14 @@ def test_commands_write_clusters_of_features_that_say_the_same(tmp_path, mlfs):
     assert table["cluster"].is_monotonic_increasing
     assert {"f0", "f1", "f5"} <= set(table["feature"])
     assert (run / "selected.txt").read_text().split() == [f"f{f}" for f in found.ranking_[:3]]
+    mlfs("report", run, "-o", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    passed = table.loc[table["feature"] != table["representative"], "feature"]
+    assert "features that say the same" in page
+    assert all(name in page for name in passed)
+    (run / "redundancy.csv").write_text("cluster\n")
+    refused = mlfs("report", run, "-o", tmp_path / "other.html", fails=3)
+    assert "redundancy.csv, line 1: expected the columns cluster, feature_index" in refused.stderr.replace("\n", " ")
     mlfs("select", "br-cc", store, "-k", "3", "-o", run, "--force")
     assert not (run / "redundancy.csv").exists()
     assert "--prune" in mlfs("select", "br-cc", store, "-k", "3", "--prune", "1.5", "-o", run, fails=2).stderr
