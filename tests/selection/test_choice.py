@@ -81,6 +81,14 @@ def test_resamples_and_the_number_that_shuffles_give_count_kept_features():
     assert (found.q_values_[0], found.selection_frequency_[0], *found.rank_intervals_[0]) == (1, 0, 9, 9)
 
 
+def test_kept_features_that_are_covariates_take_what_they_say_from_the_others():
+    X, Y = copies()
+    found = mlfs_dask.BRCC(2, keep=[1], covariates="feature:1").fit(X, Y)
+    assert found.ranking_[0] == 1
+    assert found.ranking_[1] not in (0, 1, 5)  # which say the same as feature 1
+    assert mlfs_dask.BRCC(2, keep=[1]).fit(X, Y).ranking_[1] in (0, 5)
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
