@@ -81,7 +81,7 @@ def _plan(
     resources = planned_resources(**cluster)
     with keep_statistics(**cache):
         projected = require_driver(selector.plan(dataset.rows, resources), resources, f"{method} in the driver process")
-        if not quick:
+        if not quick and not selector.ranks_strata:  # whose readings are of parts
             projected = estimate_seconds(selector.cost, selector.rows(dataset.rows), resources, projected)
     threads, memory = number_of(resources.threads_per_worker, "thread"), size(resources.memory_limit)
     where = f"this process, {threads}, {memory}"

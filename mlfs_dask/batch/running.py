@@ -313,7 +313,7 @@ class Batch:
         if selector.keeps_checkpoints and self._comes_after_its_ranking(job):
             return JobProjection(job.name, peak_driver_bytes=runtime.driver_bytes())
         plan = require_driver(selector.plan(dataset.rows, resources), resources, f"{job.name} in the driver process")
-        if measure:
+        if measure and not selector.ranks_strata:
             plan = estimate_seconds(selector.cost, selector.rows(dataset.rows), resources, plan)
         projection = _job_projection(job.name, plan)
         for statistic in selector.first_statistics(dataset.rows, resources):

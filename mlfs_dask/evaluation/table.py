@@ -19,6 +19,7 @@ from mlfs_dask.evaluation.column_file import new_column_file
 from mlfs_dask.evaluation.column_subset import ColumnSubset
 from mlfs_dask.files.redaction import redact
 from mlfs_dask.rows.contract import RowSource
+from mlfs_dask.rows.covariates import ArrayColumn
 from mlfs_dask.rows.joined import JoinedRows
 from mlfs_dask.rows.sources import ArrayRows, as_rows
 from mlfs_dask.rows.view import RowView
@@ -70,7 +71,7 @@ class Table:
         subset: Mapping[str, Any] | None = None,
         may_share_rows: Callable[[Mapping[str, Any]], bool] = lambda record: True,
     ) -> None:
-        self.source = source
+        self.source = self._as_given = source
         self.Y = Y
         self.name = name
         self.path = path
@@ -136,11 +137,24 @@ class Table:
         """Some rows for a selector, with these labels, and the readings that it took to know their ranges."""
         if self._X is not None:
             n_categories = self.source.features.n_categories
-            return ArrayRows(self._X[rows], Y, n_categories=n_categories), []
+            part: RowSource = ArrayRows(self._X[rows], Y, n_categories=n_categories)
+            if self._columns:
+                columns = {name: column.cut(rows) for name, column in self._columns.items()}
+                part = RowView(part, columns=columns, feature_names=self._as_given.feature_names)
+            return part, []
         # Ranges and quantiles that a store keeps have seen the rows that are judged; kinds of features hold.
-        part = RowView(self.source, rows, Y=Y)
-        results, record = run_reading(part, code_statistics(part.profile), resources, label="training rows")
-        return measured_view(part, *results), [record]
+        view = RowView(self.source, rows, Y=Y)
+        results, record = run_reading(view, code_statistics(view.profile), resources, label="training rows")
+        return measured_view(view, *results), [record]
+
+    @cached_property
+    def _columns(self) -> dict[str, ArrayColumn]:
+        """Columns of the rows, in memory as X is."""
+        source = self._as_given
+        return {
+            name: ArrayColumn(name, column.read(source.all_rows), column.categories)
+            for name, column in source.columns.items()
+        }
 
     def columns(
         self,

@@ -231,7 +231,12 @@ class RowSource(ABC):
         DataError
             One is missing.
         """
-        return column.codes(Place(0, self.profile.n, slice(None), 0))
+        return column.codes(self.all_rows)
+
+    @property
+    def all_rows(self) -> Place:
+        """Where all rows lie, for columns of them."""
+        return Place(0, self.profile.n, slice(None), 0)
 
     @property
     def feature_names(self) -> Sequence[str] | None:

@@ -259,9 +259,10 @@ class RowView(RowSource):
     def columns(self) -> Mapping[str, RowColumn]:
         return self._source.columns if self._columns is None else self._columns
 
-    def read_column(self, column: RowColumn) -> NDArray[Any]:
+    @property
+    def all_rows(self) -> Place:
         inside: NDArray[np.int64] | slice = slice(None) if self._rows is None else numbers_of(self._rows)
-        return column.codes(Place(0, self._source.profile.n, inside, 0))
+        return Place(0, self._source.profile.n, inside, 0)
 
     @property
     def feature_names(self) -> Sequence[str] | None:

@@ -269,7 +269,7 @@ class Method:
         DoesNotFitError
             When no plan fits the workers.
         """
-        if self._by_rank:
+        if self.ranks_strata:
             return self._plan_of_strata(source, resources)
         if isinstance(source, RowSource):
             source = self.rows(source)
@@ -333,7 +333,7 @@ class Method:
         ------
         DoesNotFitError
         """
-        if self.exclude is not None or self._by_rank or self.rows(source) is not source:
+        if self.exclude is not None or self.ranks_strata or self.rows(source) is not source:
             return ()  # of features, rows and labels that are not those of the store
         if self.fills(source):
             return self.fill_statistics(source)
@@ -420,7 +420,7 @@ class Method:
             unknown = "use"
         if features is not None or unknown != "use":
             source = RowView(source, features=features, unknown=unknown)
-        pooled = None if self._by_rank else self.strata
+        pooled = None if self.ranks_strata else self.strata
         if pooled is not None and self.takes_strata:
             return RowView(source, strata=find_strata(source, pooled))
         if pooled is not None or self.covariates is not None:
@@ -473,18 +473,18 @@ class Method:
         ------
         UsageError
         """
-        if self.n_features_to_select == AUTO and (source.strata is not None or self._by_rank):
+        if self.n_features_to_select == AUTO and (source.strata is not None or self.ranks_strata):
             raise UsageError(
                 f"{parameter('n_features_to_select')} cannot be 'auto' in strata, across which labels would be shuffled"
                 "\n  cure: give a count, or strata as covariates to a method that takes them"
             )
-        if self.asks_pairs and (source.strata is not None or self._by_rank):
+        if self.asks_pairs and (source.strata is not None or self.ranks_strata):
             raise UsageError(
                 "pairs are not tested within strata that are counted or ranked apart\n  cure: leave out what asks for "
                 "pairs, or take a method of means and products, as br-cc"
             )
         asked = [name for name in ("prune", "redundancy", "groups") if getattr(self, name) is not None]
-        if asked and (self._by_rank or (source.covariates is not None and self.group_by == "joint")):
+        if asked and (self.ranks_strata or (source.covariates is not None and self.group_by == "joint")):
             raise UsageError(
                 f"{parameter(asked[0])} is of scores of all rows that are not adjusted\n  cure: leave it out, or the "
                 "covariates and strata"
@@ -503,7 +503,7 @@ class Method:
         )
 
     @property
-    def _by_rank(self) -> bool:
+    def ranks_strata(self) -> bool:
         """Whether it is fitted within each stratum."""
         return self.strata is not None and self.strata_by == "rank"
 

@@ -266,6 +266,8 @@ def test_commands_name_them(table, tmp_path):
     expected = mlfs.BRCC(n_features_to_select=3, covariates="age", strata="batch").fit(mlfs.open_dataset(store))
     ranked = pd.read_csv(runs / "adjusted" / "ranking.csv")
     np.testing.assert_allclose(ranked.set_index("feature_index").sort_index()["score"], expected.scores_)
+    assert mlfs_run("plan", "mrmr", store, "-k", 3, "--strata", "batch", "--strata-by", "rank")["passes"] % 3 == 0
+    mlfs_run("evaluate", store, "br-cc:covariates=age,strata=batch", "-o", tmp_path / "eval", "--folds", 2)
     mlfs_run("transform", store, runs / "adjusted", tmp_path / "chosen.zarr")
     chosen = mlfs.open_dataset(tmp_path / "chosen.zarr")
     assert chosen.shape == (240, 3)
