@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.blocks.pair_tests import EFFECTS, PairTests
-from mlfs_dask.errors import DataError, UsageError, number_of, parameter
+from mlfs_dask.errors import DataError, number_of, parameter
 from mlfs_dask.selectors.contract import Method, UnknownLabelsFound
 from mlfs_dask.selectors.costs import Readings
 from mlfs_dask.selectors.pairs import (
@@ -349,8 +349,6 @@ def _keep_best(best: NDArray[np.intp], order_of_best: Array, order: Array, start
 def run_tests(method: Method, readings: Readings, d: int) -> Pairs:
     """The tests of all pairs, from the reading that was made for the method or, where it made none, their own."""
     source, names = readings.source, (readings.names.features, readings.names.labels)
-    if not source.profile.q:
-        raise UsageError("there are no labels to test features with: leave out what asks for pairs of them")
     if readings.pair_tests is not None:
         return Pairs(readings.pair_tests, method.pair_question, *names, features=method.features(d))
     if readings.attached_results is None:

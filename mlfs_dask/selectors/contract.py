@@ -338,9 +338,13 @@ class Method:
         if self.fills(source):
             return self.fill_statistics(source)
         first = self.first_reading(source, resources)
-        return [*first, *pair_statistics(source)] if first and self.asks_pairs else first
+        return [*first, *self._pair_statistics_with(first, source)] if first and self.asks_pairs else first
 
     # ------------------------------------------------------------------ pairs of labels and features
+
+    def _pair_statistics_with(self, first: Sequence[Statistic], source: RowSource) -> Sequence[Statistic]:
+        """What the tests of pairs follow from, beside the statistics of a first reading."""
+        return pair_statistics(source)
 
     @property
     def asks_pairs(self) -> bool:
@@ -461,6 +465,8 @@ class Method:
             It cannot be adjusted for covariates.
         """
         source, names = self.rows(source), self.names(names)
+        if self.asks_pairs and not source.profile.q:
+            raise UsageError("there are no labels to test features with: leave out what asks for pairs of them")
         self._refuse_columns(source)
         if source.label_counts is not None:
             self.refuse_unknown(source.label_counts[0], names)

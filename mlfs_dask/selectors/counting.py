@@ -291,6 +291,11 @@ class CountingSelector(OneReading):
             return ()
         return (CodeTests.of(tile, profile_of(source).q, unknown_labels(source)),)
 
+    def _pair_statistics_with(self, first: Sequence[Statistic], source: RowSource) -> Sequence[Statistic]:
+        tiles = [each for each in first if isinstance(each, ContingencyCounts)]
+        tests = [test for tile in tiles for test in self._code_tests(tile, source.profile)]
+        return tests or super()._pair_statistics_with(first, source)
+
     def _pair_reading(self, cost: Cost, source: Profile | RowSource) -> tuple[Cost, int]:
         read = (statistic for step in cost.steps if isinstance(step, Reading) for statistic in step.statistics)
         held = sum(statistic.result_bytes for statistic in read if isinstance(statistic, CodeTests))

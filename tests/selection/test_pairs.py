@@ -151,7 +151,11 @@ def test_every_method_tells_pairs_and_ranks_as_without(method):
     selector, table = table_of(X, Y, method, **parameters)
     np.testing.assert_array_equal(selector.scores_, alone.scores_)
     np.testing.assert_array_equal(selector.ranking_, alone.ranking_)
-    assert len(table) == X.shape[1] * Y.shape[1]
+    assert (table["n"] == len(X)).all()
+    effect, statistic, p = pair_tests(X, Y)
+    if not table["effect_kind"].str.startswith("information").any():
+        for column, expected in zip(["effect", "statistic", "p_value"], (effect, statistic, p), strict=True):
+            np.testing.assert_allclose(grid(table, column, Y.shape[1]), expected, rtol=1e-8, atol=1e-12)
     resources = runtime.current_resources()
     source = ArrayRows(X, sp.csr_array(Y))
     further = selector.plan(source, resources).passes - alone.plan(source, resources).passes
