@@ -37,8 +37,10 @@ from mlfs_dask.evaluation.resume import PartialResults, partial_folder, remove_p
 from mlfs_dask.files.fingerprints import code_digest, digest_of
 from mlfs_dask.files.json_text import as_json, parse_json
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selection.fit import fit, numbered, require_accepted
+from mlfs_dask.selection.choice import facts
+from mlfs_dask.selection.fit import fit, numbered, opened, require_accepted
 from mlfs_dask.selection.runs import RECORD, read_run, write_run
+from mlfs_dask.selectors import get_method
 from mlfs_dask.selectors.costs import Cost, Plan, Reading, project, require_driver
 from mlfs_dask.selectors.scores import count_kept
 from mlfs_dask.selectors.timing import estimate_seconds
@@ -575,7 +577,14 @@ class Batch:
         return self._place / "jobs" / job.name
 
     def _digest(self, job: Job) -> str:
-        return digest_of({"job": job.digest(self._datasets[job.store.name].digest), "version": __version__})
+        dataset = self._datasets[job.store.name]
+        identity: dict[str, Any] = {"job": job.digest(dataset.digest), "version": __version__}
+        asked = {name: job.point.params[name] for name in ("keep", "exclude", "groups") if name in job.point.params}
+        if asked:  # a file that names features may have changed
+            with contextlib.suppress(MlfsError):  # the job itself tells what is wrong
+                selector = numbered(get_method(job.point.method)(n_features_to_select=1, **asked), dataset)
+                identity["features"] = facts(selector, opened(dataset).names)
+        return digest_of(identity)
 
     def _is_done(self, job: Job) -> bool:
         return self._done_record(job) is not None

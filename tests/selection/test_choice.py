@@ -342,6 +342,16 @@ def test_evaluations_batches_and_auto_take_them(store, tmp_path, mlfs):
     first = {path.name: read_run(str(path)).ranking for path in (tmp_path / "batch" / "jobs").iterdir()}
     assert sorted(ranking[0] for ranking in first.values()) == [8, 8]
     assert {ranking[-1] for name, ranking in first.items() if ".chi2" in name} == {1}
+    (tmp_path / "out").write_text("b\n")
+    plan.write_text(
+        f"stores: [{store}]\nk: [3]\nmethods:\n- {{method: chi2, params: {{exclude: {tmp_path / 'out'}}}}}\n- elc\n"
+    )
+    batch = ("batch", plan, "-o", tmp_path / "again", "--resume", "--json")
+    mlfs(*batch)
+    job = next(path for path in (tmp_path / "again" / "jobs").iterdir() if "chi2" in path.name)
+    (tmp_path / "out").write_text("e\n")  # the same name of a file, and another feature
+    mlfs(*batch)
+    assert read_run(str(job)).ranking[-1] == 3
     refused = mlfs("evaluate", store, "chi2:exclude=nothing", "-o", tmp_path / "other", fails=2)
     assert "there is no feature 'nothing'" in refused.stderr
 
