@@ -28,8 +28,8 @@ SKEWED = 0.3
 _NEGLIGIBLE = 1e-17
 
 #: Names of effects, and their numbers.
-EFFECTS = ("log odds ratio", "difference of means", "information", "information, trend")
-LOG_ODDS, DIFFERENCE, INFORMATION, TREND = range(len(EFFECTS))
+EFFECTS = ("log odds ratio", "difference of means", "information", "information, trend", "partial slope")
+LOG_ODDS, DIFFERENCE, INFORMATION, TREND, SLOPE = range(len(EFFECTS))
 
 
 class PairTests(NamedTuple):
@@ -197,6 +197,28 @@ def _gamma_tail(score: Array, skewness: Array) -> Array:
     shape = 4 / skewness**2
     tail: Array = special.gammaincc(shape, shape + score * np.sqrt(shape))
     return tail
+
+
+def skewed_scores(statistics: Array, skewness: Array) -> Array:
+    """Standard normal scores of statistics whose law is skewed: on the heavy side, those of a gamma law's tail.
+
+    Parameters
+    ----------
+    statistics, skewness : float64 array
+        Of one shape.
+
+    Examples
+    --------
+    >>> skewed_scores(np.array([4.0, -4.0, 4.0]), np.array([1.0, 1.0, 0.0])).round(2)
+    array([ 2.73, -4.  ,  4.  ])
+    """
+    scores = statistics.copy()
+    # Below one standard deviation the heavy side is the lighter one.
+    heavy = (statistics * skewness > 0) & (np.abs(statistics) > 1) & (np.abs(skewness) > 1e-3)
+    size = np.abs(statistics[heavy])
+    tail = np.maximum(_gamma_tail(size, np.abs(skewness[heavy])), np.finfo(float).tiny)
+    scores[heavy] = np.sign(statistics[heavy]) * np.minimum(size, -special.ndtri(tail))
+    return scores
 
 
 def hypergeometric_mid_p(both: Array, n: Array, positives: Array, ones: Array) -> Array:

@@ -402,7 +402,8 @@ def fit(method: Method, data: Any, sample_weight: Any = None, *, covariates: Any
     n_constant = profile.d - int(np.count_nonzero(varies))
     of_constant = constant_warnings(k, profile.d, n_constant, informed=bool(outcome.warnings))
     of_constant = [] if choice.chosen_groups else of_constant  # groups are chosen whole
-    emitted = [*outcome.warnings, *of_constant, *choice.warnings]
+    of_pairs = [] if pairs is None else pairs.warnings
+    emitted = [*outcome.warnings, *of_pairs, *of_constant, *choice.warnings]
     for warning in emitted:
         warnings.warn(warning, stacklevel=_caller_level())
     ranking = ranking_of_all(choice.ranking, features, d)
@@ -609,7 +610,7 @@ def _outcome(
     """
     fill, pairs = _fill_missing(method, readings), None
     if method.asks_pairs:
-        readings.attached = pair_statistics(readings.source)
+        readings.attached = pair_statistics(readings.source, method.pair_question)
         if PAIR_TESTS in readings.plan.readings:
             pairs = run_tests(method, readings, d)
             if method.n_features_to_select == AUTO and method.control is not None:

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from mlfs_dask.blocks.pair_tests import EFFECTS, PairTests
 from mlfs_dask.errors import DataError, number_of, parameter
+from mlfs_dask.selectors.conditional_tests import ConditionalTests
 from mlfs_dask.selectors.contract import Method, UnknownLabelsFound
-from mlfs_dask.selectors.costs import Readings
+from mlfs_dask.selectors.costs import Names, Readings
 from mlfs_dask.selectors.pairs import (
     PAIR_TESTS,
     SORTED_PAIRS,
@@ -27,7 +28,7 @@ from mlfs_dask.selectors.pairs import (
     pair_statistics,
     tile_features,
 )
-from mlfs_dask.selectors.scores import AUTO
+from mlfs_dask.selectors.scores import AUTO, SHOWN_LABELS, unknown_labels_error
 
 Array = NDArray[np.float64]
 
@@ -50,6 +51,13 @@ COLUMNS = (
 )
 
 
+#: What is tested, marginally and given the other features.
+HYPOTHESES = (
+    "marginal: the feature and the label go together",
+    "given the other features: the feature helps to predict the label linearly once all others are known",
+)
+
+
 class Adjusted:
     """P-values adjusted for their number, as a step function of the p-value.
 
@@ -59,7 +67,8 @@ class Adjusted:
         P-values in rising order, or upper ends of bins.
     counts : int64 array, shape (m,), optional
         P-values in each bin.
-    control : {"bh", "by", "holm"}
+    control : {"bh", "by", "holm", "partial", "knockoffs"}
+        "partial" is as "bh"; the values of "knockoffs" are adjusted as they are.
 
     References
     ----------
@@ -77,7 +86,9 @@ class Adjusted:
     def __init__(self, values: Array, counts: NDArray[np.int64] | None = None, *, control: Control = "bh") -> None:
         up_to = np.arange(1, len(values) + 1) if counts is None else np.cumsum(counts)
         m = int(up_to[-1]) if len(up_to) else 0
-        if control == "holm":
+        if control == "knockoffs":
+            adjusted = values
+        elif control == "holm":
             before = up_to - (1 if counts is None else counts)
             adjusted = np.maximum.accumulate(values * (m - before))
         else:
@@ -146,6 +157,8 @@ class Pairs:
         P-value of each feature for going with any label (`simes`).
     summary : dict
         Plain data, for the record.
+    warnings : list of Warning
+        For the caller of `fit`.
     """
 
     def __init__(
@@ -158,10 +171,14 @@ class Pairs:
         features: NDArray[np.int64] | None = None,
     ) -> None:
         self.tests, self.question, self.features = tests, question, features
+        self.warnings: list[Warning] = []
         self._names = feature_names, label_names
         q, d = tests.shape
         self._step = tile_features(q, d)
         self.any_label, self.best_label, self.surest = np.ones(d), np.full(d, -1), np.full(d, np.inf)
+        any_label = getattr(tests, "any_label", None)
+        if any_label is not None:
+            self.any_label = any_label
         best = min(question.best, d)
         self._best = np.full((q, best), -1)
         order_of_best = np.full((q, best), np.inf)
@@ -176,7 +193,8 @@ class Pairs:
             else:
                 held[filled : filled + len(known)] = known
                 filled += len(known)
-            self.any_label[chosen] = simes(p)
+            if any_label is None:
+                self.any_label[chosen] = simes(p)
             order = tested.order
             first = order.argmin(axis=0)
             self.surest[chosen] = order[first, np.arange(len(first))]
@@ -203,7 +221,7 @@ class Pairs:
             labels |= found.any(axis=1)
             corrected += int(np.count_nonzero(found & tested.corrected))
         self.summary = {
-            "hypothesis": "marginal: the feature and the label go together",
+            "hypothesis": HYPOTHESES[question.given_others],
             "control": question.control,
             "fdr": question.level,
             "tested": self.adjusted.m,
@@ -212,6 +230,8 @@ class Pairs:
             "features": int(np.count_nonzero(self.significant)),
             "labels": int(np.count_nonzero(labels)),
         }
+        if question.control == "knockoffs":
+            self.summary["seed"] = question.seed
 
     def _tiles(self) -> Iterator[tuple[slice, PairTests]]:
         d = self.tests.shape[1]
@@ -274,7 +294,7 @@ class Pairs:
             _column(effect),
             names[2].take(_column(kind)),
             _column(statistic),
-            _column(p),
+            _column(np.full(len(p), np.nan) if self.question.control == "knockoffs" else p),
             _column(self.adjusted.at(p)),
         ]
         return pa.RecordBatch.from_arrays(columns, names=list(COLUMNS))
@@ -351,14 +371,37 @@ def run_tests(method: Method, readings: Readings, d: int) -> Pairs:
     source, names = readings.source, (readings.names.features, readings.names.labels)
     if readings.pair_tests is not None:
         return Pairs(readings.pair_tests, method.pair_question, *names, features=method.features(d))
+    question = method.pair_question
     if readings.attached_results is None:
-        readings.attached = pair_statistics(source)
+        readings.attached = pair_statistics(source, question)
         readings.run(PAIR_TESTS)
     results, readings.attached_results = readings.attached_results, None
     assert results is not None
-    if results[0].unknown.any() and source.unknown_labels is None:
-        raise UnknownLabelsFound(np.flatnonzero(results[0].unknown))
-    return Pairs(SumTests(source, results), method.pair_question, *names, features=method.features(d))
+    unknown = results[0].unknown
+    if question.given_others and unknown.any():
+        raise unknown_labels_error("a test given the other features", unknown, readings.names.labels)
+    if unknown.any() and source.unknown_labels is None:
+        raise UnknownLabelsFound(np.flatnonzero(unknown))
+    gram = [results.pop(1)] if question.given_others else []
+    tests = SumTests(source, results)
+    if not gram:
+        return Pairs(tests, question, *names, features=method.features(d))
+    given_others = ConditionalTests(tests, gram[0], question, readings.names)
+    pairs = Pairs(given_others, question, *names, features=method.features(d))
+    if len(given_others.left_out):
+        pairs.warnings = [UserWarning(_left_out(given_others, readings.names))]
+    return pairs
+
+
+def _left_out(tests: ConditionalTests, names: Names) -> str:
+    count = len(tests.left_out)
+    shown = [str(i) if names.labels is None else repr(str(names.labels[i])) for i in tests.left_out[:SHOWN_LABELS]]
+    more = [f"{count - len(shown):,} more"] if count > len(shown) else []
+    return (
+        f"{count:,} of {number_of(tests.shape[0], 'label')} {'is' if count == 1 else 'are'} not tested given the other "
+        f"features, since too few rows have them, or have them not: {', '.join([*shown, *more])}. Marginal tests take "
+        f"them: {parameter('control', 'bh')}"
+    )
 
 
 def chosen_by_pairs(method: Method, pairs: Pairs, discovered: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:

@@ -344,7 +344,7 @@ class Method:
 
     def _pair_statistics_with(self, first: Sequence[Statistic], source: RowSource) -> Sequence[Statistic]:
         """What the tests of pairs follow from, beside the statistics of a first reading."""
-        return pair_statistics(source)
+        return pair_statistics(source, self.pair_question)
 
     @property
     def asks_pairs(self) -> bool:
@@ -355,7 +355,8 @@ class Method:
     def pair_question(self) -> PairQuestion:
         """What is asked of pairs."""
         rows, _, best = (self.pairs or "").partition(":")
-        return PairQuestion(rows or None, max(int(best or 0), self.per_label or 0), self.control or "bh", self.fdr)
+        best_of_label = max(int(best or 0), self.per_label or 0)
+        return PairQuestion(rows or None, best_of_label, self.control or "bh", self.fdr, self.seed)
 
     @property
     def _tests_first(self) -> bool:
@@ -384,7 +385,7 @@ class Method:
 
     def _pair_reading(self, cost: Cost, source: Profile | RowSource) -> tuple[Cost, int]:
         """The cost with the sums for tests, in the first reading of all rows or in one before it, and their numbers."""
-        statistics, steps = pair_statistics(source), list(cost.steps)
+        statistics, steps = pair_statistics(source, self.pair_question), list(cost.steps)
         held = numbers(sum(statistic.result_bytes for statistic in statistics))
         if len(unknown_labels(source)):
             profile = profile_of(source)

@@ -286,14 +286,18 @@ class CountingSelector(OneReading):
         raise NotImplementedError
 
     def _code_tests(self, tile: ContingencyCounts, source: Profile | RowSource) -> tuple[CodeTests, ...]:
-        """What a reading of counts has to test pairs, where that is asked for and not done before."""
-        if not self.asks_pairs or self._tests_first:
+        """What a reading of counts has to test pairs, where that is asked for and not done from sums."""
+        if not self._tests_codes:
             return ()
         return (CodeTests.of(tile, profile_of(source).q, unknown_labels(source)),)
 
+    @property
+    def _tests_codes(self) -> bool:
+        return self.asks_pairs and not self._tests_first and not self.pair_question.given_others
+
     def _pair_statistics_with(self, first: Sequence[Statistic], source: RowSource) -> Sequence[Statistic]:
         tiles = [each for each in first if isinstance(each, ContingencyCounts)]
-        tests = [test for tile in tiles for test in self._code_tests(tile, source.profile)]
+        tests = [test for tile in tiles for test in self._code_tests(tile, source)]
         return tests or super()._pair_statistics_with(first, source)
 
     def _pair_reading(self, cost: Cost, source: Profile | RowSource) -> tuple[Cost, int]:
@@ -346,7 +350,7 @@ class CountingSelector(OneReading):
 
     def read_counts(self, job: Readings, resampling: Resampling) -> list[CountResults]:
         """What the counts tell of the rows and of every replicate of them; the readings before it are made, too."""
-        if self.asks_pairs and not self._tests_first:
+        if self._tests_codes:
             job.attached = ()  # counts are there for the tests
         book, features, label_counts = self._read_codes(job)
         source, profile = job.source, job.source.profile

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask.blocks.pair_scores import Sums
+from mlfs_dask.blocks.pair_scores import Array, Sums
 from mlfs_dask.blocks.pair_tests import (
     INFORMATION,
     TREND,
@@ -19,8 +19,11 @@ from mlfs_dask.blocks.pair_tests import (
     skewness_of_share,
 )
 from mlfs_dask.engine.statistic import Statistic
+from mlfs_dask.errors import DoesNotFitError, parameter
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
-from mlfs_dask.statistics.covariates import covariate_products
+from mlfs_dask.solvers.partial_tests import KNOCKOFF_MATRICES, LABEL_MATRICES, TEST_MATRICES
+from mlfs_dask.statistics.covariates import Adjustment, covariate_products
+from mlfs_dask.statistics.gram import GRAM_CAP, Gram
 from mlfs_dask.statistics.moments import FeatureShapes
 from mlfs_dask.statistics.products import label_products
 from mlfs_dask.typing import join_terms, numbers
@@ -46,7 +49,10 @@ TILE_ARRAYS = 30
 TILE_PAIRS = 2**17
 TILE_FEATURES = 16
 
-Control = Literal["bh", "by", "holm"]
+Control = Literal["bh", "by", "holm", "partial", "knockoffs"]
+
+#: Controls of tests given the other features.
+GIVEN_OTHERS = ("partial", "knockoffs")
 
 
 @dataclass(frozen=True)
@@ -59,15 +65,24 @@ class PairQuestion:
         Which make the table: "best", "significant", "all"; None: no table.
     best : int
         Pairs of each label that are found, from the surest on.
-    control : {"bh", "by", "holm"}
+    control : {"bh", "by", "holm", "partial", "knockoffs"}
+        The last two are of tests given the other features.
     level : float
         At which a pair is significant.
+    seed : int
+        Of knockoffs.
     """
 
     rows: str | None
     best: int
     control: Control
     level: float
+    seed: int = 0
+
+    @property
+    def given_others(self) -> bool:
+        """Whether what is tested is a label and a feature given the other features."""
+        return self.control in GIVEN_OTHERS
 
 
 def pairs_workspace(question: PairQuestion, q: int, d: int) -> tuple[str, dict[str, int]]:
@@ -75,7 +90,12 @@ def pairs_workspace(question: PairQuestion, q: int, d: int) -> tuple[str, dict[s
     tile = TILE_ARRAYS * q * tile_features(q, d)
     sizes = {"sorted": min(q * d, SORTED_PAIRS), "tested": tile, "best": q * min(question.best, d)}
     sizes["arrow"] = numbers(ARROW_BYTES * (question.rows is not None))
-    return join_terms("2 sorted", "tested", "4 best", "8 d", "arrow"), sizes
+    given_others = ""
+    if question.given_others:
+        matrices = KNOCKOFF_MATRICES if question.control == "knockoffs" else TEST_MATRICES
+        given_others = f"{matrices} d d + {LABEL_MATRICES} q d"
+        sizes |= {"d": d, "q": q}
+    return join_terms("2 sorted", "tested", "4 best", "8 d", "arrow", given_others), sizes
 
 
 def tile_features(q: int, d: int) -> int:
@@ -97,10 +117,25 @@ class AllTests(Protocol):
         """The tests of chosen pairs, arrays of shape (m,)."""
 
 
-def pair_statistics(source: Profile | RowSource) -> tuple[Statistic, ...]:
-    """Statistics of the reading: products; shapes of features where these are not known to be 0/1; of covariates."""
+def pair_statistics(source: Profile | RowSource, question: PairQuestion) -> tuple[Statistic, ...]:
+    """Statistics of the reading: products, X'X given the others, shapes of features not known to be 0/1, covariates.
+
+    Raises
+    ------
+    DoesNotFitError
+        X'X of more features than it is formed of.
+    """
     profile = profile_of(source)
     statistics: list[Statistic] = [label_products(source)]
+    if question.given_others:
+        if profile.d > GRAM_CAP:
+            raise DoesNotFitError(
+                f"X'X of {profile.d:,} features, which tests given the others form for at most {GRAM_CAP:,}",
+                projected=8 * profile.d**2,
+                available=8 * GRAM_CAP**2,
+                cure=f"choose {parameter('control', 'bh')}, or some of the features with a filter before",
+            )
+        statistics.append(Gram(profile.d, weighted=profile.weight is not None))
     kinds = None if isinstance(source, Profile) else source.features.n_categories
     if kinds is None or not (kinds == 2).all():
         statistics.append(FeatureShapes(profile.d))
@@ -115,12 +150,18 @@ class SumTests:
     ----------
     source : RowSource
     results : sequence
-        Of `pair_statistics`.
+        Of `pair_statistics`, without X'X.
+
+    Attributes
+    ----------
+    moments : LabelMoments
+        Adjusted for covariates.
+    adjustment : Adjustment or None
     """
 
     def __init__(self, source: RowSource, results: Any) -> None:
         moments, *shapes = results
-        adjustment = shapes.pop() if source.covariates is not None else None
+        adjustment: Adjustment | None = shapes.pop() if source.covariates is not None else None
         self.shape: tuple[int, int] = moments.products.shape
         terms, mean = moments.terms, moments.known_mean
         m2, share, n = moments.m2[np.newaxis], moments.mean[np.newaxis], np.asarray(terms.n).reshape(-1, 1)
@@ -133,9 +174,24 @@ class SumTests:
             ones = moments.n * share
             zero_one = np.abs(m2 + ones * share - ones) <= SAME_SUMS * ones
         if adjustment is not None:  # effects are those of a linear model, also where features are 0/1
-            terms, zero_one = adjustment.moments(moments).terms, np.zeros_like(zero_one)
-        self._sums = terms._replace(n=n)
+            moments, zero_one = adjustment.moments(moments), np.zeros_like(zero_one)
+            terms = moments.terms
+        self.moments, self.adjustment = moments, adjustment
+        self._sums: Sums = terms._replace(n=n)
         self._law = FeatureLaw(mean, skewness, zero_one)
+
+    @property
+    def sums(self) -> Sums:
+        """Arrays that broadcast to (q, d)."""
+        return self._sums
+
+    @property
+    def skewness(self) -> Array:
+        """Of pairs under independence, shape (q, d)."""
+        n, positives = self._sums.n, self._sums.positives
+        with np.errstate(invalid="ignore"):  # of constant features and labels
+            skewness: Array = self._law.skewness * skewness_of_share(positives / n) / np.sqrt(n)
+        return skewness
 
     def tile(self, features: slice) -> PairTests:
         return self._tests(lambda array: _columns(array, features))

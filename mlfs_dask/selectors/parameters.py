@@ -398,11 +398,11 @@ MinLabels: TypeAlias = Annotated[
 ]
 
 PValueControl: TypeAlias = Annotated[
-    Literal["bh", "by", "holm"] | None,
+    Literal["bh", "by", "holm", "partial", "knockoffs"] | None,
     Param(
-        "How p-values of pairs are adjusted for their number: Benjamini and Hochberg (the default), Benjamini and "
-        'Yekutieli, or Holm. With "auto" features are those that go with any label (Simes) at the rate `fdr` by '
-        "it, without shuffles."
+        "What is tested of pairs, and how for their number: whether they go together, by Benjamini and Hochberg (the "
+        "default), Benjamini and Yekutieli, or Holm; or whether the feature helps given all others, by partial t-tests "
+        'or knockoffs. With "auto" features are those that are found for any label at the rate `fdr`, without shuffles.'
     ),
 ]
 

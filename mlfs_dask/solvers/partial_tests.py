@@ -26,7 +26,10 @@ from scipy.special import stdtr
 Array = NDArray[np.float64]
 
 #: Matrices of d × d numbers that a fit holds: partial tests beside X'X, and knockoffs.
-TEST_MATRICES, KNOCKOFF_MATRICES = 2, 4
+TEST_MATRICES, KNOCKOFF_MATRICES = 2, 5
+
+#: Matrices of d × q numbers that either holds.
+LABEL_MATRICES = 14
 
 #: Inverses in the search for the knockoffs' distances, at most: 7 to 13 were made where features had a structure.
 MAX_INVERSES = 40
@@ -90,9 +93,14 @@ def _least_eigenvalue(triangle: Array) -> float:
 
 
 def partial_p_values(
-    R: Factored, correlations: Array, scored: Array, n: float, skewed_scores: Callable[[Array], Array]
-) -> tuple[Array, Array]:
-    """Partial t statistics, and p-values of the larger of two tests.
+    R: Factored,
+    correlations: Array,
+    scored: Array,
+    n: float,
+    freedom: float,
+    skewed_scores: Callable[[Array], Array],
+) -> tuple[Array, Array, Array]:
+    """Coefficients, partial t statistics, and p-values of the larger of two tests.
 
     The first is the least-squares t of a feature, whose normal score counts where values are rare or skewed. In the
     second the marginal statistics are normal scores before the others are taken out. Either alone is too sure: the
@@ -107,28 +115,29 @@ def partial_p_values(
     scored : float64 array, shape (d, q)
         Normal scores of √n times these.
     n : float
-        Rows; more than d + 1.
+        Rows.
+    freedom : float
+        Degrees of freedom that are left, above 0: n − d − 1 without covariates.
     skewed_scores : callable
         Normal scores of (d, q) statistics.
 
     Returns
     -------
-    t, p : float64 array, shape (d, q)
+    coefficients, t, p : float64 array, shape (d, q)
+        The first of standardised features and labels.
     """
-    d, freedom = len(correlations), n - len(correlations) - 1
     scale = R.inverse_diagonal[:, np.newaxis] / freedom
 
-    def tested(moved: Array, least: Array) -> tuple[Array, Array]:
+    def tested(moved: Array, least: Array) -> tuple[Array, Array, Array]:
         coefficients = R.solve(moved)
         residual = np.maximum(1.0 - np.einsum("ij,ij->j", moved, coefficients), least)
-        return coefficients / np.sqrt(scale * np.maximum(residual, np.finfo(float).tiny)), residual
+        return coefficients, coefficients / np.sqrt(scale * np.maximum(residual, np.finfo(float).tiny)), residual
 
-    assert freedom > 0, f"{n} rows for {d} features"
-    t, residual = tested(correlations, np.zeros(1))
-    of_scores, _ = tested(scored / np.sqrt(n), residual)
+    coefficients, t, residual = tested(correlations, np.zeros(1))
+    _, of_scores, _ = tested(scored / np.sqrt(n), residual)
     least = np.minimum(np.abs(skewed_scores(t)), np.abs(of_scores))
     p: Array = 2.0 * stdtr(freedom, -least)
-    return t, p
+    return coefficients, t, p
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -240,25 +249,27 @@ def _shrink(values: Array, by: float) -> Array:
     return shrunk
 
 
-def knockoff_discoveries(statistics: Array, level: float) -> NDArray[np.bool_]:
-    """Features whose statistics exceed the least threshold at which (1 + those below −t) / those above t ≤ level.
+def knockoff_q_values(statistics: Array) -> Array:
+    """Least level at which features are discovered: of (1 + those below −t) / those above t, over thresholds t.
 
     Parameters
     ----------
     statistics : float64 array, shape (d,)
-    level : float
+
+    Returns
+    -------
+    float64 array, shape (d,)
+        1 of statistics that are not positive.
 
     Examples
     --------
-    >>> knockoff_discoveries(np.array([5.0, 4.0, 3.0, -1.0, 0.0]), 0.4)
-    array([ True,  True,  True, False, False])
+    >>> knockoff_q_values(np.array([5.0, 4.0, 3.0, -1.0, 0.0])).round(2)
+    array([0.33, 0.33, 0.33, 1.  , 1.  ])
     """
-    thresholds = np.unique(np.abs(statistics[statistics != 0]))
     rising = np.sort(statistics)
+    thresholds = rising[rising > 0]
     above = len(rising) - np.searchsorted(rising, thresholds, side="left")
     below = np.searchsorted(rising, -thresholds, side="right")
-    passing = thresholds[(1 + below) <= level * np.maximum(above, 1)]
-    if not len(passing):
-        return np.zeros(len(statistics), bool)
-    found: NDArray[np.bool_] = statistics >= passing[0]
-    return found
+    level = np.minimum.accumulate(np.append(1.0, np.minimum((1 + below) / above, 1.0)))
+    q: Array = level[np.searchsorted(thresholds, statistics, side="right")]
+    return q

@@ -35,3 +35,33 @@ def pair_test(x, y):
         half = law.pmf(counts[1, 1]) / 2
         p = 2 * min(law.sf(counts[1, 1]) + half, law.cdf(counts[1, 1]) - half)
     return effect, t, p
+
+
+def partial_tests(X, Y):
+    """(q, d) arrays of slopes, t and p-values given the other features, label by label: the larger of two p-values."""
+    n, d = X.shape
+    Z = np.column_stack([np.ones(n), X])
+    inverse = np.linalg.inv(Z.T @ Z)
+    R = np.corrcoef(X.T)
+    slopes, t, p = (np.empty((Y.shape[1], d)) for _ in range(3))
+    for label, y in enumerate(Y.T.astype(float)):
+        beta = inverse @ Z.T @ y
+        squares = ((y - Z @ beta) ** 2).sum()
+        slopes[label] = beta[1:]
+        t[label] = beta[1:] / np.sqrt(np.diag(inverse)[1:] * squares / (n - d - 1))
+        skewness = stats.skew(X) * stats.skew(y) / np.sqrt(n)
+        first = [normal_score(value, own) for value, own in zip(t[label], skewness, strict=True)]
+        marginal = np.array([pair_test(x, y)[2] for x in X.T])
+        r = np.array([stats.pearsonr(x, y)[0] for x in X.T])
+        scored = np.sign(r) * np.minimum(np.abs(r) * np.sqrt(n), stats.norm.isf(marginal / 2))
+        moved = np.linalg.solve(R, scored)
+        left = max(squares / (n * y.var()), 1 - scored @ moved / n)
+        second = moved / np.sqrt(np.diag(np.linalg.inv(R)) * left * n / (n - d - 1))
+        p[label] = 2 * stats.t.sf(np.minimum(np.abs(first), np.abs(second)), n - d - 1)
+    return slopes, t, p
+
+
+def normal_score(value, skewness):
+    if value * skewness <= 0 or abs(value) <= 1 or abs(skewness) <= 1e-3:
+        return value
+    return np.sign(value) * min(abs(value), stats.norm.isf(stats.pearson3.sf(abs(value), abs(skewness))))

@@ -8,7 +8,7 @@ from mlfs_dask.solvers import partial_tests
 from mlfs_dask.solvers.partial_tests import (
     factored,
     knockoff_correlations,
-    knockoff_discoveries,
+    knockoff_q_values,
     lasso_statistics,
     maximum_entropy,
     partial_p_values,
@@ -37,10 +37,11 @@ def fixed_knockoffs(X, R, s, rng):
 def test_t_is_that_of_least_squares():
     X, Y, R, r = problem()
     n, d = X.shape
-    t, p = partial_p_values(factored(R), r, np.sqrt(n) * r, n, lambda t: t)
+    beta, t, p = partial_p_values(factored(R), r, np.sqrt(n) * r, n, n - len(r) - 1, lambda t: t)
     coefficients = np.linalg.solve(X.T @ X, X.T @ Y)
     residual = ((Y - X @ coefficients) ** 2).sum(axis=0) / (n - d - 1)
     expected = coefficients / np.sqrt(np.diag(np.linalg.inv(X.T @ X))[:, np.newaxis] * residual)
+    np.testing.assert_allclose(beta, coefficients, rtol=1e-9)
     np.testing.assert_allclose(t, expected, rtol=1e-9)
     np.testing.assert_allclose(p, 2 * stats.t.sf(np.abs(expected), n - d - 1), rtol=1e-8)
 
@@ -49,9 +50,9 @@ def test_p_is_the_larger_of_two():
     X, _, R, r = problem()
     n = len(X)
     R = factored(R)
-    _, plain = partial_p_values(R, r, np.sqrt(n) * r, n, lambda t: t)
-    _, halved = partial_p_values(R, r, np.sqrt(n) * r, n, lambda t: 0.5 * t)
-    _, scored = partial_p_values(R, r, 0.5 * np.sqrt(n) * r, n, lambda t: t)
+    _, _, plain = partial_p_values(R, r, np.sqrt(n) * r, n, n - len(r) - 1, lambda t: t)
+    _, _, halved = partial_p_values(R, r, np.sqrt(n) * r, n, n - len(r) - 1, lambda t: 0.5 * t)
+    _, _, scored = partial_p_values(R, r, 0.5 * np.sqrt(n) * r, n, n - len(r) - 1, lambda t: t)
     assert (halved > plain).all()
     assert (scored > plain).all()
 
@@ -114,5 +115,7 @@ def test_swapped_features_change_the_sign_of_their_own_statistics_alone(steps, m
 
 def test_a_short_list_cannot_be_certified():
     statistics = np.array([9.0, 8.0, 7.0, 6.0, 0.0, 0.0])
-    assert not knockoff_discoveries(statistics, 0.2).any()
-    assert knockoff_discoveries(np.append(statistics, 5.0), 0.2).sum() == 5
+    assert knockoff_q_values(statistics).tolist() == [0.25, 0.25, 0.25, 0.25, 1.0, 1.0]
+    assert knockoff_q_values(np.append(statistics, 5.0)).tolist() == [0.2] * 4 + [1.0, 1.0, 0.2]
+    # One below −5 among those above 5 takes the level there; above it nothing changes.
+    assert knockoff_q_values(np.append(statistics, [5.0, -5.5])).tolist() == [0.25] * 4 + [1, 1, 0.4, 1.0]

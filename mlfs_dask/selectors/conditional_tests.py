@@ -1,0 +1,162 @@
+"""Tests of pairs of labels and features given the other features, from X'X and X'Y."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from mlfs_dask.blocks.pair_scores import Array
+from mlfs_dask.blocks.pair_tests import SKEWED, SLOPE, PairTests, skewed_scores
+from mlfs_dask.errors import DataError, number_of, parameter
+from mlfs_dask.selectors.costs import Names
+from mlfs_dask.selectors.pairs import PairQuestion, SumTests, tile_features
+from mlfs_dask.solvers.partial_tests import (
+    Factored,
+    factored,
+    knockoff_correlations,
+    knockoff_q_values,
+    lasso_statistics,
+    maximum_entropy,
+    partial_p_values,
+)
+
+#: Least eigenvalue of the features' correlations below which tests given the others are refused, and one below which
+#: labels with fewer rows than `WELL_COVERED` are: the error rate was up to 0.24 at a level of 0.1 for 25 to 125
+#: positive rows where it was 0.005 and less.
+SINGULAR, COLLINEAR = 1e-6, 0.01
+
+#: Fewest rows with and without a label for tests given the others, and fewest of collinear features.
+COVERED, WELL_COVERED = 20, 250
+
+#: Features that a refusal names.
+SHOWN_FEATURES = 5
+
+
+class ConditionalTests:
+    """Tests of labels and features given the other features: partial t-tests (`partial_p_values`), or knockoffs.
+
+    Parameters
+    ----------
+    marginal : SumTests
+    G : float64 array, shape (d, d)
+        X'X of centred X; changed.
+    question : PairQuestion
+    names : Names
+
+    Attributes
+    ----------
+    any_label : float64 array, shape (d,), or None
+        Of knockoffs the least level at which each feature is discovered for any label.
+    left_out : int64 array
+        Labels that are not tested.
+
+    Notes
+    -----
+    Statistics are partial t on n − d − 1 degrees of freedom, effects the coefficients of least squares: what a unit of
+    the feature adds to the share of rows with the label, the others being as they are. With knockoffs p-values are
+    least levels of the list of each label.
+
+    Raises
+    ------
+    DataError
+        Too few rows for so many features, or features that others determine.
+    """
+
+    def __init__(self, marginal: SumTests, G: Array, question: PairQuestion, names: Names) -> None:
+        self.shape = q, d = marginal.shape
+        sums = marginal.sums
+        if marginal.adjustment is not None:
+            G = marginal.adjustment.gram(G, marginal.moments.m2)
+        n, m2, spread = float(sums.n[0, 0]), np.diag(G).copy(), sums.label_m2
+        vary = np.flatnonzero(m2 > 0)
+        self._require_rows(n, len(vary), question)
+        G *= np.divide(1.0, np.sqrt(m2), out=np.zeros(d), where=m2 > 0)
+        G *= np.divide(1.0, np.sqrt(m2), out=np.zeros(d), where=m2 > 0)[:, np.newaxis]
+        R = G if len(vary) == d else G[np.ix_(vary, vary)]
+        np.fill_diagonal(R, 1.0)
+        triangle = self._factored(R, vary, names)
+        rows = np.minimum(sums.positives, sums.n - sums.positives)[:, 0]
+        enough = rows >= (WELL_COVERED if triangle.least_eigenvalue < COLLINEAR else COVERED)
+        self.left_out, tested = np.flatnonzero(~enough), np.flatnonzero(enough)
+        correlations = (sums.products[np.ix_(tested, vary)] / np.sqrt(m2[vary] * spread[tested])).T
+        scored = np.sqrt(n) * correlations
+        for start in range(0, len(vary), tile_features(q, d)):
+            features = vary[start : start + tile_features(q, d)]
+            p = marginal.at(*np.meshgrid(tested, features)).p_value  # of features by labels
+            most = scored[start : start + len(features)]
+            most[:] = np.sign(most) * np.minimum(np.abs(most), -ndtri(np.maximum(p, np.finfo(float).tiny) / 2))
+        skewness = marginal.skewness[np.ix_(tested, vary)].T
+        freedom = n - len(vary) - 1 - sums.rank
+        found = partial_p_values(triangle, correlations, scored, n, freedom, lambda t: skewed_scores(t, skewness))
+        slopes = found[0] * np.sqrt(spread[tested].T / m2[vary, np.newaxis])
+        self.any_label: Array | None = None
+        levels = found[2]
+        if question.control == "knockoffs":
+            self.any_label = np.ones(d)
+            share = sums.positives[tested] / n
+            together = marginal.moments.pairs[np.ix_(tested, tested)] / n - share * share.T
+            deviation = np.sqrt(spread[tested] / n)
+            covariance = together / (deviation * deviation.T) - correlations.T @ triangle.solve(correlations)
+            covariance *= n / (n - len(vary) - 1 - sums.rank)
+            noise = np.random.default_rng(question.seed).standard_normal(correlations.shape)
+            levels, self.any_label[vary] = _knockoff_levels(R, triangle, scored / np.sqrt(n), covariance, noise, n)
+        self._found = np.full((3, q, d), np.nan)
+        for place, values in enumerate((slopes, found[1], levels)):
+            self._found[place][np.ix_(tested, vary)] = values.T
+        self._n, self._positives = sums.n, sums.positives
+        self._corrected = np.zeros((q, d), bool)
+        self._corrected[np.ix_(tested, vary)] = np.abs(skewness.T) > SKEWED
+
+    def _require_rows(self, n: float, d: int, question: PairQuestion) -> None:
+        if n < 2 * d + 1:
+            raise DataError(
+                f"{n:,.0f} rows are too few to test each of {number_of(d, 'feature')} given the others: it takes "
+                f"{2 * d + 1:,}",
+                cure=f"choose {parameter('control', 'bh')}, or fewer features with a filter before",
+            )
+        if question.control == "knockoffs" and d * question.level < 1:
+            raise DataError(
+                f"no list of {number_of(d, 'feature')} can be certified by knockoffs at the rate {question.level:g}, "
+                f"which takes {1 / question.level:,.0f} discoveries",
+                cure=f"choose {parameter('control', 'partial')}, or raise the rate ({parameter('fdr')})",
+            )
+
+    def _factored(self, R: Array, vary: NDArray[np.intp], names: Names) -> Factored:
+        triangle = factored(R)
+        if triangle is not None and triangle.least_eigenvalue >= SINGULAR:
+            return triangle
+        # The nearest of what can be told: what is most like another, or what the others determine best.
+        like = np.abs(R - np.eye(len(R))).max(axis=0) if triangle is None else triangle.inverse_diagonal
+        most = vary[np.argsort(-like, kind="stable")[:SHOWN_FEATURES]]
+        shown = ", ".join(str(index) if names.features is None else repr(str(names.features[index])) for index in most)
+        least = "0" if triangle is None else f"{triangle.least_eigenvalue:.1g}"
+        raise DataError(
+            f"features are determined by others (the least eigenvalue of their correlations is {least}), which cannot "
+            f"be tested given these; first of all {shown}",
+            cure=f"leave some of them out ({parameter('exclude')}), or choose {parameter('control', 'bh')}",
+        )
+
+    def tile(self, features: slice) -> PairTests:
+        return self._tests((slice(None), features), self._n, self._positives)
+
+    def at(self, labels: NDArray[np.intp], features: NDArray[np.intp]) -> PairTests:
+        n = np.broadcast_to(self._n, (self.shape[0], 1))
+        return self._tests((labels, features), n[labels, 0], self._positives[labels, 0])
+
+    def _tests(self, chosen: Any, n: Any, positives: Any) -> PairTests:
+        effect, statistic, p = (values[chosen] for values in self._found)
+        return PairTests(n, positives, effect, statistic, p, self._corrected[chosen], np.full(p.shape, SLOPE))
+
+
+def _knockoff_levels(
+    R: Array, triangle: Factored, correlations: Array, residual: Array, noise: Array, n: float
+) -> tuple[Array, Array]:
+    """Least levels of each label's list, shape (d, q), and of the list of features for any label, shape (d,)."""
+    s = maximum_entropy(R)
+    knockoffs = knockoff_correlations(triangle, s, correlations, residual, noise, n)
+    larger = lasso_statistics(R, s, correlations, knockoffs, n)
+    levels = np.stack([knockoff_q_values(of_label) for of_label in larger.T], axis=1)
+    return levels, knockoff_q_values(larger.sum(axis=1))
