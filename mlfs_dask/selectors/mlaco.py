@@ -148,8 +148,9 @@ class MLACO(OneReading):
         if self.variant == "published":
             products = sums.products + np.outer(sums.positives, sums.mean)
             return _divided(products, sums.m2 + sums.n * sums.mean**2, np.diag(sums.pairs)[:, np.newaxis])
-        squares = sums.terms.positives if sums.residual_m2 is None else np.diag(sums.pairs)[:, np.newaxis]
-        return _divided(sums.products, sums.terms.m2, squares)
+        terms = sums.terms
+        squares = terms.positives if terms.residual_m2 is None else np.diag(sums.pairs)[:, np.newaxis]
+        return _divided(terms.products, terms.m2, squares)
 
 
 def _distinct(

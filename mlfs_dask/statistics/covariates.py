@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.errors import DataError, parameter
 from mlfs_dask.rows.contract import Block, Profile, RowSource, profile_of
 from mlfs_dask.statistics.moments import first_values
-from mlfs_dask.statistics.products import LabelMoments, drop_rounding
+from mlfs_dask.statistics.products import AdjustedMoments, LabelMoments, drop_rounding
 
 Array = NDArray[np.float64]
 
@@ -228,7 +228,8 @@ class Adjustment:
         products[:, m2 == 0] = 0.0
         pairs = sums.pairs - self.QY.T @ self.QY
         np.fill_diagonal(pairs, label_m2 + sums.positives * share)
-        return replace(sums, m2=m2, products=products, pairs=pairs, residual_m2=label_m2, adjustment=self)
+        of_residuals = sums.n, sums.mean, m2, products, sums.positives, sums.unknown, pairs
+        return AdjustedMoments(*of_residuals, residual_m2=label_m2, adjustment=self)
 
     def _left(self, squares: Array, Q: Array) -> Array:
         """Sums of squares of residuals, 0 where that is rounding."""

@@ -94,10 +94,6 @@ class LabelMoments:
         Entries 1 and −1 of each label.
     pairs : int64 array, shape (q, q)
         Rows that have both labels.
-    residual_m2 : float64 array, shape (q,), or None
-        Of each label, where X and Y are residuals of a regression on covariates, to which their means are added
-        (`statistics.covariates`): `pairs` is then Y'Y of these, and float64.
-    adjustment : Adjustment or None
     """
 
     n: int | float
@@ -107,29 +103,21 @@ class LabelMoments:
     positives: NDArray[Any]
     unknown: NDArray[Any]
     pairs: NDArray[Any]
-    residual_m2: NDArray[np.float64] | None = None
-    adjustment: Adjustment | None = None
 
     @property
     def label_m2(self) -> NDArray[np.float64]:
         """M2 of each label, shape (q,)."""
-        if self.residual_m2 is not None:
-            return self.residual_m2
         result: NDArray[np.float64] = self.positives * (1.0 - self.positives / (self.n or 1))
         return result
 
     @property
     def terms(self) -> Sums:
         """What formulas of a label and a feature are made of; where labels may be unknown, of each over known rows."""
-        residual = None if self.residual_m2 is None else self.residual_m2[:, np.newaxis]
-        rank = 0 if self.adjustment is None else self.adjustment.rank
-        return Sums(self.products, self.m2[np.newaxis], self.positives[:, np.newaxis], self.n, residual, rank)
+        return Sums(self.products, self.m2[np.newaxis], self.positives[:, np.newaxis], self.n)
 
     def adjusted_gram(self, gram: NDArray[np.float64], columns: NDArray[np.intp]) -> NDArray[np.float64]:
         """Centred X'X of some features as that of their residuals, where there are covariates; in its place."""
-        if self.adjustment is None:
-            return gram
-        return self.adjustment.of_features(columns).gram(gram, self.m2[columns])
+        return gram
 
     @property
     def known_mean(self) -> NDArray[np.float64]:
@@ -158,6 +146,34 @@ class LabelMoments:
     def constant_labels(self) -> int:
         """Number of labels that all rows have, or none, or that follow from the covariates."""
         return int(np.count_nonzero(self.label_m2 == 0))
+
+
+@dataclass(frozen=True)
+class AdjustedMoments(LabelMoments):
+    """`LabelMoments` of residuals of a regression of X and Y on covariates, to which their means are added.
+
+    `pairs` is Y'Y of these, and float64 (`statistics.covariates`).
+
+    Attributes
+    ----------
+    residual_m2 : float64 array, shape (q,)
+        M2 of each label.
+    adjustment : Adjustment
+    """
+
+    residual_m2: NDArray[np.float64] = field(kw_only=True)
+    adjustment: Adjustment = field(kw_only=True)
+
+    @property
+    def label_m2(self) -> NDArray[np.float64]:
+        return self.residual_m2
+
+    @property
+    def terms(self) -> Sums:
+        return super().terms._replace(residual_m2=self.residual_m2[:, np.newaxis], rank=self.adjustment.rank)
+
+    def adjusted_gram(self, gram: NDArray[np.float64], columns: NDArray[np.intp]) -> NDArray[np.float64]:
+        return self.adjustment.of_features(columns).gram(gram, self.m2[columns])
 
 
 @dataclass(frozen=True)

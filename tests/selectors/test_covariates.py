@@ -24,7 +24,7 @@ from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.selection.fit import Opened, fit, with_columns
 from mlfs_dask.selectors import METHODS, get_method
 from mlfs_dask.selectors.costs import Names
-from mlfs_dask.statistics.products import LabelMoments
+from mlfs_dask.statistics.products import AdjustedMoments
 from tests.problems import quiet
 
 ADJUSTED = [name for name in METHODS if get_method(name).takes_covariates]
@@ -64,9 +64,10 @@ def twin_scores(method, X, Y, C, weights=None):
     XR[:, np.linalg.norm(XR, axis=0) < 1e-6 * np.linalg.norm(X, axis=0)] = 0.0
     m2, label_m2 = w @ XR**2, w @ YR**2
     results = {
-        "sums": LabelMoments(
+        "sums": AdjustedMoments(
             n, x, m2, YR.T @ (w[:, np.newaxis] * XR), w @ Y, np.zeros(Y.shape[1]),
-            YR.T @ (w[:, np.newaxis] * YR) + n * np.outer(y, y), label_m2, SimpleNamespace(rank=3),
+            YR.T @ (w[:, np.newaxis] * YR) + n * np.outer(y, y), residual_m2=label_m2,
+            adjustment=SimpleNamespace(rank=3),
         ),
         "gram": XR.T @ (w[:, np.newaxis] * XR),
     }  # fmt: skip
