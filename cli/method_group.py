@@ -144,11 +144,7 @@ class MethodGroup(click.Group):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The methods, and then the options that all of them have."""
         self.format_commands(ctx, formatter)
-        from mlfs_dask.selectors.contract import Method
-
-        common = [_as_click({"every method": option}) for option in Method.common_parameters]
-        params = [*common, *self._make_command([]).get_params(ctx)]
-        options = [param for param in params if isinstance(param, click.Option)]
+        options = [param for param in self._make_command([]).get_params(ctx) if isinstance(param, click.Option)]
         with formatter.section("Options of every method"):
             formatter.write_dl([record for option in options if (record := option.get_help_record(ctx)) is not None])
 
