@@ -261,8 +261,7 @@ def _of_pairs(pairs: dict[str, Any]) -> str:
     """How many pairs of labels and features are significant."""
     return (
         f"{pairs['significant']:,} of {pairs['tested']:,} significant at {pairs['fdr']:g} ({pairs['control']}), of "
-        f"{number_of(pairs['features'], 'feature')} and {number_of(pairs['labels'], 'label')}; each asks whether the "
-        "two go together at all"
+        f"{number_of(pairs['features'], 'feature')} and {number_of(pairs['labels'], 'label')}; {pairs['hypothesis']}"
     )
 
 

@@ -49,17 +49,17 @@ def _pairs_of(labelled: LabelledRun) -> pd.DataFrame | None:
     file: Any = io.BytesIO(objects.read(PAIRS)) if is_url(folder) else f"{folder}/{PAIRS}"
     first = labelled.run.ranking[: max(MAX_FEATURES, min(labelled.run.k, 10 * MAX_FEATURES))].tolist()
     table = parquet.read_table(file, filters=[("feature_index", "in", first)]).to_pandas()
-    return table.dropna(subset=["p_value"])
+    return table.dropna(subset=["q_value"])
 
 
 def _block(labelled: LabelledRun, table: pd.DataFrame) -> Block:
     summary = labelled.run.record["extra"]["pairs"]
     texts = [
         f"{summary['significant']:,} of {summary['tested']:,} pairs are significant at {summary['fdr']:g} "
-        f"({_CONTROLS[summary['control']]}): {summary['features']:,} features with {summary['labels']:,} labels. Each "
-        "test asks whether the two go together at all, not whether the feature still helps beside the others."
+        f"({_CONTROLS[summary['control']]}): {summary['features']:,} features with {summary['labels']:,} labels. What "
+        f"is tested: {summary['hypothesis']}."
     ]
-    surest = table.sort_values("p_value", kind="stable")
+    surest = table.sort_values(["q_value", "p_value"], kind="stable")  # knockoffs have no p-values
     rows = [
         [
             text_cell(pair.feature), text_cell(pair.label), number_cell(pair.effect, "+.3g"),
@@ -76,7 +76,13 @@ def _block(labelled: LabelledRun, table: pd.DataFrame) -> Block:
     )
 
 
-_CONTROLS = {"bh": "Benjamini and Hochberg", "by": "Benjamini and Yekutieli", "holm": "Holm"}
+_CONTROLS = {
+    "bh": "Benjamini and Hochberg",
+    "by": "Benjamini and Yekutieli",
+    "holm": "Holm",
+    "partial": "partial t-tests, Benjamini and Hochberg",
+    "knockoffs": "knockoffs",
+}
 
 
 def _picture(labelled: LabelledRun, table: pd.DataFrame) -> Figure:
@@ -84,7 +90,8 @@ def _picture(labelled: LabelledRun, table: pd.DataFrame) -> Figure:
     places = [i for i, f in enumerate(labelled.run.ranking.tolist()[: 10 * MAX_FEATURES]) if f in there][:MAX_FEATURES]
     features = labelled.run.ranking[places]
     table = table[table["feature_index"].isin(features)]
-    strength = np.minimum(-np.log10(np.maximum(table["p_value"].to_numpy(), 1e-300)), DARKEST)
+    p = table["p_value"].fillna(table["q_value"]).to_numpy()  # knockoffs have levels alone
+    strength = np.minimum(-np.log10(np.maximum(p, 1e-300)), DARKEST)
     strongest = table.assign(strength=strength).groupby("label_index")["strength"].max()
     labels = np.sort(strongest.sort_values(ascending=False, kind="stable").index[:MAX_LABELS].to_numpy())
     values: NDArray[np.float64] = np.full((len(labels), len(features)), np.nan)

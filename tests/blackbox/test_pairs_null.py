@@ -10,7 +10,6 @@ import pytest
 from scipy import stats
 
 import mlfs_dask as mlfs
-from mlfs_dask.errors import DataError
 
 NIGHTLY = bool(os.environ.get("MLFS_NIGHTLY"))
 N, D, Q, SETS = 500, 100, 8, 200
@@ -42,7 +41,7 @@ def test_nothing_is_significant_where_nothing_goes_together(family):
             found[level] += bool(np.nanmin(q) <= level)
             try:
                 mlfs.BRCC(n_features_to_select="auto", control="bh", fdr=level).fit(X, Y)
-            except DataError:
+            except ValueError:  # no feature is found
                 continue
             any_label[level] += 1
     for level, count in found.items():

@@ -155,5 +155,8 @@ def test_the_command_writes_them(tmp_path):
     assert found["seed"] == 3
     assert set(parquet.read_table(tmp_path / "a" / "pairs.parquet").to_pandas()["q_value"]) > {1.0}
     assert (tmp_path / "a" / "pairs.parquet").read_bytes() == (tmp_path / "b" / "pairs.parquet").read_bytes()
+    page = tmp_path / "page.html"
+    assert CliRunner().invoke(command, ["report", str(tmp_path / "a"), "-o", str(page)]).exit_code == 0
+    assert "once all others are known" in page.read_text()
     planned = CliRunner().invoke(command, ["plan", "br-cc", str(store), "--control", "partial", "--json"])
     assert "2 d d" in json.loads(planned.stdout)["arrays"]
