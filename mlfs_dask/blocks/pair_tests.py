@@ -210,7 +210,7 @@ def skewed_scores(statistics: Array, skewness: Array) -> Array:
     Examples
     --------
     >>> skewed_scores(np.array([4.0, -4.0, 4.0]), np.array([1.0, 1.0, 0.0])).round(2)
-    array([ 2.73, -4.  ,  4.  ])
+    array([ 2.83, -4.  ,  4.  ])
     """
     scores = statistics.copy()
     # Below one standard deviation the heavy side is the lighter one.

@@ -277,7 +277,8 @@ def _features(labelled: LabelledRun) -> str:
     text = f"{labelled.label} keeps {run.k:,} of {len(run.ranking):,} features: {_first(run.feature_names[: run.k])}."
     params, replicates = run.record["params"], run.replicates
     if "q_value" in replicates:
-        text += f" As many beat shuffled labels at a false discovery rate of {params['fdr']:g}."
+        found = "beat shuffled labels" if params.get("control") is None else "are found for any label"
+        text += f" As many {found} at a false discovery rate of {params['fdr']:g}."
     if "selection_frequency" in replicates:
         often = int(np.count_nonzero(replicates["selection_frequency"][: run.k] >= OFTEN))
         share = f"{OFTEN:.0%} of {params['resamples']} resamples of the rows"

@@ -14,16 +14,18 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.files.json_text import as_json, parse_json
-from mlfs_dask.selection.pairs import Pairs
 from mlfs_dask.storage.object_store import RemoteObjects, is_url, open_objects
 from mlfs_dask.storage.publish import check_place, read_text, write_folder
+
+if TYPE_CHECKING:
+    from mlfs_dask.selection.pairs import Pairs
 
 RANKING = "ranking.csv"
 SELECTED = "selected.txt"

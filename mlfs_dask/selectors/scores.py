@@ -348,7 +348,7 @@ def rank_stability(scores: NDArray[np.float64], k: int, varies: NDArray[np.bool_
     Examples
     --------
     >>> found = rank_stability(np.array([[3.0, 2.0, 1.0], [3.0, 1.0, 2.0]]), 2)
-    >>> found.intervals.tolist(), found.frequency.tolist(), found.agreement
+    >>> found.intervals.tolist(), found.frequency.tolist(), round(found.agreement, 9)
     ([[1, 1], [2, 3], [2, 3]], [1.0, 0.5, 0.5], -0.5)
     """
     n_resamples, d = scores.shape

@@ -150,13 +150,20 @@ def test_damage_of_what_inspect_reads_is_listed(run: Run, run_json: RunJson, tmp
     assert "var/n_missing is damaged" in done.stderr
 
 
-@pytest.mark.parametrize("method", ["label-entropy", "elc", "mfsir"])
-def test_unknown_labels(method: str, run: Run, run_json: RunJson, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("method", "told"),
+    [
+        (["label-entropy", "--unknown", "refuse"], "--unknown refuse was given"),
+        (["elc", "--unknown", "refuse"], "--unknown refuse was given"),
+        (["mfsir"], "use a method that takes missing labels"),
+    ],
+)
+def test_unknown_labels(method: list[str], told: str, run: Run, run_json: RunJson, tmp_path: Path) -> None:
     store = converted(run_json, tmp_path, CSV.replace("2,1,1,0", "2,1,1,?"))
-    done = run("select", method, store, "-k", "1", "-o", tmp_path / "run")
+    done = run("select", method[0], store, "-k", "1", "-o", tmp_path / "run", *method[1:])
     assert done.exit_code == 3
     assert "first in label 'sea', column 1 of Y (counted from 0)" in done.stderr
-    assert "use a method that takes missing labels" in done.stderr
+    assert told in done.stderr
 
 
 def test_a_store_that_is_cut_off(run: Run, store: Path, tmp_path: Path) -> None:

@@ -322,7 +322,8 @@ def test_select_arguments(run: Run, monkeypatch: pytest.MonkeyPatch, replace: Re
     def fit(method: Method, X: Any) -> SimpleNamespace:
         fitted.append((method.get_params(), X))
         record = SimpleNamespace(to_dict=lambda: report)
-        return SimpleNamespace(ranking=np.array([2, 0, 1]), scores=np.array([0.5, 0.1, 0.9]), report=record, columns={})
+        beside = {"columns": {}, "clusters": None, "pairs": None}
+        return SimpleNamespace(ranking=np.array([2, 0, 1]), scores=np.array([0.5, 0.1, 0.9]), report=record, **beside)
 
     monkeypatch.setattr("mlfs_dask.selection.fit.fit", fit)
     monkeypatch.setattr("mlfs_dask.selection.fit.require_accepted", lambda method, dataset: None)
@@ -346,10 +347,10 @@ def test_select_arguments(run: Run, monkeypatch: pytest.MonkeyPatch, replace: Re
                 "bins": 4,
                 "binning": "quantile",
                 "missing": "code",
-                "fdr": 0.2,
                 "resamples": 30,
                 "random_state": 7,
                 **{each.name: each.default for each in Method.common_parameters},
+                "fdr": 0.2,
             },
             dataset,
         )

@@ -224,7 +224,7 @@ def test_where_no_row_tells_the_first_candidate_is_taken():
 def test_what_the_method_that_is_taken_tells_is_kept_apart():
     X, Y = problem()
     found = AutoSelector(3, candidates="ami").fit(X, Y).report_.extra
-    assert found["extra_of_chosen"] == {"candidates": X.shape[1]}
+    assert found["extra_of_chosen"] == {"candidates": X.shape[1], "chosen_in_turn": 3}
     assert "candidates" not in found
 
 

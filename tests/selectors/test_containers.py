@@ -8,7 +8,7 @@ import pytest
 from scipy import sparse as sp
 
 import mlfs_dask
-from mlfs_dask import ELC, LabelEntropy
+from mlfs_dask import ELC, RFS, LabelEntropy
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.readers.base import LabelSpec
 
@@ -64,7 +64,7 @@ def test_arrays_of_a_store_keep_its_names(store):
     assert not hasattr(ELC(3).fit(dataset.X[:, ::-1], dataset.Y), "feature_names_in_")
     unknown = da.where(dataset.Y == 1, -1, dataset.Y)
     with pytest.raises(DataError, match="first in column 0 of Y"):
-        ELC(3).fit(dataset.X, unknown)
+        RFS(3).fit(dataset.X, unknown)
 
 
 def test_no_store_at_the_path(tmp_path):
@@ -127,7 +127,7 @@ def test_data_frames_of_dask():
     assert found.scores_.tolist() == LabelEntropy(3).fit(X, classes).scores_.tolist()
     unknown = labels.assign(sea=-labels.sea)
     with pytest.raises(DataError, match="first in label 'sea', column 1 of Y"):
-        ELC(3).fit(frame, dd.from_pandas(unknown, npartitions=2))
+        RFS(3).fit(frame, dd.from_pandas(unknown, npartitions=2))
     with pytest.raises(DataError, match="feature names should match"):
         ELC(3).fit(frame, Y).transform(frame[NAMES[::-1]])
 
@@ -138,7 +138,7 @@ def test_a_table_of_classes_has_no_names_of_labels():
     X, _ = problem()
     table = pd.DataFrame({"kind": np.r_[np.arange(N - 1) % 3 + 1, -1]})
     with pytest.raises(DataError, match=r"3 unknown entries \(-1\) in 3 of its labels, first in column 0 of Y"):
-        ELC(3).fit(X, table)
+        ELC(3, unknown="refuse").fit(X, table)
 
 
 # ---------------------------------------------------------------- tables
@@ -186,7 +186,7 @@ def test_names_of_labels(container):
     Y = Y.astype(float)
     Y[3, 1] = np.nan
     with pytest.raises(DataError, match=r"unknown entries .* first in label 'sea', column 1 of Y"):
-        LabelEntropy(3).fit(X, container(pd.DataFrame(Y, columns=LABELS)))
+        LabelEntropy(3, unknown="refuse").fit(X, container(pd.DataFrame(Y, columns=LABELS)))
 
 
 def twice(frame):
@@ -233,7 +233,7 @@ def test_masked_values_are_missing():
     )
     unknown = np.ma.masked_array(Y, mask=Y == 1)
     with pytest.raises(DataError, match=f"Y holds {Y.sum()} unknown entries"):
-        LabelEntropy(3).fit(X, unknown)
+        LabelEntropy(3, unknown="refuse").fit(X, unknown)
 
 
 def test_rows_of_tables_in_another_order():

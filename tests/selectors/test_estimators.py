@@ -314,9 +314,9 @@ def test_unknown_labels_are_refused_by_name(method):
     with pytest.raises(
         DataError, match=r"2 unknown entries \(-1\) in 1 of its labels, first in column 1 of Y \(counted"
     ):
-        method().fit(X, Y)
+        method(unknown="refuse").fit(X, Y)
     with pytest.raises(DataError, match=r"first in label 'sea', column 1 of Y \(counted from 0\)"):
-        method().fit(X, pd.DataFrame(Y, columns=["sky", "sea"]))
+        method(unknown="refuse").fit(X, pd.DataFrame(Y, columns=["sky", "sea"]))
 
 
 def test_columns_without_names_are_counted_alike_in_x_and_y():

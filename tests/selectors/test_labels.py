@@ -89,7 +89,7 @@ def test_three_values_of_a_column_are_noted():
         found = label_matrix([0, 1, -1])
     assert found.toarray().tolist() == [[0], [1], [-1]]
     with pytest.raises(DataError, match=r"where -1 is negative and 0 unknown .*three classes pass them as text"):
-        Chi2(1).fit(np.eye(3), np.array([[0], [1], [-1]]))
+        Chi2(1, unknown="refuse").fit(np.eye(3), np.array([[0], [1], [-1]]))
 
 
 def test_labels_of_any_three_values():
