@@ -365,12 +365,12 @@ def compared(options: argparse.Namespace) -> None:
 
 
 def huge(options: argparse.Namespace) -> None:
-    """20 000 000 x 200 dense, 16 GB: ten times the rows of `large`, whose results must be there."""
+    """20 000 000 x 200 dense, 16 GB: ten times the rows of `large` and `compared`, one of which must be there."""
     n = options.rows or SIZES["huge"]["n"]
-    path = options.results / "large.json"
-    if not path.exists():
-        sys.exit(f"{path} is not there: run `large` first")
-    small_rows = json.loads(path.read_text())["rows"]
+    paths = [path for name in ("large", "compared") if (path := options.results / f"{name}.json").exists()]
+    if not paths:
+        sys.exit(f"{options.results} has no results: run `large` or `compared` first")
+    small_rows = {case: row for path in paths for case, row in json.loads(path.read_text())["rows"].items()}
     rows = {}
     for case, method, store in cases_with_stores(options, "huge", n, 200, 20, alone=True):
         row = rows[case] = fit_in_process_of_its_own(case, method, store, parameters_of(options, method), reads=1)

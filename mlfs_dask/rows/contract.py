@@ -141,6 +141,11 @@ class Profile:
         """Stored values of X in the largest block, at most; of sparse X each has a column number of 4 bytes or more."""
         return min(self.block_bytes // (self.itemsize + 4 * self.sparse), self.nonzeros)
 
+    @property
+    def labels_of_row(self) -> int:
+        """Stored entries of Y in a row, on average, rounded up."""
+        return -(-self.label_nonzeros // max(self.n, 1))
+
     def labels_only(self) -> Profile:
         """The profile of the labels of the same rows, without a feature."""
         label_bytes = 5 * self.label_nonzeros + 8 * self.n

@@ -208,7 +208,7 @@ class ContingencyCounts(Statistic):
         return max(self._add_bytes(profile, width, by_position), self._finalize_chunk_bytes(width, n_codes))
 
     def _add_bytes(self, profile: Profile, width: int, by_position: int) -> int:
-        labels = 40 * max(1, profile.label_nonzeros // max(profile.n, 1)) * profile.block_rows
+        labels = 40 * profile.labels_of_row * profile.block_rows
         labels += labels * (len(self.unknown) > 0)
         if not self.compiled and by_position:
             positions = width * max(1, int(self.book.n_codes.max()) - 1)
@@ -500,7 +500,7 @@ class PairCountScores(CountScores):
 
     def _add_bytes(self, profile: Profile, width: int, by_position: int) -> int:
         # The pairs of labels that rows have, as labels.
-        labels = profile.label_nonzeros // max(profile.n, 1) + 1
+        labels = profile.labels_of_row
         pairs = min(len(self.slot_of_label) - self.n_labels, labels**2)
         own = profile.block_rows * (100 * labels + 50 * pairs)
         return super()._add_bytes(profile, width, by_position) + own
@@ -576,7 +576,7 @@ class Ranges(Statistic):
         return 8 * (6 * self.d + 3 * self.q)
 
     def scratch_bytes(self, profile: Profile) -> int:
-        labels = profile.label_nonzeros * profile.block_rows // max(profile.n, 1)
+        labels = profile.labels_of_row * profile.block_rows
         of_weights = 24 * profile.block_values if self.weighted else 0
         return 2 * profile.block_bytes + of_weights + 32 * self.d + 24 * labels
 

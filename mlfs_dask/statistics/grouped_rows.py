@@ -51,7 +51,7 @@ class GroupedPairs(Statistic):
         return self.centres.nbytes
 
     def scratch_bytes(self, profile: Profile) -> int:
-        stored = 40 * profile.label_nonzeros // max(profile.n, 1)
+        stored = 40 * profile.labels_of_row
         points = weigh_scratch_bytes(profile, profile.d, self.centres.count, 1)
         return points + group_scratch_bytes(profile, 2) + stored * profile.block_rows + 24 * self.n_labels**2
 

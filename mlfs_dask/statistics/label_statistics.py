@@ -90,7 +90,7 @@ class Labels(Statistic):
         return 8 * self.n_labels * (self.n_labels + 4) + 24
 
     def scratch_bytes(self, profile: Profile) -> int:
-        stored = 40 * profile.label_nonzeros // max(profile.n, 1)
+        stored = 40 * profile.labels_of_row
         return (stored + 64) * profile.block_rows + 24 * self.n_labels**2
 
     def zero(self) -> State:
@@ -202,8 +202,7 @@ class LabelPairs(Statistic):
         return 8 * self.n_labels**2 * (3 if len(self.unknown) else 1)
 
     def scratch_bytes(self, profile: Profile) -> int:
-        stored = 60 * profile.label_nonzeros // max(profile.n, 1)
-        return stored * profile.block_rows + 3 * self.state_bytes
+        return 60 * profile.labels_of_row * profile.block_rows + 3 * self.state_bytes
 
     def zero(self) -> State:
         m = self.n_labels + len(self.unknown)

@@ -135,7 +135,7 @@ class PairInformation(ContingencyCounts):
 
     def _add_bytes(self, profile: Profile, width: int, by_position: int) -> int:
         of_partners = min(profile.block_values, profile.block_rows * len(self.partners), COLUMN_ENTRIES)
-        of_labels = profile.block_rows * -(-profile.label_nonzeros // max(profile.n, 1))
+        of_labels = profile.block_rows * profile.labels_of_row
         # NumPy's products are a table of their own, sparse and dense, before they are added.
         products = 0 if self.compiled else 24 * table_items(self.coder.layout, self.p)
         made = (40 + profile.itemsize) * of_partners + 20 * of_labels + COLUMN_ENTRY_BYTES * COLUMN_ENTRIES

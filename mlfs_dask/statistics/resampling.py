@@ -75,12 +75,12 @@ class Resampling:
 
     def pool_bytes(self, profile: Profile) -> int:
         """Bytes of the pool, of data with that profile."""
-        labels_of_row = -(-profile.label_nonzeros // max(profile.n, 1))
+        labels_of_row = profile.labels_of_row
         return min(profile.n, POOL_ROWS) * (8 + 5 * labels_of_row) * (self.shuffles > 0)
 
     def copied_bytes(self, profile: Profile) -> int:
         """Bytes of the rows of one replicate of the largest block; a short one may lie in one half."""
-        labels = profile.block_rows * (8 + 5 * -(-profile.label_nonzeros // max(profile.n, 1)))
+        labels = profile.block_rows * (8 + 5 * profile.labels_of_row)
         rows = profile.block_bytes + 8 * profile.block_rows
         return max(labels * (self.shuffles > 0), rows * (self.resamples > 0))
 
