@@ -4,8 +4,8 @@
 
 Runs `docs/comparisons/NAME.yaml` on the sets that are named, or on all of the file, and goes on where it was
 interrupted. Prints a table for every metric of the paper: our mean over splits and k, and its printed figure in
-brackets; with --write the tables of docs/comparisons.md are renewed. `mlfs compare` of the batch folder, which is named
-at the end, has the tests over data sets. Data sets are read from $MLFS_DATA.
+brackets; with --write those that docs/comparisons.md shows are renewed. `mlfs compare` of the batch folder, which is
+named at the end, has the tests over data sets. Data sets are read from $MLFS_DATA.
 """
 
 from __future__ import annotations
@@ -68,10 +68,11 @@ def main() -> None:
     plan = read_plan(arguments.name, arguments.sets and arguments.sets.split(","), arguments.folder)
     batch = arguments.folder / arguments.name
     results = mlfs.run_batch(plan, batch, resume=batch.exists()).results
+    page = DOCS / "comparisons.md"
     for name, table in tables(arguments.name, results).items():
         print(f"\n{name}\n\n{table}")
-        if arguments.write:
-            replace_table(DOCS / "comparisons.md", name, table)
+        if arguments.write and f"<!-- table {name} -->" in page.read_text():
+            replace_table(page, name, table)
     print(f"\n{batch}")
 
 
