@@ -62,7 +62,7 @@ from mlfs_dask.storage.extension import ExtendedRows, OldEntries, StoreExtension
 from mlfs_dask.storage.inference import InferredSchema, infer_schema
 from mlfs_dask.storage.label_values import MinusOne
 from mlfs_dask.storage.object_store import LocalObjects, is_url, local_path, open_objects, read_schema
-from mlfs_dask.storage.obs import ObsColumns, ObsWriter, read_obs, stored_columns
+from mlfs_dask.storage.obs import ObsColumns, ObsWriter, stored_columns
 from mlfs_dask.storage.publish import remove, remove_leftovers, sync
 from mlfs_dask.storage.readers.base import LabelSpec, Part, Reader, ReadOptions
 from mlfs_dask.storage.schema import KINDS, LABELS_NAME, X_NAME, Partitions, StoreSchema
@@ -261,6 +261,7 @@ def convert_files(
     DataError, UsageError, DoesNotFitError
     """
     from mlfs_dask.storage.readers.detect import open_source
+    from mlfs_dask.storage.readers.obs import read_obs
 
     options.check()
     for path in paths:

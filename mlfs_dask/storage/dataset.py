@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from mlfs_dask.errors import DataError, MlfsError, number_of
 from mlfs_dask.files.json_text import parse_json
 from mlfs_dask.files.redaction import redact
 from mlfs_dask.rows.contract import FeatureInfo
+from mlfs_dask.rows.covariates import MAX_CATEGORIES, Place, RowColumn
 from mlfs_dask.rows.row_mask import RowMask, numbers_of
 from mlfs_dask.rows.view import RowView
 from mlfs_dask.selection.runs import origin_of
@@ -30,7 +32,6 @@ from mlfs_dask.storage.access import access_error, fault_of
 from mlfs_dask.storage.anndata_encoding import CHUNK, read_chunk, read_vector
 from mlfs_dask.storage.digest import ROOT_KEY, new_hash, root_is_intact
 from mlfs_dask.storage.object_store import Objects, RemoteObjects, is_url, is_web, local_path, open_objects, read_schema
-from mlfs_dask.storage.obs import StoredColumn
 from mlfs_dask.storage.schema import KINDS, StoreSchema
 from mlfs_dask.storage.store_reader import (
     ArrayLayout,
@@ -48,6 +49,9 @@ _CURE = "restore a copy, or convert the source files again"
 
 #: Bytes of names and ranges that are requested with the sizes of a remote store's objects.
 _SMALL_BYTES = 4 << 20
+
+#: Chunks of a column that a process holds: its threads read rows that are apart.
+MAX_RECENT = 4
 
 
 def open_dataset(store: str | Path, *, storage_options: Mapping[str, Any] | None = None) -> Dataset:
@@ -143,6 +147,65 @@ def _check_objects(expected: Mapping[str, int], present: Mapping[str, int | None
 
 def _some(keys: list[str]) -> str:
     return ", ".join(keys[:5]) + (", ..." if len(keys) > 5 else "")
+
+
+@dataclass(frozen=True)
+class StoredColumn(RowColumn):
+    """A column of a store's `obs`, read a chunk at a time where it is needed."""
+
+    name: str
+    categories: Sequence[str] | None
+    location: StoreLocation
+    length: int
+    _store: list[Dataset] = field(default_factory=list, repr=False, compare=False)
+    _recent: dict[int, NDArray[Any]] = field(default_factory=dict, repr=False, compare=False)
+    _found: list[NDArray[np.float64]] = field(default_factory=list, repr=False, compare=False)
+
+    @property
+    def nbytes(self) -> int:  # type: ignore[override]
+        """Bytes of the chunks that a process holds of it."""
+        return min(self.length, MAX_RECENT * CHUNK) * (8 if self.categories is None else 4)
+
+    @property
+    def identity(self) -> Any:
+        return [self.name, self.categories and list(self.categories)]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_store": [], "_recent": {}, "_found": []}
+
+    def read(self, place: Place) -> NDArray[Any]:
+        return self.between(place.start, place.stop)[place.inside]
+
+    def between(self, start: int, stop: int) -> NDArray[Any]:
+        """Values of rows start..stop-1 of the store."""
+        pieces = [
+            self._chunk(number)[max(start - number * CHUNK, 0) : stop - number * CHUNK]
+            for number in range(start // CHUNK, -(-stop // CHUNK))
+        ]
+        return pieces[0] if len(pieces) == 1 else np.concatenate([np.empty(0, np.int32), *pieces])
+
+    def distinct(self) -> NDArray[np.float64]:
+        if not self._found:
+            found = np.empty(0)
+            for start in range(0, self.length, CHUNK):
+                values = self.between(start, min(start + CHUNK, self.length))
+                found = np.union1d(found, values[np.isfinite(values)])
+                if len(found) > MAX_CATEGORIES:
+                    break
+            self._found.append(found)
+        return self._found[0]
+
+    def _chunk(self, number: int) -> NDArray[Any]:
+        found = self._recent.get(number)
+        if found is not None:
+            return found
+        if not self._store:
+            self._store.append(open_metadata(self.location.path, storage_options=self.location.options))
+        values = self._store[0].obs_chunk(self.name, number)
+        while len(self._recent) >= MAX_RECENT:
+            self._recent.pop(next(iter(self._recent)), None)
+        self._recent[number] = values
+        return values
 
 
 class Dataset:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.rows.covariates import MAX_CATEGORIES, Place, RowColumn
 from mlfs_dask.storage.anndata_encoding import CHUNK, Object, group, strings, vector_chunk, vector_metadata
 from mlfs_dask.storage.digest import content_digest, new_hash
-from mlfs_dask.storage.store_reader import StoreLocation
 
 if TYPE_CHECKING:
     from mlfs_dask.storage.dataset import Dataset
@@ -164,67 +162,6 @@ def _chunks(blocks: Iterator[Array], width: int) -> Iterator[Array]:
         yield held[:filled]
 
 
-@dataclass(frozen=True)
-class StoredColumn(RowColumn):
-    """A column of a store's `obs`, read a chunk at a time where it is needed."""
-
-    name: str
-    categories: Sequence[str] | None
-    location: StoreLocation
-    length: int
-    _store: list[Dataset] = field(default_factory=list, repr=False, compare=False)
-    _recent: dict[int, NDArray[Any]] = field(default_factory=dict, repr=False, compare=False)
-    _found: list[NDArray[np.float64]] = field(default_factory=list, repr=False, compare=False)
-
-    @property
-    def nbytes(self) -> int:  # type: ignore[override]
-        """Bytes of the chunks that a process holds of it."""
-        return min(self.length, MAX_RECENT * CHUNK) * (8 if self.categories is None else 4)
-
-    @property
-    def identity(self) -> Any:
-        return [self.name, self.categories and list(self.categories)]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_store": [], "_recent": {}, "_found": []}
-
-    def read(self, place: Place) -> NDArray[Any]:
-        return self.between(place.start, place.stop)[place.inside]
-
-    def between(self, start: int, stop: int) -> NDArray[Any]:
-        """Values of rows start..stop-1 of the store."""
-        pieces = [
-            self._chunk(number)[max(start - number * CHUNK, 0) : stop - number * CHUNK]
-            for number in range(start // CHUNK, -(-stop // CHUNK))
-        ]
-        return pieces[0] if len(pieces) == 1 else np.concatenate([np.empty(0, np.int32), *pieces])
-
-    def distinct(self) -> NDArray[np.float64]:
-        if not self._found:
-            found = np.empty(0)
-            for start in range(0, self.length, CHUNK):
-                values = self.between(start, min(start + CHUNK, self.length))
-                found = np.union1d(found, values[np.isfinite(values)])
-                if len(found) > MAX_CATEGORIES:
-                    break
-            self._found.append(found)
-        return self._found[0]
-
-    def _chunk(self, number: int) -> NDArray[Any]:
-        found = self._recent.get(number)
-        if found is not None:
-            return found
-        if not self._store:
-            from mlfs_dask.storage.dataset import open_metadata  # a worker opens the store for it
-
-            self._store.append(open_metadata(self.location.path, storage_options=self.location.options))
-        values = self._store[0].obs_chunk(self.name, number)
-        while len(self._recent) >= MAX_RECENT:
-            self._recent.pop(next(iter(self._recent)), None)
-        self._recent[number] = values
-        return values
-
-
 def stored_columns(dataset: Dataset) -> ObsColumns:
     """The columns of the rows of a store."""
     columns, n = dataset.obs, dataset.schema.n
@@ -239,49 +176,3 @@ def stored_columns(dataset: Dataset) -> ObsColumns:
 
     categories = {name: tuple(each.categories) for name, each in columns.items() if each.categories is not None}
     return ObsColumns(tuple(columns), categories, blocks)
-
-
-#: Chunks of a column that a process holds: its threads read rows that are apart.
-MAX_RECENT = 4
-
-
-def read_obs(paths: Sequence[str], names: Sequence[str], options: Any, format: str | None) -> ObsColumns:
-    """The columns of rows of files, in the order of `names`; they are read when blocks are asked for.
-
-    Parameters
-    ----------
-    paths : sequence of str
-    names : sequence of str
-    options : ReadOptions
-        Of the conversion.
-    format : str or None
-
-    Raises
-    ------
-    DataError
-        A column is not there.
-    UsageError
-        The format has no columns of rows.
-    """
-    from mlfs_dask.storage.readers.detect import open_source, resolve_sources
-
-    files, found = resolve_sources(paths, options, format)
-    if found in ("h5ad", "anndata"):
-        from mlfs_dask.storage.readers.anndata import obs_of
-
-        return joined([obs_of(file, names, options) for file in files], paths=files)
-    reader = open_source(list(paths), options=replace(options, only_obs=True), format=format)
-    order = [list(reader.header.feature_names or ()).index(name) for name in names]
-    known = reader.header.categories
-
-    def blocks() -> Iterator[Array]:
-        for part in reader.parts(1 << 62):
-            for batch in reader.read(part, batch_bytes=_BATCH_BYTES):
-                yield np.asarray(batch.X, dtype=np.float64)[:, order]
-
-    categories = {name: known[column] for name, column in zip(names, order, strict=True) if column in known}
-    return ObsColumns(tuple(names), categories, blocks)
-
-
-#: Bytes of a batch of columns of rows.
-_BATCH_BYTES = 8 << 20

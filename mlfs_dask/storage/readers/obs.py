@@ -1,0 +1,53 @@
+"""Columns of rows of files: covariates and strata, which a conversion keeps beside features and labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask.storage.obs import ObsColumns, joined
+from mlfs_dask.storage.readers.anndata import obs_of
+from mlfs_dask.storage.readers.detect import open_source, resolve_sources
+
+Array = NDArray[np.float64]
+
+#: Bytes of a batch of columns of rows.
+_BATCH_BYTES = 8 << 20
+
+
+def read_obs(paths: Sequence[str], names: Sequence[str], options: Any, format: str | None) -> ObsColumns:
+    """The columns of rows of files, in the order of `names`; they are read when blocks are asked for.
+
+    Parameters
+    ----------
+    paths : sequence of str
+    names : sequence of str
+    options : ReadOptions
+        Of the conversion.
+    format : str or None
+
+    Raises
+    ------
+    DataError
+        A column is not there.
+    UsageError
+        The format has no columns of rows.
+    """
+    files, found = resolve_sources(paths, options, format)
+    if found in ("h5ad", "anndata"):
+        return joined([obs_of(file, names, options) for file in files], paths=files)
+    reader = open_source(list(paths), options=replace(options, only_obs=True), format=format)
+    order = [list(reader.header.feature_names or ()).index(name) for name in names]
+    known = reader.header.categories
+
+    def blocks() -> Iterator[Array]:
+        for part in reader.parts(1 << 62):
+            for batch in reader.read(part, batch_bytes=_BATCH_BYTES):
+                yield np.asarray(batch.X, dtype=np.float64)[:, order]
+
+    categories = {name: known[column] for name, column in zip(names, order, strict=True) if column in known}
+    return ObsColumns(tuple(names), categories, blocks)
