@@ -226,7 +226,7 @@ def test_links_of_the_repository_that_lead_nowhere_are_named(tmp_path: Path) -> 
 
 def test_answers(tmp_path: Path) -> None:
     pytest.importorskip("anndata")
-    run_page(DOCS / "answers.md", tmp_path)
+    printed = run_page(DOCS / "answers.md", tmp_path)
     text = (DOCS / "answers.md").read_text(encoding="utf-8")
     promised = re.findall(r"```text\n(.*?)```", text, re.DOTALL)
     chosen = {
@@ -242,11 +242,12 @@ def test_answers(tmp_path: Path) -> None:
             "given",
         )
     }
-    assert chosen["people.adjusted"] == promised[0].splitlines()
+    assert len(promised) == 4
+    for block in promised:
+        assert block in printed
     assert "variant 9" in chosen["people.run"]
     assert "gene 30" in chosen["batches.run"]
     assert "gene 30" not in chosen["batches.strata"]
     assert {"gene 4", "gene 5", "gene 11", "gene 12", "gene 20"} <= set(chosen["markers"])
-    assert sorted(chosen["pruned"]) == promised[1].splitlines()
     assert {"color", "colour", "word 50", "word 120"} <= set(chosen["words"])
     assert {"color", "word 1", "word 50", "word 51"} <= set(chosen["given"])
