@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from mlfs_dask.blocks.pair_scores import Array
+from mlfs_dask.blocks.pair_scores import Array, quotient
 from mlfs_dask.blocks.pair_tests import SKEWED, SLOPE, PairTests, skewed_scores
 from mlfs_dask.errors import DataError, number_of, parameter
 from mlfs_dask.selectors.costs import Names
@@ -22,6 +22,7 @@ from mlfs_dask.solvers.partial_tests import (
     maximum_entropy,
     partial_p_values,
 )
+from mlfs_dask.statistics.gram import scale_gram
 
 #: Least eigenvalue of the features' correlations below which tests given the others are refused, and one below which
 #: labels with fewer rows than `WELL_COVERED` are: the error rate was up to 0.24 at a level of 0.1 for 25 to 125
@@ -73,8 +74,7 @@ class ConditionalTests:
         n, m2, spread = float(sums.n[0, 0]), np.diag(G).copy(), sums.label_m2
         vary = np.flatnonzero(m2 > 0)
         self._require_rows(n, len(vary), question)
-        G *= np.divide(1.0, np.sqrt(m2), out=np.zeros(d), where=m2 > 0)
-        G *= np.divide(1.0, np.sqrt(m2), out=np.zeros(d), where=m2 > 0)[:, np.newaxis]
+        G = scale_gram(G, quotient(np.ones(d), np.sqrt(m2)))
         R = G if len(vary) == d else G[np.ix_(vary, vary)]
         np.fill_diagonal(R, 1.0)
         triangle = self._factored(R, vary, names)
