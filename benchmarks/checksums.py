@@ -7,7 +7,7 @@ Stores of 0.25 GB are made in the folder on first use; then it takes a minute or
 process, warm, with one thread for every core, and each is first in every second pair. What is added is the median over
 the pairs, with the quartiles beside it; of the processor it is that of all threads, which other work on the machine
 changes less. The last rows are CRC-32C alone, of 256 KiB again and again, by the package that is used and by the one
-that Zarr brings. The tables are put into docs/benchmarks.md, and the figures into benchmarks/results/checksums.json.
+that Zarr brings. The tables are put into docs/reference/benchmarks.md, and the figures into benchmarks/results/checksums.json.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def main(folder: Path, docs: Path) -> None:
         "62 500 x 1 000 float32, and 500 000 x 20 000 sparse with 60 nonzeros a row; 100 labels; warm",
         rows,
     )
-    replace_table(docs / "benchmarks.md", "checksums", table(rows))
+    replace_table(docs / "reference" / "benchmarks.md", "checksums", table(rows))
 
 
 if __name__ == "__main__":

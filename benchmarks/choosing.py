@@ -1,8 +1,8 @@
-"""Which method for which data: all methods on all sets, with ranks, tests, time and readings, for docs/choosing.md.
+"""Which method for which data: all methods on all sets, with ranks, tests, time and readings, for docs/explanation/choosing.md.
 
     python benchmarks/choosing.py                                         # all methods and sets: hours
     python benchmarks/choosing.py emotions yeast --folds 3 --k-grid 10%:50%:20% --classifiers mlknn
-    python benchmarks/choosing.py --write docs/choosing.md                # its table and pictures
+    python benchmarks/choosing.py --write docs/explanation/choosing.md                # its table and pictures
 
 Rankings are learnt on the training rows and judged on the others, as `mlfs evaluate` does it; everything that is not
 said here is its default. Each set is a batch in a folder (--folder), which goes on where it was interrupted, also with

@@ -1,4 +1,4 @@
-"""Write docs/benchmarks.md, and the tables of anchors in docs/quality.md, from the results that the benchmarks left.
+"""Write docs/reference/benchmarks.md, and the tables of anchors in docs/reference/quality.md, from the results that the benchmarks left.
 
     python benchmarks/table.py    [--results DIR] [--docs DIR]
 
@@ -157,7 +157,7 @@ def main() -> None:
     for name in LOAD:
         document = json.loads((HERE / "results" / f"{name}.json").read_text())
         text += f"\n\n{section(name, document)}\n{table(document['rows'])}\n\n{measured_on(document)}"
-    page = options.docs / "benchmarks.md"
+    page = options.docs / "reference" / "benchmarks.md"
     written = {part.partition("\n")[0] for part in text.split("\n## ")}
     for part in page.read_text().split("\n## ")[1:]:
         if part.partition("\n")[0] not in written:  # measured by a program that leaves no results here
@@ -169,7 +169,7 @@ def main() -> None:
             document = json.loads(path.read_text())
             rows = {label: {**row.pop("of_sets", {}), **row} for label, row in document["rows"].items()}
             text = f"{document['description']}.\n\n{table(rows)}\n\n{measured_on(document)}"
-            replace_table(options.docs / "quality.md", f"anchors-{name}", text)
+            replace_table(options.docs / "reference" / "quality.md", f"anchors-{name}", text)
 
 
 def section(title: str, document: dict[str, Any]) -> str:

@@ -31,7 +31,7 @@ html_copy_source = False
 
 def _list_methods(app, page, source):
     """Put every method where the page of Python's names has room for them."""
-    if page == "api":
+    if page == "reference/python":
         classes = [get_method(name) for name in METHODS]
         members = [
             "\n   :members: recover_labels, write_labels" * (each.label_threshold is not None) for each in classes

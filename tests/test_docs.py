@@ -69,8 +69,8 @@ def run_page(page: Path, folder: Path, **variables: str) -> str:
 @pytest.mark.cluster
 def test_recipes(tmp_path: Path) -> None:
     pytest.importorskip("anndata")
-    printed = run_page(DOCS / "recipes.md", tmp_path)
-    promised = re.search(r"```text\n(.*?)```", (DOCS / "recipes.md").read_text(encoding="utf-8"), re.DOTALL)
+    printed = run_page(DOCS / "howto" / "own-files.md", tmp_path)
+    promised = re.search(r"```text\n(.*?)```", (DOCS / "howto" / "own-files.md").read_text(encoding="utf-8"), re.DOTALL)
     assert promised is not None
     assert (tmp_path / "cells.elc" / "selected.txt").read_text() == promised[1]
     assert "['gene 7' 'gene 3' 'gene 12']" in printed or "['gene 3' 'gene 7' 'gene 12']" in printed
@@ -107,12 +107,12 @@ def test_tutorial(data_set: Callable[[str], Path], tmp_path: Path) -> None:
     if not os.environ.get("MLFS_NIGHTLY"):
         plan = re.sub(r"^stores: .*$", "stores: [emotions.zarr, birds.zarr]", plan, flags=re.MULTILINE)
     (tmp_path / "elc-2020.yaml").write_text(plan, encoding="utf-8")
-    run_page(DOCS / "tutorial.md", tmp_path, MLFS_DATA=str(data))
+    run_page(DOCS / "howto" / "compare.md", tmp_path, MLFS_DATA=str(data))
     results = pd.read_parquet(tmp_path / "elc-2020" / "results.parquet")
     made = results.groupby(["metric", "run", "dataset"])["value"].mean()
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]
-        for line in (DOCS / "tutorial.md").read_text(encoding="utf-8").splitlines()
+        for line in (DOCS / "howto" / "compare.md").read_text(encoding="utf-8").splitlines()
         if line.startswith("|")
     ]
     judged = set(results["dataset"])
@@ -172,7 +172,7 @@ def test_the_plans_of_the_page_on_machines_have_the_lines_of_a_plan(tmp_path: Pa
     def names(table: str) -> set[str]:
         return set(re.findall(r"^(\w.*?)  ", table, re.MULTILINE))
 
-    text = (DOCS / "machines.md").read_text(encoding="utf-8")
+    text = (DOCS / "explanation" / "readings.md").read_text(encoding="utf-8")
     plans = re.findall(r"^\$ mlfs (plan .*)\n((?:[^$`m].*\n)+)", text, re.MULTILINE)
     assert len(plans) == 3
     for words, shown in plans:
@@ -182,7 +182,7 @@ def test_the_plans_of_the_page_on_machines_have_the_lines_of_a_plan(tmp_path: Pa
 
 
 def test_the_reference_names_everything_public() -> None:
-    text = (DOCS / "api.md").read_text(encoding="utf-8")
+    text = (DOCS / "reference" / "python.md").read_text(encoding="utf-8")
     named = set(re.findall(r"^\.\. auto\w+:: ([\w.]+)$", text, re.MULTILINE))
     methods = {get_estimator(name).__name__ for name in METHODS}  # which docs/conf.py puts there
     assert {name for name in mlfs_dask.__all__ if name != "__version__"} <= named | methods
@@ -201,12 +201,14 @@ def test_the_site_is_whole(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-d", tmp_path / "trees", DOCS, site]
     built = subprocess.run(command, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr
-    assert {f"{path.stem}.html" for path in DOCS.glob("*.md")} <= {path.name for path in site.glob("*.html")}
+    assert {path.relative_to(DOCS).with_suffix(".html") for path in DOCS.rglob("*.md")} <= {
+        path.relative_to(site) for path in site.rglob("*.html")
+    }
     checked = subprocess.run([sys.executable, DOCS / "links.py", site], capture_output=True, text=True, check=False)
     assert (checked.stdout, checked.returncode) == ("", 0)
-    (site / "index.html").write_text('<a href="none.html">x</a><a href="cli.html#none">y</a><a href="cli.html">z</a>')
+    (site / "index.html").write_text('<a href="none.html">x</a><a href="start.html#none">y</a><a href="start.html">z</a>')
     checked = subprocess.run([sys.executable, DOCS / "links.py", site], capture_output=True, text=True, check=False)
-    assert [line.rpartition(": ")[2] for line in checked.stdout.splitlines()] == ["none.html", "cli.html#none"]
+    assert [line.rpartition(": ")[2] for line in checked.stdout.splitlines()] == ["none.html", "start.html#none"]
     assert checked.returncode == 1
 
 

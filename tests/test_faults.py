@@ -1,4 +1,4 @@
-"""The table of faults in `docs/clusters.md`: every row has tests that make the fault and see what comes of it."""
+"""The table of faults in `docs/howto/cluster.md`: every row has tests that make the fault and see what comes of it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ ROWS = {
 
 
 def test_every_row_of_the_table_has_tests() -> None:
-    page = (TESTS.parent / "docs" / "clusters.md").read_text()
+    page = (TESTS.parent / "docs" / "howto" / "cluster.md").read_text()
     table = page.partition("| fault |")[2].partition("\n\n")[0]
     assert re.findall(r"^\| ([^|]+?) \|", table, re.MULTILINE)[1:] == list(ROWS)
     for test in {test for tests in ROWS.values() for test in tests}:

@@ -43,10 +43,10 @@ def all_flags(name: str) -> set[str]:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_and_option_is_in_the_manual(name: str) -> None:
-    text = (DOCS / "cli.md").read_text(encoding="utf-8")
+    text = (DOCS / "reference" / "commands.md").read_text(encoding="utf-8")
     shared = text.split("## Shared options")[1].split("\n## ")[0]
     sections = re.findall(rf"^## mlfs {name}\b(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
-    assert len(sections) == 1, f"docs/cli.md has no section 'mlfs {name}'"
+    assert len(sections) == 1, f"docs/reference/commands.md has no section 'mlfs {name}'"
     missing = {flag for flag in all_flags(name) if f"`{flag}" not in sections[0] + shared}
     assert not missing
 
@@ -92,7 +92,7 @@ def test_the_manual_names_no_option_that_does_not_exist() -> None:
         for path in (ROOT / "benchmarks").glob("*.py")
         for flag in re.findall(r'add_argument\("(--[a-z-]+)"', path.read_text(encoding="utf-8"))
     }
-    for page in [*DOCS.glob("*.md"), ROOT / "README.md"]:
+    for page in [*DOCS.rglob("*.md"), ROOT / "README.md"]:
         named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", page.read_text(encoding="utf-8")))
         # Pages of measurements also name options of the scripts that make them.
         own = scripts if page.name in ("benchmarks.md", "choosing.md", "comparisons.md", "quality.md") else set()
@@ -100,7 +100,7 @@ def test_the_manual_names_no_option_that_does_not_exist() -> None:
 
 
 def test_links_lead_somewhere() -> None:
-    for page in [*DOCS.glob("*.md"), ROOT / "README.md", ROOT / "deploy" / "README.md"]:
+    for page in [*DOCS.rglob("*.md"), ROOT / "README.md", ROOT / "deploy" / "README.md"]:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 

@@ -139,7 +139,7 @@ def test_completing_a_method_imports_none() -> None:
 
 def line_of_the_manual(shell: str) -> str:
     """What the manual puts into the start-up file of a shell."""
-    manual = (Path(__file__).parent.parent.parent / "docs" / "cli.md").read_text(encoding="utf-8")
+    manual = (Path(__file__).parent.parent.parent / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
     found = re.search(rf"^\| {shell}\b[^|]*\| `(.*)` \|$", manual, re.MULTILINE)
     assert found is not None
     return found[1].replace(r"\|", "|")
@@ -222,7 +222,7 @@ def test_fish_takes_the_line_of_the_manual(path_with_mlfs: dict[str, str], tmp_p
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_every_documented_shell_has_a_script(shell: str) -> None:
-    manual = (Path(__file__).parent.parent.parent / "docs" / "cli.md").read_text(encoding="utf-8")
+    manual = (Path(__file__).parent.parent.parent / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
     assert f"_MLFS_COMPLETE={shell}_source mlfs" in manual
     program = "import sys; sys.argv = ['mlfs']; from mlfs_dask_cli import start; start()"
     done = subprocess.run(
