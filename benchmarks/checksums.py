@@ -7,7 +7,8 @@ Stores of 0.25 GB are made in the folder on first use; then it takes a minute or
 process, warm, with one thread for every core, and each is first in every second pair. What is added is the median over
 the pairs, with the quartiles beside it; of the processor it is that of all threads, which other work on the machine
 changes less. The last rows are CRC-32C alone, of 256 KiB again and again, by the package that is used and by the one
-that Zarr brings. The tables are put into docs/reference/benchmarks.md, and the figures into benchmarks/results/checksums.json.
+that Zarr brings. The tables are put into docs/reference/benchmarks.md, and the figures into
+benchmarks/results/checksums.json.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Which method for which data: all methods on all sets, with ranks, tests, time and readings, for docs/explanation/choosing.md.
+"""Which method for which data: all methods on all sets, with ranks, tests, time and readings.
+
+For docs/explanation/choosing.md:
 
     python benchmarks/choosing.py                                         # all methods and sets: hours
     python benchmarks/choosing.py emotions yeast --folds 3 --k-grid 10%:50%:20% --classifiers mlknn

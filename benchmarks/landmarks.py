@@ -1,6 +1,6 @@
 """What landmarks make of grro, mico and qpmlfs, on sets whose features all fit: how much of the exact ranking is kept.
 
-    python benchmarks/landmarks.py [--folder DIR] [--sets NAME ...] [--landmarks R ...] [--write docs/reference/quality.md]
+    python benchmarks/landmarks.py [--folder DIR] [--sets NAME ...] [--landmarks R ...] [--write PAGE]
 
 For each method and number of landmarks the share of the first k features that are among the first k of the exact
 form; beside it that of the alternative of the same memory and less, which weighs the same most relevant features alone

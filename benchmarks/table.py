@@ -1,4 +1,4 @@
-"""Write docs/reference/benchmarks.md, and the tables of anchors in docs/reference/quality.md, from the results that the benchmarks left.
+"""Write docs/reference/benchmarks.md, and tables of docs/reference/quality.md, from what the benchmarks left.
 
     python benchmarks/table.py    [--results DIR] [--docs DIR]
 

@@ -57,7 +57,9 @@ def _broken(path: Path, links: list[str], anchors: dict[Path, set[str]]) -> Iter
 
 def broken_links(root: Path) -> list[str]:
     """Links between the Markdown files of a repository, and paths that its texts name, which lead nowhere."""
-    pages = {path.resolve(): path.read_text(encoding="utf-8") for path in (*root.glob("*.md"), *root.glob("docs/**/*.md"))}
+    pages = {
+        path.resolve(): path.read_text(encoding="utf-8") for path in (*root.glob("*.md"), *root.glob("docs/**/*.md"))
+    }
     anchors = {path: _heading_anchors(text) for path, text in pages.items()}
     broken = [each for path, text in pages.items() for each in _broken(path, _LINK.findall(text), anchors)]
     sources = [*pages, *root.glob("mlfs_dask/**/*.py"), *root.glob("cli/**/*.py")]

@@ -206,7 +206,8 @@ def test_the_site_is_whole(tmp_path: Path) -> None:
     }
     checked = subprocess.run([sys.executable, DOCS / "links.py", site], capture_output=True, text=True, check=False)
     assert (checked.stdout, checked.returncode) == ("", 0)
-    (site / "index.html").write_text('<a href="none.html">x</a><a href="start.html#none">y</a><a href="start.html">z</a>')
+    links = '<a href="none.html">x</a><a href="start.html#none">y</a><a href="start.html">z</a>'
+    (site / "index.html").write_text(links)
     checked = subprocess.run([sys.executable, DOCS / "links.py", site], capture_output=True, text=True, check=False)
     assert [line.rpartition(": ")[2] for line in checked.stdout.splitlines()] == ["none.html", "start.html#none"]
     assert checked.returncode == 1
