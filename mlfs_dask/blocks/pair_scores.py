@@ -156,8 +156,8 @@ class Sums(NamedTuple):
         Rows; of each label those where it is known.
     residual_m2 : float64 array, shape (p, 1), or None
         Of labels adjusted for covariates: what these leave of their sums of squares. The sums are then of residuals.
-    rank : int
-        Degrees of freedom that the covariates take.
+    rank : int, or int64 array of shape (p, 1)
+        Degrees of freedom that the covariates take; of each label those over the rows where it is known.
     """
 
     products: Array
@@ -165,7 +165,7 @@ class Sums(NamedTuple):
     positives: NDArray[Any]
     n: Any
     residual_m2: Array | None = None
-    rank: int = 0
+    rank: Any = 0
 
     @property
     def label_m2(self) -> Array:
@@ -192,7 +192,8 @@ class Sums(NamedTuple):
     def tile(self, labels: NDArray[np.intp], features: slice) -> Sums:
         residual = None if self.residual_m2 is None else self.residual_m2[labels]
         m2, n = _of_labels(self.m2[:, features], labels), _of_labels(self.n, labels)
-        return Sums(self.products[labels, features], m2, self.positives[labels], n, residual, self.rank)
+        rank = _of_labels(self.rank, labels)
+        return Sums(self.products[labels, features], m2, self.positives[labels], n, residual, rank)
 
 
 def _of_labels(terms: Any, labels: NDArray[np.intp], axis: int = 0) -> Any:

@@ -80,16 +80,14 @@ class FeatureLaw(NamedTuple):
     zero_one: NDArray[np.bool_]
 
 
-def correlation_tests(sums: Sums, law: FeatureLaw, lost: int = 0) -> PairTests:
+def correlation_tests(sums: Sums, law: FeatureLaw) -> PairTests:
     """Tests of the correlation of labels and features; of means, slope and correlation they are the same.
 
     Parameters
     ----------
     sums : Sums
-        All of them arrays that broadcast to (p, w), n included.
+        All of them arrays that broadcast to (p, w), n included; covariates have taken `rank` degrees of freedom.
     law : FeatureLaw
-    lost : int
-        Degrees of freedom that covariates have taken.
 
     Returns
     -------
@@ -113,7 +111,7 @@ def correlation_tests(sums: Sums, law: FeatureLaw, lost: int = 0) -> PairTests:
     Statistical Association 56 (1961) 223-234, doi:10.1080/01621459.1961.10482105, for mid-p.
     """
     n, positives = np.asarray(sums.n, dtype=np.float64), np.asarray(sums.positives, dtype=np.float64)
-    others, degrees = n - positives, n - 2 - lost
+    others, degrees = n - positives, n - 2 - sums.rank
     with np.errstate(divide="ignore", invalid="ignore"):
         spread = positives * others / n if sums.residual_m2 is None else sums.residual_m2
         r = np.clip(sums.products / np.sqrt(sums.m2 * spread), -1.0, 1.0)
@@ -125,14 +123,13 @@ def correlation_tests(sums: Sums, law: FeatureLaw, lost: int = 0) -> PairTests:
     t = np.where(tested, t, np.nan)
     p = 2 * special.stdtr(np.broadcast_to(degrees, t.shape), -np.abs(t))
     corrected = tested & (np.abs(skewness) > SKEWED)
-    score = np.where(corrected, np.abs(r) * np.sqrt(np.maximum(n - 1 - lost, 0)), np.abs(t))
-    # Below one standard deviation the heavy side is the lighter one.
-    heavy = tested & (skewness * r > 0) & (score > 1) & (np.abs(skewness) > 1e-3) & np.isfinite(score)
+    score = np.where(corrected, np.abs(r) * np.sqrt(np.maximum(n - 1 - sums.rank, 0)), np.abs(t))
+    heavy = tested & np.isfinite(score) & _on_heavy_side(np.copysign(score, r), skewness)
     if heavy.any():
         p[heavy] = np.maximum(p[heavy], 2 * _gamma_tail(score[heavy], np.abs(skewness[heavy])))
     kind = np.where(law.zero_one, LOG_ODDS, DIFFERENCE)
     if law.zero_one.any():
-        counted = not lost and np.asarray(sums.positives).dtype.kind in "iu"
+        counted = sums.residual_m2 is None and np.asarray(sums.positives).dtype.kind in "iu"
         both, ones = sums.products + positives * law.mean, n * law.mean
         if counted:
             both, ones = np.rint(both), np.rint(ones)
@@ -192,6 +189,15 @@ def skewness_of_share(share: Array) -> Array:
     return skewness
 
 
+def _on_heavy_side(statistics: Array, skewness: Array) -> NDArray[np.bool_]:
+    """Which statistics, in standard deviations, lie in the heavier tail of their law."""
+    with np.errstate(invalid="ignore"):  # of infinite ones
+        heavier = statistics * skewness > 0
+    # Below one standard deviation the heavy side is the lighter one.
+    result: NDArray[np.bool_] = heavier & (np.abs(statistics) > 1) & (np.abs(skewness) > 1e-3)
+    return result
+
+
 def _gamma_tail(score: Array, skewness: Array) -> Array:
     """P(score or more) of a gamma law with mean 0, variance 1 and this skewness, above 0 (Pearson III)."""
     shape = 4 / skewness**2
@@ -213,8 +219,7 @@ def skewed_scores(statistics: Array, skewness: Array) -> Array:
     array([ 2.83, -4.  ,  4.  ])
     """
     scores = statistics.copy()
-    # Below one standard deviation the heavy side is the lighter one.
-    heavy = (statistics * skewness > 0) & (np.abs(statistics) > 1) & (np.abs(skewness) > 1e-3)
+    heavy = _on_heavy_side(statistics, skewness)
     size = np.abs(statistics[heavy])
     tail = np.maximum(_gamma_tail(size, np.abs(skewness[heavy])), np.finfo(float).tiny)
     scores[heavy] = np.sign(statistics[heavy]) * np.minimum(size, -special.ndtri(tail))

@@ -43,6 +43,30 @@ def with_unknown_columns(Y: sp.csr_array, unknown: NDArray[np.int64]) -> sp.csr_
     return marked
 
 
+def spread_rows(Y: sp.csr_array, P: NDArray[np.float64]) -> sp.csr_array:
+    """For each label the columns of P in the rows that have it: the Kronecker products of rows of Y and P.
+
+    Parameters
+    ----------
+    Y : csr_array, shape (rows, u)
+        Entries 1 alone.
+    P : float64 array, shape (rows, c)
+
+    Returns
+    -------
+    csr_array of float64, shape (rows, u c)
+
+    Examples
+    --------
+    >>> spread_rows(sp.csr_array(np.array([[1, 0], [1, 1]])), np.array([[1.0, 2.0], [3.0, 4.0]])).toarray().tolist()
+    [[1.0, 2.0, 0.0, 0.0], [3.0, 4.0, 3.0, 4.0]]
+    """
+    (rows, u), c = Y.shape, P.shape[1]
+    data = np.repeat(P, np.diff(Y.indptr), axis=0).ravel()
+    indices = (Y.indices.astype(np.int64)[:, np.newaxis] * c + np.arange(c)).ravel()
+    return sp.csr_array((data, indices, Y.indptr.astype(np.int64) * c), shape=(rows, u * c))
+
+
 def of_marks(values: NDArray[Any], marks: NDArray[np.int64]) -> NDArray[Any]:
     """Those of `values`, of labels and of rows in which they are unknown, that belong to each of p labels; or 0.
 

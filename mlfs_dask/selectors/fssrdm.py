@@ -83,6 +83,10 @@ class FSSRDM(Regression):
     def reads(self, source: Profile | RowSource) -> dict[str, Statistic]:
         return {name: OfLabelled(statistic) for name, statistic in super().reads(source).items()}
 
+    def covariate_sums(self, source: Profile | RowSource) -> Statistic | None:
+        of_covariates = super().covariate_sums(source)
+        return None if of_covariates is None else OfLabelled(of_covariates)
+
     def scores(self, *, k: int, sums: LabelMoments, gram: Array) -> Scores:
         G, B = self.system(sums, gram)
         C = label_cosines(sums.pairs)

@@ -45,7 +45,7 @@ class GMLC(ProductFilter):
     """
 
     def scores(self, *, k: int, sums: LabelMoments) -> NDArray[np.float64]:
-        A = sums.products
+        A = sums.terms.products
         A[sums.positives == sums.n] = 0.0  # of a label that every row has the sums are rounding
         scores: NDArray[np.float64] = np.einsum("lf,lf->f", A, A)
         return scores

@@ -117,13 +117,16 @@ class OneReading(Method):
         profile = profile_of(source)
         readings = self._readings(source, self.resampling, resources)
         results = sum(statistic.result_bytes for statistic in readings[0].statistics)
-        adjusting = ["results + 2 q d" + " + d d" * ("gram" in self.reads(source))] * (profile.covariates > 0)
+        unknown = self.known_entries and len(unknown_labels(source)) > 0
+        # Residuals; and of each label over the rows where it is known.
+        residuals = f"{5 if unknown else 2} q d" + " + d d" * ("gram" in self.reads(source))
+        adjusting = [f"results + {residuals}"] * (profile.covariates > 0)
         later = [
             replace(reading, workspace=join_terms("results", reading.workspace))
             for reading in self.later_readings(profile)
         ]
         # Squares of features over the rows where each label is known.
-        of_known = "q d" if self.known_entries and len(unknown_labels(source)) else ""
+        of_known = ("3 q d" if adjusting else "q d") if unknown else ""
         return Cost(
             steps=[
                 *self.label_readings(profile),
@@ -155,8 +158,12 @@ class OneReading(Method):
 
     def _read_statistics(self, source: Profile | RowSource) -> list[Statistic]:
         """Those of `reads`, and the sums of covariates where rows have some."""
-        of_covariates = covariate_products(source)
+        of_covariates = self.covariate_sums(source)
         return [*self.reads(source).values(), *([of_covariates] if of_covariates else [])]
+
+    def covariate_sums(self, source: Profile | RowSource) -> Statistic | None:
+        """The sums of covariates over the rows of `reads`."""
+        return covariate_products(source, known_entries=self.known_entries)
 
     def first_reading(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
         if len(self.resampling) > 1:
@@ -195,7 +202,10 @@ class OneReading(Method):
             results = job.run(reading.name, *reading.statistics)
             for replicate in [results] if len(resampling) == 1 else results[0]:
                 named = dict(zip(names, replicate, strict=False))
-                yield named if job.source.covariates is None else adjusted(named, replicate[-1])
+                if job.source.covariates is not None:
+                    self.examine_unknown(job, named["sums"].unknown)
+                    named = adjusted(named, replicate[-1])
+                yield named
 
     def _scored(self, results: Mapping[str, Any], k: int) -> Scores:
         scores = self.scores(k=k, **results)

@@ -202,8 +202,9 @@ class SumTests:
     def _tests(self, cut: Callable[[NDArray[Any]], NDArray[Any]]) -> PairTests:
         of = self._sums
         residual = None if of.residual_m2 is None else cut(of.residual_m2)
-        sums = Sums(cut(of.products), cut(of.m2), cut(of.positives), cut(of.n), residual, of.rank)
-        return correlation_tests(sums, FeatureLaw(*map(cut, self._law)), lost=of.rank)
+        rank = of.rank if np.ndim(of.rank) == 0 else cut(of.rank)
+        sums = Sums(cut(of.products), cut(of.m2), cut(of.positives), cut(of.n), residual, rank)
+        return correlation_tests(sums, FeatureLaw(*map(cut, self._law)))
 
 
 def _columns(array: NDArray[Any], features: slice) -> NDArray[Any]:

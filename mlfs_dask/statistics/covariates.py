@@ -1,4 +1,8 @@
-"""Scores adjusted for covariates C: sums of X and Y less what C tells of them, from C'X, C'Y and C'C."""
+"""Scores adjusted for covariates C: sums of X and Y less what C tells of them, from C'X, C'Y and C'C.
+
+A label with unknown entries has covariates of its own, those of the rows where it is known: C'X and C'C over these are
+the sums over all rows less those over the rows in which it is unknown.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask.blocks.linear import TILE_BYTES, dense_tiles
+from mlfs_dask.blocks.linear import TILE_BYTES, TILE_VALUES, dense_tiles
+from mlfs_dask.blocks.pair_scores import Sums
 from mlfs_dask.blocks.products import positives_block
+from mlfs_dask.blocks.unknown import spread_rows, with_unknown_columns
 from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.errors import DataError, parameter
-from mlfs_dask.rows.contract import Block, Profile, RowSource, profile_of
+from mlfs_dask.rows.contract import Block, Profile, RowSource, profile_of, unknown_labels
 from mlfs_dask.statistics.moments import first_values
-from mlfs_dask.statistics.products import AdjustedMoments, LabelMoments, drop_rounding
+from mlfs_dask.statistics.products import AdjustedMoments, KnownLabelMoments, LabelMoments, drop_rounding
 
 Array = NDArray[np.float64]
 
@@ -26,6 +32,10 @@ CONSTANT = 2.0**-44
 #: the same.
 COLLINEAR = 2.0**-30
 
+#: Share of rows in which labels are unknown from which products with these rows are dense: BLAS then outruns the
+#: entries that are left out.
+DENSE_FROM = 1 / 16
+
 
 class _Sums(NamedTuple):
     """Names for the arrays of a state. P is [1, C − shift]."""
@@ -35,6 +45,9 @@ class _Sums(NamedTuple):
     PP: Array  # (1 + c, 1 + c)
     PX: Array  # (1 + c, d): of x − shift
     PY: Array  # (1 + c, q): of the rows that have the label
+    # Over the rows in which each of u labels is unknown; where labels may be.
+    unknown_PP: Array = np.empty((0, 1, 1))  # (u, 1 + c, 1 + c)
+    unknown_PX: Array = np.empty((0, 1, 0))  # (u, 1 + c, d)
 
 
 class CovariateProducts(Statistic):
@@ -49,48 +62,78 @@ class CovariateProducts(Statistic):
         Equal for equal covariates of the same rows.
     weighted : bool
         Whether rows have weights.
+    unknown : int64 array, shape (u,), optional
+        Labels that may have unknown entries, rising.
 
     Notes
     -----
-    A state has c (c + d + q) numbers. A block costs c multiplications for each stored value of X.
+    A state has c (c + d + q) numbers, and u c (c + d) more. A block costs c multiplications for each stored value of X,
+    and in the rows in which labels are unknown as many more for each of these.
     """
 
     kind = "covariates"
-    state_names = _Sums._fields
 
-    def __init__(self, n_covariates: int, n_features: int, n_labels: int, identity: Any, weighted: bool) -> None:
+    def __init__(
+        self,
+        n_covariates: int,
+        n_features: int,
+        n_labels: int,
+        identity: Any,
+        weighted: bool,
+        unknown: NDArray[np.int64] | None = None,
+    ) -> None:
         self.n_covariates = n_covariates
         self.n_features = n_features
         self.n_labels = n_labels
         self.identity = identity
         self.weighted = weighted
+        self.unknown = np.empty(0, np.int64) if unknown is None else unknown
+
+    @property
+    def state_names(self) -> tuple[str, ...]:  # type: ignore[override]
+        return _Sums._fields if len(self.unknown) else _Sums._fields[:5]
 
     @property
     def parameters(self) -> dict[str, Any]:
-        return {"covariates": self.identity, "weighted": self.weighted}
+        unknown = {"unknown": self.unknown} if len(self.unknown) else {}
+        return {"covariates": self.identity, "weighted": self.weighted, **unknown}
+
+    @property
+    def _unknown_bytes(self) -> int:
+        """Bytes of the sums over rows in which labels are unknown."""
+        return 8 * len(self.unknown) * (1 + self.n_covariates) * (1 + self.n_covariates + self.n_features)
 
     @property
     def state_bytes(self) -> int:
         c, d, q = self.n_covariates, self.n_features, self.n_labels
-        return 8 * (c + d + (1 + c) * (1 + c + d + q))
+        return 8 * (c + d + (1 + c) * (1 + c + d + q)) + self._unknown_bytes
 
     @property
     def result_bytes(self) -> int:
         return self.state_bytes
 
+    @property
+    def parameter_bytes(self) -> int:
+        return self.unknown.nbytes
+
     def scratch_bytes(self, profile: Profile) -> int:
         c, d, q = self.n_covariates, self.n_features, self.n_labels
-        rows = 16 * profile.block_rows * (1 + c) + 8 * min(profile.label_nonzeros, profile.block_rows * max(q, 1))
-        return rows + 16 * (1 + c) * (d + q) + (8 * profile.block_values if profile.sparse else TILE_BYTES)
+        labels = min(profile.label_nonzeros, profile.block_rows * max(q, 1))
+        rows = 16 * profile.block_rows * (1 + c) + 8 * labels
+        products = rows + 16 * (1 + c) * (d + q) + (8 * profile.block_values if profile.sparse else TILE_BYTES)
+        if not len(self.unknown):
+            return products
+        # Entries -1 once for each covariate, twice; a dense part of them; sparse products exist twice.
+        spread = 30 * labels + 40 * labels * (1 + c) + 8 * max(TILE_VALUES, len(self.unknown) * (1 + c))
+        return products + spread + (3 if profile.sparse else 1) * self._unknown_bytes
 
     def finishing_bytes(self, profile: Profile) -> int:
         return 2 * self.state_bytes
 
     def zero(self) -> State:
-        c, d, q = self.n_covariates, self.n_features, self.n_labels
-        return tuple(
-            _Sums(np.zeros(c), np.zeros(d), np.zeros((1 + c, 1 + c)), np.zeros((1 + c, d)), np.zeros((1 + c, q)))
-        )
+        c, d, q, u = self.n_covariates, self.n_features, self.n_labels, len(self.unknown)
+        sums = np.zeros(c), np.zeros(d), np.zeros((1 + c, 1 + c)), np.zeros((1 + c, d)), np.zeros((1 + c, q))
+        return (*sums, np.zeros((u, 1 + c, 1 + c)), np.zeros((u, 1 + c, d))) if u else sums
 
     def add(self, state: State, block: Block) -> None:
         s = _Sums(*state)
@@ -107,6 +150,8 @@ class CovariateProducts(Statistic):
         weighted = P if block.weights is None or not self.weighted else P * block.weights[:, np.newaxis]
         np.add(s.PP, weighted.T @ P, out=s.PP)
         np.add(s.PY, (positives_block(block.Y).T @ weighted).T, out=s.PY)
+        if len(self.unknown):
+            self._add_unknown(s, block, P, weighted)
         with np.errstate(over="ignore", invalid="ignore"):  # such features are refused by their moments
             if isinstance(X, np.ndarray):
                 for part, tile in dense_tiles(X, s.x_shift if s.x_shift.any() else None):
@@ -115,6 +160,31 @@ class CovariateProducts(Statistic):
             np.add(s.PX, (X.T @ weighted).T, out=s.PX)
             if s.x_shift.any():  # Dask arrays may mix sparse blocks with dense ones
                 np.subtract(s.PX, np.outer(weighted.sum(axis=0), s.x_shift), out=s.PX)
+
+    def _add_unknown(self, s: _Sums, block: Block, P: Array, weighted: Array) -> None:
+        """Add the sums over the rows in which labels are unknown."""
+        X, q = block.X, self.n_labels
+        marks = with_unknown_columns(block.Y, self.unknown)[:, q:]
+        if not marks.nnz:
+            return
+        S = spread_rows(marks, weighted)  # (rows, u (1 + c))
+        u, c1, d = s.unknown_PX.shape
+        PX = s.unknown_PX.reshape(u * c1, d)
+        PP = (S.T @ P).reshape(u, c1, c1)
+        np.add(s.unknown_PP, PP, out=s.unknown_PP)
+        dense = marks.nnz >= DENSE_FROM * marks.shape[0] * u
+        with np.errstate(over="ignore", invalid="ignore"):
+            if isinstance(X, np.ndarray):
+                for part, tile in dense_tiles(X, s.x_shift if s.x_shift.any() else None):
+                    rows = S[part].toarray() if dense else S[part]
+                    PX += rows.T @ tile
+                return
+            step = max(1, TILE_VALUES // (u * c1)) if dense else len(P)
+            for low in range(0, len(P), step):
+                part = slice(low, low + step)
+                PX += (X[part].T @ S[part].toarray()).T if dense else (S[part].T @ X[part]).toarray()
+            if s.x_shift.any():
+                PX -= np.outer(PP[:, :, 0], s.x_shift)
 
     def merge(self, into: State, other: State) -> None:
         a, b = _Sums(*into), _Sums(*other)
@@ -130,15 +200,33 @@ class CovariateProducts(Statistic):
         np.add(a.PY, M.T @ b.PY, out=a.PY)
         with np.errstate(over="ignore", invalid="ignore"):
             np.add(a.PX, M.T @ b.PX + np.outer(PP[:, 0], b.x_shift - a.x_shift), out=a.PX)
+            for label in range(len(self.unknown)):
+                PP = M.T @ b.unknown_PP[label] @ M
+                np.add(a.unknown_PP[label], PP, out=a.unknown_PP[label])
+                PX = M.T @ b.unknown_PX[label] + np.outer(PP[:, 0], b.x_shift - a.x_shift)
+                np.add(a.unknown_PX[label], PX, out=a.unknown_PX[label])
 
     def finalize(self, state: State) -> Adjustment:
         s = _Sums(*state)
-        n = s.PP[0, 0] or 1.0
-        sums = s.PP[1:, :1]
-        with np.errstate(over="ignore", invalid="ignore"):
-            CX, CY = s.PX[1:] - sums * (s.PX[0] / n), s.PY[1:] - sums * (s.PY[0] / n)
-        Z = orthonormal(s.PP[1:, 1:] - sums * (s.PP[0, 1:] / n), np.diag(s.PP)[1:])
-        return Adjustment(Z.T @ CX, Z.T @ CY)
+        squares = np.diag(s.PP)[1:]
+        QX, QY = _projected(s.PP, s.PX, s.PY, squares)
+        if not len(self.unknown):
+            return Adjustment(QX, QY)
+        known = []
+        for label, unknown_PP, unknown_PX in zip(self.unknown, s.unknown_PP, s.unknown_PX, strict=True):
+            PY = s.PY[:, label : label + 1]
+            known.append(_projected(s.PP - unknown_PP, s.PX - unknown_PX, PY, squares))
+        of_unknown = _projected(s.PP, np.empty((len(s.PP), 0)), s.unknown_PP[:, :, 0].T, squares)[1]
+        return KnownAdjustment(QX, QY, of_unknown, self.unknown, tuple(known))
+
+
+def _projected(PP: Array, PX: Array, PY: Array, squares: Array) -> tuple[Array, Array]:
+    """Q'X and Q'Y of Q, an orthonormal basis of centred C; `squares`, (c,), are those of which C'C is what is left."""
+    n, sums = PP[0, 0] or 1.0, PP[1:, :1]
+    with np.errstate(over="ignore", invalid="ignore"):
+        CX, CY = PX[1:] - sums * (PX[0] / n), PY[1:] - sums * (PY[0] / n)
+    Z = orthonormal(PP[1:, 1:] - sums * (PP[0, 1:] / n), squares)
+    return Z.T @ CX, Z.T @ CY
 
 
 def orthonormal(CC: Array, squares: Array) -> Array:
@@ -199,53 +287,117 @@ class Adjustment:
             Sums of squares of the residuals, 0 of those that are rounding.
         """
         squares = np.diag(gram).copy()
-        m2 = self._left(squares, self.QX) if m2 is None else m2
+        m2 = _left(squares, self.QX) if m2 is None else m2
         gram -= self.QX.T @ self.QX
         gram[m2 == 0] = 0.0
         gram[:, m2 == 0] = 0.0
         np.fill_diagonal(gram, m2)
         return gram
 
-    def moments(self, sums: LabelMoments) -> LabelMoments:
+    def moments(self, sums: LabelMoments) -> AdjustedMoments:
         """Sums of the residuals of X and Y, to which their means are added.
 
         Raises
         ------
         DataError
-            Some labels are unknown: each would have covariates of its own rows.
+            Some labels are unknown, and the sums are not those of their known rows.
         """
-        if sums.unknown.any():
+        if sums.unknown.any() and not isinstance(sums, KnownLabelMoments):
             raise DataError(
-                "labels are unknown (-1), and scores are adjusted for covariates over rows whose labels are known",
+                "labels are unknown (-1), which this method does not take together with covariates",
                 cure=f"drop those rows or labels, or choose {parameter('unknown', 'negative')} if -1 means negative",
             )
-        share = sums.positives / (sums.n or 1)
-        m2, label_m2 = self._left(sums.m2, self.QX), self._left(sums.positives * (1.0 - share), self.QY)
+        share, QY = sums.positives / (sums.n or 1), self._of_labels(sums)
+        m2, label_m2 = _left(sums.m2, self.QX), _left(sums.label_m2, QY)
         with np.errstate(over="ignore", invalid="ignore"):
-            products = sums.products - self.QY.T @ self.QX
+            products = sums.products - QY.T @ self.QX
             drop_rounding(products.T, np.sqrt(sums.positives * sums.m2[:, np.newaxis]))
         products[label_m2 == 0] = 0.0
         products[:, m2 == 0] = 0.0
-        pairs = sums.pairs - self.QY.T @ self.QY
+        pairs = sums.pairs - QY.T @ QY
         np.fill_diagonal(pairs, label_m2 + sums.positives * share)
         of_residuals = sums.n, sums.mean, m2, products, sums.positives, sums.unknown, pairs
-        return AdjustedMoments(*of_residuals, residual_m2=label_m2, adjustment=self)
+        return AdjustedMoments(*of_residuals, residual_m2=label_m2, adjustment=self, known=self._known(sums))
 
-    def _left(self, squares: Array, Q: Array) -> Array:
-        """Sums of squares of residuals, 0 where that is rounding."""
+    def _of_labels(self, sums: LabelMoments) -> Array:
+        """Q'Y of the labels as the sums have them."""
+        return self.QY
+
+    def _known(self, sums: LabelMoments) -> Sums | None:
+        """Terms of each label over the rows where it is known, where some have unknown entries."""
+        return None
+
+
+@dataclass(frozen=True)
+class KnownAdjustment(Adjustment):
+    """What sums lose by covariates where labels have unknown entries.
+
+    Attributes
+    ----------
+    unknown_QY : float64 array, shape (rank, u)
+        Q' of the rows in which each of u labels is unknown.
+    labels : int64 array, shape (u,)
+        These.
+    known : tuple of (float64 array of shape (rank, d), float64 array of shape (rank, 1))
+        Q'(X − mean) and Q'y over the rows where each of these is known, of an orthonormal basis of their own.
+    """
+
+    unknown_QY: Array
+    labels: NDArray[np.int64]
+    known: tuple[tuple[Array, Array], ...]
+
+    def _of_labels(self, sums: LabelMoments) -> Array:
+        # Unknown entries are at the mean of the label's known ones.
+        QY = self.QY.copy()
+        QY[:, self.labels] += self.unknown_QY * (sums.positives / (sums.n or 1))[self.labels]
+        return QY
+
+    def _known(self, sums: LabelMoments) -> Sums:
+        terms = sums.terms
+        q = len(terms.positives)
+        m2 = np.empty((q, sums.products.shape[1]))
+        m2[:] = _left(sums.m2, self.QX)
+        label_m2 = sums.label_m2
+        residual = _left(label_m2, self.QY)
         with np.errstate(over="ignore", invalid="ignore"):
-            left = squares - np.einsum("cd,cd->d", Q, Q)
-            return np.where(left <= COLLINEAR * squares, 0.0, left)
+            products = sums.products - self.QY.T @ self.QX
+        rank = np.full((q, 1), self.rank)
+        for label, (QX, Qy) in zip(self.labels, self.known, strict=True):
+            with np.errstate(over="ignore", invalid="ignore"):
+                products[label] = sums.products[label] - Qy[:, 0] @ QX
+            m2[label] = _left(terms.m2[label], QX)
+            residual[label] = _left(label_m2[label : label + 1], Qy)[0]
+            rank[label] = len(QX)
+        drop_rounding(products, np.sqrt(terms.positives * terms.m2))
+        products[(residual[:, np.newaxis] == 0) | (m2 == 0)] = 0.0
+        return Sums(products, m2, terms.positives, terms.n, residual[:, np.newaxis], rank)
 
 
-def covariate_products(source: Profile | RowSource) -> CovariateProducts | None:
-    """The statistic for data whose rows have covariates; None for others."""
+def _left(squares: Array, Q: Array) -> Array:
+    """Sums of squares of residuals, 0 where that is rounding."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        left = squares - np.einsum("cd,cd->d", Q, Q)
+        return np.where(left <= COLLINEAR * squares, 0.0, left)
+
+
+def covariate_products(source: Profile | RowSource, *, known_entries: bool = True) -> CovariateProducts | None:
+    """The statistic for data whose rows have covariates; None for others.
+
+    Parameters
+    ----------
+    source : Profile or RowSource
+    known_entries : bool
+        Whether labels with unknown entries have covariates of the rows where they are known.
+    """
     profile = profile_of(source)
     if not profile.covariates:
         return None
     covariates = None if isinstance(source, Profile) else source.covariates
     identity = None if covariates is None else covariates.identity
-    return CovariateProducts(profile.covariates, profile.d, profile.q, identity, profile.weight is not None)
+    unknown = unknown_labels(source if known_entries else profile)
+    return CovariateProducts(
+        profile.covariates, profile.d, profile.q, identity, profile.weight is not None, unknown=unknown
+    )
 
 
 def adjusted(results: dict[str, Any], adjustment: Adjustment) -> dict[str, Any]:
@@ -254,7 +406,7 @@ def adjusted(results: dict[str, Any], adjustment: Adjustment) -> dict[str, Any]:
     Raises
     ------
     DataError
-        Some labels are unknown.
+        Some labels are unknown, and the sums are not those of their known rows.
     """
     results = dict(results)
     sums = results["sums"] = adjustment.moments(results["sums"])

@@ -59,8 +59,8 @@ class OfLabelled(PartStatistic):
         if labelled.all():
             return block
         rows = np.flatnonzero(labelled)
-        weights = None if block.weights is None else block.weights[rows]
-        return block._replace(X=block.X[rows], Y=block.Y[rows], weights=weights)
+        weights, covariates = (None if each is None else each[rows] for each in (block.weights, block.covariates))
+        return block._replace(X=block.X[rows], Y=block.Y[rows], weights=weights, covariates=covariates)
 
     # The cache keeps the state of the other one, under a name of its own.
 

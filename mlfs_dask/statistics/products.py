@@ -152,17 +152,21 @@ class LabelMoments:
 class AdjustedMoments(LabelMoments):
     """`LabelMoments` of residuals of a regression of X and Y on covariates, to which their means are added.
 
-    `pairs` is Y'Y of these, and float64 (`statistics.covariates`).
+    `pairs` is Y'Y of these, and float64 (`statistics.covariates`). Where labels may be unknown, Y has shares in the
+    places of unknown entries, as in `KnownLabelMoments`, and `terms` are of each label over the rows where it is known.
 
     Attributes
     ----------
     residual_m2 : float64 array, shape (q,)
         M2 of each label.
     adjustment : Adjustment
+    known : Sums or None
+        Terms of the labels, where some may be unknown.
     """
 
     residual_m2: NDArray[np.float64] = field(kw_only=True)
     adjustment: Adjustment = field(kw_only=True)
+    known: Sums | None = field(default=None, kw_only=True)
 
     @property
     def label_m2(self) -> NDArray[np.float64]:
@@ -170,6 +174,8 @@ class AdjustedMoments(LabelMoments):
 
     @property
     def terms(self) -> Sums:
+        if self.known is not None:
+            return self.known
         return super().terms._replace(residual_m2=self.residual_m2[:, np.newaxis], rank=self.adjustment.rank)
 
     def adjusted_gram(self, gram: NDArray[np.float64], columns: NDArray[np.intp]) -> NDArray[np.float64]:

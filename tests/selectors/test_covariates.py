@@ -71,7 +71,7 @@ def twin_scores(method, X, Y, C, weights=None):
         ),
         "gram": XR.T @ (w[:, np.newaxis] * XR),
     }  # fmt: skip
-    source = as_rows(X, Y)
+    source = as_rows(X, Y > 0)
     results = {name: results[name] for name in method.reads(source)}
     results = method.prepare(SimpleNamespace(source=source, names=Names()), results)
     scores = method.scores(k=3, **results)
@@ -185,11 +185,82 @@ def test_a_missing_covariate_is_refused_with_its_row():
         mlfs.BRCC(n_features_to_select=3).fit(X, Y, covariates=np.ones(4))
 
 
-def test_unknown_labels_are_refused():
+def partly_known(seed=0):
+    """Rows with labels that are known of some alone: one of few rows, one of none, one of a single batch."""
+    X, Y, C = problem(seed)
+    Y = np.where(np.random.default_rng(seed).random(Y.shape) < [0.3, 0.6, 0.0, 0.1], np.int8(-1), Y)
+    one_batch = np.where(C["batch"] == "b", Y[:, 2], np.int8(-1))
+    return X, np.column_stack([Y, one_batch, np.full(len(Y), np.int8(-1))]), C
+
+
+@pytest.mark.parametrize("name", ["anova-f", "br-cc", "gmlc"])
+def test_a_label_is_adjusted_over_the_rows_where_it_is_known(name):
+    X, Y, C = partly_known()
+    X[:, 0] = 1e3 + 7 * X[:, 0]
+    dense = da.from_array(X, chunks=((40, 1, 109), (4, 5)))
+    labels = da.from_array(Y, chunks=(50, -1))
+    for rows in ((X, Y), (sp.csr_array(X), Y), (dense, labels), (X.astype(np.float32)[:, 1:], Y)):
+        tested = quiet(_Fit(get_estimator(name), C, pairs="all"), *rows)
+        table = tested.pairs_.to_pandas().pivot(index="label_index", columns="feature_index")
+        total = 0.0
+        for label in range(5):
+            known = Y[:, label] >= 0
+            given = X[:, X.shape[1] - tested.n_features_in_ :]
+            alone = quiet(_Fit(get_estimator(name), C[known], pairs="all"), given[known], Y[known, label])
+            total = total + alone.scores_
+            expected = alone.pairs_.to_pandas()
+            for column in ("n", "effect", "statistic"):
+                np.testing.assert_allclose(
+                    table[column].loc[label].astype(float), expected[column].astype(float), rtol=1e-4, atol=1e-6
+                )
+            one = quiet(_Fit(get_estimator(name), C), rows[0], rows[1][:, [label]])
+            np.testing.assert_allclose(one.scores_, alone.scores_, rtol=1e-5, atol=1e-7)
+        if name != "gmlc":
+            np.testing.assert_allclose(tested.scores_, total, rtol=1e-5, atol=1e-7)
+        assert tested.report_.passes == (2 if isinstance(rows[1], da.Array) else 1)
+
+
+@pytest.mark.parametrize("name", ["elc", "llsf", "mddm", "spfs", "mlaco"])
+def test_unknown_entries_at_the_mean_are_adjusted(name):
+    X, Y, C = partly_known()
+    Y = Y[:, :5]
+    mean = np.array([y[y >= 0].mean() for y in Y.T])
+    filled = np.where(Y < 0, mean, Y)
+    if name == "mlaco":
+        for rows in (X, sp.csr_array(X)):
+            assert np.isfinite(quiet(_Fit(get_estimator(name), C), rows, Y).scores_).all()
+        return
+    expected = twin_scores(get_method(name)(n_features_to_select=3), X, filled, C)
+    for rows in (X, sp.csr_array(X)):
+        found = quiet(_Fit(get_estimator(name), C), rows, Y)
+        np.testing.assert_allclose(found.scores_, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_rows_of_labels_that_are_partly_unknown_are_weighted_and_cut_anywhere():
+    X, Y, C = partly_known(seed=1)
+    weights = np.random.default_rng(0).integers(1, 4, len(X)).astype(float)
+    twice = np.repeat(np.arange(len(X)), weights.astype(int))
+    repeated = quiet(_Fit(mlfs.BRCC, C.iloc[twice]), X[twice], Y[twice]).scores_
+    fitted = mlfs.BRCC(n_features_to_select=3).fit(X, Y, sample_weight=weights, covariates=C)
+    np.testing.assert_allclose(fitted.scores_, repeated, rtol=1e-6, atol=1e-7)
+    whole = mlfs.BRCC(n_features_to_select=3).fit(X, Y, covariates=C).scores_
+    for cuts in ((0, 1, 77, 150), (0, 149, 150)):
+        pieces = [as_rows(X[a:b], Y[a:b]) for a, b in itertools.pairwise(cuts)]
+        parts = fit(get_method("br-cc")(n_features_to_select=3), JoinedRows(pieces), covariates=C).scores
+        np.testing.assert_allclose(parts, whole, rtol=1e-9, atol=1e-12)
+
+
+def test_methods_of_rows_whose_labels_are_known_are_adjusted_over_these():
+    X, Y, C = problem()
+    unlabelled = np.arange(len(X)) % 3 == 0
+    Y[unlabelled] = -1
+    expected = quiet(_Fit(mlfs.FSSRDM, C[~unlabelled]), X[~unlabelled], Y[~unlabelled]).scores_
+    np.testing.assert_allclose(quiet(_Fit(mlfs.FSSRDM, C), X, Y).scores_, expected, rtol=1e-6)
+
+
+def test_unknown_labels_that_are_negative_are_adjusted_as_such():
     X, Y, C = problem()
     Y[3, 1] = -1
-    with pytest.raises(DataError, match="unknown"):
-        mlfs.BRCC(n_features_to_select=3).fit(X, Y, covariates=C)
     negative = mlfs.BRCC(n_features_to_select=3, unknown="negative").fit(X, Y, covariates=C)
     np.testing.assert_array_equal(negative.scores_, mlfs.BRCC(3).fit(X, np.maximum(Y, 0), covariates=C).scores_)
 
