@@ -21,10 +21,9 @@ from mlfs_dask.files.fingerprints import digest_of
 from mlfs_dask.selection.pairs import Pairs, chosen_by_pairs
 from mlfs_dask.selectors.contract import Method
 from mlfs_dask.selectors.costs import Names, Readings
-from mlfs_dask.selectors.groups import GROUPS, GroupGrams, Groups
+from mlfs_dask.selectors.groups import GROUPS, Groups
 from mlfs_dask.selectors.redundancy import find_clusters
-from mlfs_dask.selectors.scores import AUTO, Scores, count_kept, kept_first, round_scores, unknown_labels_error
-from mlfs_dask.statistics.products import label_products
+from mlfs_dask.selectors.scores import AUTO, Scores, count_kept, kept_first, round_scores
 from mlfs_dask.storage.subset_spec import list_columns
 
 
@@ -215,12 +214,8 @@ def _choose_groups(
     groups = groups.of_features(method.features(len(groups.of)))
     varies, d = readings.varies, len(ranking)
     if method.group_by == "joint":
-        profile = readings.source.profile
-        statistic = GroupGrams(groups, weighted=readings.source.weights is not None)
-        sums, grams = readings.run(GROUPS, label_products(profile), statistic)
-        if sums.unknown.any():
-            raise unknown_labels_error(parameter("group_by", "joint"), sums.unknown, readings.names.labels)
-        scores = statistic.joint_scores(groups, grams, sums)
+        sums, grams = readings.run(GROUPS, *method.joint_statistics(readings.source, groups))
+        scores = groups.joint_scores(grams, sums)
     else:
         own = outcome.scores
         if outcome.ranking is not None:  # chosen one after another: the place stands for the score

@@ -28,7 +28,7 @@ from mlfs_dask.selectors.pairs import (
     pair_statistics,
     tile_features,
 )
-from mlfs_dask.selectors.scores import AUTO, SHOWN_LABELS, unknown_labels_error
+from mlfs_dask.selectors.scores import AUTO, SHOWN_LABELS
 
 Array = NDArray[np.float64]
 
@@ -378,8 +378,6 @@ def run_tests(method: Method, readings: Readings, d: int) -> Pairs:
     results, readings.attached_results = readings.attached_results, None
     assert results is not None
     unknown = results[0].unknown
-    if question.given_others and unknown.any():
-        raise unknown_labels_error("a test given the other features", unknown, readings.names.labels)
     if unknown.any() and source.unknown_labels is None:
         raise UnknownLabelsFound(np.flatnonzero(unknown))
     gram = [results.pop(1)] if question.given_others else []
@@ -397,10 +395,13 @@ def _left_out(tests: ConditionalTests, names: Names) -> str:
     count = len(tests.left_out)
     shown = [str(i) if names.labels is None else repr(str(names.labels[i])) for i in tests.left_out[:SHOWN_LABELS]]
     more = [f"{count - len(shown):,} more"] if count > len(shown) else []
+    where_known = ""
+    if np.isin(tests.left_out, tests.unknown).any():
+        where_known = ", or others determine a feature where they are known"
     return (
         f"{count:,} of {number_of(tests.shape[0], 'label')} {'is' if count == 1 else 'are'} not tested given the other "
-        f"features, since too few rows have them, or have them not: {', '.join([*shown, *more])}. Marginal tests take "
-        f"them: {parameter('control', 'bh')}"
+        f"features, since too few rows have them, or have them not{where_known}: {', '.join([*shown, *more])}. "
+        f"Marginal tests take them: {parameter('control', 'bh')}"
     )
 
 

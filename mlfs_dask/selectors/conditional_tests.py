@@ -42,8 +42,8 @@ class ConditionalTests:
     Parameters
     ----------
     marginal : SumTests
-    G : float64 array, shape (d, d)
-        X'X of centred X; changed.
+    grams : float64 array, shape (d, d) or (1 + u, d, d)
+        X'X of centred X; where u labels may be unknown, also over the rows where each of them is known. Changed.
     question : PairQuestion
     names : Names
 
@@ -51,8 +51,11 @@ class ConditionalTests:
     ----------
     any_label : float64 array, shape (d,), or None
         Of knockoffs the least level at which each feature is discovered for any label.
+    unknown : int64 array
+        Labels that may have unknown entries.
     left_out : int64 array
-        Labels that are not tested.
+        Labels that are not tested: too few rows have them, or have them not, or are known for so many features; or
+        others determine a feature in the rows where they are known.
 
     Notes
     -----
@@ -63,52 +66,96 @@ class ConditionalTests:
     Raises
     ------
     DataError
-        Too few rows for so many features, or features that others determine.
+        Too few rows for so many features, or features that others determine; or knockoffs of labels that are partly
+        unknown.
     """
 
-    def __init__(self, marginal: SumTests, G: Array, question: PairQuestion, names: Names) -> None:
+    def __init__(self, marginal: SumTests, grams: Array, question: PairQuestion, names: Names) -> None:
         self.shape = q, d = marginal.shape
-        sums = marginal.sums
+        self._marginal, self._question, self._sums = marginal, question, marginal.sums
+        self._n, self._positives = self._sums.n, self._sums.positives
+        self.any_label: Array | None = np.ones(d) if question.control == "knockoffs" else None
+        self._found, self._corrected = np.full((3, q, d), np.nan), np.zeros((q, d), bool)
+        self._skewness = marginal.skewness
+        self.unknown = unknown = marginal.unknown
+        if len(unknown) and question.control == "knockoffs":
+            raise DataError(
+                f"labels are unknown (-1) in some rows, and knockoffs are of the same rows for all labels; of "
+                f"{number_of(len(unknown), 'label')} each has its own",
+                cure=f"choose {parameter('control', 'partial')}, which tests each label over the rows where it is "
+                f"known, or {parameter('unknown', 'negative')} if -1 means negative",
+            )
+        tested = np.zeros(q, bool)
+        every = np.setdiff1d(np.arange(q), unknown)
+        grams = grams.reshape(-1, d, d)
+        if len(every):
+            tested[self._test(every, grams[0], None, names)] = True
+        refusal: DataError | None = None
+        for place, label in enumerate(unknown):
+            try:
+                tested[self._test(np.array([label]), grams[1 + place], place, names)] = True
+            except DataError as error:  # of its rows alone
+                refusal = refusal or error
+        if refusal is not None and not tested.any():
+            raise refusal
+        self.left_out = np.flatnonzero(~tested)
+
+    def _test(self, labels: NDArray[np.intp], G: Array, place: int | None, names: Names) -> NDArray[np.intp]:
+        """Test labels that are known in the same rows, of which G is X'X; which of them were.
+
+        Parameters
+        ----------
+        labels : int64 array, shape (p,)
+        G : float64 array, shape (d, d)
+            Changed.
+        place : int or None
+            That of the label among those that may be unknown.
+        names : Names
+        """
+        marginal, question, (q, d) = self._marginal, self._question, self.shape
+        sums = self._sums.tile(labels, slice(None))
+        exact = None if place is None else sums.m2[0]  # without the rounding of a difference
         if marginal.adjustment is not None:
-            G = marginal.adjustment.gram(G, marginal.moments.m2)
-        n, m2, spread = float(sums.n[0, 0]), np.diag(G).copy(), sums.label_m2
+            G = marginal.adjustment.of_known(place).gram(G, marginal.moments.m2 if exact is None else exact)
+        elif exact is not None:
+            np.fill_diagonal(G, exact)
+        n, rank = float(sums.n[0, 0]), int(np.ravel(sums.rank)[0])
+        m2, spread = np.diag(G).copy(), sums.label_m2
         vary = np.flatnonzero(m2 > 0)
+        rows = np.minimum(sums.positives, sums.n - sums.positives)[:, 0]
+        if place is not None and rows[0] < COVERED:
+            return labels[:0]
         self._require_rows(n, len(vary), question)
         G = scale_gram(G, quotient(np.ones(d), np.sqrt(m2)))
         R = G if len(vary) == d else G[np.ix_(vary, vary)]
         np.fill_diagonal(R, 1.0)
         triangle = self._factored(R, vary, names)
-        rows = np.minimum(sums.positives, sums.n - sums.positives)[:, 0]
-        enough = rows >= (WELL_COVERED if triangle.least_eigenvalue < COLLINEAR else COVERED)
-        self.left_out, tested = np.flatnonzero(~enough), np.flatnonzero(enough)
-        correlations = (sums.products[np.ix_(tested, vary)] / np.sqrt(m2[vary] * spread[tested])).T
+        own = np.flatnonzero(rows >= (WELL_COVERED if triangle.least_eigenvalue < COLLINEAR else COVERED))
+        tested = labels[own]
+        correlations = (sums.products[np.ix_(own, vary)] / np.sqrt(m2[vary] * spread[own])).T
         scored = np.sqrt(n) * correlations
         for start in range(0, len(vary), tile_features(q, d)):
             features = vary[start : start + tile_features(q, d)]
             p = marginal.at(*np.meshgrid(tested, features)).p_value  # of features by labels
             most = scored[start : start + len(features)]
             most[:] = np.sign(most) * np.minimum(np.abs(most), -ndtri(np.maximum(p, np.finfo(float).tiny) / 2))
-        skewness = marginal.skewness[np.ix_(tested, vary)].T
-        freedom = n - len(vary) - 1 - sums.rank
+        skewness = self._skewness[np.ix_(tested, vary)].T
+        freedom = n - len(vary) - 1 - rank
         found = partial_p_values(triangle, correlations, scored, n, freedom, lambda t: skewed_scores(t, skewness))
-        slopes = found[0] * np.sqrt(spread[tested].T / m2[vary, np.newaxis])
-        self.any_label: Array | None = None
+        slopes = found[0] * np.sqrt(spread[own].T / m2[vary, np.newaxis])
         levels = found[2]
-        if question.control == "knockoffs":
-            self.any_label = np.ones(d)
-            share = sums.positives[tested] / n
+        if self.any_label is not None:
+            share = sums.positives[own] / n
             together = marginal.moments.pairs[np.ix_(tested, tested)] / n - share * share.T
-            deviation = np.sqrt(spread[tested] / n)
+            deviation = np.sqrt(spread[own] / n)
             covariance = together / (deviation * deviation.T) - correlations.T @ triangle.solve(correlations)
-            covariance *= n / (n - len(vary) - 1 - sums.rank)
+            covariance *= n / freedom
             noise = np.random.default_rng(question.seed).standard_normal(correlations.shape)
             levels, self.any_label[vary] = _knockoff_levels(R, triangle, scored / np.sqrt(n), covariance, noise, n)
-        self._found = np.full((3, q, d), np.nan)
-        for place, values in enumerate((slopes, found[1], levels)):
-            self._found[place][np.ix_(tested, vary)] = values.T
-        self._n, self._positives = sums.n, sums.positives
-        self._corrected = np.zeros((q, d), bool)
+        for values, of_tested in zip(self._found, (slopes, found[1], levels), strict=True):
+            values[np.ix_(tested, vary)] = of_tested.T
         self._corrected[np.ix_(tested, vary)] = np.abs(skewness.T) > SKEWED
+        return tested
 
     def _require_rows(self, n: float, d: int, question: PairQuestion) -> None:
         if n < 2 * d + 1:

@@ -33,7 +33,7 @@ from mlfs_dask.rows.covariates import find_covariates, find_strata
 from mlfs_dask.rows.view import RowView
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.costs import Cost, Names, Plan, Reading, Readings, project
-from mlfs_dask.selectors.groups import GROUPS, GroupGrams, Groups
+from mlfs_dask.selectors.groups import GROUPS, Groups
 from mlfs_dask.selectors.pairs import PAIR_TESTS, PairQuestion, pair_statistics, pairs_workspace
 from mlfs_dask.selectors.parameters import (
     AskedPairs,
@@ -59,9 +59,9 @@ from mlfs_dask.selectors.parameters import (
 )
 from mlfs_dask.selectors.redundancy import part_size, planned_reading
 from mlfs_dask.selectors.scores import AUTO, Scores, count_kept, round_scores, unknown_labels_error
-from mlfs_dask.statistics.gram import GRAM_CAP
+from mlfs_dask.statistics.gram import GRAM_CAP, Gram
 from mlfs_dask.statistics.missing import FILL_READING, fill_statistics, fill_values
-from mlfs_dask.statistics.products import label_products
+from mlfs_dask.statistics.products import LabelProducts, label_products
 from mlfs_dask.typing import join_terms, numbers
 
 _M = TypeVar("_M", bound="Method")
@@ -291,8 +291,8 @@ class Method:
         groups: Any = self.groups
         if isinstance(groups, Groups) and self.group_by == "joint":
             groups = groups.of_features(self.features(len(groups.of)))
-            grams = GroupGrams(groups, weighted=profile.weight is not None)
-            reading = Reading(GROUPS, (label_products(profile), grams), workspace=held)
+            joint = self.joint_statistics(source, groups)
+            grams, reading = joint[1], Reading(GROUPS, joint, workspace=held)
             sizes = {**cost.sizes, "d": d, "q": profile.q, "grams": numbers(grams.result_bytes)}
             return replace(cost, steps=[*cost.steps, reading, join_terms(held, "2 q d + 2 grams")], sizes=sizes)
         if self.prune is None and self.redundancy is None:
@@ -302,6 +302,12 @@ class Method:
         reading = planned_reading(source, k, fills_up=self.prune is not None)
         steps = [*cost.steps, replace(reading, workspace=held), join_terms(held, "3 part part")]
         return replace(cost, steps=steps, sizes={**cost.sizes, "d": d, "part": part_size(k, d)})
+
+    def joint_statistics(self, source: Profile | RowSource, groups: Groups) -> tuple[LabelProducts, Gram]:
+        """What joint scores of groups of features follow from."""
+        profile = profile_of(source)
+        unknown, weighted = unknown_labels(source), profile.weight is not None
+        return label_products(source), Gram(profile.d, groups=groups.together, unknown=unknown, weighted=weighted)
 
     def _plan_of_strata(self, source: Profile | RowSource, resources: Resources) -> Plan:
         """What a fit within every stratum costs: each reads the partitions that have some of its rows, at most all."""
@@ -530,7 +536,7 @@ class Method:
             The fit begins again with these.
         """
         self.refuse_unknown(unknown, readings.names)
-        asked = self.known_entries or self.asks_pairs
+        asked = self.known_entries or self.asks_pairs or (self.groups is not None and self.group_by == "joint")
         if unknown.any() and asked and readings.source.unknown_labels is None:
             raise UnknownLabelsFound(np.flatnonzero(unknown))
 

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask.engine.statistic import State, Statistic
-from mlfs_dask.rows.contract import Block, Profile
-from mlfs_dask.statistics.moments import first_values
-from mlfs_dask.statistics.products import LabelMoments
+from mlfs_dask.statistics.products import KnownLabelMoments, LabelMoments
 
 Array = NDArray[np.float64]
 
@@ -66,126 +62,58 @@ class Groups:
         total = np.bincount(of, values, g)
         return np.where(count > 0, total / np.maximum(count, 1) if by == "mean" else total, -np.inf)
 
-
-class GroupGrams(Statistic):
-    """Statistic: (X − mean)'(X − mean) within every group of two features or more, one after the other, flat.
-
-    Dense X is summed relative to the first row that a state meets, as by `Gram`.
-
-    Parameters
-    ----------
-    groups : Groups
-    weighted : bool
-        Whether rows have weights.
-    """
-
-    kind = ""
-
-    def __init__(self, groups: Groups, *, weighted: bool = False) -> None:
-        self.groups = [members for members in groups.members() if len(members) > 1]
-        self.n_features = len(groups.of)
-        self.weighted = weighted
-        self.size = sum(len(members) ** 2 for members in self.groups)
-
     @property
-    def state_bytes(self) -> int:
-        return 8 * (1 + 2 * self.n_features + self.size)
+    def together(self) -> list[NDArray[np.int64]]:
+        """The features of every group of two or more, of which X'X is needed."""
+        return [members for members in self.members() if len(members) > 1]
 
-    @property
-    def result_bytes(self) -> int:
-        return 8 * self.size
-
-    @property
-    def parameter_bytes(self) -> int:
-        return 8 * self.n_features
-
-    def scratch_bytes(self, profile: Profile) -> int:
-        widest = max(map(len, self.groups), default=0)
-        columns = 2 * profile.block_bytes if profile.sparse else 0  # of X by columns
-        return columns + 16 * widest * profile.block_rows + 8 * widest**2
-
-    def finishing_bytes(self, profile: Profile) -> int:
-        return 16 * max((len(members) ** 2 for members in self.groups), default=0)
-
-    def zero(self) -> State:
-        return np.zeros(1), np.zeros(self.n_features), np.zeros(self.n_features), np.zeros(self.size)
-
-    def add(self, state: State, block: Block) -> None:
-        rows, shift, sums, grams = state
-        if rows[0] == 0:
-            shift[:] = first_values(block.X)
-        dense = isinstance(block.X, np.ndarray)
-        X: Any = block.X if dense else block.X.tocsc()
-        weights = block.weights if self.weighted else None
-        for members, gram in self._parts(grams):
-            part = X[:, members].astype(np.float64) if dense else X[:, members].astype(np.float64).toarray()
-            part -= shift[members]
-            weighted = part if weights is None else part * weights[:, np.newaxis]
-            gram += weighted.T @ part
-            sums[members] += weighted.sum(axis=0)
-        rows[0] += X.shape[0] if weights is None else weights.sum()
-
-    def merge(self, into: State, other: State) -> None:
-        rows, shift, sums, grams = into
-        more, other_shift, other_sums, other_grams = other
-        if not more[0]:
-            return
-        if rows[0] == 0:
-            shift[:] = other_shift
-        move = other_shift - shift
-        grams += other_grams
-        if move.any():
-            for members, gram in self._parts(grams):
-                across = np.outer(other_sums[members] + 0.5 * more[0] * move[members], move[members])
-                gram += across + across.T
-        sums += other_sums + more[0] * move
-        rows += more
-
-    def finalize(self, state: State) -> Array:
-        rows, _, sums, grams = state
-        result: Array = grams.copy()
-        for members, gram in self._parts(result):
-            gram -= np.outer(sums[members], sums[members] / (rows[0].item() or 1))
-        return result
-
-    def _parts(self, grams: Array) -> Any:
-        """The groups, each with its matrix."""
-        start = 0
-        for members in self.groups:
-            stop = start + len(members) ** 2
-            yield members, grams[start:stop].reshape(len(members), -1)
-            start = stop
-
-    def joint_scores(self, groups: Groups, grams: Array, sums: LabelMoments) -> Array:
+    def joint_scores(self, grams: Array, sums: LabelMoments) -> Array:
         """Scores of the groups: adjusted R² of every label on the group's features, summed over the labels.
 
         Parameters
         ----------
-        groups : Groups
         grams : float64 array
-            The result.
+            X'X within groups (`together`) of all rows, or also of those where each label of `sums.known` is known.
         sums : LabelMoments
         """
-        n, factor = sums.n, sums.factor / np.sqrt(sums.n or 1)
-        positives = sums.positives.astype(np.float64)
-        spread = positives * (1 - positives / (n or 1))
-        use = spread > 0
-        along = sums.products[use] * factor / np.sqrt(spread[use])[:, np.newaxis]  # correlations (q, d)
-        found = np.full(len(groups.names), -np.inf)
-        matrices = {int(groups.of[members[0]]): (members, gram) for members, gram in self._parts(grams)}
-        for number, members in enumerate(groups.members()):
-            members = members[factor[members] > 0]
-            if not len(members):
+        terms, found = sums.terms, np.full(len(self.names), -np.inf)
+        q, d = terms.products.shape
+        m2, n = np.broadcast_to(terms.m2, (q, d)), np.broadcast_to(terms.n, (q, 1))
+        members, varies = self.members(), sums.m2 > 0
+        for number, own in enumerate(members):
+            if varies[own].any():
+                found[number] = 0.0
+        unknown = sums.known.labels if isinstance(sums, KnownLabelMoments) else np.empty(0, np.int64)
+        of_labels = [np.setdiff1d(np.arange(q), unknown), *unknown[:, np.newaxis]]
+        for labels, gram in zip(of_labels, grams.reshape(len(of_labels), -1), strict=True):
+            use = labels[terms.varying[labels]]
+            if not len(use):
                 continue
-            explained, rank = (along[:, members] ** 2).sum(axis=1), 1
-            if number in matrices and len(members) > 1:
-                whole, gram = matrices[number]
-                own = np.isin(whole, members)
-                R = gram[np.ix_(own, own)] * np.outer(factor[members], factor[members])
-                values, vectors = np.linalg.eigh(R)
-                kept = values > SINGULAR * len(members)
-                explained = ((along[:, members] @ vectors[:, kept]) ** 2 / values[kept]).sum(axis=1)
-                rank = int(np.count_nonzero(kept))
-            left = max(n - 1 - rank, 1)
-            found[number] = (1 - (1 - np.clip(explained, 0, 1)) * (n - 1) / left).sum()
+            rows, factor = float(n[use[0], 0]), _inverse_root(m2[use[0]])
+            along = terms.products[use] * factor / np.sqrt(terms.label_m2[use])  # correlations (labels, d)
+            start = 0
+            for number, whole in enumerate(members):
+                stop = start + (len(whole) ** 2 if len(whole) > 1 else 0)
+                vary = np.flatnonzero(factor[whole])
+                if len(vary):
+                    G = gram[start:stop].reshape(len(whole), -1) if stop > start else np.ones((1, 1))
+                    found[number] += _adjusted(along[:, whole[vary]], G[np.ix_(vary, vary)], factor[whole[vary]], rows)
+                start = stop
         return found
+
+
+def _inverse_root(squares: Array) -> Array:
+    result: Array = np.divide(1.0, np.sqrt(squares), out=np.zeros_like(squares), where=squares > 0)
+    return result
+
+
+def _adjusted(along: Array, G: Array, factor: Array, n: float) -> float:
+    """Sum over labels of adjusted R² from correlations with a group's features, (labels, w), and X'X of these."""
+    explained, rank = (along**2).sum(axis=1), 1
+    if len(G) > 1:
+        values, vectors = np.linalg.eigh(G * np.outer(factor, factor))
+        kept = values > SINGULAR * len(G)
+        explained = ((along @ vectors[:, kept]) ** 2 / values[kept]).sum(axis=1)
+        rank = int(np.count_nonzero(kept))
+    left = max(n - 1 - rank, 1)
+    return float((1 - (1 - np.clip(explained, 0, 1)) * (n - 1) / left).sum())

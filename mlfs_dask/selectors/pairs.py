@@ -20,7 +20,7 @@ from mlfs_dask.blocks.pair_tests import (
 )
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DoesNotFitError, parameter
-from mlfs_dask.rows.contract import Profile, RowSource, profile_of
+from mlfs_dask.rows.contract import Profile, RowSource, profile_of, unknown_labels
 from mlfs_dask.solvers.partial_tests import KNOCKOFF_MATRICES, LABEL_MATRICES, TEST_MATRICES
 from mlfs_dask.statistics.covariates import Adjustment, covariate_products
 from mlfs_dask.statistics.gram import GRAM_CAP, Gram
@@ -135,7 +135,7 @@ def pair_statistics(source: Profile | RowSource, question: PairQuestion) -> tupl
                 available=8 * GRAM_CAP**2,
                 cure=f"choose {parameter('control', 'bh')}, or some of the features with a filter before",
             )
-        statistics.append(Gram(profile.d, weighted=profile.weight is not None))
+        statistics.append(Gram(profile.d, unknown=unknown_labels(source), weighted=profile.weight is not None))
     kinds = None if isinstance(source, Profile) else source.features.n_categories
     if kinds is None or not (kinds == 2).all():
         statistics.append(FeatureShapes(profile.d))
@@ -157,10 +157,13 @@ class SumTests:
     moments : LabelMoments
         Adjusted for covariates.
     adjustment : Adjustment or None
+    unknown : int64 array, shape (u,)
+        Labels that may have unknown entries.
     """
 
     def __init__(self, source: RowSource, results: Any) -> None:
         moments, *shapes = results
+        self.unknown: NDArray[np.int64] = unknown_labels(source)
         adjustment: Adjustment | None = shapes.pop() if source.covariates is not None else None
         self.shape: tuple[int, int] = moments.products.shape
         terms, mean = moments.terms, moments.known_mean

@@ -29,7 +29,7 @@ Array = NDArray[np.float64]
 TEST_MATRICES, KNOCKOFF_MATRICES = 2, 5
 
 #: Matrices of d × q numbers that either holds.
-LABEL_MATRICES = 14
+LABEL_MATRICES = 16
 
 #: Inverses in the search for the knockoffs' distances, at most: 7 to 13 were made where features had a structure.
 MAX_INVERSES = 40

@@ -277,6 +277,10 @@ class Adjustment:
         """Of some features."""
         return Adjustment(self.QX[:, columns], self.QY)
 
+    def of_known(self, place: int | None) -> Adjustment:
+        """Over the rows where one of the labels that may be unknown is known; None: over all rows."""
+        return self
+
     def gram(self, gram: Array, m2: Array | None = None) -> Array:
         """X'X of the residuals of X, in the place of centred X'X.
 
@@ -345,6 +349,9 @@ class KnownAdjustment(Adjustment):
     unknown_QY: Array
     labels: NDArray[np.int64]
     known: tuple[tuple[Array, Array], ...]
+
+    def of_known(self, place: int | None) -> Adjustment:
+        return self if place is None else Adjustment(*self.known[place])
 
     def _of_labels(self, sums: LabelMoments) -> Array:
         # Unknown entries are at the mean of the label's known ones.

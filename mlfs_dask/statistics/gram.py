@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from mlfs_dask.blocks.linear import (
     sparse_strips,
     symmetrise,
 )
+from mlfs_dask.blocks.unknown import with_unknown_columns
 from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.errors import DoesNotFitError, parameter
 from mlfs_dask.rows.contract import Block, Profile
@@ -36,7 +38,7 @@ _QUIET = np.errstate(over="ignore", invalid="ignore")
 
 
 class Gram(Statistic):
-    """Statistic: (X − mean)'(X − mean), shape (d, d).
+    """Statistic: (X − mean)'(X − mean), shape (d, d), or within groups of features, flat, one after the other.
 
     Dense X is summed relative to the first row that a state meets, so that a feature far from zero keeps its digits,
     and the mean need not be known before. Sparse X is summed as it is: zero is its origin.
@@ -44,48 +46,130 @@ class Gram(Statistic):
     Parameters
     ----------
     n_features : int
+    groups : sequence of int64 array, optional
+        Features of each group. By default all are one, and the result is square.
+    unknown : int64 array, shape (u,), optional
+        Labels that may have unknown entries, rising. The result then has an axis more, of 1 + u: after that of all rows
+        X'X of those where each of these labels is known, about their own mean. It is the sum over all rows less that
+        over the rows in which the label is unknown, which are summed once more for it.
     weighted : bool
         Whether rows have weights.
     """
 
-    kind = "gram"
     state_names = ("rows", "shift", "sums", "gram")
 
-    def __init__(self, n_features: int, *, weighted: bool = False) -> None:
+    def __init__(
+        self,
+        n_features: int,
+        *,
+        groups: Sequence[NDArray[np.int64]] | None = None,
+        unknown: NDArray[np.int64] | None = None,
+        weighted: bool = False,
+    ) -> None:
         self.n_features = n_features
+        self.groups = groups
+        self.unknown = np.empty(0, np.int64) if unknown is None else unknown
         self.weighted = weighted
+        self.size = n_features**2 if groups is None else sum(len(members) ** 2 for members in groups)
+
+    @property
+    def kind(self) -> str:  # type: ignore[override]
+        return "gram" if self.groups is None else ""
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        return {"unknown": self.unknown} if len(self.unknown) else {}
+
+    @property
+    def _axis(self) -> tuple[int, ...]:
+        """The axis of all rows and those where each label is known."""
+        return (1 + len(self.unknown),) if len(self.unknown) else ()
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        return (*self._axis, *((self.n_features,) * 2 if self.groups is None else (self.size,)))
 
     @property
     def state_bytes(self) -> int:
-        return 8 * self.n_features * (self.n_features + 2)
+        return 8 * (1 + len(self.unknown)) * (self.size + self.n_features) + 8 * self.n_features
 
     @property
     def result_bytes(self) -> int:
-        return 8 * self.n_features**2
+        return 8 * (1 + len(self.unknown)) * self.size
+
+    @property
+    def parameter_bytes(self) -> int:
+        return self.unknown.nbytes + (0 if self.groups is None else 8 * self.n_features)
 
     def scratch_bytes(self, profile: Profile) -> int:
-        return gram_scratch(profile, self.n_features)
+        unknown = 0
+        if len(self.unknown):  # rows of one label, copied out of the block
+            unknown = profile.block_bytes + 60 * profile.labels_of_row * profile.block_rows
+        if self.groups is None:
+            return unknown + gram_scratch(profile, self.n_features)
+        widest = max(map(len, self.groups), default=0)
+        columns = 2 * profile.block_bytes if profile.sparse else 0  # of X by columns
+        return unknown + columns + 16 * widest * profile.block_rows + 8 * widest**2
 
     def finishing_bytes(self, profile: Profile) -> int:
-        return 24 * GRAM_ROWS * self.n_features
+        known = 8 * self.size * (len(self.unknown) > 0)
+        return known + 24 * GRAM_ROWS * self.n_features
 
     def zero(self) -> State:
-        d = self.n_features
-        rows = np.zeros(1, np.float64 if self.weighted else np.int64)
-        return rows, np.zeros(d), np.zeros(d), np.zeros((d, d))
+        rows = np.zeros(1 + len(self.unknown), np.float64 if self.weighted else np.int64)
+        return rows, np.zeros(self.n_features), np.zeros((*self._axis, self.n_features)), np.zeros(self._shape)
+
+    def _sums(self, state: State) -> tuple[NDArray[Any], Array, Array, Array]:
+        """The state, with an axis of all rows and those in which each label is unknown."""
+        rows, shift, sums, grams = state
+        return rows, shift, sums.reshape(-1, self.n_features), grams.reshape(-1, self.size)
+
+    def matrices(self, flat: Array) -> Iterator[tuple[Any, Array]]:
+        """The groups of features, each with its matrix, of the numbers of all of them."""
+        if self.groups is None:
+            yield slice(None), flat.reshape(self.n_features, self.n_features)
+            return
+        start = 0
+        for members in self.groups:
+            stop = start + len(members) ** 2
+            yield members, flat[start:stop].reshape(len(members), -1)
+            start = stop
 
     @_QUIET
     def add(self, state: State, block: Block) -> None:
-        rows, shift, sums, G = state
+        rows, shift, sums, grams = self._sums(state)
         X, weights = block.X, block.weights if self.weighted else None
         if rows[0] == 0:
             shift[:] = first_values(X)
+        self._add_rows(X, weights, shift, rows[:1], sums[0], grams[0])
+        if not len(self.unknown):
+            return
+        marks = with_unknown_columns(block.Y, self.unknown)[:, block.Y.shape[1] :].tocsc()
+        for i in range(len(self.unknown)):
+            inside = marks.indices[marks.indptr[i] : marks.indptr[i + 1]]
+            if len(inside):
+                own = None if weights is None else weights[inside]
+                self._add_rows(X[inside], own, shift, rows[i + 1 : i + 2], sums[i + 1], grams[i + 1])
+
+    def _add_rows(
+        self, X: Any, weights: Array | None, shift: Array, rows: NDArray[Any], sums: Array, gram: Array
+    ) -> None:
+        rows += X.shape[0] if weights is None else weights.sum()
+        if self.groups is not None:
+            dense = isinstance(X, np.ndarray)
+            columns: Any = X if dense else X.tocsc()
+            for members, G in self.matrices(gram):
+                part = columns[:, members].astype(np.float64)
+                part = (part if dense else part.toarray()) - shift[members]
+                weighted = part if weights is None else part * weights[:, np.newaxis]
+                G += weighted.T @ part
+                sums[members] += weighted.sum(axis=0)
+            return
+        ((_, G),) = self.matrices(gram)
         if weights is not None:
-            rows[0] += weights.sum()
             sums += weights @ X - weights.sum() * shift
             gram_block(X, weights, shift if shift.any() else None, G)
             return
-        rows[0] += X.shape[0]
         if isinstance(X, np.ndarray):
             for _, tile in dense_tiles(X, shift):
                 sums += tile.sum(axis=0)
@@ -98,30 +182,38 @@ class Gram(Statistic):
 
     @_QUIET
     def merge(self, into: State, other: State) -> None:
-        if not other[0][0]:
+        rows, shift, sums, grams = self._sums(into)
+        more, other_shift, other_sums, other_grams = self._sums(other)
+        if not more[0]:
             return
-        rows, shift, sums, G = into
-        more, other_shift, other_sums, other_G = other
         if rows[0] == 0:
             shift[:] = other_shift
         move = other_shift - shift
         rows += more
-        G += other_G
+        grams += other_grams
         if move.any():
             # s m' + m s' + n m m' of the sums s, the move m and n rows, with one temporary.
-            across = np.outer(other_sums + 0.5 * more[0] * move, move)
-            G += across
-            G += across.T
-        sums += other_sums + more[0] * move
+            for own, n, gram in zip(other_sums, more, grams, strict=True):
+                for members, G in self.matrices(gram):
+                    across = np.outer(own[members] + 0.5 * n * move[members], move[members])
+                    G += across
+                    G += across.T
+        sums += other_sums + more[:, np.newaxis] * move
 
     @_QUIET
     def finalize(self, state: State) -> Array:
-        rows, _, sums, G = state
-        result: Array = np.outer(sums, sums / (rows[0].item() or 1))
-        np.subtract(G, result, out=result)
-        # BLAS computes one triangle and mirrors it; sums of sparse products may differ in the last digit.
-        symmetrise(result)
-        return result
+        rows, _, sums, grams = self._sums(state)
+        result = np.empty(grams.shape)
+        for i, centred in enumerate(result):
+            n, own, gram = rows[0].item(), sums[0], grams[0]
+            if i:
+                n, own, gram = n - rows[i].item(), own - sums[i], gram - grams[i]
+            for (members, G), (_, out) in zip(self.matrices(gram), self.matrices(centred), strict=True):
+                np.outer(own[members], own[members] / (n or 1), out=out)
+                np.subtract(G, out, out=out)
+                # BLAS computes one triangle and mirrors it; sums of sparse products may differ in the last digit.
+                symmetrise(out)
+        return result.reshape(self._shape)
 
 
 class WeightedGram(Statistic):

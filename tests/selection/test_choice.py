@@ -416,6 +416,24 @@ def test_joint_scores_are_the_adjusted_r_squared_of_least_squares(container):
     assert found.report_.passes == 2 == found.report_.plan["passes"]
 
 
+@pytest.mark.parametrize("name", ["br-cc", "fisher"])
+def test_joint_scores_of_labels_are_those_of_the_rows_where_each_is_known(name):
+    X, Y = copies()
+    Y = np.where(np.random.default_rng(5).random(Y.shape) < [0.3, *[0.0] * (Y.shape[1] - 1)], np.int8(-1), Y)
+    few, nowhere = np.where(np.arange(len(Y)) < 20, Y[:, 1], np.int8(-1)), np.full(len(Y), np.int8(-1))
+    Y = np.column_stack([Y, few, nowhere])
+    joint = {"groups": GROUPS, "group_by": "joint"}
+    total = 0.0
+    for label in range(Y.shape[1] - 1):
+        known = Y[:, label] >= 0
+        alone = fit(get_estimator("br-cc")(3, **joint), X[known], Y[known, label])
+        total = total + alone._fitted.group_scores
+    for rows in ((X, Y), (sp.csr_array(X), sp.csr_array(Y)), (da.from_array(X), da.from_array(Y, chunks=(30, 1)))):
+        found = fit(get_estimator(name)(3, **joint), *rows)
+        np.testing.assert_allclose(found._fitted.group_scores[:9], total[:9], rtol=1e-6)  # the last does not vary
+        assert found.report_.passes == 2 + isinstance(rows[1], da.Array)
+
+
 def test_groups_go_with_kept_and_excluded_features_and_with_methods_that_choose_in_turn():
     X, Y = copies()
     found = mlfs_dask.Chi2(2, groups=GROUPS, keep=[7], exclude=[8, 9]).fit(X, Y)

@@ -65,6 +65,47 @@ def test_covariates_are_further_features_that_are_not_tested():
         np.testing.assert_allclose(grid(adjusted.pairs_.to_pandas(), column, 3), expected, rtol=1e-7, atol=1e-10)
 
 
+def partly_known(seed=0):
+    """0/1 features, with labels known of all rows, of most, of a part in which one feature is constant, and of few."""
+    X, Y = problem(seed)
+    X = (np.quantile(X, 0.7, axis=0) < X).astype(float)
+    unknown = np.random.default_rng(seed).random(Y.shape) < [0.3, 0.0, 0.4]
+    unknown[:, 2] |= X[:, 4] > 0
+    few = np.where(np.arange(len(Y)) < 30, Y[:, 1], np.int8(-1))
+    return X, np.column_stack([np.where(unknown, np.int8(-1), Y), few])
+
+
+@pytest.mark.parametrize("adjusted", [False, True])
+def test_labels_are_tested_given_the_others_over_the_rows_where_they_are_known(adjusted):
+    X, Y = partly_known()
+    C = np.random.default_rng(1).normal(size=(len(X), 2)) + X[:, :2]
+    rows = {
+        "dense": (X, Y),
+        "shifted": (1e3 + 7 * X.astype(np.float32), Y),
+        "csr": (sp.csr_array(X), sp.csr_array(Y)),
+        "dask": (da.from_array(X, chunks=(101, 5)), da.from_array(Y, chunks=(200, 2))),
+    }
+    expected = []
+    for label in range(3):
+        known = Y[:, label] >= 0
+        covariates = {"covariates": C[known]} if adjusted else {}
+        alone = get_estimator("br-cc")(3, pairs="all", control="partial").fit(X[known], Y[known, label], **covariates)
+        expected.append(alone.pairs_.to_pandas())
+    for name, (features, labels) in rows.items():
+        selector = get_estimator("br-cc")(3, pairs="all", control="partial")
+        with pytest.warns(UserWarning, match="1 of 4 labels is not .*determine a feature where they are known: 3"):
+            selector.fit(features, labels, **({"covariates": C} if adjusted else {}))
+        table, unit = selector.pairs_.to_pandas(), 7 if name == "shifted" else 1
+        # The skewness of numbers, by which p-values are corrected, is that of all rows.
+        for column in ("n", "positives", "effect", "statistic", *["p_value"] * (name != "shifted")):
+            found = grid(table, column, 4).astype(float)
+            assert np.isnan(found[3]).all() or column in ("n", "positives")
+            for label in range(3):
+                alone = grid(expected[label], column, 1)[0].astype(float) / (unit if column == "effect" else 1)
+                np.testing.assert_allclose(found[label], alone, rtol=1e-5, atol=1e-9)
+        assert selector.report_.passes == (2 if name == "dask" else 1)
+
+
 def test_auto_keeps_what_helps_given_the_others_and_leaves_what_only_goes_with_it():
     rng = np.random.default_rng(1)
     cause = rng.normal(size=2000)
@@ -114,8 +155,9 @@ def test_what_is_unsafe_is_refused_with_the_reason():
         table_of(X, Y, control="knockoffs", fdr=0.05)
     unknown = Y.copy()
     unknown[5, 1] = -1
-    with pytest.raises(DataError, match="a test given the other features has no support for missing labels"):
-        table_of(X, unknown, control="partial")
+    with pytest.raises(DataError, match=r"labels are unknown .* of 1 label each has its own") as refused:
+        table_of(X, unknown, control="knockoffs", fdr=0.2)
+    assert "cure: choose control='partial'" in str(refused.value)
     with pytest.raises(DoesNotFitError, match="tests given the others form for at most 4,096"):
         table_of(sp.csr_array((9000, 5000)), np.ones((9000, 1), np.int8), control="partial")
 
