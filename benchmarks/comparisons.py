@@ -4,8 +4,9 @@
 
 Runs `docs/comparisons/NAME.yaml` on the sets that are named, or on all of the file, and goes on where it was
 interrupted. Prints a table for every metric of the paper: our mean over splits and k, and its printed figure in
-brackets; with --write those that docs/comparisons.md shows are renewed. `mlfs compare` of the batch folder, which is
-named at the end, has the tests over data sets. Data sets are read from $MLFS_DATA.
+brackets. --write puts our figures into docs/comparisons/ours.csv, and draws the picture of docs/explanation from it
+and from the printed ones. `mlfs compare` of the batch folder, which is named at the end, has the tests over data sets.
+Data sets are read from $MLFS_DATA.
 """
 
 from __future__ import annotations
@@ -16,11 +17,21 @@ from typing import Any
 
 import pandas as pd
 import yaml
-from real_sets import make_store, markdown, replace_table
+from real_sets import make_store, markdown
 
 import mlfs_dask as mlfs
 
 DOCS = Path(__file__).parents[1] / "docs"
+FIGURES = DOCS / "comparisons"
+KEYS = ["comparison", "metric", "dataset", "method"]
+#: One metric a paper, its own method, and whether large values are good.
+PANELS = {
+    "lee-kim-2016": ("Lee & Kim 2016", "ranking_loss", "label-entropy", False),
+    "elc-2020": ("Wang et al. 2020", "average_precision", "elc", True),
+    "smfs-2020 30-40": ("Xu & Zhao 2020", "average_precision", "smfs", True),
+    "mfsir-2024": ("Mansouri et al. 2024", "macro_auc", "mfsir", True),
+    "access-mfs-2024": ("Huang et al. 2024", "average_precision", "access-mfs", True),
+}
 
 
 def read_plan(name: str, sets: list[str] | None, folder: Path) -> dict[str, Any]:
@@ -31,30 +42,61 @@ def read_plan(name: str, sets: list[str] | None, folder: Path) -> dict[str, Any]
     return plan
 
 
-def tables(name: str, results: pd.DataFrame) -> dict[str, str]:
-    """Tables in Markdown, by evaluation and metric: a row a data set, a column a method."""
-    printed = pd.read_csv(DOCS / "comparisons" / "printed.csv")
-    keys = ["dataset", "method", "metric"]
+def read_figures(name: str) -> pd.Series:
+    """Printed figures, or ours, by comparison, metric, data set and method."""
+    return pd.read_csv(FIGURES / f"{name}.csv").set_index(KEYS)["value"]
+
+
+def our_figures(name: str, results: pd.DataFrame) -> pd.Series:
+    """Means over splits and k of a batch, with the keys of the printed figures."""
+    titles = name if results["evaluation"].nunique() == 1 else name + " " + results["evaluation"]
+    return results.assign(comparison=titles, method=results["run"]).groupby(KEYS, sort=False)["value"].mean()
+
+
+def tables(ours: pd.Series) -> dict[str, str]:
+    """Tables in Markdown, by comparison and metric: a row a data set, a column a method."""
+    printed = read_figures("printed").sort_index()
     found = {}
-    for evaluation, part in results.groupby("evaluation"):
-        title = name if results["evaluation"].nunique() == 1 else f"{name} {evaluation}"
-        paper = printed[printed["comparison"] == title].set_index(keys)["value"]
-        ours = part.groupby(["metric", "dataset", "run"])["value"].mean()
-        runs = list(dict.fromkeys(part["run"]))
-        for metric in dict.fromkeys(printed["metric"]):
-            if metric not in paper.index.get_level_values("metric") or metric not in ours.index.get_level_values(0):
-                continue
-            rows = []
-            for dataset in dict.fromkeys(part["dataset"]):
-                cells = [dataset]
-                for run in runs:
-                    value = ours.get((metric, dataset, run))
-                    given = paper.get((dataset, run, metric))
-                    own = "–" if value is None else f"{value:.3f}"
-                    cells.append(own if given is None else f"{own} ({given:.3f})")
-                rows.append(cells)
-            found[f"{title} {metric}"] = markdown([metric, *runs], rows)
+    for (title, metric), part in ours.groupby(level=[0, 1], sort=False):
+        if (title, metric) not in printed.index:
+            continue
+        sets, methods = (list(dict.fromkeys(part.index.get_level_values(key))) for key in ("dataset", "method"))
+        rows = []
+        for each in sets:
+            cells = [each]
+            for method in methods:
+                value, given = (of.get((title, metric, each, method)) for of in (part, printed))
+                own = "–" if value is None else f"{value:.3f}"
+                cells.append(own if given is None else f"{own} ({given:.3f})")
+            rows.append(cells)
+        found[f"{title} {metric}"] = markdown([metric, *methods], rows)
     return found
+
+
+def draw(path: Path) -> None:
+    """A panel a paper, a point a data set and method: the printed figure, and ours above or below it."""
+    import matplotlib.pyplot as plt
+
+    both = (
+        pd.concat([read_figures("printed"), read_figures("ours")], axis=1, keys=["printed", "ours"])
+        .dropna()
+        .sort_index()
+    )
+    figure, axes = plt.subplots(2, 3, figsize=(9, 6.4), layout="constrained")
+    *panels, last = axes.flat
+    for axis, (comparison, (title, metric, own, rising)) in zip(panels, PANELS.items(), strict=True):
+        part = both.loc[(comparison, metric)]
+        mine = part.index.get_level_values("method") == own
+        axis.axline((0.5, 0.5), slope=1, color="0.7", linewidth=1, zorder=0)
+        axis.scatter(*part[~mine].to_numpy().T, s=22, color="0.55", label="methods compared with")
+        axis.scatter(*part[mine].to_numpy().T, s=34, color="tab:red", marker="D", label="the paper's method")
+        low, high = part.to_numpy().min(), part.to_numpy().max()
+        edges = low - 0.06 * (high - low), high + 0.06 * (high - low)
+        axis.set(xlim=edges, ylim=edges, xlabel="printed", ylabel="here", aspect="equal")
+        axis.set_title(f"{title}\n{metric.replace('_', ' ')}, {'high' if rising else 'low'} is good", fontsize="medium")
+    last.axis("off")
+    last.legend(*panels[0].get_legend_handles_labels(), loc="center")
+    figure.savefig(path, dpi=110)
 
 
 def main() -> None:
@@ -67,12 +109,12 @@ def main() -> None:
     arguments.folder.mkdir(parents=True, exist_ok=True)
     plan = read_plan(arguments.name, arguments.sets and arguments.sets.split(","), arguments.folder)
     batch = arguments.folder / arguments.name
-    results = mlfs.run_batch(plan, batch, resume=batch.exists()).results
-    page = DOCS / "comparisons.md"
-    for name, table in tables(arguments.name, results).items():
+    ours = our_figures(arguments.name, mlfs.run_batch(plan, batch, resume=batch.exists()).results)
+    for name, table in tables(ours).items():
         print(f"\n{name}\n\n{table}")
-        if arguments.write and f"<!-- table {name} -->" in page.read_text():
-            replace_table(page, name, table)
+    if arguments.write:
+        ours.round(4).combine_first(read_figures("ours")).to_csv(FIGURES / "ours.csv")
+        draw(DOCS / "explanation" / "comparisons.png")
     print(f"\n{batch}")
 
 

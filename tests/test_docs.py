@@ -227,30 +227,27 @@ def test_links_of_the_repository_that_lead_nowhere_are_named(tmp_path: Path) -> 
     assert checked.returncode == 1
 
 
-def test_answers(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("page", "promises"),
+    [("many-responses", 2), ("single-cell", 1), ("text", 1)],
+)
+def test_answers(page: str, promises: int, tmp_path: Path) -> None:
+    """A page prints what it promises, and its runs choose what was planted."""
     pytest.importorskip("anndata")
-    printed = run_page(DOCS / "answers.md", tmp_path)
-    text = (DOCS / "answers.md").read_text(encoding="utf-8")
+    printed = run_page(DOCS / "howto" / f"{page}.md", tmp_path)
+    text = (DOCS / "howto" / f"{page}.md").read_text(encoding="utf-8")
     promised = re.findall(r"```text\n(.*?)```", text, re.DOTALL)
-    chosen = {
-        run: (tmp_path / run / "selected.txt").read_text().splitlines()
-        for run in (
-            "people.run",
-            "people.adjusted",
-            "batches.run",
-            "batches.strata",
-            "markers",
-            "words",
-            "pruned",
-            "given",
-        )
-    }
-    assert len(promised) == 4
+    assert len(promised) == promises
     for block in promised:
         assert block in printed
-    assert "variant 9" in chosen["people.run"]
-    assert "gene 30" in chosen["batches.run"]
-    assert "gene 30" not in chosen["batches.strata"]
-    assert {"gene 4", "gene 5", "gene 11", "gene 12", "gene 20"} <= set(chosen["markers"])
-    assert {"color", "colour", "word 50", "word 120"} <= set(chosen["words"])
-    assert {"color", "word 1", "word 50", "word 51"} <= set(chosen["given"])
+    chosen = {run.parent.name: run.read_text().splitlines() for run in tmp_path.glob("*/selected.txt")}
+    if page == "many-responses":
+        assert "variant 9" in chosen["people.run"]
+        assert "variant 9" not in chosen["people.adjusted"]
+    elif page == "single-cell":
+        assert "gene 30" in chosen["batches.run"]
+        assert "gene 30" not in chosen["batches.strata"]
+        assert {"gene 4", "gene 5", "gene 11", "gene 12", "gene 20"} <= set(chosen["markers"])
+    else:
+        assert {"color", "colour", "word 50", "word 120"} <= set(chosen["words"])
+        assert {"color", "word 1", "word 50", "word 51"} <= set(chosen["given"])

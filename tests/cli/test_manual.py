@@ -53,9 +53,9 @@ def test_every_command_and_option_is_in_the_manual(name: str) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_and_its_options_are_in_the_manual(method: str) -> None:
-    text = (DOCS / "methods.md").read_text(encoding="utf-8")
+    text = (DOCS / "reference" / "methods.md").read_text(encoding="utf-8")
     sections = re.findall(rf"^## [^\n]*\b{method}\b(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
-    assert len(sections) == 1, f"docs/methods.md has no section {method!r}"
+    assert len(sections) == 1, f"docs/reference/methods.md has no section {method!r}"
     group = command("select")
     assert isinstance(group, click.Group)
     found = group.get_command(click.Context(group), method)
@@ -65,7 +65,7 @@ def test_every_method_and_its_options_are_in_the_manual(method: str) -> None:
 
 
 def test_the_manual_names_the_methods_that_take_no_weights() -> None:
-    text = (DOCS / "methods.md").read_text(encoding="utf-8")
+    text = (DOCS / "reference" / "methods.md").read_text(encoding="utf-8")
     named = re.search(r"\(all but (.*?) and those with a loop over the rows\)", text)
     assert named is not None
     loops = {name for name in METHODS if get_estimator(name).plain.keeps_checkpoints}
@@ -95,7 +95,8 @@ def test_the_manual_names_no_option_that_does_not_exist() -> None:
     for page in [*DOCS.rglob("*.md"), ROOT / "README.md"]:
         named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", page.read_text(encoding="utf-8")))
         # Pages of measurements also name options of the scripts that make them.
-        own = scripts if page.name in ("benchmarks.md", "choosing.md", "comparisons.md", "quality.md") else set()
+        measured = ("benchmarks.md", "choosing.md", "comparisons.md", "error-control.md", "quality.md")
+        own = scripts if page.name in measured else set()
         assert named <= known | own, f"{page.name}: {sorted(named - known - own)}"
 
 
