@@ -96,7 +96,7 @@ class Counts(NamedTuple):
 
 
 class StratifiedCounts(NamedTuple):
-    """Counts of each stratum, of the same labels and features.
+    """Counts of each stratum, of the same labels and features; a label may be known in no row of one.
 
     Attributes
     ----------
@@ -111,12 +111,17 @@ class StratifiedCounts(NamedTuple):
         strata = []
         for s in range(n_strata):
             alone, within = counts.joint[:, s : s + 1], slice(n_strata + s, None, n_strata)
-            strata.append(Counts(counts.joint[:, within], alone, counts.positives[within], counts.positives[s].item()))
-        return cls(tuple(counts for counts in strata if counts.n))
+            n, marginal = counts.positives[s].item(), alone
+            if np.ndim(counts.n):
+                # What is said of a label within a stratum is of all rows but those in which it is unknown there.
+                n = np.maximum(counts.n[within] - (counts.n[s] - n), 0)
+                marginal = counts.marginal[:, within] - (counts.marginal[:, s : s + 1] - alone)
+            strata.append(Counts(counts.joint[:, within], marginal, counts.positives[within], n))
+        return cls(tuple(counts for counts in strata if np.any(counts.n)))
 
     @property
     def n(self) -> Any:
-        """Rows of all strata."""
+        """Rows of all strata; where labels may be unknown, of each label those where it is known."""
         return sum(counts.n for counts in self.strata)
 
     @property
@@ -137,7 +142,8 @@ class StratifiedCounts(NamedTuple):
         total, n = np.zeros(self.strata[0].joint.shape[1:]), self.n
         for counts in self.strata:
             varies = np.flatnonzero(counts.varying)
-            total[varies] += pair(counts.tile(varies, slice(None))) * (counts.n / n)
+            share = counts.n / np.maximum(n, 1)
+            total[varies] += pair(counts.tile(varies, slice(None))) * _of_labels(share, varies)
         return total
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from mlfs_dask.errors import DataError, UsageError, number_of, parameter
+from mlfs_dask.errors import DataError, UsageError, number_of
 from mlfs_dask.files.fingerprints import digest_of
 from mlfs_dask.typing import Matrix
 
@@ -319,36 +319,53 @@ def stratified_labels(Y: csr_array, codes: NDArray[Any], n_strata: int) -> csr_a
     Parameters
     ----------
     Y : csr_array of int8, shape (rows, q)
+        Entries 1 and -1; unknown entries are those of the label within the stratum of the row.
     codes : int array, shape (rows,)
         Strata of the rows.
     n_strata : int
 
-    Raises
-    ------
-    DataError
-        Some labels are unknown.
-
     Examples
     --------
-    >>> stratified_labels(csr_array(np.array([[1], [1], [0]], np.int8)), np.array([0, 1, 1]), 2).toarray()
-    array([[1, 0, 1, 0],
-           [0, 1, 0, 1],
-           [0, 1, 0, 0]], dtype=int8)
+    >>> stratified_labels(csr_array(np.array([[1], [-1], [0]], np.int8)), np.array([0, 1, 1]), 2).toarray()
+    array([[ 1,  0,  1,  0],
+           [ 0,  1,  0, -1],
+           [ 0,  1,  0,  0]], dtype=int8)
     """
-    if (Y.data < 0).any():
-        raise DataError(
-            "labels are unknown (-1), and counts in strata are of known ones",
-            cure=f"choose {parameter('strata_by', 'rank')} or {parameter('unknown', 'negative')}, or rows with known "
-            "labels",
-        )
     rows, q = Y.shape
     indptr = Y.indptr.astype(np.int64) + np.arange(rows + 1)
-    indices = np.empty(indptr[-1], np.int64)
+    indices, data = np.empty(indptr[-1], np.int64), np.ones(indptr[-1], np.int8)
     own = np.zeros(len(indices), bool)
     own[indptr[:-1]] = True
-    indices[own] = codes
+    indices[own], data[~own] = codes, Y.data
     indices[~own] = n_strata * (1 + Y.indices.astype(np.int64)) + np.repeat(codes, np.diff(Y.indptr))
-    return csr_array((np.ones(len(indices), np.int8), indices, indptr), shape=(rows, n_strata * (1 + q)))
+    return csr_array((data, indices, indptr), shape=(rows, n_strata * (1 + q)))
+
+
+def strata_of(Y: csr_array) -> NDArray[np.int64]:
+    """Strata of rows, shape (rows,), of which Y has the `stratified_labels`: a row's first entry.
+
+    >>> strata_of(csr_array(np.array([[0, 1, 0, 1], [1, 0, 0, 0]], np.int8))).tolist()
+    [1, 0]
+    """
+    return np.asarray(Y.indices[Y.indptr[:-1]], np.int64)
+
+
+def labels_in_strata(labels: NDArray[np.int64], n_strata: int) -> NDArray[np.int64]:
+    """Numbers of some labels within all strata, among `stratified_labels`.
+
+    >>> labels_in_strata(np.array([0, 2]), 2).tolist()
+    [2, 3, 6, 7]
+    """
+    return (n_strata * (1 + labels[:, np.newaxis]) + np.arange(n_strata)).ravel()
+
+
+def labels_of_strata(numbers: NDArray[np.int64], n_strata: int) -> NDArray[np.int64]:
+    """Labels, rising, of which some within strata are given by their numbers among `stratified_labels`.
+
+    >>> labels_of_strata(np.array([3, 6, 7]), 2).tolist()
+    [0, 2]
+    """
+    return np.unique(numbers // n_strata - 1)
 
 
 #: What stands before the name of a feature that is a covariate.

@@ -17,7 +17,7 @@ from mlfs_dask.blocks.sparse import count_labels
 from mlfs_dask.errors import DataError, parameter
 from mlfs_dask.files.fingerprints import digest_of
 from mlfs_dask.rows.contract import Block, FeatureInfo, Profile, RowSource
-from mlfs_dask.rows.covariates import Covariates, Place, RowColumn, stratified_labels
+from mlfs_dask.rows.covariates import Covariates, Place, RowColumn, labels_in_strata, stratified_labels
 from mlfs_dask.rows.row_mask import RowMask, Rows, numbers_between, numbers_of, offsets_of, rows_of_rows
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.typing import RowArray
@@ -231,8 +231,11 @@ class RowView(RowSource):
 
     @property
     def label_counts(self) -> NDArray[np.int64] | None:
-        if self._strata is not None:
-            return None
+        return self._counts if self._strata is None else None
+
+    @property
+    def _counts(self) -> NDArray[np.int64] | None:
+        """Counts of the labels, whatever the strata."""
         counts = self._label_counts
         if counts is None and self._Y is not None:
             counts = count_labels(self._Y, self._weights)
@@ -244,12 +247,15 @@ class RowView(RowSource):
 
     @property
     def unknown_labels(self) -> NDArray[np.int64] | None:
-        if self._strata is not None:
-            return np.empty(0, np.int64)  # counts in strata are of known labels
-        if self._unknown_labels is not None or self.label_counts is not None:
-            return super().unknown_labels if self._unknown_labels is None else self._unknown_labels
-        of_source = self._source.unknown_labels  # some rows have no more than all
-        return None if of_source is None else _places_of(of_source, self._labels)
+        labels = self._unknown_labels
+        if labels is None and self._counts is not None:
+            labels = np.flatnonzero(self._counts[0])
+        elif labels is None:
+            of_source = self._source.unknown_labels  # some rows have no more than all
+            labels = None if of_source is None else _places_of(of_source, self._labels)
+        if self._strata is None or labels is None:
+            return labels
+        return labels_in_strata(labels, len(self._strata.categories or ()))
 
     @property
     def weights(self) -> NDArray[np.float64] | None:

@@ -29,7 +29,7 @@ from mlfs_dask.engine.readings import is_cached, run_reading
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DataError, UsageError, number_of, parameter
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of, unknown_labels
-from mlfs_dask.rows.covariates import find_covariates, find_strata
+from mlfs_dask.rows.covariates import find_covariates, find_strata, labels_of_strata
 from mlfs_dask.rows.view import RowView
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.costs import Cost, Names, Plan, Reading, Readings, project
@@ -486,10 +486,10 @@ class Method:
         ------
         UsageError
         """
-        if self.n_features_to_select == AUTO and (source.strata is not None or self.ranks_strata):
+        if self.n_features_to_select == AUTO and self.ranks_strata:
             raise UsageError(
-                f"{parameter('n_features_to_select')} cannot be 'auto' in strata, across which labels would be shuffled"
-                "\n  cure: give a count, or strata as covariates to a method that takes them"
+                f"{parameter('n_features_to_select')} cannot be 'auto' with ranks in strata, each of which would "
+                f"have a number of its own\n  cure: give a count, or choose {parameter('strata_by', 'sum')}"
             )
         if self.asks_pairs and (source.strata is not None or self.ranks_strata):
             raise UsageError(
@@ -538,7 +538,8 @@ class Method:
         self.refuse_unknown(unknown, readings.names)
         asked = self.known_entries or self.asks_pairs or (self.groups is not None and self.group_by == "joint")
         if unknown.any() and asked and readings.source.unknown_labels is None:
-            raise UnknownLabelsFound(np.flatnonzero(unknown))
+            found, strata = np.flatnonzero(unknown), readings.source.strata
+            raise UnknownLabelsFound(found if strata is None else labels_of_strata(found, len(strata.categories or ())))
 
     def refuse_missing(self, n_missing: NDArray[np.int64] | None, names: Names) -> None:
         """Refuse missing values, counted by feature, where they are an error; None: not counted."""

@@ -69,20 +69,22 @@ class Chi2(CountFilter):
         n_codes, p, width = counts.strata[0].joint.shape
         # The first code follows from the others; in places behind those that a feature has there are no rows.
         difference, spreads = np.zeros((n_codes - 1, p, width)), []
-        for joint, marginal, positives, n in counts.strata:
+        rows_of = [np.maximum(n, 1.0) for *_, n in counts.strata]  # a label may be known in none of a stratum
+        for (joint, marginal, positives, _), n in zip(counts.strata, rows_of, strict=True):
             difference += joint[1:] - marginal[1:] * (positives / n)
-            spreads.append(positives * (n - positives) / (float(n) * n * max(n - 1, 1)))
+            spreads.append(positives * (n - positives) / (n * n * np.maximum(n - 1, 1)))
         if n_codes == 2:
             variance = np.zeros((p, width))
-            for spread, (_, marginal, _, n) in zip(spreads, counts.strata, strict=True):
+            for spread, n, (_, marginal, *_) in zip(spreads, rows_of, counts.strata, strict=True):
                 variance += spread * (marginal[1] * (n - marginal[1]))
             return quotient(difference[0] ** 2, variance)
         statistics = np.zeros((p, width))
         for f in range(width):
             covariance = np.zeros((p, n_codes - 1, n_codes - 1))
-            for spread, (_, marginal, _, n) in zip(spreads, counts.strata, strict=True):
-                rows = marginal[1:, 0, f].astype(np.float64)
-                covariance += spread[:, :, np.newaxis] * (n * np.diag(rows) - np.outer(rows, rows))
+            for spread, n, (_, marginal, *_) in zip(spreads, rows_of, counts.strata, strict=True):
+                rows = marginal[1:, :, f].T.astype(np.float64)[:, :, np.newaxis]  # (1 or p, codes - 1, 1)
+                within = np.reshape(n, (-1, 1, 1)) * rows * np.eye(n_codes - 1) - rows * rows.transpose(0, 2, 1)
+                covariance += spread[:, :, np.newaxis] * within
             own = difference[:, :, f].T
             statistics[:, f] = np.einsum("pi,pij,pj->p", own, np.linalg.pinv(covariance, hermitian=True), own)
         return statistics
@@ -143,11 +145,11 @@ class BROR(CountFilter):
     def pair_of_strata(self, counts: StratifiedCounts) -> Array:
         """The common odds ratio of Mantel and Haenszel, strata in which code and label vary being smoothed."""
         n_codes, p, width = counts.strata[0].joint.shape
-        terms, s = np.zeros((p, width)), float(self.smoothing)
+        terms, s, total = np.zeros((p, width)), float(self.smoothing), np.maximum(counts.n, 1)
         for code in range(n_codes):
-            agreeing, differing, with_code = np.zeros((p, width)), np.zeros((p, width)), np.zeros((1, width))
-            for joint, marginal, positives, n in counts.strata:
-                both, rows = joint[code], marginal[code]
+            agreeing, differing, with_code = np.zeros((3, p, width))
+            for joint, marginal, positives, of_stratum in counts.strata:
+                both, rows, n = joint[code], marginal[code], np.maximum(of_stratum, 1)
                 code_alone, label_alone = rows - both, positives - both
                 varies = (rows > 0) & (rows < n) & (positives > 0) & (positives < n)
                 agreeing += np.where(varies, (both + s) * (n - rows - label_alone + s) / n, 0.0)
@@ -155,7 +157,7 @@ class BROR(CountFilter):
                 with_code += rows
             larger, smaller = np.maximum(agreeing, differing), np.minimum(agreeing, differing)
             ratio = np.log(np.divide(larger, smaller, out=np.ones_like(larger), where=smaller > 0))
-            terms += with_code / counts.n * ratio
+            terms += with_code / total * ratio
         return terms
 
 

@@ -250,7 +250,9 @@ class CountingSelector(OneReading):
         """(3, q) label counts, if known; 0 of labels within strata, all of which are counted in their order."""
         if isinstance(source, Profile):
             return None
-        return source.label_counts if source.strata is None else np.zeros((3, source.profile.q), np.int64)
+        if source.strata is None:
+            return source.label_counts
+        return None if source.unknown_labels is None else np.zeros((3, source.profile.q), np.int64)
 
     def _counts(self, source: Profile | RowSource, book: CodeBook, label_counts: NDArray[Any] | None) -> CountScores:
         """The statistic that counts all features at once; label counts that are not known are all 0."""
@@ -329,6 +331,8 @@ class CountingSelector(OneReading):
             features = replace(ranges, n_categories=features.n_categories)
         assert label_counts is not None
         self.examine_unknown(readings, label_counts[0])
+        if source.strata is not None:
+            label_counts = np.zeros_like(label_counts)
         self._check_features(features, readings.names)
         readings.varies = self._varying(features)
         if found:

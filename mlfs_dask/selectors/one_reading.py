@@ -24,7 +24,14 @@ from mlfs_dask.selectors.costs import Cost, Reading, Readings
 from mlfs_dask.selectors.scores import AUTO, Scores, uninformative_warning
 from mlfs_dask.statistics.covariates import adjusted, covariate_products
 from mlfs_dask.statistics.products import label_products
-from mlfs_dask.statistics.resampling import NOT_RESAMPLED, Resampling, draw_pool, label_sample, replicate_groups
+from mlfs_dask.statistics.resampling import (
+    NOT_RESAMPLED,
+    Resampling,
+    draw_pool,
+    label_sample,
+    pool_in_strata,
+    replicate_groups,
+)
 from mlfs_dask.typing import Seed, join_terms, numbers
 
 Array = NDArray[np.float64]
@@ -287,7 +294,11 @@ class OneReading(Method):
             return planned
         statistic = label_sample(job.source.labels_only().profile, self.seed)
         (sample,) = job.run(LABELS, statistic, labels_only=True)
-        return replace(planned, pool=draw_pool(sample, planned.seed))
+        if job.source.strata is None:
+            return replace(planned, pool=draw_pool(sample, planned.seed))
+        n_strata = len(job.source.strata.categories or ())
+        pool, strata = pool_in_strata(sample, planned.seed, job.source.profile.n, n_strata)
+        return replace(planned, pool=pool, strata=strata)
 
     def _discover(self, statistic: Array, null: Array) -> tuple[NDArray[np.bool_], Array]:
         """Which features are discovered at the false discovery rate `fdr`, and `q_values`.

@@ -19,6 +19,11 @@ With more rows a label set is drawn from the pool's distribution in place of tha
 rows is then off by 0.2 % of the rows (one standard error) at most, by which the distribution of a score under
 independence moves little: of n M(f; l) for instance it does not depend on the share at all as n grows.
 
+Where labels are counted in strata, rows get the labels of other rows of their stratum: under independence within
+strata the scores have the same distribution. The pool of every stratum is shuffled by itself, at the places that follow
+from a row's number in its stratum; of more than m rows this is not known, and places are drawn, with repetition. Rows
+of a stratum without any row in the pool keep their labels, which makes a test no surer.
+
 **Resamples.** In which half of a pair a row is follows from a random bit, of its number, the seed and the number of the
 pair. A mean of half of the rows, drawn without replacement, varies as that of a bootstrap of all rows does: by
 (1/m − 1/n) σ² = σ²/n with m = n/2. Complementary halves, unlike a bootstrap, bound how many features are chosen by
@@ -42,6 +47,7 @@ from mlfs_dask.engine.readings import plan_statistics
 from mlfs_dask.engine.statistic import Arrays, State, Statistic
 from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.rows.contract import Block, Profile, RowSource, profile_of
+from mlfs_dask.rows.covariates import strata_of
 from mlfs_dask.runtime import Resources
 from mlfs_dask.statistics.sample import RowSample, SampledRows, draw_rows
 
@@ -54,6 +60,35 @@ KEPT_STATE_BYTES = 32 * 2**20
 
 
 @dataclass(frozen=True)
+class PooledStrata:
+    """Strata of a pool of labels, which lie together.
+
+    Attributes
+    ----------
+    first : int64 array, shape (S + 1,)
+        Where each stratum begins.
+    numbers : int64 array, shape (n,), or None
+        Number of every row in its stratum, where the pool has all rows.
+    """
+
+    first: NDArray[np.int64]
+    numbers: NDArray[np.int64] | None
+
+    def places(self, strata: NDArray[np.int64], start: int, key: int) -> NDArray[np.int64]:
+        """Places in the pool of rows from number `start` on, in a shuffle; −1 of a stratum that has none there."""
+        rows, sizes = len(strata), np.diff(self.first)
+        if self.numbers is None:
+            bits = row_bits(start, rows, key) % np.maximum(sizes, 1).astype(np.uint64)[strata]
+            return np.where(sizes[strata] > 0, self.first[strata] + bits.astype(np.int64), -1)
+        places = np.empty(rows, np.int64)
+        for stratum in np.unique(strata).tolist():
+            own, m = np.flatnonzero(strata == stratum), int(sizes[stratum])
+            among = shuffled_places(0, m, m, key ^ stratum)
+            places[own] = self.first[stratum] + among[self.numbers[start + own]]
+        return places
+
+
+@dataclass(frozen=True)
 class Resampling:
     """Which replicates of the rows there are: the rows as they are first, then shuffles, then resamples.
 
@@ -63,12 +98,15 @@ class Resampling:
     seed : int
     pool : csr_array of int8, shape (m, q), or None
         Labels that shuffled rows get (`draw_pool`). None: for a plan, or without shuffles.
+    strata : PooledStrata or None
+        Of the pool, where labels are counted in strata.
     """
 
     shuffles: int = 0
     resamples: int = 0
     seed: int = 0
     pool: sp.csr_array | None = None
+    strata: PooledStrata | None = None
 
     def __len__(self) -> int:
         return 1 + self.shuffles + self.resamples
@@ -76,7 +114,7 @@ class Resampling:
     def pool_bytes(self, profile: Profile) -> int:
         """Bytes of the pool, of data with that profile."""
         labels_of_row = profile.labels_of_row
-        return min(profile.n, POOL_ROWS) * (8 + 5 * labels_of_row) * (self.shuffles > 0)
+        return min(profile.n, POOL_ROWS) * (16 + 5 * labels_of_row) * (self.shuffles > 0)
 
     def copied_bytes(self, profile: Profile) -> int:
         """Bytes of the rows of one replicate of the largest block; a short one may lie in one half."""
@@ -94,7 +132,13 @@ class Resampling:
         if i <= self.shuffles:
             # A plan that is measured has no pool; the labels of the block take the same time.
             pool = block.Y if self.pool is None else self.pool
-            return block._replace(Y=pool[shuffled_places(start, rows, pool.shape[0], key)])
+            if self.strata is None:
+                return block._replace(Y=pool[shuffled_places(start, rows, pool.shape[0], key)])
+            places = self.strata.places(strata_of(block.Y), start, key)
+            if (places < 0).any():
+                pool = sp.csr_array(sp.vstack([pool, block.Y], format="csr"))
+                places = np.where(places < 0, pool.shape[0] - rows + np.arange(rows), places)
+            return block._replace(Y=pool[places])
         drawn = np.flatnonzero(row_bits(start, rows, key) & np.uint64(1) == half)
         weights, covariates = (None if each is None else each[drawn] for each in (block.weights, block.covariates))
         return block._replace(X=block.X[drawn], Y=block.Y[drawn], weights=weights, covariates=covariates)
@@ -120,6 +164,24 @@ def draw_pool(sample: SampledRows, seed: int) -> sp.csr_array:
     """The labels of a sample of rows in a random order, shape (m, q)."""
     order = np.random.default_rng([seed, 0]).permutation(sample.Y.shape[0])
     return sp.csr_array(sample.Y[order])
+
+
+def pool_in_strata(sample: SampledRows, seed: int, n: int, n_strata: int) -> tuple[sp.csr_array, PooledStrata]:
+    """The labels of a sample of n rows, stratum by stratum, each in a random order.
+
+    Parameters
+    ----------
+    sample : SampledRows
+        With labels in strata.
+    seed, n, n_strata : int
+    """
+    pool, strata, numbers = draw_pool(sample, seed), strata_of(sample.Y), None
+    first = np.concatenate([[0], np.cumsum(np.bincount(strata, minlength=n_strata))])
+    if len(strata) == n:
+        in_turn = np.argsort(strata, kind="stable")
+        numbers = np.empty(n, np.int64)
+        numbers[in_turn] = np.arange(n) - first[strata[in_turn]]
+    return sp.csr_array(pool[np.argsort(strata_of(pool), kind="stable")]), PooledStrata(first, numbers)
 
 
 class Resampled(Statistic):

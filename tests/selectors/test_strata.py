@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import anndata
+import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
@@ -147,14 +148,64 @@ def test_what_cannot_be_pooled_is_refused_with_the_cure():
         mlfs.LabelEntropy(n_features_to_select=3, strata="batch").fit(X, Y)
     with pytest.raises(UsageError, match="the column of strata 'batch' is not there; the rows have no columns"):
         mlfs.Chi2(n_features_to_select=3, strata="batch").fit(X, Y)
-    with pytest.raises(UsageError, match="cannot be 'auto' in strata"):
-        mlfs.Chi2(n_features_to_select="auto").fit(X, Y, strata=batch)
+    with pytest.raises(UsageError, match="cannot be 'auto' with ranks in strata"):
+        mlfs.Chi2(n_features_to_select="auto", strata_by="rank").fit(X, Y, strata=batch)
     with pytest.raises(UsageError, match="cure: give categories as strata, or take a method"):
         mlfs.Chi2(n_features_to_select=3).fit(X, Y, covariates=batch)
     unknown = Y.copy()
     unknown[5, 0] = -1
-    with pytest.raises(DataError, match="unknown"):
-        mlfs.Chi2(n_features_to_select=3).fit(X, unknown, strata=batch)
+    with pytest.raises(DataError, match="unknown='refuse' was given"):
+        mlfs.Chi2(n_features_to_select=3, unknown="refuse").fit(X, unknown, strata=batch)
+    negative = mlfs.Chi2(n_features_to_select=3, unknown="negative").fit(X, unknown, strata=batch)
+    np.testing.assert_array_equal(negative.scores_, mlfs.Chi2(3).fit(X, np.maximum(unknown, 0), strata=batch).scores_)
+
+
+@pytest.mark.parametrize("name", ["chi2", "br-or", "enm", "gmm", "label-entropy"])
+@pytest.mark.parametrize("bins", [2, 3])
+def test_labels_count_in_strata_over_the_rows_where_they_are_known(name, bins):
+    X, Y, batch = problem(seed=5)
+    if bins == 3:
+        X[:, :3] += np.random.default_rng(0).integers(0, 2, (len(X), 3))
+    Y = np.where(np.random.default_rng(1).random(Y.shape) < [0.3, 0.6, 0.0], np.int8(-1), Y)
+    one_stratum = np.where(batch == "b", Y[:, 2], np.int8(-1))
+    Y = np.column_stack([Y, one_stratum, np.full(len(Y), np.int8(-1))])
+    given = {"bins": bins, "binning": "equal-width"}
+    given |= {"n_promising_labels": 1.0} if name == "label-entropy" else {}
+    estimator = get_estimator(name)(n_features_to_select=3, **given)
+    for label in range(4):
+        known = Y[:, label] >= 0
+        expected = quiet(_Strata(estimator, batch[known]), X[known], Y[known, label]).scores_
+        for rows in ((X, Y), (sp.csr_array(X), sp.csr_array(Y)), (da.from_array(X, chunks=(50, 4)), da.from_array(Y))):
+            found = quiet(_Strata(estimator, batch), rows[0], rows[1][:, [label]])
+            np.testing.assert_allclose(found.scores_, expected, rtol=1e-9, atol=1e-12)
+    assert found.report_.passes == 3  # ranges, which find unknown entries; ranges again, and counts
+    assert np.isfinite(quiet(_Strata(estimator, batch), X, Y).scores_).all()
+
+
+def test_shuffles_stay_within_strata():
+    X, Y, batch = problem(seed=8, n=2000)
+    Y[::7, 0] = -1
+    without = mlfs.Chi2(n_features_to_select="auto").fit(X, Y)
+    assert without.support_.tolist() == [True] * 5 + [False]  # the batch is in all of them
+    for rows in (X, sp.csr_array(X)):
+        within = mlfs.Chi2(n_features_to_select="auto").fit(rows, Y, strata=batch)
+        assert within.support_.tolist() == [True] * 3 + [False] * 3
+        assert within.report_.passes == 2
+
+
+def test_null_data_in_strata_is_discovered_at_most_at_the_rate():
+    found = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        batch = rng.integers(0, 3, 200)
+        Y = (rng.random((200, 2)) < 0.2 + 0.25 * batch[:, np.newaxis]).astype(np.int8)
+        X = (rng.random((200, 12)) < 0.1 + 0.4 * batch[:, np.newaxis]).astype(float)
+        try:
+            mlfs.Chi2(n_features_to_select="auto", fdr=0.2).fit(X, Y, strata=batch)
+        except DataError:
+            continue
+        found += 1
+    assert found <= 40 * (0.2 + 3 * np.sqrt(0.16 / 40))
 
 
 # ---------------------------------------------------------------------- columns of a store

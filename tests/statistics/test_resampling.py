@@ -13,6 +13,7 @@ from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.engine.cache import cache
 from mlfs_dask.engine.readings import reading_sizes, run_reading
 from mlfs_dask.rows.contract import Block
+from mlfs_dask.rows.covariates import ArrayColumn, as_categories
 from mlfs_dask.rows.joined import JoinedRows
 from mlfs_dask.rows.sources import ArrayRows, as_rows
 from mlfs_dask.rows.view import RowView
@@ -24,6 +25,7 @@ from mlfs_dask.statistics.resampling import (
     Resampling,
     draw_pool,
     label_sample,
+    pool_in_strata,
     replicate_groups,
 )
 from mlfs_dask.statistics.sample import RowSample
@@ -89,6 +91,34 @@ def test_beyond_the_pool_labels_are_drawn_from_it_equally_often(monkeypatch):
     _, labels = replicate_rows(source, resampling, 1)
     _, counts = np.unique(labels, axis=0, return_counts=True)
     assert counts.tolist() == [3] * 300
+
+
+@pytest.mark.parametrize("pool_rows", [65536, 256])
+def test_shuffles_in_strata_give_rows_the_labels_of_their_stratum(monkeypatch, pool_rows):
+    monkeypatch.setattr(module, "POOL_ROWS", pool_rows)
+    rng = np.random.default_rng(0)
+    n, n_strata = 900, 4
+    strata = np.minimum(rng.integers(0, 4, n), rng.integers(0, 40, n))
+    strata[strata == 3] = np.arange((strata == 3).sum()) > 0  # one row of the last stratum is rarely in a small pool
+    strata[899] = 3
+    Y = (rng.random((n, 30)) < 0.5).astype(np.int8)  # every row is another
+    column = as_categories(ArrayColumn("batch", strata))
+    source = RowView(ArrayRows(np.zeros((n, 1)), as_labels(Y), block_bytes=1000), strata=column)
+    labels = source.labels_only()
+    (sample,), _ = run_reading(labels, [label_sample(labels.profile, 3)], HERE)
+    pool, pooled = pool_in_strata(sample, 3, n, n_strata)
+    resampling = Resampling(3, 0, seed=3, pool=pool, strata=pooled)
+    own = {s: {row.tobytes() for row in Y[strata == s]} for s in range(n_strata)}
+    seen = []
+    for i in (1, 2, 3):
+        _, shuffled = replicate_rows(source, resampling, i)
+        assert (shuffled[:, :n_strata].argmax(axis=1) == strata).all()
+        within = shuffled[:, n_strata:].reshape(n, 30, n_strata)[np.arange(n), :, strata]
+        assert all(row.tobytes() in own[s] for row, s in zip(np.ascontiguousarray(within), strata, strict=True))
+        if pool_rows > n:
+            assert sorted(map(bytes, within)) == sorted(map(bytes, Y))
+        seen.append(within.tobytes())
+    assert len(set(seen)) == 3
 
 
 def test_two_resamples_are_halves_of_the_rows_with_their_labels():
