@@ -57,7 +57,7 @@ JUDGED_ROWS = 4096
 ROWS_PER_FEATURE = 4
 
 #: Default candidates that are no filters: methods with short fits, since up to six of each are made.
-DEFAULT_NON_FILTERS = ("ami", "qpmlfs", "scls", "spfs")
+DEFAULT_NON_FILTERS = ("ami", "llsf", "qpmlfs", "scls", "spfs")
 
 #: What the reading is called.
 STATISTICS = "statistics"
@@ -163,7 +163,7 @@ class AutoSelector(Method):
         str | None,
         Param(
             "Names of the methods to judge, between commas, with their default parameters; by default the filters, "
-            "`ami`, `qpmlfs`, `scls` and `spfs`."
+            "`ami`, `llsf`, `qpmlfs`, `scls` and `spfs`."
         ),
     ] = None
     judge: Annotated[
