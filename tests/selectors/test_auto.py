@@ -32,7 +32,7 @@ from tests.reference import auto as twin
 from tests.storage.memory_reader import make_reader
 
 METHODS_OF_SUMS = [name for name in METHODS if get_estimator(name).plain.resamples_rows or name in ("qpmlfs", "spfs")]
-CANDIDATES = sorted([*METHODS_OF_SUMS, "ami", "scls"])
+CANDIDATES = sorted([*METHODS_OF_SUMS, "ami", "llsf", "scls"])
 
 
 def problem(seed=0, n=160, d=12, q=4):
