@@ -54,9 +54,6 @@ class Failure:
     details: dict[str, Any] = field(default_factory=dict)
 
 
-#: Packages that speak to object stores; what they raise is of the network or of credentials, no fault of ours.
-REMOTE_STORAGE = frozenset({"aiobotocore", "aiohttp", "botocore", "gcsfs", "google", "s3fs"})
-
 MEMORY_CURE = "\n  cure: raise the limit (`ulimit -v unlimited`, or that of the job), or free memory"
 
 STORE_KINDS = {StoreNotAllowedError: "not_allowed", StoreUnavailableError: "unavailable"}
@@ -106,9 +103,6 @@ def describe_failure(error: BaseException, arguments: Sequence[str]) -> Failure 
     if isinstance(error, OSError) and error.errno is not None and not isinstance(error, BrokenPipeError):
         # No permission, no such file, a disk that does not answer: the system's words say it, and mostly name the file.
         return Failure("system", 1, f"{_system_words(error)}\n  cure: {_system_cure(error)}", {"errno": error.errno})
-    if type(error).__module__.partition(".")[0] in REMOTE_STORAGE:
-        text = f"{type(error).__name__}: {str(error).strip() or 'no message'}"
-        return Failure("system", 1, f"{text}\n  cure: check the URL, the network, and your credentials for it")
     if isinstance(error, Exception) and is_load_failure(error):
         logger.info("%s", "".join(traceback.format_exception(error)).rstrip())
         text = f"a library does not load: {type(error).__name__}: {str(error).strip() or 'no message'}"

@@ -135,7 +135,7 @@ class Folder:
     place : str
         The folder is made when the first file is written.
     storage_options : mapping, optional
-        For fsspec.
+        Of obstore (s3:, gs:, az:, https:) or of the file system of fsspec.
     """
 
     def __init__(self, place: str, *, storage_options: Mapping[str, Any] | None = None) -> None:
@@ -174,9 +174,7 @@ class Folder:
             # would replace the last state by half of one.
             archive = io.BytesIO()
             _write_npz(archive, content)
-            objects = self._objects()
-            objects.make()
-            objects.write(file, archive.getvalue())
+            self._objects().write(file, archive.getvalue())
             return
         with appearing(Path(self.place) / file) as aside, aside.open("wb") as stream:
             _write_npz(stream, content)

@@ -198,7 +198,7 @@ def write_eval(path: str, evaluation: Evaluation, *, force: bool = False) -> Non
     Parameters
     ----------
     path : str
-        Local folder or fsspec URL.
+        Local folder or URL.
     evaluation : Evaluation
     force : bool
         Replace an earlier evaluation, at the very end.

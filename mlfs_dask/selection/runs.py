@@ -154,7 +154,7 @@ def write_run(
     Parameters
     ----------
     path : str
-        Local path or fsspec URL.
+        Local path or URL.
     ranking : int array, shape (d,)
         Feature indices, best first.
     scores : float array, shape (d,)
@@ -174,7 +174,7 @@ def write_run(
     force : bool
         Replace an earlier run, at the very end.
     storage_options : mapping, optional
-        For fsspec.
+        Of obstore (s3:, gs:, az:, https:) or of the file system of fsspec.
 
     Raises
     ------

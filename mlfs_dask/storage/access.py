@@ -1,6 +1,6 @@
 """What keeps a file or an object from being read or written: it is absent, not allowed, or unavailable for a while.
 
-Every file system has errors of its own; here they are sorted. What a server refuses for a while (it is throttled, it is
+Every client has errors of its own; here they are sorted. What a server refuses for a while (it is throttled, it is
 restarted, a connection was cut) is asked again with exponential backoff and full jitter.
 
 References
@@ -10,13 +10,13 @@ Brooker, "Exponential Backoff and Jitter", AWS Architecture Blog (2015).
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import io
 import random
+import re
+import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Literal, TypeVar
 
 from mlfs_dask import runtime
 from mlfs_dask.errors import (
@@ -45,9 +45,6 @@ NO_RANGES_CURE = (
     "from standard input, too (curl URL | mlfs convert - STORE)"
 )
 
-#: Seconds in which a web server has to accept a connection, and to send the next bytes.
-CONNECT_SECONDS, READ_SECONDS = 10.0, 30.0
-
 _FAULT_OF_STATUS: dict[int, Fault] = {
     **dict.fromkeys((401, 403, 407), "not allowed"),
     **dict.fromkeys((404, 410), "absent"),
@@ -57,8 +54,7 @@ _FAULT_OF_STATUS: dict[int, Fault] = {
 
 _UNAVAILABLE = frozenset(
     {
-        errno.EBUSY,  # s3fs, of SlowDown
-        errno.EREMOTEIO,  # s3fs, of InternalError
+        errno.EBUSY,
         errno.EAGAIN,
         errno.EHOSTDOWN,
         errno.EHOSTUNREACH,
@@ -70,43 +66,42 @@ _UNAVAILABLE = frozenset(
     }
 )
 
-#: Classes of client libraries that are not loaded here, by name: connections that were refused, cut or too slow.
-_UNAVAILABLE_CLASSES = frozenset(
-    {
-        "ClientConnectionError",  # aiohttp
-        "ClientPayloadError",
-        "HTTPClientError",  # botocore
-        "IncompleteReadError",
-        "EndpointConnectionError",
-        "gaierror",  # a name that cannot be resolved
-    }
-)
+#: What obstore's errors say behind their first line: the answer of the server, or why there was none.
+_STATUS = re.compile(r"Server returned non-2xx status code: ((\d{3})[^:\n]*)")
+_NO_ANSWER = re.compile(r'HttpError \{(?:.*message: "([^"]+)"|.*kind: (Timeout))?', re.DOTALL)
 
-_NOT_ALLOWED_CLASSES = frozenset({"NoCredentialsError", "PartialCredentialsError", "TokenRetrievalError"})
+#: Where the machines of clouds give credentials: asked last, where no others are set.
+_METADATA_SERVERS = re.compile(r"//169\.254\.169\.254|//metadata\.google")
 
 
 def fault_of(error: BaseException) -> Fault | None:
-    """What an error of a file system says; None where it says something else, such as damage.
+    """What an error of a client says; None where it says something else, such as damage.
 
     The cause counts before the error that was raised from it: fsspec calls a web server that refuses "not found".
     """
     refused = False
     for each in _causes(error):
-        classes = {kind.__name__ for kind in type(each).__mro__}
+        if _METADATA_SERVERS.search(_obstore_text(each)):
+            return "not allowed"
         status = _http_status(each) or 0
         fault = _FAULT_OF_STATUS.get(status)
         if fault is not None:
             return fault
         refused = refused or status >= 400
-        if isinstance(each, PermissionError) or classes & _NOT_ALLOWED_CLASSES:
+        if isinstance(each, PermissionError):
             return "not allowed"
         if isinstance(each, FileNotFoundError | NotADirectoryError) and not refused:
             return "absent"
-        if isinstance(each, TimeoutError | ConnectionError) or classes & _UNAVAILABLE_CLASSES:
+        if isinstance(each, TimeoutError | ConnectionError | socket.gaierror) or _NO_ANSWER.search(_obstore_text(each)):
             return "unavailable"
         if isinstance(each, OSError) and each.errno in _UNAVAILABLE:
             return "unavailable"
     return None
+
+
+def _obstore_text(error: BaseException) -> str:
+    """All that an error of obstore says; "" of any other."""
+    return str(error) if type(error).__module__.startswith("obstore") or "Debug source" in str(error) else ""
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
@@ -120,10 +115,9 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _http_status(error: BaseException) -> int | None:
-    """Status of the answer of a server, as aiohttp, gcsfs, Azure's client and botocore have it."""
-    response = getattr(error, "response", None)
-    if isinstance(response, Mapping):
-        return int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    """Status of the answer of a server, as obstore and clients of fsspec have it."""
+    if found := _STATUS.search(_obstore_text(error)):
+        return int(found[2])
     for name in ("status", "status_code", "code"):
         value = getattr(error, name, None)
         if isinstance(value, int | str) and str(value).isdigit():
@@ -134,9 +128,18 @@ def _http_status(error: BaseException) -> int | None:
 def error_words(error: BaseException) -> str:
     """What the first cause of an error says, in one line."""
     first = next(_causes(error))
+    if told := _obstore_text(first):
+        if _METADATA_SERVERS.search(told):
+            return "no credentials are set"
+        if status := _STATUS.search(told):
+            message = re.search(r"<Message>([^<]*)</Message>", told)  # of S3 and Azure
+            return f"{status[1]}: {message[1]}" if message else status[1]
+        if silence := _NO_ANSWER.search(told):
+            return silence[1] or ("timed out" if silence[2] else "the connection was cut")
+        return " ".join(told.partition("Debug source:")[0].split())
     text = " ".join(str(getattr(first, "strerror", None) or first).split()) or type(first).__name__
-    status = _http_status(first)
-    return text if status is None or str(status) in text else f"{status} {text}"
+    status_code = _http_status(first)
+    return text if status_code is None or str(status_code) in text else f"{status_code} {text}"
 
 
 def access_error(store: str, error: BaseException, *, verb: Literal["read", "write"] = "read") -> StoreAccessError:
@@ -155,8 +158,6 @@ def access_error(store: str, error: BaseException, *, verb: Literal["read", "wri
             f"it does not answer: {error_words(error)}",
             "check the network, the server, and how many requests it allows (fewer workers make fewer)",
         )
-    if "range requests" in error_words(error):  # fsspec
-        return StoreAccessError(store, NO_RANGES, NO_RANGES_CURE)
     cure = "check the URL, the network and the server" if "://" in store else "check the disk"
     if getattr(error, "errno", None) in TOO_MANY_FILES:
         cure = TOO_MANY_FILES_CURE
@@ -211,7 +212,7 @@ def answer(request: Callable[[], _T], place: str, *, verb: Literal["read", "writ
     ------
     FileNotFoundError, IsADirectoryError
     DataError
-        The object is shorter than it was.
+        The object is shorter than it was, or its server has no range requests.
     StoreAccessError
         The server does not answer, does not allow it, or has another error.
     """
@@ -229,83 +230,6 @@ def answer(request: Callable[[], _T], place: str, *, verb: Literal["read", "writ
                 file=place,
                 cure="restore a copy, or run the command again once nothing writes there",
             ) from error
+        if "Range request not supported" in error_words(error):  # obstore
+            raise DataError(NO_RANGES, file=place, cure=NO_RANGES_CURE) from error
         raise access_error(place, error, verb=verb) from error
-
-
-def open_remote(url: str, options: Mapping[str, Any] | None = None) -> RemoteFile:
-    """A file at a URL, for reading.
-
-    Raises
-    ------
-    FileNotFoundError, IsADirectoryError
-    StoreAccessError
-    """
-    filesystem, path = file_system(url, options)
-    return RemoteFile(answer(lambda: filesystem.open(path, "rb"), url), url)
-
-
-class RemoteFile(io.RawIOBase):
-    """A file that is read in any order. Each of its reads is repeated while the server is unavailable (`answer`).
-
-    Parameters
-    ----------
-    file : file of fsspec
-        It moves on when it has what was asked for: after an error the same bytes are asked for again.
-    url : str
-    """
-
-    def __init__(self, file: Any, url: str) -> None:
-        self._file = file
-        self._url = url
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return bool(self._file.seekable())
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        return int(self._file.seek(offset, whence))
-
-    def tell(self) -> int:
-        return int(self._file.tell())
-
-    def read(self, size: int = -1, /) -> bytes:
-        return bytes(answer(lambda: self._file.read(size), self._url))
-
-    def readall(self) -> bytes:
-        return self.read()
-
-    def readinto(self, buffer: Any, /) -> int:
-        return int(answer(lambda: self._file.readinto(buffer), self._url))
-
-    def close(self) -> None:
-        if not self.closed:
-            self._file.close()
-        super().close()
-
-
-def file_system_options(url: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Options of the file system of a URL: those given, and where they say nothing, ours for time-outs.
-
-    botocore asks again for half a minute without a word, and a web server may take five minutes for every answer.
-    """
-    given = dict(options or {})
-    protocol = url.partition("://")[0]
-    if protocol in ("s3", "s3a"):
-        given["config_kwargs"] = {"retries": {"total_max_attempts": 1}, **given.get("config_kwargs", {})}
-    elif protocol in ("http", "https"):
-        with contextlib.suppress(ImportError):  # fsspec says it with its cure
-            import aiohttp
-
-            timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=READ_SECONDS)
-            given["client_kwargs"] = {"timeout": timeout, **given.get("client_kwargs", {})}
-    return given
-
-
-def file_system(url: str, options: Mapping[str, Any] | None = None) -> tuple[Any, str]:
-    """The file system of a URL, and the path in it."""
-    import fsspec.core  # a local store never needs it
-
-    filesystem, path = fsspec.core.url_to_fs(url, **file_system_options(url, options))
-    return filesystem, path.rstrip("/")

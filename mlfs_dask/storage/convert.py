@@ -181,7 +181,7 @@ def convert(
     resume : bool
         Go on with an interrupted conversion.
     storage_options : mapping, optional
-        For fsspec.
+        Of obstore (s3:, gs:, az:, https:) or of the file system of fsspec.
     command : str, optional
         What to record as the command.
 

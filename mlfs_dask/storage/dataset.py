@@ -61,7 +61,7 @@ def open_dataset(store: str | Path, *, storage_options: Mapping[str, Any] | None
     ----------
     store : path or URL
     storage_options : mapping, optional
-        For fsspec.
+        Of obstore (s3:, gs:, az:, https:) or of the file system of fsspec.
 
     Returns
     -------

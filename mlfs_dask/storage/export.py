@@ -14,7 +14,6 @@ import itertools
 import json
 import shutil
 import tempfile
-import uuid
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -27,8 +26,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError, UsageError
-from mlfs_dask.storage.access import answer, file_system
-from mlfs_dask.storage.object_store import is_url, local_path, require_writable
+from mlfs_dask.storage.object_store import RemoteObjects, is_url, local_path, require_writable
 from mlfs_dask.storage.publish import behind_links, explained, put, working_folder
 from mlfs_dask.storage.readers.csv import MISSING_TEXTS
 from mlfs_dask.typing import Matrix
@@ -89,7 +87,7 @@ def export_rows(
     force : bool
         Replace an existing file.
     storage_options : mapping, optional
-        For fsspec.
+        Of obstore (s3:, gs:, az:, https:) or of the file system of fsspec.
 
     Returns
     -------
@@ -183,9 +181,8 @@ def _staged(
     """Temporary local files, moved to the targets, in this order, if the block ends well."""
     require_writable(targets[-1], storage_options)
     remote = is_url(targets[-1])
-    filesystem = file_system(targets[-1], storage_options)[0] if remote else None
     for target in targets:
-        exists = filesystem.exists(target) if filesystem is not None else local_path(target).exists()
+        exists = RemoteObjects(target, storage_options).exists() if remote else local_path(target).exists()
         if exists and not force:
             raise UsageError(f"{target} exists already\n  cure: choose another name, or --force to replace it")
         if not remote and local_path(target).is_dir():
@@ -211,17 +208,15 @@ def _staged(
         files += [Path(folder) / PurePosixPath(target).name for target in targets]
         yield files
         for file, target in zip(files, targets, strict=True):
-            _upload(filesystem, file, target)
+            _upload(RemoteObjects(target, storage_options), file)
 
 
-def _upload(filesystem: Any, file: Path, target: str) -> None:
-    aside = f"{target}.{uuid.uuid4().hex[:8]}.part"
+def _upload(objects: RemoteObjects, file: Path) -> None:
     try:
-        answer(lambda: filesystem.put_file(str(file), aside), target, verb="write")
-        answer(lambda: filesystem.mv(aside, target), target, verb="write")
+        objects.write("", file)
     except BaseException:
         with contextlib.suppress(Exception):
-            filesystem.rm(aside)
+            objects.remove("")  # what a file system that is no object store has of it
         raise
 
 

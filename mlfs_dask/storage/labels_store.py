@@ -41,7 +41,7 @@ class LabelsStore:
     threshold : float
         A label applies where its value is greater.
     storage_options : mapping
-        For fsspec.
+        Of obstore (s3:, gs:, az:, https:) or of the file system of fsspec.
     """
 
     place: str
@@ -89,7 +89,7 @@ class LabelsStore:
         partition_rows : int
             Rows that a process mostly has in one piece: chunks are about as long, within bounds of their bytes.
         storage_options : mapping, optional
-            For fsspec.
+            Of obstore (s3:, gs:, az:, https:) or of the file system of fsspec.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""A store's objects by key, on a local disk or behind fsspec, and its root metadata.
+"""A store's objects by key, on a local disk or at a URL, and its root metadata.
 
 Everything here is bytes; nothing needs Zarr. Opening a store reads the one root object.
 """
@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
+import io
 import os
+import re
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
@@ -17,14 +18,15 @@ from typing import Any, BinaryIO, Literal, Protocol, cast
 from mlfs_dask import runtime
 from mlfs_dask.errors import DataError, MlfsError, StoreNotAllowedError, UsageError
 from mlfs_dask.files.json_text import parse_json
-from mlfs_dask.storage.access import NO_RANGES, NO_RANGES_CURE, access_error, answer, fault_of, file_system
+from mlfs_dask.storage.access import access_error, answer, fault_of
 from mlfs_dask.storage.digest import ROOT_KEY
+from mlfs_dask.storage.remote_store import WEB, open_store
 from mlfs_dask.storage.schema import StoreSchema
 
 _BLOCK_BYTES = 4 << 20
-_REQUESTS = 64  # that ask for little; fsspec's web client has 100 connections
-#: Files that are uploaded at a time: clients of object stores hold those of up to 100 MB whole.
-_UPLOADS = 4
+_REQUESTS = 64  # that ask for little
+#: Files that are uploaded at a time, parts of each, and bytes of a part: 80 MB are held.
+_UPLOADS, _PARTS, _PART_BYTES = 4, 4, 5 << 20
 NOT_A_STORE = "make a store with `mlfs convert SOURCE... STORE`"
 _NO_PATTERNS = "name every store: patterns (*, ?, [a-z]) are put in full by a shell, outside quotes, and not in a plan"
 
@@ -158,77 +160,99 @@ def _raise(error: OSError) -> None:
 
 
 class RemoteObjects:
-    """Objects below a URL, through fsspec. A server that refuses for a while is asked again.
+    """Objects below a URL. A server that refuses for a while is asked again.
 
     Methods raise StoreAccessError where a server refuses for good.
     """
 
     def __init__(self, url: str, storage_options: Mapping[str, Any] | None = None) -> None:
         self.path = url
-        self.filesystem, self.root = file_system(url, storage_options)
+        self._store, self._root = open_store(url, storage_options)
 
-    def exists(self, key: str = "") -> bool:
-        try:
-            return self._info(key) is not None
-        except StoreNotAllowedError:
-            return True
+    def _place(self, key: str) -> str:
+        return f"{self._root}/{key}".rstrip("/") if self._root else key
 
-    def _info(self, key: str) -> dict[str, Any] | None:
-        """What the server knows of an object; None where it is absent."""
-        path = f"{self.root}/{key}".rstrip("/")
+    def head(self, key: str = "") -> dict[str, Any] | None:
+        """What the server says of an object, `size` and `e_tag` or `last_modified`; None where it is absent."""
         try:
-            # fsspec's `exists` calls an object absent, too, where a server refuses.
-            found: dict[str, Any] = self._request(lambda: self.filesystem.info(path))
+            found: dict[str, Any] = self._request(lambda: self._store.head(self._place(key)))
         except FileNotFoundError:
             return None
         return found
 
-    def read(self, key: str) -> bytes:
-        return bytes(self._request(lambda: self.filesystem.cat_file(f"{self.root}/{key}")))
+    def exists(self, key: str = "") -> bool:
+        try:
+            if (found := self.head(key)) is None and not is_web(self.path):
+                found = self._request(lambda: next(iter(self._store.list(self._place(key) or None)), None))
+            return bool(found)
+        except StoreNotAllowedError:
+            return True
 
-    def read_range(self, key: str, start: int, stop: int | None = None) -> bytes:
+    def heads(self, key: str = "") -> dict[str, dict[str, Any]]:
+        """The objects below a key, which a web server does not tell."""
+        if is_web(self.path):
+            return {}
+        folder = self._place(key)
+        start = f"{folder}/" if folder else ""
+        found = self._request(lambda: [head for heads in self._store.list(folder or None) for head in heads])
+        return {head["path"][len(start) :]: head for head in found if head["path"].startswith(start)}
+
+    def read(self, key: str) -> bytes:
+        return bytes(self._request(lambda: self._store.get(self._place(key)).bytes()))
+
+    def read_range(self, key: str, start: int, stop: int | None = None) -> memoryview:
         """Bytes start..stop-1 of an object, or as many as a negative `start` says from its end.
 
         Fewer where it is shorter, none where it ends before. Raises FileNotFoundError.
         """
+        place, store = self._place(key), self._store
 
-        def request() -> bytes:
+        def request() -> memoryview:
             try:
-                return bytes(self.filesystem.cat_file(f"{self.root}/{key}", start=start, end=stop))
-            except Exception as error:  # every file system has errors of its own
+                if stop is not None:
+                    return memoryview(store.get_range(place, start=start, end=stop))
+                first = start
+                if start < 0 and type(store).__name__ == "AzureStore":  # whose servers know no last bytes
+                    first = max(0, store.head(place)["size"] + start)
+                part = {"suffix": -first} if first < 0 else {"offset": first}
+                return memoryview(store.get(place, options={"range": part}).bytes())
+            except Exception as error:  # every client has errors of its own
                 if fault_of(error) == "shorter":
-                    return b""
+                    return memoryview(b"")
                 raise
 
-        return bytes(self._request(request))
+        found: memoryview = self._request(request)
+        return found
 
     def blocks(self, key: str) -> Iterator[bytes]:
-        path = f"{self.root}/{key}"
-        with self._request(lambda: self.filesystem.open(path, "rb", block_size=_BLOCK_BYTES)) as file:
-            while block := self._request(lambda: file.read(_BLOCK_BYTES)):
+        with RemoteFile(self, key) as file:
+            while block := file.read(_BLOCK_BYTES):
                 yield block
 
-    def write(self, key: str, content: bytes) -> None:
-        """Write an object."""
-        self._request(lambda: self.filesystem.pipe_file(f"{self.root}/{key}", content), verb="write")
+    def write(self, key: str, content: bytes | Path) -> None:
+        """Write an object, from a file where `content` is its path."""
+        size = content.stat().st_size if isinstance(content, Path) else len(content)
+        parts = {
+            "chunk_size": max(_PART_BYTES, size // 5000),
+            "max_concurrency": _PARTS,
+        }  # an object has 10 000 at most
+        self._request(lambda: self._store.put(self._place(key), content, **parts), verb="write")
 
     def sizes(self, expected: Iterable[str] = ()) -> dict[str, int | None]:
         if is_web(self.path):
             return dict(self._sizes_one_by_one(list(expected)))
-        # What others have written since is not in fsspec's list of a folder that it has seen before.
-        self.filesystem.invalidate_cache()
-        found = self._request(lambda: self.filesystem.find(self.root, detail=True))
-        prefix = len(self.root) + 1
-        return {path[prefix:]: int(info["size"]) for path, info in found.items()}
+        return {key: head["size"] for key, head in self.heads().items()}
 
     def names(self, key: str = "") -> list[str]:
         """Names in a folder; none where the server does not list them."""
-        path = f"{self.root}/{key}".rstrip("/")
+        if is_web(self.path):
+            return []
         try:
-            found = self._request(lambda: self.filesystem.ls(path, detail=False))
+            found = self._request(lambda: self._store.list_with_delimiter(self._place(key) or None))
         except (FileNotFoundError, StoreNotAllowedError):
             return []
-        return [PurePosixPath(each).name for each in found]
+        paths = [*found["common_prefixes"], *(each["path"] for each in found["objects"])]
+        return [PurePosixPath(path).name for path in paths]
 
     def look(self, expected: Iterable[str], wanted: Collection[str]) -> tuple[dict[str, int | None], dict[str, bytes]]:
         """What opening a store needs of a server, all of it requested at the same time.
@@ -254,7 +278,7 @@ class RemoteObjects:
         """
         contents = {}
         with runtime.TaskThreads(_REQUESTS, "mlfs-look") as pool:
-            ranges = pool.submit(self._require_ranges)
+            ranges = pool.submit(self.read_range, ROOT_KEY, 0, 2)
             requests = {key: pool.submit(self.read, key) for key in wanted}
             sizes = pool.submit(self.sizes, [key for key in expected if key not in wanted])
             ranges.result()
@@ -266,46 +290,102 @@ class RemoteObjects:
     def _sizes_one_by_one(self, keys: list[str]) -> Iterator[tuple[str, int | None]]:
         """One request an object, some at a time: a web server need not have lists."""
         with runtime.TaskThreads(_REQUESTS, "mlfs-web") as pool:
-            for key, info in zip(keys, pool.map(self._info, keys), strict=True):
-                if info is not None:
-                    yield key, info.get("size")
+            for key, head in zip(keys, pool.map(self.head, keys), strict=True):
+                if head is not None:
+                    yield key, head["size"]
 
     def upload(self, folder: Path, keys: Iterable[str]) -> None:
         """Write objects from the files of a folder, some at a time."""
-
-        def put(key: str) -> None:
-            self._request(lambda: self.filesystem.put_file(str(folder / key), f"{self.root}/{key}"), verb="write")
-
         with runtime.TaskThreads(_UPLOADS, "mlfs-upload") as pool:
-            for upload in [pool.submit(put, key) for key in keys]:
+            for upload in [pool.submit(self.write, key, folder / key) for key in keys]:
                 runtime.result_of(upload)
-
-    def make(self) -> None:
-        """Make the root, where file systems have folders."""
-        self._request(lambda: self.filesystem.makedirs(self.root, exist_ok=True), verb="write")
 
     def remove(self, key: str, *, recursive: bool = False) -> None:
         """Remove an object, or all below one, if it is there."""
-        remove = functools.partial(self.filesystem.rm, recursive=True) if recursive else self.filesystem.rm_file
+        keys = [f"{key}/{each}".lstrip("/") for each in self.heads(key)] if recursive else [key]
         with contextlib.suppress(FileNotFoundError):
-            self._request(lambda: remove(f"{self.root}/{key}".rstrip("/")), verb="write")
+            if keys:
+                self._request(lambda: self._store.delete([self._place(each) for each in keys]), verb="write")
 
     def _request(self, request: Callable[[], Any], *, verb: Literal["read", "write"] = "read") -> Any:
         return answer(request, self.path, verb=verb)
 
-    def _require_ranges(self) -> None:
-        if is_web(self.path) and len(self.read_range(ROOT_KEY, 0, 2)) != 2:
-            raise DataError(NO_RANGES, file=self.path, cure=NO_RANGES_CURE)
+
+class RemoteFile(io.RawIOBase):
+    """An object as a file that is read in any order. Each of its reads is repeated while the server is unavailable.
+
+    Parameters
+    ----------
+    objects : RemoteObjects
+    key : str
+
+    Raises
+    ------
+    FileNotFoundError
+    StoreAccessError
+    """
+
+    def __init__(self, objects: RemoteObjects, key: str = "") -> None:
+        head = objects.head(key)
+        if head is None:
+            raise FileNotFoundError(errno.ENOENT, "no such object", objects.path)
+        self._objects, self._key, self._size, self._offset = objects, key, head["size"] or 0, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        self._offset = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._offset, io.SEEK_END: self._size}[whence]
+        return self._offset
+
+    def tell(self) -> int:
+        return self._offset
+
+    def readinto(self, buffer: Any, /) -> int:
+        stop = min(self._offset + len(buffer), self._size)
+        if stop <= self._offset:
+            return 0
+        content = self._objects.read_range(self._key, self._offset, stop)
+        buffer[: len(content)] = content
+        self._offset += len(content)
+        return len(content)
+
+
+def open_remote(url: str, options: Mapping[str, Any] | None = None) -> BinaryIO:
+    """A file at a URL, for reading in any order. Errors as those of `RemoteFile`."""
+    return io.BufferedReader(RemoteFile(RemoteObjects(url, options)), _BLOCK_BYTES)
+
+
+def expand(pattern: str, options: Mapping[str, Any] | None = None) -> list[str]:
+    """Files or objects that a pattern stands for, in which a `*` is some characters of a name, and `**` any folders.
+
+    Raises
+    ------
+    UsageError
+        It is the address of a web server, which does not tell what it has.
+    StoreAccessError
+    """
+    if not is_url(pattern):
+        path = local_path(pattern)
+        return sorted(str(each) for each in Path(path.anchor).glob(str(path.relative_to(path.anchor))))
+    if is_web(pattern):
+        raise UsageError(f"{pattern}: a web server does not tell which files it has\n  cure: name every file")
+    folder = pattern[: pattern.index("*")].rpartition("/")[0]
+    wanted = re.escape(pattern[len(folder) + 1 :]).replace(r"\*\*/", "(?:.*/)?").replace(r"\*", "[^/]*")
+    return sorted(f"{folder}/{key}" for key in RemoteObjects(folder, options).heads() if re.fullmatch(wanted, key))
 
 
 def is_url(path: str | Path) -> bool:
-    """Whether fsspec must open it; `file://` is a local path."""
+    """Whether it lies at a URL; `file://` is a local path."""
     return "://" in str(path) and not str(path).startswith("file://")
 
 
 def is_web(path: str | Path) -> bool:
     """Whether it is the address of a web server, which is read from only."""
-    return str(path).startswith(("http://", "https://"))
+    return str(path).partition("://")[0] in WEB
 
 
 #: Folders of results, which are replaced whole: two files that each kind has, its record first, and its name.
@@ -326,7 +406,7 @@ def require_writable(path: str, storage_options: Mapping[str, Any] | None = None
     ----------
     path : str
     storage_options : mapping, optional
-        For fsspec.
+        Of obstore (s3:, gs:, az:, https:) or of the file system of fsspec.
     takes_files : bool
         Files are put into `path`, which may be there already, so that it must be no such folder itself.
     """

@@ -108,7 +108,7 @@ def write_folder(
     Parameters
     ----------
     path : str
-        Local path or fsspec URL.
+        Local path or URL.
     texts : mapping of str to str
         File name -> content; the record among them.
     record, what, force, storage_options
@@ -128,7 +128,6 @@ def write_folder(
     check_place(path, force=force, record=record, what=what, storage_options=storage_options)
     if is_url(path):
         objects = RemoteObjects(path, storage_options)
-        objects.make()
         objects.remove(record)
         for name in remove:
             if objects.exists(name):
@@ -186,7 +185,7 @@ def check_place(
     resume : bool, optional
         Go on with an earlier one. None where its kind does not resume in its place.
     storage_options : mapping, optional
-        For fsspec.
+        Of obstore (s3:, gs:, az:, https:) or of the file system of fsspec.
 
     Raises
     ------

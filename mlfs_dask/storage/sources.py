@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import threading
@@ -12,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mlfs_dask.errors import DataError, StoreNotAllowedError
-from mlfs_dask.storage.access import answer, file_system
-from mlfs_dask.storage.object_store import is_url, is_web, local_path, open_file
+from mlfs_dask.storage.object_store import RemoteObjects, expand, is_url, is_web, local_path, open_file
 
 _READ_BYTES = 4 << 20
 
@@ -52,7 +50,7 @@ def examine(sources: Sequence[str | Path], storage_options: Mapping[str, Any] | 
         if is_url(source):
             found += _examine_remote(source, storage_options)
         elif "*" in source and not local_path(source).exists():
-            found += _examine_remote(f"file://{local_path(source).absolute()}", None)
+            found += [_examine_local(file) for file in expand(source)]
         else:
             found.append(_examine_local(source))
     return found
@@ -86,37 +84,29 @@ def _examine_local(source: str) -> Source:
 
 
 def _examine_remote(source: str, storage_options: Mapping[str, Any] | None) -> list[Source]:
-    filesystem, path = file_system(source, storage_options)
-    if "*" in path:
-        matches = sorted(answer(lambda: filesystem.glob(path), source))
-        return [_remote_source(str(filesystem.unstrip_protocol(match)), filesystem, match) for match in matches]
-    try:
-        return [_remote_source(source, filesystem, path)]
-    except (FileNotFoundError, StoreNotAllowedError) as error:
-        if is_web(source):
-            # A web server knows files alone, and may not show a folder; a store is known by its root.
-            for root in ZARR_ROOTS:
-                with contextlib.suppress(FileNotFoundError, StoreNotAllowedError):
-                    return [_remote_source(source, filesystem, f"{path}/{root}")]
-        if isinstance(error, StoreNotAllowedError):
-            raise
-        raise DataError("there is no such object", file=source, cure="check the URL") from None
+    if "*" in source:
+        return [each for url in expand(source, storage_options) for each in _examine_remote(url, storage_options)]
+    objects = RemoteObjects(source, storage_options)
+    refusal: StoreNotAllowedError | None = None
+    # A web server knows files alone, and may not show a folder; a store is known by its root.
+    for key in ("", *(ZARR_ROOTS if is_web(source) else ())):
+        try:
+            if (head := objects.head(key)) is not None:
+                return [Source(source, head["size"] or 0, _mark(head))]
+        except StoreNotAllowedError as error:
+            refusal = refusal or error
+    if refusal is not None:
+        raise refusal
+    if not (heads := objects.heads()):
+        raise DataError("there is no such object", file=source, cure="check the URL")
+    marks = sorted(f"{key} {_mark(head)}" for key, head in heads.items())
+    digest = hashlib.sha256("\n".join(marks).encode()).hexdigest()
+    return [Source(source, sum(head["size"] or 0 for head in heads.values()), digest)]
 
 
-def _remote_source(url: str, filesystem: Any, path: str) -> Source:
-    info = answer(lambda: filesystem.info(path), url)
-    if info["type"] == "directory":
-        entries = answer(lambda: filesystem.find(path, detail=True), url)
-        size = sum(int(entry["size"]) for entry in entries.values())
-        marks = sorted(f"{name} {_mark(entry)}" for name, entry in entries.items())
-        return Source(url, size, hashlib.sha256("\n".join(marks).encode()).hexdigest())
-    return Source(url, int(info["size"] or 0), _mark(info))
-
-
-def _mark(info: Mapping[str, Any]) -> str:
-    """What the file system has that changes with the content of an object; "" where it has nothing of the kind."""
-    marks = (info.get(name) for name in ("ETag", "etag", "mtime", "LastModified", "created"))
-    return str(next((mark for mark in marks if mark), ""))
+def _mark(head: Mapping[str, Any]) -> str:
+    """What the server has that changes with the content of an object; "" where it has nothing of the kind."""
+    return str(head["e_tag"] or head.get("last_modified", ""))
 
 
 def _files(path: Path) -> list[Path]:

@@ -46,7 +46,7 @@ def verify(store: str | Path, *, storage_options: Mapping[str, Any] | None = Non
     ----------
     store : path or URL
     storage_options : mapping, optional
-        For fsspec.
+        Of obstore (s3:, gs:, az:, https:) or of the file system of fsspec.
 
     Returns
     -------

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import json
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +17,6 @@ from mlfs_dask_cli.main import mlfs
 def _no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stores are shared by the tests: what one keeps beside them would change what the next one reads."""
     monkeypatch.setenv("MLFS_CACHE", "none")
-
-
-@pytest.fixture(scope="module")
-def closed_connections() -> Iterator[None]:
-    """Connections of file systems, which live to the end of the process, are closed after the tests of a module."""
-    yield
-    aiohttp, fsspec = sys.modules.get("aiohttp"), sys.modules.get("fsspec")
-    if aiohttp is None or fsspec is None:
-        return
-    for session in [each for each in gc.get_objects() if type(each) is aiohttp.ClientSession and not each.closed]:
-        connector = session.connector
-        session.detach()
-        connector._close()
-    for name in ("http", "https", "s3"):
-        fsspec.get_filesystem_class(name).clear_instance_cache()
-    gc.collect()
 
 
 @pytest.fixture

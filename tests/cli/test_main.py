@@ -201,13 +201,6 @@ ERRORS: list[tuple[BaseException, int, str, str, dict[str, Any]]] = [
     (OSError(28, "No space left on device", "x"), 4, "does_not_fit", "No space left on device: x", {}),
     (ValueError("Protocol not known: s4"), 2, "usage", "Protocol not known: s4", {}),
     (ImportError("Install s3fs to access S3"), 2, "usage", "Install s3fs to access S3\n  cure: pip install", {}),
-    (
-        type("NoCredentialsError", (Exception,), {"__module__": "botocore.exceptions"})("Unable to locate"),
-        1,
-        "system",
-        "NoCredentialsError: Unable to locate\n  cure: check the URL, the network, and your credentials",
-        {},
-    ),
     (ZeroDivisionError("by zero"), 1, "unexpected", "unexpected ZeroDivisionError: by zero", {}),
     (ImportError("DLL"), 1, "system", "a library does not load: ImportError: DLL\n  cure: install mlfs-dask again", {}),
     (

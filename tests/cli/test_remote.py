@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import json
 import os
@@ -11,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,17 +27,12 @@ Run = Callable[..., Result]
 RunJson = Callable[..., Any]
 
 
-# File systems, and their connections, live to the end of the process, in loops of their own.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.usefixtures("closed_connections"),
-]
+obstore = pytest.importorskip("obstore", reason="obstore is not installed (extra `cloud`)")
 
 
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[str]:
     """URL of an empty bucket of an S3 server."""
-    s3fs = pytest.importorskip("s3fs", reason="s3fs is not installed (extra `cloud`)")
     pytest.importorskip("moto", reason="moto, the S3 server, is not installed")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -59,7 +54,8 @@ def bucket() -> Iterator[str]:
             patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
             patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
             patch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
-            s3fs.S3FileSystem().mkdir("bucket")
+            request = urllib.request.Request(f"http://127.0.0.1:{port}/bucket", method="PUT")
+            urllib.request.urlopen(request).close()
             yield "s3://bucket"
     finally:
         server.terminate()
@@ -114,22 +110,19 @@ def test_workers_read_an_object_store_themselves(bucket: str, table: Path, run_j
 
 
 def test_damage_in_an_object_store_is_named(bucket: str, table: Path, run: Run, run_json: RunJson) -> None:
-    import s3fs
-
     store = f"{bucket}/damaged.zarr"
     run_json("convert", table, store, "--label-columns", "a,b", "--partition-size", "256")
-    files = s3fs.S3FileSystem()
-    shard = store.removeprefix("s3://") + "/X/c/1/0"
-    content = bytearray(files.cat_file(shard))
+    files, shard = RemoteObjects(store), "X/c/1/0"
+    content = bytearray(files.read(shard))
     content[3] ^= 1
-    files.pipe_file(shard, bytes(content))
+    files.write(shard, bytes(content))
     found = run("inspect", store, "--verify")
     assert (found.exit_code, "X/c/1/0" in found.stderr) == (3, True)
-    files.pipe_file(shard, bytes(content[:-5]))
+    files.write(shard, bytes(content[:-5]))
     cut = run("select", "elc", store, "-k", "1", "-o", f"{bucket}/no")
     assert cut.exit_code == 3
     assert "1 object not of the recorded size: X/c/1/0" in cut.stderr
-    files.rm_file(shard)
+    files.remove(shard)
     missing = run("select", "elc", store, "-k", "1", "-o", f"{bucket}/no")
     assert "1 object missing: X/c/1/0" in missing.stderr
     absent = run("inspect", f"{bucket}/absent.zarr")
@@ -193,8 +186,6 @@ def test_checkpoints_in_an_object_store(bucket: str, table: Path, run: Run, run_
 def test_an_object_store_that_is_throttled(
     bucket: str, table: Path, run: Run, run_json: RunJson, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import s3fs
-
     store, words = f"{bucket}/busy.zarr", ("select", "label-entropy", "-k", "2", "-o")
     run_json("convert", table, store, "--label-columns", "a,b", "--partition-size", "256")
     near = run_json(*words, tmp_path / "near", store)
@@ -207,7 +198,6 @@ def test_an_object_store_that_is_throttled(
         (Refusals({"X/c/1/0": itertools.repeat(503)}), "unavailable", "it does not answer: "),
         (Refusals({"X/c/1/0": itertools.repeat(403)}), "not_allowed", "no permission to read it (403 "),
     ):
-        s3fs.S3FileSystem.clear_instance_cache()
         with refusing_s3(endpoint, refusals) as address:
             monkeypatch.setenv("AWS_ENDPOINT_URL", address)
             done = run(*words, tmp_path / (kind or "far"), store, "--json")
@@ -219,14 +209,12 @@ def test_an_object_store_that_is_throttled(
             assert "in partition 1 (rows " in done.stderr
         else:
             assert result["selected"] == near["selected"]
-    s3fs.S3FileSystem.clear_instance_cache()
 
 
 # A web server
 
 
 def test_a_store_is_read_from_a_web_server(table: Path, run: Run, run_json: RunJson, tmp_path: Path) -> None:
-    pytest.importorskip("aiohttp", reason="aiohttp is not installed (extra `cloud`)")
     folder = tmp_path / "www"
     folder.mkdir()
     run_json("convert", table, folder / "t.zarr", "--label-columns", "a,b", "--partition-size", "256")
@@ -257,7 +245,6 @@ def test_a_store_is_read_from_a_web_server(table: Path, run: Run, run_json: RunJ
 
 
 def test_a_web_server_without_range_requests(table: Path, run: Run, run_json: RunJson, tmp_path: Path) -> None:
-    pytest.importorskip("aiohttp", reason="aiohttp is not installed (extra `cloud`)")
     run_json("convert", table, tmp_path / "t.zarr", "--label-columns", "a,b")
     with serve(tmp_path, WholeFiles) as address:
         refused = run("select", "elc", f"{address}/t.zarr", "-k", "2", "-o", tmp_path / "run")
@@ -273,7 +260,6 @@ def test_a_web_server_that_does_not_answer(
     run: Run, free_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(access, "RETRY_SECONDS", 0.1)
-    pytest.importorskip("aiohttp", reason="aiohttp is not installed (extra `cloud`)")
     address = f"http://127.0.0.1:{free_port}"
     for words in (["inspect", f"{address}/t.zarr"], ["convert", f"{address}/t.csv", tmp_path / "t.zarr"]):
         silent = run(*words)
@@ -284,7 +270,6 @@ def test_a_web_server_that_does_not_answer(
 
 
 def test_a_file_is_converted_from_a_web_server(table: Path, run: Run, run_json: RunJson, tmp_path: Path) -> None:
-    pytest.importorskip("aiohttp", reason="aiohttp is not installed (extra `cloud`)")
     near = run_json("convert", table, tmp_path / "near.zarr", "--label-columns", "a,b")
     with serve(table.parent) as address:
         far = run_json("convert", f"{address}/{table.name}", tmp_path / "far.zarr", "--label-columns", "a,b")
@@ -294,13 +279,33 @@ def test_a_file_is_converted_from_a_web_server(table: Path, run: Run, run_json: 
 
 
 def test_a_url_whose_package_is_not_installed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    importlib.import_module("fsspec")
-    registry = sys.modules["fsspec.registry"]  # fsspec.registry itself is a view of what the module holds
-    for name in ("s3", "http"):
-        monkeypatch.delitem(registry._registry, name, raising=False)
-    monkeypatch.setitem(sys.modules, "s3fs", None)
-    monkeypatch.setitem(sys.modules, "fsspec.implementations.http", None)
+    monkeypatch.setattr("mlfs_dask.storage.remote_store._stores", {})
+    monkeypatch.setitem(sys.modules, "obstore.store", None)
     for url in ("s3://bucket/t.zarr", "http://127.0.0.1/t.zarr"):
         absent = run("inspect", url)
         assert absent.exit_code == 2, absent.stderr
         assert 'pip install "mlfs-dask[cloud]"' in absent.stderr
+
+
+def test_credentials_of_a_profile_and_patterns(
+    bucket: str, table: Path, run_json: RunJson, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("boto3", reason="boto3 is not installed (extra `cloud`)")
+    rows = table.read_text().splitlines(keepends=True)
+    for name, part in (("a 1", rows[1:31]), ("b 2", rows[31:])):
+        RemoteObjects(f"{bucket}/parts/{name}.csv").write("", "".join([rows[0], *part]).encode())
+    (tmp_path / "credentials").write_text("[lab]\naws_access_key_id = one\naws_secret_access_key = two\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_PROFILE", "lab")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    far = run_json("convert", f"{bucket}/parts/*.csv", tmp_path / "far.zarr", "--label-columns", "a,b")
+    near = run_json("convert", table, tmp_path / "near.zarr", "--label-columns", "a,b")
+    assert (far["n"], far["digest"]) == (60, near["digest"])
+
+
+def test_names_in_a_web_address_are_percent_encoded(table: Path, run_json: RunJson, tmp_path: Path) -> None:
+    (tmp_path / "two words, 5%.csv").write_bytes(table.read_bytes())
+    with serve(tmp_path) as address:
+        url = f"{address}/two%20words,%205%25.csv"
+        assert run_json("convert", url, tmp_path / "t.zarr", "--label-columns", "a,b")["n"] == 60

@@ -9,7 +9,6 @@ import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -18,19 +17,14 @@ import zarr
 from click.testing import Result
 
 from mlfs_dask import runtime
-from mlfs_dask.storage import access
+from mlfs_dask.storage import access, remote_store
 from mlfs_dask.storage.dataset import open_dataset
 from tests.cli.web_server import Refusal, Refusals, serve
 from tests.storage.stores import make_store, sample
 
 Run = Callable[..., Result]
 
-# File systems, and their connections, live to the end of the process, in loops of their own.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.usefixtures("closed_connections"),
-    pytest.mark.skipif(find_spec("aiohttp") is None, reason="aiohttp is not installed (extra `cloud`)"),
-]
+pytest.importorskip("obstore", reason="obstore is not installed (extra `cloud`)")
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +42,7 @@ SELECT = ("select", "label-entropy", "-k", "2")
 @pytest.fixture(autouse=True)
 def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access, "FIRST_PAUSE", 0.02)
-    monkeypatch.setattr(access, "READ_SECONDS", 0.3)
+    monkeypatch.setattr(remote_store, "READ_SECONDS", 0.3)
     monkeypatch.setattr(runtime, "WARNING_SECONDS", 0.0)
 
 
@@ -117,7 +111,7 @@ def test_a_server_that_refuses_for_good(
 def test_a_server_that_has_less_than_is_asked_for(
     key: str, words: str, heads: bool, folder: Path, run: Run, tmp_path: Path
 ) -> None:
-    """By status 416, for which it is not asked again; fsspec calls the object absent."""
+    """By status 416, for which it is not asked again."""
     handler = Refusals({f"t.zarr/{key}": itertools.repeat(416)}).handler()
     if heads:
         handler.do_HEAD = handler.do_GET  # type: ignore[method-assign]

@@ -156,9 +156,13 @@ def serve(folder: Path, handler: type[WebFiles] = WebFiles) -> Iterator[str]:
         yield address
 
 
+class _Server(http.server.ThreadingHTTPServer):
+    request_queue_size = 128  # of five, those that a client opens at the same time would wait for a second
+
+
 @contextlib.contextmanager
 def _running(handler: Callable[..., http.server.BaseHTTPRequestHandler]) -> Iterator[str]:
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    with _Server(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:

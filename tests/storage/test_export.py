@@ -262,7 +262,7 @@ def test_a_failed_upload_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None
     def broken(*args: object, **how: object) -> None:
         raise OSError("the network is gone")
 
-    monkeypatch.setattr(type(filesystem), "mv", broken)
+    monkeypatch.setattr(type(filesystem), "put_file", broken)
     X, Y = table("float64"), labels(unknown=False)
     with pytest.raises(MlfsError, match="it cannot be written: the network is gone"):
         export_rows(blocks(X, Y, sparse=True), "memory://export2/t.npz", **NAMES, n=N)

@@ -18,12 +18,9 @@ from mlfs_dask.storage.dataset import open_dataset
 from tests.cli.web_server import WebFiles, serve
 from tests.storage.stores import make_store, sample
 
-pytest.importorskip("aiohttp", reason="aiohttp is not installed (extra `cloud`)")
+pytest.importorskip("obstore", reason="obstore is not installed (extra `cloud`)")
 
-# File systems, and their connections, live to the end of the process, in loops of their own.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning", "ignore:feature .* constant"
-)
+pytestmark = pytest.mark.filterwarnings("ignore:feature .* constant")
 
 #: Seconds after which what should be asked for at the same time was not.
 NEVER = 20

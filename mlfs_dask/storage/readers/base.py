@@ -199,7 +199,7 @@ class ReadOptions:
     ----------
     labels : LabelSpec
     storage_options : dict
-        For fsspec.
+        Of obstore (s3:, gs:, az:, https:) or of the file system of fsspec.
     keys : dict of str to str
         What one format alone understands: the arrays in a .mat or .npz file, `feature_base` of svmlight.
     drop : tuple of str

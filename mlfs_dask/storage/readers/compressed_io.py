@@ -1,4 +1,4 @@
-"""Open a local file or an fsspec URL as plain bytes, whatever it is compressed with.
+"""Open a local file or a URL as plain bytes, whatever it is compressed with.
 
 `open_source(path)` looks at the first bytes and answers with a small picklable `SourceFile`: its size, its
 compression (gzip, xz, bzip2, Zstandard), whether it can be entered in the middle, and `open(offset)`, a buffered
@@ -23,8 +23,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Protocol, cast
 
 from mlfs_dask.errors import DataError, StoreNotAllowedError
-from mlfs_dask.storage.access import open_remote
-from mlfs_dask.storage.object_store import open_file
+from mlfs_dask.storage.object_store import open_file, open_remote
 
 # First bytes of each format. "BZh" alone could open a CSV header: bzip2's block mark is asked for too.
 _MAGIC = {
@@ -56,7 +55,7 @@ class SourceFile:
     compression : {None, "gzip", "xz", "bzip2", "zstd"}
         By the file's first bytes, not by its name.
     storage_options : dict
-        Passed to fsspec for URLs.
+        For URLs, of obstore or fsspec.
     """
 
     path: str
@@ -100,9 +99,9 @@ def open_source(path: str, storage_options: Mapping[str, Any] | None = None) -> 
     Parameters
     ----------
     path : str
-        Local path or fsspec URL (`s3://`, `gs://`, `memory://`, ...).
+        Local path or URL (`s3://`, `gs://`, `memory://`, ...).
     storage_options : mapping, optional
-        For fsspec; ignored for local paths.
+        Of obstore or fsspec; ignored for local paths.
 
     Raises
     ------
@@ -165,7 +164,7 @@ def _is_url(path: str) -> bool:
 def _open_raw(path: str, storage_options: Mapping[str, Any]) -> BinaryIO:
     if not _is_url(path):
         return os.fdopen(open_file(path), "rb")
-    return cast(BinaryIO, open_remote(path, storage_options))
+    return open_remote(path, storage_options)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import Any
 
 from mlfs_dask.errors import DataError, UsageError, number_of
 from mlfs_dask.files.redaction import redact
-from mlfs_dask.storage.access import answer, file_system
+from mlfs_dask.storage.object_store import expand
 from mlfs_dask.storage.readers import compressed_io
 from mlfs_dask.storage.readers.base import Reader, ReadOptions
 from mlfs_dask.storage.readers.compressed_io import format_suffix
@@ -309,9 +309,7 @@ def _expanded(source: str, options: ReadOptions) -> list[str]:
     """The files that a source stands for: itself, a pattern's, or a folder's Parquet files."""
     url = "://" in source or "::" in source
     if "*" in source and (url or not Path(source).exists()):
-        files, pattern = file_system(source, options.storage_options)
-        names = answer(lambda: files.glob(pattern), source)
-        found = sorted(files.unstrip_protocol(name) if url else name for name in names)
+        found = expand(source, options.storage_options)
         if not found:
             raise DataError("no file matches", file=source, cure="check the pattern")
         return found

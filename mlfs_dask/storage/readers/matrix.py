@@ -21,7 +21,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any, BinaryIO, Protocol, TypeAlias, cast
+from typing import Any, BinaryIO, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,10 +29,9 @@ from scipy.sparse import coo_array, csr_array
 
 from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError
 from mlfs_dask.runtime import memory_limit
-from mlfs_dask.storage.access import open_remote
 from mlfs_dask.storage.label_values import LabelValues, MinusOne
 from mlfs_dask.storage.limits import filled_temporary_file, memory_cure, require_memory
-from mlfs_dask.storage.object_store import open_file
+from mlfs_dask.storage.object_store import open_file, open_remote
 from mlfs_dask.storage.readers.base import UNKNOWN_BYTES, Batch, Header, Part, ReadOptions, damaged
 from mlfs_dask.storage.readers.compressed_io import open_source
 from mlfs_dask.storage.readers.hdf5_heap import HeapCheckedFile
@@ -647,7 +646,7 @@ def open_random(path: str, storage_options: dict[str, Any]) -> Iterator[BinaryIO
         raise damaged("the file is empty", path)
     if "://" in path or "::" in path:
         with open_remote(path, storage_options) as remote:
-            yield cast(BinaryIO, remote)
+            yield remote
     else:
         with os.fdopen(open_file(path), "rb") as file:
             yield file

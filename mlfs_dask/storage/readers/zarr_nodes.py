@@ -68,9 +68,9 @@ class RemoteStore(Store):
             content = await _in_thread(self._request(key, byte_range))
         except (FileNotFoundError, IsADirectoryError):
             return None
-        return prototype.buffer.from_bytes(content)
+        return prototype.buffer.from_bytes(bytes(content))
 
-    def _request(self, key: str, byte_range: ByteRequest | None) -> Callable[[], bytes]:
+    def _request(self, key: str, byte_range: ByteRequest | None) -> Callable[[], bytes | memoryview]:
         match byte_range:
             case RangeByteRequest(start, stop):
                 return functools.partial(self._objects.read_range, key, start, stop)

@@ -1,0 +1,150 @@
+"""Stores of objects behind URLs, as obstore has them: S3, GCS, Azure and web servers, and other schemes through fsspec.
+
+No request is repeated here: `access.retried` does that, because it says so and can be stopped, where a client in the
+background does neither. Time-outs, pooled connections, uploads in parts and refreshed credentials are obstore's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from mlfs_dask.errors import UsageError
+
+WEB = ("http", "https")
+OBJECT_STORES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl")
+
+#: Seconds in which a server has to accept a connection, and to send the next bytes.
+CONNECT_SECONDS, READ_SECONDS = 10.0, 30.0
+
+#: Stores by their address, options and settings: their connections are shared by all who read from them.
+_stores: dict[str, Any] = {}
+
+
+def open_store(url: str, options: Mapping[str, Any] | None = None) -> tuple[Any, str]:
+    """The store of a URL with the methods of `obstore.store.ObjectStore`, and the path in it. Makes no request.
+
+    Parameters
+    ----------
+    url : str
+    options : mapping, optional
+        Of obstore for object stores and web servers, of the file system of fsspec for other schemes.
+
+    Raises
+    ------
+    UsageError
+        obstore is not installed, or does not know an option.
+    """
+    given, parts = dict(options or {}), urlsplit(url)
+    if parts.scheme not in (*WEB, *OBJECT_STORES) or "::" in url:
+        import fsspec.core  # a local store never needs it
+
+        filesystem, path = fsspec.core.url_to_fs(url, **given)
+        return FsspecStore(filesystem), path.rstrip("/")
+    address = f"{parts.scheme}://{parts.netloc}"
+    # The key of an object is written as it is, the path of a web address percent-encoded.
+    path = url.removeprefix(address)
+    if parts.scheme in WEB:
+        address, path = f"{address}/?{parts.query}" if parts.query else address, unquote(parts.path)
+    settings = {name: value for name, value in os.environ.items() if name.startswith(("AWS_", "AZURE_", "GOOGLE_"))}
+    key = repr((address, given, settings, CONNECT_SECONDS, READ_SECONDS))
+    if key not in _stores:
+        _stores[key] = _connect(address, given)
+    return _stores[key], path.strip("/")
+
+
+def _connect(address: str, given: dict[str, Any]) -> Any:
+    try:
+        from obstore.exceptions import BaseError
+        from obstore.store import HTTPStore, from_url
+    except ImportError as error:
+        text = f'{address} is read by obstore, which is not installed\n  cure: pip install "mlfs-dask[cloud]"'
+        raise UsageError(text) from error
+    scheme = address.partition("://")[0]
+    endpoints = (scheme, given.get("endpoint"), given.get("endpoint_url"), os.environ.get("AWS_ENDPOINT_URL"))
+    client = {
+        "connect_timeout": timedelta(seconds=CONNECT_SECONDS),
+        "read_timeout": timedelta(seconds=READ_SECONDS),
+        "timeout": timedelta(days=1),  # of a whole request, which takes as long as it has to
+        "allow_http": any(str(each).partition(":")[0] == "http" for each in endpoints),
+        **given.pop("client_options", {}),
+    }
+    if scheme in ("s3", "s3a"):
+        given = {**_profile(), **given}
+    make: Any = HTTPStore.from_url if scheme in WEB else from_url
+    try:
+        return make(address, client_options=client, retry_config={"max_retries": 0}, **given)
+    except (BaseError, ValueError, TypeError) as error:
+        words = str(error).partition("\n")[0]
+        raise UsageError(f"{address}: {words}\n  cure: check the URL and its storage options") from error
+
+
+def _profile() -> dict[str, Any]:
+    """Credentials and region of a profile in ~/.aws, which boto3 reads and obstore does not; nothing without one."""
+    profile = os.environ.get("AWS_PROFILE")
+    if "AWS_ACCESS_KEY_ID" in os.environ or not (profile or Path("~/.aws").expanduser().is_dir()):
+        return {}
+    try:
+        from obstore.auth.boto3 import Boto3CredentialProvider
+    except ImportError as error:
+        text = 'profiles of ~/.aws are read by boto3, which is not installed\n  cure: pip install "mlfs-dask[cloud]"'
+        raise UsageError(text) from error
+    with contextlib.suppress(ValueError):  # it has none
+        return {"credential_provider": Boto3CredentialProvider()}
+    return {}
+
+
+class FsspecStore:
+    """A file system of fsspec with those methods of obstore's stores that are used here.
+
+    Parameters
+    ----------
+    filesystem : fsspec.AbstractFileSystem
+    """
+
+    def __init__(self, filesystem: Any) -> None:
+        self._filesystem = filesystem
+
+    def head(self, path: str) -> dict[str, Any]:
+        info = self._filesystem.info(path)
+        if info["type"] == "directory":
+            raise FileNotFoundError(path)
+        return _head(path, info)
+
+    def get(self, path: str, *, options: Mapping[str, Any] | None = None) -> Any:
+        part = (options or {}).get("range", {"offset": None})
+        start = part["offset"] if "offset" in part else -part["suffix"]
+        return SimpleNamespace(bytes=lambda: self._filesystem.cat_file(path, start=start))
+
+    def get_range(self, path: str, *, start: int, end: int) -> bytes:
+        return bytes(self._filesystem.cat_file(path, start=start, end=end))
+
+    def list_with_delimiter(self, folder: str | None) -> dict[str, Any]:
+        return {"objects": [], "common_prefixes": self._filesystem.ls(folder or "", detail=False)}
+
+    def put(self, path: str, content: bytes | Path, **_: int) -> None:
+        self._filesystem.makedirs(self._filesystem._parent(path), exist_ok=True)
+        if isinstance(content, Path):
+            self._filesystem.put_file(str(content), path)
+        else:
+            self._filesystem.pipe_file(path, content)
+
+    def delete(self, paths: list[str]) -> None:
+        for path in paths:
+            self._filesystem.rm_file(path)
+
+    def list(self, folder: str | None) -> Iterator[Any]:
+        # What others have written since is not in fsspec's list of a folder that it has seen before.
+        self._filesystem.invalidate_cache()
+        yield [_head(path, info) for path, info in self._filesystem.find(folder or "", detail=True).items()]
+
+
+def _head(path: str, info: Mapping[str, Any]) -> dict[str, Any]:
+    marks = (info.get(name) for name in ("ETag", "etag", "mtime", "LastModified", "created"))
+    return {"path": path, "size": info.get("size"), "e_tag": next((mark for mark in marks if mark), "")}
