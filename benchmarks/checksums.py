@@ -1,14 +1,14 @@
 """What checking costs: passes that compare every chunk with its CRC-32C, and offsets and column indices by their range,
 and ones that do not.
 
-    python benchmarks/checksums.py [--folder DIR] [--docs DIR]
+    python benchmarks/checksums.py [--folder DIR]
 
 Stores of 0.25 GB are made in the folder on first use; then it takes a minute or two. The two kinds take turns in one
 process, warm, with one thread for every core, and each is first in every second pair. What is added is the median over
 the pairs, with the quartiles beside it; of the processor it is that of all threads, which other work on the machine
 changes less. The last rows are CRC-32C alone, of 256 KiB again and again, by the package that is used and by the one
-that Zarr brings. The tables are put into docs/reference/benchmarks.md, and the figures into
-benchmarks/results/checksums.json.
+that Zarr brings. The tables are put into benchmarks/results/benchmarks.md, and the figures beside it into
+checksums.json.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def table(rows: dict[str, dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def main(folder: Path, docs: Path) -> None:
+def main(folder: Path) -> None:
     import google_crc32c
     from synthetic import make_store
 
@@ -123,12 +123,11 @@ def main(folder: Path, docs: Path) -> None:
         "62 500 x 1 000 float32, and 500 000 x 20 000 sparse with 60 nonzeros a row; 100 labels; warm",
         rows,
     )
-    replace_table(docs / "reference" / "benchmarks.md", "checksums", table(rows))
+    replace_table(Path(__file__).parent / "results" / "benchmarks.md", "checksums", table(rows))
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=Path("/tmp/mlfs-benchmarks"))
-    parser.add_argument("--docs", type=Path, default=Path(__file__).parents[1] / "docs")
     arguments = parser.parse_args()
-    main(arguments.folder, arguments.docs)
+    main(arguments.folder)

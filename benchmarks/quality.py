@@ -2,7 +2,7 @@
 
     python benchmarks/quality.py methods                      # every method's defaults, all sets
     python benchmarks/quality.py elc emotions birds           # λ, β and mask_iter of ELC on two sets; some minutes
-    python benchmarks/quality.py methods --write docs/reference/quality.md
+    python benchmarks/quality.py methods --write benchmarks/results/quality.md
 
 Five folds; k = 10 %, 20 %, ..., 90 % of the features; everything else as `mlfs evaluate` does it. Rankings are learnt
 on the training rows and judged on the others. The batches lie in a folder (--folder) and go on where they were

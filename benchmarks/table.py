@@ -1,6 +1,6 @@
-"""Write docs/reference/benchmarks.md, and tables of docs/reference/quality.md, from what the benchmarks left.
+"""Write the tables of benchmarks, and those of anchors in quality.md, into benchmarks/results from what was left there.
 
-    python benchmarks/table.py    [--results DIR] [--docs DIR]
+    python benchmarks/table.py    [--results DIR]
 
 A benchmark of the iterative selectors that has left none has its command there, and no table.
 """
@@ -137,7 +137,6 @@ def _cell(key: str, value: Any) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=iterative.KEPT, help="of the iterative selectors")
-    parser.add_argument("--docs", type=Path, default=HERE.parent / "docs", help="where the documents are")
     options = parser.parse_args()
     documents = {name: json.loads((HERE / "results" / f"{name}.json").read_text()) for name in ORDER}
     text = INTRODUCTION.format(cores=documents["dense"]["cores"], versions=versions(documents["dense"]))
@@ -157,7 +156,7 @@ def main() -> None:
     for name in LOAD:
         document = json.loads((HERE / "results" / f"{name}.json").read_text())
         text += f"\n\n{section(name, document)}\n{table(document['rows'])}\n\n{measured_on(document)}"
-    page = options.docs / "reference" / "benchmarks.md"
+    page = HERE / "results" / "benchmarks.md"
     written = {part.partition("\n")[0] for part in text.split("\n## ")}
     for part in page.read_text().split("\n## ")[1:]:
         if part.partition("\n")[0] not in written:  # measured by a program that leaves no results here
@@ -169,7 +168,7 @@ def main() -> None:
             document = json.loads(path.read_text())
             rows = {label: {**row.pop("of_sets", {}), **row} for label, row in document["rows"].items()}
             text = f"{document['description']}.\n\n{table(rows)}\n\n{measured_on(document)}"
-            replace_table(options.docs / "reference" / "quality.md", f"anchors-{name}", text)
+            replace_table(HERE / "results" / "quality.md", f"anchors-{name}", text)
 
 
 def section(title: str, document: dict[str, Any]) -> str:
