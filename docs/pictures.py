@@ -5,17 +5,22 @@ python docs/pictures.py [NAME ...]
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import sys
+import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from mlfs_dask.demo import run_demo
+from mlfs_dask.evaluation.results import read_eval
 from mlfs_dask.evaluation.statistics import friedman_test, nemenyi_difference, rank_methods
-from mlfs_dask.reporting.figures import Figure, Styles, critical_differences, write_figure
+from mlfs_dask.reporting.figures import Figure, Styles, critical_differences, curve, image_map, write_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -193,6 +198,32 @@ def anchors() -> Figure:
     return Figure("anchors", "", "", "", pd.DataFrame(), draw, size=(7.5, 4.0))
 
 
+@functools.cache
+def demo() -> Path:
+    """The folder that `mlfs demo` makes."""
+    folder = Path(tempfile.mkdtemp()) / "digits"
+    run_demo(folder)
+    return folder
+
+
+def pixels() -> list[Figure]:
+    """Pixels that each method of the demonstration chose."""
+    found = []
+    for method in ("elc", "label-entropy", "mfsir"):
+        ranking = pd.read_csv(demo() / method / "ranking.csv")
+        order, scores = ranking["feature_index"].to_numpy(), ranking["score"].to_numpy()
+        found.append(replace(image_map(method, order, scores, 16, (8, 8), name=method), title=method))
+    return found
+
+
+def precision() -> Figure:
+    """Average precision of the demonstration against the number of pixels."""
+    means = read_eval(demo() / "digits.eval").means()
+    of = means[means["metric"] == "average_precision"].rename(columns={"count": "n_folds"})
+    of = of.assign(method=of["run"])
+    return curve(of, title="", ylabel="average precision", styles=Styles(), name="precision")
+
+
 #: Where each picture lies, and the panels that it has.
 PICTURES: dict[str, Callable[[], Figure | list[Figure]]] = {
     "explanation/choosing-cost": choosing_cost,
@@ -202,6 +233,8 @@ PICTURES: dict[str, Callable[[], Figure | list[Figure]]] = {
         growth("peak_worker_MiB", "peak of a worker, MiB", logarithmic=False),
     ],
     "reference/anchors": anchors,
+    "start-pixels": pixels,
+    "start-precision": precision,
 }
 
 
