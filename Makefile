@@ -69,6 +69,7 @@ audit: $(VENV)/.lint
 
 # Warnings are errors: a link, a heading or a name that leads nowhere is one. -E reads all pages and docstrings anew.
 docs: $(VENV)/.docs
+	rm -rf docs/_build  # pages that are gone
 	$(BIN)/sphinx-build -W --keep-going -E -q docs docs/_build/html
 	$(BIN)/python docs/links.py docs/_build/html
 	@echo "Open docs/_build/html/index.html"
