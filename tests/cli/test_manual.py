@@ -74,6 +74,24 @@ def test_the_manual_names_the_methods_that_take_no_weights() -> None:
     )
 
 
+def test_the_manual_says_what_becomes_of_unknown_labels_and_covariates() -> None:
+    page = (DOCS / "howto" / "unknown-labels.md").read_text(encoding="utf-8")
+    table = page.split("\n## ")[1]
+    named = {
+        row.split("|")[2].strip(): re.findall("`(.*?)`", row.split("|")[1])
+        for row in re.findall(r"^\| `.*", table, re.MULTILINE)
+    }
+    assert sorted(name for names in named.values() for name in names) == sorted(METHODS)
+    accepting = {name for name in METHODS if get_estimator(name).plain.accepts_unknown_labels}
+    assert set(named.get("is refused", ())) == set(METHODS) - accepting
+    page = (DOCS / "howto" / "covariates.md").read_text(encoding="utf-8")
+    taking = re.search(r"^([^.]*?)\s+take\s+covariates C", page, re.MULTILINE)
+    assert taking is not None
+    assert set(re.findall("`(.*?)`", taking[1])) == {
+        name for name in METHODS if get_estimator(name).plain.takes_covariates
+    }
+
+
 def test_the_manual_names_no_option_that_does_not_exist() -> None:
     known = {"--help", "--version", "--group"}
     known |= {"--host", "--port", "--nthreads", "--no-nanny", "--no-dashboard", "--local-directory"}  # Dask's commands
