@@ -8,6 +8,8 @@ from __future__ import annotations
 import functools
 import json
 import math
+import re
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -20,7 +22,10 @@ import pandas as pd
 from mlfs_dask.demo import run_demo
 from mlfs_dask.evaluation.results import read_eval
 from mlfs_dask.evaluation.statistics import friedman_test, nemenyi_difference, rank_methods
+from mlfs_dask.reporting.contents import label_runs
 from mlfs_dask.reporting.figures import Figure, Styles, critical_differences, curve, image_map, write_figure
+from mlfs_dask.reporting.pairs import pairs_section
+from mlfs_dask.selection.runs import read_run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -224,6 +229,19 @@ def precision() -> Figure:
     return curve(of, title="", ylabel="average precision", styles=Styles(), name="precision")
 
 
+def people() -> list[Figure]:
+    """Pairs of the page on many responses, as they are and adjusted, as `mlfs report` draws them."""
+    page = (DOCS / "howto" / "many-responses.md").read_text(encoding="utf-8")
+    with tempfile.TemporaryDirectory() as folder:
+        for language, block in re.findall(r"^```(sh|python)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
+            command = ["bash", "-euc", block] if language == "sh" else [sys.executable, "-c", block]
+            subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        runs = label_runs([read_run(f"{folder}/people.{name}") for name in ("run", "adjusted")], [])
+        pairs = [figure for block in pairs_section(runs).blocks for figure in block.figures]
+    titles = ("as it is", "adjusted for age and sex")
+    return [replace(figure, title=title) for figure, title in zip(pairs, titles, strict=True)]
+
+
 #: Where each picture lies, and the panels that it has.
 PICTURES: dict[str, Callable[[], Figure | list[Figure]]] = {
     "explanation/choosing-cost": choosing_cost,
@@ -233,6 +251,7 @@ PICTURES: dict[str, Callable[[], Figure | list[Figure]]] = {
         growth("peak_worker_MiB", "peak of a worker, MiB", logarithmic=False),
     ],
     "reference/anchors": anchors,
+    "howto/many-responses": people,
     "start-pixels": pixels,
     "start-precision": precision,
 }
