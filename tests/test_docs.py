@@ -13,6 +13,8 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -193,23 +195,67 @@ def test_what_is_made_of_the_methods_is_up_to_date() -> None:
         assert path.read_text(encoding="utf-8") == text
 
 
-def test_the_site_is_whole(tmp_path: Path) -> None:
-    """Built without a warning, and every link in it, and between the files of the repository, leads somewhere."""
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built without a warning."""
     pytest.importorskip("sphinx", reason="needs the group docs (make docs)")
-    site = tmp_path / "site"
-    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-d", tmp_path / "trees", DOCS, site]
+    folder = tmp_path_factory.mktemp("site")
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-W",
+        "--keep-going",
+        "-q",
+        "-d",
+        folder / "trees",
+        DOCS,
+        folder / "html",
+    ]
     built = subprocess.run(command, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr
+    return folder / "html"
+
+
+@pytest.mark.xdist_group("site")
+def test_the_site_is_whole(site: Path, tmp_path: Path) -> None:
+    """Every page is there, and every link in it, and between the files of the repository, leads somewhere."""
     assert {path.relative_to(DOCS).with_suffix(".html") for path in DOCS.rglob("*.md")} <= {
         path.relative_to(site) for path in site.rglob("*.html")
     }
     checked = subprocess.run([sys.executable, DOCS / "links.py", site], capture_output=True, text=True, check=False)
     assert (checked.stdout, checked.returncode) == ("", 0)
     links = '<a href="none.html">x</a><a href="start.html#none">y</a><a href="start.html">z</a>'
-    (site / "index.html").write_text(links)
-    checked = subprocess.run([sys.executable, DOCS / "links.py", site], capture_output=True, text=True, check=False)
-    assert [line.rpartition(": ")[2] for line in checked.stdout.splitlines()] == ["none.html", "start.html#none"]
+    (tmp_path / "index.html").write_text(links)
+    shutil.copy(site / "start.html", tmp_path)
+    checked = subprocess.run([sys.executable, DOCS / "links.py", tmp_path], capture_output=True, text=True, check=False)
+    of_index = [line.rpartition(": ")[2] for line in checked.stdout.splitlines() if "index.html: " in line]
+    assert of_index == ["none.html", "start.html#none"]
     assert checked.returncode == 1
+
+
+@pytest.mark.xdist_group("site")
+def test_the_site_in_a_browser(site: Path, browser: Any) -> None:
+    """On a phone no page is wider than the screen, every picture is there, and the search finds a page by its words."""
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.support.wait import WebDriverWait
+
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride", {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}
+    )
+    try:
+        for page in site.rglob("*.html"):
+            browser.get(page.as_uri())
+            width, broken = browser.execute_script(
+                "return [document.documentElement.scrollWidth, "
+                "[...document.images].filter((i) => !i.naturalWidth).map((i) => i.src)]"
+            )
+            assert (width, broken) == (390, []), page
+        browser.get(f"{(site / 'search.html').as_uri()}?q=covariates")
+        found = WebDriverWait(browser, 10).until(lambda of: of.find_elements(By.CSS_SELECTOR, "#search-results li a"))
+        assert "covariates.html" in {Path(urlsplit(each.get_attribute("href")).path).name for each in found}
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def test_links_of_the_repository_that_lead_nowhere_are_named(tmp_path: Path) -> None:
