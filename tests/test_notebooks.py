@@ -1,0 +1,32 @@
+"""The notebooks of the manual run as they stand, and print what they show."""
+
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+NOTEBOOKS = sorted((Path(__file__).parents[1] / "docs" / "notebooks").glob("*.ipynb"))
+
+
+def texts(notebook: Any) -> list[str]:
+    """What the cells print, and the text of the tables that they end with."""
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    told = [output for output in outputs if output.get("name") != "stderr"]  # where Matplotlib tells of its font cache
+    return [output.get("text") or output.get("data", {}).get("text/plain", "") for output in told]
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook(path: Path, tmp_path: Path) -> None:
+    shown = nbformat.read(path, as_version=4)
+    run = nbformat.read(path, as_version=4)
+    NotebookClient(run, timeout=100, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    pictures = [
+        output for cell in run.cells for output in cell.get("outputs", []) if "image/png" in output.get("data", {})
+    ]
+    for output in pictures:
+        del output["data"]["text/plain"]  # the size of the figure
+    assert pictures
+    assert texts(run) == texts(shown)
