@@ -11,10 +11,11 @@ project = "mlfs-dask"
 author = "the authors of mlfs-dask"
 version = release = __version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "numpydoc"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "numpydoc"]
 exclude_patterns = ["_build"]
 
 myst_heading_anchors = 3
+nb_execution_mode = "off"  # notebooks are shown as they were run; tests run them again
 highlight_language = "text"
 smartquotes = False  # a quoted value can be copied
 
