@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import functools
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mlfs_dask_cli.options import (
+    ONE_WAY,
     PATH,
     Bytes,
     Decorated,
     command_line,
+    file_options,
     force_option,
     output_options,
+    read_names,
     resume_option,
     stack_options,
 )
@@ -35,25 +38,6 @@ _STANDARD_INPUT = "-"
 _COPIED_BYTES = 1 << 20
 
 
-def read_names(values: tuple[str, ...]) -> tuple[str, ...]:
-    """Column names from the command line: comma-separated (quoted where they hold commas), or @FILE, a name a line."""
-    names: list[str] = []
-    for value in values:
-        if value.startswith("@"):
-            try:
-                names += Path(value[1:]).read_text(encoding="utf-8-sig").splitlines()
-            except FileNotFoundError as error:
-                raise click.BadParameter(f"there is no file {value[1:]!r} with names in it.") from error
-        else:
-            try:
-                names += next(csv.reader([value]))
-            except csv.Error as error:
-                raise click.BadParameter(
-                    f"{value!r} is no list of names: {error}. Write a,b,c on one line, or @FILE with a name a line."
-                ) from error
-    return tuple(name for name in names if name)
-
-
 source_option_list = [
     click.option(
         "--labels",
@@ -63,46 +47,10 @@ source_option_list = [
         "--transpose.",
     ),
     click.option(
-        "--label-columns",
-        metavar="NAMES",
-        multiple=True,
-        help="The labels by name: a,b,c, or @FILE with a name a line. May be given again.",
-    ),
-    click.option("--n-labels", metavar="N", type=click.IntRange(min=1), help="The last N columns are labels."),
-    click.option("--labels-first", is_flag=True, help="With --n-labels: the first N columns are."),
-    click.option("--label-classes", is_flag=True, help="Labels are classes: each class of a column becomes a label."),
-    click.option(
-        "--label-separator", metavar="TEXT", help="Labels are tags with TEXT between them: each tag becomes a label."
-    ),
-    click.option(
-        "--labels-positive", metavar="VALUES", multiple=True, help="Values of positive labels (default: 1, true, yes)."
-    ),
-    click.option(
-        "--labels-negative",
-        metavar="VALUES",
-        multiple=True,
-        help="Values of negative labels (default: 0, false, no, and -1 where no label is 0).",
-    ),
-    click.option(
-        "--labels-unknown",
-        metavar="VALUES",
-        multiple=True,
-        help="Values of unknown labels (default: missing ones, written NA here, and -1 where there are 0s, too).",
-    ),
-    click.option("--format", help="Format of the sources (default: by name and content)."),
-    click.option(
-        "--key",
-        "keys",
-        metavar="NAME=VALUE",
-        multiple=True,
-        help="What a format leaves open, as in --key x=data --key y=target for a file of several arrays.",
-    ),
-    click.option(
         "--transpose",
         is_flag=True,
         help="Rows of the table are features and columns samples; --labels FILE.csv has the labels of the samples.",
     ),
-    click.option("--drop", metavar="NAMES", multiple=True, help="Features to leave out: a,b,c, or @FILE."),
     click.option(
         "--partition-size", type=Bytes(), help="Bytes of X and Y that one task reads (default: 64 MiB to 128 MiB)."
     ),
@@ -124,61 +72,29 @@ def source_options(command: Decorated) -> Decorated:
     def wrapped(
         *args: Any,
         labels_xml: str | None,
-        label_columns: tuple[str, ...],
-        n_labels: int | None,
-        labels_first: bool,
-        label_classes: bool,
-        label_separator: str | None,
-        labels_positive: tuple[str, ...],
-        labels_negative: tuple[str, ...],
-        labels_unknown: tuple[str, ...],
-        format: str | None,
-        keys: tuple[str, ...],
         transpose: bool,
-        drop: tuple[str, ...],
         partition_size: int | None,
         workers: int | None,
         memory_limit: int | None,
+        file: dict[str, Any],
         **kwargs: Any,
     ) -> Any:
-        ways = [bool(labels_xml) and not transpose, bool(label_columns), n_labels is not None]
-        if sum(ways) > 1:
-            raise click.UsageError("--labels, --label-columns and --n-labels exclude one another; give one.")
-        if label_separator == "":
-            raise click.UsageError("--label-separator is the text between two tags, and cannot be empty.")
-        if labels_first and n_labels is None:
-            raise click.UsageError("--labels-first goes with --n-labels.")
+        spec = file["labels"]
+        if labels_xml is not None:
+            if not transpose and (spec.columns is not None or spec.count is not None):
+                raise click.UsageError(ONE_WAY)
+            spec = replace(spec, xml=labels_xml)
 
         from mlfs_dask import runtime
         from mlfs_dask.storage.convert import default_memory_limit
-        from mlfs_dask.storage.readers.base import LabelSpec
 
-        columns = read_names(label_columns) or None
-        source: dict[str, Any] = {
-            "labels": LabelSpec(
-                xml=labels_xml,
-                columns=columns,
-                count=n_labels,
-                first=labels_first,
-                positive=read_names(labels_positive),
-                negative=read_names(labels_negative),
-                unknown=read_names(labels_unknown),
-                classes=label_classes or label_separator is not None,
-                separator=label_separator,
-            ),
-            "format": format,
-            "keys": _read_keys(keys),
-            "drop": read_names(drop),
-            "transpose": transpose,
-            "workers": workers,
-            "memory_limit": memory_limit,
-        }
+        source = {**file, "labels": spec, "transpose": transpose, "workers": workers, "memory_limit": memory_limit}
         if partition_size is not None:
             source["partition_bytes"] = partition_size
         with runtime.bounded_memory(memory_limit or default_memory_limit(workers or runtime.available_cores())):
             return command(*args, source=source, **kwargs)
 
-    return stack_options(wrapped, source_option_list)
+    return stack_options(file_options(wrapped), source_option_list)
 
 
 def dtype_option(help: str) -> Callable[[Decorated], Decorated]:
@@ -298,13 +214,3 @@ def _standard_input() -> Iterator[str]:
             raise full_temporary_folder(read) from error
         call_file(str(path), "standard input")
         yield str(path)
-
-
-def _read_keys(keys: tuple[str, ...]) -> dict[str, str]:
-    pairs = {}
-    for key in keys:
-        name, equals, value = key.partition("=")
-        if not equals or not name or not value:
-            raise click.BadParameter(f"{key!r} is not of the form NAME=VALUE.", param_hint="--key")
-        pairs[name] = value
-    return pairs

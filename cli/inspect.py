@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
-from mlfs_dask_cli.options import output_options, store_argument
+from mlfs_dask_cli.options import file_options, output_options, store_argument
 from mlfs_dask_cli.output import Output, size
-from mlfs_dask_cli.summary import store_summary, summary_text
+from mlfs_dask_cli.summary import file_summary, file_text, store_summary, summary_text
 
 
 @click.command(short_help="What a store holds, and whether it is intact.")
 @store_argument
 @click.option("--verify", is_flag=True, help="Read everything and compare it with what was written; exit 3 if not.")
+@file_options
 @output_options(progress=False)
-def inspect(store: str, verify: bool, output: Output) -> None:
-    """Show n, d, q, nonzeros, density, labels, constant features, missing values, partitions and bytes of STORE."""
+def inspect(store: str, verify: bool, file: dict[str, Any], output: Output) -> None:
+    """Show n, d, q, nonzeros, density, labels, constant features, missing values, partitions and bytes of STORE.
+
+    Of a file that was not converted, what is known without a reading of its features.
+    """
     from mlfs_dask.errors import DataError
     from mlfs_dask.storage import verify as library
-    from mlfs_dask.storage.dataset import open_metadata
+    from mlfs_dask.storage.dataset import open_dataset, open_metadata
+    from mlfs_dask.storage.object_store import is_store
 
+    if file["format"] is not None or not is_store(store):
+        if verify:
+            raise click.UsageError(f"{store} is no store: a file has no checksums to be compared with.")
+        facts = file_summary(store, open_dataset(store, **file))
+        output.result(facts, file_text(facts))
+        return
     if verify:
         verification = library.verify(store)
         if not verification.intact:

@@ -8,11 +8,13 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import functools
 import logging
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -277,6 +279,127 @@ def cache_options(command: Decorated) -> Decorated:
     return stack_options(wrapped, cache_option_list)
 
 
+# How files are read
+
+
+def read_names(values: tuple[str, ...]) -> tuple[str, ...]:
+    """Column names from the command line: comma-separated (quoted where they hold commas), or @FILE, a name a line."""
+    names: list[str] = []
+    for value in values:
+        if value.startswith("@"):
+            try:
+                names += Path(value[1:]).read_text(encoding="utf-8-sig").splitlines()
+            except FileNotFoundError as error:
+                raise click.BadParameter(f"there is no file {value[1:]!r} with names in it.") from error
+        else:
+            try:
+                names += next(csv.reader([value]))
+            except csv.Error as error:
+                raise click.BadParameter(
+                    f"{value!r} is no list of names: {error}. Write a,b,c on one line, or @FILE with a name a line."
+                ) from error
+    return tuple(name for name in names if name)
+
+
+file_option_list = [
+    click.option(
+        "--label-columns",
+        metavar="NAMES",
+        multiple=True,
+        help="The labels by name: a,b,c, or @FILE with a name a line. May be given again.",
+    ),
+    click.option("--n-labels", metavar="N", type=click.IntRange(min=1), help="The last N columns are labels."),
+    click.option("--labels-first", is_flag=True, help="With --n-labels: the first N columns are."),
+    click.option("--label-classes", is_flag=True, help="Labels are classes: each class of a column becomes a label."),
+    click.option(
+        "--label-separator", metavar="TEXT", help="Labels are tags with TEXT between them: each tag becomes a label."
+    ),
+    click.option(
+        "--labels-positive", metavar="VALUES", multiple=True, help="Values of positive labels (default: 1, true, yes)."
+    ),
+    click.option(
+        "--labels-negative",
+        metavar="VALUES",
+        multiple=True,
+        help="Values of negative labels (default: 0, false, no, and -1 where no label is 0).",
+    ),
+    click.option(
+        "--labels-unknown",
+        metavar="VALUES",
+        multiple=True,
+        help="Values of unknown labels (default: missing ones, written NA here, and -1 where there are 0s, too).",
+    ),
+    click.option("--format", help="Format of the sources (default: by name and content)."),
+    click.option(
+        "--key",
+        "keys",
+        metavar="NAME=VALUE",
+        multiple=True,
+        help="What a format leaves open, as in --key x=data --key y=target for a file of several arrays.",
+    ),
+    click.option("--drop", metavar="NAMES", multiple=True, help="Features to leave out: a,b,c, or @FILE."),
+]
+
+ONE_WAY = "--labels, --label-columns and --n-labels exclude one another; give one."
+
+
+def file_options(command: Decorated) -> Decorated:
+    """Add the options that say what the columns of a file are, as `mlfs convert` has them.
+
+    The command receives `file`, keyword arguments of `open_dataset`.
+    """
+
+    @functools.wraps(command)
+    def wrapped(
+        *args: Any,
+        label_columns: tuple[str, ...],
+        n_labels: int | None,
+        labels_first: bool,
+        label_classes: bool,
+        label_separator: str | None,
+        labels_positive: tuple[str, ...],
+        labels_negative: tuple[str, ...],
+        labels_unknown: tuple[str, ...],
+        format: str | None,
+        keys: tuple[str, ...],
+        drop: tuple[str, ...],
+        **kwargs: Any,
+    ) -> Any:
+        if label_columns and n_labels is not None:
+            raise click.UsageError(ONE_WAY)
+        if label_separator == "":
+            raise click.UsageError("--label-separator is the text between two tags, and cannot be empty.")
+        if labels_first and n_labels is None:
+            raise click.UsageError("--labels-first goes with --n-labels.")
+
+        from mlfs_dask.storage.readers.base import LabelSpec
+
+        labels = LabelSpec(
+            columns=read_names(label_columns) or None,
+            count=n_labels,
+            first=labels_first,
+            positive=read_names(labels_positive),
+            negative=read_names(labels_negative),
+            unknown=read_names(labels_unknown),
+            classes=label_classes or label_separator is not None,
+            separator=label_separator,
+        )
+        file = {"labels": labels, "format": format, "keys": _read_keys(keys), "drop": read_names(drop)}
+        return command(*args, file=file, **kwargs)
+
+    return stack_options(wrapped, file_option_list)
+
+
+def _read_keys(keys: tuple[str, ...]) -> dict[str, str]:
+    pairs = {}
+    for key in keys:
+        name, equals, value = key.partition("=")
+        if not equals or not name or not value:
+            raise click.BadParameter(f"{key!r} is not of the form NAME=VALUE.", param_hint="--key")
+        pairs[name] = value
+    return pairs
+
+
 # Parts of a store
 
 subset_option_list = [
@@ -295,21 +418,24 @@ subset_option_list = [
 
 
 def subset_options(command: Decorated) -> Decorated:
-    """Add the options that take a part of a store; the command receives `subset`, for `open_subset`."""
+    """Add the options that say how a file is read, and what part is taken; the command receives `subset`.
+
+    That is for `open_subset`.
+    """
 
     @functools.wraps(command)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
+    def wrapped(*args: Any, file: dict[str, Any], **kwargs: Any) -> Any:
         subset = {name: kwargs.pop(name) for name in ("rows", "labels", "features")}
-        return command(*args, subset=subset, **kwargs)
+        return command(*args, subset={**subset, "file": file}, **kwargs)
 
-    return stack_options(wrapped, subset_option_list)
+    return stack_options(file_options(wrapped), subset_option_list)
 
 
-def open_subset(store: str, *, rows: str | None, labels: str | None, features: str | None) -> Any:
-    """A store, or the part of it that the options take."""
+def open_subset(store: str, *, rows: str | None, labels: str | None, features: str | None, file: dict[str, Any]) -> Any:
+    """A store or a file, or the part of it that the options take."""
     from mlfs_dask.storage.dataset import open_dataset
 
-    dataset = open_dataset(store)
+    dataset = open_dataset(store, **file)
     if rows is labels is features is None:
         return dataset
     return dataset.subset(rows=rows, labels=labels, features=features)

@@ -8,14 +8,39 @@ from mlfs_dask.errors import number_of
 from mlfs_dask_cli.output import size, table
 
 if TYPE_CHECKING:
-    from mlfs_dask.storage.dataset import Dataset
+    from mlfs_dask.storage.dataset import Dataset, Store
 
 
-def store_summary(store: str, dataset: Dataset) -> dict[str, Any]:
+def store_summary(store: str, dataset: Store) -> dict[str, Any]:
     """Facts of a store, from its metadata alone."""
     from mlfs_dask.storage.inspect import store_facts
 
     return {"store": store, **store_facts(dataset)}
+
+
+def file_summary(path: str, dataset: Dataset) -> dict[str, Any]:
+    """Facts of a file that was not converted."""
+    from mlfs_dask.storage.inspect import file_facts
+
+    return {"file": path, **file_facts(dataset)}
+
+
+def file_text(facts: dict[str, Any]) -> str:
+    """The same for people."""
+    f = facts
+    negative = f["n"] * f["q"] - f["positive_labels"] - f["unknown_labels"]
+    categorical = f" ({f['categorical_features']:,} categorical)" if f["categorical_features"] else ""
+    rows = [
+        ("file", f["file"]),
+        ("rows (n)", f"{f['n']:,}"),
+        ("features (d)", f"{f['d']:,}{categorical}"),
+        ("labels (q)", f"{f['q']:,} ({f['labels_never_positive']:,} never positive)"),
+        ("nonzeros", f"{f['nonzeros']:,} (density {f['density']:.4g})" if f["storage"] == "sparse" else "not counted"),
+        ("label cardinality", f"{f['label_cardinality']:.4g}"),
+        ("label entries", f"{f['positive_labels']:,} positive, {negative:,} negative, {f['unknown_labels']:,} unknown"),
+        ("storage", f"{f['storage']} {f['dtype']}, {number_of(f['partitions'], 'partition')}, {size(f['bytes'])}"),
+    ]
+    return table(rows)
 
 
 def summary_text(summary: dict[str, Any]) -> str:

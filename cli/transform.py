@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Any
 
 import click
 
@@ -10,6 +11,7 @@ from mlfs_dask_cli.options import (
     PATH,
     KeepCount,
     command_line,
+    file_options,
     force_option,
     output_options,
     resume_option,
@@ -29,11 +31,19 @@ from mlfs_dask_cli.progress import show_progress
     type=KeepCount(),
     help="Keep the best K of the ranking, a count or a share (default: as many as the run chose).",
 )
+@file_options
 @resume_option
 @force_option
 @output_options(progress=True)
 def transform(
-    store: str, run: str, destination: str, k: int | float | None, resume: bool, force: bool, output: Output
+    store: str,
+    run: str,
+    destination: str,
+    k: int | float | None,
+    file: dict[str, Any],
+    resume: bool,
+    force: bool,
+    output: Output,
 ) -> None:
     """Write the columns of STORE that RUN chose, with all rows and labels, to DEST.
 
@@ -43,7 +53,9 @@ def transform(
     from mlfs_dask.selection import transform as library
 
     with show_progress(output):
-        written = library.write_chosen(store, run, destination, k=k, force=force, resume=resume, command=command_line())
+        written = library.write_chosen(
+            store, run, destination, k=k, force=force, resume=resume, command=command_line(), file=file
+        )
     shape = f"{written.n:,} rows, {written.k:,} features, {written.q:,} labels"
     text = f"{written.destination}: {shape}, {size(written.bytes)}"
     output.result(asdict(written), text)

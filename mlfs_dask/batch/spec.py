@@ -103,7 +103,7 @@ class Job:
             params["random_state"] = self.seed
         return selector(n_features_to_select=self.k, **params)
 
-    def digest(self, store: str) -> str:
+    def digest(self, store: str | None) -> str:
         """Digest of what its result depends on, given that of the store's content."""
         evaluation = self.evaluation and {
             "protocol": self.evaluation.protocol,

@@ -212,10 +212,10 @@ def gather_facts(
 
 
 def _read_partition(store: str, number: int) -> StoreReading:
-    from mlfs_dask.storage.dataset import open_dataset
+    from mlfs_dask.storage.dataset import open_store
 
     try:
-        dataset = open_dataset(store)
+        dataset = open_store(store)
         rows = dataset.store_rows
         first = number % rows.profile.partitions
         started, count = time.perf_counter(), 0
@@ -456,7 +456,7 @@ def run_tiny_job(folder: Path) -> tuple[str, float]:
     from mlfs_dask.selection.fit import fit
     from mlfs_dask.selectors.label_entropy import LabelEntropy
     from mlfs_dask.storage.convert import convert
-    from mlfs_dask.storage.dataset import open_dataset
+    from mlfs_dask.storage.dataset import open_store
     from mlfs_dask.storage.readers.base import LabelSpec
 
     started = time.perf_counter()
@@ -466,7 +466,7 @@ def run_tiny_job(folder: Path) -> tuple[str, float]:
     source.write_text("\n".join(rows) + "\n")
     store = folder / "tiny.zarr"
     convert(source, store, labels=LabelSpec(columns=("label",)))
-    dataset = open_dataset(str(store))
+    dataset = open_store(str(store))
     fitted = fit(LabelEntropy(n_features_to_select=1), dataset)
     return str(dataset.feature_names[fitted.ranking[0]]), time.perf_counter() - started
 

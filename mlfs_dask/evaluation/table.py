@@ -265,7 +265,8 @@ def _in_memory(array: Any) -> Any:
 
 def _all_labels(dataset: Any) -> sp.csr_array:
     """All labels of a store, read without its X."""
-    labels = 9 * dataset.schema.label_nonzeros + 8 * dataset.schema.n
+    profile = dataset.rows.profile
+    labels = 9 * profile.label_nonzeros + 8 * profile.n
     limit = runtime.current_resources().driver_limit
     if runtime.driver_bytes() + labels > limit:
         raise DoesNotFitError(

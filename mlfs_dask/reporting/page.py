@@ -700,7 +700,12 @@ def _reachable(labelled: LabelledRun) -> Any:
     dataset = reopen(labelled.store)
     if dataset.label_counts[0].any():
         raise DataError("some labels are unknown, and correlations with them are not defined.")
-    if np.any(dataset.features.n_missing):
+    n_missing = dataset.rows.features.n_missing
+    if n_missing is None:
+        raise DataError(
+            "it is a file that was not converted: whether values are missing is not known without reading it."
+        )
+    if np.any(n_missing):
         raise DataError("some feature values are missing, and correlations with them are not defined.")
     return dataset
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from mlfs_dask.selection.runs import Run, read_run
 from mlfs_dask.storage.convert import convert
 from mlfs_dask.storage.dataset import Dataset, open_dataset
 from mlfs_dask.storage.export import export_format, export_rows
+from mlfs_dask.storage.object_store import is_store
 from mlfs_dask.storage.subset_spec import choose_columns
 from mlfs_dask.typing import Matrix
 
@@ -51,6 +53,7 @@ def write_chosen(
     force: bool = False,
     resume: bool = False,
     command: str | None = None,
+    file: Mapping[str, Any] | None = None,
 ) -> Written:
     """Write the features that a run chose, with all rows and labels.
 
@@ -59,7 +62,7 @@ def write_chosen(
     Parameters
     ----------
     store : str
-        The store that the run was made from; path or URL.
+        The store or the file that the run was made from; path or URL.
     run : str
         Its run folder.
     destination : str
@@ -72,6 +75,8 @@ def write_chosen(
         Go on with an interrupted store; a file is begun again.
     command : str, optional
         What a new store records as its command.
+    file : mapping, optional
+        Of a file, how it is read (`open_dataset`).
 
     Returns
     -------
@@ -87,7 +92,8 @@ def write_chosen(
     to_store = PurePosixPath(destination).suffix.lower() in ("", ".zarr")
     if not to_store:
         export_format(destination)
-    dataset = open_dataset(store)
+    reading = dict(file or {})
+    dataset = open_dataset(store, **reading)
     record = read_run(run)
     _check_origin(dataset, record, store)
     columns = chosen_columns(record, k)
@@ -102,8 +108,8 @@ def write_chosen(
         conversion = convert(
             store,
             destination,
-            format="anndata",
-            drop=[str(name) for name in left_out],
+            **{**reading, "format": reading.get("format") or ("anndata" if is_store(store) else None)},
+            drop=[*reading.get("drop", ()), *(str(name) for name in left_out)],
             force=force,
             resume=resume,
             command=command,

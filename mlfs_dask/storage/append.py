@@ -16,7 +16,7 @@ from mlfs_dask.errors import UsageError
 from mlfs_dask.storage.chunking import PARTITION_BYTES
 from mlfs_dask.storage.conversion_options import Options
 from mlfs_dask.storage.convert import Conversion, convert_files, paths_of
-from mlfs_dask.storage.dataset import open_dataset
+from mlfs_dask.storage.dataset import open_store
 from mlfs_dask.storage.destination import Destination
 from mlfs_dask.storage.extension import StoreExtension
 from mlfs_dask.storage.object_store import is_url, local_path, require_writable
@@ -89,7 +89,7 @@ def append(
     else:
         place = str(local_path(store).resolve())  # the store itself is exchanged, not a link to it
     finished = Destination.of(place, storage_options).finish_append()
-    extension = StoreExtension(open_dataset(place, storage_options=storage_options))
+    extension = StoreExtension(open_store(place, storage_options=storage_options))
     if finished and resume:
         return Conversion(str(store), extension.schema, (), time.monotonic() - started, 0, 0, 0)
     if dtype not in (None, extension.schema.dtype):

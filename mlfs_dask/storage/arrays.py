@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import dask.array as da
 import numpy as np
 import sparse
+from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from numpy.typing import NDArray
+from scipy import sparse as sp
 
 from mlfs_dask.blocks.sparse import as_matrix, columns_of_block
+from mlfs_dask.rows.contract import RowSource
 from mlfs_dask.rows.row_mask import Rows, numbers_between, offsets_of
 from mlfs_dask.rows.view import Columns, RowView
 from mlfs_dask.storage.store_reader import MatrixLayout, StoreLocation, StoreRows, read_block
 
 
 class StoreLayer(MaterializedLayer):
-    """The graph of an untouched array of a store; it remembers the rows that passes read faster, and the names."""
+    """The graph of an untouched array of a store or a file; it has the rows that passes read faster, and the names."""
 
-    def __init__(self, mapping: dict[Any, Any], rows: StoreRows, names: Callable[[], NDArray[Any]]) -> None:
+    def __init__(self, mapping: dict[Any, Any], rows: RowSource, names: Callable[[], NDArray[Any]]) -> None:
         super().__init__(mapping)
         self.rows = rows
         self._names = names
@@ -94,6 +97,44 @@ def lazy_matrix(
         dtype=dtype,
         meta=meta,
     )
+
+
+def streamed_matrix(rows: RowSource, which: Literal["X", "Y"], column_names: Callable[[], NDArray[Any]]) -> da.Array:
+    """X or Y of rows that stream, as a Dask array with a block a partition.
+
+    Parameters
+    ----------
+    rows : RowSource
+        X and Y of the same rows hold the same object.
+    which : {"X", "Y"}
+    column_names : callable
+        Gives the names of the columns.
+
+    Returns
+    -------
+    dask Array, shape (n, columns)
+        Blocks are ndarray, or GCXS compressed on rows where they are sparse.
+    """
+    profile, source = rows.profile, rows if which == "X" else rows.labels_only()
+    name = f"mlfs-{which}-{tokenize(rows.digest, rows.place, rows.row_offsets, profile.d)}"
+    graph: dict[Any, Any] = {(name, i, 0): (_streamed, source, which, i) for i in range(profile.partitions)}
+    sparse_blocks = which == "Y" or profile.sparse
+    dtype = np.dtype(np.int8) if which == "Y" else profile.dtype
+    return da.Array(
+        HighLevelGraph({name: StoreLayer(graph, rows, column_names)}, {name: set()}),
+        name,
+        chunks=(tuple(np.diff(rows.row_offsets).tolist()), (profile.q if which == "Y" else profile.d,)),
+        dtype=dtype,
+        meta=_gcxs(_empty(dtype), (0, 0)) if sparse_blocks else np.empty((0, 0), dtype),
+    )
+
+
+def _streamed(rows: RowSource, which: Literal["X", "Y"], partition: int) -> Any:
+    blocks = [getattr(block, which).copy() for block in rows.stream(partition, partition + 1)]
+    if isinstance(blocks[0], np.ndarray):
+        return np.concatenate(blocks)
+    whole = sp.csr_array(sp.vstack(blocks, format="csr"))
+    return _gcxs((whole.data, whole.indices, whole.indptr), whole.shape)
 
 
 def chosen_blocks(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -19,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.blocks.sparse import count_labels
-from mlfs_dask.errors import DataError, MlfsError, number_of
+from mlfs_dask.errors import DataError, MlfsError, UsageError, number_of
 from mlfs_dask.files.json_text import parse_json
 from mlfs_dask.files.redaction import redact
 from mlfs_dask.rows.contract import FeatureInfo
@@ -31,7 +32,17 @@ from mlfs_dask.statistics.codes import TABLE_SHARES, zero_share
 from mlfs_dask.storage.access import access_error, fault_of
 from mlfs_dask.storage.anndata_encoding import CHUNK, read_chunk, read_vector
 from mlfs_dask.storage.digest import ROOT_KEY, new_hash, root_is_intact
-from mlfs_dask.storage.object_store import Objects, RemoteObjects, is_url, is_web, local_path, open_objects, read_schema
+from mlfs_dask.storage.object_store import (
+    Objects,
+    RemoteObjects,
+    is_store,
+    is_url,
+    is_web,
+    local_path,
+    open_objects,
+    read_schema,
+)
+from mlfs_dask.storage.readers.base import LabelSpec
 from mlfs_dask.storage.schema import KINDS, StoreSchema
 from mlfs_dask.storage.store_reader import (
     ArrayLayout,
@@ -54,7 +65,59 @@ _SMALL_BYTES = 4 << 20
 MAX_RECENT = 4
 
 
-def open_dataset(store: str | Path, *, storage_options: Mapping[str, Any] | None = None) -> Dataset:
+def open_dataset(
+    path: str | Path,
+    *,
+    labels: LabelSpec | None = None,
+    format: str | None = None,
+    keys: Mapping[str, str] | None = None,
+    drop: Sequence[str] = (),
+    storage_options: Mapping[str, Any] | None = None,
+) -> Dataset:
+    """Open a store, or a file whose rows can be read where they lie.
+
+    Parameters
+    ----------
+    path : path or URL
+        A store, an .h5ad file, AnnData or X and Y in Zarr, a Parquet or Feather file, a folder of Parquet files.
+    labels, format, keys, drop
+        Of files, with the meaning that they have in `convert`: labels, the format where the name does not tell it, the
+        arrays of a file that holds several, features to leave out.
+    storage_options : mapping, optional
+        For fsspec.
+
+    Returns
+    -------
+    Dataset
+
+    Raises
+    ------
+    DataError
+        There is nothing, or it is damaged; a label is no label.
+    UsageError
+        Such options for a store; a file by columns, or one that nothing says the labels of.
+
+    Notes
+    -----
+    The labels of a file are read when it is opened.
+    """
+    if format is None and is_store(path, storage_options):
+        asked = {"labels": None if labels == LabelSpec() else labels, "keys": keys, "drop": drop}
+        given = [name for name, value in asked.items() if value]
+        if given:
+            raise UsageError(
+                f"{path} is a store, which knows its labels and features: {', '.join(given)} are of files"
+                "\n  cure: leave them out"
+            )
+        return open_store(path, storage_options=storage_options)
+    from mlfs_dask.storage.file_dataset import open_file  # which stores do not need
+
+    return open_file(
+        str(path), labels=labels, format=format, keys=keys, drop=tuple(drop), storage_options=storage_options
+    )
+
+
+def open_store(store: str | Path, *, storage_options: Mapping[str, Any] | None = None) -> Store:
     """Open a store.
 
     Parameters
@@ -65,7 +128,7 @@ def open_dataset(store: str | Path, *, storage_options: Mapping[str, Any] | None
 
     Returns
     -------
-    Dataset
+    Store
 
     Raises
     ------
@@ -94,13 +157,13 @@ def open_dataset(store: str | Path, *, storage_options: Mapping[str, Any] | None
     return dataset
 
 
-def open_metadata(store: str | Path, *, storage_options: Mapping[str, Any] | None = None) -> Dataset:
+def open_metadata(store: str | Path, *, storage_options: Mapping[str, Any] | None = None) -> Store:
     """Open a store for what its metadata says; whether the rest is there is not looked at.
 
     Parameters
     ----------
     store, storage_options
-        As in `open_dataset`.
+        As in `open_store`.
 
     Raises
     ------
@@ -110,7 +173,7 @@ def open_metadata(store: str | Path, *, storage_options: Mapping[str, Any] | Non
     return _open_root(store, storage_options)[0]
 
 
-def _open_root(store: str | Path, storage_options: Mapping[str, Any] | None) -> tuple[Dataset, Objects]:
+def _open_root(store: str | Path, storage_options: Mapping[str, Any] | None) -> tuple[Store, Objects]:
     objects = open_objects(store, storage_options)
     schema, root = read_schema(objects)
     if not root_is_intact(root, schema.root_digest):
@@ -122,7 +185,7 @@ def _open_root(store: str | Path, storage_options: Mapping[str, Any] | None) -> 
         raise DataError(problem, file=objects.path, cure=_CURE) from error
     path = objects.path if is_url(store) else str(local_path(store).absolute())
     location = StoreLocation(path, dict(storage_options or {}), schema.root_digest)
-    return Dataset(location, schema, metadata), objects
+    return Store(location, schema, metadata), objects
 
 
 def _small_objects(schema: StoreSchema) -> list[str]:
@@ -157,7 +220,7 @@ class StoredColumn(RowColumn):
     categories: Sequence[str] | None
     location: StoreLocation
     length: int
-    _store: list[Dataset] = field(default_factory=list, repr=False, compare=False)
+    _store: list[Store] = field(default_factory=list, repr=False, compare=False)
     _recent: dict[int, NDArray[Any]] = field(default_factory=dict, repr=False, compare=False)
     _found: list[NDArray[np.float64]] = field(default_factory=list, repr=False, compare=False)
 
@@ -208,20 +271,100 @@ class StoredColumn(RowColumn):
         return values
 
 
-class Dataset:
-    """An opened store; made by `open_dataset`.
+class Dataset(ABC):
+    """Rows with their labels and names: a store, a file, or a part of one; made by `open_dataset`.
 
     Attributes
     ----------
     path : str
-    schema : StoreSchema
-    rows : StoreRows
-        Rows for passes.
+    rows : RowSource
+        Rows for readings.
+    feature_names, label_names : array of str, shape (d,) and (q,)
+    kinds : array of str, shape (d,)
+        numeric, integer, binary or categorical.
+    categories : dict of int to tuple of str
+        Feature index -> its values in the order of their codes.
+    label_counts : int64 array, shape (3, q)
+        Unknown, negative and positive entries of each label.
     X : dask Array, shape (n, d)
         One block per partition: ndarray, or `sparse.GCXS` compressed on rows.
     Y : dask Array of int8, shape (n, q)
         1, 0, -1 = unknown; blocks like those of X.
-    feature_names, label_names : array of str, shape (d,) and (q,)
+    """
+
+    path: str
+    rows: Any  # a RowSource; attributes here, which data sets read when they are first asked for
+    feature_names: Any
+    label_names: Any
+    kinds: Any
+    categories: Any
+    X: Any
+    Y: Any
+
+    @property
+    @abstractmethod
+    def digest(self) -> str | None:
+        """What the content is known by; None where nothing tells of a change."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, d), as of X."""
+        return self.rows.profile.n, self.rows.profile.d
+
+    @property
+    def label_counts(self) -> NDArray[np.int64]:
+        counts = self.rows.label_counts
+        return count_labels(self.rows.all_labels()) if counts is None else counts
+
+    def subset(
+        self, *, rows: Chosen | None = None, labels: Chosen | None = None, features: Chosen | None = None
+    ) -> Dataset:
+        """Some rows, labels and features, without a copy.
+
+        Parameters
+        ----------
+        rows : str, slice, range, sequence of int or mask, optional
+            ``"0:100000"``, ``"::10"``, the path of a file of row numbers; all by default.
+        labels, features : str, slice, range, sequence of str or int, or mask, optional
+            Names or numbers, ``"0:10"``, or the path of a file of names; all by default.
+
+        Returns
+        -------
+        Dataset
+            It has a digest of its own, and the order of the whole.
+
+        Raises
+        ------
+        UsageError
+            Something is chosen that is not there, or nothing is.
+        DataError
+            A file of rows or names is invalid.
+        """
+        return DatasetSubset(self, rows, labels, features)
+
+    @property
+    def subset_record(self) -> dict[str, Any] | None:
+        """What was chosen of which whole, as `run.json` has it; None for a whole."""
+        return None
+
+    def may_share_rows(self, record: Mapping[str, Any]) -> bool:
+        """Whether another part of the same whole has rows of this one, or may have.
+
+        Parameters
+        ----------
+        record : mapping
+            What `run.json` says of the other: digest, and what was chosen.
+        """
+        return True
+
+
+class Store(Dataset):
+    """An opened store; made by `open_store`.
+
+    Attributes
+    ----------
+    schema : StoreSchema
+    rows : StoreRows
     """
 
     def __init__(self, location: StoreLocation, schema: StoreSchema, metadata: Mapping[str, Any]) -> None:
@@ -242,12 +385,10 @@ class Dataset:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(n, d), as of X."""
         return self.schema.n, self.schema.d
 
     @property
     def label_counts(self) -> NDArray[np.int64]:
-        """(3, q): unknown, negative and positive entries of each label."""
         unknown = np.array(self.schema.unknown, np.int64)
         positive = np.array(self.schema.positive, np.int64)
         return np.stack([unknown, self.schema.n - unknown - positive, positive])
@@ -428,47 +569,6 @@ class Dataset:
             )
         return layout
 
-    def subset(
-        self, *, rows: Chosen | None = None, labels: Chosen | None = None, features: Chosen | None = None
-    ) -> Dataset:
-        """Some rows, labels and features, without a copy.
-
-        Parameters
-        ----------
-        rows : str, slice, range, sequence of int or mask, optional
-            ``"0:100000"``, ``"::10"``, the path of a file of row numbers; all by default.
-        labels, features : str, slice, range, sequence of str or int, or mask, optional
-            Names or numbers, ``"0:10"``, or the path of a file of names; all by default.
-
-        Returns
-        -------
-        Dataset
-            It has a digest of its own, and the order of the store.
-
-        Raises
-        ------
-        UsageError
-            Something is chosen that is not there, or nothing is.
-        DataError
-            A file of rows or names is invalid.
-        """
-        return DatasetSubset(self, rows, labels, features)
-
-    @property
-    def subset_record(self) -> dict[str, Any] | None:
-        """What was chosen of which store, as `run.json` has it; None for a whole store."""
-        return None
-
-    def may_share_rows(self, record: Mapping[str, Any]) -> bool:
-        """Whether another part of the same store has rows of this one, or may have.
-
-        Parameters
-        ----------
-        record : mapping
-            What `run.json` says of the other: digest, and what was chosen.
-        """
-        return True
-
     @cached_property
     def X(self) -> da.Array:
         from mlfs_dask.storage.arrays import lazy_matrix  # a reading of `rows` needs no dask.array
@@ -496,13 +596,10 @@ class Dataset:
 
 
 class DatasetSubset(Dataset):
-    """Some rows, labels and features of an opened store; made by `Dataset.subset`.
-
-    `schema`, `path` and `n_missing` are those of the store.
-    """
+    """Some rows, labels and features; made by `Dataset.subset`. `path` is that of the whole."""
 
     def __init__(self, whole: Dataset, rows: Chosen | None, labels: Chosen | None, features: Chosen | None) -> None:
-        super().__init__(whole._location, whole.schema, whole._metadata)
+        self.path = whole.path
         self._whole = whole
         n = whole.shape[0]
         chosen = None if rows is None else choose_rows(rows, n)
@@ -517,12 +614,8 @@ class DatasetSubset(Dataset):
         return f"<{profile.n:,} rows, {profile.d:,} features, {profile.q:,} labels of {self._whole!r}>"
 
     @property
-    def digest(self) -> str:
-        return str(self.rows.digest)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.rows.profile.n, self.rows.profile.d
+    def digest(self) -> str | None:
+        return self.rows.digest
 
     @property
     def subset_record(self) -> dict[str, Any]:
@@ -545,11 +638,6 @@ class DatasetSubset(Dataset):
             return True
         return bool(np.isin(numbers_of(self._rows), numbers_of(other._rows)).any())
 
-    @property
-    def label_counts(self) -> NDArray[np.int64]:
-        counts = self.rows.label_counts
-        return count_labels(self.rows.all_labels()) if counts is None else counts
-
     @cached_property
     def feature_names(self) -> NDArray[Any]:
         return _part(self._whole.feature_names, self._features)
@@ -564,7 +652,7 @@ class DatasetSubset(Dataset):
 
     @cached_property
     def categories(self) -> dict[int, tuple[str, ...]]:
-        categories = self._whole.categories
+        categories: dict[int, tuple[str, ...]] = self._whole.categories
         if self._features is None:
             return categories
         return {i: categories[f] for i, f in enumerate(self._features.tolist()) if f in categories}

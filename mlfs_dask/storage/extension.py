@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.chunking import ArrayChunking, MatrixChunking, StoreChunking, chunk_store
-from mlfs_dask.storage.dataset import Dataset
+from mlfs_dask.storage.dataset import Store
 from mlfs_dask.storage.digest import Checksum
 from mlfs_dask.storage.label_values import MinusOne
 from mlfs_dask.storage.obs import ObsColumns, joined, stored_columns
@@ -43,7 +43,7 @@ class StoreExtension:
 
     Parameters
     ----------
-    dataset : Dataset
+    dataset : Store
 
     Raises
     ------
@@ -51,7 +51,7 @@ class StoreExtension:
         The store was made by a version whose stores cannot grow.
     """
 
-    def __init__(self, dataset: Dataset) -> None:
+    def __init__(self, dataset: Store) -> None:
         self.dataset = dataset
         self.schema: StoreSchema = dataset.schema
         schema = self.schema

@@ -27,6 +27,10 @@ _BLOCK_BYTES = 4 << 20
 _REQUESTS = 64  # that ask for little
 #: Files that are uploaded at a time, parts of each, and bytes of a part: 80 MB are held.
 _UPLOADS, _PARTS, _PART_BYTES = 4, 4, 5 << 20
+#: What a Zarr array or group of version 3 or 2 has at its root, one of them.
+ZARR_ROOTS = (ROOT_KEY, ".zgroup", ".zarray")
+#: Of files whose rows are read where they lie.
+FILE_SUFFIXES = (".h5ad", ".parquet", ".pq", ".feather", ".arrow", ".ipc")
 NOT_A_STORE = "make a store with `mlfs convert SOURCE... STORE`"
 _NO_PATTERNS = "name every store: patterns (*, ?, [a-z]) are put in full by a shell, outside quotes, and not in a plan"
 
@@ -447,6 +451,30 @@ def open_objects(store: str | Path, storage_options: Mapping[str, Any] | None = 
     if is_url(store):
         return RemoteObjects(str(store), storage_options)
     return LocalObjects(local_path(store))
+
+
+def is_store(path: str | Path, storage_options: Mapping[str, Any] | None = None) -> bool:
+    """Whether a place is to be opened as a store: it is none of the files and folders that are read where they lie.
+
+    What is absent or damaged is opened as a store, whose errors say so.
+    """
+    suffix = PurePosixPath(str(path).rstrip("/")).suffix.lower()
+    if not is_url(path):
+        place = local_path(path)
+        if not place.is_dir():
+            return suffix not in FILE_SUFFIXES and not ("*" in str(path) and not place.exists())
+        if not any((place / root).is_file() for root in ZARR_ROOTS):
+            return next(place.rglob("*.parquet"), None) is None
+    elif suffix in FILE_SUFFIXES:
+        return False
+    objects = open_objects(path, storage_options)
+    try:
+        document = parse_json(objects.read(ROOT_KEY))
+    except FileNotFoundError:
+        return not any(objects.exists(root) for root in ZARR_ROOTS)
+    except (OSError, ValueError):
+        return True
+    return not isinstance(document, dict) or "mlfs" in (document.get("attributes") or {})
 
 
 def read_schema(objects: Objects) -> tuple[StoreSchema, bytes]:

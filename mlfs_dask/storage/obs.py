@@ -14,7 +14,7 @@ from mlfs_dask.storage.anndata_encoding import CHUNK, Object, group, strings, ve
 from mlfs_dask.storage.digest import content_digest, new_hash
 
 if TYPE_CHECKING:
-    from mlfs_dask.storage.dataset import Dataset
+    from mlfs_dask.storage.dataset import Store
 
 Array = NDArray[np.float64]
 
@@ -162,7 +162,7 @@ def _chunks(blocks: Iterator[Array], width: int) -> Iterator[Array]:
         yield held[:filled]
 
 
-def stored_columns(dataset: Dataset) -> ObsColumns:
+def stored_columns(dataset: Store) -> ObsColumns:
     """The columns of the rows of a store."""
     columns, n = dataset.obs, dataset.schema.n
 

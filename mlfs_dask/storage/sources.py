@@ -11,12 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from mlfs_dask.errors import DataError, StoreNotAllowedError
-from mlfs_dask.storage.object_store import RemoteObjects, expand, is_url, is_web, local_path, open_file
+from mlfs_dask.storage.object_store import ZARR_ROOTS, RemoteObjects, expand, is_url, is_web, local_path, open_file
 
 _READ_BYTES = 4 << 20
-
-#: What a Zarr array or group of version 3 or 2 has at its root, one of them.
-ZARR_ROOTS = ("zarr.json", ".zgroup", ".zarray")
 
 
 @dataclass(frozen=True)

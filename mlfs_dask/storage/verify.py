@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mlfs_dask.storage.access import access_error
-from mlfs_dask.storage.dataset import Dataset, open_dataset
+from mlfs_dask.storage.dataset import Store, open_store
 from mlfs_dask.storage.digest import ROOT_KEY, new_hash, root_is_intact
 from mlfs_dask.storage.object_store import open_objects, read_schema
 
@@ -74,7 +74,7 @@ def verify(store: str | Path, *, storage_options: Mapping[str, Any] | None = Non
     except PermissionError as error:
         raise access_error(objects.path, error) from None
     if not damaged and expected <= present:
-        _read(open_dataset(store, storage_options=storage_options))
+        _read(open_store(store, storage_options=storage_options))
     return Verification(
         objects=len(expected & present) + 1,
         bytes=read,
@@ -84,7 +84,7 @@ def verify(store: str | Path, *, storage_options: Mapping[str, Any] | None = Non
     )
 
 
-def _read(dataset: Dataset) -> None:
+def _read(dataset: Store) -> None:
     """Read all that any command reads of a store."""
     for _ in (dataset.feature_names, dataset.label_names, dataset.kinds, dataset.categories, dataset.features):
         pass

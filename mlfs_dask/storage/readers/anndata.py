@@ -75,9 +75,9 @@ def open_anndata(path: str, options: ReadOptions = _DEFAULTS) -> Reader:
                     f"{path} is a store, whose labels are 1, 0 and unknown\n  cure: say what the values of labels mean "
                     "where the store is made"
                 )
-            from mlfs_dask.storage.readers.store import open_store  # which AnnData of others does not need
+            from mlfs_dask.storage.readers.store import open_store_reader  # which AnnData of others does not need
 
-            return open_store(path, options)
+            return open_store_reader(path, options)
         _element(root, options.keys.get("x", "X"), path)
         feature_names = _feature_names(root, options, path)
         label_names = _label_names(root, options, path)

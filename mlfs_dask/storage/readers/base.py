@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError
@@ -159,6 +160,46 @@ class Reader(Protocol):
         A batch holds at most about `batch_bytes` bytes; the reader holds at most a small multiple of it.
         Raises DataError with file, line, column, value and cure.
         """
+
+
+class RowReader(Reader, Protocol):
+    """A reader of a file whose rows can be read from any row on, at no extra cost, so that readings need no store.
+
+    Attributes
+    ----------
+    enterable : bool
+        Whether that is so.
+    dtype : dtype
+        Of X in `blocks`.
+    sparse : bool
+        Whether X is sparse.
+    nonzeros : int
+        Stored values of X.
+    """
+
+    @property
+    def enterable(self) -> bool: ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+
+    @property
+    def sparse(self) -> bool: ...
+
+    @property
+    def nonzeros(self) -> int: ...
+
+    def row_of(self, position: int) -> int:
+        """The row that begins at a position."""
+
+    def blocks(self, part: Part, *, batch_bytes: int, start: int | None = None) -> Iterator[Batch]:
+        """`read` without a change of the type of X."""
+
+    def held_bytes(self, batch_bytes: int) -> int:
+        """Bytes that `blocks` holds beside its batches."""
+
+    def only_labels(self) -> RowReader:
+        """The labels of the same rows, X having no column."""
 
 
 @dataclass(frozen=True)

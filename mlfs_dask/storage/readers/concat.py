@@ -11,10 +11,20 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol, cast
+
+import numpy as np
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.storage.readers.base import Batch, Header, Part, Reader, is_subsequence, sort_categories
+from mlfs_dask.storage.readers.base import (
+    Batch,
+    Header,
+    Part,
+    Reader,
+    RowReader,
+    is_subsequence,
+    sort_categories,
+)
 from mlfs_dask.storage.readers.classes import united_classes
 from mlfs_dask.storage.readers.table import TableReader
 
@@ -45,6 +55,45 @@ class ConcatReader:
         """See `Reader`."""
         return all(reader.in_threads for reader in self.readers)
 
+    @property
+    def enterable(self) -> bool:
+        """See `RowReader`."""
+        return all(getattr(reader, "enterable", False) for reader in self.readers)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """See `RowReader`."""
+        return np.result_type(*(reader.dtype for reader in self._row_readers))
+
+    @property
+    def sparse(self) -> bool:
+        """See `RowReader`."""
+        return all(reader.sparse for reader in self._row_readers)
+
+    @property
+    def nonzeros(self) -> int:
+        """See `RowReader`."""
+        return sum(reader.nonzeros for reader in self._row_readers)
+
+    def row_of(self, position: int) -> int:
+        """See `RowReader`."""
+        number = position >> _FILE_BITS
+        before = sum(reader.header.n_rows or 0 for reader in self.readers[:number])
+        return before + self._row_readers[number].row_of(position & _INSIDE)
+
+    def held_bytes(self, batch_bytes: int) -> int:
+        """See `RowReader`."""
+        return max(reader.held_bytes(batch_bytes) for reader in self._row_readers)
+
+    def only_labels(self) -> ConcatReader:
+        """See `RowReader`."""
+        header = replace(self.header, feature_names=None, categories={}, n_features=0)
+        return replace(self, header=header, readers=tuple(reader.only_labels() for reader in self._row_readers))
+
+    @property
+    def _row_readers(self) -> tuple[RowReader, ...]:
+        return cast("tuple[RowReader, ...]", self.readers)
+
     def parts(self, part_bytes: int) -> list[Part]:
         """The parts of all files; none spans two."""
         parts = [(number, part) for number, reader in enumerate(self.readers) for part in reader.parts(part_bytes)]
@@ -59,6 +108,13 @@ class ConcatReader:
 
     def read(self, part: Part, *, batch_bytes: int, start: int | None = None) -> Iterator[Batch]:
         """Batches of one part. See `Reader.read`."""
+        return self._batches("read", part, batch_bytes, start)
+
+    def blocks(self, part: Part, *, batch_bytes: int, start: int | None = None) -> Iterator[Batch]:
+        """Batches of one part. See `RowReader.blocks`."""
+        return self._batches("blocks", part, batch_bytes, start)
+
+    def _batches(self, what: str, part: Part, batch_bytes: int, start: int | None) -> Iterator[Batch]:
         number = part.start >> _FILE_BITS
         inside = Part(
             part.index,
@@ -66,7 +122,7 @@ class ConcatReader:
             None if part.stop is None else part.stop - (number << _FILE_BITS),
         )
         begin = None if start is None else start - (number << _FILE_BITS)
-        for batch in self.readers[number].read(inside, batch_bytes=batch_bytes, start=begin):
+        for batch in getattr(self.readers[number], what)(inside, batch_bytes=batch_bytes, start=begin):
             yield batch._replace(position=batch.position + (number << _FILE_BITS))
 
 

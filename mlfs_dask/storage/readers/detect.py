@@ -11,12 +11,11 @@ from typing import Any
 
 from mlfs_dask.errors import DataError, UsageError, number_of
 from mlfs_dask.files.redaction import redact
-from mlfs_dask.storage.object_store import expand
+from mlfs_dask.storage.object_store import ZARR_ROOTS, expand
 from mlfs_dask.storage.readers import compressed_io
 from mlfs_dask.storage.readers.base import Reader, ReadOptions
 from mlfs_dask.storage.readers.compressed_io import format_suffix
 from mlfs_dask.storage.readers.concat import concatenate
-from mlfs_dask.storage.sources import ZARR_ROOTS
 
 logger = logging.getLogger(__name__)
 

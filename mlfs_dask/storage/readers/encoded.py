@@ -61,9 +61,12 @@ def rows_of(node: Any, *, file: str, what: str) -> Rows:
     if kind in _SPARSE:
         shape = tuple(int(size) for size in node.attrs["shape"])
         data, indices = (check_dataset(node[name], file=file) for name in ("data", "indices"))
-        indptr = whole(node["indptr"], file=file)
-        rows = CsrRows if kind == "csr_matrix" else SpooledRows
-        return rows(data, indices, indptr, (shape[0], shape[1]), file=file)
+        if kind == "csr_matrix":
+            indptr = check_dataset(node["indptr"], file=file)
+            # Of so many rows nothing could be said, although their offsets are read some at a time.
+            require_memory(f"{file}: all of {indptr.name}", int(indptr.shape[0]) * int(indptr.dtype.itemsize))
+            return CsrRows(data, indices, indptr, (shape[0], shape[1]), file=file)
+        return SpooledRows(data, indices, whole(node["indptr"], file=file), (shape[0], shape[1]), file=file)
     raise DataError(
         f"{what} is encoded as {kind or 'a group without encoding-type'}; an array, csr_matrix or csc_matrix "
         "was expected",
@@ -139,7 +142,10 @@ class ColumnRows:
         self._columns = [_Column(frame[name], name, labels, file=file) for name in names]
         self.label_names = tuple(label for column in self._columns for label in column.label_names)
         self.shape = (self._columns[0].length if names else 0, len(self.label_names))
-        self.stored_bytes = 8 * self.shape[0] * self.shape[1]
+        self.dtype = np.dtype(np.float64)
+        self.count = self.shape[0] * self.shape[1]
+        self.stored_bytes = 8 * self.count
+        self.held_bytes = 0
         self.step = 1
 
     def reach(self, start: int, max_bytes: int) -> int:

@@ -56,10 +56,15 @@ class Rows(Protocol):
     shape : (n, width)
     stored_bytes : int
         Bytes of the values as stored, for the sizes of parts.
+    dtype : dtype
+    count : int
+        Stored values.
     enterable : bool
         Whether `take` may begin anywhere at no extra cost.
     step : int
         Rows that are stored together: parts begin at multiples of it.
+    held_bytes : int
+        Bytes that are held between two calls of `take`.
     """
 
     @property
@@ -69,10 +74,19 @@ class Rows(Protocol):
     def stored_bytes(self) -> int: ...
 
     @property
+    def dtype(self) -> Any: ...
+
+    @property
+    def count(self) -> int: ...
+
+    @property
     def enterable(self) -> bool: ...
 
     @property
     def step(self) -> int: ...
+
+    @property
+    def held_bytes(self) -> int: ...
 
     def reach(self, start: int, max_bytes: int) -> int:
         """End of the longest run of rows from `start` that `take` gives in `max_bytes`; at least one row."""
@@ -200,12 +214,17 @@ class DenseRows:
         self.close = close
         self.enterable = enterable
         self.shape = (int(shape[0]), int(shape[1]))
-        self.stored_bytes = self.shape[0] * self.shape[1] * int(dtype.itemsize)
+        self.dtype = dtype
+        self.count = self.shape[0] * self.shape[1]
+        self.stored_bytes = self.count * int(dtype.itemsize)
         chunk_rows, chunk_columns = chunks or (1, 1)
         self.step = max(chunk_rows if step is None else step, 1)
         cheap = self.shape[1] <= 2 * chunk_columns or chunk_rows * self.shape[1] * int(dtype.itemsize) <= SMALL_BYTES
         self._band_rows = chunk_rows if cheap and chunk_rows > 1 else 0
         self._band: tuple[int, NDArray[Any]] | None = None
+        # Of a library that unpacks chunks, those of one row of them are in its hands, packed and unpacked.
+        unpacked = chunk_rows * min(self.shape[1], chunk_columns) if chunks else 0
+        self.held_bytes = int(dtype.itemsize) * (self._band_rows * self.shape[1] + 2 * unpacked)
 
     def reach(self, start: int, max_bytes: int) -> int:
         rows = max(1, max_bytes // max(8 * self.shape[1], 1))
@@ -282,37 +301,114 @@ def fortran_rows(
     return DenseRows(read, shape, dtype, chunks=(band, width), step=1, enterable=enterable, close=close)
 
 
+class ByChunks:
+    """An array of one dimension, of whose chunks the last one is kept: the next slice begins in it.
+
+    Parameters
+    ----------
+    array : Sliceable
+        With `chunks`, each of which is unpacked whole.
+    """
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+        self._step = int(array.chunks[0])
+        self._kept: tuple[int, NDArray[Any]] = (0, np.empty(0, array.dtype))
+        self.shape, self.dtype = array.shape, array.dtype
+        self.held_bytes = 2 * self._step * int(array.dtype.itemsize)
+
+    def __getitem__(self, key: slice, /) -> NDArray[Any]:
+        start, stop, _ = key.indices(self.shape[0])
+        begin, kept = self._kept
+        end = begin + len(kept)
+        if begin <= start and stop <= end:
+            return kept[start - begin : stop - begin]
+        inside = begin <= start < end
+        low = end if inside else start - start % self._step
+        high = min(-(-stop // self._step) * self._step, self.shape[0])
+        values = np.asarray(self._array[low:high])
+        last = (high - 1) // self._step * self._step
+        self._kept = last, values[last - low :].copy()
+        if inside:
+            return np.concatenate([kept[start - begin :], values[: stop - low]])
+        return values[start - low : stop - low]
+
+
+def _by_chunks(array: Sliceable) -> Sliceable:
+    return ByChunks(array) if getattr(array, "chunks", None) else array
+
+
+#: Offsets of rows that are held at a time.
+_OFFSETS = 2**18
+
+
 class CsrRows:
-    """Rows of a matrix stored by rows: `indptr` in memory, `indices` and `data` sliced as needed."""
+    """Rows of a matrix stored by rows: `indptr`, `indices` and `data` sliced as needed."""
 
     def __init__(
         self,
         data: Sliceable,
         indices: Sliceable,
-        indptr: NDArray[Any],
+        indptr: Sliceable,
         shape: tuple[int, int],
         *,
         file: str,
         enterable: bool = True,
     ) -> None:
-        self._data, self._indices = data, indices
-        self._indptr = np.asarray(indptr, dtype=np.int64)
+        self._indptr = indptr
+        self._offsets_from = 0
+        self._offsets: NDArray[np.int64] = np.empty(0, np.int64)
         self._file = file
         self.shape = shape
         self.enterable = enterable
         self.step = 1
-        check_compressed(self._indptr, shape[0], int(indices.shape[0]), int(data.shape[0]), file=file)
-        self.stored_bytes = int(self._indptr[-1]) * (int(data.dtype.itemsize) + int(indices.dtype.itemsize))
+        self.dtype, self.count = data.dtype, int(data.shape[0])
+        length = int(indptr.shape[0])
+        ends = [np.asarray(indptr[at : at + 1]).astype(np.int64) for at in (0, length - 1) if at >= 0]
+        counts = [int(end[0]) for end in ends] + [int(indices.shape[0])]
+        if length != shape[0] + 1 or counts != [0, self.count, self.count]:
+            last = int(ends[-1][0]) if ends else None
+            raise _apart(length, last, int(indices.shape[0]), self.count, shape[0], file)
+        self._data, self._indices = map(_by_chunks, (data, indices))
+        self.stored_bytes = self.count * (int(data.dtype.itemsize) + int(indices.dtype.itemsize))
+        self.held_bytes = 8 * min(shape[0] + 1, _OFFSETS)
+        self.held_bytes += sum(getattr(each, "held_bytes", 0) for each in (self._data, self._indices))
+
+    def _offsets_of(self, start: int, stop: int) -> NDArray[np.int64]:
+        """Offsets of rows start to stop, stop included.
+
+        Raises
+        ------
+        DataError
+            They fall, or lead out of the values.
+        """
+        begin = self._offsets_from
+        if not begin <= start <= stop < begin + len(self._offsets):
+            end = min(max(stop, start + _OFFSETS), self.shape[0])
+            offsets = np.asarray(self._indptr[start : end + 1]).astype(np.int64)
+            if (np.diff(offsets) < 0).any() or offsets[0] < 0 or offsets[-1] > self.count:
+                raise _apart(self.shape[0] + 1, int(offsets[-1]), self.count, self.count, self.shape[0], self._file)
+            self._offsets_from, self._offsets, begin = start, offsets, start
+        return self._offsets[start - begin : stop - begin + 1]
 
     def reach(self, start: int, max_bytes: int) -> int:
-        return _reach(self._indptr, start, max_bytes)
+        stop = min(self._offsets_from + len(self._offsets) - 1, self.shape[0])
+        if start < self._offsets_from or start >= stop:
+            stop = min(start + _OFFSETS, self.shape[0])
+        end = start + _reach(self._offsets_of(start, stop), 0, max_bytes)
+        if end < stop or stop == self.shape[0]:
+            return end
+        # The rows that follow may fit, too.
+        self._offsets = self._offsets[:0]
+        return start + _reach(self._offsets_of(start, min(start + _OFFSETS, self.shape[0])), 0, max_bytes)
 
     def take(self, start: int, stop: int) -> Matrix:
-        first, last = int(self._indptr[start]), int(self._indptr[stop])
+        indptr = self._offsets_of(start, stop)
+        first, last = int(indptr[0]), int(indptr[-1])
         return checked_csr(
             np.asarray(self._data[first:last]),
             np.asarray(self._indices[first:last]),
-            self._indptr[start : stop + 1] - first,
+            indptr - first,
             (stop - start, self.shape[1]),
             file=self._file,
             row=start,
@@ -375,11 +471,16 @@ def check_compressed(indptr: NDArray[np.int64], rows: int, indices: int, data: i
         or indptr[-1] != data
         or (np.diff(indptr) < 0).any()
     ):
-        raise damaged(
-            f"indptr ({len(indptr)} entries, the last {int(indptr[-1]) if len(indptr) else 'none'}), "
-            f"indices ({indices}) and data ({data}) do not belong together for {rows} rows or columns",
-            file,
-        )
+        raise _apart(len(indptr), int(indptr[-1]) if len(indptr) else None, indices, data, rows, file)
+
+
+def _apart(offsets: int, last: int | None, indices: int, data: int, rows: int, file: str) -> DataError:
+    """The error of the three arrays of a compressed matrix that do not belong together."""
+    return damaged(
+        f"indptr ({offsets} entries, the last {'none' if last is None else last}), "
+        f"indices ({indices}) and data ({data}) do not belong together for {rows} rows or columns",
+        file,
+    )
 
 
 Entries: TypeAlias = tuple[NDArray[np.integer[Any]], NDArray[np.integer[Any]], NDArray[Any]]
@@ -412,8 +513,10 @@ class BandedRows(ABC):
     def __init__(self, shape: tuple[int, int], count: int, dtype: Any, *, stored_bytes: int, file: str) -> None:
         require_memory(f"{file}: the offsets of {shape[0]:,} rows", 8 * shape[0])
         self.shape = shape
+        self.dtype = dtype
+        self.count = count
         self.stored_bytes = stored_bytes
-        self._count = count
+        self.held_bytes = SMALL_BYTES + 8 * shape[0]
         self._spool: BinaryIO | None = None
         self._band: tuple[int, int, csr_array] | None = None
         self._record = np.dtype([("row", np.int64), ("column", np.int32), ("value", dtype)])
@@ -455,7 +558,7 @@ class BandedRows(ABC):
         if not hasattr(self, "_band_rows"):
             indptr = self._rows_ptr()
             entries = max(1, SMALL_BYTES // self._record.itemsize)
-            targets = np.arange(0, self._count + 1, entries)
+            targets = np.arange(0, self.count + 1, entries)
             starts = np.searchsorted(indptr[:-1], targets, side="left")
             self._band_rows = np.unique(np.concatenate([[0], starts, [self.shape[0]]]))
         return self._band_rows
@@ -463,7 +566,7 @@ class BandedRows(ABC):
     def _write(self) -> BinaryIO:
         bands, indptr = self._bands(), self._rows_ptr()
         cursor = indptr[bands[:-1]].copy()
-        with filled_temporary_file("mlfs-rows-", self._count * self._record.itemsize) as spool:
+        with filled_temporary_file("mlfs-rows-", self.count * self._record.itemsize) as spool:
             for rows, columns, values in self._pieces():
                 entries = np.empty(len(rows), dtype=self._record)
                 entries["row"], entries["column"], entries["value"] = rows, columns, values
@@ -525,8 +628,8 @@ class SpooledRows(BandedRows):
 
     def _pieces(self) -> Iterator[Entries]:
         step = _PIECE_BYTES // 16
-        for first in range(0, self._count, step):
-            last = min(first + step, self._count)
+        for first in range(0, self.count, step):
+            last = min(first + step, self.count)
             rows = np.asarray(self._indices[first:last])
             bad = _first_outside(rows, self.shape[0])
             if bad is not None:
@@ -742,9 +845,31 @@ class MatrixReader:
     _stored_bytes: int
     _enterable: bool
     _step: int
+    dtype: np.dtype[Any]
+    sparse: bool
+    nonzeros: int
+    _held_bytes: int
     _kept: tuple[int, ...] | None = None
     _meaning: LabelValues = DEFAULT_VALUES
     in_threads: bool = False
+
+    @property
+    def enterable(self) -> bool:
+        """See `RowReader`."""
+        return self._enterable
+
+    def row_of(self, position: int) -> int:
+        """See `RowReader`."""
+        return position
+
+    def held_bytes(self, batch_bytes: int) -> int:
+        """See `RowReader`."""
+        return self._held_bytes + 2 * batch_bytes
+
+    def only_labels(self) -> MatrixReader:
+        """See `RowReader`."""
+        header = replace(self.header, feature_names=None, categories={}, n_features=0)
+        return replace(self, header=header, sparse=True, nonzeros=0, _kept=())
 
     def parts(self, part_bytes: int) -> list[Part]:
         """Ranges of rows that begin where chunks do; one part for each matrix that only goes forward."""
@@ -757,6 +882,11 @@ class MatrixReader:
 
     def read(self, part: Part, *, batch_bytes: int, start: int | None = None) -> Iterator[Batch]:
         """Batches of one part, dense or sparse as X is stored. See `Reader.read`."""
+        for batch in self.blocks(part, batch_bytes=batch_bytes, start=start):
+            yield batch._replace(X=batch.X.astype(np.float64, copy=False))
+
+    def blocks(self, part: Part, *, batch_bytes: int, start: int | None = None) -> Iterator[Batch]:
+        """Batches of one part, X of the type that is stored. See `RowReader`."""
         row = part.start if start is None else start
         n = sum(self._lengths)
         stop = n if part.stop is None else part.stop
@@ -765,12 +895,14 @@ class MatrixReader:
             for length, (X, Y) in zip(self._lengths, pairs, strict=True):
                 while row < min(stop, before + length):
                     local = row - before
-                    end = min(X.reach(local, batch_bytes), Y.reach(local, batch_bytes))
-                    end = min(end, length, stop - before)
+                    end = min(Y.reach(local, batch_bytes), length, stop - before)
+                    if self._kept != ():
+                        end = min(X.reach(local, batch_bytes), end)
                     if self._meaning.zero_is_unknown:  # what a sparse Y leaves out is written out
                         end = min(end, local + max(1, batch_bytes // (UNKNOWN_BYTES * max(Y.shape[1], 1))))
                     with damage_in(self.path, f"rows {row + 1:,} to {before + end:,}"):
-                        features, labels = X.take(local, end), Y.take(local, end)
+                        labels = Y.take(local, end)
+                        features = csr_array((end - local, 0)) if self._kept == () else X.take(local, end)
                     yield Batch(self._features(features, row), self._labels(labels, row), before + end)
                     row = before + end
                 before += length
@@ -782,9 +914,7 @@ class MatrixReader:
                 file=self.path,
                 cure="code texts as numbers and write the file again",
             )
-        if self._kept is not None:
-            X = X[:, list(self._kept)]
-        return X.astype(np.float64, copy=False)
+        return X[:, list(self._kept)] if self._kept else X
 
     def _labels(self, Y: Matrix, row: int) -> csr_array:
         if Y.dtype.kind not in "buif":
@@ -843,6 +973,7 @@ def matrix_reader(
                     cure="the parts must have the same columns",
                 )
         rows = [rows for pair in pairs for rows in pair]
+        kinds = {isinstance(X, CsrRows | BandedRows) for X, _ in pairs}
         reader = MatrixReader(
             header=Header(
                 feature_names=feature_names,
@@ -857,7 +988,11 @@ def matrix_reader(
             _opener=opener,
             _lengths=tuple(X.shape[0] for X, _ in pairs),
             _stored_bytes=sum(X.stored_bytes for X, _ in pairs),
-            _enterable=all(r.enterable for r in rows),
+            _enterable=all(r.enterable for r in rows) and len(kinds) == 1,
+            dtype=pairs[0][0].dtype if len({X.dtype for X, _ in pairs}) == 1 else np.dtype(np.float64),
+            sparse=True in kinds,
+            nonzeros=sum(X.count for X, _ in pairs),
+            _held_bytes=max(X.held_bytes + Y.held_bytes for X, Y in pairs),
             _step=max(X.step for X, _ in pairs),
             _meaning=options.labels.values if meaning is None else meaning,
         )

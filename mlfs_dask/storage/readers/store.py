@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from mlfs_dask.blocks.sparse import columns_of_block
-from mlfs_dask.storage.dataset import Dataset, open_dataset
+from mlfs_dask.storage.dataset import Store, open_store
 from mlfs_dask.storage.readers.base import Batch, Header, Part, ReadOptions
 from mlfs_dask.storage.readers.label_columns import find_column
 from mlfs_dask.typing import Matrix
@@ -23,14 +23,14 @@ class StoreReader:
 
     Parameters
     ----------
-    dataset : Dataset
+    dataset : Store
     columns : int array
         Features, rising.
     """
 
     in_threads: ClassVar[bool] = True
 
-    dataset: Dataset
+    dataset: Store
     columns: NDArray[np.int64]
 
     @property
@@ -89,14 +89,14 @@ def _rows_in(X: Matrix, low: int, batch_bytes: int) -> int:
     return min(max(1, rows), left)
 
 
-def open_store(path: str, options: ReadOptions) -> StoreReader:
+def open_store_reader(path: str, options: ReadOptions) -> StoreReader:
     """Open a store; `drop` of the options is left out.
 
     Raises
     ------
     DataError
     """
-    dataset = open_dataset(path, storage_options=options.storage_options)
+    dataset = open_store(path, storage_options=options.storage_options)
     names: Any = tuple(map(str, dataset.feature_names))
     place_of = {name: place for place, name in enumerate(names)}
     gone = [

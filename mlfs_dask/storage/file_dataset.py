@@ -1,0 +1,122 @@
+"""A file, opened as a data set: rows where they lie, labels, names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask.files.redaction import redact
+from mlfs_dask.storage.dataset import Dataset
+from mlfs_dask.storage.file_rows import FileRows, open_rows, require_rows
+from mlfs_dask.storage.numbered_names import NumberedNames
+from mlfs_dask.storage.object_store import is_url, local_path
+from mlfs_dask.storage.readers.base import Header, LabelSpec, ReadOptions
+from mlfs_dask.storage.readers.detect import open_source
+
+if TYPE_CHECKING:
+    import dask.array as da
+
+
+class FileDataset(Dataset):
+    """A file, or a folder of them, whose rows are read where they lie; made by `open_file`.
+
+    Attributes
+    ----------
+    rows : FileRows
+    reading : dict
+        How it was opened: `labels`, `format`, `keys` and `drop` of `convert`.
+    """
+
+    def __init__(self, rows: FileRows, header: Header, reading: Mapping[str, Any]) -> None:
+        self.path = rows.path
+        self.rows = rows
+        self.reading = dict(reading)
+        self._header = header
+
+    def __repr__(self) -> str:
+        profile = self.rows.profile
+        form = "sparse" if profile.sparse else "dense"
+        sizes = f"{profile.n:,} rows, {profile.d:,} features, {profile.q:,} labels"
+        return f"<Dataset {redact(self.path)}: {sizes}, {form}>"
+
+    @property
+    def digest(self) -> str | None:
+        mark: str | None = self.rows.digest
+        return mark
+
+    @cached_property
+    def feature_names(self) -> NDArray[Any]:
+        return _names(self._header.feature_names, "x", self.rows.profile.d)
+
+    @cached_property
+    def label_names(self) -> NDArray[Any]:
+        return _names(self._header.label_names, "y", self.rows.profile.q)
+
+    @cached_property
+    def kinds(self) -> NDArray[Any]:
+        """Array of str, shape (d,): categorical, or numeric, which may be whole numbers as well."""
+        return np.array(["categorical" if f in self.categories else "numeric" for f in range(self.shape[1])], object)
+
+    @property
+    def categories(self) -> dict[int, tuple[str, ...]]:
+        return dict(self._header.categories)
+
+    @cached_property
+    def X(self) -> da.Array:
+        from mlfs_dask.storage.arrays import streamed_matrix  # a reading of `rows` needs no dask.array
+
+        return streamed_matrix(self.rows, "X", lambda: self.feature_names)
+
+    @cached_property
+    def Y(self) -> da.Array:
+        from mlfs_dask.storage.arrays import streamed_matrix  # as above
+
+        return streamed_matrix(self.rows, "Y", lambda: self.label_names)
+
+
+def _names(names: tuple[str, ...] | None, letter: str, count: int) -> NDArray[Any]:
+    return np.array(NumberedNames(letter, count)[:] if names is None else names, dtype=object)
+
+
+def open_file(
+    path: str,
+    *,
+    labels: LabelSpec | None = None,
+    format: str | None = None,
+    keys: Mapping[str, str] | None = None,
+    drop: tuple[str, ...] = (),
+    storage_options: Mapping[str, Any] | None = None,
+) -> FileDataset:
+    """Open a file whose rows can be read where they lie. Its labels are read.
+
+    Parameters are those of `open_dataset`.
+
+    Raises
+    ------
+    DataError
+        There is no such file, or it is damaged; a label is no label.
+    UsageError
+        Its rows cannot be read by themselves; nothing says what the labels are.
+    """
+    path = path if is_url(path) else str(local_path(path).absolute())
+    spec = labels or LabelSpec()
+    options = ReadOptions(
+        labels=spec, storage_options=dict(storage_options or {}), keys=dict(keys or {}), drop=tuple(drop)
+    )
+    reader = require_rows(open_source([path], options, format), path)
+    reading = {"labels": labels, "format": format, "keys": options.keys, "drop": options.drop}
+    dataset: FileDataset
+    rows = open_rows(
+        reader,
+        path,
+        declared=spec.values.minus_one,
+        options=storage_options,
+        reading={**reading, "labels": repr(spec)},
+        column_names=lambda: dataset.feature_names.tolist(),
+    )
+    dataset = FileDataset(rows, reader.header, reading)
+    return dataset

@@ -1,0 +1,319 @@
+"""Rows of files that have not been converted: .h5ad, AnnData-Zarr and Zarr of others, Parquet and Feather.
+
+Any reader whose rows can be read from any row on (`readers.base.RowReader`) is a source. X comes as the file has it,
+block by block; labels are read once beforehand, because what a -1 means follows from all of them. The file is known by
+the sizes of its parts and by when they were changed: nobody has read it for a digest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+
+from mlfs_dask import runtime
+from mlfs_dask.blocks.sparse import as_matrix
+from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.files.fingerprints import digest_of
+from mlfs_dask.rows.contract import Block, FeatureInfo, Profile, RowSource
+from mlfs_dask.rows.covariates import RowColumn
+from mlfs_dask.storage.chunking import PARTITION_BYTES
+from mlfs_dask.storage.label_values import MinusOne
+from mlfs_dask.storage.object_store import ZARR_ROOTS, is_url, local_path
+from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN, Part, Reader, RowReader
+from mlfs_dask.storage.sources import Source, examine
+from mlfs_dask.storage.store_reader import BLOCK_BYTES
+
+#: Bytes of an index and of a value of sparse X in `RowReader.blocks`, whose batches are counted with values of 8 bytes.
+_INDEX_BYTES, _VALUE_BYTES = 4, 8
+
+
+@dataclass(frozen=True)
+class LabelScan:
+    """What one reading of the labels of a file tells.
+
+    Attributes
+    ----------
+    counts : int64 array, shape (3, q)
+        Unknown, negative and positive entries of each label.
+    minus_one : {"unknown", "negative"}
+        What a -1 means.
+    """
+
+    counts: NDArray[np.int64]
+    minus_one: MinusOne
+
+    @property
+    def nonzeros(self) -> int:
+        """Entries that are stored of Y: positive and unknown ones."""
+        return int(self.counts[0].sum() + self.counts[2].sum())
+
+
+@dataclass(frozen=True)
+class FileRows(RowSource):
+    """Rows of a file, or of several, as a `RowSource`. Picklable: it holds places and sizes, never data.
+
+    Parameters
+    ----------
+    reader : RowReader
+    path : str
+        As the user named it.
+    sources : tuple of Source
+        Its files, as they were when it was opened.
+    options : mapping
+        For fsspec.
+    scan : LabelScan
+    parts : tuple of Part
+        Partitions.
+    block_bytes : int
+    n_categories : int64 array, shape (d,), or None
+        Categories of each feature, 0 of numbers. Not sent to workers.
+    mark : str or None
+        What changes with the files.
+    column_names : callable
+        Gives `feature_names`. Not sent to workers.
+    columns_of_rows : callable
+        Gives `columns`. Not sent to workers.
+    """
+
+    reader: RowReader
+    path: str
+    sources: tuple[Source, ...]
+    options: Mapping[str, Any]
+    scan: LabelScan
+    parts: tuple[Part, ...]
+    block_bytes: int = BLOCK_BYTES
+    n_categories: NDArray[np.int64] | None = None
+    mark: str | None = None
+    column_names: Callable[[], Sequence[str] | None] = lambda: None
+    columns_of_rows: Callable[[], Mapping[str, RowColumn]] = dict
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (
+            FileRows,
+            (
+                *(self.reader, self.path, self.sources, self.options, self.scan, self.parts),
+                *(self.block_bytes, None, self.mark),
+            ),
+        )
+
+    @property
+    def profile(self) -> Profile:
+        return self._profile
+
+    @cached_property
+    def _profile(self) -> Profile:
+        reader, offsets, labels = self.reader, self.row_offsets, self.scan.nonzeros
+        n, d, q = int(offsets[-1]), reader.header.n_features or 0, self.scan.counts.shape[1]
+        partition_rows = int(np.diff(offsets).max(initial=1))
+        value_bytes = self.dtype.itemsize + _INDEX_BYTES * reader.sparse
+        row_bytes = max(1, reader.nonzeros * value_bytes // max(n, 1) if reader.sparse else d * value_bytes)
+        rows = max(1, min(partition_rows, self.block_bytes // row_bytes))
+        block_bytes = rows * row_bytes
+        if reader.sparse:
+            block_bytes = min(self.block_bytes, reader.nonzeros * value_bytes + 8)
+        y_bytes = rows * (5 * labels // max(n, 1) + 8)
+        return Profile(
+            n=n,
+            d=d,
+            q=q,
+            sparse=reader.sparse,
+            dtype=self.dtype,
+            nonzeros=reader.nonzeros if reader.sparse else n * d,
+            label_nonzeros=labels,
+            partitions=len(self.parts),
+            block_rows=rows,
+            block_bytes=block_bytes,
+            # A block is worked on while the next one is made.
+            buffer_bytes=2 * (block_bytes + y_bytes) + reader.held_bytes(self._batch_bytes),
+            read_bytes=reader.nonzeros * value_bytes + 5 * labels + 8 * n,
+            remote=is_url(self.path),
+        )
+
+    @cached_property
+    def dtype(self) -> np.dtype[Any]:
+        """Of X in blocks: numbers that kernels take."""
+        X: NDArray[Any] = as_matrix(np.empty((0, 1), self.reader.dtype))
+        return X.dtype
+
+    @property
+    def _batch_bytes(self) -> int:
+        """What readers, which count 8 bytes a value, call a block."""
+        index = _INDEX_BYTES * self.reader.sparse
+        return self.block_bytes * (_VALUE_BYTES + index) // (self.dtype.itemsize + index)
+
+    @cached_property
+    def row_offsets(self) -> NDArray[np.int64]:
+        starts = [self.reader.row_of(part.start) for part in self.parts]
+        return np.array([*starts, self.reader.header.n_rows], np.int64)
+
+    @property
+    def features(self) -> FeatureInfo:
+        return FeatureInfo(n_categories=self.n_categories)
+
+    @property
+    def label_counts(self) -> NDArray[np.int64]:
+        return self.scan.counts
+
+    @property
+    def feature_names(self) -> Sequence[str] | None:
+        return self.column_names()
+
+    @property
+    def columns(self) -> Mapping[str, RowColumn]:
+        return self.columns_of_rows()
+
+    @property
+    def digest(self) -> str | None:
+        return self.mark
+
+    @property
+    def place(self) -> str:
+        return self.path
+
+    def require_visible(self) -> None:
+        self._require_same("workers read files themselves: give them the same file system at the same path, or a URL")
+
+    def labels_only(self) -> RowSource:
+        return replace(self, reader=self.reader.only_labels(), n_categories=None, column_names=lambda: None)
+
+    def stream(self, first: int, last: int) -> Iterator[Block]:
+        """Blocks of partitions first..last-1 in row order."""
+        keep_minus_one = self.scan.minus_one == "unknown"
+        for part in self.parts[first:last]:
+            row = self.reader.row_of(part.start)
+            for batch in self.reader.blocks(part, batch_bytes=self._batch_bytes):
+                runtime.check_stopped()
+                X = as_matrix(batch.X)
+                yield Block(
+                    row, X if X.dtype == self.dtype else X.astype(self.dtype), _settled(batch.Y, keep_minus_one)
+                )
+                row += batch.X.shape[0]
+        self._require_same("run the same command again, once nothing writes to it")
+
+    def _require_same(self, cure: str) -> None:
+        """Raise DataError unless the files are those that were opened."""
+        if examine([source.path for source in self.sources], self.options) != list(self.sources):
+            raise DataError("it was changed or replaced since it was opened", file=self.path, cure=cure)
+
+
+def _settled(Y: sp.csr_array, keep_minus_one: bool) -> sp.csr_array:
+    """Labels of a batch as kernels take them: 1 and -1."""
+    data = Y.data
+    if (data == MINUS_ONE).any():
+        data = np.where(data == MINUS_ONE, np.int8(UNKNOWN if keep_minus_one else 0), data)
+    labels = sp.csr_array((data, Y.indices, Y.indptr.astype(np.int32)), shape=Y.shape)
+    labels.has_canonical_format = True
+    if not keep_minus_one:
+        labels.eliminate_zeros()
+    return labels
+
+
+def scan_labels(reader: RowReader, parts: Sequence[Part], declared: MinusOne | None) -> LabelScan:
+    """Count the labels of a file, in one reading of them.
+
+    Parameters
+    ----------
+    reader : RowReader
+    parts : sequence of Part
+    declared : {"unknown", "negative"} or None
+        What -1 was said to mean. By default -1 and 1 without any 0 are negative and positive, and -1 beside 0 is
+        unknown, as in a conversion.
+
+    Raises
+    ------
+    DataError
+        A label is no label.
+    """
+    labels, q = reader.only_labels(), reader.header.n_labels or 0
+    unknown, minus_ones, positive = (np.zeros(q, np.int64) for _ in range(3))
+    entries = 0
+    with runtime.stage("labels", len(parts), unit="partitions") as report_progress:
+        for part in parts:
+            for batch in labels.blocks(part, batch_bytes=BLOCK_BYTES):
+                runtime.check_stopped()
+                for counts, value in ((unknown, UNKNOWN), (minus_ones, MINUS_ONE), (positive, 1)):
+                    counts += np.bincount(batch.Y.indices[batch.Y.data == value], minlength=q)
+                entries += batch.Y.nnz
+            report_progress()
+    n = reader.header.n_rows or 0
+    meaning: MinusOne = declared or ("negative" if entries == n * q and positive.any() else "unknown")
+    unknown += minus_ones * (meaning == "unknown")
+    return LabelScan(np.stack([unknown, n - unknown - positive, positive]), meaning)
+
+
+def require_rows(reader: Reader, path: str) -> RowReader:
+    """The reader, if its rows can be read from any row on.
+
+    Raises
+    ------
+    UsageError
+    """
+    if getattr(reader, "enterable", False):
+        return cast("RowReader", reader)
+    raise UsageError(
+        f"{path}: its rows cannot be read by themselves: it is stored by columns, or as one packed stream"
+        f"\n  cure: mlfs convert {path} STORE, and name the store"
+    )
+
+
+def open_rows(
+    reader: RowReader,
+    path: str,
+    *,
+    declared: MinusOne | None = None,
+    options: Mapping[str, Any] | None = None,
+    reading: Any = None,
+    **names: Any,
+) -> FileRows:
+    """The rows that a reader gives; their labels are read.
+
+    Parameters
+    ----------
+    reader : RowReader
+    path : str
+        What the user named.
+    declared : {"unknown", "negative"}, optional
+        As of `scan_labels`.
+    options : mapping, optional
+        For fsspec.
+    reading : plain values, optional
+        How the file is read, which is a part of what it is known by.
+    **names
+        `column_names` and `columns_of_rows` of `FileRows`.
+
+    Raises
+    ------
+    DataError
+    """
+    parts, header = tuple(reader.parts(PARTITION_BYTES)), reader.header
+    whole = examine([path], options)
+    known = all(source.modified for source in whole)
+    facts = [[source.bytes, source.modified] for source in whole]
+    folder = None if is_url(path) else local_path(path)
+    sources = tuple(whole)
+    if folder is not None and folder.is_dir():
+        # Chunks of a Zarr folder are too many to be looked at again and again: who replaces it writes its roots.
+        roots = [str(folder / name) for name in ZARR_ROOTS if (folder / name).exists()]
+        sources = tuple(examine(roots or [each.path for each in getattr(reader, "readers", [reader])], options))
+    categories = None
+    if header.categories:
+        categories = np.zeros(header.n_features or 0, np.int64)
+        for feature, values in header.categories.items():
+            categories[feature] = len(values)
+    return FileRows(
+        reader,
+        path,
+        sources,
+        dict(options or {}),
+        scan_labels(reader, parts, declared or header.minus_one),
+        parts,
+        n_categories=categories,
+        mark=f"changed-{digest_of({'files': facts, 'reading': reading})}" if known else None,
+        **names,
+    )
