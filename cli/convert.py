@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mlfs_dask_cli.options import (
-    ONE_WAY,
     PATH,
     Bytes,
     Decorated,
@@ -46,6 +45,8 @@ source_option_list = [
         help="Mulan's XML file that names the labels; or the file that holds them, of XMLC text in two files and with "
         "--transpose.",
     ),
+    click.option("--n-labels", metavar="N", type=click.IntRange(min=1), help="The last N columns are labels."),
+    click.option("--labels-first", is_flag=True, help="With --n-labels: the first N columns are."),
     click.option(
         "--transpose",
         is_flag=True,
@@ -72,6 +73,8 @@ def source_options(command: Decorated) -> Decorated:
     def wrapped(
         *args: Any,
         labels_xml: str | None,
+        n_labels: int | None,
+        labels_first: bool,
         transpose: bool,
         partition_size: int | None,
         workers: int | None,
@@ -79,16 +82,19 @@ def source_options(command: Decorated) -> Decorated:
         file: dict[str, Any],
         **kwargs: Any,
     ) -> Any:
-        spec = file["labels"]
-        if labels_xml is not None:
-            if not transpose and (spec.columns is not None or spec.count is not None):
-                raise click.UsageError(ONE_WAY)
-            spec = replace(spec, xml=labels_xml)
-
         from mlfs_dask import runtime
         from mlfs_dask.storage.convert import default_memory_limit
+        from mlfs_dask.storage.readers.base import LabelSpec
 
-        source = {**file, "labels": spec, "transpose": transpose, "workers": workers, "memory_limit": memory_limit}
+        spec = file.get("labels", LabelSpec())
+        ways = [bool(labels_xml) and not transpose, spec.columns is not None, n_labels is not None]
+        if sum(ways) > 1:
+            raise click.UsageError("--labels, --label-columns and --n-labels exclude one another; give one.")
+        if labels_first and n_labels is None:
+            raise click.UsageError("--labels-first goes with --n-labels.")
+        source = {"format": None, "keys": {}, "drop": (), **file, "transpose": transpose}
+        source["labels"] = replace(spec, xml=labels_xml, count=n_labels, first=labels_first)
+        source |= {"workers": workers, "memory_limit": memory_limit}
         if partition_size is not None:
             source["partition_bytes"] = partition_size
         with runtime.bounded_memory(memory_limit or default_memory_limit(workers or runtime.available_cores())):

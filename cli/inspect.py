@@ -26,7 +26,7 @@ def inspect(store: str, verify: bool, file: dict[str, Any], output: Output) -> N
     from mlfs_dask.storage.dataset import open_dataset, open_metadata
     from mlfs_dask.storage.object_store import is_store
 
-    if file["format"] is not None or not is_store(store):
+    if "format" in file or not is_store(store):
         if verify:
             raise click.UsageError(f"{store} is no store: a file has no checksums to be compared with.")
         facts = file_summary(store, open_dataset(store, **file))

@@ -308,8 +308,6 @@ file_option_list = [
         multiple=True,
         help="The labels by name: a,b,c, or @FILE with a name a line. May be given again.",
     ),
-    click.option("--n-labels", metavar="N", type=click.IntRange(min=1), help="The last N columns are labels."),
-    click.option("--labels-first", is_flag=True, help="With --n-labels: the first N columns are."),
     click.option("--label-classes", is_flag=True, help="Labels are classes: each class of a column becomes a label."),
     click.option(
         "--label-separator", metavar="TEXT", help="Labels are tags with TEXT between them: each tag becomes a label."
@@ -340,21 +338,17 @@ file_option_list = [
     click.option("--drop", metavar="NAMES", multiple=True, help="Features to leave out: a,b,c, or @FILE."),
 ]
 
-ONE_WAY = "--labels, --label-columns and --n-labels exclude one another; give one."
-
 
 def file_options(command: Decorated) -> Decorated:
     """Add the options that say what the columns of a file are, as `mlfs convert` has them.
 
-    The command receives `file`, keyword arguments of `open_dataset`.
+    The command receives `file`, those of the keyword arguments of `open_dataset` that were given.
     """
 
     @functools.wraps(command)
     def wrapped(
         *args: Any,
         label_columns: tuple[str, ...],
-        n_labels: int | None,
-        labels_first: bool,
         label_classes: bool,
         label_separator: str | None,
         labels_positive: tuple[str, ...],
@@ -365,26 +359,23 @@ def file_options(command: Decorated) -> Decorated:
         drop: tuple[str, ...],
         **kwargs: Any,
     ) -> Any:
-        if label_columns and n_labels is not None:
-            raise click.UsageError(ONE_WAY)
         if label_separator == "":
             raise click.UsageError("--label-separator is the text between two tags, and cannot be empty.")
-        if labels_first and n_labels is None:
-            raise click.UsageError("--labels-first goes with --n-labels.")
 
         from mlfs_dask.storage.readers.base import LabelSpec
 
         labels = LabelSpec(
             columns=read_names(label_columns) or None,
-            count=n_labels,
-            first=labels_first,
             positive=read_names(labels_positive),
             negative=read_names(labels_negative),
             unknown=read_names(labels_unknown),
             classes=label_classes or label_separator is not None,
             separator=label_separator,
         )
-        file = {"labels": labels, "format": format, "keys": _read_keys(keys), "drop": read_names(drop)}
+        said = {"format": format, "keys": _read_keys(keys), "drop": read_names(drop)}
+        file = {name: value for name, value in said.items() if value}
+        if labels != LabelSpec():
+            file["labels"] = labels
         return command(*args, file=file, **kwargs)
 
     return stack_options(wrapped, file_option_list)

@@ -54,7 +54,7 @@ def transform(
 
     with show_progress(output):
         written = library.write_chosen(
-            store, run, destination, k=k, force=force, resume=resume, command=command_line(), file=file
+            store, run, destination, k=k, force=force, resume=resume, command=command_line(), **file
         )
     shape = f"{written.n:,} rows, {written.k:,} features, {written.q:,} labels"
     text = f"{written.destination}: {shape}, {size(written.bytes)}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
@@ -53,7 +53,7 @@ def write_chosen(
     force: bool = False,
     resume: bool = False,
     command: str | None = None,
-    file: Mapping[str, Any] | None = None,
+    **reading: Any,
 ) -> Written:
     """Write the features that a run chose, with all rows and labels.
 
@@ -75,8 +75,8 @@ def write_chosen(
         Go on with an interrupted store; a file is begun again.
     command : str, optional
         What a new store records as its command.
-    file : mapping, optional
-        Of a file, how it is read (`open_dataset`).
+    **reading
+        Of a file, how it is read: `labels`, `format`, `keys`, `drop` of `open_dataset`.
 
     Returns
     -------
@@ -92,7 +92,6 @@ def write_chosen(
     to_store = PurePosixPath(destination).suffix.lower() in ("", ".zarr")
     if not to_store:
         export_format(destination)
-    reading = dict(file or {})
     dataset = open_dataset(store, **reading)
     record = read_run(run)
     _check_origin(dataset, record, store)
@@ -104,12 +103,12 @@ def write_chosen(
         columns = choose_columns([names_of[i] for i in columns.tolist()], dataset.feature_names.tolist(), "feature")
     names = [str(name) for name in dataset.feature_names[columns]]
     if to_store:
+        of_store: dict[str, Any] = {"format": "anndata"} if is_store(store) else {}
         left_out = np.delete(dataset.feature_names, columns)
         conversion = convert(
             store,
             destination,
-            **{**reading, "format": reading.get("format") or ("anndata" if is_store(store) else None)},
-            drop=[*reading.get("drop", ()), *(str(name) for name in left_out)],
+            **{**of_store, **reading, "drop": [*reading.get("drop", ()), *map(str, left_out)]},
             force=force,
             resume=resume,
             command=command,

@@ -313,6 +313,7 @@ def open_rows(
         dict(options or {}),
         scan_labels(reader, parts, declared or header.minus_one),
         parts,
+        BLOCK_BYTES,
         n_categories=categories,
         mark=f"changed-{digest_of({'files': facts, 'reading': reading})}" if known else None,
         **names,

@@ -29,6 +29,8 @@ _REQUESTS = 64  # that ask for little
 _UPLOADS, _PARTS, _PART_BYTES = 4, 4, 5 << 20
 #: What a Zarr array or group of version 3 or 2 has at its root, one of them.
 ZARR_ROOTS = (ROOT_KEY, ".zgroup", ".zarray")
+#: What the features of a Zarr group of others are called.
+X_KEYS = ("X", "x", "data", "features")
 #: Of files whose rows are read where they lie.
 FILE_SUFFIXES = (".h5ad", ".parquet", ".pq", ".feather", ".arrow", ".ipc")
 NOT_A_STORE = "make a store with `mlfs convert SOURCE... STORE`"
@@ -462,7 +464,7 @@ def is_store(path: str | Path, storage_options: Mapping[str, Any] | None = None)
     if not is_url(path):
         place = local_path(path)
         if not place.is_dir():
-            return suffix not in FILE_SUFFIXES and not ("*" in str(path) and not place.exists())
+            return suffix not in FILE_SUFFIXES
         if not any((place / root).is_file() for root in ZARR_ROOTS):
             return next(place.rglob("*.parquet"), None) is None
     elif suffix in FILE_SUFFIXES:
@@ -474,7 +476,9 @@ def is_store(path: str | Path, storage_options: Mapping[str, Any] | None = None)
         return not any(objects.exists(root) for root in ZARR_ROOTS)
     except (OSError, ValueError):
         return True
-    return not isinstance(document, dict) or "mlfs" in (document.get("attributes") or {})
+    if not isinstance(document, dict) or "mlfs" in (document.get("attributes") or {}):
+        return True
+    return document.get("node_type") != "array" and not any(objects.exists(key) for key in X_KEYS)
 
 
 def read_schema(objects: Objects) -> tuple[StoreSchema, bytes]:

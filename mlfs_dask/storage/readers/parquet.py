@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +58,10 @@ class ParquetReader(TableReader):
     _storage_options: dict[str, Any]
     _group_starts: tuple[int, ...]
     _group_bytes: tuple[int, ...]
+    _needed_bytes: int = 0
+
+    enterable: ClassVar[bool] = True
+    sparse: ClassVar[bool] = False
 
     def _arrow_name(self, column: int) -> str:
         return self._names[column]
@@ -96,8 +100,32 @@ class ParquetReader(TableReader):
         stops = [*starts[1:], self._group_starts[-1]]
         return [Part(index, start, stop) for index, (start, stop) in enumerate(zip(starts, stops, strict=True))]
 
+    @property
+    def nonzeros(self) -> int:
+        """See `RowReader`."""
+        return self._group_starts[-1] * len(self._features)
+
+    def row_of(self, position: int) -> int:
+        """See `RowReader`."""
+        return position
+
+    def held_bytes(self, batch_bytes: int) -> int:
+        """See `RowReader`."""
+        # Columns of a batch, before and after they become numbers, and what Arrow holds of a row group.
+        return 2 * batch_bytes + self._needed_bytes
+
+    def only_labels(self) -> ParquetReader:
+        """See `RowReader`."""
+        header = replace(self.header, feature_names=None, categories={}, n_features=0)
+        return replace(self, header=header, _features=())
+
     def read(self, part: Part, *, batch_bytes: int, start: int | None = None) -> Iterator[Batch]:
         """Batches of one part; X is dense. See `Reader.read`."""
+        for batch in self.blocks(part, batch_bytes=batch_bytes, start=start):
+            yield batch._replace(X=batch.X.astype(np.float64, copy=False))
+
+    def blocks(self, part: Part, *, batch_bytes: int, start: int | None = None) -> Iterator[Batch]:
+        """Batches of one part; X is dense, of type `dtype`. See `RowReader.blocks`."""
         row = part.start if start is None else start
         stop = self._group_starts[-1] if part.stop is None else part.stop
         if row >= stop:
@@ -120,7 +148,7 @@ class ParquetReader(TableReader):
 
     def _streamed(
         self, file: Any, groups: range, row: int, batch_bytes: int
-    ) -> Iterator[tuple[NDArray[np.float64], csr_array]]:
+    ) -> Iterator[tuple[NDArray[Any], csr_array]]:
         """(X, Y) of the rows from `row` on, straight from the row groups."""
         skip = row - self._group_starts[groups.start]
         for batch in file.iter_batches(
@@ -137,7 +165,7 @@ class ParquetReader(TableReader):
 
     def _by_columns(
         self, file: Any, groups: range, row: int, batch_bytes: int
-    ) -> Iterator[tuple[NDArray[np.float64], csr_array]]:
+    ) -> Iterator[tuple[NDArray[Any], csr_array]]:
         """(X, Y) of the rows from `row` on, each row group through a temporary file."""
         width, d, allowed = len(self._columns), len(self._features), _allowed(batch_bytes)
         for group in groups:
@@ -166,7 +194,10 @@ class ParquetReader(TableReader):
                 while local < n:
                     stop = rows.reach(local, batch_bytes)
                     values = cast("NDArray[np.float64]", rows.take(local, stop))
-                    yield np.ascontiguousarray(values[:, :d]), self._label_matrix(values[:, d:], _from(start + local))
+                    yield (
+                        np.ascontiguousarray(values[:, :d], self.dtype),
+                        self._label_matrix(values[:, d:], _from(start + local)),
+                    )
                     local = stop
 
 
@@ -198,6 +229,7 @@ def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
     """
     with _open(path, options.storage_options) as file:
         schema, rows, group_bytes = file.schema, file.rows, file.group_bytes
+        needed = max((sum(file.bytes_needed(group, range(len(schema)))) for group in range(len(rows))), default=0)
         names = tuple(schema.names)
         stored = parse_json((schema.metadata or {}).get(_METADATA_KEY, b"{}"))
         index = dict.fromkeys(_index_columns(schema, names, path), "is the index of a pandas table")
@@ -236,6 +268,8 @@ def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
         _group_bytes=tuple(group_bytes),
         _meaning=labels.values,
         _names_column=names_column,
+        _needed_bytes=needed,
+        dtype=_narrowest(schema.field(column).type for column in features),
     )
     if options.transpose:
         reader.require_numbers(texts)
@@ -431,6 +465,18 @@ def _is_text(column: Any, path: str) -> bool:
         column=column.name,
         cure=f"leave it out: --drop {column.name!r}",
     )
+
+
+def _narrowest(kinds: Iterable[Any]) -> np.dtype[Any]:
+    """float32 where it holds every value of columns of these types, NaN among them; else float64."""
+    import pyarrow as pa
+
+    def narrow(kind: Any) -> bool:
+        if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+            return int(kind.bit_width) <= (32 if pa.types.is_floating(kind) else 16)
+        return bool(pa.types.is_boolean(kind) or pa.types.is_null(kind))
+
+    return np.dtype(np.float32 if all(map(narrow, kinds)) else np.float64)
 
 
 def _is_string(kind: Any) -> bool:

@@ -31,6 +31,8 @@ from mlfs_dask.storage.readers.label_columns import (
 Place = Callable[[int], dict[str, Any]]
 """From a row of some batches to what a DataError says of it: its line, or its number."""
 
+FLOAT64: np.dtype[Any] = np.dtype(np.float64)
+
 T = TypeVar("T", bound="TableReader")
 
 
@@ -42,11 +44,14 @@ class TableReader(ABC):
     ----------
     header : Header
     path : str
+    dtype : dtype
+        Of X where it is not asked for as float64.
     ordered : frozenset of int
         Features whose categories are in the order that the file gives.
     """
 
     in_threads: ClassVar[bool] = True
+    enterable: ClassVar[bool] = False
 
     header: Header
     path: str
@@ -58,6 +63,7 @@ class TableReader(ABC):
     _classes: Mapping[int, ClassColumn] = field(default_factory=dict)
     _codes: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     _names_column: int = 0
+    dtype: np.dtype[Any] = FLOAT64
     ordered: frozenset[int] = frozenset()
 
     @abstractmethod
@@ -82,10 +88,10 @@ class TableReader(ABC):
         """Bytes of a row of some columns while its labels are written out."""
         return 8 * width + UNKNOWN_BYTES * sum(len(column.classes) for column in self._classes.values())
 
-    def _matrices(self, batches: Sequence[Any], place: Place) -> tuple[NDArray[np.float64], csr_array]:
-        """Features and labels of some batches."""
-        X, values = (self._values(batches, columns, place) for columns in (self._features, self._labels))
-        return X, self._label_matrix(values, place)
+    def _matrices(self, batches: Sequence[Any], place: Place) -> tuple[NDArray[Any], csr_array]:
+        """Features, of type `dtype`, and labels of some batches."""
+        X = self._values(batches, self._features, place, self.dtype)
+        return X, self._label_matrix(self._values(batches, self._labels, place), place)
 
     def _label_matrix(self, values: NDArray[np.float64], place: Place) -> csr_array:
         if self._classes:
@@ -97,19 +103,30 @@ class TableReader(ABC):
     def _label_names(self) -> list[str]:
         return [self._names[column] for column in self._labels]
 
-    def _values(self, batches: Sequence[Any], columns: Sequence[int], place: Place) -> NDArray[np.float64]:
+    def _values(
+        self,
+        batches: Sequence[Any],
+        columns: Sequence[int],
+        place: Place,
+        dtype: np.dtype[Any] = FLOAT64,
+    ) -> NDArray[Any]:
         """Numbers of some columns, shape (rows, columns): codes of texts and what labels mean, NaN where missing."""
-        values = np.empty((sum(batch.num_rows for batch in batches), len(columns)))
+        translated = self._texts if self._meaning.is_default else self._texts.union(self._labels)
+        if len(batches) == 1 and columns and not translated.intersection(columns):
+            numbers: NDArray[Any] = _numbers(batches[0].select(list(map(self._arrow_name, columns))), dtype)
+            return numbers
+        values = np.empty((sum(batch.num_rows for batch in batches), len(columns)), dtype)
         numeric = [at for at, column in enumerate(columns) if column not in self._texts]
         names = [self._arrow_name(columns[at]) for at in numeric]
-        translated = self._texts if self._meaning.is_default else self._texts.union(self._labels)
         row = 0
         for batch in batches:
             rows = values[row : row + batch.num_rows]
             if numeric:
                 # Columns on end are copied several times as fast as a list of them.
                 on_end = numeric[-1] - numeric[0] + 1 == len(numeric)
-                rows[:, slice(numeric[0], numeric[-1] + 1) if on_end else numeric] = _numbers(batch.select(names))
+                rows[:, slice(numeric[0], numeric[-1] + 1) if on_end else numeric] = _numbers(
+                    batch.select(names), dtype
+                )
             for at, column in enumerate(columns):
                 if column in translated:
                     array = batch.column(self._arrow_name(column))
@@ -258,12 +275,13 @@ def as_text(value: object) -> str:
     return value if isinstance(value, str) else str(value)
 
 
-def _numbers(batch: Any) -> Any:
-    """Columns of an Arrow batch as float64, shape (rows, columns), NaN where missing."""
+def _numbers(batch: Any, dtype: np.dtype[Any]) -> Any:
+    """Columns of an Arrow batch as float64 or float32, shape (rows, columns), NaN where missing."""
     import pyarrow as pa
 
-    if any(kind != pa.float64() for kind in batch.schema.types):
+    kind = pa.from_numpy_dtype(dtype)
+    if any(each != kind for each in batch.schema.types):
         arrays = [array.cast(pa.uint8()) if pa.types.is_boolean(array.type) else array for array in batch.columns]
-        arrays = [array.cast(pa.float64(), safe=False) for array in arrays]
+        arrays = [array.cast(kind, safe=False) for array in arrays]
         batch = pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
     return batch.to_tensor(null_to_nan=True, row_major=True).to_numpy()

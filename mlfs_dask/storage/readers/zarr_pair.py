@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mlfs_dask.errors import DataError
+from mlfs_dask.storage.object_store import X_KEYS
 from mlfs_dask.storage.readers.base import ReadOptions
 from mlfs_dask.storage.readers.encoded import encoding_of, is_array, rows_of, texts_of
 from mlfs_dask.storage.readers.matrix import MatrixReader, Pair, damage_in, matrix_reader
 from mlfs_dask.storage.readers.zarr_nodes import open_node
 
-X_KEYS = ("X", "x", "data", "features")
 Y_KEYS = ("Y", "y", "labels", "target", "targets")
 _DEFAULTS = ReadOptions()
 

@@ -1,0 +1,246 @@
+"""Files that are read where they lie: the same answers as from the store that they would become, and its errors."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse as sp
+
+import mlfs_dask
+from mlfs_dask import ELC, LabelEntropy
+from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.storage.readers.base import LabelSpec
+
+anndata = pytest.importorskip("anndata")
+
+N, D = 400, 12
+LABELS = ["sky", "sea", "sun"]
+NAMES = [f"feature {f}" for f in range(D)]
+#: More than one partition, and blocks that end within chunks.
+PARTITION_BYTES, BLOCK_BYTES = 3_000, 1_000
+
+
+def problem() -> tuple[Any, Any]:
+    """Values of float32, some labels unknown."""
+    rng = np.random.default_rng(5)
+    Y = (rng.random((N, len(LABELS))) < 0.4).astype(np.int8)
+    X = np.where(rng.random((N, D)) < 0.5, rng.normal(size=(N, D)), 0).astype(np.float32)
+    X[:, 2:5] += 2 * Y
+    Y[::17, 1] = -1
+    return X, Y
+
+
+def as_anndata(X: Any, Y: Any) -> Any:
+    adata = anndata.AnnData(X, var=pd.DataFrame(index=NAMES))
+    adata.obsm["labels"] = pd.DataFrame(np.where(Y < 0, np.nan, Y), columns=LABELS, index=adata.obs_names)
+    return adata
+
+
+def h5ad(folder: Path, form: str, **how: Any) -> Path:
+    X, Y = problem()
+    as_anndata(sp.csr_matrix(X) if form == "csr" else X, Y).write_h5ad(folder / "a.h5ad", **how)
+    return folder / "a.h5ad"
+
+
+def zarr_of_others(folder: Path, form: str, version: int, **how: Any) -> Path:
+    X, Y = problem()
+    with anndata.settings.override(zarr_write_format=version):
+        as_anndata(sp.csr_matrix(X) if form == "csr" else X, Y).write_zarr(folder / "a.zarr", **how)
+    return folder / "a.zarr"
+
+
+def sharded(folder: Path) -> Path:
+    """X in shards of 100 rows with chunks of 10, sparse labels in shards, as anndata writes from 0.13 on."""
+    import zarr
+
+    X, Y = problem()
+    path = zarr_of_others(folder, "dense", 3)
+    root = zarr.open_group(path, mode="r+")
+    attributes = dict(root["X"].attrs)
+    del root["X"]
+    root.create_array("X", data=X, chunks=(10, 5), shards=(100, 15)).attrs.update(attributes)
+    del root["obsm/labels"]
+    group = root.create_group("obsm/labels")
+    Y = sp.csr_matrix(Y)
+    group.attrs.update({"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": list(Y.shape)})
+    for name in ("data", "indices", "indptr"):
+        group.create_array(name, data=getattr(Y, name), chunks=(8,), shards=(64,))
+    zarr.save_array(str(folder / "names"), np.zeros(1))
+    root["uns"].create_array("label_names", shape=(3,), dtype=str)[:] = np.array(LABELS, dtype=object)
+    zarr.consolidate_metadata(str(path))
+    return path
+
+
+def table(**more: Any) -> pd.DataFrame:
+    X, Y = problem()
+    labels = pd.DataFrame(np.where(Y < 0, np.nan, Y), columns=LABELS)
+    return pd.concat([pd.DataFrame(X, columns=NAMES), labels, pd.DataFrame(more)], axis=1)
+
+
+def parquet(folder: Path) -> Path:
+    table().to_parquet(folder / "t.parquet", row_group_size=37)
+    return folder / "t.parquet"
+
+
+def parquet_folder(folder: Path) -> Path:
+    place = folder / "parts"
+    (place / "deep").mkdir(parents=True)
+    whole = table()
+    whole[:150].to_parquet(place / "a.parquet", row_group_size=40)
+    whole[150:].to_parquet(place / "deep" / "b.parquet", row_group_size=1000)
+    (place / "_SUCCESS").write_text("")
+    return place
+
+
+SOURCES: dict[str, Callable[[Path], Path]] = {
+    "h5ad dense": lambda p: h5ad(p, "dense"),
+    "h5ad csr": lambda p: h5ad(p, "csr"),
+    "h5ad dense gzip": lambda p: h5ad(p, "dense", compression="gzip"),
+    "h5ad csr lzf": lambda p: h5ad(p, "csr", compression="lzf"),
+    "zarr 2 csr": lambda p: zarr_of_others(p, "csr", 2),
+    "zarr 3 dense": lambda p: zarr_of_others(p, "dense", 3, chunks=(7, 5)),
+    "zarr sharded": sharded,
+    "parquet": parquet,
+    "parquet folder": parquet_folder,
+}
+
+
+@pytest.fixture(params=SOURCES)
+def source(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Any]:
+    """A file, and how its labels are said."""
+    monkeypatch.setattr("mlfs_dask.storage.file_rows.PARTITION_BYTES", PARTITION_BYTES)
+    monkeypatch.setattr("mlfs_dask.storage.file_rows.BLOCK_BYTES", BLOCK_BYTES)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of anndata, pandas and zarr while they write
+        path = SOURCES[request.param](tmp_path)
+    return path, LabelSpec(columns=tuple(LABELS)) if "parquet" in request.param else LabelSpec()
+
+
+def test_a_file_is_what_its_store_would_be(source: tuple[Path, Any], tmp_path: Path) -> None:
+    path, labels = source
+    store = tmp_path / "store.zarr"
+    mlfs_dask.convert(path, store, labels=labels, dtype="float32")
+    expected, found = mlfs_dask.open_dataset(store), mlfs_dask.open_dataset(path, labels=labels)
+    X, Y = problem()
+    profile = found.rows.profile
+    assert (profile.n, profile.d, profile.q, profile.dtype) == (N, D, len(LABELS), np.float32)
+    assert profile.partitions > 1
+    assert found.label_counts.tolist() == expected.label_counts.tolist()
+    assert found.feature_names.tolist() == NAMES
+    assert found.label_names.tolist() == LABELS
+    blocks = list(pickle.loads(pickle.dumps(found.rows)).stream(0, profile.partitions))
+    assert len(blocks) > profile.partitions or path.suffix == ".zarr"  # whose chunks and shards may be larger
+    assert max(block.X.shape[0] for block in blocks) <= profile.block_rows or profile.sparse
+    rows = [block.X.toarray() if sp.issparse(block.X) else block.X for block in blocks]
+    np.testing.assert_array_equal(np.concatenate(rows), X)
+    np.testing.assert_array_equal(np.concatenate([block.Y.toarray() for block in blocks]), Y)
+    np.testing.assert_array_equal(found.rows.all_labels().toarray(), Y)
+    assert [block.start for block in blocks] == np.cumsum([0, *map(len, rows)]).tolist()[:-1]
+    for method, passes in ((ELC(3, unknown="negative"), 1), (LabelEntropy(3, bins=4), 2)):
+        scores = method.fit(expected).scores_
+        method.fit(found)
+        assert method.scores_ == pytest.approx(scores, rel=1e-9, abs=1e-12)
+        assert method.report_.passes <= passes
+    part = {"rows": "10:300", "labels": "0:2", "features": "1:9"}
+    of_store, of_file = ELC(3, unknown="negative").fit(expected.subset(**part)), ELC(3, unknown="negative")
+    assert of_file.fit(found.subset(**part)).scores_ == pytest.approx(of_store.scores_, rel=1e-9)
+    lazy = ELC(3, unknown="negative").fit(found.X[:], found.Y[:])
+    assert lazy.ranking_.tolist() == ELC(3, unknown="negative").fit(X, Y).ranking_.tolist()
+
+
+def test_what_has_no_row_blocks_is_to_be_converted(tmp_path: Path) -> None:
+    X, Y = problem()
+    as_anndata(sp.csc_matrix(X), Y).write_h5ad(tmp_path / "columns.h5ad")
+    with pytest.raises(UsageError, match=r"its rows cannot be read by themselves.*\n  cure: mlfs convert .*columns"):
+        mlfs_dask.open_dataset(tmp_path / "columns.h5ad")
+    table().to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(DataError, match="a store is a directory, this is a file\n  cure: make a store with"):
+        mlfs_dask.open_dataset(tmp_path / "t.csv")
+    with pytest.raises(UsageError, match="its rows cannot be read by themselves"):
+        mlfs_dask.open_dataset(tmp_path / "t.csv", format="csv", labels=LabelSpec(columns=("sky",)))
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def wrong_label(path: Path) -> None:
+    import h5py
+
+    with h5py.File(path, "r+") as file:
+        file["obsm/labels/sea"][5] = 7
+
+
+def wrong_offsets(path: Path) -> None:
+    import h5py
+
+    with h5py.File(path, "r+") as file:
+        file["X/indptr"][200] = 4_000_000
+
+
+@pytest.mark.parametrize("harm", [cut, wrong_label, wrong_offsets])
+def test_damage_is_told_as_by_a_conversion(tmp_path: Path, harm: Callable[[Path], None]) -> None:
+    path = h5ad(tmp_path, "csr")
+    harm(path)
+    with pytest.raises(DataError) as converted:
+        mlfs_dask.convert(path, tmp_path / "store.zarr")
+    with pytest.raises(DataError) as read:
+        ELC(3).fit(str(path))
+    assert str(read.value) == str(converted.value)
+
+
+def test_a_file_that_changes_is_noticed(tmp_path: Path) -> None:
+    path = h5ad(tmp_path, "csr")
+    opened = mlfs_dask.open_dataset(path)
+    h5ad(tmp_path, "dense")
+    with pytest.raises(DataError, match="it was changed or replaced since it was opened"):
+        ELC(3, unknown="negative").fit(opened)
+    assert mlfs_dask.open_dataset(path).digest != opened.digest
+
+
+def test_files_by_commands(tmp_path: Path, run_json: Any, run: Any) -> None:
+    path, out, labels = parquet(tmp_path), tmp_path / "run", ("--label-columns", ",".join(LABELS))
+    assert run_json("inspect", path, *labels)["unknown_labels"] == len(range(0, N, 17))
+    planned = run_json("plan", "elc", path, *labels, "-k", "3")
+    assert (planned["passes"], planned["bytes_read"] > 4 * N * D) == (1, True)
+    record = run_json("select", "elc", path, *labels, "-k", "3", "-o", out)
+    assert record["store"]["path"] == str(path)
+    assert sorted(record["selected"]) == NAMES[2:5]
+    assert record["passes"] == 1
+    for name in ("t.zarr", "t.csv"):
+        written = run_json("transform", path, out, tmp_path / name, *labels)
+        assert (written["n"], written["features"]) == (N, NAMES[2:5])
+    assert mlfs_dask.open_dataset(tmp_path / "t.zarr").shape == (N, 3)
+    assert (
+        run_json("select", "elc", path, *labels, "-k", "3", "-o", out, "--resume")["wall_seconds"]
+        == record["wall_seconds"]
+    )
+    judged = run_json("evaluate", path, out, "--labels", "sky,sun", *labels, "-o", tmp_path / "eval", "--k-grid", "2")
+    assert json.loads(json.dumps(judged))["store"]["n"] == N
+    other = run("transform", path, out, tmp_path / "u.csv", "--label-columns", "sky,sea")
+    assert (other.exit_code, "made from another" in other.stderr) == (3, True)
+    nothing = run("select", "elc", path, "-k", "3", "-o", tmp_path / "no")
+    assert (nothing.exit_code, "--label-columns" in nothing.stderr) == (2, True)
+    store = run("select", "elc", tmp_path / "t.zarr", *labels, "-k", "2", "-o", tmp_path / "no")
+    assert (store.exit_code, "is a store, which knows its labels" in store.stderr) == (2, True)
+    assert run("inspect", path, *labels, "--verify").exit_code == 2
+
+
+@pytest.mark.cluster
+def test_workers_open_files_themselves(tmp_path: Path, run_json: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mlfs_dask.storage.file_rows.PARTITION_BYTES", PARTITION_BYTES)
+    path = h5ad(tmp_path, "csr")
+    alone = run_json("select", "elc", path, "-k", "3", "-o", tmp_path / "alone")
+    words = ("--workers", "1", "--memory-limit", "600MiB")
+    shared = run_json("select", "elc", path, "-k", "3", "-o", tmp_path / "shared", *words)
+    assert shared["selected"] == alone["selected"]
+    assert (shared["passes"], shared["peak_worker_bytes"] > 0) == (1, True)
+    assert shared["peak_worker_bytes"] <= shared["plan"]["peak_worker_bytes"]
