@@ -9,7 +9,7 @@ export MLFS_DATA
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: help demo test test-floors golden nightly lint audit docs constraints clean
+.PHONY: help demo test test-floors golden nightly lint audit docs dist constraints clean
 
 help:
 	@echo "make demo         install, and run the whole way on the digits images into $(DEMO)/"
@@ -20,6 +20,7 @@ help:
 	@echo "make lint         ruff and mypy"
 	@echo "make audit        compare the installed packages with known vulnerabilities; needs the network"
 	@echo "make docs         the documentation site, in docs/_build/html"
+	@echo "make dist         wheel and source distribution, in dist/, each installed anew and run through the demo"
 	@echo "make constraints  the versions of the container image, in deploy/constraints.txt; PYTHON is the image's"
 	@echo "make clean        remove $(VENV), $(VENV)-floors, $(VENV)-image, $(DEMO) and docs/_build"
 
@@ -44,6 +45,10 @@ $(VENV)/.lint: $(VENV)/.test pyproject.toml
 
 $(VENV)/.docs: $(VENV)/.demo pyproject.toml
 	$(PIP) install --group docs
+	@touch $@
+
+$(VENV)/.dist: $(VENV)/.pip pyproject.toml
+	$(PIP) install --group dist
 	@touch $@
 
 demo: $(VENV)/.demo
@@ -74,9 +79,19 @@ docs: $(VENV)/.docs
 	$(BIN)/python docs/links.py docs/_build/html
 	@echo "Open docs/_build/html/index.html"
 
+# uvx installs each in an environment of its own, and runs it in a folder that has nothing else, not even this one.
+dist: $(VENV)/.dist
+	rm -rf dist
+	$(BIN)/uv build --quiet
+	@set -e; for file in $(CURDIR)/dist/*.whl $(CURDIR)/dist/*.tar.gz; do \
+	  echo "mlfs demo, from $$file"; folder=$$(mktemp -d); \
+	  (cd $$folder && $(abspath $(BIN))/uvx --quiet --isolated --python $(abspath $(BIN))/python --from $$file mlfs demo digits && test -s digits/index.html); \
+	  rm -rf $$folder; \
+	done
+
 constraints:
 	$(PYTHON) -m venv --clear $(VENV)-image
-	$(VENV)-image/bin/python -m pip -qq install ".[cloud]"
+	$(VENV)-image/bin/python -m pip -qq install ".[cloud,compare]"
 	{ echo '# What deploy/Dockerfile installs, so that an image built later is the same: make constraints PYTHON=python3.13'; \
 	  $(VENV)-image/bin/python -m pip freeze --exclude mlfs-dask; } > deploy/constraints.txt
 

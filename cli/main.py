@@ -246,11 +246,11 @@ def mlfs() -> None:
     """Multi-label feature selection for data larger than memory.
 
     \b
-    A first session:
-      mlfs convert emotions.arff emotions.zarr --labels emotions.xml
-      mlfs plan elc emotions.zarr
-      mlfs select elc emotions.zarr -k 20 -o emotions.elc
-      mlfs transform emotions.zarr emotions.elc chosen.arff
+    The commands of a first day:
+      mlfs convert emotions.arff emotions.zarr --labels emotions.xml    a file becomes a store
+      mlfs select elc emotions.zarr -k 20 -o emotions.elc               a method chooses 20 features
+      mlfs report emotions.elc -o emotions.html                         which features, for which labels
+    `mlfs demo digits` runs the whole way on images of digits.
     """
 
 

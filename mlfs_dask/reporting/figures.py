@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.evaluation.results import ALL
+from mlfs_dask.extras import import_extra
 from mlfs_dask.selectors import METHODS
 
 if TYPE_CHECKING:
@@ -817,12 +818,11 @@ def critical_differences(
     centre = test["control"]
 
     def draw(axes: Axes) -> None:
-        from scikit_posthocs import critical_difference_diagram
-
+        posthocs = import_extra("scikit_posthocs", "compare", "a diagram of critical differences")
         within = [[abs(ranks[a] - ranks[b]) < difference for b in runs] for a in runs]
         shown = np.eye(len(runs)) if control else np.where(within, 1.0, 0.0)
         # The diagram asks for p-values; it draws bars where they are above alpha.
-        critical_difference_diagram(
+        posthocs.critical_difference_diagram(
             {run: ranks[run] for run in runs},
             pd.DataFrame(shown, index=runs, columns=runs),
             alpha=0.5,

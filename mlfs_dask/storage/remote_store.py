@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from mlfs_dask.errors import UsageError
+from mlfs_dask.extras import import_extra
 
 WEB = ("http", "https")
 OBJECT_STORES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl")
@@ -60,12 +61,7 @@ def open_store(url: str, options: Mapping[str, Any] | None = None) -> tuple[Any,
 
 
 def _connect(address: str, given: dict[str, Any]) -> Any:
-    try:
-        from obstore.exceptions import BaseError
-        from obstore.store import HTTPStore, from_url
-    except ImportError as error:
-        text = f'{address} is read by obstore, which is not installed\n  cure: pip install "mlfs-dask[cloud]"'
-        raise UsageError(text) from error
+    stores = import_extra("obstore.store", "cloud", address)
     scheme = address.partition("://")[0]
     endpoints = (scheme, given.get("endpoint"), given.get("endpoint_url"), os.environ.get("AWS_ENDPOINT_URL"))
     client = {
@@ -77,10 +73,10 @@ def _connect(address: str, given: dict[str, Any]) -> Any:
     }
     if scheme in ("s3", "s3a"):
         given = {**_profile(), **given}
-    make: Any = HTTPStore.from_url if scheme in WEB else from_url
+    make = stores.HTTPStore.from_url if scheme in WEB else stores.from_url
     try:
         return make(address, client_options=client, retry_config={"max_retries": 0}, **given)
-    except (BaseError, ValueError, TypeError) as error:
+    except Exception as error:  # obstore has many of its own
         words = str(error).partition("\n")[0]
         raise UsageError(f"{address}: {words}\n  cure: check the URL and its storage options") from error
 
@@ -90,13 +86,9 @@ def _profile() -> dict[str, Any]:
     profile = os.environ.get("AWS_PROFILE")
     if "AWS_ACCESS_KEY_ID" in os.environ or not (profile or Path("~/.aws").expanduser().is_dir()):
         return {}
-    try:
-        from obstore.auth.boto3 import Boto3CredentialProvider
-    except ImportError as error:
-        text = 'profiles of ~/.aws are read by boto3, which is not installed\n  cure: pip install "mlfs-dask[cloud]"'
-        raise UsageError(text) from error
+    import_extra("boto3", "cloud", "a profile of ~/.aws")
     with contextlib.suppress(ValueError):  # it has none
-        return {"credential_provider": Boto3CredentialProvider()}
+        return {"credential_provider": import_extra("obstore.auth.boto3", "cloud", "").Boto3CredentialProvider()}
     return {}
 
 

@@ -1,0 +1,45 @@
+"""The recipe of the conda package says what pyproject.toml says."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import yaml
+
+from mlfs_dask._version import __version__
+
+REPOSITORY = Path(__file__).parent.parent
+
+#: Names of packages that conda-forge splits.
+SPLIT = {"dask": "dask-core", "matplotlib": "matplotlib-base"}
+
+
+def test_the_recipe_asks_for_what_the_package_asks_for() -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+    facts = project["project"]
+    recipe = yaml.safe_load((REPOSITORY / "deploy/conda/recipe.yaml").read_text())
+    context = recipe["context"]
+    assert (context["name"], str(context["version"])) == (facts["name"], __version__)
+    assert facts["requires-python"] == f">={context['python_min']}"
+    assert (
+        f"setuptools {project['build-system']['requires'][0].removeprefix('setuptools')}"
+        in recipe["requirements"]["host"]
+    )
+    scripts = [f"{name} = {place}" for name, place in facts["scripts"].items()]
+    assert recipe["build"]["python"]["entry_points"] == scripts
+    assert recipe["about"]["summary"] == facts["description"]
+    assert recipe["about"]["license"] == facts["license"]
+
+    def asked(texts: list[str]) -> set[tuple[str, ...]]:
+        found = {re.fullmatch(r"([\w-]+)\s*(>=[\d.]+)", text) for text in texts}
+        assert None not in found, texts
+        return {(SPLIT.get(each[1], each[1]), each[2]) for each in found if each}
+
+    run = [text for text in recipe["requirements"]["run"] if text[:2] != "__" and not text.startswith("python ")]
+    assert asked(run) == asked(facts["dependencies"])
+    extras = [text for name, texts in facts["optional-dependencies"].items() if name != "all" for text in texts]
+    assert asked(recipe["requirements"]["run_constraints"]) == asked(extras)
+    (everything,) = facts["optional-dependencies"]["all"]
+    assert set(re.findall(r"\w+", everything.partition("[")[2])) == set(facts["optional-dependencies"]) - {"all"}
