@@ -1,17 +1,13 @@
-"""Writes what is made of commands, methods and pages.
-
-Lists of options, the table of README.md, the stub of the package, and notebooks:
+"""Writes what is made of commands and methods: lists of options, the table of README.md, the stub of the package.
 
 python docs/listing.py
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -31,10 +27,6 @@ TABLE = re.compile(r"(?<=\| --- \| --- \|\n)(\| `.*\n)+(?=\n\[Which method)")
 OPTIONS = re.compile(r"(?<=<!-- options )(\w+) -->\n.*?(?=<!-- end -->)", re.DOTALL)
 
 
-#: Pages that are notebooks as well.
-NOTEBOOKS = ("many-responses", "single-cell", "text")
-
-
 def files() -> dict[Path, str]:
     """Text of every file."""
     rows = (f"| `{name}` | {get_method(name).title} |\n" for name in METHODS)
@@ -50,30 +42,7 @@ def files() -> dict[Path, str]:
     commands = ROOT / "docs" / "reference" / "commands.md"
     lists = _option_lists()
     listed = OPTIONS.sub(lambda found: f"{found[1]} -->\n\n{lists[found[1]]}\n\n", commands.read_text(encoding="utf-8"))
-    pages = [ROOT / "docs" / "howto" / f"{name}.md" for name in NOTEBOOKS]
-    notebooks = {page.with_suffix(".ipynb"): _notebook(page) for page in pages}
-    return {readme: table, commands: listed, ROOT / "mlfs_dask" / "__init__.pyi": stub, **notebooks}
-
-
-def _notebook(page: Path) -> str:
-    """A page as a notebook: its blocks of Python and of commands are cells, with the output that the page shows."""
-    content = page.read_text(encoding="utf-8").replace(f"[This page as a notebook]({page.stem}.ipynb)\n\n", "")
-    cells: list[dict[str, Any]] = []
-    for part in re.split(r"^(```\w+\n.*?^```\n)", content, flags=re.MULTILINE | re.DOTALL):
-        block = re.fullmatch(r"```(\w+)\n(.*)\n```\n", part, re.DOTALL)
-        language, text = (block[1], block[2]) if block else ("", part.strip())
-        if language in ("python", "sh"):
-            source = text if language == "python" else f"%%bash\n{text}"
-            cells.append({"cell_type": "code", "source": source, "execution_count": None, "outputs": []})
-        elif language == "text" and cells[-1]["source"].startswith("import"):
-            cells[-1]["outputs"] = [{"output_type": "stream", "name": "stdout", "text": f"{text}\n"}]
-        elif text:
-            cells.append({"cell_type": "markdown", "source": part.strip()})
-    for number, cell in enumerate(cells):
-        cell |= {"id": f"cell-{number}", "metadata": {}}
-    kernel = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
-    book = {"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}
-    return json.dumps(book, indent=1, ensure_ascii=False) + "\n"
+    return {readme: table, commands: listed, ROOT / "mlfs_dask" / "__init__.pyi": stub}
 
 
 def _option_lists() -> dict[str, str]:
