@@ -254,12 +254,11 @@ def read_groups(given: Any, names: Names, d: int) -> Groups:
     UsageError, DataError
     """
     of_feature: dict[int, str] = {}
+    if isinstance(given, str) and given.startswith("var:"):
+        if names.column is None:
+            raise UsageError(f"{parameter('groups', given)} needs AnnData: write feature,group a line into a file.")
+        given = names.column(given.removeprefix("var:"))
     if isinstance(given, str):
-        if given.startswith("var:"):
-            raise UsageError(
-                f"{parameter('groups', given)} needs AnnData in memory, and stores keep no such columns of var: write "
-                "feature,group a line into a file."
-            )
         of_feature = _groups_in(given, names, d)
     elif isinstance(given, Mapping):
         features = list_columns([*given], names.features, d, "feature").tolist()

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import columns_of_block
-from mlfs_dask.errors import DataError, UsageError, closest, number_of
+from mlfs_dask.errors import DataError, UsageError, number_of
 from mlfs_dask.rows.contract import Profile, RowSource
 from mlfs_dask.rows.covariates import as_column
 from mlfs_dask.rows.sources import as_rows
@@ -27,6 +27,7 @@ from mlfs_dask.selection.fit import Opened, Report, fit, numbered, opened
 from mlfs_dask.selectors import get_method
 from mlfs_dask.selectors.containers import (
     anndata_columns,
+    feature_column,
     first_other_column,
     is_dask_array,
     is_dataset,
@@ -138,12 +139,7 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         return self._fit(X, y, covariates=covariates, strata=strata)
 
     def _fit(self, X: Any, y: Any, sample_weight: Any = None, **of_rows: Any) -> Self:
-        method: Any = self.make_method()
-        if isinstance(method.groups, str) and method.groups.startswith("var:") and hasattr(X, "var_names"):
-            column = method.groups.removeprefix("var:")
-            if column not in X.var:
-                raise UsageError(f"groups: var has no column {column!r}. {closest(column, X.var.columns)}")
-            method.groups = list(X.var[column])
+        method = self.make_method()
         fitted = fit(method, self._open(X, y), sample_weight, **of_rows)
         for name in ("q_values_", "rank_intervals_", "selection_frequency_", "labels_", "pairs_", "clusters_"):
             self.__dict__.pop(name, None)  # of an earlier fit
@@ -262,7 +258,9 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             )
         # A column of classes may have become several labels.
         several = label_names is not None and len(label_names) == source.profile.q
-        names = Names(getattr(self, "feature_names_in_", None), label_names if several else None)
+        names = Names(
+            getattr(self, "feature_names_in_", None), label_names if several else None, feature_column(container)
+        )
         if self.covariates is not None or self.strata is not None:
             obs = anndata_columns(container)
             columns = {name: as_column(name, values, source.profile.n) for name, values in obs.items()}

@@ -264,7 +264,11 @@ def opened(data: Any) -> Opened:
         return data
     if isinstance(data, RowSource):
         return Opened(data, store=_store_of(data))
-    return Opened(data.rows, Names(data.feature_names, data.label_names), _store_of(data.rows, data.subset_record))
+    return Opened(
+        data.rows,
+        Names(data.feature_names, data.label_names, data.feature_column),
+        _store_of(data.rows, data.subset_record),
+    )
 
 
 def require_accepted(method: Method, data: Any) -> None:

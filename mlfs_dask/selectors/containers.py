@@ -5,13 +5,13 @@ from __future__ import annotations
 import numbers
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse as sp
 
-from mlfs_dask.errors import DataError, number_of
+from mlfs_dask.errors import DataError, UsageError, closest, number_of
 
 #: Where the labels of an AnnData object are looked for, as in a store.
 ANNDATA_LABELS = "labels"
@@ -115,6 +115,17 @@ def is_anndata(X: Any) -> bool:
 def anndata_columns(X: Any) -> dict[str, Any]:
     """Columns of `obs` by name, where X is AnnData; else none."""
     return {str(name): X.obs[name] for name in X.obs.columns} if is_anndata(X) else {}
+
+
+def feature_column(X: Any) -> Callable[[str], list[Any]] | None:
+    """What gives columns of `var` by name, where X is AnnData."""
+
+    def column(name: str) -> list[Any]:
+        if name not in X.var:
+            raise UsageError(f"var has no column {name!r}. {closest(name, X.var.columns)}")
+        return list(X.var[name])
+
+    return column if is_anndata(X) else None
 
 
 def _open_table(table: Any, what: str) -> tuple[Any, Any]:

@@ -8,7 +8,7 @@ not fit, and what the fit runs.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -272,10 +272,13 @@ class Names:
     ----------
     features : sequence of str, length d, or None
     labels : sequence of str, length q, or None
+    column : callable, or None
+        Gives a column of features by its name, an entry for each: as of `var` of AnnData.
     """
 
     features: Sequence[str] | None = None
     labels: Sequence[str] | None = None
+    column: Callable[[str], Sequence[Any]] | None = None
 
     def first_feature(self, flagged: NDArray[np.bool_]) -> str | int:
         """Name of the first flagged feature, or its index where features have no names."""

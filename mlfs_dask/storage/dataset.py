@@ -316,6 +316,19 @@ class Dataset(ABC):
         counts = self.rows.label_counts
         return count_labels(self.rows.all_labels()) if counts is None else counts
 
+    def feature_column(self, name: str) -> list[str]:
+        """Texts of a column of `var`, one for each feature, empty where missing.
+
+        Raises
+        ------
+        UsageError
+            There is no such column, or none at all.
+        """
+        raise UsageError(
+            f"{self.path} has no columns of features, such as {name!r}; an .h5ad file or AnnData-Zarr keeps them in var"
+            "\n  cure: name that file in its place, or write feature,group a line into a file"
+        )
+
     def subset(
         self, *, rows: Chosen | None = None, labels: Chosen | None = None, features: Chosen | None = None
     ) -> Dataset:
@@ -616,6 +629,10 @@ class DatasetSubset(Dataset):
     @property
     def digest(self) -> str | None:
         return self.rows.digest
+
+    def feature_column(self, name: str) -> list[str]:
+        column = self._whole.feature_column(name)
+        return column if self._features is None else [column[f] for f in self._features.tolist()]
 
     @property
     def subset_record(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from mlfs_dask.storage.file_rows import FileRows, open_rows, require_rows
 from mlfs_dask.storage.numbered_names import NumberedNames
 from mlfs_dask.storage.object_store import is_url, local_path
 from mlfs_dask.storage.readers.base import Header, LabelSpec, ReadOptions
-from mlfs_dask.storage.readers.detect import open_source
+from mlfs_dask.storage.readers.detect import open_source, resolve_sources
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -31,7 +31,8 @@ class FileDataset(Dataset):
         How it was opened: `labels`, `format`, `keys` and `drop` of `convert`.
     """
 
-    def __init__(self, rows: FileRows, header: Header, reading: Mapping[str, Any]) -> None:
+    def __init__(self, rows: FileRows, header: Header, reading: Mapping[str, Any], options: ReadOptions) -> None:
+        self._options = options
         self.path = rows.path
         self.rows = rows
         self.reading = dict(reading)
@@ -55,6 +56,14 @@ class FileDataset(Dataset):
     @cached_property
     def label_names(self) -> NDArray[Any]:
         return _names(self._header.label_names, "y", self.rows.profile.q)
+
+    def feature_column(self, name: str) -> list[str]:
+        files, found = resolve_sources([self.path], self._options, self.reading["format"])
+        if found not in ("h5ad", "anndata"):
+            return super().feature_column(name)
+        from mlfs_dask.storage.readers.anndata import var_column  # which Parquet does not need
+
+        return list(var_column(files[0], name, self._options))
 
     @cached_property
     def kinds(self) -> NDArray[Any]:
@@ -118,5 +127,5 @@ def open_file(
         reading={**reading, "labels": repr(spec)},
         column_names=lambda: dataset.feature_names.tolist(),
     )
-    dataset = FileDataset(rows, reader.header, reading)
+    dataset = FileDataset(rows, reader.header, reading, options)
     return dataset

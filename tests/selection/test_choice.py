@@ -447,7 +447,7 @@ def test_groups_go_with_kept_and_excluded_features_and_with_methods_that_choose_
     rows = anndata.AnnData(X, var=pd.DataFrame({"set": GROUPS}, index=[f"f{i}" for i in range(10)]))
     of_var = fit(mlfs_dask.Chi2(2, groups="var:set"), rows, Y)
     np.testing.assert_array_equal(of_var.ranking_, fit(mlfs_dask.Chi2(2, groups=GROUPS), X, Y).ranking_)
-    with pytest.raises(UsageError, match=r"groups: var has no column 'sets'\. Did you mean set"):
+    with pytest.raises(UsageError, match=r"var has no column 'sets'\. Did you mean set"):
         mlfs_dask.Chi2(2, groups="var:sets").fit(rows, Y)
     mapping = fit(mlfs_dask.Chi2(2, groups={f: g for f, g in enumerate(GROUPS) if g}), X, Y)
     np.testing.assert_array_equal(mapping.ranking_, fit(mlfs_dask.Chi2(2, groups=GROUPS), X, Y).ranking_)
@@ -463,12 +463,28 @@ def test_groups_go_with_kept_and_excluded_features_and_with_methods_that_choose_
         ({"groups": GROUPS, "resamples": 3}, "resamples is of single features"),
         ({"groups": GROUPS, "group_by": "joint"}, "chi2 is no filter of moments.*choose sum, mean or max, or a method"),
         ({"groups": GROUPS, "keep": [0, 3, 7]}, "keep names 3 groups, and 2 are to be chosen"),
-        ({"groups": "var:set"}, "needs AnnData in memory.*write feature,group a line"),
+        ({"groups": "var:set"}, "groups='var:set' needs AnnData: write feature,group a line"),
     ],
 )
 def test_groups_that_cannot_be_chosen_are_refused_with_the_cure(given, message):
     with pytest.raises(UsageError, match=message):
         mlfs_dask.Chi2(**{"n_features_to_select": 2} | given).fit(*copies())
+
+
+def test_commands_take_groups_from_a_column_of_var(tmp_path, mlfs):
+    anndata = pytest.importorskip("anndata")
+    X, Y = copies()
+    var = pd.DataFrame({"set": pd.Categorical(GROUPS)}, index=[f"f{i}" for i in range(10)])
+    file, store, run = tmp_path / "a.h5ad", tmp_path / "a.zarr", tmp_path / "run"
+    anndata.AnnData(X, obsm={"labels": Y}, var=var).write_h5ad(file)
+    mlfs("select", "br-cc", file, "-k", "1", "--groups", "var:set", "--features", "1:", "-o", run)
+    table = pd.read_csv(run / "ranking.csv", keep_default_na=False).sort_values("feature_index")["group"]
+    assert table.tolist() == ["x", "f2", "y", "y", "y", "f6", "z", "z", "w"]
+    refused = mlfs("select", "br-cc", file, "-k", "1", "--groups", "var:sets", "-o", run, "--force", fails=2)
+    assert "has no column 'sets'. Did you mean set" in refused.stderr
+    mlfs("convert", file, store)
+    refused = mlfs("select", "br-cc", store, "-k", "1", "--groups", "var:set", "-o", tmp_path / "none", fails=2)
+    assert "a.zarr has no columns of features, such as 'set'" in refused.stderr
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.errors import DataError, UsageError, closest
 from mlfs_dask.files.json_text import parse_json
 from mlfs_dask.storage.label_values import MinusOne
 from mlfs_dask.storage.obs import ObsColumns
@@ -206,6 +206,23 @@ def _open_pair(path: str, options: ReadOptions) -> Iterator[list[Pair]]:
             else rows_of(_element(root, y, path), file=path, what=y)
         )
         yield [(rows_of(_element(root, x, path), file=path, what=x), Y)]
+
+
+def var_column(path: str, name: str, options: ReadOptions) -> tuple[str, ...]:
+    """Texts of a column of `var`, empty where missing.
+
+    Raises
+    ------
+    UsageError
+        It is not there.
+    DataError
+        It is damaged, or encoded in an unknown way.
+    """
+    with _open_root(path, options) as root, damage_in(path, "var"):
+        frame = _element(root, "var", path)
+        if name not in columns_of(frame):
+            raise UsageError(f"var of {path} has no column {name!r}. {closest(name, columns_of(frame))}")
+        return texts_of(frame[name], file=path)
 
 
 def obs_of(path: str, names: Sequence[str], options: ReadOptions) -> ObsColumns:
