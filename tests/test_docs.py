@@ -7,6 +7,7 @@ import json
 import os
 import re
 import runpy
+import shlex
 import shutil
 import signal
 import subprocess
@@ -79,6 +80,37 @@ def test_recipes(tmp_path: Path) -> None:
     assert "['gene 7' 'gene 3' 'gene 12']" in printed or "['gene 3' 'gene 7' 'gene 12']" in printed
     for page in ("cells.html", "grid.html"):
         assert "is the best of" in (tmp_path / page).read_text(encoding="utf-8")
+
+
+def test_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first steps, from the file of digits that `mlfs demo` writes."""
+    from click.testing import CliRunner
+
+    from mlfs_dask.demo import arff_text, load_digits, xml_text
+    from mlfs_dask_cli.main import mlfs
+
+    monkeypatch.chdir(tmp_path)
+    Path("digits").mkdir()
+    Path("digits/digits.arff").write_text(arff_text(*load_digits()))
+    Path("digits/digits.xml").write_text(xml_text())
+    text = (DOCS / "start.md").read_text(encoding="utf-8")
+    printed = ""
+    for language, body in re.findall(r"^```(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        if language == "python":
+            exec(body, {})
+        for line in body.splitlines() if language == "sh" else ():
+            program, *words = shlex.split(line)
+            if program == "head":
+                printed += Path(words[-1]).read_text()
+            else:
+                assert program == "mlfs"
+                done = CliRunner().invoke(mlfs, words)
+                assert done.exit_code == 0, done.output
+                printed += done.stdout
+    for block in re.findall(r"```text\n(.*?)```", text, re.DOTALL):
+        assert block in printed
+    assert Path("digits.elc/pairs.parquet").exists()
+    assert Path("chosen.csv").read_text().count("\n") == 1797 + 1
 
 
 @pytest.mark.parametrize("path", sorted((DOCS / "comparisons").glob("*.yaml")), ids=lambda path: path.stem)
