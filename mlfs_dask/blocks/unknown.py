@@ -43,6 +43,25 @@ def with_unknown_columns(Y: sp.csr_array, unknown: NDArray[np.int64]) -> sp.csr_
     return marked
 
 
+def at_shares(Y: sp.csr_array, shares: NDArray[np.float64]) -> sp.csr_array:
+    """Y with a share of its label in the place of every unknown entry; Y itself where it has none.
+
+    Parameters
+    ----------
+    Y : csr_array of int8, shape (rows, q)
+        Entries 1 and -1.
+    shares : float64 array, shape (q,)
+
+    Examples
+    --------
+    >>> at_shares(sp.csr_array(np.array([[1, -1], [-1, 0]], np.int8)), np.array([0.5, 0.2])).toarray().tolist()
+    [[1.0, 0.2], [0.5, 0.0]]
+    """
+    if not (Y.data < 0).any():
+        return Y
+    return sp.csr_array((np.where(Y.data < 0, shares[Y.indices], 1.0), Y.indices, Y.indptr), shape=Y.shape)
+
+
 def spread_rows(Y: sp.csr_array, P: NDArray[np.float64]) -> sp.csr_array:
     """For each label the columns of P in the rows that have it: the Kronecker products of rows of Y and P.
 

@@ -38,7 +38,7 @@ def fit(method: MIFS, X: Matrix, Y: sp.csr_array, moments: FeatureMoments, start
     X : ndarray or csr_array, shape (n, d)
         As read, finite.
     Y : csr_array, shape (n, q)
-        1 for positive labels and nothing else.
+        1 for positive labels, and the share of a label for unknown entries.
     moments : FeatureMoments
         Of X.
     start : mapping, optional
@@ -51,6 +51,7 @@ def fit(method: MIFS, X: Matrix, Y: sp.csr_array, moments: FeatureMoments, start
     """
     features = ScaledMatrix(X, moments, ddof=1)
     labels = Y.astype(np.float64)
+    squares = float(labels.data @ labels.data)
     (n, d), q, epsilon = X.shape, Y.shape[1], np.finfo(np.float64).eps
     alpha, beta, gamma, step = method.alpha, method.beta, method.gamma, method.step
     n_latent = method.latent(q)
@@ -70,7 +71,7 @@ def fit(method: MIFS, X: Matrix, Y: sp.csr_array, moments: FeatureMoments, start
         W = W - step * (features.backward(XW - V) + gamma * DW)
         norms = row_norms(W)
         value = float(np.square(features.forward(W) - V).sum()) + beta * float(np.vdot(V, L.product(V)))
-        of_labels = float(labels.nnz) - 2.0 * float(np.vdot(B, np.asarray(labels.T @ V).T))
+        of_labels = squares - 2.0 * float(np.vdot(B, np.asarray(labels.T @ V).T))
         value += alpha * (of_labels + float(np.vdot(B, V.T @ V @ B))) + gamma * float(norms.sum())
         return {"W": W, "V": V, "B": B, "D": 0.5 / np.sqrt(norms**2 + epsilon)}, value
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.blocks.anchors import Anchors, count_anchors
 from mlfs_dask.engine.statistic import Statistic
-from mlfs_dask.rows.contract import Profile, RowSource, profile_of
+from mlfs_dask.rows.contract import Profile, RowSource, profile_of, unknown_labels
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import family
 from mlfs_dask.selectors.costs import Cost, Reading, Readings
@@ -70,13 +70,15 @@ class AnchoredRegression(Regression):
         }
 
     def second(
-        self, profile: Profile, anchors: Anchors, centre: Array, first: Mapping[str, Any]
+        self, source: Profile | RowSource, anchors: Anchors, centre: Array, first: Mapping[str, Any]
     ) -> dict[str, Statistic]:
         """Statistics of the second reading, by name; `first` are other results of the first one, none for a plan."""
+        profile = profile_of(source)
+        labels = source if self.known_entries else profile
         return {
-            "sums": label_products(profile),
+            "sums": label_products(labels),
             "gram": Gram(profile.d),
-            "graph": AnchorSums(anchors, centre, profile.q),
+            "graph": AnchorSums(anchors, centre, profile.q, unknown_labels(labels)),
         }
 
     def last(self, job: Readings, anchors: Anchors, centre: Array, found: Mapping[str, Any]) -> dict[str, Any]:
@@ -98,7 +100,7 @@ class AnchoredRegression(Regression):
         profile, sample = profile_of(source), self.reads(source)["sample"]
         assert isinstance(sample, RowSample)
         points = 2 * len(sample.chosen) * point_bytes(profile)
-        second = sum(statistic.result_bytes for statistic in self.later_readings(profile)[0].statistics)
+        second = sum(statistic.result_bytes for statistic in self.later_readings(source)[0].statistics)
         return {"m": self._count_anchors(profile), "p": points // 8, "r": second // 8}
 
     @property
@@ -109,10 +111,11 @@ class AnchoredRegression(Regression):
     def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
         return replace(super().cost(source, resources), loads_sklearn=True)
 
-    def later_readings(self, profile: Profile) -> list[Reading]:
+    def later_readings(self, source: Profile | RowSource) -> list[Reading]:
+        profile = profile_of(source)
         m, d = self._count_anchors(profile), profile.d
         anchors = Anchors(placeholder(m, d), placeholder(d), placeholder(d), self.anchor_neighbors)
-        return [Reading(SUMS, tuple(self.second(profile, anchors, placeholder(d), {}).values()))]
+        return [Reading(SUMS, tuple(self.second(source, anchors, placeholder(d), {}).values()))]
 
     def notes(self, profile: Profile) -> list[str]:
         return [f"{self._count_anchors(profile)} anchors"]
@@ -124,7 +127,7 @@ class AnchoredRegression(Regression):
         points = standardised_points(sample.X, scaling)
         anchors = anchors_of_points(points, self._count_anchors(profile), scaling, self.anchor_neighbors, self.seed)
         del sample, points
-        statistics = self.second(profile, anchors, moments.mean, results)
+        statistics = self.second(job.source, anchors, moments.mean, results)
         found = results | dict(zip(statistics, job.run(SUMS, *statistics.values()), strict=True))
         self.examine_labels(job, found["sums"])
         found["graph"].ZX[...] *= scaling.factor
@@ -151,9 +154,9 @@ def add_smoothness(weight: float, G: Array, gram: Array, graph: AnchorTotals) ->
 
 
 def centred_labels(sums: LabelMoments, graph: AnchorTotals) -> tuple[Array, AnchorTotals]:
-    """Y'Y and Z'Y of Y less its means; exactly 0 for a label that all rows have, or none."""
+    """Y'Y and Z'Y of Y less its means; exactly 0 for a label that all known rows have, or none."""
     mean = sums.positives / sums.n
     YY, ZY = sums.pairs - np.outer(sums.positives, mean), graph.ZY - np.outer(graph.masses, mean)
-    constant = (mean == 0) | (mean == 1)
+    constant = sums.label_m2 == 0
     YY[constant], YY[:, constant], ZY[:, constant] = 0.0, 0.0, 0.0
     return YY, graph._replace(ZY=ZY)

@@ -15,6 +15,7 @@ import numpy as np
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.column_keys import key_places, mean_of_copies
+from mlfs_dask.blocks.unknown import at_shares
 from mlfs_dask.engine.readings import run_reading
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import parameter
@@ -110,8 +111,10 @@ class InMemory(LoopMethod):
         (moments,), _ = run_reading(ArrayRows(X, Y), [Moments(X.shape[1])], readings.resources, label="moments")
         unknown = np.bincount(Y.indices[Y.data < 0], minlength=Y.shape[1])
         self._examine(readings, moments, unknown)
-        fit = self._fit_exactly(X, Y, moments)
         positives = np.bincount(Y.indices[Y.data > 0], minlength=Y.shape[1])
+        if self.known_entries:
+            Y = at_shares(Y, positives / np.maximum(Y.shape[0] - unknown, 1))
+        fit = self._fit_exactly(X, Y, moments)
         scores = mean_of_copies(fit.scores, key_places(X, readings.varies))
         result = self._result(readings, scores, fit.trace, {"graph": {"kind": "exact"}, **fit.extra}, positives)
         return replace(result, labels=fit.labels, mean=moments.mean)

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.column_keys import column_keys
-from mlfs_dask.blocks.products import positives_block
 from mlfs_dask.errors import DoesNotFitError, parameter
 from mlfs_dask.rows.contract import FeatureInfo, Profile, RowSource, profile_of
 from mlfs_dask.runtime import Resources
@@ -52,8 +51,8 @@ class LassoNet(SampledMethod):
     One reading of X, which brings the sample; memory does not depend on the number of rows. For m sampled rows, h
     hidden units and q labels the driver makes 6 m h (d + q) operations an epoch. Training ends where the objective on a
     tenth of the sample, which is held out, did not fall by 1 % within a tenth of the epochs that there may be. Of more
-    than `max_features` features it is refused. Unknown labels (-1) are refused. Features that leave at the same λ tie.
-    Scores depend on the seed: two share 8 of the best 14 features of emotions.
+    than `max_features` features it is refused. Unknown labels (-1) have no part in the loss. Features that leave at the
+    same λ tie. Scores depend on the seed: two share 8 of the best 14 features of emotions.
 
     After every step of gradients (Adam without penalty, momentum along the path, rates of 0.001, as the authors'
     program) weights are projected in closed form. The loss is the mean squared error over rows and labels: the paper
@@ -99,6 +98,7 @@ class LassoNet(SampledMethod):
         Seed, seed_of("the sample of rows, of their order, and of the network at the start; 0 by default")
     ] = None
 
+    accepts_unknown_labels = True
     memory = "driver: the sample of m rows three times, and 64 bytes * (d + q) * h for h hidden units"
 
     def working_bytes(self, profile: Profile, sample: RowSample) -> int:
@@ -144,12 +144,13 @@ class LassoNet(SampledMethod):
         return {"sample": prepared["sample"]}
 
     def scores(self, *, k: int, sample: SampledRows) -> Scores:
-        X, Y = sample.X, positives_block(sample.Y).toarray().astype(np.float64)
+        X, Y = sample.X, sample.Y.toarray().astype(np.float64)
+        Y[Y < 0] = np.nan
         m, d = X.shape
         scores = np.zeros(d)
         mean, std = column_moments(X)
         varying = np.flatnonzero(std > 0)
-        constant_labels = int(np.count_nonzero(np.ptp(Y, axis=0) == 0)) if m else Y.shape[1]
+        constant_labels = int(np.count_nonzero(~_vary(Y))) if m else Y.shape[1]
         extra: dict[str, Any] = {"sampled_rows": m}
         if not len(varying) or constant_labels == Y.shape[1]:
             told = uninformative_warning(
@@ -180,6 +181,12 @@ class LassoNet(SampledMethod):
             extra=extra,
             informative=True,
         )
+
+
+def _vary(Y: Array) -> NDArray[np.bool_]:
+    """Columns of which entries that are no NaN differ, shape (q,)."""
+    result: NDArray[np.bool_] = np.fmin.reduce(Y, axis=0) < np.fmax.reduce(Y, axis=0)
+    return result
 
 
 def column_moments(X: Matrix) -> tuple[Array, Array]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from mlfs_dask.blocks.anchors import Anchors
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.engine.statistic import Statistic
-from mlfs_dask.rows.contract import Profile
+from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.selectors.anchored_regression import AnchoredRegression, Propagation
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Reading, Readings
@@ -83,13 +83,14 @@ class LEDA(AnchoredRegression):
     memory = "worker: 8 bytes * (d² + q d + 3 m d + m²) for m anchors; driver: 8 bytes * (4 d² + 12 q d + 3 m d)"
 
     def second(
-        self, profile: Profile, anchors: Anchors, centre: Array, first: Mapping[str, Any]
+        self, source: Profile | RowSource, anchors: Anchors, centre: Array, first: Mapping[str, Any]
     ) -> dict[str, Statistic]:
+        profile = profile_of(source)
         sums = OfLabelled(label_products(profile))
         return {"sums": sums, "graph": PropagatedLabels(anchors, centre, profile.q)}
 
-    def later_readings(self, profile: Profile) -> list[Reading]:
-        second = super().later_readings(profile)
+    def later_readings(self, source: Profile | RowSource) -> list[Reading]:
+        second = super().later_readings(source)
         graph = second[0].statistics[1]
         assert isinstance(graph, PropagatedLabels)
         gram = PropagatedGram(graph.anchors, graph.centre, placeholder(graph.anchors.count))

@@ -42,7 +42,7 @@ class LFFS(AnchoredRegression):
     -----
     Two readings of X: moments with a sample, among which anchors are placed, and sums. A worker holds
     d² + q d + m d + m² numbers of 8 bytes a running task for m anchors. Of more than `gram_cap` features it is refused.
-    Features are standardised. Unknown labels (-1) are refused. No step raises the objective. γ counts relative to the
+    Features are standardised. No step raises the objective. γ counts relative to the
     least at which the first W is 0. With as many latent labels as labels tr B L_Y B' is the same for every B, and μ has
     no effect. The graph of the rows is one of anchors.
 
@@ -76,6 +76,7 @@ class LFFS(AnchoredRegression):
     max_iter: MaxIter = 200
 
     name = "LFFS"
+    accepts_unknown_labels = known_entries = True
     typical_iterations = 8, 83
     memory = "worker: 8 bytes * (d² + q d + m d + m²) for m anchors; driver: 8 bytes * (5 d² + 12 q d + 3 m d)"
 

@@ -45,7 +45,7 @@ class MDFS(AnchoredRegression):
     Two readings of X: moments with a sample, among which anchors are placed, and sums. Given W, F is linear in X, Y and
     the rows' weights of anchors, so that F and W in turn need no row: the loop is on the driver, and no step raises the
     objective. A worker holds d² + q d + m d + m² numbers of 8 bytes a running task for m anchors. Of more than
-    `gram_cap` features it is refused. Unknown labels (-1) are refused.
+    `gram_cap` features it is refused.
 
     What differs from the paper: the graph of the rows is one of anchors, γ counts relative to the least at which W = 0,
     and β relative to the mean degree of the graph of the labels. Each row and each label has q − 1 neighbours in the
@@ -79,6 +79,7 @@ class MDFS(AnchoredRegression):
     max_iter: MaxIter = 200
 
     name = "MDFS"
+    accepts_unknown_labels = known_entries = True
     typical_iterations = 5, 40
 
     @property

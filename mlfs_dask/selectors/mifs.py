@@ -46,7 +46,7 @@ class MIFS(InMemory, AnchoredRegression):
     -----
     Two readings of X: moments with a sample, among which anchors are placed, and sums. A worker holds
     d² + q d + m d + m² numbers of 8 bytes a running task for m anchors. Of more than `gram_cap` features it is refused.
-    Unknown labels (-1) are refused.
+
 
     What differs from the paper: its objective has no minimum, for it falls as W and V shrink and B grows. Here the
     rows of B are orthonormal, so that the step for B is a rotation and that for V one linear system; there are as many
@@ -105,6 +105,7 @@ class MIFS(InMemory, AnchoredRegression):
     max_iter: MaxIter = 200
 
     name = "MIFS"
+    accepts_unknown_labels = known_entries = True
     typical_iterations = 5, 40
 
     def latent(self, q: int) -> int:

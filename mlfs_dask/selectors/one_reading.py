@@ -81,7 +81,7 @@ class OneReading(Method):
         """What a user should know beside the numbers of a plan."""
         return []
 
-    def later_readings(self, profile: Profile) -> list[Reading]:
+    def later_readings(self, source: Profile | RowSource) -> list[Reading]:
         """Readings that `prepare` makes."""
         return []
 
@@ -130,7 +130,7 @@ class OneReading(Method):
         adjusting = [f"results + {residuals}"] * (profile.covariates > 0)
         later = [
             replace(reading, workspace=join_terms("results", reading.workspace))
-            for reading in self.later_readings(profile)
+            for reading in self.later_readings(source)
         ]
         # Squares of features over the rows where each label is known.
         of_known = ("3 q d" if adjusting else "q d") if unknown else ""

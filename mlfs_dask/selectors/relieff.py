@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.blocks.products import positives_block
 from mlfs_dask.blocks.relief import label_set_classes, relief_scores, scratch_bytes
 from mlfs_dask.rows.contract import FeatureInfo, Profile, RowSource, profile_of
 from mlfs_dask.runtime import Resources
@@ -21,6 +20,7 @@ from mlfs_dask.selectors.costs import Cost
 from mlfs_dask.selectors.parameters import Missing, Param, seed_of
 from mlfs_dask.selectors.sampled import SampledMethod
 from mlfs_dask.selectors.scores import Scores
+from mlfs_dask.statistics.labelled import labelled_rows
 from mlfs_dask.statistics.sample import RowSample, SampledRows
 from mlfs_dask.typing import Matrix, Seed
 
@@ -49,7 +49,8 @@ class ReliefF(SampledMethod):
     differences, and holds the sample (of dense rows as float64); memory does not depend on the number of rows.
     Differences are `|x − z| / (maximum − minimum)`, those of features of more than two categories 1 where these differ;
     neighbours are near by Manhattan distance, as in the paper. Up to `n_sampled` rows the scores are ReliefF's with
-    every row drawn. A row without labels has the empty label set. Unknown labels (-1) are refused.
+    every row drawn. A row without labels has the empty label set; one with an unknown label (-1), whose label set is
+    not known, is left out.
 
     References
     ----------
@@ -81,6 +82,7 @@ class ReliefF(SampledMethod):
     missing: Missing = "error"
     random_state: Annotated[Seed, seed_of("the samples of rows; 0 by default")] = None
 
+    accepts_unknown_labels = True
     memory = "driver: the sample of m rows, of dense rows 16 bytes * m * d, and 8 KiB * m"
 
     def working_bytes(self, profile: Profile, sample: RowSample) -> int:
@@ -99,7 +101,8 @@ class ReliefF(SampledMethod):
 
     def scores(self, *, k: int, sample: SampledRows, features: FeatureInfo, spread: Array) -> Scores:
         X, Y = sample
-        classes = label_set_classes(positives_block(Y), self.min_rows)
+        labelled, classes = np.flatnonzero(labelled_rows(Y)), np.full(Y.shape[0], -1)
+        classes[labelled] = label_set_classes(Y[labelled], self.min_rows)
         kept = np.flatnonzero(classes >= 0)
         n_classes = int(classes.max(initial=-1)) + 1
         extra = {"sampled_rows": len(classes), "classes": n_classes, "pruned_rows": len(classes) - len(kept)}

@@ -18,7 +18,7 @@ from mlfs_dask.rows.contract import Profile
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Cost, Reading, Readings
 from mlfs_dask.selectors.parameters import Param
-from mlfs_dask.selectors.reweighted_regression import START, At, ReweightedRegression, Shares
+from mlfs_dask.selectors.reweighted_regression import ROW_SMOOTHING, START, At, ReweightedRegression, Shares
 from mlfs_dask.solvers import row_sparse
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.reweighted_rows import ReweightedRows, WeightedSums
@@ -80,6 +80,7 @@ class RFS(ReweightedRegression[Shares]):
 
     name = "RFS"
     records = Shares, At
+    accepts_unknown_labels = True
     typical_iterations = 5, 12
     passes = "2 + 1 an iteration"
     memory = "worker: 8 bytes * (d² + 2 d q); driver: 8 bytes * (4 d² + 8 d q)"
@@ -99,18 +100,21 @@ class RFS(ReweightedRegression[Shares]):
         moments, n = results["moments"], job.source.profile.n
         scaling = standard_scaling(moments)
         factor = scaling.factor * np.sqrt((n - 1) / n) if self._published else scaling.factor
-        return Shares(scaling.centre, factor, results["labels"].positive / n)
+        return Shares(scaling.centre, factor, results["labels"].shares(n))
 
     def start(self, job: Readings, fixed: Shares, results: Mapping[str, Any], trace: LoopTrace) -> At:
         if not self._published:
             return super().start(job, fixed, results, trace)
         at = self.zero(fixed)  # rows have weight 1
-        return self.step(fixed, at, job.run(START, ReweightedRows(fixed.scaling, at.W, at.b, None))[0], 1.0)
+        return self.step(fixed, at, job.run(START, self._rows(fixed, at, None))[0], 1.0)
 
     def reading(self, fixed: Shares, at: At) -> Sequence[Statistic]:
         if not self._published:
-            return super().reading(fixed, at)
-        return [ReweightedRows(fixed.scaling, at.W, at.b, PUBLISHED_SMOOTHING)]
+            return [self._rows(fixed, at, ROW_SMOOTHING)]
+        return [self._rows(fixed, at, PUBLISHED_SMOOTHING)]
+
+    def _rows(self, fixed: Shares, at: At, smoothing: float | None) -> ReweightedRows:
+        return ReweightedRows(fixed.scaling, at.W, at.b, smoothing, unknown=fixed.share)
 
     def objective(self, fixed: Shares, at: At, sums: list[Any], trace: LoopTrace) -> dict[str, float]:
         if not self._published:

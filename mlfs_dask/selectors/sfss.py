@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.blocks.anchors import Anchors
 from mlfs_dask.engine.statistic import Statistic
-from mlfs_dask.rows.contract import Profile
+from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.selectors.anchored_regression import AnchoredRegression, MeanDegree, centred_labels
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.parameters import Absolute, MaxIter, Param
@@ -81,8 +81,9 @@ class SFSS(AnchoredRegression):
     memory = "worker: 8 bytes * (2 d² + q d + 2 m d + 2 m²) for m anchors; driver: 8 bytes * (6 d² + 12 q d + 6 m d)"
 
     def second(
-        self, profile: Profile, anchors: Anchors, centre: Array, first: Mapping[str, Any]
+        self, source: Profile | RowSource, anchors: Anchors, centre: Array, first: Mapping[str, Any]
     ) -> dict[str, Statistic]:
+        profile = profile_of(source)
         graph = AnchorSums(anchors, centre, profile.q)
         return {
             **self.second_of_labelled(profile, anchors, centre),

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from mlfs_dask.blocks.anchors import Anchors
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.engine.statistic import Statistic
-from mlfs_dask.rows.contract import Profile
+from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.selectors.anchored_regression import AnchoredRegression, MeanDegree, Propagation, add_smoothness
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.parameters import Absolute, MaxIter, Param
@@ -96,8 +96,9 @@ class SMDRIC(AnchoredRegression):
     memory = "worker: 8 bytes * (d² + 2 q d + 3 m d + m²) for m anchors; driver: 8 bytes * (4 d² + 26 q d + 3 m d)"
 
     def second(
-        self, profile: Profile, anchors: Anchors, centre: Array, first: Mapping[str, Any]
+        self, source: Profile | RowSource, anchors: Anchors, centre: Array, first: Mapping[str, Any]
     ) -> dict[str, Statistic]:
+        profile = profile_of(source)
         return {
             "sums": OfLabelled(label_products(profile)),
             "gram": Gram(profile.d),

@@ -85,8 +85,9 @@ class SMILE(AnchoredRegression):
         return super().reads(source) | {"sums": OfLabelled(label_products(profile_of(source)))}
 
     def second(
-        self, profile: Profile, anchors: Anchors, centre: Array, first: Mapping[str, Any]
+        self, source: Profile | RowSource, anchors: Anchors, centre: Array, first: Mapping[str, Any]
     ) -> dict[str, Statistic]:
+        profile = profile_of(source)
         C = placeholder(profile.q, profile.q)
         if first:
             pairs = first["sums"].pairs

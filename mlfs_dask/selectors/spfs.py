@@ -110,7 +110,8 @@ class SPFS(PairwiseSelector, OneReading):
         m = min(profile.d, self.n_candidates)
         return [f"X'X is {m:,} x {m:,}" + (f": the best {m:,} of {profile.d:,} features" if m < profile.d else "")]
 
-    def later_readings(self, profile: Profile) -> list[Reading]:
+    def later_readings(self, source: Profile | RowSource) -> list[Reading]:
+        profile = profile_of(source)
         m = self.n_candidates
         return [Reading("candidates", (OfFeatures(Gram(m), np.arange(m)),))] if m < profile.d else []
 

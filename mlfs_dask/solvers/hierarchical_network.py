@@ -122,13 +122,15 @@ class Network:
         return products[:, : self.q] + hidden @ B + b, products
 
     def loss(self, X: Array, Y: Array) -> float:
-        """Mean squared error."""
-        return float(np.mean((self._forward(X)[0] - Y) ** 2))
+        """Mean squared error over the entries of Y that are no NaN."""
+        residual, known = _residual(self._forward(X)[0], Y)
+        return float(np.sum(residual**2) / known)
 
     def gradients(self, X: Array, Y: Array) -> list[Array]:
         """Of the mean squared error, by the parameters."""
         predicted, products = self._forward(X)
-        hidden, slope = products[:, self.q :], (predicted - Y) * (2.0 / Y.size)
+        residual, known = _residual(predicted, Y)
+        hidden, slope = products[:, self.q :], residual * (2.0 / known)
         of_output = hidden.T @ slope
         of_hidden = np.matmul(slope, self.parameters[2].T, out=self._slopes)
         of_hidden *= hidden > 0.0
@@ -139,6 +141,14 @@ class Network:
         """Shrink the linear weights, and bound those of the hidden layer by them."""
         WA = self.parameters[0]
         WA[:, : self.q], WA[:, self.q :] = hierarchical_prox(self.linear, WA[:, self.q :], threshold, M)
+
+
+def _residual(predicted: Array, Y: Array) -> tuple[Array, int]:
+    """Predictions less Y, 0 where Y is NaN, and the entries that are known, 1 at least."""
+    residual: Array = predicted - Y
+    unknown = np.isnan(residual)
+    residual[unknown] = 0.0
+    return residual, max(1, Y.size - int(np.count_nonzero(unknown)))
 
 
 class Adam:
@@ -192,6 +202,7 @@ def train_path(
     rows : Rows
         Of n rows and d columns that vary.
     Y : float64 array, shape (n, q)
+        NaN: unknown, and no part of the loss.
     n_hidden : int
     M : float
         Bound of weights of the hidden layer, as a multiple of the norm of the linear ones.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from mlfs_dask.blocks.anchors import Anchors, weigh_scratch_bytes
 from mlfs_dask.blocks.linear import group_scratch_bytes, group_values, grouped_block, row_groups
 from mlfs_dask.blocks.products import positives_block
+from mlfs_dask.blocks.unknown import with_unknown_columns
 from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.rows.contract import Block, Profile
 
@@ -30,7 +31,7 @@ class AnchorTotals(NamedTuple):
     ZZ : float64 array, shape (m, m)
         Z'Z; empty where no labels are summed.
     ZY : float64 array, shape (m, q)
-        Z'Y of positive entries.
+        Z'Y of positive entries, and of unknown ones at the share of the known rows that have the label.
     """
 
     ZX: Array
@@ -54,17 +55,20 @@ class AnchorSums(Statistic):
     centre : float64 array, shape (d,)
     n_labels : int
         q, where Z'Z and Z'Y are summed too.
+    unknown : int64 array, shape (u,), optional
+        Labels that may have unknown entries, rising.
     """
 
     anchors: Anchors
     centre: Array
     n_labels: int = 0
+    unknown: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
 
     compiled = True
 
     @property
     def _shapes(self) -> tuple[tuple[int, ...], ...]:
-        (m, d), q = self.anchors.centres.shape, self.n_labels
+        (m, d), q = self.anchors.centres.shape, self.n_labels + len(self.unknown)
         return (m, d), (m,), (m, m) if q else (0, 0), (m, q)
 
     @property
@@ -78,7 +82,8 @@ class AnchorSums(Statistic):
     def scratch_bytes(self, profile: Profile) -> int:
         m, d = self.anchors.centres.shape
         # Products with a block are matrices of their own before they are added.
-        labels = 16 * m * (m + self.n_labels) if self.n_labels else 0
+        labels = 16 * m * (m + self.n_labels + len(self.unknown)) if self.n_labels else 0
+        labels += 30 * profile.labels_of_row * profile.block_rows * (len(self.unknown) > 0)
         own: int = labels + 8 * m * d + (12 * min(m * d, 3 * group_values(profile)) if profile.sparse else 0)
         return group_scratch_bytes(profile, 1) + weigh_scratch_bytes(profile, d, m, self.anchors.neighbors) + own
 
@@ -94,7 +99,17 @@ class AnchorSums(Statistic):
             sums.masses[...] += np.asarray(Z.sum(axis=0)).ravel()
             if self.n_labels:
                 sums.ZZ[...] += (Z.T @ Z).toarray()
-                sums.ZY[...] += (Z.T @ positives_block(block.Y[part])).toarray()
+                Y = block.Y[part]
+                Y = with_unknown_columns(Y, self.unknown) if len(self.unknown) else positives_block(Y)
+                sums.ZY[...] += (Z.T @ Y).toarray()
 
     def finalize(self, state: State) -> AnchorTotals:
-        return AnchorTotals(*state)
+        sums, q = AnchorTotals(*state), self.n_labels
+        if not len(self.unknown):
+            return sums
+        # Rows of Z sum to 1.
+        ZY, of_unknown = sums.ZY[:, :q].copy(), sums.ZY[:, q:]
+        known = sums.masses.sum() - of_unknown.sum(axis=0)
+        positives = ZY[:, self.unknown].sum(axis=0)
+        ZY[:, self.unknown] += of_unknown * np.divide(positives, known, out=np.zeros_like(known), where=known > 0.5)
+        return sums._replace(ZY=ZY)

@@ -84,8 +84,10 @@ class ReweightedRows(Statistic):
     smoothing : float or None
         e; None: the loss is squared, and rows have weight 1.
     box : (float, float)
-        What a label is that a row does not have, and one that it has. An unknown one is as predicted, no lower and no
-        higher: its part of the loss is 0 within.
+        What a label is that a row does not have, and one that it has.
+    unknown : float64 array, shape (q,), or None
+        What an unknown label is. None: as predicted, no lower and no higher than the box: its part of the loss is 0
+        within.
     gram : bool
         Whether X'SX is summed.
     """
@@ -95,6 +97,7 @@ class ReweightedRows(Statistic):
     b: Array
     smoothing: float | None
     box: tuple[float, float] = (0.0, 1.0)
+    unknown: Array | None = None
     gram: bool = True
 
     @property
@@ -159,10 +162,11 @@ class ReweightedRows(Statistic):
         return 0.5 / loss, loss
 
     def _targets(self, entries: NDArray[np.int8], predictions: Array) -> Array:
-        """Labels of some rows as ends of the box, shape (rows, q), and as predicted, within it, where unknown."""
+        """Labels of some rows as ends of the box, shape (rows, q), and what unknown ones are."""
         low, high = self.box
         targets: Array = np.where(entries > 0, high, low)
-        np.copyto(targets, np.clip(predictions, low, high), where=entries < 0)
+        unknown = np.clip(predictions, low, high) if self.unknown is None else self.unknown
+        np.copyto(targets, unknown, where=entries < 0)
         return targets
 
     def finalize(self, state: State) -> WeightedSums:

@@ -16,13 +16,15 @@ from mlfs_dask.errors import DataError
 from mlfs_dask.rows.contract import Block
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.selectors import METHODS, get_method
+from mlfs_dask.selectors.anchored_regression import AnchoredRegression
 from mlfs_dask.selectors.counting import CountingSelector
 from mlfs_dask.selectors.global_information import label_information
 from mlfs_dask.selectors.products import ProductFilter
+from mlfs_dask.solvers.hierarchical_network import Network
 from mlfs_dask.statistics.label_statistics import label_pairs
 from tests.reference.twins import twin
 from tests.selection.test_pairs import grid, table_of
-from tests.selectors.test_matrix import every_method, fit, make, problem, settings_of
+from tests.selectors.test_matrix import LOOPS, SHORT, every_method, fit, make, problem, settings_of
 
 
 def partly_unknown(Y, share=0.2, seed=0):
@@ -53,7 +55,11 @@ def test_unknown_labels_that_are_negative_are_0_and_refused_ones_an_error(name):
 
 #: Methods that put unknown entries at the mean of their label's known ones, and weigh features against one another or
 #: labels against labels.
-AT_MEAN = ("elc", "llsf", "mddm", "spfs")
+AT_MEAN = {
+    **{name: [{}] for name in ("elc", "lffs", "llsf", "mddm", "mdfs", "spfs")},
+    "mifs": [{}, {"variant": "published", "gamma": 1.0, "step": 1e-3, "max_iter": 30}],
+    "rfs": [{}, {"variant": "published"}],
+}
 
 #: Methods in whose scores features are compared with one another, over all rows.
 WEIGHS_ROWS = (*AT_MEAN, "mlaco", "grro", "mico", "qpmlfs")
@@ -99,18 +105,20 @@ def test_unknown_labels_in_any_container(name):
         found = fit(make(name), *rows)
         assert found.scores_ == pytest.approx(expected.scores_, rel=1e-9, abs=1e-11)
     # Labels of a Dask array are found to be unknown by a reading, after which the fit begins again.
-    found_by = ("ranges", "ranges again") if issubclass(get_method(name), CountingSelector) else ("products",)
-    assert found.report_.passes == expected.report_.passes + len(found_by)
+    found_by = 2 if issubclass(get_method(name), (CountingSelector, AnchoredRegression)) else 1
+    assert found.report_.passes == expected.report_.passes + found_by
 
 
-@pytest.mark.parametrize("name", AT_MEAN)
-def test_unknown_entries_at_the_mean_of_the_label(name):
+@pytest.mark.parametrize(("name", "parameters"), [(name, each) for name in AT_MEAN for each in AT_MEAN[name]])
+def test_unknown_entries_at_the_mean_of_the_label(name, parameters):
     X, Y = problem()
     unknown = partly_unknown(Y, 0.3)
     mean = np.array([y[y >= 0].mean() for y in unknown.T])
-    parameters = settings_of(name)
-    takes_k = "n_features_to_select" in inspect.signature(twin(name)).parameters
-    expected = twin(name)(X, np.where(unknown < 0, mean, unknown), **({"n_features_to_select": 4} if takes_k else {}))
+    parameters = (SHORT if name in LOOPS else {}) | parameters
+    takes_k = {"n_features_to_select": 4} if "n_features_to_select" in inspect.signature(twin(name)).parameters else {}
+    X = X if name in ("elc", "llsf", "mddm", "spfs") else X[:, :8]  # a constant one: tests/blackbox
+    expected = twin(name)(X, np.where(unknown < 0, mean, unknown), **takes_k, **parameters)
+    expected = expected[0] if isinstance(expected, tuple) else expected
     for rows in containers(X, unknown):
         found = fit(make(name, **parameters), *rows).scores_
         compared = np.isfinite(expected)
@@ -176,3 +184,35 @@ def test_pairs_are_tested_over_the_rows_where_the_label_is_known(name):
             for column in ("n", "positives", "effect", "statistic", "p_value"):
                 expected = grid(alone, column, 1)[0].astype(float)
                 assert grid(table, column, 4)[label].astype(float) == pytest.approx(expected, rel=1e-8, nan_ok=True)
+
+
+def test_rows_whose_label_set_is_not_known_are_no_neighbours():
+    X, Y = problem()
+    unknown = np.random.default_rng(0).random(len(X)) < 0.3
+    some = Y.copy()
+    some[unknown, np.random.default_rng(1).integers(0, 3, unknown.sum())] = -1
+    X[-2:] = X.min(axis=0), X.max(axis=0)  # differences are relative to the range
+    unknown[-2:], some[-2:] = False, Y[-2:]
+    expected = fit(make("relieff"), X[~unknown], Y[~unknown])
+    for rows in containers(X, some):
+        np.testing.assert_allclose(fit(make("relieff"), *rows).scores_, expected.scores_, atol=1e-12)
+
+
+def test_unknown_entries_have_no_part_in_the_loss_of_a_network():
+    X, Y = problem()
+    unknown = partly_unknown(Y, 0.3)
+    network = Network(9, 3, 5, np.random.default_rng(0))
+    given = np.where(unknown < 0, np.nan, unknown)
+    loss, gradients = network.loss(X, given), network.gradients(X, given)
+    for part, gradient in zip(network.parameters, gradients, strict=True):
+        part.flat[0] += 1e-6
+        up = network.loss(X, given)
+        part.flat[0] -= 2e-6
+        assert gradient.flat[0] == pytest.approx((up - network.loss(X, given)) / 2e-6, abs=1e-6)
+        part.flat[0] += 1e-6
+    predicted = network._forward(X)[0].copy()
+    assert loss == pytest.approx(np.mean((predicted - unknown)[unknown >= 0] ** 2))
+    scores = [fit(make("lassonet"), *rows).scores_ for rows in containers(X, unknown)]
+    assert scores[0].any()
+    assert (scores[0] == scores[1]).all()
+    assert (scores[0] == scores[2]).all()
