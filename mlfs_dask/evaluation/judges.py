@@ -11,21 +11,25 @@ from scipy import linalg
 
 from mlfs_dask.blocks.label_order import average_precision
 from mlfs_dask.blocks.linear import forward_block
+from mlfs_dask.blocks.unknown import at_shares
 from mlfs_dask.engine.readings import run_reading
 from mlfs_dask.evaluation.column_subset import ColumnSubset
-from mlfs_dask.evaluation.metrics import Predictions
 from mlfs_dask.evaluation.nearest import count_near, nearest_rows
+from mlfs_dask.rows.contract import unknown_labels
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.statistics.gram import Gram, scale_gram
 from mlfs_dask.statistics.moments import FeatureMoments, Moments
-from mlfs_dask.statistics.products import LabelProducts
+from mlfs_dask.statistics.products import KnownLabelProducts, LabelProducts
 from mlfs_dask.statistics.scaling import standard_scaling
 
 #: Penalty of the ridge regression: the default of scikit-learn, and that of the logistic regression by which features
 #: are evaluated (C = 1). Features that are nonzero in a handful of rows, once standardised, mislead nearest neighbours
 #: and models with a weak penalty. A strong penalty, such as k or the number of rows, would hide that.
 PENALTY = 1.0
+
+#: Labels of rows that are ordered at a time.
+BLOCK_ENTRIES = 2**18
 
 #: Nearest rows that predict the labels of a row: the default of ML-kNN.
 NEIGHBOURS = 10
@@ -38,6 +42,7 @@ def linear_scores(X: Any, Y: Any, X_test: Any, resources: Resources) -> NDArray[
     ----------
     X : ndarray or csr_array, shape (n, k)
     Y : csr_array of int8, shape (n, q)
+        Unknown entries (-1) are at the share of the known rows that have the label.
     X_test : ndarray or csr_array, shape (m, k)
     resources : Resources
         Of this process alone.
@@ -55,8 +60,10 @@ def linear_scores(X: Any, Y: Any, X_test: Any, resources: Resources) -> NDArray[
     array([[0.333],
            [1.083]])
     """
-    k = X.shape[1]
-    (sums, gram), _ = run_reading(ArrayRows(X, Y), [LabelProducts(k, Y.shape[1]), Gram(k)], resources)
+    k, rows = X.shape[1], ArrayRows(X, Y)
+    unknown = unknown_labels(rows)
+    products = KnownLabelProducts(k, Y.shape[1], unknown) if len(unknown) else LabelProducts(k, Y.shape[1])
+    (sums, gram), _ = run_reading(rows, [products, Gram(k)], resources)
     scaling = standard_scaling(FeatureMoments(sums.n, sums.mean, sums.m2))
     G = scale_gram(gram, scaling.factor)
     G.flat[:: k + 1] += PENALTY
@@ -93,17 +100,41 @@ def neighbour_scores(X: Any, Y: Any, X_test: Any, resources: Resources) -> NDArr
     n, k = X.shape
     ((moments,), _) = run_reading(ArrayRows(X, Y), [Moments(k)], resources)
     nearest = nearest_rows(ColumnSubset(X), NEIGHBOURS, standard_scaling(moments), queries=ColumnSubset(X_test))
-    scores: NDArray[np.float64] = (count_near(nearest, Y) + Y.sum(axis=0) / n) / (min(NEIGHBOURS, n) + 1)
+    positives, unknown = (np.bincount(Y.indices[own], minlength=Y.shape[1]) for own in (Y.data > 0, Y.data < 0))
+    shares = positives / np.maximum(n - unknown, 1)
+    scores: NDArray[np.float64] = (count_near(nearest, at_shares(Y, shares)) + shares) / (min(NEIGHBOURS, n) + 1)
     return scores
 
 
 def row_precision(truth: Any, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Average precision of every row; of one label that of the order of the rows, shape (1,)."""
+    """Average precision of the known labels of every row; of one label that of the order of the rows, shape (1,).
+
+    Parameters
+    ----------
+    truth : csr_array of int8, shape (m, q)
+    scores : float64 array, shape (m, q)
+
+    Examples
+    --------
+    >>> from scipy import sparse as sp
+    >>> row_precision(sp.csr_array(np.array([[1, 0, -1]], np.int8)), np.array([[0.2, 0.1, 0.9]]))
+    array([1.])
+    """
     # Labels that are the same in the rows to learn from have the same score but for rounding.
     scores = scores.round(9)
     if scores.shape[1] == 1:
-        return average_precision(truth.toarray().T > 0, scores.T)
-    return np.concatenate([average_precision(*block) for block in Predictions(truth, scores).blocks()])
+        truth, scores = truth.T.tocsr(), scores.T
+    (m, q), parts = scores.shape, []
+    step = max(1, BLOCK_ENTRIES // max(q, 1))
+    for low in range(0, m, step):
+        entries, of_rows = truth[low : low + step].toarray(), scores[low : low + step]
+        unknown = entries < 0
+        if unknown.any():  # behind all others
+            of_rows = np.where(unknown, -np.inf, of_rows)
+        precision = average_precision(entries > 0, of_rows)
+        precision[(entries != 0).all(axis=1)] = np.nan  # there is none that it lacks
+        parts.append(precision)
+    return np.concatenate(parts) if parts else np.empty(0)
 
 
 def compare(precision: NDArray[np.float64]) -> list[dict[str, float]]:

@@ -9,6 +9,8 @@ search of a group of queries is `blocks.neighbours`.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
@@ -88,18 +90,18 @@ def nearest_rows(
     return indices
 
 
-def count_near(indices: NDArray[np.int64], positive: sp.csr_array) -> NDArray[np.int16]:
-    """How many of the neighbours of a row have each label, shape (rows, q).
+def count_near(indices: NDArray[np.int64], positive: sp.csr_array) -> NDArray[Any]:
+    """How many of the neighbours of a row have each label, shape (rows, q); a sum where labels are float64.
 
     >>> count_near(np.array([[0, 1]]), sp.csr_array(np.array([[1, 0], [1, 1]], np.int8)))
     array([[2, 1]], dtype=int16)
     """
-    rows, k = indices.shape
+    (rows, k), counted = indices.shape, np.float64 if positive.dtype.kind == "f" else np.int16
     votes = sp.csr_array(
-        (np.ones(rows * k, np.int16), indices.ravel(), np.arange(0, rows * k + 1, k) if k else np.zeros(rows + 1, int)),
+        (np.ones(rows * k, counted), indices.ravel(), np.arange(0, rows * k + 1, k) if k else np.zeros(rows + 1, int)),
         shape=(rows, positive.shape[0]),
     )
-    counts: NDArray[np.int16] = (votes @ positive.astype(np.int16)).toarray()
+    counts: NDArray[Any] = (votes @ positive.astype(counted)).toarray()
     return counts
 
 

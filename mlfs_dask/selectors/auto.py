@@ -139,7 +139,8 @@ class AutoSelector(Method):
     (`chosen`), which rank the features (`tied`, best first), what was compared (`judged`), how many rows were judged,
     what was left out and why (`left_out`), and what the best method tells (`extra_of_chosen`).
 
-    Unknown labels (-1) are refused, as by the candidates.
+    Unknown labels (-1) are what they are to the candidates. To the regression they are the share of the known rows that
+    have the label, and so they are of neighbours; a row is judged by the labels that it is known to have or to lack.
 
     References
     ----------
@@ -176,6 +177,7 @@ class AutoSelector(Method):
     missing: Missing = "error"
     random_state: Annotated[Seed, seed_of("the sample of rows, of its parts, and of the sample for medians")] = None
 
+    accepts_unknown_labels = True
     choice_depends_on_k = True
     scores_from_counts = True  # rounded if those of the chosen method are
     passes = "1 (+1 for ranges and quantiles of data without them)"
@@ -254,6 +256,9 @@ class AutoSelector(Method):
     ) -> _Candidate | str:
         """The candidate of a name; or why there is none."""
         method: Any = get_method(name)
+        label_counts = None if isinstance(source, Profile) else source.label_counts
+        if label_counts is not None and label_counts[0].any() and not method.accepts_unknown_labels:
+            return "it takes no unknown labels"
         selector = method(n_features_to_select=self.n_features_to_select, random_state=self.seed)
         cost = selector.cost(source, resources)
         readings = [step for step in cost.steps if isinstance(step, Reading) and step.name not in CODE_READINGS]
@@ -384,7 +389,7 @@ class AutoSelector(Method):
         return replace(best, extra=extra)
 
     def _measured(self, readings: Readings) -> RowSource:
-        """The rows, with their ranges and counts of labels; refuses unknown labels and features that are broken."""
+        """The rows, with their ranges and counts of labels; refuses features that are broken."""
         source = readings.source
         if not _is_measured(source):
             readings.source = source = measured_view(source, *readings.run(RANGES, *code_statistics(source.profile)))

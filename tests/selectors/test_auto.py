@@ -17,9 +17,10 @@ from scipy import sparse as sp
 
 from mlfs_dask import AutoSelector, convert, open_dataset, runtime
 from mlfs_dask.blocks import neighbours
+from mlfs_dask.blocks.label_order import average_precision
 from mlfs_dask.engine import cache as caching
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
-from mlfs_dask.evaluation.judges import compare, linear_scores, neighbour_scores
+from mlfs_dask.evaluation.judges import compare, linear_scores, neighbour_scores, row_precision
 from mlfs_dask.runtime import current_resources
 from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.selectors import METHODS, auto, get_method
@@ -83,6 +84,43 @@ def test_one_candidate_is_that_method():
             expected.report_.converged,
             expected.report_.iterations,
         )
+
+
+def test_unknown_labels_are_the_share_of_known_rows_to_the_judges_who_judge_by_known_labels():
+    X, Y = problem()
+    unknown = np.where(np.random.default_rng(0).random(Y.shape) < 0.4, np.int8(-1), Y)
+    shares = np.array([y[y >= 0].mean() for y in unknown.T])
+    labels, filled = sp.csr_array(unknown), np.where(unknown < 0, shares, unknown)
+    Z = (X - X.mean(axis=0)) / X.std(axis=0)
+    W = np.linalg.solve(Z.T @ Z + np.eye(12), Z.T @ (filled - shares))
+    given = current_resources()
+    assert linear_scores(X, labels, X[:9], given) == pytest.approx(Z[:9] @ W + shares)
+    near = np.argsort([[((z - other) ** 2).sum() for other in Z] for z in Z[:9]], axis=1)[:, :10]
+    assert neighbour_scores(X, labels, X[:9], given) == pytest.approx((filled[near].sum(axis=1) + shares) / 11)
+    scores = np.random.default_rng(1).random(Y.shape)
+    for some in (range(4), [1]):
+        found = row_precision(labels[:, some], scores[:, some])
+        pairs = zip(unknown, scores, strict=True) if len(some) > 1 else [(unknown[:, 1], scores[:, 1])]
+        for (truth, of_row), precision in zip(pairs, found, strict=True):
+            known = truth >= 0
+            expected = average_precision(truth[known][np.newaxis] > 0, of_row[known][np.newaxis])
+            assert precision == pytest.approx(expected[0], nan_ok=True)
+
+
+def test_the_method_that_held_out_rows_favour_among_those_of_labels_known_of_some():
+    X, Y = problem(n=400)
+    unknown = np.where(np.random.default_rng(0).random(Y.shape) < 0.4, np.int8(-1), Y)
+    unknown[:, 0] = Y[:, 0]
+    for labels, chosen in ((unknown, {0, 1, 2, 3}), (unknown[:, [1]], {1})):
+        k = len(chosen)
+        given = {"candidates": "br-cc,chi2,elc,mrmr"}
+        expected = AutoSelector(k, **given).fit(X, labels)
+        assert set(expected.ranking_[:k].tolist()) == chosen
+        for rows in ((sp.csr_array(X), sp.csr_array(labels)), (da.from_array(X), da.from_array(labels))):
+            found = AutoSelector(k, **given).fit(*rows)
+            assert found.scores_ == pytest.approx(expected.scores_)
+            assert found.report_.extra["tied"] == expected.report_.extra["tied"]
+            assert found.report_.passes <= found.report_.plan["passes"]
 
 
 def test_methods_that_weigh_features_against_one_another_can_be_named():
