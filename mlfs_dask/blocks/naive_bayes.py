@@ -31,18 +31,18 @@ class Terms(NamedTuple):
     codes: Array
 
 
-def bayes_terms(joint: Array, marginal: Array, positives: Array, n: float, n_codes: NDArray[np.int64]) -> Terms:
+def bayes_terms(joint: Array, marginal: Array, positives: Array, n: float | Array, n_codes: NDArray[np.int64]) -> Terms:
     """Logarithms of ratios of probabilities with and without a label, a row being added to every count (Laplace).
 
     Parameters
     ----------
     joint : float64 array, shape (codes, q, d)
         Rows that have the code of a feature and the label.
-    marginal : float64 array, shape (codes, 1, d)
-        Rows that have the code.
+    marginal : float64 array, shape (codes, 1, d) or (codes, q, d)
+        Rows that have the code; where labels may be unknown, those in which each is known.
     positives : float64 array, shape (q,)
         Rows that have the label.
-    n : float
+    n : float, or float64 array of shape (q,)
         Rows.
     n_codes : int64 array, shape (d,)
         Codes that rows have, of each feature.
@@ -65,14 +65,15 @@ def _whole(values: Array) -> Array:
     return np.rint(values, out=values)
 
 
-def count_mistakes(indicators: sp.csc_array, Y: NDArray[np.bool_], base: Array, terms: Array) -> int:
-    """Labels of rows that are predicted wrongly: one is predicted where its odds are above even.
+def count_mistakes(indicators: sp.csc_array, Y: NDArray[np.int8], base: Array, terms: Array) -> int:
+    """Known labels of rows that are predicted wrongly: one is predicted where its odds are above even.
 
     Parameters
     ----------
     indicators : csc_array, shape (rows, m)
         Which codes rows have.
-    Y : bool array, shape (rows, q)
+    Y : int8 array, shape (rows, q)
+        1, 0, and -1 for unknown entries, which are no mistakes.
     base : float64 array, shape (q,)
         Log odds of a row without any of the codes.
     terms : float64 array, shape (m, q)
@@ -80,10 +81,10 @@ def count_mistakes(indicators: sp.csc_array, Y: NDArray[np.bool_], base: Array, 
 
     Examples
     --------
-    >>> indicators, Y = sp.csc_array(np.array([[1, 0], [0, 1]])), np.array([[True], [True]])
+    >>> indicators, Y = sp.csc_array(np.array([[1, 0], [0, 1]])), np.array([[1], [1]], np.int8)
     >>> count_mistakes(indicators, Y, np.array([-1.0]), np.array([[3.0], [1.0]]))
     1
     """
     odds = indicators @ terms
     odds += base
-    return int(np.count_nonzero((odds > 0.0) != Y))
+    return int(np.count_nonzero(((odds > 0.0) != (Y > 0)) & (Y >= 0)))

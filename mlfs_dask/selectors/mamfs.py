@@ -18,7 +18,6 @@ from mlfs_dask.blocks.counts import BlockCoder, CodeBook, code_indicators, layou
 from mlfs_dask.blocks.entropy import entropy_of_counts, information
 from mlfs_dask.blocks.naive_bayes import bayes_terms, count_mistakes
 from mlfs_dask.blocks.pair_scores import Counts
-from mlfs_dask.blocks.products import positives_block
 from mlfs_dask.blocks.row_draws import bits_of_rows, mix_bits
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
@@ -66,7 +65,7 @@ class MAMFS(CountingSelector):
     2 k features share with all others. A fifth of the sample is held out, by a hash of the row's number; naive Bayes
     learns from all other rows, that is from the counts less those of the rows held out, one row being added to each
     count. What features share with one another comes from the sample. Scores are the same bits for any chunking and
-    number of workers. Unknown labels (-1) are refused.
+    number of workers. A label counts over the rows where it is known.
 
     The features of the best subset come first, by their J, with scores from 2 to 3. Others have the share of the
     subsets at the end that have them, and less than one subset more by their information with the labels. This is a
@@ -103,6 +102,7 @@ class MAMFS(CountingSelector):
         Seed, seed_of("the sample, of the rows held out, of the search, and of the rows that medians come from")
     ] = None
 
+    accepts_unknown_labels = known_entries = True
     choice_depends_on_k = True
     resamples_rows = False
     takes_weights = False
@@ -146,7 +146,9 @@ class MAMFS(CountingSelector):
             "held": self._held_pairs(self.count_kept(profile.d)),
             "codes": int(book.n_codes.max(initial=1)),
         }
-        work = join_terms(held, "5 counts + 2 rows + held d + 12 codes codes d + 12 d")
+        # Where labels may be unknown codes are counted for each of them.
+        n_counts = 9 if len(counts.unknown) else 5
+        work = join_terms(held, f"{n_counts} counts + 2 rows + held d + 12 codes codes d + 12 d")
         n_judged = max(1, round(m / HELD_OUT))
         notes = [
             f"judges {self.n_judged:,} subsets on {n_judged:,} rows out of a sample of {m:,}",
@@ -165,10 +167,13 @@ class MAMFS(CountingSelector):
         statistics = self._statistics(readings.source, book, label_counts)
         (counts, entropy), sample = readings.run(COUNTS, *statistics)
         warnings = self._warnings(features, entropy, label_entropies(label_counts, profile.total))
-        positives = label_counts[2].astype(np.float64)
+        unknown, marks = statistics[0].unknown, np.full(profile.q, -1)
+        marks[unknown] = profile.q + np.arange(len(unknown))
+        positives = np.concatenate([label_counts[2], label_counts[0, unknown]]).astype(np.float64)
         joint = np.empty_like(counts[:, 1:])
         joint[:, statistics[0].labels] = counts[:, 1:]
-        shared = information(Counts(joint, counts[:, :1], positives[:, np.newaxis], profile.n))
+        every = Counts(joint, counts[:, :1], positives[:, np.newaxis], profile.n).known(marks)
+        shared = information(every)
         relevance: Array = shared.sum(axis=0)
         scores, varying = np.zeros(profile.d), np.flatnonzero(entropy > 0)
         if not relevance.any():
@@ -182,8 +187,9 @@ class MAMFS(CountingSelector):
         first, copy_of = first[order], np.argsort(order)[copy_of]
         rows, chosen = rows.choose(first), varying[first]
         judged = held_out(statistics[1].chosen, self.seed)
-        counts = np.concatenate([counts[:, :1], joint], axis=1)[..., chosen]
-        judge = judge_by_naive_bayes(rows.take(judged), counts, positives, float(profile.n))
+        occurring = np.count_nonzero(counts[:, 0, chosen], axis=0)  # a feature may be known to have no more, or not
+        of_chosen = every._replace(joint=every.joint[..., chosen], marginal=every.marginal[..., chosen])
+        judge = judge_by_naive_bayes(rows.take(judged), of_chosen, occurring)
         redundancy = lru_cache(self._held_pairs(k))(rows.redundancy)
         found = search_subsets(
             judge,
@@ -231,7 +237,8 @@ class CodedRows:
     Attributes
     ----------
     indicators : csc_array of float64, shape (n, columns)
-    Y : bool array, shape (n, q)
+    Y : int8 array, shape (n, q)
+        1, 0, and -1 for unknown entries.
     n_codes : int64 array, shape (d,)
     offset : int64 array, shape (d + 1,)
         Where the columns of each feature begin.
@@ -240,7 +247,7 @@ class CodedRows:
     """
 
     indicators: sp.csc_array
-    Y: NDArray[np.bool_]
+    Y: NDArray[np.int8]
     n_codes: NDArray[np.int64]
     offset: NDArray[np.int64]
     reference: NDArray[np.int64]
@@ -251,7 +258,7 @@ class CodedRows:
         own = book.take(features)
         layout = layout_counts(own, 0, own.d, sparse=True)
         indicators = sp.csc_array(code_indicators(BlockCoder(own, layout), sample.X[:, features]), dtype=np.float64)
-        return cls(indicators, positives_block(sample.Y).toarray() > 0, own.n_codes, layout.offset, layout.reference)
+        return cls(indicators, sample.Y.toarray(), own.n_codes, layout.offset, layout.reference)
 
     def take(self, rows: NDArray[np.intp]) -> CodedRows:
         """Some of the rows."""
@@ -315,26 +322,31 @@ class CodedRows:
 
 
 def judge_by_naive_bayes(
-    rows: CodedRows, counts: Array, positives: Array, n: float
+    rows: CodedRows, counts: Counts, n_codes: NDArray[np.int64]
 ) -> Callable[[NDArray[np.intp]], float]:
-    """Hamming loss, on some rows, of naive Bayes on some features that has learnt from all other rows.
+    """Hamming loss, on known labels of some rows, of naive Bayes on some features that has learnt from all other rows.
 
     Parameters
     ----------
     rows : CodedRows
         Held out.
-    counts : float64 array, shape (codes, 1 + q, d)
-        Of all rows, these included: those that have a code, alone and with each label.
-    positives : float64 array, shape (q,)
-        Rows that have each label.
-    n : float
-        Rows.
+    counts : Counts
+        Of all rows, these included; of each label over those where it is known.
+    n_codes : int64 array, shape (d,)
+        Codes that rows have, of each feature.
     """
-    m, Y = rows.Y.shape[0], rows.Y
-    own = np.array([m, *Y.sum(axis=0)], dtype=np.float64)
-    learnt = counts - rows.count(np.column_stack([np.ones(m), Y]), own)
-    occurring = np.count_nonzero(counts[:, 0], axis=0)  # a feature may be known to have no more, or not
-    terms = bayes_terms(learnt[:, 1:], learnt[:, :1], positives - own[1:], n - m, occurring)
+    known, Y = rows.Y >= 0, rows.Y > 0
+    # Where all labels are known the rows of a code are the same for each.
+    columns = known if counts.marginal.shape[1] > 1 else np.ones((len(Y), 1), bool)
+    held, positives = columns.sum(axis=0, dtype=np.float64), Y.sum(axis=0, dtype=np.float64)
+    terms = bayes_terms(
+        counts.joint - rows.count(Y.astype(np.float64), positives),
+        counts.marginal - rows.count(columns.astype(np.float64), held),
+        counts.positives[:, 0] - positives,
+        np.ravel(counts.n) - held,
+        n_codes,
+    )
+    n_known = max(int(np.count_nonzero(known)), 1)
     feature, code = rows.places
     base = terms.codes[rows.reference, :, np.arange(len(rows.n_codes))]
     added = terms.codes[code, :, feature] - base[feature]
@@ -342,7 +354,7 @@ def judge_by_naive_bayes(
     def hamming_loss(features: NDArray[np.intp]) -> float:
         columns = rows.columns(features)
         start = terms.prior + base[features].sum(axis=0)
-        return count_mistakes(rows.indicators[:, columns], Y, start, added[columns]) / max(Y.size, 1)
+        return count_mistakes(rows.indicators[:, columns], rows.Y, start, added[columns]) / n_known
 
     return hamming_loss
 

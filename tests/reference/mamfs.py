@@ -24,10 +24,10 @@ def shared(a, b):
 
 
 def mamfs(X, Y, n_features_to_select, *, n_population=20, n_judged=300, bins=2, binning="auto", seed=0):
-    """Scores of features."""
+    """Scores of features; an entry -1 of Y is unknown."""
     codes, Y = discretise(X, bins, binning), np.asarray(Y, dtype=int)
     n, d = codes.shape
-    relevance = np.array([sum(shared(c, y) for y in Y.T) for c in codes.T])
+    relevance = np.array([sum(shared(c[y >= 0], y[y >= 0]) for y in Y.T) for c in codes.T])
     order = sorted(range(d), key=lambda f: (-relevance[f], -entropy(codes[:, f])))
     codes, relevance = codes[:, order], relevance[order]
     pairs = np.array([[shared(a, b) for b in codes.T] for a in codes.T])
@@ -52,9 +52,10 @@ def mamfs(X, Y, n_features_to_select, *, n_population=20, n_judged=300, bins=2, 
 
     def judge(subset):
         subset = tuple(sorted(int(f) for f in subset))
-        wrong = sum((log_odds(j, subset, i) > 0) != Y[i, j] for i in held_out for j in range(Y.shape[1]))
+        known = [(i, j) for i in held_out for j in range(Y.shape[1]) if Y[i, j] >= 0]
+        wrong = sum((log_odds(j, subset, i) > 0) != Y[i, j] for i, j in known)
         judged.append(subset)
-        return subset, wrong / (len(held_out) * Y.shape[1])
+        return subset, wrong / len(known)
 
     def J(subset):
         return np.array([relevance[f] - sum(pairs[f, g] for g in subset if g != f) for f in range(d)])

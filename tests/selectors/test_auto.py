@@ -108,7 +108,7 @@ def test_unknown_labels_are_the_share_of_known_rows_to_the_judges_who_judge_by_k
 
 
 def test_the_method_that_held_out_rows_favour_among_those_of_labels_known_of_some():
-    X, Y = problem(n=400)
+    X, Y = problem(n=240)
     unknown = np.where(np.random.default_rng(0).random(Y.shape) < 0.4, np.int8(-1), Y)
     unknown[:, 0] = Y[:, 0]
     for labels, chosen in ((unknown, {0, 1, 2, 3}), (unknown[:, [1]], {1})):

@@ -8,6 +8,7 @@ import pytest
 from scipy import sparse as sp
 
 from mlfs_dask import MAMFS, LabelEntropy
+from mlfs_dask.blocks.pair_scores import Counts
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.rows.sources import ArrayRows, as_rows
 from mlfs_dask.runtime import current_resources
@@ -45,7 +46,8 @@ def test_naive_bayes_learns_from_the_rows_that_are_not_held_out():
     learnt = np.setdiff1d(np.arange(60), judged)
     part = rows.take(learnt)
     of_part = part.count(np.column_stack([np.ones(48), Y[learnt]]), np.array([48, *Y[learnt].sum(axis=0)]))
-    judge = judge_by_naive_bayes(rows.take(judged), every, Y.sum(axis=0).astype(float), 60.0)
+    counts = Counts(every[:, 1:], every[:, :1], Y.sum(axis=0)[:, np.newaxis], 60)
+    judge = judge_by_naive_bayes(rows.take(judged), counts, np.count_nonzero(every[:, 0], axis=0))
     for features in ([0], [1, 4], [0, 1, 2, 3]):
         wrong = 0
         for i in judged:

@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse as sp
 
 from mlfs_dask import RFS
-from mlfs_dask.errors import DataError, DoesNotFitError
+from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.rows.sources import as_rows
 from mlfs_dask.runtime import Resources
 from tests.conftest import published
@@ -70,13 +70,6 @@ def test_of_labels_that_all_rows_have_nothing_is_left_of_rounding(label):
     X, Y = problem()
     with pytest.warns(UserWarning, match="RFS cannot rank the features: every feature is constant, or no label"):
         assert not RFS(2).fit(X, np.full_like(Y, label)).scores_.any()
-
-
-def test_unknown_labels_are_refused():
-    X, Y = problem()
-    Y[3, 1] = -1
-    with pytest.raises(DataError, match="rfs has no support for missing labels"):
-        RFS(2).fit(X, Y)
 
 
 def test_more_features_than_their_products_fit_are_refused():

@@ -62,7 +62,7 @@ AT_MEAN = {
 }
 
 #: Methods in whose scores features are compared with one another, over all rows.
-WEIGHS_ROWS = (*AT_MEAN, "mlaco", "grro", "mico", "qpmlfs")
+WEIGHS_ROWS = (*AT_MEAN, "mlaco", "grro", "mico", "qpmlfs", "mamfs")
 
 #: Features that are chosen: of a criterion in which pairs of features count with labels alone; of others the first has
 #: none before it.
@@ -216,3 +216,11 @@ def test_unknown_entries_have_no_part_in_the_loss_of_a_network():
     assert scores[0].any()
     assert (scores[0] == scores[1]).all()
     assert (scores[0] == scores[2]).all()
+
+
+def test_naive_bayes_learns_each_label_where_it_is_known_and_is_judged_there():
+    X, Y = problem()
+    unknown = partly_unknown(Y, 0.4)
+    expected = twin("mamfs")(X[:, :8], unknown, 4)
+    for rows in containers(X[:, :8], unknown):
+        assert fit(make("mamfs", n_judged=300), *rows).scores_ == pytest.approx(expected, rel=1e-9)
