@@ -6,17 +6,23 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.blocks.row_draws import row_bits
+from mlfs_dask.blocks.row_draws import mix_bits, row_bits
 
 
 def label_set_keys(Y: sp.csr_array) -> NDArray[np.uint64]:
     """A key of the labels of every row, shape (rows,): equal for equal label sets, and by 64 bits different for others.
 
+    Entries between 0 and 1, which stand for unknown ones, are told from both.
+
     >>> keys = label_set_keys(sp.csr_array(np.array([[1, 0, 1], [1, 0, 1], [0, 1, 0], [0, 0, 0]], np.int8)))
     >>> bool(keys[0] == keys[1]), len(np.unique(keys))
     (True, 3)
     """
-    bits = np.where(Y.data > 0, row_bits(0, Y.shape[1])[Y.indices], np.uint64(0))
+    bits = row_bits(0, Y.shape[1])[Y.indices]
+    if Y.dtype.kind == "f":
+        bits = np.where(Y.data < 1, np.where(Y.data > 0, mix_bits(bits), np.uint64(0)), bits)
+    else:
+        bits = np.where(Y.data > 0, bits, np.uint64(0))
     sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(bits, dtype=np.uint64)])  # modulo 2**64
     keys: NDArray[np.uint64] = sums[Y.indptr[1:]] - sums[Y.indptr[:-1]]
     return keys

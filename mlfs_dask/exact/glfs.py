@@ -50,7 +50,7 @@ def fit(
     X : ndarray or csr_array, shape (n, d)
         As read, finite.
     Y : csr_array, shape (n, q)
-        1 for positive labels and nothing else.
+        1 for positive labels, and the share of a label for unknown entries.
     moments : FeatureMoments
         Of X.
     groups : int array, shape (n,)

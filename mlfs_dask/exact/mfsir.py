@@ -45,7 +45,7 @@ def fit(method: MFSIR, X: Matrix, Y: sp.csr_array, moments: FeatureMoments) -> E
     X : ndarray or csr_array, shape (n, d)
         As read, finite.
     Y : csr_array, shape (n, q)
-        1 for positive labels and nothing else.
+        1 for positive labels, and the share of a label for unknown entries.
     moments : FeatureMoments
         Of X.
 

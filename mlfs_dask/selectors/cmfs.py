@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from mlfs_dask.blocks.anchors import anchor_values
 from mlfs_dask.blocks.label_sets import LabelSets, frequent_label_sets
 from mlfs_dask.blocks.proximal import row_norms
+from mlfs_dask.blocks.unknown import at_shares
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.rows.contract import Profile
 from mlfs_dask.selectors.contract import method
@@ -27,6 +28,7 @@ from mlfs_dask.selectors.regression import strength
 from mlfs_dask.solvers import proximal
 from mlfs_dask.solvers.blockwise import unit_rows
 from mlfs_dask.solvers.trace import LoopTrace
+from mlfs_dask.statistics.labelled import AtShares
 from mlfs_dask.statistics.latent_rows import LatentRows, LatentSums, first_factors
 from mlfs_dask.statistics.scaling import Scaling, standard_scaling
 from mlfs_dask.typing import Seed, numbers
@@ -48,7 +50,8 @@ class Fixed(Scaled):
     """What no iteration changes; the label sets whose rows are joined, Y'Y, and the weight of Y."""
 
     keys: Annotated[NDArray[np.uint64], "m"]
-    pairs: Annotated[NDArray[np.int64], "q q", "pairs of labels"]
+    pairs: Annotated[Array, "q q", "pairs of labels"]
+    share: Annotated[Array, "q", "shares of labels"]
     rows: Annotated[float, ""]
     squares: Annotated[float, ""]  # ‖X‖²
     alpha: Annotated[float, ""]
@@ -84,9 +87,9 @@ class CMFS(Loop[Fixed, At]):
     Features are standardised, by algebra where X is sparse. Readings of X: one for moments, pairs of labels and a
     sample, one for the first V, and one an iteration, in which the latent labels of each row are made, added to sums
     and discarded. A worker holds 2 d l numbers of 8 bytes for l latent labels, the driver 14 d l; none d², of however
-    many features. Unknown labels (-1) are refused. In the graph L, whose degrees are 1, rows of one label set are
-    joined alike; the label sets are the most frequent ones of a sample of the rows. α counts relative to ‖X‖²/‖Y‖², γ
-    relative to the least at which the first A is 0.
+    many features. Unknown labels (-1) are at the mean of the label's known ones. In the graph L, whose degrees are 1,
+    rows of one label set, unknown entries being the same, are joined alike; the label sets are the most frequent ones
+    of a sample of the rows. α counts relative to ‖X‖²/‖Y‖², γ relative to the least at which the first A is 0.
 
     What differs from the factorisation that the paper's abstract describes, of X in [0, 1] with A ≥ 0: the offsets m,
     without which the score tells how large a feature's values are, and A of either sign, since a feature and its
@@ -123,6 +126,7 @@ class CMFS(Loop[Fixed, At]):
     random_state: Annotated[Seed, seed_of("the sample of rows that label sets come from")] = None
 
     name = "CMFS"
+    accepts_unknown_labels = known_entries = fills_pairs = True
     records = Fixed, At
     typical_iterations = 6, 25
     passes = "2 + 1 an iteration"
@@ -148,20 +152,23 @@ class CMFS(Loop[Fixed, At]):
         return Cost(steps=[Reading(START, (start,), workspace="2 d l")], sizes={"sample": numbers(sample)})
 
     def setup(self, job: Readings, results: dict[str, Any]) -> Fixed:
-        moments, pairs, scaling = results["moments"], results["labels"].pairs, standard_scaling(results["moments"])
-        keys = frequent_label_sets(results.pop("sample").Y, self.n_label_sets)
+        moments, labels, scaling = results["moments"], results["labels"], standard_scaling(results["moments"])
+        n, pairs = job.source.profile.n, labels.pairs.astype(np.float64)
+        share = labels.shares(n)
+        keys = frequent_label_sets(at_shares(results.pop("sample").Y, share), self.n_label_sets)
         squares = float(scaling.factor**2 @ moments.m2)
         alpha = self.alpha * (squares or 1.0) / max(float(np.trace(pairs)), 1.0)
-        return Fixed(scaling.centre, scaling.factor, keys, pairs, float(job.source.profile.n), squares, alpha)
+        return Fixed(scaling.centre, scaling.factor, keys, pairs, share, float(n), squares, alpha)
 
-    def _rows(self, fixed: Fixed, at: At, start: Array | None = None) -> LatentRows:
+    def _rows(self, fixed: Fixed, at: At, start: Array | None = None) -> Statistic:
         """Statistic of V, with features less their offsets."""
         shift = np.divide(at.offset, fixed.factor, out=np.zeros_like(at.offset), where=fixed.factor > 0)
         scaling = Scaling(fixed.centre + shift, fixed.factor)
         sets = LabelSets(fixed.keys) if len(fixed.keys) else None
         A, U = (at.A, at.U) if start is None else (at.A[:, :0], at.U[:, :0])
         B = at.B if start is None else at.B[:0]
-        return LatentRows(scaling, sets, A, B, U, fixed.alpha, float(self.beta), start, factors=True)
+        rows = LatentRows(scaling, sets, A, B, U, fixed.alpha, float(self.beta), start, factors=True)
+        return AtShares(rows, fixed.share)
 
     def start(self, job: Readings, fixed: Fixed, results: Mapping[str, Any], trace: LoopTrace) -> At:
         """B of a non-negative factorisation of Y, and A for the V of this factorisation."""

@@ -16,7 +16,7 @@ from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.exact import glfs as exact_form
 from mlfs_dask.exact.fit import ExactFit
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
-from mlfs_dask.rows.sources import as_rows
+from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Cost, Reading, Readings
@@ -31,6 +31,7 @@ from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.gram import GRAM_CAP, Gram, require_gram, scale_gram
 from mlfs_dask.statistics.grouped_rows import GroupedPairs, GroupedRows
 from mlfs_dask.statistics.label_statistics import label_cosines
+from mlfs_dask.statistics.labelled import AtShares
 from mlfs_dask.statistics.moments import FeatureMoments
 from mlfs_dask.statistics.scaling import Scaling, standard_scaling
 from mlfs_dask.typing import Matrix, Seed, numbers
@@ -91,7 +92,7 @@ class GLFS(InMemory, Loop[Fixed, At]):
     the groups, and one an iteration, in which the latent labels of each row are made, added to sums and discarded. W
     and M follow on the driver. No iteration raises the objective. A worker holds 2 q d + 2 g q² numbers of 8 bytes, the
     driver 2 d² + 26 q d + 2 g q², for g groups of rows. Of more than `gram_cap` features it is refused. Unknown labels
-    (-1) are refused.
+    (-1) are at the mean of the label's known ones.
 
     What differs from the paper: rows are centred by an intercept, β and γ count relative to the least at which the
     first W and M are 0, and W and M are solved for in every iteration, from 0. The published form is the authors'
@@ -154,6 +155,7 @@ class GLFS(InMemory, Loop[Fixed, At]):
     random_state: Annotated[Seed, seed_of("the sample, of k-means, and of the start of the published form")] = None
 
     name = "GLFS"
+    accepts_unknown_labels = known_entries = True
     records = Fixed, At
     typical_iterations = 5, 12
     passes = "2 + 1 an iteration; in the published form 1"
@@ -183,7 +185,7 @@ class GLFS(InMemory, Loop[Fixed, At]):
         return super().cost(source, resources)
 
     def cost_beside(self, profile: Profile, fixed: Fixed, at: At) -> Cost:
-        labels = Reading(GROUPS, (GroupedPairs(self._anchors(fixed), profile.q),))
+        labels = Reading(GROUPS, (AtShares(GroupedPairs(self._anchors(fixed), profile.q), fixed.share),))
         return Cost(steps=[labels], loads_sklearn=True)
 
     def _anchors(self, fixed: Fixed) -> Anchors:
@@ -192,8 +194,9 @@ class GLFS(InMemory, Loop[Fixed, At]):
     def setup(self, job: Readings, results: dict[str, Any]) -> Fixed:
         scaling, labels, profile = standard_scaling(results["moments"]), results["labels"], job.source.profile
         anchors = self._place_groups(results.pop("sample").X, scaling, profile)
-        rows, pairs = job.run(GROUPS, GroupedPairs(anchors, profile.q))[0]
-        means = np.diagonal(pairs, axis1=1, axis2=2) / np.maximum(rows, 1)[:, np.newaxis]
+        share = labels.shares(profile.n)
+        rows, sums, pairs = job.run(GROUPS, AtShares(GroupedPairs(anchors, profile.q), share))[0]
+        means = sums / np.maximum(rows, 1)[:, np.newaxis]
         cosines = np.stack([label_cosines(each) for each in pairs])
         values, vectors = np.linalg.eigh((1.0 - self.lambda_) * np.eye(profile.q) + self.lambda_ * cosines)
         return Fixed(
@@ -204,8 +207,8 @@ class GLFS(InMemory, Loop[Fixed, At]):
             means,
             values,
             vectors,
-            self._group_labels(labels.pairs.astype(np.float64)),
-            labels.positive / profile.n,
+            self._group_labels(pairs.sum(axis=0)),
+            share,
         )
 
     def _place_groups(self, sample: Matrix, scaling: Scaling, profile: Profile) -> Anchors:
@@ -226,7 +229,7 @@ class GLFS(InMemory, Loop[Fixed, At]):
     def reading(self, fixed: Fixed, at: At) -> Sequence[Statistic]:
         V = placeholder(*at.W.shape[1:]) if at.W.strides[0] == 0 else at.W.sum(axis=0)
         rules = fixed.means, fixed.values, fixed.vectors
-        return [GroupedRows(fixed.scaling, self._anchors(fixed), V, at.b, *rules, self.alpha)]
+        return [AtShares(GroupedRows(fixed.scaling, self._anchors(fixed), V, at.b, *rules, self.alpha), fixed.share)]
 
     def objective(self, fixed: Fixed, at: At, sums: list[Any], trace: LoopTrace) -> dict[str, float]:
         W, M = at.W
@@ -266,7 +269,7 @@ class GLFS(InMemory, Loop[Fixed, At]):
         return True
 
     def _fit_exactly(self, X: Matrix, Y: sp.csr_array, moments: FeatureMoments) -> ExactFit:
-        profile = as_rows(X, Y).profile
+        profile = ArrayRows(X, Y).profile
         chosen = anchor_sample(profile, SAMPLED_FOR, self.seed).chosen
         anchors = self._place_groups(X[chosen], standard_scaling(moments), profile)
         label_groups = self._group_labels(np.asarray((Y.astype(np.float64).T @ Y).toarray()))

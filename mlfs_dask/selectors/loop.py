@@ -22,13 +22,13 @@ from mlfs_dask.engine.checkpoints import Arrays
 from mlfs_dask.engine.readings import records_from_facts, records_to_facts
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import number_of, parameter
-from mlfs_dask.rows.contract import Profile, RowSource, profile_of
+from mlfs_dask.rows.contract import Profile, RowSource, profile_of, unknown_labels
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import Method
 from mlfs_dask.selectors.costs import Cost, Reading, Readings
 from mlfs_dask.selectors.scores import Scores, never_positive_warnings, not_converged
 from mlfs_dask.solvers.trace import LoopTrace
-from mlfs_dask.statistics.label_statistics import Labels
+from mlfs_dask.statistics.label_statistics import FilledPairs, Labels
 from mlfs_dask.statistics.moments import Moments
 from mlfs_dask.statistics.scaling import Scaling
 from mlfs_dask.statistics.write_rows import BlockLabels, RowSink, WriteLabels
@@ -38,8 +38,8 @@ Array: TypeAlias = NDArray[np.float64]
 F = TypeVar("F")
 A = TypeVar("A")
 
-#: Names of the first reading, and of that of an iteration.
-FIRST, ROWS = "moments", "rows"
+#: Names of the first reading, of that of pairs of labels some of which are unknown, and of that of an iteration.
+FIRST, PAIRS, ROWS = "moments", "pairs of labels", "rows"
 
 
 @dataclasses.dataclass
@@ -88,8 +88,9 @@ class LoopMethod(Method):
         Raises
         ------
         DataError
+        UnknownLabelsFound
         """
-        self.refuse_unknown(unknown, job.names)
+        self.examine_unknown(job, unknown)
         self.examine_moments(job, moments.mean, moments.m2)
 
     def _result(
@@ -131,6 +132,9 @@ class Loop(LoopMethod, Generic[F, A]):
 
     #: What no iteration changes, and the small variables: `Fixed` and `At`.
     records: ClassVar[tuple[type, type]]
+
+    #: Whether it starts from Y'Y, in which unknown entries are at the mean of their label.
+    fills_pairs: ClassVar[bool] = False
 
     #: What the driver holds beside the records: in `setup`, and from `start` on.
     setup_workspace: ClassVar[str] = ""
@@ -232,6 +236,8 @@ class Loop(LoopMethod, Generic[F, A]):
             Reading(FIRST, tuple(self.first(profile).values())),
             join_terms(*of_fixed, self.setup_workspace),
         ]
+        if self.fills_pairs and len(unknown := unknown_labels(source)):
+            steps.insert(1, Reading(PAIRS, (FilledPairs(profile.q, profile.n, unknown),), labels_only=True))
         for reading in (*beside.steps, loop):
             assert isinstance(reading, Reading)
             steps.append(dataclasses.replace(reading, workspace=join_terms(held, reading.workspace)))
@@ -250,6 +256,10 @@ class Loop(LoopMethod, Generic[F, A]):
         results = dict(zip(first, job.run(FIRST, *first.values()), strict=True))
         positives: NDArray[np.int64] = results["labels"].positive
         self._examine(job, results["moments"], results["labels"].unknown)
+        if self.fills_pairs and results["labels"].unknown.any():
+            filled = FilledPairs(job.source.profile.q, job.source.profile.n, unknown_labels(job.source))
+            (pairs,) = job.run(PAIRS, filled, labels_only=True)
+            results["labels"] = results["labels"]._replace(pairs=pairs)
         fixed: F = self.setup(job, results)
         saved = checkpoint.load()
         if saved is None:

@@ -43,6 +43,7 @@ from mlfs_dask.solvers import spectral
 from mlfs_dask.solvers.blockwise import Factors, descend, unit_rows
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.gram import Gram, NormalProduct, scale_gram
+from mlfs_dask.statistics.labelled import AtShares
 from mlfs_dask.statistics.latent_rows import LatentRows, LatentSums, first_factors
 from mlfs_dask.statistics.moments import FeatureMoments
 from mlfs_dask.statistics.sample import RowSample, SampledRows
@@ -68,7 +69,8 @@ class Fixed(Scaled):
     places: Annotated[NDArray[np.intp], "d"]
     centres: Annotated[Array, "m d"]
     gram: Annotated[Array, "g g"]
-    pairs: Annotated[NDArray[np.int64], "q q", "pairs of labels"]
+    pairs: Annotated[Array, "q q", "pairs of labels"]
+    share: Annotated[Array, "q", "shares of labels"]
     weight: Annotated[float, ""]  # βc
 
 
@@ -113,7 +115,7 @@ class MFSIR(IterativeSelector[Fixed, At]):
     driver the same, and 80 d l.
 
     The exact form reads X once and holds X, 8 d² bytes where X'X is formed, and 8 n (6 l + 4 n_neighbors) bytes.
-    Unknown labels (-1) are refused.
+    Unknown labels (-1) are at the mean of the label's known ones.
 
     The blockwise form differs from Algorithm 1 as printed. Every block has a step of its own, and every row of V is a
     block (with anchors it is solved for). The start G = 1, H = 0 treats all features alike and lets weights have either
@@ -202,6 +204,7 @@ class MFSIR(IterativeSelector[Fixed, At]):
     ] = None
 
     name = "mFSIR"
+    accepts_unknown_labels = known_entries = fills_pairs = True
     records = Fixed, At
     published = "step", "fixed"
     typical_iterations = TYPICAL_ITERATIONS
@@ -287,7 +290,9 @@ class MFSIR(IterativeSelector[Fixed, At]):
             anchors, weight = self._place_anchors(sample, self._n_anchors(job.source.profile, d), scaling)
             centres = anchors.centres
         G = np.empty((0, 0)) if gram is None else scale_gram(gram, scaling.factor)
-        return Fixed(scaling.centre, scaling.factor, places, centres, G, results["labels"].pairs, weight)
+        labels = results["labels"]
+        pairs, share = labels.pairs.astype(np.float64), labels.shares(job.source.profile.n)
+        return Fixed(scaling.centre, scaling.factor, places, centres, G, pairs, share, weight)
 
     def _place_anchors(self, sample: SampledRows, m: int, scaling: Scaling) -> tuple[Anchors, float]:
         """Anchors by k-means, and γ = βc with the mean degree c of the graph of Eq. 6 on the sample."""
@@ -319,14 +324,15 @@ class MFSIR(IterativeSelector[Fixed, At]):
         at = At(np.ones((d, len(B))), np.zeros((d, len(B))), B, anchor_values(sums.ZV, sums.masses), rho)
         return self._step(fixed, at, sums)
 
-    def _rows(self, fixed: Fixed, W: Array, B: Array, U: Array, start: Array | None = None) -> LatentRows:
+    def _rows(self, fixed: Fixed, W: Array, B: Array, U: Array, start: Array | None = None) -> Statistic:
         anchors = None
         if len(fixed.centres):
             anchors = Anchors(fixed.centres, fixed.centre, fixed.factor, self.anchor_neighbors)
         alpha, with_normal = float(self.alpha), start is None and not len(fixed.gram)
-        return LatentRows(fixed.scaling, anchors, W, B, U, alpha, fixed.weight, start, with_normal)
+        rows = LatentRows(fixed.scaling, anchors, W, B, U, alpha, fixed.weight, start, with_normal)
+        return AtShares(rows, fixed.share)
 
-    def _start_rows(self, fixed: Fixed, both: Array) -> LatentRows:
+    def _start_rows(self, fixed: Fixed, both: Array) -> Statistic:
         """Statistic of the first V, max(Y both, 0)."""
         d, q, m = len(fixed.centre), len(fixed.pairs), len(fixed.centres)
         return self._rows(fixed, np.zeros((d, 0)), np.zeros((0, q)), np.zeros((m, 0)), both)
@@ -338,9 +344,9 @@ class MFSIR(IterativeSelector[Fixed, At]):
         """Eq. 8 with the smoothness over anchors as its last term, and the residual."""
         rows: LatentSums = sums[0]
         B, U, fit, size = at.B, at.U, float(rows.fit[0]), float(np.trace(rows.VV))
-        positives = float(np.trace(fixed.pairs))
-        # ‖Y − VB‖² and Σ z_ia ‖v_i − u_a‖² from small matrices; Y has entries 1 alone.
-        decomposition = max(0.0, positives - 2 * float(np.vdot(B, rows.VY)) + float(np.vdot(B @ B.T, rows.VV)))
+        squares = float(np.trace(fixed.pairs))
+        # ‖Y − VB‖² and Σ z_ia ‖v_i − u_a‖² from small matrices.
+        decomposition = max(0.0, squares - 2 * float(np.vdot(B, rows.VY)) + float(np.vdot(B @ B.T, rows.VV)))
         smoothness = 0.0
         if len(U):
             lengths = np.einsum("ij,ij->i", U, U)

@@ -117,7 +117,9 @@ class Problem:
         fit = _squared(F - V)
         smoothness = 0.0 if LV is None else float(np.vdot(V, LV))
         # ‖Y − VB‖² from small matrices; Y has entries 1 alone.
-        decomposition = max(0.0, self.Y.nnz - 2 * float(np.vdot(B, VY)) + float(np.vdot(B @ B.T, VV)))
+        decomposition = max(
+            0.0, float(self.Y.data @ self.Y.data) - 2 * float(np.vdot(B, VY)) + float(np.vdot(B @ B.T, VV))
+        )
         return fit + self.alpha * decomposition + self.beta * smoothness, fit, float(np.trace(VV))
 
 

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from mlfs_dask.blocks.anchors import Anchors, weigh_scratch_bytes
 from mlfs_dask.blocks.linear import backward_block, forward_block, group_scratch_bytes, row_groups
-from mlfs_dask.blocks.products import label_pairs_block, positives_block
 from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.rows.contract import Block, Profile
 from mlfs_dask.statistics.products import drop_rounding
@@ -28,7 +27,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class GroupedPairs(Statistic):
-    """Statistic: rows of every group, shape (g,), and its rows that have both labels of each pair, (g, q, q); int64.
+    """Statistic: rows of every group, shape (g,), sums of Y over them, (g, q), and Y'Y, (g, q, q); Y as numbers.
 
     Parameters
     ----------
@@ -44,7 +43,7 @@ class GroupedPairs(Statistic):
 
     @property
     def state_bytes(self) -> int:
-        return 8 * self.centres.count * (1 + self.n_labels**2)
+        return 8 * self.centres.count * (1 + self.n_labels + self.n_labels**2)
 
     @property
     def parameter_bytes(self) -> int:
@@ -57,20 +56,22 @@ class GroupedPairs(Statistic):
 
     def zero(self) -> State:
         g, q = self.centres.count, self.n_labels
-        return np.zeros(g, np.int64), np.zeros((g, q, q), np.int64)
+        return np.zeros(g, np.int64), np.zeros((g, q)), np.zeros((g, q, q))
 
     def add(self, state: State, block: Block) -> None:
-        rows, pairs = state
+        rows, sums, pairs = state
         for part in row_groups(block.X.shape[0]):
             groups = self.centres.weigh(block.X[part]).indices
             rows += np.bincount(groups, minlength=len(rows))
-            positives = positives_block(block.Y[part])
+            Y = block.Y[part].astype(np.float64)
             for g in np.unique(groups):
-                pairs[g] += label_pairs_block(positives[groups == g])
+                own = Y[groups == g]
+                sums[g] += own.sum(axis=0)
+                pairs[g] += (own.T @ own).toarray()
 
-    def finalize(self, state: State) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        rows, pairs = state
-        return rows, pairs
+    def finalize(self, state: State) -> tuple[NDArray[np.int64], Array, Array]:
+        rows, sums, pairs = state
+        return rows, sums, pairs
 
 
 class GroupedSums(NamedTuple):
@@ -141,7 +142,7 @@ class GroupedRows(Statistic):
     def add(self, state: State, block: Block) -> None:
         sums, V, centre = GroupedSums(*state), self.scaling.scale_rows(self.V), self.scaling.centre
         for part in row_groups(block.X.shape[0]):
-            X, Y = block.X[part], (block.Y[part].toarray() > 0).astype(np.float64)
+            X, Y = block.X[part], block.Y[part].toarray().astype(np.float64)
             groups = self.centres.weigh(X).indices
             predictions = np.empty(Y.shape)
             forward_block(X, V, centre, predictions)
@@ -157,7 +158,7 @@ class GroupedRows(Statistic):
     def _latent(self, g: int, predictions: Array, Y: Array) -> tuple[Array, float]:
         """Latent labels of some rows of a group, shape (rows, q), and their loss."""
         m, values, E = self.means[g], self.values[g], self.vectors[g]
-        sizes = np.sqrt(Y.sum(axis=1) * (m @ m))
+        sizes = np.sqrt(np.einsum("ij,ij->i", Y, Y) * (m @ m))
         weights = self.alpha * np.divide(Y @ m, sizes, out=np.zeros_like(sizes), where=sizes > 0)[:, np.newaxis]
         YE = Y @ E
         ZE = ((predictions + weights * m) @ E + values * YE) / (1.0 + weights + values**2)

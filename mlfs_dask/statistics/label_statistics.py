@@ -227,6 +227,50 @@ class LabelPairs(Statistic):
         return LabelTables(both, positives - unknown[:, :q].T, np.maximum(n, 1))
 
 
+class FilledPairs(LabelPairs):
+    """Statistic: Y'Y, shape (q, q), of Y with shares in the places of unknown entries (`filled_pairs`)."""
+
+    @property
+    def kind(self) -> str:  # type: ignore[override]
+        return ""
+
+    @property
+    def result_bytes(self) -> int:
+        return 8 * self.n_labels**2
+
+    def finalize(self, state: State) -> NDArray[np.float64]:  # type: ignore[override]
+        return filled_pairs(state[0], self.unknown, self.n)
+
+
+def filled_pairs(pairs: NDArray[Any], unknown: NDArray[np.int64], n: int | float) -> NDArray[np.float64]:
+    """Y'Y of Y with the share of the known rows that have the label in the places of its unknown entries.
+
+    Parameters
+    ----------
+    pairs : array, shape (q + u, q + u)
+        Rows that have both labels, of labels and of u further ones: the rows in which one is unknown.
+    unknown : int64 array, shape (u,)
+        These labels.
+    n : int or float
+        Rows.
+
+    Examples
+    --------
+    >>> pairs = np.array([[1, 1, 0], [1, 2, 1], [0, 1, 1]])  # of [[1, 1], [0, 0], [-1, 1]]
+    >>> filled_pairs(pairs, np.array([0]), 3).tolist()
+    [[1.25, 1.5], [1.5, 2.0]]
+    """
+    q = len(pairs) - len(unknown)
+    known = np.maximum(n - np.diag(pairs)[q:], np.finfo(float).tiny)
+    shares = (np.diag(pairs)[unknown] / known)[:, np.newaxis]
+    filled = pairs[:q, :q].astype(np.float64)
+    across = shares * pairs[q:, :q]
+    filled[unknown] += across
+    filled[:, unknown] += across.T
+    filled[np.ix_(unknown, unknown)] += pairs[q:, q:] * (shares * shares.T)
+    return filled
+
+
 def label_pairs(source: Profile | RowSource) -> LabelPairs:
     """The statistic for rows, whose labels may be unknown."""
     profile = profile_of(source)

@@ -1,4 +1,4 @@
-"""Any statistic of the rows whose labels are known: for methods that learn from those, and see others beside."""
+"""Any statistic of the rows whose labels are known, or of rows whose unknown labels are what is known of the others."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
+from mlfs_dask.blocks.unknown import at_shares
 from mlfs_dask.engine.statistic import Arrays, PartStatistic, State, Statistic
 from mlfs_dask.rows.contract import Block, Profile
 
@@ -88,3 +89,28 @@ class OfLabelled(PartStatistic):
 
     def extend_state(self, kept: State, added: State) -> State:
         return self.statistic.extend_state(kept, added)
+
+
+@dataclass(frozen=True)
+class AtShares(PartStatistic):
+    """Statistic: another one, of the rows with a share of its label in the place of every unknown entry.
+
+    Parameters
+    ----------
+    statistic : Statistic
+        One that takes Y as numbers: of a block without unknown entries they are int8, else float64.
+    shares : float64 array, shape (q,)
+    """
+
+    statistic: Statistic
+    shares: NDArray[np.float64]
+
+    @property
+    def parameter_bytes(self) -> int:
+        return self.statistic.parameter_bytes + int(self.shares.nbytes)
+
+    def scratch_bytes(self, profile: Profile) -> int:
+        return 24 * profile.labels_of_row * profile.block_rows + self.statistic.scratch_bytes(profile)
+
+    def part_of(self, block: Block) -> Block:
+        return block._replace(Y=at_shares(block.Y, self.shares))

@@ -211,12 +211,12 @@ def latent_system(first: Array, B: Array, alpha: float, gamma: float) -> Array:
     return Q
 
 
-def first_factors(pairs: NDArray[np.int64], most: int, read: Callable[[Array], LatentSums]) -> tuple[Array, LatentSums]:
+def first_factors(pairs: Array, most: int, read: Callable[[Array], LatentSums]) -> tuple[Array, LatentSums]:
     """B of a non-negative factorisation Y ≈ VB, and the sums for its V.
 
     Parameters
     ----------
-    pairs : int64 array, shape (q, q)
+    pairs : float64 array, shape (q, q)
         Y'Y.
     most : int
         Latent labels.
@@ -231,7 +231,7 @@ def first_factors(pairs: NDArray[np.int64], most: int, read: Callable[[Array], L
         found.append((sums, T))
         return np.diag(sums.VV).reshape(2, T.shape[1])
 
-    T, B = factors_from_pairs(pairs.astype(np.float64), part_sizes, most)
+    T, B = factors_from_pairs(pairs, part_sizes, most)
     if not found:  # no label occurs
         part_sizes(T)
     sums, directions = found[0]

@@ -22,6 +22,7 @@ from mlfs_dask.blocks.products import (
 from mlfs_dask.blocks.unknown import with_unknown_columns
 from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.rows.contract import Block, Profile, RowSource, profile_of, unknown_labels
+from mlfs_dask.statistics.label_statistics import filled_pairs
 from mlfs_dask.statistics.moments import first_values, moments_scratch_bytes, moved
 from mlfs_dask.typing import Matrix
 
@@ -438,12 +439,7 @@ class KnownLabelProducts(LabelProducts):
         for label, own in zip(unknown, m2, strict=True):
             drop_rounding(products[label], np.sqrt(positives[label] * own))
 
-        # Pairs of labels with shares in the places of unknown entries.
-        pairs = s.pairs[:q, :q].astype(np.float64)
-        across = of_unknown * s.pairs[q:, :q]
-        pairs[unknown] += across
-        pairs[:, unknown] += across.T
-        pairs[np.ix_(unknown, unknown)] += s.pairs[q:, q:] * (of_unknown * of_unknown.T)
+        pairs = filled_pairs(s.pairs, unknown, every.n)
         of_known = KnownSums(known, positives, unknown, every.mean - below, m2)
         filled = positives + share * n_unknown
         sums = every.n, every.mean, every.m2, products, filled, n_unknown, pairs

@@ -15,7 +15,7 @@ def cmfs(X, Y, *, alpha=10.0, beta=0.1, gamma=0.1, absolute=False, n_latent=None
     n, q = Y.shape
     T, B = nonnegative_factors(sp.csr_array(Y), min(q, max(1, q // 2) if n_latent is None else n_latent))
     V, k = np.maximum(Y @ T, 0.0), len(B)
-    alpha = alpha * (X**2).sum() / Y.sum()
+    alpha = alpha * (X**2).sum() / (Y**2).sum()
     _, group, size = np.unique(Y, axis=0, return_inverse=True, return_counts=True)
     group = group.ravel()
     joined = size[group] > 1
