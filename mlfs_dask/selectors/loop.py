@@ -99,8 +99,7 @@ class LoopMethod(Method):
         """The scores, with the trace of the loop for the record; `positives` are the rows that have each label."""
         warnings = self._warnings(trace, scores, extra)
         if scores.any() and (said := self.without_positives):
-            known = self.accepts_unknown_labels
-            warnings += never_positive_warnings(self.name, positives, job.names.labels, said, known=known)
+            warnings += never_positive_warnings(self.name, positives, job.names.labels, said)
         return Scores(
             scores,
             iterations=trace.iterations,

@@ -193,7 +193,7 @@ def uninformative_warning(
 
 
 def never_positive_warnings(
-    title: str, positives: NDArray[np.integer[Any]], names: Sequence[str] | None, consequence: str, *, known: bool
+    title: str, positives: NDArray[np.integer[Any]], names: Sequence[str] | None, consequence: str
 ) -> list[Warning]:
     """The warning of labels that no row is known to have, if there are any.
 
@@ -207,8 +207,6 @@ def never_positive_warnings(
         Of the labels.
     consequence : str
         What the method makes of such a label, and the cure.
-    known : bool
-        Whether labels may be unknown.
     """
     q = len(positives)
     never = np.flatnonzero(positives == 0)
@@ -222,7 +220,7 @@ def never_positive_warnings(
     return [
         UserWarning(
             f"{title}: {len(never):,} of {number_of(q, 'label')} {'has' if len(never) == 1 else 'have'} "
-            f"no {'known ' * known}positive row ({where}). {consequence}"
+            f"no known positive row ({where}). {consequence}"
         )
     ]
 

@@ -205,12 +205,16 @@ class Gram(Statistic):
         rows, _, sums, grams = self._sums(state)
         result = np.empty(grams.shape)
         for i, centred in enumerate(result):
-            n, own, gram = rows[0].item(), sums[0], grams[0]
+            n, own = rows[0].item(), sums[0]
             if i:
-                n, own, gram = n - rows[i].item(), own - sums[i], gram - grams[i]
-            for (members, G), (_, out) in zip(self.matrices(gram), self.matrices(centred), strict=True):
-                np.outer(own[members], own[members] / (n or 1), out=out)
-                np.subtract(G, out, out=out)
+                n, own = n - rows[i].item(), own - sums[i]
+                np.subtract(grams[0], grams[i], out=centred)
+            for (members, G), (_, out) in zip(self.matrices(grams[0]), self.matrices(centred), strict=True):
+                if i:
+                    out -= np.outer(own[members], own[members] / (n or 1))
+                else:
+                    np.outer(own[members], own[members] / (n or 1), out=out)
+                    np.subtract(G, out, out=out)
                 # BLAS computes one triangle and mirrors it; sums of sparse products may differ in the last digit.
                 symmetrise(out)
         return result.reshape(self._shape)

@@ -10,11 +10,14 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.engine.statistic import Statistic
+from mlfs_dask.rows.covariates import Covariates, as_column
 from mlfs_dask.rows.sources import ArrayRows
+from mlfs_dask.rows.view import RowView
 from mlfs_dask.rows.weights import weighted_rows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.selectors.costs import Reading
+from mlfs_dask.selectors.pairs import PairQuestion, pair_statistics
 from mlfs_dask.statistics.sample import RowSample
 
 #: Objects of Python, and buffers of NumPy and SciPy that do not grow with the block.
@@ -67,3 +70,27 @@ def test_temporaries_of_filters_are_within_the_plan(method, kind, weighted, kind
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert peak <= statistic.scratch_bytes(source.profile) + SMALL, type(statistic)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.4])
+@pytest.mark.parametrize("kind", ["dense", "many labels"])
+def test_temporaries_of_labels_known_of_some_rows_are_within_the_plan(kind, share, kinds):
+    rows = kinds[kind]
+    (block,), rng = list(rows.stream(0, rows.profile.partitions)), np.random.default_rng(0)
+    n, Y = rows.profile.n, block.Y.toarray()
+    Y[rng.random(Y.shape) < share] = -1
+    covariates = Covariates(tuple(as_column(f"c{i}", rng.normal(size=n), n) for i in range(5)))
+    source = RowView(ArrayRows(block.X, as_labels(Y)), covariates=covariates)
+    (block,) = source.stream(0, source.profile.partitions)
+    for statistic in pair_statistics(source, PairQuestion("all", 0, "partial", 0.1)):
+        state = statistic.zero()
+        statistic.add(state, block)
+        for work, bound in (
+            (lambda: statistic.add(state, block), statistic.scratch_bytes(source.profile)),  # noqa: B023
+            (lambda: statistic.finalize(state), statistic.finishing_bytes(source.profile) + statistic.result_bytes),  # noqa: B023
+        ):
+            tracemalloc.start()
+            work()
+            _, peak = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            assert peak <= bound + SMALL, type(statistic)
