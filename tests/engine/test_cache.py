@@ -381,7 +381,7 @@ OTHERS = {
     "mico": {"alpha": 2.0},
     "qpmlfs": {"alpha": 0.5},
     "lassonet": {"n_hidden": 5, "max_iter": 20, "hierarchy": 3.0},
-    "relieff": {"n_neighbors": 3},
+    "relieff": {"n_neighbors": 3, "min_rows": 1},
     "smfs": {"beta": 3.0},
     "spfs": {},
 }
@@ -389,6 +389,7 @@ FIRST = {
     "lassonet": {"n_hidden": 5, "max_iter": 20},
     "label-entropy": {"n_promising_labels": 0.5},
     "laplacian": {"graph": "anchors"},
+    "relieff": {"min_rows": 1},
 }
 
 #: Methods that read relevances, and pairs of features, which are few.
