@@ -150,6 +150,7 @@ class RowView(RowSource):
         n = whole.n if rows is None else len(rows)
         d = whole.d if self._features is None else len(self._features)
         q = whole.q if self._labels is None else len(self._labels)
+        q = q if self._Y is None else self._Y.shape[1]
         n_share, d_share, q_share = n / max(whole.n, 1), d / max(whole.d, 1), q / max(whole.q, 1)
         label_nonzeros = int(whole.label_nonzeros * n_share * q_share) if self._Y is None else int(self._Y.nnz)
         # What is chosen of a block is copied out of it, and copied again where values are filled in.

@@ -16,7 +16,7 @@ from sklearn.feature_selection import SelectorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from mlfs_dask import runtime
-from mlfs_dask.blocks.sparse import columns_of_block
+from mlfs_dask.blocks.sparse import as_labels, columns_of_block
 from mlfs_dask.errors import DataError, UsageError, number_of
 from mlfs_dask.rows.contract import Profile, RowSource
 from mlfs_dask.rows.covariates import as_column
@@ -110,13 +110,15 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         ----------
         X : array-like, shape (n, d)
             NumPy, SciPy sparse, pandas, a Dask array (of NumPy, `sparse` or SciPy blocks), a data frame of Dask,
-            AnnData, a Dataset, or the path or URL of a store. Sparse stays sparse. Dask arrays may be chunked along
-            both axes; the result does not depend on it.
+            AnnData (also with X in a file), a Dataset, a LazyFrame of polars, a dataset of Arrow, or the path or URL of
+            a store or of a file that `open_dataset` reads. Sparse stays sparse. Dask arrays may be chunked along both
+            axes; the result does not depend on it.
         y : array-like, shape (n, q) or (n,)
             Labels 1, 0, and -1 for unknown; where dense labels are 1 and -1 alone, -1 is negative. A single column may
             hold classes, among which -1 is unknown, too: two of them are one label, and of more each is a label. None
             with a Dataset, with AnnData whose labels are in `obsm["labels"]`, and for methods without supervision; of
-            AnnData also the name of a column of `obs`.
+            AnnData also the name of a column of `obs`; of files, LazyFrames and datasets of Arrow a list of the names
+            of the columns that are labels.
         covariates : array-like or table, shape (n, c) or (n,), optional
             What scores are adjusted for: numbers, and texts or pandas categories, of which each value but the first is
             an indicator. Of methods that follow from means and products alone.
@@ -216,15 +218,27 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         """The rows of X and y; sets `n_features_in_` and `feature_names_in_`."""
         container = X
         X, y, feature_names, label_names = open_container(X, y)
+        supervised = self.plain.supervision != "unsupervised"
+        if isinstance(X, RowSource) and y is not None:
+            Y = as_labels(label_matrix(y))
+            if Y.shape[0] != X.profile.n:
+                raise DataError(
+                    f"X has {X.profile.n} rows and Y has {Y.shape[0]}", cure="give labels for the same rows"
+                )
+            X, y = RowView(X, Y=Y), None
         if y is None and (is_dataset(X) or isinstance(X, RowSource)):
             rows = opened(X)
-            self._set_features(rows.source.profile.d, rows.names.features)
-            return rows
-        supervised = self.plain.supervision != "unsupervised"
+            if isinstance(X, RowSource):
+                named = label_names is not None and len(label_names) == X.profile.q
+                rows = replace(rows, names=Names(feature_names, label_names if named else None))
+            if rows.source.profile.q or not supervised:
+                self._set_features(rows.source.profile.d, rows.names.features)
+                return rows
         if y is None and supervised:
             raise DataError(
                 f"This {type(self).__name__} estimator requires y to be passed, but the target y is None",
-                cure="fit(X, Y) with Y of shape (n, q); a Dataset brings its own labels",
+                cure="fit(X, Y) with Y of shape (n, q), or, of a LazyFrame or a dataset of Arrow, with the names of "
+                "the columns that are labels; a Dataset brings its own labels",
             )
         if getattr(X, "ndim", 2) > 2:
             raise DataError(

@@ -24,7 +24,7 @@ class Container(NamedTuple):
     ----------
     X : array-like, Dask array, Dataset or RowSource
     y : array-like, Dask array or None
-        None: X brings its labels itself.
+        None: X brings its labels itself. Labels of a RowSource are in the place of those that it has.
     feature_names, label_names : sequence of str, or None
         None where there are none, or where X or y is a table, whose names are read from it.
     """
@@ -40,19 +40,32 @@ def open_container(X: Any, y: Any = None) -> Container:
 
     Parameters
     ----------
-    X : path or URL of a store, Dataset, AnnData, dask DataFrame, or anything else
+    X : path or URL, Dataset, AnnData, LazyFrame of polars, dataset of Arrow, dask DataFrame, or anything else
     y : array-like, dask DataFrame or Series, or None
-        Of AnnData also the name of a column of `obs`; by default `obsm["labels"]`.
+        Of a file, a LazyFrame and a dataset of Arrow also names of columns, as a list; of AnnData also the name of a
+        column of `obs`, by default `obsm["labels"]`.
 
     Raises
     ------
     DataError
-        There is no such store or column, or AnnData holds its X in a file.
+        There is no such store, file or column; a view of AnnData whose X lies in a file.
     """
+    names_of_labels = y if isinstance(y, list | tuple) and y and all(isinstance(name, str) for name in y) else None
     if isinstance(X, str | os.PathLike):
         from mlfs_dask.storage.dataset import open_dataset  # the one place where a selector opens a store
+        from mlfs_dask.storage.readers.base import LabelSpec
 
-        X = open_dataset(os.fspath(X))
+        columns = (y,) if isinstance(y, str) else names_of_labels
+        X = open_dataset(os.fspath(X), labels=None if columns is None else LabelSpec(columns=tuple(columns)))
+        y = y if columns is None else None
+    scanned = _scanned(X)
+    if scanned:
+        from mlfs_dask.storage.file_dataset import open_scan  # as above
+
+        rows = open_scan(X, names_of_labels, what=scanned)
+        if names_of_labels is not None:
+            return Container(rows, None, rows.feature_names, names_of_labels)
+        return Container(rows, y, rows.feature_names, table_columns(y))
     if is_dataset(X) and y is None:
         return Container(X, None, X.feature_names, X.label_names)
     label_names = None
@@ -66,6 +79,10 @@ def open_container(X: Any, y: Any = None) -> Container:
         y = y.to_dask_array(lengths=True) if numeric else y.compute()
     elif label_names is None:
         label_names = table_columns(y) or _store_names(y)
+    if is_anndata(X) and X.isbacked and not X.is_view:
+        from mlfs_dask.storage.file_dataset import open_backed  # as above
+
+        return Container(open_backed(X), y, X.var_names, label_names)
     matrix, feature_names = open_matrix(X, lengths=True)
     _require_same_rows(X, y)
     return Container(matrix, y, feature_names, label_names)
@@ -105,6 +122,14 @@ def is_dask_frame(table: Any) -> bool:
 def is_dataset(X: Any) -> bool:
     """Whether X is an opened store, which carries its labels and names."""
     return hasattr(X, "rows") and hasattr(X, "feature_names")
+
+
+def _scanned(X: Any) -> str:
+    """What a table is that is read by batches, in words; "" where it is none."""
+    library = type(X).__module__.partition(".")[0]
+    if library == "polars" and hasattr(X, "collect_batches"):
+        return "the LazyFrame"
+    return "the dataset of Arrow" if library == "pyarrow" and hasattr(X, "get_fragments") else ""
 
 
 def is_anndata(X: Any) -> bool:

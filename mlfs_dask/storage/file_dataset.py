@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,9 @@ from mlfs_dask.storage.dataset import Dataset
 from mlfs_dask.storage.file_rows import FileRows, open_rows, require_rows
 from mlfs_dask.storage.numbered_names import NumberedNames
 from mlfs_dask.storage.object_store import is_url, local_path
+from mlfs_dask.storage.readers.anndata import open_anndata_matrix
 from mlfs_dask.storage.readers.base import Header, LabelSpec, ReadOptions
+from mlfs_dask.storage.readers.batches import open_batches, scan_of
 from mlfs_dask.storage.readers.detect import open_source, resolve_sources
 
 if TYPE_CHECKING:
@@ -89,6 +91,43 @@ class FileDataset(Dataset):
 
 def _names(names: tuple[str, ...] | None, letter: str, count: int) -> NDArray[Any]:
     return np.array(NumberedNames(letter, count)[:] if names is None else names, dtype=object)
+
+
+def open_scan(table: Any, columns: Sequence[str] | None, *, what: str) -> FileRows:
+    """The rows of a LazyFrame of polars or a dataset of Arrow, which every reading reads anew, in their order.
+
+    Parameters
+    ----------
+    table : polars.LazyFrame or pyarrow.dataset.Dataset
+    columns : sequence of str, or None
+        Its columns that are labels; None: it has none.
+    what : str
+        What it is, for messages.
+
+    Raises
+    ------
+    DataError, UsageError
+    """
+    labels = LabelSpec(columns=None if columns is None else tuple(columns))
+    reader = open_batches(*scan_of(table), ReadOptions(labels=labels), what=what)
+    return open_rows(reader, "", column_names=lambda: reader.header.feature_names)
+
+
+def open_backed(adata: Any) -> FileRows:
+    """The rows of AnnData whose X lies in a file, without labels.
+
+    Parameters
+    ----------
+    adata : AnnData
+        Backed, and no view.
+
+    Raises
+    ------
+    DataError, UsageError
+    """
+    path = str(adata.filename)
+    reader = require_rows(open_anndata_matrix(path, adata.n_obs, tuple(map(str, adata.var_names))), path)
+    return open_rows(reader, path, column_names=lambda: reader.header.feature_names)
 
 
 def open_file(

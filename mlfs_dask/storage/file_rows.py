@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,6 +75,8 @@ class FileRows(RowSource):
         Categories of each feature, 0 of numbers. Not sent to workers.
     mark : str or None
         What changes with the files.
+    residence : {"storage", "process"}
+        As of `RowSource`; "process" where the reader is of this process alone.
     column_names : callable
         Gives `feature_names`. Not sent to workers.
     columns_of_rows : callable
@@ -90,6 +92,7 @@ class FileRows(RowSource):
     block_bytes: int = BLOCK_BYTES
     n_categories: NDArray[np.int64] | None = None
     mark: str | None = None
+    residence: Literal["storage", "process", "graph"] = "storage"
     column_names: Callable[[], Sequence[str] | None] = lambda: None
     columns_of_rows: Callable[[], Mapping[str, RowColumn]] = dict
 
@@ -173,8 +176,8 @@ class FileRows(RowSource):
         return self.mark
 
     @property
-    def place(self) -> str:
-        return self.path
+    def place(self) -> str | None:
+        return self.path if self.sources else None
 
     def require_visible(self) -> None:
         self._require_same("workers read files themselves: give them the same file system at the same path, or a URL")
@@ -231,6 +234,7 @@ def scan_labels(reader: RowReader, parts: Sequence[Part], declared: MinusOne | N
         A label is no label.
     """
     labels, q = reader.only_labels(), reader.header.n_labels or 0
+    parts = parts if q else ()
     unknown, minus_ones, positive = (np.zeros(q, np.int64) for _ in range(3))
     entries = 0
     with runtime.stage("labels", len(parts), unit="partitions") as report_progress:
@@ -277,7 +281,7 @@ def open_rows(
     ----------
     reader : RowReader
     path : str
-        What the user named.
+        What the user named; "" where rows come from an object of this process.
     declared : {"unknown", "negative"}, optional
         As of `scan_labels`.
     options : mapping, optional
@@ -292,10 +296,10 @@ def open_rows(
     DataError
     """
     parts, header = tuple(reader.parts(PARTITION_BYTES)), reader.header
-    whole = examine([path], options)
-    known = all(source.modified for source in whole)
+    whole = examine([path], options) if path else []
+    known = bool(whole) and all(source.modified for source in whole)
     facts = [[source.bytes, source.modified] for source in whole]
-    folder = None if is_url(path) else local_path(path)
+    folder = None if is_url(path) or not path else local_path(path)
     sources = tuple(whole)
     if folder is not None and folder.is_dir():
         # Chunks of a Zarr folder are too many to be looked at again and again: who replaces it writes its roots.
@@ -315,6 +319,7 @@ def open_rows(
         parts,
         BLOCK_BYTES,
         n_categories=categories,
+        residence="storage" if path else "process",
         mark=f"changed-{digest_of({'files': facts, 'reading': reading})}" if known else None,
         **names,
     )

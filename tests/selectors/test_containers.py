@@ -37,12 +37,15 @@ def store(tmp_path_factory):
     return folder / "data.zarr"
 
 
-def check(found, X, expected_names=NAMES):
+def check(found, X, expected_names=NAMES, *, names_of_transformed=True):
     """The selector has learnt what it learns from the arrays, and `transform` gives their columns and names."""
     expected = ELC(3).fit(*problem())
     assert found.scores_ == pytest.approx(expected.scores_, rel=1e-9, abs=1e-10)
     assert found.feature_names_in_.tolist() == expected_names
     assert found.get_feature_names_out().tolist() == [expected_names[f] for f in np.flatnonzero(expected.support_)]
+    if not names_of_transformed:  # an array of the same rows has none
+        assert found.support_.tolist() == expected.support_.tolist()
+        return
     columns = found.transform(X)
     columns = columns.compute() if isinstance(columns, da.Array) else columns
     columns = columns.toarray() if sp.issparse(columns) else columns
@@ -105,13 +108,23 @@ def test_a_store_opened_by_anndata(store):
     assert selector._fitted.names.labels.tolist() == LABELS
 
 
-def test_anndata_in_a_file_is_refused(tmp_path):
-    ad = pytest.importorskip("anndata")
+@pytest.mark.parametrize("sparse", [False, True])
+def test_anndata_with_x_in_a_file(tmp_path, sparse):
+    ad, pd = pytest.importorskip("anndata"), pytest.importorskip("pandas")
     X, Y = problem()
-    ad.AnnData(X, obsm={"labels": Y}).write_h5ad(tmp_path / "data.h5ad")
+    whole = ad.AnnData(sp.csr_matrix(X) if sparse else X, var=pd.DataFrame(index=NAMES))
+    whole.obsm["labels"] = pd.DataFrame(Y, columns=LABELS, index=whole.obs_names)
+    whole.write_h5ad(tmp_path / "data.h5ad")
     adata = ad.read_h5ad(tmp_path / "data.h5ad", backed="r")
+    found = ELC(3).fit(adata)
+    check(found, X, names_of_transformed=False)
+    assert found.report_.passes == 1
+    assert found._fitted.names.labels.tolist() == LABELS
+    adata.obsm["labels"] = 1 - Y  # those in memory count, and they are others than those in the file
+    assert ELC(3).fit(adata).report_.store["digest"] != found.report_.store["digest"]
     with pytest.raises(DataError, match=r"holds X in a file\n  cure: fit\(adata.to_memory\(\)\)"):
-        ELC(3).fit(adata)
+        found.transform(adata)
+    assert ELC(3).fit(adata[:30]).report_.n == 30  # a part of it is brought into memory
     adata.file.close()
 
 
@@ -189,6 +202,47 @@ def test_names_of_labels(container):
         LabelEntropy(3, unknown="refuse").fit(X, container(pd.DataFrame(Y, columns=LABELS)))
 
 
+def lazy_frame(frame):
+    return pytest.importorskip("polars").LazyFrame(dict(frame.items()))
+
+
+@pytest.mark.parametrize("scan", [lazy_frame, arrow_dataset], ids=["polars", "arrow"])
+def test_tables_that_are_read_by_batches(scan, monkeypatch):
+    pd = pytest.importorskip("pandas")
+    monkeypatch.setattr("mlfs_dask.storage.file_rows.BLOCK_BYTES", 700)
+    X, Y = problem()
+    texts = {"kind": np.array(["b", "a", "c"])[np.arange(N) % 3]}
+    whole = table().join(pd.DataFrame(Y, columns=LABELS))
+    for found in (ELC(3).fit(scan(whole), LABELS), ELC(3).fit(scan(table()), pd.DataFrame(Y, columns=LABELS))):
+        check(found, X, names_of_transformed=False)
+        assert found.report_.passes == 1
+        assert found.report_.store is None
+        assert list(found._fitted.names.labels) == LABELS
+    frame = whole.assign(**texts)
+    coded = np.column_stack([X, np.array([1, 0, 2])[np.arange(N) % 3]])
+    assert ELC(3).fit(scan(frame), LABELS).scores_ == pytest.approx(ELC(3).fit(coded, Y).scores_, rel=1e-9, abs=1e-10)
+    with pytest.raises(DataError, match="see"):
+        ELC(3).fit(scan(whole), ["sky", "see"])
+    with pytest.raises(DataError, match=r"requires y .*\n  cure: .*the names of the columns that are labels"):
+        ELC(3).fit(scan(whole))
+    with pytest.raises(DataError, match=r"a LazyFrame of polars|a dataset of Arrow"):
+        found.transform(scan(table()))
+
+
+def test_a_table_by_batches_that_changes():
+    pl = pytest.importorskip("polars")
+    frames = [table(), table()[:50]]
+
+    def source(with_columns, predicate, n_rows, batch_size):
+        frame = pl.DataFrame(dict(frames.pop(0).items() if len(frames) > 1 else frames[0].items()))
+        yield frame if with_columns is None else frame.select(with_columns)
+
+    schema = pl.Schema(dict.fromkeys(NAMES, pl.Float64))
+    lazy = pl.io.plugins.register_io_source(source, schema=schema)
+    with pytest.raises(DataError, match=r"the LazyFrame: it gave 50 rows, and 60 before"):
+        ELC(3).fit(lazy, problem()[1])
+
+
 def twice(frame):
     return frame.set_axis(["a", "a", *NAMES[2:]], axis=1)
 
@@ -208,8 +262,6 @@ DATES = np.arange(N).astype("datetime64[D]")
         (lambda: table(f3=DATES - DATES[0]), "column 'feature 3', value .* spans of time"),
         (lambda: table(f4=[1j] * N), "column 'feature 4': Complex data not supported"),
         (lambda: np.where(np.eye(N, D), "x", problem()[0].astype(object)), r"column 0 \(counted from 0\), value"),
-        (lambda: pytest.importorskip("polars").LazyFrame(dict(table().items())), r"LazyFrame.*cure: X\.collect\(\)"),
-        (lambda: arrow_dataset(table()), r"dataset of Arrow.*cure: X\.to_table\(\); .*`mlfs convert`"),
         (lambda: arrow(table()).to_reader(), r"reader of Arrow.*cure: X\.read_all\(\)"),
         (lambda: arrow_dataset(table()).scanner(), r"dataset of Arrow.*cure: X\.to_table\(\)"),
         (lambda: xarray(problem()[0], NAMES).to_dataset("column"), r"Dataset of xarray.*cure: X\.to_dataarray"),

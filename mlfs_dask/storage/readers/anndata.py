@@ -37,7 +37,16 @@ from mlfs_dask.storage.readers.label_columns import (
     numbered_apart,
     repeated_name,
 )
-from mlfs_dask.storage.readers.matrix import Pair, Rows, damage_in, matrix_reader, open_hdf5, whole
+from mlfs_dask.storage.readers.matrix import (
+    MatrixReader,
+    Pair,
+    Rows,
+    array_rows,
+    damage_in,
+    matrix_reader,
+    open_hdf5,
+    whole,
+)
 
 _LABELS = "obsm/labels"
 _DEFAULTS = ReadOptions()
@@ -223,6 +232,23 @@ def var_column(path: str, name: str, options: ReadOptions) -> tuple[str, ...]:
         if name not in columns_of(frame):
             raise UsageError(f"var of {path} has no column {name!r}. {closest(name, columns_of(frame))}")
         return texts_of(frame[name], file=path)
+
+
+def open_anndata_matrix(path: str, n: int, names: tuple[str, ...]) -> MatrixReader:
+    """X of an .h5ad file or a .zarr folder with n rows, without labels, and with these names of features.
+
+    Raises
+    ------
+    DataError
+    """
+    opener = functools.partial(_open_matrix, path, n)
+    return matrix_reader(path, opener, _DEFAULTS, feature_names=names, without_labels=True)
+
+
+@contextlib.contextmanager
+def _open_matrix(path: str, n: int) -> Iterator[list[Pair]]:
+    with _open_root(path, _DEFAULTS) as root:
+        yield [(rows_of(_element(root, "X", path), file=path, what="X"), array_rows(np.empty((n, 0))))]
 
 
 def obs_of(path: str, names: Sequence[str], options: ReadOptions) -> ObsColumns:

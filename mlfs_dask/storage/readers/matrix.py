@@ -944,11 +944,12 @@ def matrix_reader(
     minus_one: MinusOne | None = None,
     left_out: Collection[int] = (),
     meaning: LabelValues | None = None,
+    without_labels: bool = False,
 ) -> MatrixReader:
     """Open once, check that the shapes agree, and make the reader.
 
     `left_out`: indices of features that are left out beside those of `options.drop`. `meaning`: what the values of Y
-    mean, where that is not what the options say.
+    mean, where that is not what the options say. `without_labels`: Y has no column.
 
     Raises
     ------
@@ -1006,7 +1007,7 @@ def matrix_reader(
     if options.drop or left_out:
         reader = _without_features(reader, d, options.drop, left_out)
     header = reader.header
-    if header.n_rows == 0 or header.n_features == 0 or q == 0:
+    if header.n_rows == 0 or header.n_features == 0 or (q == 0 and not without_labels):
         raise DataError(
             f"nothing to read: {header.n_rows} rows, {header.n_features} features, {q} labels",
             file=path,

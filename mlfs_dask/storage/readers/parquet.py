@@ -260,7 +260,7 @@ def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
     for column, what in index.items():
         if column not in label_columns and names[column] not in options.drop:
             logger.warning("%s: column %r %s: it is left out", redact(path), names[column], what)
-    texts = frozenset(column for column in (*features, *label_columns) if _is_text(schema.field(column), path))
+    texts = frozenset(column for column in (*features, *label_columns) if is_text(schema.field(column), path))
     reader = ParquetReader(
         header=Header(
             feature_names=tuple(names[column] for column in features),
@@ -280,7 +280,7 @@ def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
         _meaning=labels.values,
         _names_column=names_column,
         _needed_bytes=needed,
-        dtype=_narrowest(schema.field(column).type for column in features),
+        dtype=narrowest(schema.field(column).type for column in features),
     )
     if options.transpose:
         reader.require_numbers(texts)
@@ -455,7 +455,7 @@ def _runs(sizes: Sequence[int], allowed: int) -> Iterator[int]:
     yield length
 
 
-def _is_text(column: Any, path: str) -> bool:
+def is_text(column: Any, path: str) -> bool:
     """Whether a column is categorical (else it is a number)."""
     import pyarrow as pa
 
@@ -478,7 +478,7 @@ def _is_text(column: Any, path: str) -> bool:
     )
 
 
-def _narrowest(kinds: Iterable[Any]) -> np.dtype[Any]:
+def narrowest(kinds: Iterable[Any]) -> np.dtype[Any]:
     """float32 where it holds every value of columns of these types, NaN among them; else float64."""
     import pyarrow as pa
 
