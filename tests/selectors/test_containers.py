@@ -66,8 +66,8 @@ def test_arrays_of_a_store_keep_its_names(store):
     check(ELC(3).fit(dataset, problem()[1]), dataset)
     assert not hasattr(ELC(3).fit(dataset.X[:, ::-1], dataset.Y), "feature_names_in_")
     unknown = da.where(dataset.Y == 1, -1, dataset.Y)
-    with pytest.raises(DataError, match="first in column 0 of Y"):
-        RFS(3).fit(dataset.X, unknown)
+    with pytest.raises(DataError, match=r"row \d+ of Y has an unknown label \(-1\) in column \d"):
+        RFS(3, unknown="refuse").fit(dataset.X, unknown)
 
 
 def test_no_store_at_the_path(tmp_path):
@@ -139,8 +139,8 @@ def test_data_frames_of_dask():
     found = LabelEntropy(3).fit(frame, dd.from_pandas(pd.Series(classes), npartitions=2))
     assert found.scores_.tolist() == LabelEntropy(3).fit(X, classes).scores_.tolist()
     unknown = labels.assign(sea=-labels.sea)
-    with pytest.raises(DataError, match="first in label 'sea', column 1 of Y"):
-        RFS(3).fit(frame, dd.from_pandas(unknown, npartitions=2))
+    with pytest.raises(DataError, match=r"row \d+ of Y has an unknown label \(-1\) in column 1"):
+        RFS(3, unknown="refuse").fit(frame, dd.from_pandas(unknown, npartitions=2))
     with pytest.raises(DataError, match="feature names should match"):
         ELC(3).fit(frame, Y).transform(frame[NAMES[::-1]])
 
