@@ -359,8 +359,8 @@ MaxIter: TypeAlias = Annotated[int, Param("Most iterations.")]
 Unknown: TypeAlias = Annotated[
     UnknownLabels,
     Param(
-        'Labels -1. "use": unknown, each label over the rows where it is known; refused by methods that cannot. '
-        '"refuse": an error. "negative": the same as 0.'
+        'Labels -1. "use": unknown; methods take each label over the rows where it is known, or put them at its mean '
+        'there. "refuse": an error. "negative": the same as 0.'
     ),
 ]
 

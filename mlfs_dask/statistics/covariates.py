@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse as sp
 
-from mlfs_dask.blocks.linear import TILE_BYTES, TILE_VALUES, dense_tiles
+from mlfs_dask.blocks.linear import GROUP_ROWS, TILE_BYTES, TILE_VALUES, dense_tiles, group_values, row_groups
 from mlfs_dask.blocks.pair_scores import Sums
 from mlfs_dask.blocks.products import positives_block
 from mlfs_dask.blocks.unknown import spread_rows, with_unknown_columns
@@ -21,6 +22,7 @@ from mlfs_dask.errors import DataError, parameter
 from mlfs_dask.rows.contract import Block, Profile, RowSource, profile_of, unknown_labels
 from mlfs_dask.statistics.moments import first_values
 from mlfs_dask.statistics.products import AdjustedMoments, KnownLabelMoments, LabelMoments, drop_rounding
+from mlfs_dask.typing import Matrix
 
 Array = NDArray[np.float64]
 
@@ -123,9 +125,11 @@ class CovariateProducts(Statistic):
         products = rows + 16 * (1 + c) * (d + q) + (8 * profile.block_values if profile.sparse else TILE_BYTES)
         if not len(self.unknown):
             return products
-        # Entries -1 once for each covariate, twice; a dense part of them; sparse products exist twice.
-        spread = 30 * labels + 40 * labels * (1 + c) + 8 * max(TILE_VALUES, len(self.unknown) * (1 + c))
-        return products + spread + (3 if profile.sparse else 1) * self._unknown_bytes
+        # Entries -1; once for each covariate those of a group of rows; a dense part of these; products, before they are
+        # added, the sparse ones twice.
+        group = min(labels, 2 * GROUP_ROWS * profile.labels_of_row)
+        spread = 30 * labels + 40 * group * (1 + c) + 8 * max(TILE_VALUES, len(self.unknown) * (1 + c))
+        return products + spread + group_values(profile) * 28 * profile.sparse + 3 * self._unknown_bytes
 
     def finishing_bytes(self, profile: Profile) -> int:
         return 2 * self.state_bytes
@@ -167,24 +171,32 @@ class CovariateProducts(Statistic):
         marks = with_unknown_columns(block.Y, self.unknown)[:, q:]
         if not marks.nnz:
             return
-        S = spread_rows(marks, weighted)  # (rows, u (1 + c))
         u, c1, d = s.unknown_PX.shape
-        PX = s.unknown_PX.reshape(u * c1, d)
-        PP = (S.T @ P).reshape(u, c1, c1)
-        np.add(s.unknown_PP, PP, out=s.unknown_PP)
+        PX, PP = s.unknown_PX.reshape(u * c1, d), np.zeros((u * c1, c1))
         dense = marks.nnz >= DENSE_FROM * marks.shape[0] * u
+        for rows in row_groups(len(P)):
+            S = spread_rows(marks[rows], weighted[rows])  # (rows, u (1 + c))
+            PP += S.T @ P[rows]
+            with np.errstate(over="ignore", invalid="ignore"):
+                self._add_products(PX, S, X[rows], s.x_shift, dense=dense)
         with np.errstate(over="ignore", invalid="ignore"):
-            if isinstance(X, np.ndarray):
-                for part, tile in dense_tiles(X, s.x_shift if s.x_shift.any() else None):
-                    rows = S[part].toarray() if dense else S[part]
-                    PX += rows.T @ tile
-                return
-            step = max(1, TILE_VALUES // (u * c1)) if dense else len(P)
-            for low in range(0, len(P), step):
-                part = slice(low, low + step)
-                PX += (X[part].T @ S[part].toarray()).T if dense else (S[part].T @ X[part]).toarray()
-            if s.x_shift.any():
-                PX -= np.outer(PP[:, :, 0], s.x_shift)
+            if not isinstance(X, np.ndarray) and s.x_shift.any():
+                PX -= np.outer(PP[:, 0], s.x_shift)
+        s.unknown_PP[...] += PP.reshape(u, c1, c1)
+
+    def _add_products(self, PX: Array, S: sp.csr_array, X: Matrix, shift: Array, *, dense: bool) -> None:
+        """Add S'(X − shift) of some rows, of sparse X without the shift."""
+        if isinstance(X, np.ndarray):
+            for part, tile in dense_tiles(X, shift if shift.any() else None):
+                rows = S[part].toarray() if dense else S[part]
+                PX += rows.T @ tile
+            return
+        if not dense:
+            PX += (S.T @ X).toarray()
+            return
+        step = max(1, TILE_VALUES // S.shape[1])
+        for low in range(0, X.shape[0], step):
+            PX += (X[low : low + step].T @ S[low : low + step].toarray()).T
 
     def merge(self, into: State, other: State) -> None:
         a, b = _Sums(*into), _Sums(*other)
