@@ -7,10 +7,10 @@ from dataclasses import asdict
 import click
 
 from mlfs_dask_cli.options import PATH, KeepCount, force_option, output_options
-from mlfs_dask_cli.output import Output
+from mlfs_dask_cli.output import Output, beside
 
 
-@click.command(short_help="Mask, score and rank into var of an .h5ad.")
+@click.command(short_help="Write mask, score and rank into var of an .h5ad.")
 @click.argument("path", metavar="FILE.h5ad", type=PATH)
 @click.argument("run", metavar="RUN", type=PATH)
 @click.option("--name", help="The columns are NAME_mask, NAME_score and NAME_rank (default: the method of RUN).")
@@ -39,4 +39,4 @@ def annotate(path: str, run: str, name: str | None, k: int | float | None, force
     text = f"{written.path}: {', '.join(written.columns)} in var, {written.k:,} of {written.d:,} features chosen"
     if written.not_ranked:
         text += f"; {written.not_ranked:,} others are not in the ranking"
-    output.result(asdict(written), text)
+    output.result(asdict(written), text, following=["mlfs", "report", run, "-o", beside(run, ".html")])

@@ -13,7 +13,7 @@ from mlfs_dask_cli.progress import show_progress
 from mlfs_dask_cli.summary import summary_text
 
 
-@click.command(short_help="Further rows for a store.")
+@click.command(short_help="Append rows to a store.")
 @store_argument
 @click.argument("sources", metavar="SOURCE...", type=PATH, nargs=-1, required=True)
 @source_options
@@ -52,4 +52,4 @@ def append(
             **source,
         )
     summary = conversion_summary(store, conversion)
-    output.result(summary, summary_text(summary))
+    output.result(summary, summary_text(summary), following=["mlfs", "plan", "elc", store])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,11 @@ from mlfs_dask_cli.options import (
     performance_report_option,
     resume_option,
 )
-from mlfs_dask_cli.output import Output, between, size, table, two_digits
+from mlfs_dask_cli.output import Output, beside, between, size, table, two_digits
 from mlfs_dask_cli.progress import show_progress
 
 
-@click.command()
+@click.command(short_help="Run all jobs of a plan file, and join their results.")
 @click.argument("plan", metavar="PLAN.yaml", type=PATH, required=False)
 @click.option(
     "-o",
@@ -135,10 +135,17 @@ def _print(place: str, batch: Any, output: Output) -> None:
         ("written", f"{place}: jobs.csv, results.csv, selections.csv (and .parquet), jobs/"),
     ]
     result = {"batch": place, "jobs": json.loads(jobs.to_json(orient="records"))}
-    _print_result(result, table(rows), output, batch.require_success)
+    following = ["mlfs", "report", place, "-o", beside(place, ".html")]
+    _print_result(result, table(rows), output, batch.require_success, following)
 
 
-def _print_result(result: Mapping[str, Any], text: str, output: Output, require_success: Callable[[], None]) -> None:
+def _print_result(
+    result: Mapping[str, Any],
+    text: str,
+    output: Output,
+    require_success: Callable[[], None],
+    following: Sequence[str] = (),
+) -> None:
     """Print the result, and then the error of jobs that failed; as JSON both are one object."""
     try:
         require_success()
@@ -149,4 +156,4 @@ def _print_result(result: Mapping[str, Any], text: str, output: Output, require_
         assert failure is not None
         report_failure(failure, as_json=output.as_json, result=result)
         raise click.exceptions.Exit(failure.exit_code) from None
-    output.result(result, text)
+    output.result(result, text, following=following)

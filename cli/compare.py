@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from mlfs_dask_cli.options import PATH, force_option, output_options
-from mlfs_dask_cli.output import Output
+from mlfs_dask_cli.output import Output, beside
 
 
 @click.command(short_help="Compare runs over data sets: tables, ranks, tests, stability.")
@@ -64,7 +64,8 @@ def compare(
         "notes": found.notes,
         "files": files,
     }
-    output.result(summary, _text(comparison, found))
+    following = ["mlfs", "report", comparison, "-o", beside(comparison, ".html")]
+    output.result(summary, _text(comparison, found), following=following)
 
 
 def _text(place: str, value: object) -> str:

@@ -127,7 +127,7 @@ def _require_both(ctx: click.Context, store: click.Parameter, value: str | None)
     return value
 
 
-@click.command(short_help="Multi-label files to a store.")
+@click.command(short_help="Convert files to a store.")
 @click.argument("sources", metavar="SOURCE...", type=PATH, nargs=-1, is_eager=True)
 @click.argument("store", metavar="STORE", type=PATH, required=False, callback=_require_both)
 @source_options
@@ -197,7 +197,7 @@ def convert(
             **source,
         )
     summary = conversion_summary(store, conversion)
-    output.result(summary, summary_text(summary))
+    output.result(summary, summary_text(summary), following=["mlfs", "plan", "elc", store])
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from mlfs_dask_cli.options import PATH, force_option, output_options
 from mlfs_dask_cli.output import Output
 
 
-@click.command(short_help="The whole way on images of digits.")
+@click.command(short_help="Run the whole way on images of digits.")
 @click.argument("directory", metavar="DIR", type=PATH)
 @force_option
 @output_options(progress=False)
@@ -21,4 +21,8 @@ def demo(directory: str, force: bool, output: Output) -> None:
     from mlfs_dask import demo as library
 
     summary = library.run_demo(directory, force=force, log=output.note)
-    output.result(summary, f"Open {summary['page']} (made in {summary['seconds']:.1f} s)")
+    output.result(
+        summary,
+        f"Open {summary['page']} (made in {summary['seconds']:.1f} s)",
+        following=["mlfs", "convert", "YOUR_FILE", "STORE", "--label-columns", "NAMES"],
+    )

@@ -15,7 +15,7 @@ EXIT_CODES = {"store": 3, "cluster": 5}
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
-@click.command(short_help="Is this machine, and a cluster, fit for work?")
+@click.command(short_help="Check this machine, and a cluster.")
 @click.argument("store", metavar="[STORE]", type=PATH, required=False)
 @click.option(
     "--directory",

@@ -21,7 +21,7 @@ from mlfs_dask_cli.options import (
     resume_option,
     subset_options,
 )
-from mlfs_dask_cli.output import Output, size, table
+from mlfs_dask_cli.output import Output, beside, size, table
 from mlfs_dask_cli.progress import show_progress
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ _FLAGS = {"classifiers": ("--classifier", "--classifiers"), "C": ("-C",)}
 LIBRARY_BYTES = 640 << 20
 
 
-@click.command(cls=_SettingsCommand)
+@click.command(cls=_SettingsCommand, short_help="Judge rankings by classifiers on held-out rows.")
 @click.argument("store", metavar="STORE", type=PATH, required=False)
 @click.argument("candidates", metavar="CANDIDATE...", type=PATH, nargs=-1)
 @click.option("-o", "place", metavar="EVAL", type=PATH, help="Folder or URL to write; it appears when complete.")
@@ -127,7 +127,7 @@ def evaluate(
     output: Output,
     **options: Any,
 ) -> None:
-    """Judge CANDIDATEs on STORE by what classifiers make of their best features, and write the folder EVAL.
+    """Judge the CANDIDATEs by what classifiers make of their best features of STORE, and write the folder EVAL.
 
     A CANDIDATE is a method, with its parameters after a colon (elc:lambda=0.1,variant=published), learnt inside each
     training part; random or all, for comparison; the folder of a finished run; or an evaluation's, whose rankings are
@@ -232,6 +232,7 @@ def _print(place: str, evaluation: Any, output: Output) -> None:
     output.result(
         {"eval": place, **evaluation.record, "means": json.loads(means.to_json(orient="records", double_precision=15))},
         f"{text}\n{grid}; {splits_in_words(evaluation.record['splits'])}; written {place}",
+        following=["mlfs", "report", place, "-o", beside(place, ".html")],
     )
 
 

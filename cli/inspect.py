@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
-from mlfs_dask_cli.options import file_options, output_options, store_argument
+from mlfs_dask_cli.options import ARGUMENTS, file_options, output_options, store_argument
 from mlfs_dask_cli.output import Output, size
 from mlfs_dask_cli.summary import file_summary, file_text, store_summary, summary_text
 
 
-@click.command(short_help="What a store holds, and whether it is intact.")
+@click.command(short_help="Show what a store or a file holds, and whether it is intact.")
 @store_argument
 @click.option("--verify", is_flag=True, help="Read everything and compare it with what was written; exit 3 if not.")
 @file_options
@@ -30,7 +30,8 @@ def inspect(store: str, verify: bool, file: dict[str, Any], output: Output) -> N
         if verify:
             raise click.UsageError(f"{store} is no store: a file has no checksums to be compared with.")
         facts = file_summary(store, open_dataset(store, **file))
-        output.result(facts, file_text(facts))
+        arguments = click.get_current_context().meta[ARGUMENTS]  # options of the file among them
+        output.result(facts, file_text(facts), following=["mlfs", "plan", "elc", *arguments[1:]])
         return
     if verify:
         verification = library.verify(store)
@@ -54,4 +55,4 @@ def inspect(store: str, verify: bool, file: dict[str, Any], output: Output) -> N
     if verify:
         summary["verified"] = {"objects": verification.objects, "bytes": verification.bytes}
         text += f"\nintact: {verification.objects:,} objects, {size(verification.bytes)} read and compared"
-    output.result(summary, text)
+    output.result(summary, text, following=["mlfs", "plan", "elc", store])

@@ -24,22 +24,24 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     return [CompletionItem(name) for name in sorted(METHODS) if name.startswith(incomplete.lower())]
 
 
-@click.command(short_help="List the selectors, their costs and options.")
+@click.command(short_help="List the methods, their costs and options.")
 @click.argument("method", metavar="[METHOD]", required=False, shell_complete=_complete)
 @output_options(progress=False)
 def methods(method: str | None, output: Output) -> None:
-    """List every selector: name, paper, supervision, passes, memory, options; or describe METHOD with its options."""
+    """List the methods: name, paper, supervision, passes, memory, options; or describe METHOD with its options."""
     from mlfs_dask.selectors import METHODS, get_method
     from mlfs_dask.selectors.contract import Method
 
     if method is not None:
         described = _describe(get_method(method))
-        output.result(described, _long_text(described))
+        output.result(described, _long_text(described), following=["mlfs", "plan", described["name"], "STORE"])
         return
     listed = [_describe(get_method(name)) for name in sorted(METHODS)]
     common = [_option(option) for option in Method.common_parameters]
     texts = [*map(_text, listed), f"options of every method: {_in_short(common)}"]
-    output.result({"methods": listed, "options_of_every_method": common}, "\n\n".join(texts))
+    output.result(
+        {"methods": listed, "options_of_every_method": common}, "\n\n".join(texts), following=["mlfs", "methods", "elc"]
+    )
 
 
 def _describe(selector: Any) -> dict[str, Any]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Any, TypeVar
 
 import click
@@ -20,6 +22,23 @@ def print_line(text: str) -> None:
     """Print a line on standard error as it is now: while a bar is shown, that is above the bar."""
     # Not `err=True`, for which Click writes to the stream that a bar has put its own in front of.
     click.echo(redact(text), file=sys.stderr)
+
+
+def is_terminal() -> bool:
+    """Whether somebody reads standard error as it is written."""
+    return sys.stderr.isatty()
+
+
+def beside(place: str, suffix: str) -> str:
+    """A name for what a next command writes, in the working folder.
+
+    Examples
+    --------
+    >>> beside("s3://bucket/big.zarr", ".elc"), beside("runs/big.elc/", ".html")
+    ('big.elc', 'big.elc.html')
+    """
+    name = PurePosixPath(place).name
+    return (name if suffix == ".html" else name.partition(".")[0]) + suffix
 
 
 @dataclass(frozen=True)
@@ -40,9 +59,19 @@ class Output:
     quiet: bool = False
     progress: str = "auto"
 
-    def result(self, value: Mapping[str, Any], text: str) -> None:
-        """Print a command's result, as JSON or as text for people."""
+    def result(self, value: Mapping[str, Any], text: str, *, following: Sequence[str] = ()) -> None:
+        """Print a command's result, as JSON or as text for people.
+
+        Parameters
+        ----------
+        value : mapping
+        text : str
+        following : sequence of str
+            Words of the command that comes next, which is named to people at a terminal.
+        """
         click.echo(redact(json_text(value, indent=2) if self.as_json else text))
+        if following and not self.as_json and not self.quiet and is_terminal():
+            print_line(f"next: {shlex.join(following)}")
 
     def note(self, text: str) -> None:
         """Print a line for people on standard error."""

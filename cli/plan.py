@@ -10,6 +10,7 @@ import click
 from mlfs_dask.errors import number_of
 from mlfs_dask_cli.method_group import MethodGroup, make_selector
 from mlfs_dask_cli.options import (
+    ARGUMENTS,
     KeepCount,
     cache_options,
     cluster_options,
@@ -20,7 +21,7 @@ from mlfs_dask_cli.options import (
     store_argument,
     subset_options,
 )
-from mlfs_dask_cli.output import Number, Output, between, size, table, two_digits
+from mlfs_dask_cli.output import Number, Output, beside, between, size, table, two_digits
 
 
 def _make_command(selectors: Sequence[Any]) -> click.Command:
@@ -42,9 +43,10 @@ def _make_command(selectors: Sequence[Any]) -> click.Command:
 
 plan = MethodGroup(
     name="plan",
-    short_help="What a selection will cost, before anything runs.",
+    short_help="Show what a selection costs before it runs.",
     make_command=_make_command,
-    help="Passes over STORE, tasks, bytes read, peak bytes a worker and on the driver, before anything runs.",
+    help="Show what a selection costs before it runs: passes over STORE, tasks, bytes read, seconds, peak bytes of a "
+    "worker and of the driver.",
 )
 
 
@@ -117,4 +119,6 @@ def _plan(
             "driver_limit": resources.driver_limit,
         },
     }
-    output.result(result, table(rows))
+    words = [word for word in click.get_current_context().meta[ARGUMENTS][1:] if word != "--quick"]
+    count = [] if k is not None else ["-k", "20"]
+    output.result(result, table(rows), following=["mlfs", "select", *words, *count, "-o", beside(store, f".{method}")])

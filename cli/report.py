@@ -25,7 +25,7 @@ class ImageShape(click.ParamType):
         return int(match[1]), int(match[2])
 
 
-@click.command(short_help="One page about runs, evaluations, comparisons and batches.")
+@click.command(short_help="Write one page about runs, evaluations, comparisons and batches.")
 @click.argument("paths", metavar="PATH...", type=PATH, nargs=-1, required=True)
 @click.option("-o", "page", metavar="FILE", type=PATH, required=True, help="HTML file to write.")
 @click.option("--title", metavar="TEXT", help="Heading of the page.")
@@ -75,4 +75,4 @@ def report(
         )
     lines = [f"note: {note}" for note in summary["notes"]]
     lines.append(f"written  {summary['page']} ({size(summary['bytes'])}, {summary['figures']} figures)")
-    output.result(summary, "\n".join(lines))
+    output.result(summary, "\n".join(lines), following=["xdg-open", summary["page"]])

@@ -27,7 +27,7 @@ from mlfs_dask_cli.options import (
     store_argument,
     subset_options,
 )
-from mlfs_dask_cli.output import Output, size, table
+from mlfs_dask_cli.output import Output, beside, size, table
 from mlfs_dask_cli.progress import show_progress
 
 checkpoint_option = click.option(
@@ -75,7 +75,7 @@ def _make_command(selectors: Sequence[Any]) -> click.Command:
 
 select = MethodGroup(
     name="select",
-    short_help="Rank the features of a store and write a run folder.",
+    short_help="Rank the features and write a run.",
     make_command=_make_command,
     several=True,
     help="Rank the features of STORE with METHOD and write a run folder. With several methods between commas what they "
@@ -221,12 +221,16 @@ def _select(
     results = [selection.result() for selection in selections]
     texts = [_text(result) for result in results]
     if len(results) == 1:
-        output.result(results[0], texts[0])
+        output.result(results[0], texts[0], following=["mlfs", "report", run, "-o", beside(run, ".html")])
     else:
         if shared is not None:
             read = f"{size(shared['bytes_read'])} for {', '.join(shared['statistics'])}"
             texts.insert(0, table([("read together", read), ("seconds", f"{shared['seconds']:.3f}")]))
-        output.result({"shared": shared, "runs": results}, "\n\n".join(texts))
+        output.result(
+            {"shared": shared, "runs": results},
+            "\n\n".join(texts),
+            following=["mlfs", "report", *(selection.run for selection in selections), "-o", beside(run, ".html")],
+        )
 
 
 def _read_shared(dataset: Any, selectors: Sequence[Any]) -> dict[str, Any] | None:

@@ -17,11 +17,11 @@ from mlfs_dask_cli.options import (
     resume_option,
     store_argument,
 )
-from mlfs_dask_cli.output import Output, size
+from mlfs_dask_cli.output import Output, beside, size
 from mlfs_dask_cli.progress import show_progress
 
 
-@click.command(short_help="The chosen columns as a new store, or as a file.")
+@click.command(short_help="Write the chosen columns as a store or a file.")
 @store_argument
 @click.argument("run", metavar="RUN", type=PATH)
 @click.argument("destination", metavar="DEST", type=PATH)
@@ -58,4 +58,5 @@ def transform(
         )
     shape = f"{written.n:,} rows, {written.k:,} features, {written.q:,} labels"
     text = f"{written.destination}: {shape}, {size(written.bytes)}"
-    output.result(asdict(written), text)
+    following = ["mlfs", "evaluate", store, run, "random", "all", "-o", beside(store, ".eval")]
+    output.result(asdict(written), text, following=following)
