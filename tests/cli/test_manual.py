@@ -95,6 +95,7 @@ def test_the_manual_says_what_becomes_of_unknown_labels_and_covariates() -> None
 def test_the_manual_names_no_option_that_does_not_exist() -> None:
     known = {"--help", "--version", "--group"}
     known |= {"--host", "--port", "--nthreads", "--no-nanny", "--no-dashboard", "--local-directory"}  # Dask's commands
+    known |= {"--from", "--spec"}  # those of uvx and pipx
     known |= {"--ntasks", "--mem", "--mem-per-cpu"}  # sbatch's
     known |= {"--detach", "--rm", "--from-file", "--now"}  # those of docker compose, kubectl and systemctl
     for name in COMMANDS:
