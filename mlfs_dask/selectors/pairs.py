@@ -138,7 +138,7 @@ def pair_statistics(source: Profile | RowSource, question: PairQuestion) -> tupl
         statistics.append(Gram(profile.d, unknown=unknown_labels(source), weighted=profile.weight is not None))
     kinds = None if isinstance(source, Profile) else source.features.n_categories
     if kinds is None or not (kinds == 2).all():
-        statistics.append(FeatureShapes(profile.d))
+        statistics.append(FeatureShapes(profile.d, unknown_labels(source)))
     of_covariates = covariate_products(source)
     return tuple(statistics if of_covariates is None else [*statistics, of_covariates])
 
@@ -171,7 +171,10 @@ class SumTests:
         skewness = skewness_of_share(mean)
         if shapes:
             zero_one = shapes[0].zero_one[np.newaxis]
-            skewness = np.where(zero_one, skewness, shapes[0].skewness)
+            numeric = np.flatnonzero(~shapes[0].zero_one)
+            skewness[:, numeric] = shapes[0].skewness[numeric]
+            if len(self.unknown):
+                skewness[np.ix_(self.unknown, numeric)] = shapes[0].known[:, numeric]
         else:
             # A 0/1 feature in which missing values are filled with a share: x² is less than x there.
             ones = moments.n * share

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse as sp
 
 from mlfs_dask.blocks.missing import only_zero_and_one_block
 from mlfs_dask.blocks.moments import ColumnMoments, add_zeros, integer_sums, merge_moments, moments_block
-from mlfs_dask.blocks.products import positives_block
+from mlfs_dask.blocks.products import label_products_block, label_sums_block, positives_block, weighted_block
+from mlfs_dask.blocks.unknown import with_unknown_columns
 from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.rows.contract import Block, Profile
 from mlfs_dask.typing import Matrix
@@ -130,10 +133,13 @@ class Shapes(NamedTuple):
         NaN of a constant feature.
     zero_one : bool array, shape (d,)
         Features whose values are 0 and 1 alone.
+    known : float64 array, shape (u, d)
+        Skewness over the rows where each of u labels is known that may be unknown.
     """
 
     skewness: NDArray[np.float64]
     zero_one: NDArray[np.bool_]
+    known: NDArray[np.float64]
 
 
 class FeatureShapes(Statistic):
@@ -142,49 +148,82 @@ class FeatureShapes(Statistic):
     Parameters
     ----------
     n_features : int
+    unknown : int64 array, shape (u,), optional
+        Labels that may have unknown entries, rising. Sums over the rows where one is known are those over all rows less
+        those over the rows in which it is unknown.
     """
 
     kind = "shapes"
     state_names = ("rows", "shift", "sums", "others")
 
-    def __init__(self, n_features: int) -> None:
+    def __init__(self, n_features: int, unknown: NDArray[np.int64] | None = None) -> None:
         self.n_features = n_features
+        self.unknown = np.empty(0, np.int64) if unknown is None else unknown
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        return {"unknown": self.unknown} if len(self.unknown) else {}
 
     @property
     def state_bytes(self) -> int:
-        return 8 + 33 * self.n_features
+        return 8 + 33 * self.n_features + len(self.unknown) * (8 + 24 * self.n_features)
 
     @property
     def result_bytes(self) -> int:
-        return 9 * self.n_features
+        return (9 + 8 * len(self.unknown)) * self.n_features
+
+    @property
+    def parameter_bytes(self) -> int:
+        return self.unknown.nbytes
 
     def scratch_bytes(self, profile: Profile) -> int:
+        own = 0
+        if len(self.unknown):  # rows of labels, powers as they are multiplied, and products before they are added
+            own = 60 * profile.labels_of_row * profile.block_rows + 20 * len(self.unknown) * profile.d
+            own += 36 * profile.block_values if profile.sparse else 8 * profile.block_rows * profile.d
         if profile.sparse:
-            return 40 * profile.block_values + 64 * profile.d
-        return 2 * profile.block_bytes + 24 * profile.block_rows * profile.d + 64 * profile.d
+            return own + 40 * profile.block_values + 64 * profile.d
+        return own + 2 * profile.block_bytes + 24 * profile.block_rows * profile.d + 64 * profile.d
+
+    def finishing_bytes(self, profile: Profile) -> int:
+        return 80 * profile.d * (1 + len(self.unknown))
 
     def zero(self) -> State:
-        d = self.n_features
-        return np.zeros(1), np.zeros(d), np.zeros((3, d)), np.zeros(d, dtype=bool)
+        d, axis = self.n_features, (1 + len(self.unknown),) if len(self.unknown) else ()
+        return np.zeros(1 + len(self.unknown)), np.zeros(d), np.zeros((*axis, 3, d)), np.zeros(d, dtype=bool)
+
+    def _sums(self, state: State) -> NDArray[np.float64]:
+        """Sums of powers, shape (1 + u, 3, d): over all rows, and over those in which each label is unknown."""
+        sums: NDArray[np.float64] = state[2].reshape(-1, 3, self.n_features)
+        return sums
 
     def add(self, state: State, block: Block) -> None:
-        rows, shift, sums, others = state
-        X, weights = block.X, block.weights
+        rows, shift, _, others = state
+        X, weights, sums = block.X, block.weights, self._sums(state)
         if X.shape[0] == 0:
             return
         if rows[0] == 0:
             shift[:] = first_values(X)
         rows[0] += X.shape[0] if weights is None else weights.sum()
         with np.errstate(over="ignore", invalid="ignore"):
-            if isinstance(X, np.ndarray):
-                _add_powers(sums, X - shift, weights)
-            elif shift.any():  # a Dask array may mix sparse blocks with dense ones
-                _add_powers(sums, X.toarray() - shift, weights)
+            # A Dask array may mix sparse blocks with dense ones.
+            dense = isinstance(X, np.ndarray) or bool(shift.any())
+            deviations: Any = (X if isinstance(X, np.ndarray) else X.toarray()) - shift if dense else None
+            if dense:
+                _add_powers(sums[0], deviations, weights)
             else:
                 power = np.ones(len(X.data)) if weights is None else np.repeat(weights, np.diff(X.indptr))
-                for total in sums:
+                for total in sums[0]:
                     power *= X.data
                     total += np.bincount(X.indices, weights=power, minlength=self.n_features)
+            if len(self.unknown):
+                marks = with_unknown_columns(block.Y, self.unknown)[:, block.Y.shape[1] :]
+                marks = weighted_block(sp.csr_array(marks), weights)
+                rows[1:] += label_sums_block(marks)
+                origin = np.zeros(self.n_features)
+                for p in range(3):
+                    values = deviations ** (p + 1) if dense else _power(X, p + 1)
+                    sums[1:, p] += label_products_block(values, marks, origin)
         known = np.flatnonzero(~others)
         if len(known):
             others[known] = ~only_zero_and_one_block(X, known)
@@ -194,21 +233,34 @@ class FeatureShapes(Statistic):
             return
         if into[0][0] == 0:
             into[1][:] = other[1]
-        move, n, (first, second, third) = other[1] - into[1], other[0][0], other[2]
+        move, n, mine, theirs = other[1] - into[1], other[0][:, np.newaxis], self._sums(into), self._sums(other)
+        first, second, third = theirs[:, 0], theirs[:, 1], theirs[:, 2]
         with np.errstate(over="ignore", invalid="ignore"):
-            into[2][0] += first + n * move
-            into[2][1] += second + 2 * move * first + n * move**2
-            into[2][2] += third + 3 * move * second + 3 * move**2 * first + n * move**3
-        into[0][0] += n
+            mine[:, 0] += first + n * move
+            mine[:, 1] += second + 2 * move * first + n * move**2
+            mine[:, 2] += third + 3 * move * second + 3 * move**2 * first + n * move**3
+        np.add(into[0], other[0], out=into[0])
         np.logical_or(into[3], other[3], out=into[3])
 
     def finalize(self, state: State) -> Shapes:
-        rows, _, sums, others = state
-        with np.errstate(all="ignore"):
-            mean, second, third = sums / rows[0]
-            variance = second - mean**2
-            skewness = (third - 3 * mean * second + 2 * mean**3) / variance**1.5
-        return Shapes(np.where(variance > 0, skewness, np.nan), ~others)
+        rows, sums, others = state[0], self._sums(state), state[3]
+        known = _skewness(sums[0] - sums[1:], (rows[0] - rows[1:])[:, np.newaxis])
+        return Shapes(_skewness(sums[0], rows[0]), ~others, known)
+
+
+def _power(X: Any, exponent: int) -> sp.csr_array:
+    """Stored values of sparse X to a power."""
+    return sp.csr_array((X.data.astype(np.float64) ** exponent, X.indices, X.indptr), shape=X.shape)
+
+
+def _skewness(sums: NDArray[np.float64], n: Any) -> NDArray[np.float64]:
+    """Skewness, shape (..., d), from sums of three powers, (..., 3, d), over n rows."""
+    with np.errstate(all="ignore"):
+        mean, second, third = sums[..., 0, :] / n, sums[..., 1, :] / n, sums[..., 2, :] / n
+        variance = second - mean**2
+        skewness = (third - 3 * mean * second + 2 * mean**3) / variance**1.5
+        result: NDArray[np.float64] = np.where(variance > 0, skewness, np.nan)
+    return result
 
 
 def _add_powers(
