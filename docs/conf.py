@@ -4,6 +4,10 @@ Sphinx, since it reads numpydoc docstrings as they are, and fails on a link that
 Markdown (MyST), to be read on their own beside the code.
 """
 
+import re
+
+from docutils import nodes
+
 from mlfs_dask import __version__
 from mlfs_dask.selectors import METHODS, get_method
 
@@ -41,5 +45,13 @@ def _list_methods(app, page, source):
         source[0] = source[0].replace("@methods@", "\n".join(entries))
 
 
+def _hold_numbers_together(app, doctree, page):
+    """Let no line end within 2 000 000."""
+    for text in list(doctree.findall(nodes.Text)):
+        if not isinstance(text.parent, nodes.literal | nodes.literal_block):
+            text.parent.replace(text, nodes.Text(re.sub(r"(?<=\d) (?=\d{3}\b)", "\N{NO-BREAK SPACE}", text)))
+
+
 def setup(app):
     app.connect("source-read", _list_methods)
+    app.connect("doctree-resolved", _hold_numbers_together)
