@@ -152,6 +152,17 @@ class ArrayColumn(RowColumn):
 
 
 @dataclass(frozen=True)
+class SourceColumn(ArrayColumn):
+    """A column in memory, of the rows of a source, whichever of them a view has."""
+
+    def read(self, place: Place) -> NDArray[Any]:
+        return self.values[place.start : place.stop][place.inside]
+
+    def cut(self, numbers: NDArray[np.int64] | slice) -> RowColumn:
+        return self
+
+
+@dataclass(frozen=True)
 class Covariates:
     """The covariates of rows.
 
@@ -242,7 +253,7 @@ def as_column(name: str, values: Any, n: int) -> ArrayColumn:
         return _as_categories(name, array)
     if len(codes) != n:
         raise DataError(f"{name!r} has {len(codes):,} values for {n:,} rows", cure="give as many values as rows")
-    return _checked(ArrayColumn(name, codes.astype(np.int32), categories))
+    return checked(ArrayColumn(name, codes.astype(np.int32), categories))
 
 
 def _as_categories(name: str, array: NDArray[Any]) -> ArrayColumn:
@@ -253,13 +264,20 @@ def _as_categories(name: str, array: NDArray[Any]) -> ArrayColumn:
     codes = np.searchsorted(categories, texts).astype(np.int32) if len(categories) else np.zeros(len(texts), np.int32)
     if missing is not None:
         codes[missing] = -1
-    return _checked(ArrayColumn(name, codes, [str(each) for each in categories]))
+    return checked(ArrayColumn(name, codes, [str(each) for each in categories]))
 
 
 AnyColumn = TypeVar("AnyColumn", bound=RowColumn)
 
 
-def _checked(column: AnyColumn) -> AnyColumn:
+def checked(column: AnyColumn) -> AnyColumn:
+    """The column.
+
+    Raises
+    ------
+    DataError
+        It has too many categories.
+    """
     if column.categories is not None and len(column.categories) > MAX_CATEGORIES:
         raise DataError(
             f"{column.name!r} has {number_of(len(column.categories), 'category')}, at most {MAX_CATEGORIES:,} of which "
@@ -474,4 +492,4 @@ def as_categories(column: RowColumn) -> RowColumn:
         There are too many.
     """
     coded = column if column.categories is not None else CodedColumn(column, column.distinct())
-    return _checked(coded)
+    return checked(coded)

@@ -102,6 +102,7 @@ def open_dataset(
     The labels of a file are read when it is opened.
     """
     if format is None and is_store(path, storage_options):
+        store = open_store(path, storage_options=storage_options)
         asked = {"labels": None if labels == LabelSpec() else labels, "keys": keys, "drop": drop}
         given = [name for name, value in asked.items() if value]
         if given:
@@ -109,7 +110,7 @@ def open_dataset(
                 f"{path} is a store, which knows its labels and features: {', '.join(given)} are of files"
                 "\n  cure: leave them out"
             )
-        return open_store(path, storage_options=storage_options)
+        return store
     from mlfs_dask.storage.file_dataset import open_file  # which stores do not need
 
     return open_file(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.files.redaction import redact
+from mlfs_dask.rows.covariates import RowColumn, SourceColumn, checked
 from mlfs_dask.storage.dataset import Dataset
 from mlfs_dask.storage.file_rows import FileRows, open_rows, require_rows
 from mlfs_dask.storage.numbered_names import NumberedNames
@@ -18,6 +20,7 @@ from mlfs_dask.storage.readers.anndata import open_anndata_matrix
 from mlfs_dask.storage.readers.base import Header, LabelSpec, ReadOptions
 from mlfs_dask.storage.readers.batches import open_batches, scan_of
 from mlfs_dask.storage.readers.detect import open_source, resolve_sources
+from mlfs_dask.storage.readers.obs import obs_names, read_obs
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -93,6 +96,36 @@ def _names(names: tuple[str, ...] | None, letter: str, count: int) -> NDArray[An
     return np.array(NumberedNames(letter, count)[:] if names is None else names, dtype=object)
 
 
+class FileColumns(Mapping[str, RowColumn]):
+    """Columns of the rows of a file beside features and labels, each read, whole, when it is asked for.
+
+    They are those of `obs`, or of a table the columns that are dropped.
+    """
+
+    def __init__(self, path: str, options: ReadOptions, format: str | None) -> None:
+        self._place = path, options, format
+
+    @cached_property
+    def _names(self) -> tuple[str, ...]:
+        return obs_names(*self._place)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __getitem__(self, name: str) -> RowColumn:
+        if name not in self._names:
+            raise KeyError(name)
+        path, options, format = self._place
+        columns = read_obs([path], [name], replace(options, obs=(name,)), format)
+        values, categories = np.concatenate([*columns.blocks()])[:, 0], columns.categories.get(name)
+        if categories is not None:
+            values = np.where(np.isnan(values), -1, values).astype(np.int32)
+        return checked(SourceColumn(name, values, categories))
+
+
 def open_scan(table: Any, columns: Sequence[str] | None, *, what: str) -> FileRows:
     """The rows of a LazyFrame of polars or a dataset of Arrow, which every reading reads anew, in their order.
 
@@ -165,6 +198,7 @@ def open_file(
         options=storage_options,
         reading={**reading, "labels": repr(spec)},
         column_names=lambda: dataset.feature_names.tolist(),
+        columns_of_rows=lambda: FileColumns(path, options, format),
     )
     dataset = FileDataset(rows, reader.header, reading, options)
     return dataset

@@ -15,7 +15,7 @@ import pytest
 from scipy import sparse as sp
 
 import mlfs_dask
-from mlfs_dask import ELC, LabelEntropy
+from mlfs_dask import BRCC, ELC, LabelEntropy
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.readers.base import LabelSpec
 
@@ -163,9 +163,34 @@ def test_what_has_no_row_blocks_is_to_be_converted(tmp_path: Path) -> None:
         mlfs_dask.open_dataset(tmp_path / "columns.h5ad")
     table().to_csv(tmp_path / "t.csv", index=False)
     with pytest.raises(DataError, match="a store is a directory, this is a file\n  cure: make a store with"):
-        mlfs_dask.open_dataset(tmp_path / "t.csv")
+        mlfs_dask.open_dataset(tmp_path / "t.csv", labels=LabelSpec(columns=("sky",)))
     with pytest.raises(UsageError, match="its rows cannot be read by themselves"):
         mlfs_dask.open_dataset(tmp_path / "t.csv", format="csv", labels=LabelSpec(columns=("sky",)))
+
+
+@pytest.mark.parametrize("form", ["h5ad", "parquet"])
+def test_columns_of_rows_beside_features_adjust_scores(tmp_path: Path, form: str) -> None:
+    X, Y = problem()
+    rng = np.random.default_rng(3)
+    batch, age = rng.choice(["one", "two", "three"], N), rng.normal(size=N)
+    path, labels, drop = tmp_path / f"a.{form}", None, ()
+    if form == "h5ad":
+        adata = as_anndata(X, Y)
+        adata.obs = pd.DataFrame({"batch": pd.Categorical(batch), "age": age}, index=adata.obs_names)
+        adata.write_h5ad(path)
+    else:
+        table().assign(batch=batch, age=age).to_parquet(path)
+        labels, drop = LabelSpec(columns=tuple(LABELS)), ("batch", "age")
+    found = mlfs_dask.open_dataset(path, labels=labels, drop=drop)
+    columns = {"covariates": age[:, np.newaxis], "strata": batch}
+    expected = BRCC(3).fit(pd.DataFrame(X, columns=NAMES), Y, **columns)
+    selector = BRCC(3, covariates="age", strata="batch").fit(found)
+    assert selector.scores_ == pytest.approx(expected.scores_, rel=1e-9)
+    part = BRCC(3, covariates="age", strata="batch").fit(found.subset(rows="10:300", features="2:"))
+    expected = BRCC(3).fit(X[10:300, 2:], Y[10:300], **{name: values[10:300] for name, values in columns.items()})
+    assert part.scores_ == pytest.approx(expected.scores_, rel=1e-9)
+    with pytest.raises(UsageError, match="the covariate 'ages' is not there; there are batch, age"):
+        BRCC(3, covariates="ages").fit(found)
 
 
 def cut(path: Path) -> None:

@@ -251,6 +251,12 @@ def _open_matrix(path: str, n: int) -> Iterator[list[Pair]]:
         yield [(rows_of(_element(root, "X", path), file=path, what="X"), array_rows(np.empty((n, 0))))]
 
 
+def obs_columns(path: str, options: ReadOptions) -> tuple[str, ...]:
+    """Names of the columns of `obs`."""
+    with _open_root(path, options) as root, damage_in(path, "obs"):
+        return columns_of(_element(root, "obs", path))
+
+
 def obs_of(path: str, names: Sequence[str], options: ReadOptions) -> ObsColumns:
     """Columns of `obs`: numbers, and texts, truth values and categoricals as categories.
 

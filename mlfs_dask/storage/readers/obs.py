@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.storage.obs import ObsColumns, joined
-from mlfs_dask.storage.readers.anndata import obs_of
+from mlfs_dask.storage.readers.anndata import obs_columns, obs_of
+from mlfs_dask.storage.readers.base import ReadOptions
 from mlfs_dask.storage.readers.detect import open_source, resolve_sources
 
 Array = NDArray[np.float64]
@@ -19,7 +19,15 @@ Array = NDArray[np.float64]
 _BATCH_BYTES = 8 << 20
 
 
-def read_obs(paths: Sequence[str], names: Sequence[str], options: Any, format: str | None) -> ObsColumns:
+def obs_names(path: str, options: ReadOptions, format: str | None) -> tuple[str, ...]:
+    """Names of the columns of rows of a file: those of `obs`, or of a table the columns that are left out."""
+    _, found = resolve_sources([path], options, format)
+    if found in ("h5ad", "anndata"):
+        return obs_columns(path, options)
+    return options.drop
+
+
+def read_obs(paths: Sequence[str], names: Sequence[str], options: ReadOptions, format: str | None) -> ObsColumns:
     """The columns of rows of files, in the order of `names`; they are read when blocks are asked for.
 
     Parameters
