@@ -290,6 +290,17 @@ def test_the_site_in_a_browser(site: Path, browser: Any) -> None:
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
+def test_the_pictures_are_drawn_from_what_the_repository_has(tmp_path: Path) -> None:
+    """`python docs/pictures.py` draws them: those of measurements here, others take selections first."""
+    from mlfs_dask.reporting.figures import write_figure
+
+    pictures = runpy.run_path(str(DOCS / "pictures.py"))["PICTURES"]
+    assert all((DOCS / f"{name}.png").exists() for name in pictures)
+    for name in ("explanation/choosing-cost", "explanation/choosing-ranks", "reference/growth", "reference/anchors"):
+        write_figure(pictures[name](), tmp_path / "picture.png")
+        assert (tmp_path / "picture.png").stat().st_size > 10_000
+
+
 def test_links_of_the_repository_that_lead_nowhere_are_named(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "mlfs_dask").mkdir()
