@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +33,7 @@ from mlfs_dask.storage.access import access_error, fault_of
 from mlfs_dask.storage.anndata_encoding import CHUNK, read_chunk, read_vector
 from mlfs_dask.storage.digest import ROOT_KEY, new_hash, root_is_intact
 from mlfs_dask.storage.object_store import (
+    FILE_SUFFIXES,
     Objects,
     RemoteObjects,
     is_store,
@@ -84,7 +85,7 @@ def open_dataset(
         Of files, with the meaning that they have in `convert`: labels, the format where the name does not tell it, the
         arrays of a file that holds several, features to leave out.
     storage_options : mapping, optional
-        For fsspec.
+        Of obstore (s3:, gs:, az:, https:) or of the file system of fsspec.
 
     Returns
     -------
@@ -101,8 +102,8 @@ def open_dataset(
     -----
     The labels of a file are read when it is opened.
     """
-    if format is None and is_store(path, storage_options):
-        store = open_store(path, storage_options=storage_options)
+    store = _store_at(path, storage_options) if format is None else None
+    if store is not None:
         asked = {"labels": None if labels == LabelSpec() else labels, "keys": keys, "drop": drop}
         given = [name for name, value in asked.items() if value]
         if given:
@@ -116,6 +117,19 @@ def open_dataset(
     return open_file(
         str(path), labels=labels, format=format, keys=keys, drop=tuple(drop), storage_options=storage_options
     )
+
+
+def _store_at(path: str | Path, storage_options: Mapping[str, Any] | None) -> Store | None:
+    """The store at a place; None where there is a file, or a folder of files."""
+    named_as_file = PurePosixPath(str(path).rstrip("/")).suffix.lower() in FILE_SUFFIXES
+    if not is_url(path) or named_as_file:
+        return open_store(path, storage_options=storage_options) if is_store(path, storage_options) else None
+    try:
+        return open_store(path, storage_options=storage_options)
+    except DataError:  # only now, because it reads the root of the store again
+        if is_store(path, storage_options):
+            raise
+        return None
 
 
 def open_store(store: str | Path, *, storage_options: Mapping[str, Any] | None = None) -> Store:
