@@ -95,6 +95,8 @@ class Profile:
         Covariates of a row.
     remote : bool
         Whether a server sends them, that takes a while to answer however little it is asked for.
+    foreign : bool
+        Whether every reading decodes a file of others, which a store would spare.
     arrays : tuple of RowArray
         What every process holds that reads the rows, beside buffers: which rows are meant, their weights.
     """
@@ -114,6 +116,7 @@ class Profile:
     weight: float | None = None
     covariates: int = 0
     remote: bool = False
+    foreign: bool = False
     arrays: tuple[RowArray, ...] = ()
 
     @property

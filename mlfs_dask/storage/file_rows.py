@@ -136,6 +136,7 @@ class FileRows(RowSource):
             buffer_bytes=2 * (block_bytes + y_bytes) + reader.held_bytes(self._batch_bytes),
             read_bytes=reader.nonzeros * value_bytes + 5 * labels + 8 * n,
             remote=is_url(self.path),
+            foreign=True,
         )
 
     @cached_property

@@ -236,6 +236,9 @@ def test_files_by_commands(tmp_path: Path, run_json: Any, run: Any) -> None:
     assert run_json("inspect", path, *labels)["unknown_labels"] == len(range(0, N, 17))
     planned = run_json("plan", "elc", path, *labels, "-k", "3")
     assert (planned["passes"], planned["bytes_read"] > 4 * N * D) == (1, True)
+    looped = run_json("plan", "rfs", path, *labels, "-k", "3")
+    assert any(note.endswith("`mlfs convert` takes the time of a few readings") for note in looped["notes"])
+    assert not any("convert" in note for note in planned["notes"])
     record = run_json("select", "elc", path, *labels, "-k", "3", "-o", out)
     assert record["store"]["path"] == str(path)
     assert sorted(record["selected"]) == NAMES[2:5]
