@@ -4,7 +4,8 @@
 
 One table of float32 with 200 features and 20 labels is written in every form; each is read by `elc`, which takes one
 reading, in fresh processes, the pages in memory, the time counted from opening to the ranking. DuckDB sums every column
-of the Parquet folder. Results are printed and written to benchmarks/results/sources.json. Needs anndata, duckdb, polars.
+of the Parquet folder. Results are printed and written to benchmarks/results/sources.json. Needs anndata, duckdb and
+polars.
 """
 
 from __future__ import annotations

@@ -156,6 +156,27 @@ def test_a_file_is_what_its_store_would_be(source: tuple[Path, Any], tmp_path: P
     assert lazy.ranking_.tolist() == ELC(3, unknown="negative").fit(X, Y).ranking_.tolist()
 
 
+def test_folders_that_name_columns(tmp_path: Path) -> None:
+    """year=2023/kind=a/0.parquet: numbers and categories, of which a label is made, too."""
+    X, _ = problem()
+    numbers, kinds = np.arange(N) * 4 // N + 2020, np.array(["a", "b c"])[np.arange(N) % 2]
+    frame = table(year=numbers, kind=kinds)
+    for (year, kind), rows in frame.groupby(["year", "kind"]):
+        place = tmp_path / "hive" / f"year={year}" / f"kind={kind.replace(' ', '%20')}"
+        place.mkdir(parents=True)
+        rows.drop(columns=["year", "kind"]).to_parquet(place / "0.parquet")
+    found = mlfs_dask.open_dataset(tmp_path / "hive", labels=LabelSpec(columns=tuple(LABELS)))
+    assert found.feature_names.tolist() == [*NAMES, "year", "kind"]
+    assert found.categories == {D + 1: ("a", "b c")}
+    order = np.lexsort((np.arange(N), kinds, numbers))
+    whole = np.concatenate([block.X for block in found.rows.stream(0, found.rows.profile.partitions)])
+    np.testing.assert_array_equal(whole, np.column_stack([X, numbers, kinds == "b c"])[order])
+    mlfs_dask.convert(tmp_path / "hive", tmp_path / "store.zarr", labels=LabelSpec(columns=tuple(LABELS)))
+    assert mlfs_dask.open_dataset(tmp_path / "store.zarr").feature_names.tolist() == found.feature_names.tolist()
+    spec = LabelSpec(columns=("kind",), classes=True)
+    assert mlfs_dask.open_dataset(tmp_path / "hive", labels=spec, drop=LABELS).label_counts[2].sum() > 0
+
+
 def test_what_has_no_row_blocks_is_to_be_converted(tmp_path: Path) -> None:
     X, Y = problem()
     as_anndata(sp.csc_matrix(X), Y).write_h5ad(tmp_path / "columns.h5ad")

@@ -251,6 +251,8 @@ class ReadOptions:
         Names of columns of rows, which are no features.
     only_obs : bool
         Whether these are read, in place of the features.
+    folder : str
+        The folder that was named, below which names of folders such as ``year=2024`` are columns of Parquet files.
     """
 
     labels: LabelSpec = LabelSpec()
@@ -260,3 +262,4 @@ class ReadOptions:
     transpose: bool = False
     obs: tuple[str, ...] = ()
     only_obs: bool = False
+    folder: str = ""

@@ -100,7 +100,13 @@ def open_source(sources: Sequence[str], options: ReadOptions = _DEFAULTS, format
         return concatenate([open_transposed(path, options, name) for path in paths])
     if name in _PAIRED and (pair := _as_pair(paths, name, options)):
         return _call(name, pair, options)
+    options = replace(options, folder=_common_folder(sources))
     return concatenate([_call(name, path, _with_labels(path, name, options)) for path in paths])
+
+
+def _common_folder(sources: Sequence[str]) -> str:
+    """The folder that was named, if it was one; names of folders in it may be columns."""
+    return str(Path(sources[0])) if len(sources) == 1 and Path(sources[0]).is_dir() else ""
 
 
 def resolve_sources(

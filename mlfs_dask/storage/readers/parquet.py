@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, ClassVar, cast
+from urllib.parse import unquote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +62,7 @@ class ParquetReader(TableReader):
     """One Parquet or Feather file; made by `open_parquet`. Positions are rows."""
 
     _storage_options: dict[str, Any]
+    _constants: Mapping[str, Any]
     _group_starts: tuple[int, ...]
     _group_bytes: tuple[int, ...]
     _needed_bytes: int = 0
@@ -72,7 +74,7 @@ class ParquetReader(TableReader):
         return self._names[column]
 
     def _text_batches(self, columns: Sequence[int]) -> Iterator[Any]:
-        with _open(self.path, self._storage_options) as file:
+        with _open(self.path, self._storage_options, self._constants) as file:
             for column in columns:
                 yield from file.iter_batches(batch_size=_SCAN_ROWS, columns=[self._names[column]])
 
@@ -84,7 +86,7 @@ class ParquetReader(TableReader):
         """
         name = self._names[self._features[feature]]
         longest: list[str] = []
-        with _open(self.path, self._storage_options) as file:
+        with _open(self.path, self._storage_options, self._constants) as file:
             for group in np.flatnonzero(file.rows).tolist():
                 first = next(iter(file.iter_batches(batch_size=1, columns=[name], row_groups=[group])))
                 texts = [as_text(text) for text in first.column(0).dictionary.to_pylist()]
@@ -142,7 +144,7 @@ class ParquetReader(TableReader):
         last = int(np.searchsorted(self._group_starts, stop, side="left"))
         width = len(self._columns)
         batch_bytes = batch_bytes * 8 * width // self._row_bytes_held(width)
-        with _open(self.path, self._storage_options) as file:
+        with _open(self.path, self._storage_options, self._constants) as file:
             needed = max(sum(file.bytes_needed(group, self._columns)) for group in range(first, last))
             groups = range(first, last)
             if needed <= allowed:
@@ -238,7 +240,8 @@ def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
     DataError
         No such file, a column of a type that is neither number nor text, an unknown label column.
     """
-    with _open(path, options.storage_options) as file:
+    constants = _folder_columns(path, options.folder)
+    with _open(path, options.storage_options, constants) as file:
         schema, rows, group_bytes = file.schema, file.rows, file.group_bytes
         needed = max((sum(file.bytes_needed(group, range(len(schema)))) for group in range(len(rows))), default=0)
         names = tuple(schema.names)
@@ -271,6 +274,7 @@ def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
         ),
         path=path,
         _storage_options=dict(options.storage_options),
+        _constants=constants,
         _names=names,
         _features=tuple(features),
         _labels=tuple(label_columns),
@@ -416,8 +420,56 @@ def _width(kind: Any) -> int:
 _FEATHER, _FEATHER_1 = b"ARROW1", b"FEA1"
 
 
+class _WithConstants:
+    """An open file, with columns that have one value each."""
+
+    def __init__(self, file: _ParquetFile | _FeatherFile, constants: Mapping[str, Any]) -> None:
+        import pyarrow as pa
+
+        self._file = file
+        self._arrays = {name: pa.array([value]) for name, value in constants.items()}
+        self.schema = file.schema
+        for name, array in self._arrays.items():
+            self.schema = self.schema.append(pa.field(name, array.type))
+        self.rows, self.group_bytes, self.bytes_needed = file.rows, file.group_bytes, file.bytes_needed
+
+    def iter_batches(
+        self, batch_size: int, columns: Sequence[str], row_groups: Sequence[int] | None = None
+    ) -> Iterator[Any]:
+        """Some columns of some groups, at most `batch_size` rows at a time."""
+        import pyarrow as pa
+
+        stored = [name for name in columns if name not in self._arrays]
+        # Without another column the first one tells how many rows there are.
+        asked = stored or [self._file.schema.names[0]]
+        for batch in self._file.iter_batches(batch_size=batch_size, columns=asked, row_groups=row_groups):
+            index = pa.nulls(batch.num_rows, pa.int32()).fill_null(0)
+            arrays = [
+                self._arrays[name].take(index) if name in self._arrays else batch.column(name) for name in columns
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, names=list(columns))
+
+
+def _folder_columns(path: str, folder: str) -> dict[str, Any]:
+    """Columns that folders between the named one and a file stand for, ``year=2024``: numbers, texts, None."""
+    if not folder or not path.startswith(folder.rstrip("/") + "/"):
+        return {}
+    columns: dict[str, Any] = {}
+    for part in path.removeprefix(folder.rstrip("/")).split("/")[:-1]:
+        name, equals, text = part.partition("=")
+        if equals and name:
+            value = unquote(text)
+            try:
+                columns[unquote(name)] = None if text == "__HIVE_DEFAULT_PARTITION__" else float(value)
+            except ValueError:
+                columns[unquote(name)] = value
+    return columns
+
+
 @contextlib.contextmanager
-def _open(path: str, storage_options: dict[str, Any]) -> Iterator[_ParquetFile | _FeatherFile]:
+def _open(
+    path: str, storage_options: dict[str, Any], constants: Mapping[str, Any]
+) -> Iterator[_ParquetFile | _FeatherFile | _WithConstants]:
     require_arrow()
     import pyarrow as pa
 
@@ -438,7 +490,7 @@ def _open(path: str, storage_options: dict[str, Any]) -> Iterator[_ParquetFile |
         except damage as error:
             raise damaged(f"it is no {name} file, or cut off: {error}", path) from error
         try:
-            yield file
+            yield _WithConstants(file, constants) if constants else file
         except damage as error:
             raise damaged(f"the file is damaged: {error}", path) from error
 
