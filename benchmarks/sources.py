@@ -25,6 +25,7 @@ FEATURES, LABELS = [f"x{f}" for f in range(D)], [f"y{label}" for label in range(
 SELECT = """
 import time, warnings
 warnings.simplefilter("ignore")
+import h5py, pyarrow.parquet, zarr
 import mlfs_dask as mlfs
 from mlfs_dask.storage.readers.base import LabelSpec
 labels = {labels!r}
