@@ -83,7 +83,7 @@ def fault_of(error: BaseException) -> Fault | None:
     for each in _causes(error):
         if _METADATA_SERVERS.search(_obstore_text(each)):
             return "not allowed"
-        status = _http_status(each) or 0
+        status = http_status(each) or 0
         fault = _FAULT_OF_STATUS.get(status)
         if fault is not None:
             return fault
@@ -114,7 +114,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
     return reversed(chain)
 
 
-def _http_status(error: BaseException) -> int | None:
+def http_status(error: BaseException) -> int | None:
     """Status of the answer of a server, as obstore and clients of fsspec have it."""
     if found := _STATUS.search(_obstore_text(error)):
         return int(found[2])
@@ -138,7 +138,7 @@ def error_words(error: BaseException) -> str:
             return silence[1] or ("timed out" if silence[2] else "the connection was cut")
         return " ".join(told.partition("Debug source:")[0].split())
     text = " ".join(str(getattr(first, "strerror", None) or first).split()) or type(first).__name__
-    status_code = _http_status(first)
+    status_code = http_status(first)
     return text if status_code is None or str(status_code) in text else f"{status_code} {text}"
 
 

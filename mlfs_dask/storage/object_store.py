@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Literal, Protocol, cast
 from mlfs_dask import runtime
 from mlfs_dask.errors import DataError, MlfsError, StoreNotAllowedError, UsageError
 from mlfs_dask.files.json_text import parse_json
-from mlfs_dask.storage.access import access_error, answer, fault_of
+from mlfs_dask.storage.access import access_error, answer, fault_of, http_status
 from mlfs_dask.storage.digest import ROOT_KEY
 from mlfs_dask.storage.remote_store import WEB, open_store
 from mlfs_dask.storage.schema import StoreSchema
@@ -33,6 +33,8 @@ ZARR_ROOTS = (ROOT_KEY, ".zgroup", ".zarray")
 X_KEYS = ("X", "x", "data", "features")
 #: Of files whose rows are read where they lie.
 FILE_SUFFIXES = (".h5ad", ".parquet", ".pq", ".feather", ".arrow", ".ipc")
+#: Answers to HEAD of web servers that answer to GET: a signed address allows that alone.
+_NO_HEADS = (403, 405, 501)
 NOT_A_STORE = "make a store with `mlfs convert SOURCE... STORE`"
 _NO_PATTERNS = "name every store: patterns (*, ?, [a-z]) are put in full by a shell, outside quotes, and not in a plan"
 
@@ -180,8 +182,18 @@ class RemoteObjects:
 
     def head(self, key: str = "") -> dict[str, Any] | None:
         """What the server says of an object, `size` and `e_tag` or `last_modified`; None where it is absent."""
+        place = self._place(key)
+
+        def request() -> Any:
+            try:
+                return self._store.head(place)
+            except Exception as error:
+                if not is_web(self.path) or http_status(error) not in _NO_HEADS:
+                    raise
+                return self._store.get(place, options={"range": (0, 1)}).meta
+
         try:
-            found: dict[str, Any] = self._request(lambda: self._store.head(self._place(key)))
+            found: dict[str, Any] = self._request(request)
         except FileNotFoundError:
             return None
         return found

@@ -21,7 +21,7 @@ from click.testing import Result
 from mlfs_dask import runtime
 from mlfs_dask.storage import access
 from mlfs_dask.storage.object_store import RemoteObjects
-from tests.cli.web_server import Refusals, WholeFiles, refusing_s3, serve
+from tests.cli.web_server import Refusals, WebFiles, WholeFiles, refusing_s3, serve
 
 Run = Callable[..., Result]
 RunJson = Callable[..., Any]
@@ -304,8 +304,18 @@ def test_credentials_of_a_profile_and_patterns(
     assert (far["n"], far["digest"]) == (60, near["digest"])
 
 
-def test_names_in_a_web_address_are_percent_encoded(table: Path, run_json: RunJson, tmp_path: Path) -> None:
+@pytest.mark.parametrize("refusal", [None, 403, 405])
+def test_names_in_a_web_address_are_percent_encoded(
+    refusal: int | None, table: Path, run_json: RunJson, tmp_path: Path
+) -> None:
+    """Also where it is a signed one, which allows GET alone."""
+
+    class Signed(WebFiles):
+        def do_HEAD(self) -> None:
+            super().do_HEAD() if refusal is None else self.send_error(refusal)
+
     (tmp_path / "two words, 5%.csv").write_bytes(table.read_bytes())
-    with serve(tmp_path) as address:
-        url = f"{address}/two%20words,%205%25.csv"
-        assert run_json("convert", url, tmp_path / "t.zarr", "--label-columns", "a,b")["n"] == 60
+    with serve(tmp_path, Signed) as address:
+        url = f"{address}/two%20words,%205%25.csv?signature=5f2e"
+        words = ("convert", url, tmp_path / "t.zarr", "--format", "csv", "--label-columns", "a,b")
+        assert run_json(*words)["n"] == 60
