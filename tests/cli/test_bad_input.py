@@ -155,7 +155,7 @@ def test_damage_of_what_inspect_reads_is_listed(run: Run, run_json: RunJson, tmp
     [
         (["label-entropy", "--unknown", "refuse"], "--unknown refuse was given"),
         (["elc", "--unknown", "refuse"], "--unknown refuse was given"),
-        (["mfsir"], "use a method that takes missing labels"),
+        (["mfsir", "--unknown", "refuse"], "--unknown refuse was given"),
     ],
 )
 def test_unknown_labels(method: list[str], told: str, run: Run, run_json: RunJson, tmp_path: Path) -> None:
