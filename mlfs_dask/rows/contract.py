@@ -165,8 +165,9 @@ class Profile:
 class RowSource(ABC):
     """Rows of X and Y in partitions; any run of partitions can be streamed.
 
-    Implemented for stores (`mlfs_dask.storage.store_reader`), Dask arrays and arrays in memory
-    (`mlfs_dask.rows.sources`), for several of these (`mlfs_dask.rows.joined`), and for views (`mlfs_dask.rows.view`).
+    Implemented for stores (`mlfs_dask.storage.store_reader`), files whose readers enter them at any row
+    (`mlfs_dask.storage.file_rows`), Dask arrays and arrays in memory (`mlfs_dask.rows.sources`), for several of these
+    (`mlfs_dask.rows.joined`), and for views (`mlfs_dask.rows.view`).
 
     Attributes
     ----------
