@@ -18,6 +18,7 @@ import mlfs_dask
 from mlfs_dask import BRCC, ELC, LabelEntropy
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.readers.base import LabelSpec
+from tests.cli.web_server import serve
 
 anndata = pytest.importorskip("anndata")
 
@@ -293,3 +294,17 @@ def test_workers_open_files_themselves(tmp_path: Path, run_json: Any, monkeypatc
     assert shared["selected"] == alone["selected"]
     assert (shared["passes"], shared["peak_worker_bytes"] > 0) == (1, True)
     assert shared["peak_worker_bytes"] <= shared["plan"]["peak_worker_bytes"]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of anndata and zarr while they write
+def test_files_at_a_url(tmp_path: Path) -> None:
+    pytest.importorskip("obstore")
+    places = [h5ad(tmp_path, "csr"), zarr_of_others(tmp_path, "dense", 3), parquet(tmp_path)]
+    with serve(tmp_path) as url:
+        for place in places:
+            labels = LabelSpec(columns=tuple(LABELS)) if place.suffix == ".parquet" else None
+            here, there = (mlfs_dask.open_dataset(each, labels=labels) for each in (place, f"{url}/{place.name}"))
+            assert there.rows.profile.remote
+            found = ELC(3, unknown="negative").fit(there)
+            assert found.scores_.tolist() == ELC(3, unknown="negative").fit(here).scores_.tolist()
+            assert found.report_.store["path"] == f"{url}/{place.name}"
