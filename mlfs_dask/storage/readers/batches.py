@@ -18,9 +18,9 @@ Scan = Callable[[Sequence[str], int], Iterator[Any]]
 
 _SCAN_ROWS = 1 << 16
 
-#: Bytes that polars or Arrow hold to make batches of Parquet files in row groups of some 50 MB, and with larger ones
-#: more (`benchmarks/sources.py`): nothing tells how much.
-LIBRARY_BYTES = 384 << 20
+#: Bytes that a library reads ahead of the batch that is worked on, or all of a smaller table. Nothing tells how much it
+#: is; of Parquet in row groups of 200 MB it was 0.6 GB with Arrow and 1.7 GB with polars (`benchmarks/sources.py`).
+ARROW_AHEAD, POLARS_AHEAD = 1 << 30, 2 << 30
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +29,7 @@ class BatchReader(TableReader):
 
     _scan: Scan
     _n: int
+    _ahead_bytes: int
 
     enterable: ClassVar[bool] = True
     sparse: ClassVar[bool] = False
@@ -44,7 +45,7 @@ class BatchReader(TableReader):
 
     def held_bytes(self, batch_bytes: int) -> int:
         """See `RowReader`."""
-        return 4 * batch_bytes + LIBRARY_BYTES
+        return 4 * batch_bytes + min(8 * self._n * len(self._names), self._ahead_bytes)
 
     def only_labels(self) -> BatchReader:
         """See `RowReader`."""
@@ -91,7 +92,7 @@ class BatchReader(TableReader):
             yield from self._scan([self._names[column]], _SCAN_ROWS)
 
 
-def open_batches(scan: Scan, schema: Any, n: int, options: ReadOptions, *, what: str) -> BatchReader:
+def open_batches(scan: Scan, schema: Any, n: int, ahead_bytes: int, options: ReadOptions, *, what: str) -> BatchReader:
     """A reader of a table by batches.
 
     Parameters
@@ -100,6 +101,8 @@ def open_batches(scan: Scan, schema: Any, n: int, options: ReadOptions, *, what:
     schema : pyarrow.Schema
     n : int
         Rows.
+    ahead_bytes : int
+        Bytes that the library may read ahead.
     options : ReadOptions
         `labels` by columns; without them all columns are features.
     what : str
@@ -132,23 +135,30 @@ def open_batches(scan: Scan, schema: Any, n: int, options: ReadOptions, *, what:
         dtype=narrowest(schema.field(column).type for column in features),
         _scan=scan,
         _n=n,
+        _ahead_bytes=ahead_bytes,
     )
     texts = [place for place, column in enumerate(features) if column in reader._texts]
     categories = {place: sort_categories(values) for place, values in reader.distinct(texts).items()}
     return reader.with_categories(categories) if categories else reader
 
 
-def scan_of(table: Any) -> tuple[Scan, Any, int]:
-    """How a LazyFrame of polars or a dataset of Arrow is read: its batches, its schema, its rows."""
+def scan_of(table: Any) -> tuple[Scan, Any, int, int]:
+    """How a LazyFrame of polars or a dataset of Arrow is read: its batches, schema and rows, and bytes read ahead."""
     if not hasattr(table, "collect_schema"):
+        import pyarrow.dataset as arrow
+
+        ahead: dict[str, Any] = {"batch_readahead": 2, "fragment_readahead": 1}
+        if isinstance(getattr(table, "format", None), arrow.ParquetFileFormat):
+            # Whole row groups would be held otherwise, packed and unpacked.
+            ahead["fragment_scan_options"] = arrow.ParquetFragmentScanOptions(
+                pre_buffer=False, use_buffered_stream=True, buffer_size=1 << 16
+            )
 
         def read_dataset(names: Sequence[str], rows: int) -> Iterator[Any]:
-            # What is read ahead of the batch that is worked on is held by Arrow.
-            ahead = {"batch_readahead": 2, "fragment_readahead": 1}
             batches: Iterator[Any] = table.to_batches(columns=list(names), batch_size=rows, **ahead)
             return batches
 
-        return read_dataset, table.schema, int(table.count_rows())
+        return read_dataset, table.schema, int(table.count_rows()), ARROW_AHEAD
     import polars as pl
 
     oldest = pl.CompatLevel.oldest()
@@ -158,4 +168,5 @@ def scan_of(table: Any) -> tuple[Scan, Any, int]:
             yield from frame.to_arrow(compat_level=oldest).to_batches()
 
     empty = pl.DataFrame(schema=table.collect_schema())
-    return read_frame, empty.to_arrow(compat_level=oldest).schema, int(table.select(pl.len()).collect().item())
+    n = int(table.select(pl.len()).collect().item())
+    return read_frame, empty.to_arrow(compat_level=oldest).schema, n, POLARS_AHEAD
