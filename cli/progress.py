@@ -169,10 +169,16 @@ class Status:
         fraction: float | None = None
         # Of a method with a loop a reading says nothing: it is the first of many, or a part of an iteration.
         innermost = self._iterations if self._max_iterations else self._work
-        for counter in (innermost, self._readings, self._ranking, self._job):
+        for counter in (innermost, self._readings_left, self._ranking, self._job):
             if counter is not None and counter.total:
                 fraction = min(1.0, (counter.done + (fraction or 0.0)) / counter.total)
         return fraction
+
+    @property
+    def _readings_left(self) -> Counter | None:
+        """The readings, while there are some to come: what is done after the last one is counted by itself."""
+        readings = self._readings
+        return readings if readings is not None and (readings.done < readings.total or self._work is None) else None
 
     def _remaining(self) -> str:
         """What is left, in words; empty where it is not known."""
@@ -185,7 +191,7 @@ class Status:
             seconds = (self._last_step - steps.started) / (steps.done - steps.first)
             left = (steps.total - steps.done) * seconds - (now - self._last_step)
             return f"up to {clock_text(max(0.0, left))} left"
-        outer, fraction = outer or self._readings or self._work, self.fraction
+        outer, fraction = outer or self._readings_left or self._work, self.fraction
         if outer is None or not outer.total or fraction is None:
             return ""
         done, seconds = fraction * outer.total - outer.first, now - outer.started

@@ -267,7 +267,7 @@ def opened(data: Any) -> Opened:
     return Opened(
         data.rows,
         Names(data.feature_names, data.label_names, data.feature_column),
-        _store_of(data.rows, data.subset_record),
+        _store_of(data.rows, data.subset_record, data.reading_record),
     )
 
 
@@ -653,11 +653,11 @@ def _caller_level() -> int:
     return level + 1
 
 
-def _store_of(source: RowSource, subset: dict[str, Any] | None = None) -> dict[str, Any] | None:
-    """Path and digest of the store that rows come from, if there is one, and what was chosen of it."""
+def _store_of(source: RowSource, subset: Any = None, reading: Any = None) -> dict[str, Any] | None:
+    """Path and digest of what rows come from, if it has any, how a file was opened, and what was chosen of it."""
     if source.place is None:
         return None
-    return {"path": source.place, "digest": source.digest, **({"subset": subset} if subset else {})}
+    return {"path": source.place, "digest": source.digest, **_noted(reading=reading, subset=subset)}
 
 
 def plain(value: Any) -> Any:

@@ -375,6 +375,11 @@ class Dataset(ABC):
         """What was chosen of which whole, as `run.json` has it; None for a whole."""
         return None
 
+    @property
+    def reading_record(self) -> dict[str, Any]:
+        """How a file was opened, as `run.json` has it: arguments of `open_dataset`; empty for a store."""
+        return {}
+
     def may_share_rows(self, record: Mapping[str, Any]) -> bool:
         """Whether another part of the same whole has rows of this one, or may have.
 
@@ -650,6 +655,10 @@ class DatasetSubset(Dataset):
         return column if self._features is None else [column[f] for f in self._features.tolist()]
 
     @property
+    def reading_record(self) -> dict[str, Any]:
+        return self._whole.reading_record
+
+    @property
     def subset_record(self) -> dict[str, Any]:
         record: dict[str, Any] = {"of": self._whole.subset_record or self._whole.digest}
         for name, chosen in (("rows", self._rows), ("labels", self._labels), ("features", self._features)):
@@ -716,14 +725,20 @@ def reopen(store: Mapping[str, Any]) -> Dataset:
     Parameters
     ----------
     store : mapping
-        Its `store`: path, digest, and of a part `subset`.
+        Its `store`: path, digest, of a file `reading`, and of a part `subset`.
 
     Raises
     ------
     DataError
         The store is another one now, or the part cannot be chosen again.
     """
-    dataset, subset = open_dataset(store["path"]), store.get("subset")
+    reading, subset = dict(store.get("reading") or {}), store.get("subset")
+    if "labels" in reading:
+        labels: Any = {
+            name: tuple(each) if isinstance(each, list) else each for name, each in reading["labels"].items()
+        }
+        reading["labels"] = LabelSpec(**labels)
+    dataset = open_dataset(store["path"], **reading)
     if dataset.digest != origin_of(store["digest"], subset):
         raise DataError(f"{store['path']} is no longer the store that the run was made on.")
     dataset = _part_of(dataset, subset)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +61,14 @@ class FileDataset(Dataset):
     @cached_property
     def label_names(self) -> NDArray[Any]:
         return _names(self._header.label_names, "y", self.rows.profile.q)
+
+    @property
+    def reading_record(self) -> dict[str, Any]:
+        given = {name: value for name, value in self.reading.items() if value}
+        labels = given.get("labels")
+        if labels is not None:
+            given["labels"] = {name: value for name, value in asdict(labels).items() if value}
+        return given
 
     def feature_column(self, name: str) -> list[str]:
         files, found = resolve_sources([self.path], self._options, self.reading["format"])

@@ -17,6 +17,7 @@ from scipy import sparse as sp
 import mlfs_dask
 from mlfs_dask import BRCC, ELC, LabelEntropy
 from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.storage.dataset import reopen
 from mlfs_dask.storage.readers.base import LabelSpec
 from tests.cli.web_server import serve
 
@@ -251,6 +252,16 @@ def test_a_file_that_changes_is_noticed(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="it was changed or replaced since it was opened"):
         ELC(3, unknown="negative").fit(opened)
     assert mlfs_dask.open_dataset(path).digest != opened.digest
+
+
+def test_a_run_knows_how_its_file_was_opened(tmp_path: Path, run_json: Any) -> None:
+    path, run = parquet(tmp_path), tmp_path / "run"
+    run_json("select", "elc", path, "--label-columns", ",".join(LABELS), "--features", "1:", "-k", "3", "-o", run)
+    store = json.loads((run / "run.json").read_text())["store"]
+    assert store["reading"] == {"labels": {"columns": LABELS}}
+    again = reopen(store)
+    assert again.label_names.tolist() == LABELS
+    assert again.digest == store["digest"]
 
 
 def test_files_by_commands(tmp_path: Path, run_json: Any, run: Any) -> None:

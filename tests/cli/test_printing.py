@@ -187,6 +187,17 @@ def test_a_reading_says_how_far_it_is_and_what_is_left() -> None:
     ]
 
 
+def test_what_comes_after_the_last_reading_is_counted_by_itself() -> None:
+    lines = lines_after(
+        (0, {"kind": "fit", "method": "auto", "readings": 1, "max_iterations": None, "typical_iterations": None}),
+        (2, PASS),
+        (10, {"kind": "pass-done", "label": "rows", "seconds": 8.0}),
+        (10, {"kind": "stage", "label": "judging methods", "parts": 8, "unit": "fits"}),
+        (20, {"kind": "parts", "done": 2}),
+    )
+    assert lines[-1] == "auto: judging methods 25%; 0:20 elapsed, about 0:30 left"
+
+
 def test_a_loop_says_its_iteration_how_many_there_may_be_and_what_is_left_at_most() -> None:
     lines = lines_after((0, FIT), (1, PASS), (9, {"kind": "partitions", "done": 2}), *steps(1, 7, 10.0), (70, PASS))
     assert lines[2] == "mfsir: reading 50%; 0:09 elapsed"  # nobody knows yet how long an iteration takes
