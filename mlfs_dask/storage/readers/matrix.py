@@ -901,8 +901,8 @@ class MatrixReader:
                     if self._meaning.zero_is_unknown:  # what a sparse Y leaves out is written out
                         end = min(end, local + max(1, batch_bytes // (UNKNOWN_BYTES * max(Y.shape[1], 1))))
                     with damage_in(self.path, f"rows {row + 1:,} to {before + end:,}"):
-                        labels = Y.take(local, end)
                         features = csr_array((end - local, 0)) if self._kept == () else X.take(local, end)
+                        labels = Y.take(local, end)
                     yield Batch(self._features(features, row), self._labels(labels, row), before + end)
                     row = before + end
                 before += length
