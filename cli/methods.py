@@ -53,7 +53,6 @@ def _describe(selector: Any) -> dict[str, Any]:
         "paper": selector.paper,
         "doi": selector.doi,
         "supervision": selector.supervision,
-        "unknown_labels": selector.accepts_unknown_labels,
         "adjusts": "covariates, strata" if selector.takes_covariates else "strata" if selector.takes_strata else "",
         "passes": selector.passes,
         "memory": selector.memory,

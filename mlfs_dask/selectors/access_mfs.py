@@ -242,7 +242,6 @@ class AccessMFS(IterativeSelector[Fixed, At]):
         "worker: 8 bytes * (2 d q + d m) (8 d² more below the Gram cap); driver: the same and 24 d² bytes (above the "
         "cap 120 d q); with the exact graph the driver holds X, n * (73 q + 24 k_s) and 24 d² bytes"
     )
-    accepts_unknown_labels = True
     label_threshold = 0.5
 
     # ------------------------------------------------------------------ what it costs

@@ -177,7 +177,6 @@ class AutoSelector(Method):
     missing: Missing = "error"
     random_state: Annotated[Seed, seed_of("the sample of rows, of its parts, and of the sample for medians")] = None
 
-    accepts_unknown_labels = True
     choice_depends_on_k = True
     scores_from_counts = True  # rounded if those of the chosen method are
     passes = "1 (+1 for ranges and quantiles of data without them)"
@@ -256,9 +255,6 @@ class AutoSelector(Method):
     ) -> _Candidate | str:
         """The candidate of a name; or why there is none."""
         method: Any = get_method(name)
-        label_counts = None if isinstance(source, Profile) else source.label_counts
-        if label_counts is not None and label_counts[0].any() and not method.accepts_unknown_labels:
-            return "it takes no unknown labels"
         selector = method(n_features_to_select=self.n_features_to_select, random_state=self.seed)
         cost = selector.cost(source, resources)
         readings = [step for step in cost.steps if isinstance(step, Reading) and step.name not in CODE_READINGS]

@@ -126,7 +126,7 @@ class CMFS(Loop[Fixed, At]):
     random_state: Annotated[Seed, seed_of("the sample of rows that label sets come from")] = None
 
     name = "CMFS"
-    accepts_unknown_labels = known_entries = fills_pairs = True
+    known_entries = fills_pairs = True
     records = Fixed, At
     typical_iterations = 6, 25
     passes = "2 + 1 an iteration"

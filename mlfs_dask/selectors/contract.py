@@ -99,7 +99,7 @@ class Method:
     on_features: ClassVar[str] = ""
     #: Notes that all methods of a family share.
     family_notes: ClassVar[str] = ""
-    #: What labels it needs: "supervised", "semi-supervised", "unsupervised"; and whether they may be unknown.
+    #: What labels it needs: "supervised", "semi-supervised", "unsupervised".
     supervision: ClassVar[str] = "supervised"
     #: How many readings of X, in words.
     passes: ClassVar[str]
@@ -107,8 +107,6 @@ class Method:
     memory: ClassVar[str]
     #: Iterations of its loop on real data, the least and the most; None where no loop reports its steps.
     typical_iterations: ClassVar[tuple[int, int] | None] = None
-    #: Whether labels may hold -1.
-    accepts_unknown_labels: ClassVar[bool] = False
     #: Whether each label is taken over the rows where it is known (`RowSource.unknown_labels`).
     known_entries: ClassVar[bool] = False
     #: Whether its loop leaves checkpoints (`mlfs_dask.engine.checkpoints`), from which a fit can go on.
@@ -521,10 +519,9 @@ class Method:
         return self.strata is not None and self.strata_by == "rank"
 
     def refuse_unknown(self, unknown: NDArray[np.integer[Any]], names: Names) -> None:
-        """Refuse unknown labels, counted by label, where the method takes none or `unknown` says so."""
-        if unknown.any() and (self.unknown == "refuse" or not self.accepts_unknown_labels):
-            asked = self.unknown == "refuse"
-            raise unknown_labels_error("" if asked else self.method, unknown, names.labels)
+        """Refuse unknown labels, counted by label, where `unknown` says so."""
+        if unknown.any() and self.unknown == "refuse":
+            raise unknown_labels_error(unknown, names.labels)
 
     def examine_unknown(self, readings: Readings, unknown: NDArray[np.integer[Any]]) -> None:
         """`refuse_unknown`, or go back to the beginning where a reading was not told of those that it found.

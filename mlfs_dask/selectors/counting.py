@@ -201,11 +201,8 @@ class CountingSelector(OneReading):
         return tiles if len(tiles) == 1 else ()
 
     def _book_before_reading(self, source: RowSource) -> CodeBook | None:
-        """The codes, where they follow without a reading; None also of rows with unknown labels that are refused."""
-        label_counts = self._label_counts(source)
-        if label_counts is None or (label_counts[0].any() and not self.accepts_unknown_labels):
-            return None
-        return self._known_book(source)
+        """The codes, where they follow without a reading."""
+        return None if self._label_counts(source) is None else self._known_book(source)
 
     def _known_book(self, source: Profile | RowSource) -> CodeBook | None:
         """The codes, where they follow from what is known of the features."""
@@ -474,7 +471,7 @@ class CountFilter(CountingSelector):
     `over` says. The result is what "auto" tests: what `finish` adds does not depend on which rows have the labels.
     """
 
-    accepts_unknown_labels = known_entries = True
+    known_entries = True
     on_features = ON_AUTO
     over: ClassVar[Over] = "sum"
     takes_strata = True

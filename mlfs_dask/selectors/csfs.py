@@ -102,7 +102,6 @@ class CSFS(Loop[Fixed, At]):
     name = "CSFS"
     records = Fixed, At
     supervision = "semi-supervised: labels may be unknown"
-    accepts_unknown_labels = True
     typical_iterations = 3, 20
     passes = "2 + 1 an iteration"
     memory = "worker: 8 bytes * (d² + 2 d q); driver: 8 bytes * (3 d² + 8 d q)"

@@ -156,7 +156,7 @@ class ELC(OneReading):
     random_state: Annotated[Seed, seed_of("shuffles, of resamples, and of the sample of rows for medians")] = None
 
     choice_depends_on_k = True
-    accepts_unknown_labels = known_entries = True
+    known_entries = True
     typical_iterations = TYPICAL_ITERATIONS
     memory = "worker: 8 bytes * (q * d + q²); driver: 8 bytes * (8 * q * d + 6 * q²)"
 

@@ -70,7 +70,6 @@ class FSSRDM(Regression):
 
     name = "FSSRDM"
     supervision = "semi-supervised: rows with unknown labels have no part"
-    accepts_unknown_labels = True
     typical_iterations = 10, 60
 
     memory = "worker: 8 bytes * (d² + q d + q²); driver: 8 bytes * (4 d² + 12 q d)"

@@ -155,7 +155,7 @@ class GLFS(InMemory, Loop[Fixed, At]):
     random_state: Annotated[Seed, seed_of("the sample, of k-means, and of the start of the published form")] = None
 
     name = "GLFS"
-    accepts_unknown_labels = known_entries = True
+    known_entries = True
     records = Fixed, At
     typical_iterations = 5, 12
     passes = "2 + 1 an iteration; in the published form 1"

@@ -92,7 +92,7 @@ class GlobalSelector(PairwiseSelector, CountingSelector):
     missing: MissingOrCode = "error"
     random_state: Annotated[Seed, seed_of("the rows that medians come from")] = None
 
-    accepts_unknown_labels = known_entries = True
+    known_entries = True
     resamples_rows = False
     weighs_features = True
     family_notes = """

@@ -146,7 +146,6 @@ class GraphRegression(AnchoredLoop[Fixed, At]):
 
     records: ClassVar[tuple[type, type]] = Fixed, At
     supervision = "semi-supervised: labels may be unknown"
-    accepts_unknown_labels = True
     memory = "worker: 8 bytes * (2 m d + 2 d q + m²) for m anchors, and d² in the first reading; driver: 8 bytes * 5 d²"
 
     #: Whether distances of labels from anchors count and not their squares.

@@ -65,7 +65,7 @@ class GreedySelector(CountingSelector):
     features, one block has them all. Logarithms are natural. Scores rest on integer counts and are the same bits
     for any chunking, number of workers and memory.
     """
-    accepts_unknown_labels = known_entries = True
+    known_entries = True
     chooses_in_turn = True
     resamples_rows = False
     weighs_features = True

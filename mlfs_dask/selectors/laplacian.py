@@ -113,7 +113,6 @@ class LaplacianScore(Method):
     supervision = "unsupervised"
     passes = "1; with anchors 2"
     memory = "driver: X twice; with anchors worker: 8 bytes * 4 * m * d for m anchors, driver: 8 bytes * 6 * m * d"
-    accepts_unknown_labels = True
 
     def _count_anchors(self, profile: Profile) -> int:
         return count_anchors(self.n_anchors, profile.n, profile.d)

@@ -98,7 +98,6 @@ class LassoNet(SampledMethod):
         Seed, seed_of("the sample of rows, of their order, and of the network at the start; 0 by default")
     ] = None
 
-    accepts_unknown_labels = True
     memory = "driver: the sample of m rows three times, and 64 bytes * (d + q) * h for h hidden units"
 
     def working_bytes(self, profile: Profile, sample: RowSample) -> int:

@@ -76,7 +76,7 @@ class LFFS(AnchoredRegression):
     max_iter: MaxIter = 200
 
     name = "LFFS"
-    accepts_unknown_labels = known_entries = True
+    known_entries = True
     typical_iterations = 8, 83
     memory = "worker: 8 bytes * (d² + q d + m d + m²) for m anchors; driver: 8 bytes * (5 d² + 12 q d + 3 m d)"
 

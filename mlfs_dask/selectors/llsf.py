@@ -89,7 +89,7 @@ class LLSF(Regression):
     tol: Annotated[float, Param("Change of W in a step, relative to W, at which the loop stops.")] = 1e-5
     max_iter: MaxIter = 1000
 
-    accepts_unknown_labels = known_entries = True
+    known_entries = True
     name = "LLSF"
     typical_iterations = 40, 400
 

@@ -78,7 +78,6 @@ class LSMR(AnchoredRegression):
 
     name = "LSMR"
     supervision = "semi-supervised: rows with unknown labels have a part in the graph"
-    accepts_unknown_labels = True
     typical_iterations = 40, 400
     memory = "worker: 8 bytes * (2 d² + q d + m d) for m anchors; driver: 8 bytes * (4 d² + 12 q d + 3 m d)"
 

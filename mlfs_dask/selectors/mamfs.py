@@ -102,7 +102,7 @@ class MAMFS(CountingSelector):
         Seed, seed_of("the sample, of the rows held out, of the search, and of the rows that medians come from")
     ] = None
 
-    accepts_unknown_labels = known_entries = True
+    known_entries = True
     choice_depends_on_k = True
     resamples_rows = False
     takes_weights = False

@@ -79,7 +79,7 @@ class MDFS(AnchoredRegression):
     max_iter: MaxIter = 200
 
     name = "MDFS"
-    accepts_unknown_labels = known_entries = True
+    known_entries = True
     typical_iterations = 5, 40
 
     @property

@@ -204,7 +204,7 @@ class MFSIR(IterativeSelector[Fixed, At]):
     ] = None
 
     name = "mFSIR"
-    accepts_unknown_labels = known_entries = fills_pairs = True
+    known_entries = fills_pairs = True
     records = Fixed, At
     published = "step", "fixed"
     typical_iterations = TYPICAL_ITERATIONS

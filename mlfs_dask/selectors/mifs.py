@@ -105,7 +105,7 @@ class MIFS(InMemory, AnchoredRegression):
     max_iter: MaxIter = 200
 
     name = "MIFS"
-    accepts_unknown_labels = known_entries = True
+    known_entries = True
     typical_iterations = 5, 40
 
     def latent(self, q: int) -> int:

@@ -89,7 +89,7 @@ class MLACO(OneReading):
     missing: Missing = "error"
     random_state: Annotated[Seed, seed_of("the ants, and of the sample of rows for medians")] = None
 
-    accepts_unknown_labels = known_entries = True
+    known_entries = True
     takes_covariates = True
     resamples_rows = False
     passes = "1"

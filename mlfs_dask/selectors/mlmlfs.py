@@ -118,7 +118,6 @@ class MLMLFS(InMemory, ReweightedRegression[Fixed]):
     records = Fixed, At
     box = (-1.0, 1.0)
     supervision = "semi-supervised: labels may be unknown"
-    accepts_unknown_labels = True
     typical_iterations = 5, 22
     passes = "2 + 1 an iteration; in the published form 1"
     memory = (

@@ -20,7 +20,7 @@ class ProductFilter(OneReading):
     `over` says; or it overrides `scores`.
     """
 
-    accepts_unknown_labels = known_entries = True
+    known_entries = True
     on_features = ON_AUTO
     takes_covariates = True
     over: ClassVar[Over] = "sum"

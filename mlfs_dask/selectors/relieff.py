@@ -82,7 +82,6 @@ class ReliefF(SampledMethod):
     missing: Missing = "error"
     random_state: Annotated[Seed, seed_of("the samples of rows; 0 by default")] = None
 
-    accepts_unknown_labels = True
     memory = "driver: the sample of m rows, of dense rows 16 bytes * m * d, and 8 KiB * m"
 
     def working_bytes(self, profile: Profile, sample: RowSample) -> int:

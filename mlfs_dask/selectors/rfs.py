@@ -80,7 +80,6 @@ class RFS(ReweightedRegression[Shares]):
 
     name = "RFS"
     records = Shares, At
-    accepts_unknown_labels = True
     typical_iterations = 5, 12
     passes = "2 + 1 an iteration"
     memory = "worker: 8 bytes * (d² + 2 d q); driver: 8 bytes * (4 d² + 8 d q)"

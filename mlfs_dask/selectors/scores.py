@@ -391,17 +391,15 @@ def falsely_chosen(k: int, d: int, n_resamples: int) -> float | None:
     return 4 * (1 - OFTEN + 1 / (2 * pairs)) / (1 + 1 / pairs) * k * k / d
 
 
-def unknown_labels_error(method: str, unknown: NDArray[np.integer[Any]], names: Sequence[str] | None) -> DataError:
-    """The refusal of labels that hold -1, for methods that need every label known; "" where the user asked for it."""
+def unknown_labels_error(unknown: NDArray[np.integer[Any]], names: Sequence[str] | None) -> DataError:
+    """The refusal of labels that hold -1, which the user asked for."""
     label = int(np.flatnonzero(unknown)[0])
     named = "" if names is None else f"label {str(names[label])!r}, "
-    reason = f"{method} has no support for missing labels" if method else f"{parameter('unknown', 'refuse')} was given"
-    other = ", or use a method that takes missing labels (`mlfs methods` tells which do)" * bool(method)
     return DataError(
-        f"{reason}, and Y holds {int(unknown.sum())} "
+        f"{parameter('unknown', 'refuse')} was given, and Y holds {int(unknown.sum())} "
         f"unknown entries (-1) in {np.count_nonzero(unknown)} of its labels, first in {named}column {label} of Y "
         f"(counted from 0)",
-        cure=f"drop those rows or labels{other}; "
+        cure="drop those rows or labels; "
         "where -1 is negative and 0 unknown say so (mlfs_dask.label_matrix(Y, negative=-1, unknown=0), `mlfs convert "
         "--labels-negative -1 --labels-unknown 0`); where -1, 0 and 1 are three classes pass them as text; where "
         f"unknown entries count as negative choose {parameter('unknown', 'negative')}",

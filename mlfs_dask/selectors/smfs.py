@@ -267,7 +267,6 @@ class SMFS(IterativeSelector[Fixed, At]):
         "worker: 8 bytes * (2 d q + 2 m²) + 1024 * trees * m (8 d² more below the Gram cap); driver: the same and "
         "24 d² bytes; with the exact graph the driver holds X, n * (18 q + 36 k) and 24 d² bytes"
     )
-    accepts_unknown_labels = True
     label_threshold = 0.0
 
     # ------------------------------------------------------------------ what it costs

@@ -84,7 +84,7 @@ class SPFS(PairwiseSelector, OneReading):
 
     takes_covariates = True
     takes_weights = False
-    accepts_unknown_labels = known_entries = True
+    known_entries = True
     resamples_rows = False
     weighs_features = True
     passes = "1 (2 above n_candidates features)"

@@ -111,7 +111,6 @@ class UAFSBH(AnchoredLoop[Fixed, At]):
     weighs_sample = True
     uninformative = "every feature is constant"
     supervision = "unsupervised"
-    accepts_unknown_labels = True
     typical_iterations = 12, 36
     memory = "worker: 8 bytes * (d² + 2 m d) for m anchors; driver: 8 bytes * 5 d²"
 

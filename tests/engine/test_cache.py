@@ -421,7 +421,7 @@ def test_a_second_selection_reads_less_and_gives_the_same_bits(method, stores, t
     selector = get_estimator(method)
     common = {"max_iter": 4} if selector.plain.keeps_checkpoints else {}
     common |= {"graph": "anchors"} if common and hasattr(selector.plain, "graph") else {}
-    dataset = mlfs.open_dataset(stores / ("unknown.zarr" if selector.plain.accepts_unknown_labels else "known.zarr"))
+    dataset = mlfs.open_dataset(stores / "unknown.zarr")
     expected = selector(5, **OTHERS.get(method, {}), **common).fit(dataset)
     unplanned = selector(5, **OTHERS.get(method, {}), **common).plan(dataset.rows, current_resources())
     with cache(tmp_path):
