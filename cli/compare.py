@@ -47,11 +47,9 @@ def compare(
     Nemenyi and Bonferroni-Dunn, stability of the chosen sets, and run time; as tables and figures.
     """
     from mlfs_dask.evaluation.comparison import compare as library
-    from mlfs_dask.extras import import_extra
     from mlfs_dask.reporting.comparison_folder import RECORD, WHAT, write_comparison
     from mlfs_dask.storage.publish import check_place
 
-    import_extra("scikit_posthocs", "compare", "a comparison over data sets")
     check_place(comparison, force=force, record=RECORD, what=WHAT)
     found = library(evaluations, runs=runs or None, control=control, k=k, alpha=alpha)
     files = write_comparison(comparison, found, force=force)

@@ -19,11 +19,11 @@ from mlfs_dask.evaluation.statistics import (
     bonferroni_dunn_difference,
     friedman_test,
     nemenyi_difference,
+    nemenyi_p_values,
     paired_t_test,
     rank_methods,
     stability,
 )
-from mlfs_dask.extras import import_extra
 from mlfs_dask.storage.object_store import is_url
 
 if TYPE_CHECKING:
@@ -386,8 +386,7 @@ def _test_ranks(
         test["wilcoxon_p_value"] = _wilcoxon(complete.to_numpy())
         test["note"] = "two runs: the Wilcoxon signed-rank test is the stronger one."
     else:
-        posthocs = import_extra("scikit_posthocs", "compare", "a comparison over data sets")
-        test["nemenyi_p_values"] = posthocs.posthoc_nemenyi_friedman(values).to_numpy().tolist()
+        test["nemenyi_p_values"] = nemenyi_p_values(values.mean(axis=0), N).tolist()
     test["nemenyi_difference"] = nemenyi_difference(m, N, alpha=alpha)
     test["bonferroni_dunn_difference"] = bonferroni_dunn_difference(m, N, alpha=alpha)
     return ranks, test

@@ -151,6 +151,19 @@ def nemenyi_difference(n_methods: int, n_datasets: int, *, alpha: float = 0.05) 
     return float(q) * _rank_deviation(n_methods, n_datasets)
 
 
+def nemenyi_p_values(ranks: NDArray[np.float64], n_datasets: int) -> NDArray[np.float64]:
+    """P-values of all pairs of methods, shape (m, m), by their average ranks (Nemenyi).
+
+    Examples
+    --------
+    >>> nemenyi_p_values(np.array([1.0, 1.5, 3.5, 4.0]), 6).round(3)[0].tolist()
+    [1.0, 0.908, 0.004, 0.0]
+    """
+    differences = np.abs(ranks[:, np.newaxis] - ranks) / _rank_deviation(len(ranks), n_datasets)
+    p: NDArray[np.float64] = stats.studentized_range.sf(differences * math.sqrt(2), len(ranks), np.inf)
+    return p
+
+
 def bonferroni_dunn_difference(n_methods: int, n_datasets: int, *, alpha: float = 0.05) -> float:
     """Critical difference of average ranks when all methods are compared with one control (Bonferroni–Dunn).
 

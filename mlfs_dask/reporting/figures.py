@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.evaluation.results import ALL
-from mlfs_dask.extras import import_extra
 from mlfs_dask.selectors import METHODS
 
 if TYPE_CHECKING:
@@ -814,34 +813,50 @@ def critical_differences(
     import pandas as pd
 
     runs = list(test["runs"])
+    ordered = sorted(runs, key=lambda run: ranks[run])
     difference = test["bonferroni_dunn_difference" if control else "nemenyi_difference"]
     centre = test["control"]
 
     def draw(axes: Axes) -> None:
-        posthocs = import_extra("scikit_posthocs", "compare", "a diagram of critical differences")
-        within = [[abs(ranks[a] - ranks[b]) < difference for b in runs] for a in runs]
-        shown = np.eye(len(runs)) if control else np.where(within, 1.0, 0.0)
-        # The diagram asks for p-values; it draws bars where they are above alpha.
-        posthocs.critical_difference_diagram(
-            {run: ranks[run] for run in runs},
-            pd.DataFrame(shown, index=runs, columns=runs),
-            alpha=0.5,
-            ax=axes,
-            label_fmt_left="{label} ({rank:.2f})\N{NO-BREAK SPACE}",
-            label_fmt_right="\N{NO-BREAK SPACE}({rank:.2f}) {label}",
-            color_palette={run: styles.of(run, run if run == RANDOM else None).colour for run in runs},
-            crossbar_props={"color": TEXT, "linewidth": 3},
-            label_props={"fontsize": 9},
-        )
+        bars = [] if control else _not_differing([ranks[run] for run in ordered], difference)
+        for level, (best, worst) in enumerate(bars):
+            axes.plot([best, worst], [-0.4 * (level + 1)] * 2, color=TEXT, linewidth=3, solid_capstyle="butt")
+        half, end = (len(ordered) + 1) // 2, float(len(ordered)) if control else max(len(ordered), 1 + difference)
+        lowest = -0.4 * len(bars) - 0.2 - half
+        for side, names in ((-1, ordered[:half]), (1, ordered[half:][::-1])):
+            edge = 1.0 if side < 0 else end
+            for place, run in enumerate(names):
+                y = -0.4 * len(bars) - 0.6 - place
+                colour = styles.of(run, run if run == RANDOM else None).colour
+                axes.plot([ranks[run], ranks[run], edge], [0, y, y], color=colour, linewidth=1)
+                text = f"{run} ({ranks[run]:.2f})" if side < 0 else f"({ranks[run]:.2f}) {run}"
+                axes.annotate(
+                    text,
+                    (edge, y),
+                    (4 * side, 0),
+                    textcoords="offset points",
+                    ha="right" if side < 0 else "left",
+                    va="center",
+                    fontsize=9,
+                    color=colour,
+                    annotation_clip=False,
+                )
+        axes.set_xlim(1, end)
+        axes.set_ylim(lowest, 0)
+        axes.set_yticks([])
         axes.grid(visible=False)
+        axes.xaxis.tick_top()
+        for name in ("left", "right", "bottom"):
+            axes.spines[name].set_visible(False)
         axes.spines["top"].set_visible(True)
         if control:
             left, right = max(1, ranks[centre] - difference), min(len(runs), ranks[centre] + difference)
-            axes.fill_between([left, right], -0.25, 0, color=QUIET, alpha=0.35, lw=0)
+            axes.fill_between([left, right], -0.3, 0, color=QUIET, alpha=0.35, lw=0)
         else:
             # A ruler beneath, as long as the difference.
-            low = axes.get_ylim()[0] - 0.9
-            axes.plot([1, 1 + difference], [low, low], color=TEXT, lw=1.2, marker="|", markersize=7)
+            low = lowest - 0.7
+            axes.plot([1, 1 + difference], [low, low], color=TEXT, lw=1.2, marker="|", markersize=7, clip_on=False)
+            axes.set_ylim(low - 0.9, 0)
             axes.annotate(
                 f"critical difference {difference:.2f}",
                 (1 + difference / 2, low),
@@ -856,7 +871,6 @@ def critical_differences(
         axes.xaxis.set_label_position("top")
         axes.set_xlabel("average rank")
 
-    ordered = sorted(runs, key=lambda run: ranks[run])
     which = f"Bonferroni–Dunn with the control {centre}" if control else "Nemenyi"
     how = (
         "runs within the grey bar do not differ from the control" if control else "runs that share a bar do not differ"
@@ -872,6 +886,20 @@ def critical_differences(
         draw,
         size=(6.0, 1.3 + 0.24 * len(runs)),
     )
+
+
+def _not_differing(ranks: Sequence[float], difference: float) -> list[tuple[float, float]]:
+    """Largest groups of rising ranks that differ by less than `difference`: the least and the greatest of each.
+
+    >>> _not_differing([1.2, 2.0, 2.8], 1.0)
+    [(1.2, 2.0), (2.0, 2.8)]
+    """
+    groups: list[tuple[float, float]] = []
+    for best in ranks:
+        worst = max(rank for rank in ranks if rank - best < difference)
+        if worst > best and (not groups or worst > groups[-1][1]):
+            groups.append((best, worst))
+    return groups
 
 
 def stability_curve(frame: pd.DataFrame, *, dataset: str, styles: Styles, name: str) -> Figure:

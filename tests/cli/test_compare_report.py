@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -133,11 +132,3 @@ def test_refusals(
     result = run(*words)
     assert result.exit_code == code
     assert message in result.stderr
-
-
-def test_a_comparison_without_its_package(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "scikit_posthocs", None)
-    refused = run("compare", tmp_path / "a.eval", "-o", tmp_path / "comparison")
-    assert refused.exit_code == 2
-    assert "a comparison over data sets needs scikit-posthocs, which is not installed" in refused.stderr
-    assert 'cure: pip install "mlfs-dask[compare]"' in refused.stderr
