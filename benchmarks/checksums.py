@@ -30,7 +30,7 @@ PASS = """
 import time
 from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.storage import store_reader
-from mlfs_dask.storage.dataset import open_dataset
+from mlfs_dask.storage.opening import open_dataset
 
 checks = store_reader.ArrayReader._read_checked, store_reader.indices_fault, store_reader.offsets_fault
 no_checks = (

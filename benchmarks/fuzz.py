@@ -201,7 +201,7 @@ def read_source(*names: str, **options: Any) -> Callable[[Path], None]:
 def read_store(folder: Path) -> None:
     """Read a store as a selection does."""
     from mlfs_dask.errors import DoesNotFitError
-    from mlfs_dask.storage.dataset import open_dataset
+    from mlfs_dask.storage.opening import open_dataset
 
     dataset = open_dataset(folder / "s.zarr")
     _ = dataset.feature_names, dataset.label_names, dataset.kinds, dataset.categories, dataset.label_counts

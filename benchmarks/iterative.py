@@ -137,7 +137,7 @@ def fitted(
     from mlfs_dask import runtime
     from mlfs_dask.cluster.connect import connect
     from mlfs_dask.selection.estimator import get_estimator
-    from mlfs_dask.storage.dataset import open_dataset
+    from mlfs_dask.storage.opening import open_dataset
 
     warm_pages(Path(store))
     passes: dict[str, list[float]] = defaultdict(list)

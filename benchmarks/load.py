@@ -53,7 +53,7 @@ def partitions(folder: Path) -> None:
     """The same rows in few and in many partitions: seconds for each, and what the client holds."""
     from mlfs_dask.cluster.connect import connect
     from mlfs_dask.runtime import current_rss
-    from mlfs_dask.storage.dataset import open_dataset
+    from mlfs_dask.storage.opening import open_dataset
 
     rows: dict[str, dict[str, Any]] = {}
     for count in (10, PARTITIONS):

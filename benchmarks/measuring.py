@@ -107,7 +107,7 @@ def selection(
 
     def fit(client: Any) -> dict[str, Any]:
         from mlfs_dask.selection.estimator import get_estimator
-        from mlfs_dask.storage.dataset import open_dataset
+        from mlfs_dask.storage.opening import open_dataset
 
         selector = get_estimator(name)(n_features_to_select=k, **parameters).fit(open_dataset(store))
         report = selector.report_

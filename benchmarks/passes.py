@@ -196,7 +196,7 @@ def export_arrays(store: Path, folder: Path) -> None:
     """X.npy and Y.npy of a dense store."""
     if (folder / "Y.npy").exists():
         return
-    from mlfs_dask.storage.dataset import open_dataset
+    from mlfs_dask.storage.opening import open_dataset
 
     folder.mkdir(exist_ok=True)
     rows = open_dataset(store).rows

@@ -67,7 +67,7 @@ def scipy_product(store: str) -> dict[str, Any]:
 def ours(store: str) -> dict[str, Any]:
     """The same by label-entropy, out of core, in this process."""
     from mlfs_dask import LabelEntropy
-    from mlfs_dask.storage.dataset import open_dataset
+    from mlfs_dask.storage.opening import open_dataset
 
     data = open_dataset(store)
     started = time.perf_counter()
@@ -80,7 +80,7 @@ def dask_array(store: Path) -> np.ndarray:
     import dask
     import dask.array as da
 
-    from mlfs_dask.storage.dataset import open_dataset
+    from mlfs_dask.storage.opening import open_dataset
 
     X = da.from_zarr(str(store), component="X")
     Y = open_dataset(store).Y.map_blocks(lambda b: b.todense(), dtype=np.int8, meta=np.zeros((0, 0), np.int8))

@@ -424,7 +424,7 @@ def subset_options(command: Decorated) -> Decorated:
 
 def open_subset(store: str, *, rows: str | None, labels: str | None, features: str | None, file: dict[str, Any]) -> Any:
     """A store or a file, or the part of it that the options take."""
-    from mlfs_dask.storage.dataset import open_dataset
+    from mlfs_dask.storage.opening import open_dataset
 
     dataset = open_dataset(store, **file)
     if rows is labels is features is None:

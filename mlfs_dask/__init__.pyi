@@ -11,8 +11,8 @@ from mlfs_dask.selection.estimator import LabelRecoverer, Selector, WeightedSele
 from mlfs_dask.storage.append import append as append
 from mlfs_dask.storage.convert import convert as convert
 from mlfs_dask.storage.dataset import Dataset as Dataset
-from mlfs_dask.storage.dataset import open_dataset as open_dataset
 from mlfs_dask.storage.label_values import label_matrix as label_matrix
+from mlfs_dask.storage.opening import open_dataset as open_dataset
 from typing import Any, Literal
 
 _PLACES: dict[str, str]

@@ -78,7 +78,7 @@ def run_demo(
     from mlfs_dask.reporting.page import report
     from mlfs_dask.selectors import get_method
     from mlfs_dask.storage.convert import convert
-    from mlfs_dask.storage.dataset import open_dataset
+    from mlfs_dask.storage.opening import open_dataset
     from mlfs_dask.storage.readers.base import LabelSpec
 
     started = time.perf_counter()

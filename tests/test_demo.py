@@ -11,7 +11,7 @@ from mlfs_dask.demo import LABELS, METHODS, arff_text, load_digits, run_demo
 from mlfs_dask.errors import UsageError
 from mlfs_dask.evaluation.results import read_eval
 from mlfs_dask.selection.runs import read_run
-from mlfs_dask.storage.dataset import open_dataset
+from mlfs_dask.storage.opening import open_dataset
 
 
 @pytest.fixture(scope="module")

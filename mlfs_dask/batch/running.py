@@ -44,8 +44,9 @@ from mlfs_dask.selectors import get_method
 from mlfs_dask.selectors.costs import Cost, Plan, Reading, project, require_driver
 from mlfs_dask.selectors.scores import count_kept
 from mlfs_dask.selectors.timing import estimate_seconds
-from mlfs_dask.storage.dataset import Dataset, open_dataset
+from mlfs_dask.storage.dataset import Dataset
 from mlfs_dask.storage.object_store import is_url, local_path
+from mlfs_dask.storage.opening import open_dataset
 from mlfs_dask.storage.publish import behind_links, check_place, locked, write_file
 
 if TYPE_CHECKING:

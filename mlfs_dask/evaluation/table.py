@@ -230,7 +230,8 @@ def open_table(data: Any, labels: Any = None, *, name: str | None = None, test: 
     test : like data, or (X, Y), optional
         The only test rows; they come after those of `data`.
     """
-    from mlfs_dask.storage.dataset import Dataset, open_dataset
+    from mlfs_dask.storage.dataset import Dataset
+    from mlfs_dask.storage.opening import open_dataset
 
     if isinstance(data, str | Path):
         data = open_dataset(data)

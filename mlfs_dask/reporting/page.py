@@ -693,7 +693,7 @@ def _labels(runs: Sequence[LabelledRun], drawn: Sequence[LabelledRun], notes: li
 
 def _reachable(labelled: LabelledRun) -> Any:
     """The store of a run, or the part of it, if it is where it was and what it was."""
-    from mlfs_dask.storage.dataset import reopen
+    from mlfs_dask.storage.opening import reopen
 
     if not labelled.store:
         raise DataError("X and Y came from memory, not from a store.")

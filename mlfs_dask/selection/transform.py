@@ -15,9 +15,10 @@ from mlfs_dask import runtime
 from mlfs_dask.errors import DataError
 from mlfs_dask.selection.runs import Run, read_run
 from mlfs_dask.storage.convert import convert
-from mlfs_dask.storage.dataset import Dataset, open_dataset
+from mlfs_dask.storage.dataset import Dataset
 from mlfs_dask.storage.export import export_format, export_rows
 from mlfs_dask.storage.object_store import is_store
+from mlfs_dask.storage.opening import open_dataset
 from mlfs_dask.storage.subset_spec import choose_columns
 from mlfs_dask.typing import Matrix
 

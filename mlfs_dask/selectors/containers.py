@@ -52,7 +52,7 @@ def open_container(X: Any, y: Any = None) -> Container:
     """
     names_of_labels = y if isinstance(y, list | tuple) and y and all(isinstance(name, str) for name in y) else None
     if isinstance(X, str | os.PathLike):
-        from mlfs_dask.storage.dataset import open_dataset  # the one place where a selector opens a store
+        from mlfs_dask.storage.opening import open_dataset  # the one place where a selector opens a store
         from mlfs_dask.storage.readers.base import LabelSpec
 
         columns = (y,) if isinstance(y, str) else names_of_labels

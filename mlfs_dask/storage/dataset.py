@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,23 +27,19 @@ from mlfs_dask.rows.contract import FeatureInfo
 from mlfs_dask.rows.covariates import MAX_CATEGORIES, Place, RowColumn
 from mlfs_dask.rows.row_mask import RowMask, numbers_of
 from mlfs_dask.rows.view import RowView
-from mlfs_dask.selection.runs import origin_of
 from mlfs_dask.statistics.codes import TABLE_SHARES, zero_share
 from mlfs_dask.storage.access import access_error, fault_of
 from mlfs_dask.storage.anndata_encoding import CHUNK, read_chunk, read_vector
 from mlfs_dask.storage.digest import ROOT_KEY, new_hash, root_is_intact
 from mlfs_dask.storage.object_store import (
-    FILE_SUFFIXES,
     Objects,
     RemoteObjects,
-    is_store,
     is_url,
     is_web,
     local_path,
     open_objects,
     read_schema,
 )
-from mlfs_dask.storage.readers.base import LabelSpec
 from mlfs_dask.storage.schema import KINDS, StoreSchema
 from mlfs_dask.storage.store_reader import (
     ArrayLayout,
@@ -64,72 +60,6 @@ _SMALL_BYTES = 4 << 20
 
 #: Chunks of a column that a process holds: its threads read rows that are apart.
 MAX_RECENT = 4
-
-
-def open_dataset(
-    path: str | Path,
-    *,
-    labels: LabelSpec | None = None,
-    format: str | None = None,
-    keys: Mapping[str, str] | None = None,
-    drop: Sequence[str] = (),
-    storage_options: Mapping[str, Any] | None = None,
-) -> Dataset:
-    """Open a store, or a file whose rows can be read where they lie.
-
-    Parameters
-    ----------
-    path : path or URL
-        A store, an .h5ad file, AnnData or X and Y in Zarr, a Parquet or Feather file, a folder of Parquet files.
-    labels, format, keys, drop
-        Of files, with the meaning that they have in `convert`: labels, the format where the name does not tell it, the
-        arrays of a file that holds several, features to leave out.
-    storage_options : mapping, optional
-        Of obstore (s3:, gs:, az:, https:) or of the file system of fsspec.
-
-    Returns
-    -------
-    Dataset
-
-    Raises
-    ------
-    DataError
-        There is nothing, or it is damaged; a label is no label.
-    UsageError
-        Such options for a store; a file by columns, or one that nothing says the labels of.
-
-    Notes
-    -----
-    The labels of a file are read when it is opened.
-    """
-    store = _store_at(path, storage_options) if format is None else None
-    if store is not None:
-        asked = {"labels": None if labels == LabelSpec() else labels, "keys": keys, "drop": drop}
-        given = [name for name, value in asked.items() if value]
-        if given:
-            raise UsageError(
-                f"{path} is a store, which knows its labels and features: {', '.join(given)} are of files"
-                "\n  cure: leave them out"
-            )
-        return store
-    from mlfs_dask.storage.file_dataset import open_file  # which stores do not need
-
-    return open_file(
-        str(path), labels=labels, format=format, keys=keys, drop=tuple(drop), storage_options=storage_options
-    )
-
-
-def _store_at(path: str | Path, storage_options: Mapping[str, Any] | None) -> Store | None:
-    """The store at a place; None where there is a file, or a folder of files."""
-    named_as_file = PurePosixPath(str(path).rstrip("/")).suffix.lower() in FILE_SUFFIXES
-    if not is_url(path) or named_as_file:
-        return open_store(path, storage_options=storage_options) if is_store(path, storage_options) else None
-    try:
-        return open_store(path, storage_options=storage_options)
-    except DataError:  # only now, because it reads the root of the store again
-        if is_store(path, storage_options):
-            raise
-        return None
 
 
 def open_store(store: str | Path, *, storage_options: Mapping[str, Any] | None = None) -> Store:
@@ -287,7 +217,7 @@ class StoredColumn(RowColumn):
 
 
 class Dataset(ABC):
-    """Rows with their labels and names: a store, a file, or a part of one; made by `open_dataset`.
+    """Rows with their labels and names: a store, a file, or a part of one; made by `opening.open_dataset`.
 
     Attributes
     ----------
@@ -671,7 +601,7 @@ class DatasetSubset(Dataset):
         if self._rows is None or "rows" not in subset or subset["of"] != self._whole.digest:
             return True
         try:
-            other = DatasetSubset(self._whole, **_expressions(subset))
+            other = DatasetSubset(self._whole, **expressions(subset))
         except MlfsError:
             return True
         # Another digest: it was chosen in Python, or its file has changed. Nothing tells which rows it had.
@@ -719,47 +649,7 @@ class DatasetSubset(Dataset):
         return chosen_blocks(self._whole.Y, self.rows, self._rows, self._labels, f"mlfs-Y-{self.digest}")
 
 
-def reopen(store: Mapping[str, Any]) -> Dataset:
-    """The store that `run.json` tells of, or the part of it.
-
-    Parameters
-    ----------
-    store : mapping
-        Its `store`: path, digest, of a file `reading`, and of a part `subset`.
-
-    Raises
-    ------
-    DataError
-        The store is another one now, or the part cannot be chosen again.
-    """
-    reading, subset = dict(store.get("reading") or {}), store.get("subset")
-    if "labels" in reading:
-        labels: Any = {
-            name: tuple(each) if isinstance(each, list) else each for name, each in reading["labels"].items()
-        }
-        reading["labels"] = LabelSpec(**labels)
-    dataset = open_dataset(store["path"], **reading)
-    if dataset.digest != origin_of(store["digest"], subset):
-        raise DataError(f"{store['path']} is no longer the store that the run was made on.")
-    dataset = _part_of(dataset, subset)
-    if dataset.digest != store["digest"]:
-        raise DataError(
-            "which part of the store the run was made on is not known: it was chosen in Python, or a file that names "
-            "it has changed."
-        )
-    return dataset
-
-
-def _part_of(dataset: Dataset, subset: Mapping[str, Any] | None) -> Dataset:
-    """The part of a whole store that a record tells of; it may be a part of a part."""
-    if not subset:
-        return dataset
-    of = subset["of"]
-    whole = _part_of(dataset, of if isinstance(of, Mapping) else None)
-    return whole.subset(**_expressions(subset))
-
-
-def _expressions(subset: Mapping[str, Any]) -> dict[str, str | None]:
+def expressions(subset: Mapping[str, Any]) -> dict[str, str | None]:
     """How the rows, labels and features of a part were chosen, as far as that is recorded."""
     return {what: (subset.get(what) or {}).get("expression") for what in ("rows", "labels", "features")}
 
@@ -770,5 +660,5 @@ def _part(values: NDArray[Any], chosen: NDArray[np.int64] | None) -> NDArray[Any
 
 def _names(location: StoreLocation, attribute: str) -> NDArray[Any]:
     """Names of the columns of X or Y of a store, which is opened for them: its arrays travel without."""
-    names: NDArray[Any] = getattr(open_dataset(location.path, storage_options=location.options), attribute)
+    names: NDArray[Any] = getattr(open_store(location.path, storage_options=location.options), attribute)
     return names

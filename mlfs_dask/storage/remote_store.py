@@ -7,6 +7,7 @@ background does neither. Time-outs, pooled connections, uploads in parts and ref
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
@@ -16,7 +17,6 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from mlfs_dask.errors import UsageError
-from mlfs_dask.extras import import_extra
 
 WEB = ("http", "https")
 OBJECT_STORES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl")
@@ -60,8 +60,18 @@ def open_store(url: str, options: Mapping[str, Any] | None = None) -> tuple[Any,
     return _stores[key], path.strip("/")
 
 
+def _imported(module: str, what: str) -> Any:
+    """A module that the extra `cloud` installs; UsageError where it is not there."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        cure = 'pip install "mlfs-dask[cloud]"'
+        raise UsageError(f"{what} needs {package}, which is not installed\n  cure: {cure}") from error
+
+
 def _connect(address: str, given: dict[str, Any]) -> Any:
-    stores = import_extra("obstore.store", "cloud", address)
+    stores = _imported("obstore.store", address)
     scheme = address.partition("://")[0]
     endpoints = (scheme, given.get("endpoint"), given.get("endpoint_url"), os.environ.get("AWS_ENDPOINT_URL"))
     client = {
@@ -86,9 +96,9 @@ def _profile() -> dict[str, Any]:
     profile = os.environ.get("AWS_PROFILE")
     if "AWS_ACCESS_KEY_ID" in os.environ or not (profile or Path("~/.aws").expanduser().is_dir()):
         return {}
-    import_extra("boto3", "cloud", "a profile of ~/.aws")
+    _imported("boto3", "a profile of ~/.aws")
     with contextlib.suppress(ValueError):  # it has none
-        return {"credential_provider": import_extra("obstore.auth.boto3", "cloud", "").Boto3CredentialProvider()}
+        return {"credential_provider": _imported("obstore.auth.boto3", "").Boto3CredentialProvider()}
     return {}
 
 

@@ -24,7 +24,7 @@ from mlfs_dask.runtime import progress_to
 from mlfs_dask.selection.runs import read_run
 from mlfs_dask.selectors import get_method
 from mlfs_dask.selectors.contract import Method
-from mlfs_dask.storage.dataset import open_dataset
+from mlfs_dask.storage.opening import open_dataset
 from mlfs_dask.storage.readers.base import LabelSpec
 from mlfs_dask_cli.select import select
 from tests.storage.stores import make_store
@@ -327,7 +327,7 @@ def test_select_arguments(run: Run, monkeypatch: pytest.MonkeyPatch, replace: Re
 
     monkeypatch.setattr("mlfs_dask.selection.fit.fit", fit)
     monkeypatch.setattr("mlfs_dask.selection.fit.require_accepted", lambda method, dataset: None)
-    monkeypatch.setattr("mlfs_dask.storage.dataset.open_dataset", lambda store: {"s.zarr": dataset}[store])
+    monkeypatch.setattr("mlfs_dask.storage.opening.open_dataset", lambda store: {"s.zarr": dataset}[store])
     monkeypatch.setattr("mlfs_dask.cluster.connect.connect", no_cluster)
     written = replace("mlfs_dask.selection.runs.write_run")
     result = run(

@@ -38,7 +38,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Path]:
 def chosen(stores: dict[bool, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run on the store."""
     from mlfs_dask.selection.runs import write_run
-    from mlfs_dask.storage.dataset import open_dataset
+    from mlfs_dask.storage.opening import open_dataset
 
     run = tmp_path_factory.mktemp("damage") / "run"
     dataset = open_dataset(stores[True])

@@ -17,7 +17,7 @@ from scipy import sparse as sp
 import mlfs_dask
 from mlfs_dask import BRCC, ELC, LabelEntropy
 from mlfs_dask.errors import DataError, UsageError
-from mlfs_dask.storage.dataset import reopen
+from mlfs_dask.storage.opening import reopen
 from mlfs_dask.storage.readers.base import LabelSpec
 from tests.cli.web_server import serve
 

@@ -19,7 +19,7 @@ import pytest
 
 from mlfs_dask.engine.checkpoints import checkpoint_place
 from mlfs_dask.selection.runs import read_run
-from mlfs_dask.storage.dataset import open_dataset
+from mlfs_dask.storage.opening import open_dataset
 from tests.storage.stores import make_store
 
 LOADED = """

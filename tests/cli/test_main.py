@@ -226,7 +226,7 @@ def test_every_kind_of_error_has_its_code(
     def fails(store: str) -> None:
         raise error
 
-    monkeypatch.setattr("mlfs_dask.storage.dataset.open_dataset", fails)
+    monkeypatch.setattr("mlfs_dask.storage.opening.open_dataset", fails)
     plain = run("plan", "elc", "x.zarr")
     assert plain.exit_code == code
     assert plain.stdout == ""
@@ -246,7 +246,7 @@ def test_a_traceback_is_shown_on_request_only(run: Run, monkeypatch: pytest.Monk
     def fails(store: str) -> None:
         raise ZeroDivisionError("by zero")
 
-    monkeypatch.setattr("mlfs_dask.storage.dataset.open_dataset", fails)
+    monkeypatch.setattr("mlfs_dask.storage.opening.open_dataset", fails)
     result = run("plan", "elc", "x.zarr", "-v")
     assert result.exit_code == 1
     assert "Traceback (most recent call last)" in result.stderr
@@ -257,7 +257,7 @@ def test_resumable_commands_say_how_to_go_on(run: Run, monkeypatch: pytest.Monke
     def fails(*args: object, **kwargs: object) -> None:
         raise error
 
-    monkeypatch.setattr("mlfs_dask.storage.dataset.open_dataset", fails)
+    monkeypatch.setattr("mlfs_dask.storage.opening.open_dataset", fails)
     monkeypatch.setattr("mlfs_dask.storage.convert.convert", fails)
     monkeypatch.setattr("mlfs_dask.selection.transform.write_chosen", fails)
     monkeypatch.setattr("mlfs_dask.batch.spec.read_spec", fails)

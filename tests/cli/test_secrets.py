@@ -14,7 +14,7 @@ from click.testing import Result
 
 from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError, UsageError
 from mlfs_dask.selection.runs import read_run
-from mlfs_dask.storage.dataset import open_dataset
+from mlfs_dask.storage.opening import open_dataset
 
 Run = Callable[..., Result]
 SECRET = "wJalrXUtnFEMI"

@@ -18,7 +18,7 @@ from click.testing import Result
 
 from mlfs_dask import runtime
 from mlfs_dask.storage import access, remote_store
-from mlfs_dask.storage.dataset import open_dataset
+from mlfs_dask.storage.opening import open_dataset
 from tests.cli.web_server import Refusal, Refusals, serve
 from tests.storage.stores import make_store, sample
 

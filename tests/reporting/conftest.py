@@ -54,7 +54,7 @@ def select(
     from mlfs_dask.selection.fit import fit
     from mlfs_dask.selection.runs import write_run
     from mlfs_dask.selectors import get_method
-    from mlfs_dask.storage.dataset import open_dataset
+    from mlfs_dask.storage.opening import open_dataset
 
     dataset = open_dataset(store)
     if part is not None:

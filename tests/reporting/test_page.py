@@ -18,7 +18,7 @@ from mlfs_dask.errors import UsageError
 from mlfs_dask.reporting.diagnostics import describe
 from mlfs_dask.reporting.page import report
 from mlfs_dask.selection.runs import read_run
-from mlfs_dask.storage.dataset import open_dataset
+from mlfs_dask.storage.opening import open_dataset
 from tests.evaluation.evaluations import METRICS, steady, write_evaluation
 from tests.reporting.conftest import HOSTILE, MEANS, Folders, select
 

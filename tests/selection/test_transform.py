@@ -11,7 +11,7 @@ from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.selection.runs import write_run
 from mlfs_dask.selection.transform import write_chosen
 from mlfs_dask.storage.convert import convert
-from mlfs_dask.storage.dataset import open_dataset
+from mlfs_dask.storage.opening import open_dataset
 from mlfs_dask.storage.readers.base import LabelSpec
 
 ROWS = np.array([[0, 3, 1, 7], [1, 4, 1, 0], [0, 5, 1, 2], [1, 6, 0, 0], [1, 7, 0, 9]])

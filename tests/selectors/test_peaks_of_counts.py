@@ -12,7 +12,7 @@ from scipy import sparse as sp
 
 from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.storage.convert import convert_reader
-from mlfs_dask.storage.dataset import open_dataset
+from mlfs_dask.storage.opening import open_dataset
 from tests.storage.memory_reader import make_reader
 
 N, D, Q = 100_000, 30_000, 40

@@ -23,7 +23,7 @@ from mlfs_dask.selectors.scores import rank_stability
 from mlfs_dask.statistics import resampling as replicates
 from mlfs_dask.storage.conversion_options import Options
 from mlfs_dask.storage.convert import convert_reader
-from mlfs_dask.storage.dataset import open_dataset
+from mlfs_dask.storage.opening import open_dataset
 from tests.storage.memory_reader import make_reader
 
 SELECTORS = [

@@ -31,7 +31,7 @@ from mlfs_dask.statistics.resampling import (
 from mlfs_dask.statistics.sample import RowSample
 from mlfs_dask.storage.conversion_options import Options
 from mlfs_dask.storage.convert import convert_reader
-from mlfs_dask.storage.dataset import open_dataset
+from mlfs_dask.storage.opening import open_dataset
 from tests.storage.memory_reader import make_reader
 
 HERE = Resources(1, 1, 2**33, 2**33)

@@ -15,7 +15,7 @@ from mlfs_dask.rows.joined import JoinedRows
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import current_resources
 from mlfs_dask.statistics.rows_in_memory import read_rows
-from mlfs_dask.storage.dataset import open_dataset
+from mlfs_dask.storage.opening import open_dataset
 from tests.storage.stores import make_store, sample
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlfs_dask.storage.dataset import open_dataset
+from mlfs_dask.storage.opening import open_dataset
 from tests.storage.stores import make_store, sample
 
 anndata = pytest.importorskip("anndata")

@@ -24,8 +24,8 @@ from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.storage.append import append
 from mlfs_dask.storage.conversion_options import Options
 from mlfs_dask.storage.convert import convert, convert_reader
-from mlfs_dask.storage.dataset import open_dataset
 from mlfs_dask.storage.extension import StoreExtension
+from mlfs_dask.storage.opening import open_dataset
 from mlfs_dask.storage.readers.base import LabelSpec
 from mlfs_dask.storage.verify import verify
 from tests.storage.memory_reader import make_reader

@@ -15,7 +15,8 @@ import zstandard
 
 from mlfs_dask import runtime
 from mlfs_dask.errors import DataError, DoesNotFitError
-from mlfs_dask.storage.dataset import Dataset, open_dataset
+from mlfs_dask.storage.dataset import Dataset
+from mlfs_dask.storage.opening import open_dataset
 from mlfs_dask.storage.verify import verify
 from tests.storage.damage import forge, replace_chunk
 from tests.storage.stores import make_store, sample

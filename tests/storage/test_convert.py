@@ -28,8 +28,8 @@ from mlfs_dask.storage import convert as module
 from mlfs_dask.storage.chunking import ConversionPlan
 from mlfs_dask.storage.conversion_options import Options
 from mlfs_dask.storage.convert import Conversion, convert, convert_reader
-from mlfs_dask.storage.dataset import open_dataset
 from mlfs_dask.storage.destination import Destination
+from mlfs_dask.storage.opening import open_dataset
 from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
 from mlfs_dask.storage.readers.detect import open_source
 from mlfs_dask.storage.sources import examine, require_unchanged

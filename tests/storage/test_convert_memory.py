@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from mlfs_dask.storage.convert import convert
-from mlfs_dask.storage.dataset import open_dataset
+from mlfs_dask.storage.opening import open_dataset
 
 MIB = 1 << 20
 

@@ -12,7 +12,8 @@ import pytest
 import mlfs_dask as mlfs
 from mlfs_dask.cluster.connect import connect
 from mlfs_dask.errors import DataError
-from mlfs_dask.storage.dataset import Dataset, open_dataset
+from mlfs_dask.storage.dataset import Dataset
+from mlfs_dask.storage.opening import open_dataset
 from tests.storage.damage import FAULTS, flip, overwrite, remove_checksums
 from tests.storage.stores import make_store, sample
 

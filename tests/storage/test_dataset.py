@@ -16,10 +16,11 @@ from dask.array.utils import assert_eq
 
 from mlfs_dask.errors import DataError, MlfsError
 from mlfs_dask.storage.anndata_encoding import read_vector
-from mlfs_dask.storage.dataset import Dataset, open_dataset, open_metadata
+from mlfs_dask.storage.dataset import Dataset, open_metadata
 from mlfs_dask.storage.digest import seal_root
 from mlfs_dask.storage.inspect import store_facts
 from mlfs_dask.storage.object_store import open_objects
+from mlfs_dask.storage.opening import open_dataset
 from tests.storage.stores import make_store, sample
 
 
@@ -101,7 +102,7 @@ def test_inspection(tmp_path: Path) -> None:
 def test_opening_needs_neither_zarr_nor_dask(tmp_path: Path) -> None:
     path = make_store(tmp_path / "out.zarr", *sample(sparse=False))
     code = (
-        "import sys; from mlfs_dask.storage.dataset import open_dataset; "
+        "import sys; from mlfs_dask.storage.opening import open_dataset; "
         f"open_dataset({str(path)!r}); print(sorted({{'dask', 'zarr', 'numba', 'pandas'}} & set(sys.modules)))"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

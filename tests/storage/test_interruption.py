@@ -13,7 +13,7 @@ import numpy as np
 import psutil
 import pytest
 
-from mlfs_dask.storage.dataset import open_dataset
+from mlfs_dask.storage.opening import open_dataset
 from mlfs_dask.storage.verify import verify
 from tests.storage.memory_reader import MemoryReader, make_reader
 

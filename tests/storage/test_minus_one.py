@@ -24,7 +24,7 @@ from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.append import append
 from mlfs_dask.storage.conversion_options import Options
 from mlfs_dask.storage.convert import convert, convert_reader
-from mlfs_dask.storage.dataset import open_dataset
+from mlfs_dask.storage.opening import open_dataset
 from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN, LabelSpec, ReadOptions
 from mlfs_dask.storage.readers.detect import open_source
 from tests.storage.memory_reader import make_reader

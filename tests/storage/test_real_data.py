@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from mlfs_dask.storage.convert import Conversion, convert
-from mlfs_dask.storage.dataset import open_dataset
+from mlfs_dask.storage.opening import open_dataset
 from mlfs_dask.storage.readers.base import LabelSpec
 from tests.conftest import data_folder
 

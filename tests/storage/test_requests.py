@@ -14,7 +14,7 @@ import pytest
 from mlfs_dask import runtime
 from mlfs_dask.engine.readings import run_reading
 from mlfs_dask.statistics.moments import Moments
-from mlfs_dask.storage.dataset import open_dataset
+from mlfs_dask.storage.opening import open_dataset
 from tests.cli.web_server import WebFiles, serve
 from tests.storage.stores import make_store, sample
 

@@ -14,7 +14,7 @@ import pytest
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.append import append
 from mlfs_dask.storage.convert import convert
-from mlfs_dask.storage.dataset import open_dataset
+from mlfs_dask.storage.opening import open_dataset
 from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
 from mlfs_dask.storage.readers.classes import ClassColumn
 from mlfs_dask.storage.readers.detect import open_source

@@ -17,7 +17,7 @@ from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.storage.append import append
 from mlfs_dask.storage.convert import convert
-from mlfs_dask.storage.dataset import open_dataset
+from mlfs_dask.storage.opening import open_dataset
 from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
 from mlfs_dask.storage.readers.indexed_text import IndexedTextReader
 from mlfs_dask.storage.readers.svmlight import open_svmlight

@@ -13,7 +13,7 @@ import pytest
 
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.storage.convert import convert
-from mlfs_dask.storage.dataset import open_dataset
+from mlfs_dask.storage.opening import open_dataset
 from mlfs_dask.storage.readers import transposed
 from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
 from mlfs_dask.storage.readers.detect import open_source
