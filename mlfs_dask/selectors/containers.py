@@ -175,6 +175,11 @@ def _open_table(table: Any, what: str) -> tuple[Any, Any]:
         import pyarrow as pa
 
         table = table if isinstance(table, pa.Table) else pa.Table.from_batches([table])
+    elif library not in ("pandas", "polars", "pyarrow") and hasattr(table, "__arrow_c_stream__"):
+        import pyarrow as pa
+
+        # By this any other library of tables gives its rows: DuckDB, ibis, DataFusion, nanoarrow ...
+        table = pa.table(table).to_pandas() if what == "Y" else pa.table(table)
     problem, cure = _not_a_table(table, library, what)
     if problem:
         raise DataError(f"{what} is {problem}, and a table or an array with its rows was expected", cure=cure)

@@ -171,6 +171,16 @@ def arrow_dataset(frame):
     return pytest.importorskip("pyarrow.dataset").dataset(arrow(frame))
 
 
+class ArrowStream:
+    """A table of a library that nobody knows, which gives its rows as all do."""
+
+    def __init__(self, frame):
+        self.table = arrow(frame)
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return self.table.__arrow_c_stream__(requested_schema)
+
+
 def xarray(values, names, dims=("row", "column")):
     return pytest.importorskip("xarray").DataArray(values, dims=dims, coords={"column": names})
 
@@ -181,18 +191,23 @@ def xarray(values, names, dims=("row", "column")):
         arrow,
         lambda frame: arrow(frame).combine_chunks().to_batches()[0],
         lambda frame: pytest.importorskip("polars").DataFrame(dict(frame.items())),
+        ArrowStream,
         lambda frame: xarray(frame.to_numpy(), list(frame.columns)),
         lambda frame: xarray(frame.to_numpy(), list(frame.columns)).chunk({"row": 20}),
         lambda frame: frame.astype({NAMES[0]: "category"}),
         lambda frame: frame.astype(object),
     ],
-    ids=["arrow", "arrow batch", "polars", "xarray", "xarray of dask", "category", "object"],
+    ids=["arrow", "arrow batch", "polars", "stream of arrow", "xarray", "xarray of dask", "category", "object"],
 )
 def test_tables_bring_names(container):
     check(ELC(3).fit(container(table()), problem()[1]), container(table()))
 
 
-@pytest.mark.parametrize("container", [arrow, lambda frame: xarray(frame.to_numpy(), LABELS)], ids=["arrow", "xarray"])
+@pytest.mark.parametrize(
+    "container",
+    [arrow, ArrowStream, lambda frame: xarray(frame.to_numpy(), LABELS)],
+    ids=["arrow", "stream of arrow", "xarray"],
+)
 def test_names_of_labels(container):
     pd = pytest.importorskip("pandas")
     X, Y = problem()
