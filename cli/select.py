@@ -189,6 +189,7 @@ def _select(
     from mlfs_dask.cluster.dashboard import performance_report as report_performance
     from mlfs_dask.engine.cache import cache as keep_statistics
     from mlfs_dask.selection.fit import require_accepted
+    from mlfs_dask.selectors.timing import MANY_READINGS
 
     shared = None
     if k is None and any(not params.keys() & {"per_label", "min_labels"} for params in methods.values()):
@@ -219,6 +220,12 @@ def _select(
                         runtime.emit("job", number=number, total=len(selections), name=name)
                     selection.fit()
     results = [selection.result() for selection in selections]
+    passes = sum(result["passes"] for result in results)
+    if dataset.rows.profile.foreign and passes >= MANY_READINGS:
+        output.note(
+            f"mlfs: {passes:,} readings decoded {store}; `mlfs convert` takes the time of a few, and `mlfs plan` tells "
+            "what readings of a store take"
+        )
     texts = [_text(result) for result in results]
     if len(results) == 1:
         output.result(results[0], texts[0], following=["mlfs", "report", run, "-o", beside(run, ".html")])

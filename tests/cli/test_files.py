@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -288,6 +289,8 @@ def test_files_by_commands(tmp_path: Path, run_json: Any, run: Any) -> None:
     assert json.loads(json.dumps(judged))["store"]["n"] == N
     other = run("transform", path, out, tmp_path / "u.csv", "--label-columns", "sky,sea")
     assert (other.exit_code, "made from another" in other.stderr) == (3, True)
+    looped = run("select", "rfs", path, *labels, "-k", "3", "-o", tmp_path / "rfs")
+    assert re.search("readings decoded .*; `mlfs convert` takes the time of a few", looped.stderr)
     nothing = run("select", "elc", path, "-k", "3", "-o", tmp_path / "no")
     assert (nothing.exit_code, "--label-columns" in nothing.stderr) == (2, True)
     store = run("select", "elc", tmp_path / "t.zarr", *labels, "-k", "2", "-o", tmp_path / "no")
