@@ -53,6 +53,7 @@ def _describe(selector: Any) -> dict[str, Any]:
         "paper": selector.paper,
         "doi": selector.doi,
         "supervision": selector.supervision,
+        "unknown_labels": True,  # of every method, for programs that ask
         "adjusts": "covariates, strata" if selector.takes_covariates else "strata" if selector.takes_strata else "",
         "passes": selector.passes,
         "memory": selector.memory,

@@ -72,7 +72,9 @@ def _options(name: str) -> Iterator[str]:
     ]
     for flag in records[0]:
         record = records[0][flag]
-        if record is not None and flag.startswith("-") and flag != "-h" and all(flag in of for of in records):
+        if record is None or flag in ("-h", "--help"):
+            continue
+        if flag.startswith("-") and all(flag in of for of in records):
             text = re.sub(r"  \[(.*)\]$", r" [\1]", record[1]).replace("<", "\\<").replace("*", "\\*")
             yield f"- `{record[0].replace(', ', '`, `')}`: {text}"
 

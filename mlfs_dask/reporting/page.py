@@ -701,7 +701,7 @@ def _reachable(labelled: LabelledRun) -> Any:
     if dataset.label_counts[0].any():
         raise DataError("some labels are unknown, and correlations with them are not defined.")
     n_missing = dataset.rows.features.n_missing
-    if n_missing is None:
+    if n_missing is None and dataset.rows.profile.foreign:
         raise DataError(
             "it is a file that was not converted: whether values are missing is not known without reading it."
         )

@@ -477,7 +477,7 @@ def is_store(path: str | Path, storage_options: Mapping[str, Any] | None = None)
         place = local_path(path)
         if not place.is_dir():
             return suffix not in FILE_SUFFIXES
-        if not any((place / root).is_file() for root in ZARR_ROOTS):
+        if not any(os.path.isfile(place / root) for root in ZARR_ROOTS):  # noqa: PTH113 - False where it may not be read
             return next(place.rglob("*.parquet"), None) is None
     elif suffix in FILE_SUFFIXES:
         return False

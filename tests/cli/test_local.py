@@ -93,7 +93,7 @@ from mlfs_dask.storage import dataset, store_reader
 from mlfs_dask_cli.main import main
 
 from_when_it_exists = sys.argv.pop(1)
-whole, blocks = dataset.Dataset.rows.func, store_reader._DenseRun.blocks
+whole, blocks = dataset.Store.rows.func, store_reader._DenseRun.blocks
 
 def slowly(run, first, last):
     for block in blocks(run, first, last):
@@ -103,7 +103,7 @@ def slowly(run, first, last):
         yield block
 
 store_reader._DenseRun.blocks = slowly
-dataset.Dataset.rows = property(lambda self: dataclasses.replace(whole(self), block_bytes=1))  # a row a block
+dataset.Store.rows = property(lambda self: dataclasses.replace(whole(self), block_bytes=1))  # a row a block
 main()
 """
 
