@@ -300,7 +300,7 @@ def is_number(value: Any) -> bool:
 Bins: TypeAlias = Annotated[
     int,
     Param(
-        "Codes that a numeric feature gets. Features that are 0/1 or categorical are used as they are.",
+        "Codes of a numeric feature. Features that are 0/1 or categorical keep their values.",
         least=2,
         most=MAX_CODES,
     ),
@@ -309,8 +309,8 @@ Bins: TypeAlias = Annotated[
 Binning: TypeAlias = Annotated[
     Literal["auto", "quantile", "equal-width"],
     Param(
-        'How numeric features are cut. "auto": features that are mostly 0 into 0 and the others, the rest as '
-        '"quantile", into codes of equal shares of the rows. "equal-width": between minimum and maximum.'
+        'Cuts of numeric features. "quantile": into equal shares of the rows. "equal-width": between minimum '
+        'and maximum. "auto": "quantile", but a feature that is mostly 0 gets a code for 0.'
     ),
 ]
 
@@ -330,8 +330,8 @@ MissingOrCode: TypeAlias = Annotated[
 FalseDiscoveryRate: TypeAlias = Annotated[
     float,
     Param(
-        'False discovery rate, of "auto" for features and of `pairs` for pairs: the share of those in which features '
-        "and labels are independent among those that are kept or significant.",
+        'False discovery rate: expected share of false features among those that "auto" keeps, and of false '
+        "pairs among those that `pairs` calls significant.",
         above=0,
         below=1,
     ),
@@ -339,14 +339,14 @@ FalseDiscoveryRate: TypeAlias = Annotated[
 
 Resamples: TypeAlias = Annotated[
     int,
-    Param("Halves of the rows that give each feature's rank interval and selection frequency.", least=0),
+    Param("Random halves of the rows from which each feature gets a rank interval and a selection frequency.", least=0),
 ]
 
 Absolute: TypeAlias = Annotated[
     bool, Param("Whether the weight of the penalty is taken as it is, and not relative to the least at which W = 0.")
 ]
 
-GramCap: TypeAlias = Annotated[int, Param("Most features for which X'X is formed; of more it is refused.", least=0)]
+GramCap: TypeAlias = Annotated[int, Param("Most features for which X'X is formed; more are refused.", least=0)]
 
 AnchorCount: TypeAlias = Annotated[
     int, Param("Anchors, placed by k-means on a sample of the rows; at most a quarter of the rows.")
@@ -359,8 +359,8 @@ MaxIter: TypeAlias = Annotated[int, Param("Most iterations.")]
 Unknown: TypeAlias = Annotated[
     UnknownLabels,
     Param(
-        'Labels -1. "use": unknown; methods take each label over the rows where it is known, or put them at its mean '
-        'there. "refuse": an error. "negative": the same as 0.'
+        'Meaning of labels -1. "use": unknown; each label counts over the rows where it is known, or is put '
+        'at its mean. "refuse": an error. "negative": the same as 0.'
     ),
 ]
 
@@ -369,14 +369,14 @@ Unknown: TypeAlias = Annotated[
 Keep: TypeAlias = Annotated[
     str | None,
     Param(
-        "Features that are chosen in any case and stand first, in this order: names or numbers with commas between, or "
-        "a file with one a line; in Python also a sequence of them."
+        "Features to choose in any case, first and in this order: names or numbers with commas between, or a "
+        "file with one a line; in Python also a sequence."
     ),
 ]
 
 Exclude: TypeAlias = Annotated[
     str | None,
-    Param("Features that are not read and never chosen, as if the data had them not; they stand last. As `keep`."),
+    Param("Features to leave out: never read, never chosen, last in the ranking. Given as `keep`."),
 ]
 
 # ------------------------------------------------------------------ pairs of labels and features, of any method
@@ -384,41 +384,42 @@ Exclude: TypeAlias = Annotated[
 AskedPairs: TypeAlias = Annotated[
     str | None,
     Param(
-        "Table of the pairs of labels and features, with effect, p and q: the N best of every label (best:N), "
-        "those that are significant at the rate `fdr` (significant), or all."
+        'Table of pairs of label and feature with effect, p and q. "best:N": the N surest of every label; '
+        '"significant": those at the rate `fdr`; "all".'
     ),
 ]
 
 BestOfLabel: TypeAlias = Annotated[
-    int | None, Param("Keep the best features of every label by the tests of pairs, so many of each.")
+    int | None, Param("Number of surest features to keep of every label, by the tests of pairs.")
 ]
 
 MinLabels: TypeAlias = Annotated[
-    int | None, Param("Keep the features that are significant for so many labels or more.")
+    int | None, Param("Least number of labels for which a feature has to be significant to be kept.")
 ]
 
 PValueControl: TypeAlias = Annotated[
     Literal["bh", "by", "holm", "partial", "knockoffs"] | None,
     Param(
-        "What is tested of pairs, and how for their number: whether they go together, by Benjamini and Hochberg (the "
-        "default), Benjamini and Yekutieli, or Holm; or whether the feature helps given all others, by partial t-tests "
-        'or knockoffs. With "auto" features are those that are found for any label at the rate `fdr`, without shuffles.'
+        'Test of pairs, and its correction for their number. "bh" (default), "by", "holm": label and feature '
+        'go together, by Benjamini-Hochberg, Benjamini-Yekutieli or Holm. "partial", "knockoffs": the feature '
+        'helps given all others, by partial t-tests or knockoffs. With "auto" the features are kept that are '
+        "found for any label at the rate `fdr`, without shuffles."
     ),
 ]
 
 Start: TypeAlias = Annotated[
     str | None,
     Param(
-        "Folder of an earlier run of the same method, parameters and store, with fewer features: the choice goes on "
-        "from there. Of methods that choose one feature after another."
+        "Folder of an earlier run of the same method, parameters and store, from whose features the choice "
+        "goes on. For methods that choose one feature after another."
     ),
 ]
 
 Prune: TypeAlias = Annotated[
     float | None,
     Param(
-        "Correlation, without its sign, from which a feature is passed over for one that stands before it; others take "
-        "its place.",
+        "Absolute correlation from which a feature is passed over for a better one; the next in the ranking "
+        "takes its place.",
         above=0,
         most=1,
     ),
@@ -426,22 +427,26 @@ Prune: TypeAlias = Annotated[
 
 Redundancy: TypeAlias = Annotated[
     float | None,
-    Param("Correlation, as of `prune`, of the clusters that a run lists; no feature is passed over.", above=0, most=1),
+    Param(
+        "Absolute correlation from which redundancy.csv lists features as one cluster; none is passed over.",
+        above=0,
+        most=1,
+    ),
 ]
 
 GroupsOf: TypeAlias = Annotated[
     str | None,
     Param(
-        "Groups of features that are chosen whole, and that the number to choose counts: a file with feature,group a "
-        "line; in Python also a group for every feature, or a mapping of features to groups."
+        "Groups of features, chosen whole and counted by the number to choose: a file with feature,group a "
+        "line, or var:COLUMN of AnnData; in Python also a group for every feature, or a mapping."
     ),
 ]
 
 GroupBy: TypeAlias = Annotated[
     Literal["sum", "mean", "max", "joint"],
     Param(
-        'Score of a group: sum, mean or maximum of those of its features; "joint": adjusted R² of the labels on all of '
-        "them, of methods of moments."
+        'Score of a group: "sum", "mean" or "max" of the scores of its features; "joint": adjusted R² of the '
+        "labels on all of them, for filters of moments."
     ),
 ]
 
@@ -449,21 +454,21 @@ GroupBy: TypeAlias = Annotated[
 Covariates: TypeAlias = Annotated[
     str | None,
     Param(
-        "What scores are adjusted for: columns of the rows, kept by `convert --obs` or in the obs of AnnData, and "
-        "features as feature:NAME, with commas between; in Python also a sequence of them."
+        "Covariates for which scores are adjusted: columns of the rows (`convert --obs`, obs of AnnData), and "
+        "features as feature:NAME, with commas between; in Python also a sequence."
     ),
 ]
 
 Strata: TypeAlias = Annotated[
     str | None,
-    Param("Column of the rows whose values are strata: what goes with a label is looked for within them."),
+    Param("Column of the rows whose values are strata, within which labels and features are compared."),
 ]
 
 StrataBy: TypeAlias = Annotated[
     Literal["sum", "rank"],
     Param(
-        '"sum": statistics are pooled over the strata in one reading. "rank": features are ranked within each stratum '
-        "by a fit of its own, and by their mean rank."
+        'Strata together. "sum": statistics are pooled in one reading. "rank": features are ranked within '
+        "each stratum by a fit of its own, then by their mean rank."
     ),
 ]
 
