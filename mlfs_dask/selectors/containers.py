@@ -169,17 +169,14 @@ def _open_table(table: Any, what: str) -> tuple[Any, Any]:
     if library == "xarray" and hasattr(table, "coords") and not hasattr(table, "data_vars"):
         column = table.dims[-1] if table.ndim == 2 else None
         return table.data, table.coords[column].to_numpy() if column in table.coords else None
-    if library == "pyarrow" and hasattr(table, "to_pandas") and hasattr(table, "num_columns") and what == "Y":
-        table = table.to_pandas()
-    elif library == "pyarrow" and hasattr(table, "to_struct_array") and hasattr(table, "num_columns"):
+    of_arrow = library == "pyarrow" and hasattr(table, "to_pandas") and hasattr(table, "num_columns")
+    # By a stream any other library of tables gives its rows: DuckDB, ibis, DataFusion, nanoarrow ...
+    if of_arrow or (library not in ("pandas", "polars", "pyarrow") and hasattr(table, "__arrow_c_stream__")):
         import pyarrow as pa
 
-        table = table if isinstance(table, pa.Table) else pa.Table.from_batches([table])
-    elif library not in ("pandas", "polars", "pyarrow") and hasattr(table, "__arrow_c_stream__"):
-        import pyarrow as pa
-
-        # By this any other library of tables gives its rows: DuckDB, ibis, DataFusion, nanoarrow ...
-        table = pa.table(table).to_pandas() if what == "Y" else pa.table(table)
+        table = pa.table(table)
+        if what == "Y":
+            table = table.to_pandas()
     problem, cure = _not_a_table(table, library, what)
     if problem:
         raise DataError(f"{what} is {problem}, and a table or an array with its rows was expected", cure=cure)

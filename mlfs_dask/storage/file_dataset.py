@@ -32,16 +32,13 @@ class FileDataset(Dataset):
     Attributes
     ----------
     rows : FileRows
-    reading : dict
-        How it was opened: `labels`, `format`, `keys` and `drop` of `convert`.
     """
 
-    def __init__(self, rows: FileRows, header: Header, reading: Mapping[str, Any], options: ReadOptions) -> None:
-        self._options = options
+    def __init__(self, rows: FileRows, header: Header, options: ReadOptions, format: str | None) -> None:
         self.path = rows.path
         self.rows = rows
-        self.reading = dict(reading)
         self._header = header
+        self._options, self._format = options, format
 
     def __repr__(self) -> str:
         profile = self.rows.profile
@@ -64,14 +61,12 @@ class FileDataset(Dataset):
 
     @property
     def reading_record(self) -> dict[str, Any]:
-        given = {name: value for name, value in self.reading.items() if value}
-        labels = given.get("labels")
-        if labels is not None:
-            given["labels"] = {name: value for name, value in asdict(labels).items() if value}
-        return given
+        labels = {name: value for name, value in asdict(self._options.labels).items() if value}
+        given = {"labels": labels, "format": self._format, "keys": self._options.keys, "drop": self._options.drop}
+        return {name: value for name, value in given.items() if value}
 
     def feature_column(self, name: str) -> list[str]:
-        files, found = resolve_sources([self.path], self._options, self.reading["format"])
+        files, found = resolve_sources([self.path], self._options, self._format)
         if found not in ("h5ad", "anndata"):
             return super().feature_column(name)
         from mlfs_dask.storage.readers.anndata import var_column  # which Parquet does not need
@@ -197,16 +192,15 @@ def open_file(
         labels=spec, storage_options=dict(storage_options or {}), keys=dict(keys or {}), drop=tuple(drop)
     )
     reader = require_rows(open_source([path], options, format), path)
-    reading = {"labels": labels, "format": format, "keys": options.keys, "drop": options.drop}
     dataset: FileDataset
     rows = open_rows(
         reader,
         path,
         declared=spec.values.minus_one,
         options=storage_options,
-        reading={**reading, "labels": repr(spec)},
+        reading={"labels": repr(spec), "format": format, "keys": options.keys, "drop": options.drop},
         column_names=lambda: dataset.feature_names.tolist(),
         columns_of_rows=lambda: FileColumns(path, options, format),
     )
-    dataset = FileDataset(rows, reader.header, reading, options)
+    dataset = FileDataset(rows, reader.header, options, format)
     return dataset
