@@ -7,7 +7,7 @@ dense or sparse as the file has them. `mlfs_dask.storage.convert` stages the bat
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
@@ -84,6 +84,23 @@ class Header:
     n_labels: int | None = None
     n_rows: int | None = None
     minus_one: MinusOne | None = None
+
+    @classmethod
+    def of_columns(
+        cls, names: Sequence[str], features: Sequence[int], labels: Sequence[int], *, n_rows: int | None = None
+    ) -> Header:
+        """Of a table, some columns of which are features and some labels."""
+        return cls(
+            feature_names=tuple(names[column] for column in features),
+            label_names=tuple(names[column] for column in labels),
+            n_features=len(features),
+            n_labels=len(labels),
+            n_rows=n_rows,
+        )
+
+    def labels_only(self) -> Header:
+        """Of the labels alone, X having no column."""
+        return replace(self, feature_names=None, categories={}, n_features=0)
 
     @property
     def recorded_categories(self) -> dict[int, tuple[str, ...]]:

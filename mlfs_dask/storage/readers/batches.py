@@ -49,8 +49,7 @@ class BatchReader(TableReader):
 
     def only_labels(self) -> BatchReader:
         """See `RowReader`."""
-        header = replace(self.header, feature_names=None, categories={}, n_features=0)
-        return replace(self, header=header, _features=())
+        return replace(self, header=self.header.labels_only(), _features=())
 
     def parts(self, part_bytes: int) -> list[Part]:
         """All rows, which come in their order alone."""
@@ -119,13 +118,7 @@ def open_batches(scan: Scan, schema: Any, n: int, ahead_bytes: int, options: Rea
     if options.labels.names_columns:
         features, labels = choose_columns(names, options, ignored=(), file=what)
     reader = BatchReader(
-        header=Header(
-            feature_names=tuple(names[column] for column in features),
-            label_names=tuple(names[column] for column in labels),
-            n_features=len(features),
-            n_labels=len(labels),
-            n_rows=n,
-        ),
+        header=Header.of_columns(names, features, labels, n_rows=n),
         path=what,
         _names=names,
         _features=tuple(features),

@@ -87,8 +87,9 @@ class ConcatReader:
 
     def only_labels(self) -> ConcatReader:
         """See `RowReader`."""
-        header = replace(self.header, feature_names=None, categories={}, n_features=0)
-        return replace(self, header=header, readers=tuple(reader.only_labels() for reader in self._row_readers))
+        return replace(
+            self, header=self.header.labels_only(), readers=tuple(reader.only_labels() for reader in self._row_readers)
+        )
 
     @property
     def _row_readers(self) -> tuple[RowReader, ...]:

@@ -868,8 +868,7 @@ class MatrixReader:
 
     def only_labels(self) -> MatrixReader:
         """See `RowReader`."""
-        header = replace(self.header, feature_names=None, categories={}, n_features=0)
-        return replace(self, header=header, sparse=True, nonzeros=0, _kept=())
+        return replace(self, header=self.header.labels_only(), sparse=True, nonzeros=0, _kept=())
 
     def parts(self, part_bytes: int) -> list[Part]:
         """Ranges of rows that begin where chunks do; one part for each matrix that only goes forward."""

@@ -123,8 +123,7 @@ class ParquetReader(TableReader):
 
     def only_labels(self) -> ParquetReader:
         """See `RowReader`."""
-        header = replace(self.header, feature_names=None, categories={}, n_features=0)
-        return replace(self, header=header, _features=())
+        return replace(self, header=self.header.labels_only(), _features=())
 
     def read(self, part: Part, *, batch_bytes: int, start: int | None = None) -> Iterator[Batch]:
         """Batches of one part; X is dense. See `Reader.read`."""
@@ -265,13 +264,7 @@ def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
             logger.warning("%s: column %r %s: it is left out", redact(path), names[column], what)
     texts = frozenset(column for column in (*features, *label_columns) if is_text(schema.field(column), path))
     reader = ParquetReader(
-        header=Header(
-            feature_names=tuple(names[column] for column in features),
-            label_names=tuple(names[column] for column in label_columns),
-            n_features=len(features),
-            n_labels=len(label_columns),
-            n_rows=sum(rows),
-        ),
+        header=Header.of_columns(names, features, label_columns, n_rows=sum(rows)),
         path=path,
         _storage_options=dict(options.storage_options),
         _constants=constants,
