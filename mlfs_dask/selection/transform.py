@@ -18,7 +18,7 @@ from mlfs_dask.storage.convert import convert
 from mlfs_dask.storage.dataset import Dataset
 from mlfs_dask.storage.export import export_format, export_rows
 from mlfs_dask.storage.object_store import is_store
-from mlfs_dask.storage.opening import open_dataset
+from mlfs_dask.storage.opening import open_dataset, reading_of
 from mlfs_dask.storage.subset_spec import choose_columns
 from mlfs_dask.typing import Matrix
 
@@ -77,7 +77,7 @@ def write_chosen(
     command : str, optional
         What a new store records as its command.
     **reading
-        Of a file, how it is read: `labels`, `format`, `keys`, `drop` of `open_dataset`.
+        Of a file, how it is read: `labels`, `format`, `keys`, `drop` of `open_dataset`; by default as the run read it.
 
     Returns
     -------
@@ -93,8 +93,9 @@ def write_chosen(
     to_store = PurePosixPath(destination).suffix.lower() in ("", ".zarr")
     if not to_store:
         export_format(destination)
-    dataset = open_dataset(store, **reading)
     record = read_run(run)
+    reading = reading or reading_of(record.store)
+    dataset = open_dataset(store, **reading)
     _check_origin(dataset, record, store)
     columns = chosen_columns(record, k)
     if "features" in record.store.get(

@@ -92,13 +92,8 @@ def reopen(store: Mapping[str, Any]) -> Dataset:
     DataError
         The store is another one now, or the part cannot be chosen again.
     """
-    reading, subset = dict(store.get("reading") or {}), store.get("subset")
-    if "labels" in reading:
-        labels: Any = {
-            name: tuple(each) if isinstance(each, list) else each for name, each in reading["labels"].items()
-        }
-        reading["labels"] = LabelSpec(**labels)
-    dataset = open_dataset(store["path"], **reading)
+    subset = store.get("subset")
+    dataset = open_dataset(store["path"], **reading_of(store))
     if dataset.digest != origin_of(store["digest"], subset):
         raise DataError(f"{store['path']} is no longer the store that the run was made on.")
     dataset = _part_of(dataset, subset)
@@ -108,6 +103,17 @@ def reopen(store: Mapping[str, Any]) -> Dataset:
             "it has changed."
         )
     return dataset
+
+
+def reading_of(store: Mapping[str, Any]) -> dict[str, Any]:
+    """How a file was opened that `run.json` tells of: arguments of `open_dataset`; none for a store."""
+    reading = dict(store.get("reading") or {})
+    if "labels" in reading:
+        labels: Any = {
+            name: tuple(each) if isinstance(each, list) else each for name, each in reading["labels"].items()
+        }
+        reading["labels"] = LabelSpec(**labels)
+    return reading
 
 
 def _part_of(dataset: Dataset, subset: Mapping[str, Any] | None) -> Dataset:

@@ -277,8 +277,8 @@ def test_files_by_commands(tmp_path: Path, run_json: Any, run: Any) -> None:
     assert record["store"]["path"] == str(path)
     assert sorted(record["selected"]) == NAMES[2:5]
     assert record["passes"] == 1
-    for name in ("t.zarr", "t.csv"):
-        written = run_json("transform", path, out, tmp_path / name, *labels)
+    for name, given in (("t.zarr", labels), ("t.csv", labels), ("as-the-run.zarr", ()), ("as-the-run.csv", ())):
+        written = run_json("transform", path, out, tmp_path / name, *given)
         assert (written["n"], written["features"]) == (N, NAMES[2:5])
     assert mlfs_dask.open_dataset(tmp_path / "t.zarr").shape == (N, 3)
     assert (

@@ -130,13 +130,14 @@ def _element(root: Any, key: str, path: str) -> Any:
     above, _, _ = key.rpartition("/")
     where = root[above] if inside and above and above in root else root
     there = ", ".join(f"{above}/{name}" if where is not root else name for name in where) or f"nothing in {above}"
-    raise DataError(
-        f"there is no {key}; there is {there}",
-        file=path,
-        cure="name the labels with --key y=obsm/NAME, or columns of obs with --label-columns"
-        if key != "X" and not key.startswith("layers")
-        else "name the matrix with --key x=NAME",
-    )
+    if key == "X" or key.startswith("layers"):
+        cure = "name the matrix with --key x=NAME"
+    else:
+        columns = ", ".join(columns_of(root["obs"])[:8]) if "obs" in root else ""
+        cure = "name the labels with --key y=obsm/NAME, or columns of obs with --label-columns" + (
+            f" (there are {columns})" if columns else ""
+        )
+    raise DataError(f"there is no {key}; there is {there}", file=path, cure=cure)
 
 
 def _feature_names(root: Any, options: ReadOptions, path: str) -> tuple[str, ...] | None:

@@ -166,7 +166,8 @@ FRAME = {"labels": Y, "tags": pd.DataFrame({"a": np.arange(31)}, index=ROWS)}
     [
         ({"obsm": {"tags": Y}}, ReadOptions(),
          r"there is no obsm/labels; there is obsm/tags\n  cure: .*--key y=obsm/NAME, .*--label-columns"),
-        ({"obsm": {}}, ReadOptions(), "there is no obsm/labels; there is nothing in obsm"),
+        ({"obsm": {}, "obs": DONORS}, ReadOptions(),
+         r"there is no obsm/labels; there is nothing in obsm\n  cure: .*--label-columns \(there are donor"),
         *(({}, ReadOptions(keys={name: key}), r"there is no .*X; there is .*obsm.*\n.*--key ")
           for name in ("x", "y", "label_names") for key in ("../X", "layers/../X", "./X", "obsm/../../X")),
         ({}, ReadOptions(keys={"x": "layers/raw"}), r"there is no layers/raw; there is .*\n.*--key x=NAME"),
