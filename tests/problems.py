@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import warnings
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -67,3 +69,13 @@ def quiet(selector, X, Y):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return selector.fit(X, Y)
+
+
+def write_zarr(adata: Any, path: Path, version: int, **how: Any) -> None:
+    """AnnData in a version of Zarr's format, as anndata writes it."""
+    import anndata
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of anndata, on what it will do later
+        with anndata.settings.override(zarr_write_format=version):
+            adata.write_zarr(path, **how)

@@ -21,6 +21,7 @@ from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.opening import reopen
 from mlfs_dask.storage.readers.base import LabelSpec
 from tests.cli.web_server import serve
+from tests.problems import write_zarr
 
 anndata = pytest.importorskip("anndata")
 
@@ -55,8 +56,7 @@ def h5ad(folder: Path, form: str, **how: Any) -> Path:
 
 def zarr_of_others(folder: Path, form: str, version: int, **how: Any) -> Path:
     X, Y = problem()
-    with anndata.settings.override(zarr_write_format=version):
-        as_anndata(sp.csr_matrix(X) if form == "csr" else X, Y).write_zarr(folder / "a.zarr", **how)
+    write_zarr(as_anndata(sp.csr_matrix(X) if form == "csr" else X, Y), folder / "a.zarr", version, **how)
     return folder / "a.zarr"
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import shutil
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError, UsageError
 from mlfs_dask.selection import annotate as module
 from mlfs_dask.selection.annotate import annotate
 from mlfs_dask.selection.runs import write_run
+from tests.problems import write_zarr
 from tests.storage.stores import make_store
 
 NAMES = ["gene a", "b", "c", "d/e"]
@@ -56,10 +56,7 @@ def save(folder: Path, kind: str, data: anndata.AnnData) -> Path:
     if suffix == "h5ad":
         data.write_h5ad(path)
     else:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of anndata, on what it will do later
-            with anndata.settings.override(zarr_write_format=int(version)):
-                data.write_zarr(path)
+        write_zarr(data, path, int(version))
     return path
 
 

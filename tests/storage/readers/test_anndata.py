@@ -16,6 +16,7 @@ from mlfs_dask.storage.convert import convert
 from mlfs_dask.storage.readers.anndata import open_anndata
 from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
 from mlfs_dask.storage.readers.detect import open_source
+from tests.problems import write_zarr
 from tests.storage.readers.reading import batches_of, check_splits, read_all
 
 with warnings.catch_warnings():
@@ -41,22 +42,17 @@ def write_h5ad(data: object, folder: Path) -> str:
     return str(folder / "t.h5ad")
 
 
-def write_zarr(version: int) -> Callable[[object, Path], str]:
-    def write(data: object, folder: Path) -> str:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # on consolidated metadata and string types, and that format 2 will go
-            with anndata.settings.override(zarr_write_format=version):
-                data.write_zarr(folder / "t.zarr")
-        return str(folder / "t.zarr")
-
-    return write
-
-
 @pytest.fixture(params=["h5ad", "zarr 2", "zarr 3"])
 def write(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[object], str]:
     kind, _, version = request.param.partition(" ")
-    save = write_h5ad if kind == "h5ad" else write_zarr(int(version))
-    return lambda data: save(data, tmp_path)
+
+    def save(data: object) -> str:
+        if kind == "h5ad":
+            return write_h5ad(data, tmp_path)
+        write_zarr(data, tmp_path / "t.zarr", int(version))
+        return str(tmp_path / "t.zarr")
+
+    return save
 
 
 def test_names_that_stand_twice(tmp_path: Path) -> None:
@@ -187,7 +183,8 @@ def test_refused(write, parts: dict[str, object], options: ReadOptions, problem:
 
 
 def test_other_names(tmp_path: Path) -> None:
-    folder = Path(write_zarr(3)(annotated(), tmp_path)).rename(tmp_path / "plain")
+    folder = tmp_path / "plain"
+    write_zarr(annotated(), folder, 3)
     file = Path(write_h5ad(annotated(), tmp_path)).rename(tmp_path / "t.h5")
     for path in (folder, file):
         np.testing.assert_array_equal(read_all(open_anndata(str(path)))[0], X)
