@@ -190,7 +190,7 @@ BOMBS: dict[str, tuple[Callable[[Path], Path], type[Exception], str]] = {
     "empty_chunk.zarr": (lambda p: zarr_pair(p, chunks=[0, 2]), DataError, "value .0, 2.: /X has chunks without"),
     "names.zarr": (lambda p: zarr_names(p, shape=[10**12]), DoesNotFitError, "all of /feature_names: projected"),
     "pickle.zarr": (pickled_names, DataError, "/feature_names holds pickled objects"),
-    "deep.zarr": (deep_metadata, DataError, "recursion|nested"),
+    "deep.zarr": (deep_metadata, DataError, "recursion|nested|Stack overflow"),
     "chunk.h5ad": (
         lambda p: hdf5(p, replaced("X", (2**28, 1), chunks=(2**28, 1), compression="gzip")),
         DoesNotFitError,
