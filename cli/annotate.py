@@ -6,11 +6,11 @@ from dataclasses import asdict
 
 import click
 
-from mlfs_dask_cli.options import PATH, KeepCount, force_option, output_options
+from mlfs_dask_cli.options import PATH, Command, KeepCount, force_option, output_options
 from mlfs_dask_cli.output import Output, beside
 
 
-@click.command(short_help="Write mask, score and rank into var of an .h5ad.")
+@click.command(cls=Command, short_help="Write mask, score and rank into var of an .h5ad.")
 @click.argument("path", metavar="FILE.h5ad", type=PATH)
 @click.argument("run", metavar="RUN", type=PATH)
 @click.option("--name", help="The columns are NAME_mask, NAME_score and NAME_rank (default: the method of RUN).")

@@ -7,13 +7,13 @@ from typing import Any
 import click
 
 from mlfs_dask_cli.convert import conversion_summary, dtype_option, source_options
-from mlfs_dask_cli.options import PATH, command_line, output_options, resume_option, store_argument
+from mlfs_dask_cli.options import PATH, Command, command_line, output_options, resume_option, store_argument
 from mlfs_dask_cli.output import Output
 from mlfs_dask_cli.progress import show_progress
 from mlfs_dask_cli.summary import summary_text
 
 
-@click.command(short_help="Append rows to a store.")
+@click.command(cls=Command, short_help="Append rows to a store.")
 @store_argument
 @click.argument("sources", metavar="SOURCE...", type=PATH, nargs=-1, required=True)
 @source_options

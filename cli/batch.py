@@ -14,6 +14,7 @@ from mlfs_dask_cli.failure import describe_failure, report_failure
 from mlfs_dask_cli.options import (
     ARGUMENTS,
     PATH,
+    Command,
     cache_options,
     cluster_options,
     force_option,
@@ -25,7 +26,7 @@ from mlfs_dask_cli.output import Output, beside, between, size, table, two_digit
 from mlfs_dask_cli.progress import show_progress
 
 
-@click.command(short_help="Run all jobs of a plan file, and join their results.")
+@click.command(cls=Command, short_help="Run all jobs of a plan file, and join their results.")
 @click.argument("plan", metavar="PLAN.yaml", type=PATH, required=False)
 @click.option(
     "-o",

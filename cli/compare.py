@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from mlfs_dask_cli.options import PATH, force_option, output_options
+from mlfs_dask_cli.options import PATH, Command, force_option, output_options
 from mlfs_dask_cli.output import Output, beside
 
 
-@click.command(short_help="Compare runs over data sets: tables, ranks, tests, stability.")
+@click.command(cls=Command, short_help="Compare runs over data sets: tables, ranks, tests, stability.")
 @click.argument("evaluations", metavar="EVAL...", type=PATH, nargs=-1, required=True)
 @click.option(
     "-o",

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mlfs_dask_cli.options import (
+    FILES,
     PATH,
     Bytes,
+    Command,
     Decorated,
     command_line,
     file_options,
@@ -52,6 +54,9 @@ source_option_list = [
         is_flag=True,
         help="Rows of the table are features and columns samples; --labels FILE.csv has the labels of the samples.",
     ),
+]
+
+work_option_list = [
     click.option(
         "--partition-size", type=Bytes(), help="Bytes of X and Y that one task reads (default: 64 MiB to 128 MiB)."
     ),
@@ -100,7 +105,8 @@ def source_options(command: Decorated) -> Decorated:
         with runtime.bounded_memory(memory_limit or default_memory_limit(workers or runtime.available_cores())):
             return command(*args, source=source, **kwargs)
 
-    return stack_options(file_options(wrapped), source_option_list)
+    work = stack_options(file_options(wrapped), work_option_list)
+    return stack_options(work, source_option_list, section=FILES)
 
 
 def dtype_option(help: str) -> Callable[[Decorated], Decorated]:
@@ -127,7 +133,7 @@ def _require_both(ctx: click.Context, store: click.Parameter, value: str | None)
     return value
 
 
-@click.command(short_help="Convert files to a store.")
+@click.command(cls=Command, short_help="Convert files to a store.")
 @click.argument("sources", metavar="SOURCE...", type=PATH, nargs=-1, is_eager=True)
 @click.argument("store", metavar="STORE", type=PATH, required=False, callback=_require_both)
 @source_options

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from mlfs_dask_cli.options import PATH, force_option, output_options
+from mlfs_dask_cli.options import PATH, Command, force_option, output_options
 from mlfs_dask_cli.output import Output
 
 
-@click.command(short_help="Run the whole way on images of digits.")
+@click.command(cls=Command, short_help="Run the whole way on images of digits.")
 @click.argument("directory", metavar="DIR", type=PATH)
 @force_option
 @output_options(progress=False)

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+import textwrap
 from typing import Any
 
 import click
 
-from mlfs_dask_cli.options import PATH, cluster_options, output_options
+from mlfs_dask_cli.options import ARGUMENTS, PATH, Command, cluster_options, output_options
 from mlfs_dask_cli.output import Output
 
 EXIT_CODES = {"store": 3, "cluster": 5}
 """Of a check that failed; the first that is found."""
 
+#: Columns before the text of a check.
+INDENT = 6
+
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
-@click.command(short_help="Check this machine, and a cluster.")
+def _lines(text: str) -> str:
+    """A text in lines as wide as the terminal, below one another; as it is where standard output is none."""
+    if not sys.stdout.isatty():
+        return text
+    width = shutil.get_terminal_size().columns - INDENT
+    return f"\n{' ' * INDENT}".join(textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False))
+
+
+@click.command(cls=Command, short_help="Check this machine, and a cluster.")
 @click.argument("store", metavar="[STORE]", type=PATH, required=False)
 @click.option(
     "--directory",
@@ -40,11 +54,14 @@ def doctor(store: str | None, directory: str | None, cluster: dict[str, Any], ou
         checks.append(check)
         if not output.as_json:
             state = click.style(f"{check.status:<4}", fg=COLOURS[check.status])
-            click.echo(f"{state}  {check.name}: {check.detail}")
+            click.echo(f"{state}  {_lines(f'{check.name}: {check.detail}')}")
             if check.cure:
-                click.echo(f"      cure: {check.cure}")
+                click.echo(f"      {_lines(f'cure: {check.cure}')}")
     failed = [check.name for check in checks if check.status == "fail"]
     if output.as_json:
         output.result({"ok": not failed, "checks": [check.to_dict() for check in checks]}, "")
+    elif not failed:
+        words = click.get_current_context().meta[ARGUMENTS][1:] if directory is None else [store or ""]
+        output.next(["mlfs", "demo", "digits"] if store is None else ["mlfs", "plan", "elc", *words])
     if failed:
         raise click.exceptions.Exit(next((code for name, code in EXIT_CODES.items() if name in failed), 1))

@@ -11,6 +11,7 @@ import click
 
 from mlfs_dask_cli.options import (
     PATH,
+    Command,
     cache_options,
     cluster_options,
     command_line,
@@ -41,7 +42,7 @@ def _setting_options() -> list[click.Option]:
     return [_setting_option(setting) for setting in SETTINGS.values()]
 
 
-class _SettingsCommand(click.Command):
+class _SettingsCommand(Command):
     """A command whose options are also the settings of an evaluation, which are imported when it is asked for them."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:

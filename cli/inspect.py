@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
-from mlfs_dask_cli.options import ARGUMENTS, file_options, output_options, store_argument
+from mlfs_dask_cli.options import ARGUMENTS, Command, file_options, output_options, store_argument
 from mlfs_dask_cli.output import Output, size
 from mlfs_dask_cli.summary import file_summary, file_text, store_summary, summary_text
 
 
-@click.command(short_help="Show what a store or a file holds, and whether it is intact.")
+@click.command(cls=Command, short_help="Show what a store or a file holds, and whether it is intact.")
 @store_argument
 @click.option("--verify", is_flag=True, help="Read everything and compare it with what was written; exit 3 if not.")
 @file_options

@@ -82,6 +82,8 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args[:1] == ["help"]:  # as of git
+            args = [*args[1:], "--help"]
         ctx.meta[ARGUMENTS] = list(args)
         if not args or ctx.resilient_parsing:  # which show the help, and complete what is typed
             return super().parse_args(ctx, args)
@@ -95,8 +97,9 @@ class LazyGroup(click.Group):
             _failures_reported(arguments),
             spell_parameters_as("option"),
             _ended_by_signals(),
-            plain_warnings(quiet="--quiet" in arguments),
+            plain_warnings(quiet="--quiet" in arguments or "-q" in arguments),
         ):
+            ctx.color = False if os.environ.get("NO_COLOR") else None
             return super().invoke(ctx)
 
 
@@ -235,6 +238,7 @@ def _version(ctx: click.Context, option: click.Parameter, value: bool) -> None:
     cls=LazyGroup, name="mlfs", context_settings={"max_content_width": 100, "help_option_names": ["-h", "--help"]}
 )
 @click.option(
+    "-V",
     "--version",
     is_flag=True,
     is_eager=True,
@@ -246,10 +250,11 @@ def mlfs() -> None:
     """Multi-label feature selection for data larger than memory.
 
     \b
-    The commands of a first day:
-      mlfs convert emotions.arff emotions.zarr --labels emotions.xml    a file becomes a store
-      mlfs select elc emotions.zarr -k 20 -o emotions.elc               a method chooses 20 features
-      mlfs report emotions.elc -o emotions.html                         which features, for which labels
+    The commands of a first day, which make a store of a file, choose 20 features,
+    and show them on a page:
+      mlfs convert emotions.arff emotions.zarr --labels emotions.xml
+      mlfs select elc emotions.zarr -k 20 -o emotions.elc
+      mlfs report emotions.elc -o emotions.html
     `mlfs demo digits` runs the whole way on images of digits.
     """
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from mlfs_dask_cli.main import refuse_unknown
+from mlfs_dask_cli.options import put_into_section, write_options
 
 if TYPE_CHECKING:
     from mlfs_dask.selectors.parameters import Parameter
@@ -24,7 +27,7 @@ class SelectorValue(click.ParamType):
     """
 
     def __init__(self, options: dict[str, Parameter]) -> None:
-        self.name = " | ".join(dict.fromkeys(option.type_text for option in options.values()))
+        self.name = "|".join(dict.fromkeys(option.metavar for option in options.values()))
         self._options = options
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
@@ -35,7 +38,7 @@ class SelectorValue(click.ParamType):
             try:
                 parsed[method] = option.parse(str(value))
             except UsageError as error:
-                self.fail(f"{error} ({method})" if len(self._options) > 1 else str(error), param, ctx)
+                raise click.UsageError(f"{error} ({method})" if len(self._options) > 1 else str(error), ctx) from error
         return parsed
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -81,9 +84,14 @@ class MethodGroup(click.Group):
             for option in selector.all_parameters():
                 if option.name != SEED_PARAMETER:
                     options.setdefault(option.name, {})[method] = option
+        own = [_as_click(each, options) for each in options.values() if not _is_common(each)]
+        common = [_as_click(each, options) for each in options.values() if _is_common(each)]
+        put_into_section(own, f"Options of {', '.join(names)}")
+        put_into_section(common, "Options of every method")
         command.params = [
             *[p for p in command.params if isinstance(p, click.Argument)],
-            *[_as_click(each) for each in sorted(options.values(), key=_is_common)],
+            *own,
+            *common,
             *[p for p in command.params if not isinstance(p, click.Argument)],
         ]
         inner = command.callback
@@ -107,6 +115,8 @@ class MethodGroup(click.Group):
         return [method_name(name) for name in (text.split(",") if self._several else [text])]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args and not ctx.resilient_parsing:
+            raise click.UsageError("give a METHOD and a STORE; `mlfs methods` lists the methods.", ctx)
         if args and args[0].startswith("-") and args[0] not in ctx.help_option_names and not ctx.resilient_parsing:
             raise click.UsageError(f"the method comes before its options, and {args[0]!r} came first.", ctx)
         return super().parse_args(ctx, args)
@@ -136,17 +146,18 @@ class MethodGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         # Names alone: what a method is stands in its class, and importing all of them takes seconds.
         with formatter.section("Methods"):
-            formatter.write_text(", ".join(self.list_commands(ctx)))
+            names, indent = ", ".join(self.list_commands(ctx)), " " * formatter.current_indent
+            lines = textwrap.wrap(names, formatter.width - len(indent), break_on_hyphens=False)
+            formatter.write(textwrap.indent("\n".join(lines), indent) + "\n\n")
             formatter.write_text(
-                f"`mlfs methods` describes them; `{ctx.command_path} METHOD --help` shows a method's options."
+                f"`mlfs methods` describes them; `{ctx.command_path} METHOD --help` shows a method's own options, and "
+                "those on features, labels and rows that every method has."
             )
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The methods, and then the options that all of them have."""
+        """The methods, and then the options of the command, whatever the method."""
         self.format_commands(ctx, formatter)
-        options = [param for param in self._make_command([]).get_params(ctx) if isinstance(param, click.Option)]
-        with formatter.section("Options of every method"):
-            formatter.write_dl([record for option in options if (record := option.get_help_record(ctx)) is not None])
+        write_options(self._make_command([]), ctx, formatter)
 
 
 def _is_common(options: dict[str, Parameter]) -> bool:
@@ -156,22 +167,28 @@ def _is_common(options: dict[str, Parameter]) -> bool:
     return next(iter(options.values())) in Method.common_parameters
 
 
-def _as_click(options: dict[str, Parameter]) -> click.Option:
-    """The click option of a parameter that one selector has, or several, by their names."""
+def _as_click(options: dict[str, Parameter], parameters: Mapping[str, Mapping[str, Parameter]]) -> click.Option:
+    """The click option of a parameter that one selector has, or several, by their names, among all `parameters`."""
     first = next(iter(options.values()))
     kind = SelectorValue(options)
-    # Choices as they have to be typed, names of types as click shows them.
-    shown = [option.type_text if option.choices else option.type_text.upper() for option in options.values()]
     same = all(option.default == first.default for option in options.values())
     default = first.default if same else None  # each selector then has its own
-    return click.Option(
-        [first.flag, first.name],
-        type=kind,
-        default=default,
-        show_default=default is not None,
-        help=first.help,
-        metavar="|".join(dict.fromkeys(shown)).replace(" ", ""),
-    )
+    shown = f"default: {str(default).lower() if isinstance(default, bool) else default}"
+    facts = [shown] * (default is not None) + [first.range] * all(o.range == first.range for o in options.values())
+    said = "; ".join(filter(None, facts))
+    text = _with_flags(first.help, parameters)
+    help_text = f"{text}  [{said}]" if said else text
+    return click.Option([first.flag, first.name], type=kind, default=default, help=help_text, metavar=kind.name)
+
+
+def _with_flags(text: str, parameters: Mapping[str, Mapping[str, Parameter]]) -> str:
+    """A text with the parameters that it names in backticks spelt as options."""
+
+    def spell(found: re.Match[str]) -> str:
+        named = parameters.get(found[1])
+        return next(iter(named.values())).flag if named else found[0]
+
+    return re.sub(r"`(\w+)`", spell, text)
 
 
 def make_selector(

@@ -11,7 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from mlfs_dask_cli.method_group import SEED_PARAMETER
-from mlfs_dask_cli.options import output_options
+from mlfs_dask_cli.options import Command, output_options
 from mlfs_dask_cli.output import Output
 
 #: Columns of the text about one method.
@@ -24,7 +24,7 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     return [CompletionItem(name) for name in sorted(METHODS) if name.startswith(incomplete.lower())]
 
 
-@click.command(short_help="List the methods, their costs and options.")
+@click.command(cls=Command, short_help="List the methods, their costs and options.")
 @click.argument("method", metavar="[METHOD]", required=False, shell_complete=_complete)
 @output_options(progress=False)
 def methods(method: str | None, output: Output) -> None:
@@ -63,11 +63,12 @@ def _describe(selector: Any) -> dict[str, Any]:
 
 
 def _option(option: Any) -> dict[str, Any]:
-    return {"option": option.flag, "type": option.type_text, "default": option.default, "help": option.help}
+    of = {"option": option.flag, "type": option.type_text, "range": option.range, "default": option.default}
+    return {**of, "help": option.help}
 
 
 def _text(method: dict[str, Any]) -> str:
-    return f"{_facts(method)}\n  {'options':<12} {_in_short(method['options'])}"
+    return "\n".join([_facts(method), *_row("options", _in_short(method["options"]))])
 
 
 def _in_short(options: list[dict[str, Any]]) -> str:
@@ -81,7 +82,8 @@ def _long_text(method: dict[str, Any]) -> str:
         lines += [*textwrap.wrap(" ".join(paragraph.split()), WIDTH), ""]
     lines.append("options of `mlfs select`:")
     for option in method["options"]:
-        lines.append(f"  {option['option']} {option['type']} (default: {_shown(option['default'])})")
+        known = "; ".join(filter(None, [f"default: {_shown(option['default'])}", option["range"]]))
+        lines.append(f"  {option['option']} {option['type']} ({known})")
         lines += textwrap.wrap(option["help"], WIDTH, initial_indent="      ", subsequent_indent="      ")
     return "\n".join(lines)
 
@@ -89,8 +91,16 @@ def _long_text(method: dict[str, Any]) -> str:
 def _facts(method: dict[str, Any]) -> str:
     lines = [f"{method['name']}  {method['title']}"]
     facts = ("paper", "doi", "supervision", "adjusts", "passes", "memory")
-    lines += [f"  {name:<12} {method[name]}" for name in facts if method[name]]  # not every paper has a DOI
+    for name in facts:
+        if method[name]:  # not every paper has a DOI
+            lines += _row(name, method[name])
     return "\n".join(lines)
+
+
+def _row(name: str, text: str) -> list[str]:
+    """A fact in lines below one another."""
+    first, indent = f"  {name:<12} ", " " * 15
+    return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def _shown(default: object) -> str:

@@ -89,11 +89,47 @@ class KeepCount(click.ParamType):
             self.fail(f"{value!r} {error}.")
 
 
-def stack_options(command: Decorated, options: Sequence[Callable[[Decorated], Decorated]]) -> Decorated:
-    """Add options to a command, in their order."""
+# Sections of the help; what is in none of them is a command's own, and stands before them.
+SUBSET, FILES = "Rows, labels and features to use", "Labels and columns of files"
+COMPUTING, PRINTING = "Workers, memory and cache", "Output"
+
+
+def stack_options(
+    command: Decorated, options: Sequence[Callable[[Decorated], Decorated]], *, section: str | None = None
+) -> Decorated:
+    """Add options to a command, in their order, and to a section of its help."""
+    others = len(getattr(command, "__click_params__", ()))
     for option in reversed(options):
         command = option(command)
+    if section is not None:
+        put_into_section(getattr(command, "__click_params__")[others:], section)  # noqa: B009 - where click keeps them
     return command
+
+
+def put_into_section(options: Sequence[click.Parameter], section: str) -> None:
+    """Have the help show options under a heading of theirs."""
+    for option in options:
+        setattr(option, "section", section)  # noqa: B010 - no attribute of click's
+
+
+class Command(click.Command):
+    """A command whose help has a section for the options that it shares with others."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The command's own options, and then a section for each kind of the others."""
+        write_options(self, ctx, formatter)
+
+
+def write_options(command: click.Command, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    """Write the options of a command in their sections."""
+    sections: dict[str, list[tuple[str, str]]] = {"Options": []}
+    for option in command.get_params(ctx):
+        record = option.get_help_record(ctx) if isinstance(option, click.Option) else None
+        if record is not None:
+            sections.setdefault(getattr(option, "section", "Options"), []).append(record)
+    for section, records in sections.items():
+        with formatter.section(section):
+            formatter.write_dl(records)
 
 
 # What is printed
@@ -104,7 +140,7 @@ json_option = click.option(
     is_flag=True,
     help="Print the result as one JSON object on standard output, and nothing else there.",
 )
-quiet_option = click.option("--quiet", is_flag=True, help="Print the result and errors only.")
+quiet_option = click.option("-q", "--quiet", is_flag=True, help="Print the result and errors only.")
 verbose_option = click.option("-v", "verbose", count=True, help="Log each step to standard error; -vv logs everything.")
 progress_option = click.option(
     "--progress",
@@ -135,7 +171,7 @@ def output_options(*, progress: bool) -> Callable[[Decorated], Decorated]:
                 return command(*args, output=output, **kwargs)
 
         options = [json_option, quiet_option, verbose_option]
-        return stack_options(wrapped, [*options, progress_option] if progress else options)
+        return stack_options(wrapped, [*options, progress_option] if progress else options, section=PRINTING)
 
     return decorate
 
@@ -234,15 +270,15 @@ def cluster_options(command: Decorated) -> Decorated:
         cluster = {name: kwargs.pop(name) for name in CLUSTER_KEYWORDS}
         return command(*args, cluster=cluster, **kwargs)
 
-    return stack_options(wrapped, cluster_option_list)
+    return stack_options(wrapped, cluster_option_list, section=COMPUTING)
 
 
-performance_report_option = click.option(
-    "--performance-report",
-    metavar="FILE",
-    type=click.Path(dir_okay=False),
-    help="Write Dask's report of what the workers did, as an HTML page; needs bokeh.",
-)
+def performance_report_option(command: Decorated) -> Decorated:
+    """`--performance-report`."""
+    help_text = "Write Dask's report of what the workers did, as an HTML page; needs bokeh."
+    path = click.Path(dir_okay=False)
+    option = click.option("--performance-report", metavar="FILE", type=path, help=help_text)
+    return stack_options(command, [option], section=COMPUTING)
 
 
 # What is kept between jobs
@@ -276,7 +312,7 @@ def cache_options(command: Decorated) -> Decorated:
         place = None if cache_place == "none" else cache_place
         return command(*args, cache={"place": place, "size": cache_size}, **kwargs)
 
-    return stack_options(wrapped, cache_option_list)
+    return stack_options(wrapped, cache_option_list, section=COMPUTING)
 
 
 # How files are read
@@ -378,7 +414,7 @@ def file_options(command: Decorated) -> Decorated:
             file["labels"] = labels
         return command(*args, file=file, **kwargs)
 
-    return stack_options(wrapped, file_option_list)
+    return stack_options(wrapped, file_option_list, section=FILES)
 
 
 def _read_keys(keys: tuple[str, ...]) -> dict[str, str]:
@@ -419,7 +455,7 @@ def subset_options(command: Decorated) -> Decorated:
         subset = {name: kwargs.pop(name) for name in ("rows", "labels", "features")}
         return command(*args, subset={**subset, "file": file}, **kwargs)
 
-    return stack_options(file_options(wrapped), subset_option_list)
+    return stack_options(file_options(wrapped), subset_option_list, section=SUBSET)
 
 
 def open_subset(store: str, *, rows: str | None, labels: str | None, features: str | None, file: dict[str, Any]) -> Any:

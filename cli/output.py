@@ -70,8 +70,13 @@ class Output:
             Words of the command that comes next, which is named to people at a terminal.
         """
         click.echo(redact(json_text(value, indent=2) if self.as_json else text))
-        if following and not self.as_json and not self.quiet and is_terminal():
-            print_line(f"next: {shlex.join(following)}")
+        if following and not self.as_json:
+            self.next(following)
+
+    def next(self, words: Sequence[str]) -> None:
+        """Name the command that comes next to people at a terminal."""
+        if not self.quiet and is_terminal():
+            print_line(f"next: {shlex.join(words)}")
 
     def note(self, text: str) -> None:
         """Print a line for people on standard error."""

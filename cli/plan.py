@@ -11,6 +11,7 @@ from mlfs_dask.errors import number_of
 from mlfs_dask_cli.method_group import MethodGroup, make_selector
 from mlfs_dask_cli.options import (
     ARGUMENTS,
+    Command,
     KeepCount,
     cache_options,
     cluster_options,
@@ -25,7 +26,9 @@ from mlfs_dask_cli.output import Number, Output, beside, between, size, table, t
 
 
 def _make_command(selectors: Sequence[Any]) -> click.Command:
-    @click.command("plan", help="Say what `mlfs select` with these options will cost; exit 4 if it cannot fit.")
+    @click.command(
+        "plan", cls=Command, help="Say what `mlfs select` with these options will cost; exit 4 if it cannot fit."
+    )
     @store_argument
     @subset_options
     @click.option(

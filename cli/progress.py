@@ -20,7 +20,8 @@ SHORTEST_PAUSE, LONGEST_PAUSE = 5.0, 25.0
 #: Seconds between two looks whether that time is over.
 TICK_SECONDS = 1.0
 
-STAGES = {"read": "reading", "write": "writing"}
+READING = "reading"
+STAGES = {"read": "reading the files", "write": "writing the store"}
 
 
 @contextmanager
@@ -124,7 +125,7 @@ class Status:
             self._step(event["number"])
         elif kind in ("pass", "stage"):
             parts = event["partitions" if kind == "pass" else "parts"]
-            self._work = self._counter("reading" if kind == "pass" else event["label"], 0, parts or 0)
+            self._work = self._counter(READING if kind == "pass" else event["label"], 0, parts or 0)
         elif kind in ("partitions", "parts") and self._work is not None:
             self._work.done += event["done"]
         elif kind in ("pass-done", "stage-done"):
@@ -212,8 +213,11 @@ class Status:
         work = ""
         if self._work is not None:
             work = self._work.text
+            if self._work.text == READING and self._readings is not None and self._readings.total > 1:
+                work += f" {self._readings.done + 1:.0f} of {self._readings.total:.0f},"
             if self._work.total > 1:
                 work += f" {min(1.0, self._work.done / self._work.total):.0%}"
+            work = work.removesuffix(",")
         elapsed, remaining = clock_text(self._clock() - self._started), self._remaining()
 
         def join(counts: list[str], method: str, doing: list[str], word: str) -> str:

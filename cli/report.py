@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import Any
 
 import click
 
-from mlfs_dask_cli.options import PATH, cluster_options, force_option, output_options
+from mlfs_dask_cli.options import PATH, Command, cluster_options, force_option, output_options
 from mlfs_dask_cli.output import Output, size
 
 
@@ -25,7 +26,7 @@ class ImageShape(click.ParamType):
         return int(match[1]), int(match[2])
 
 
-@click.command(short_help="Write one page about runs, evaluations, comparisons and batches.")
+@click.command(cls=Command, short_help="Write one page about runs, evaluations, comparisons and batches.")
 @click.argument("paths", metavar="PATH...", type=PATH, nargs=-1, required=True)
 @click.option("-o", "page", metavar="FILE", type=PATH, required=True, help="HTML file to write.")
 @click.option("--title", metavar="TEXT", help="Heading of the page.")
@@ -75,4 +76,5 @@ def report(
         )
     lines = [f"note: {note}" for note in summary["notes"]]
     lines.append(f"written  {summary['page']} ({size(summary['bytes'])}, {summary['figures']} figures)")
-    output.result(summary, "\n".join(lines), following=["xdg-open", summary["page"]])
+    opener = "open" if sys.platform == "darwin" else "xdg-open"
+    output.result(summary, "\n".join(lines), following=[opener, summary["page"]])

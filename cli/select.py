@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -12,6 +13,7 @@ from mlfs_dask.errors import number_of
 from mlfs_dask_cli.method_group import MethodGroup, make_selector
 from mlfs_dask_cli.options import (
     PATH,
+    Command,
     cache_options,
     cluster_options,
     force_option,
@@ -44,6 +46,7 @@ checkpoint_option = click.option(
 def _make_command(selectors: Sequence[Any]) -> click.Command:
     @click.command(
         "select",
+        cls=Command,
         help="Rank the features of STORE and write the run folder RUN"
         + ("/METHOD for each method; options go to every method that has them." if len(selectors) > 1 else "."),
     )
@@ -193,7 +196,7 @@ def _select(
 
     shared = None
     if k is None and any(not params.keys() & {"per_label", "min_labels"} for params in methods.values()):
-        raise click.UsageError("Missing option '-k'.")
+        raise click.UsageError("Missing option '-k'; it says how many features to keep, as in -k 20 or -k 10%.")
     with show_progress(output):
         dataset = open_subset(store, **subset)
         selections = []
@@ -276,9 +279,15 @@ def _of_pairs(pairs: dict[str, Any]) -> str:
     )
 
 
+def _first_names(names: Sequence[str]) -> str:
+    """Eight names, or as many as a line has room for."""
+    lengths = list(itertools.accumulate(len(name) + 2 for name in names[:8]))
+    shown = max(1, sum(length <= 80 for length in lengths))
+    return ", ".join(names[:shown]) + (", ..." if len(names) > shown else "")
+
+
 def _text(result: dict[str, Any]) -> str:
-    chosen = result["selected"]
-    shown = ", ".join(chosen[:8]) + (", ..." if len(chosen) > 8 else "")
+    shown = _first_names(result["selected"])
     worker, driver = size(result["peak_worker_bytes"]), size(result["peak_driver_bytes"])
     planned = size(result["plan"]["peak_worker_bytes"])
     # What the cache held was not computed: no worker did anything.

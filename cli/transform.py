@@ -9,6 +9,7 @@ import click
 
 from mlfs_dask_cli.options import (
     PATH,
+    Command,
     KeepCount,
     command_line,
     file_options,
@@ -21,7 +22,7 @@ from mlfs_dask_cli.output import Output, beside, size
 from mlfs_dask_cli.progress import show_progress
 
 
-@click.command(short_help="Write the chosen columns as a store or a file.")
+@click.command(cls=Command, short_help="Write the chosen columns as a store or a file.")
 @store_argument
 @click.argument("run", metavar="RUN", type=PATH)
 @click.argument("destination", metavar="DEST", type=PATH)

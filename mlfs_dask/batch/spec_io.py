@@ -102,7 +102,7 @@ def read_document(path: str | Path) -> Item:
         text = Path(path).read_text(encoding="utf-8")
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except FileNotFoundError:
-        raise DataError("there is no such file", file=file) from None
+        raise DataError("there is no such file", file=file, cure="check the path") from None
     except IsADirectoryError:
         raise DataError("it is a folder, and no plan", file=file) from None
     except OSError as error:

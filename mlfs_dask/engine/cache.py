@@ -254,7 +254,7 @@ class FolderEntry(CacheEntry):
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             _write_tag(self._folder)
-            with runtime.stage("saving to the cache"), appearing(self._path, durable=False) as aside:
+            with runtime.stage("saving statistics to the cache"), appearing(self._path, durable=False) as aside:
                 aside.mkdir()
                 self._write(aside, arrays)
             _make_room(self._folder, self._size)

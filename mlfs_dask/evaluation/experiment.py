@@ -387,7 +387,7 @@ class Experiment:
                     )
                     facts = self._learn(candidate, part, facts, name)
                     n_warnings = len(self._scorer.warnings)
-                    with runtime.stage("scoring"):
+                    with runtime.stage("scoring predictions"):
                         facts["values"] = self._values(candidate, part, facts)
                     facts["warnings"] = self._scorer.warnings[n_warnings:]
                     if self._partial_results:

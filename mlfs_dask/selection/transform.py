@@ -157,7 +157,7 @@ def _check_origin(dataset: Dataset, run: Run, store: str) -> None:
 
 def _blocks(dataset: Dataset, columns: NDArray[np.int64]) -> Iterator[tuple[Matrix, csr_array]]:
     rows = dataset.rows
-    with runtime.stage("writing", rows.profile.partitions, unit="partitions") as report_progress:
+    with runtime.stage("writing columns", rows.profile.partitions, unit="partitions") as report_progress:
         for partition in range(rows.profile.partitions):
             for block in rows.stream(partition, partition + 1):
                 # Copies: the block's own arrays are overwritten by the next one.

@@ -164,50 +164,54 @@ class AccessMFS(IterativeSelector[Fixed, At]):
     variant: Annotated[
         Literal["corrected", "published_code"],
         Param(
-            '"corrected" is the paper\'s method with the errors of its equations corrected. "published_code" does '
-            "what the authors' program does, which stops after two or three iterations: see the notes."
+            'Variant of the method. "corrected": the paper\'s, with the errors of its equations corrected. '
+            '"published_code": the authors\' program, which stops after two or three iterations.'
         ),
     ] = "corrected"
     lambda_: Annotated[float, Param("Weight of the row-sparse penalty.")] = 1.0
-    theta: Annotated[float, Param("Weight of smoothness over near rows; 0 spares their graph.")] = 1.0
-    mu: Annotated[float, Param("Weight of smoothness over similar labels; 0 spares their graph.")] = 1.0
-    k_s: Annotated[int, Param("Neighbours of a row in the exact graph.")] = 5
+    theta: Annotated[
+        float, Param("Weight of the smoothness of predictions over near rows; with 0 no graph of rows is made.")
+    ] = 1.0
+    mu: Annotated[
+        float, Param("Weight of the smoothness of predictions over similar labels; with 0 no graph of labels is made.")
+    ] = 1.0
+    k_s: Annotated[int, Param("Number of neighbours of a row in the exact graph.")] = 5
     graph: Annotated[
         GraphKind,
         Param(
-            '"anchors": rows are near that belong to the same anchors; nothing grows with the number of rows. '
-            '"exact": the paper\'s graph, with X and F in the memory of this process. "auto": exact up to 20 000 '
-            "rows."
+            'Graph of near rows. "anchors": rows are near that belong to the same anchors; memory does not '
+            'grow with the number of rows. "exact": the paper\'s graph, with X and the predictions in the '
+            'memory of this process. "auto": "exact" up to 20 000 rows.'
         ),
     ] = "auto"
     n_anchors: Annotated[
-        int, Param("Anchors, at most a quarter of the rows, and fewer where 32 MiB do not hold Z'X of as many.")
+        int,
+        Param("Number of anchors; at most a quarter of the rows, and fewer where 32 MiB do not hold Z'X of as many."),
     ] = 300
-    anchor_neighbors: Annotated[int, Param("Nearest anchors that a row belongs to.")] = 5
-    k_p: Annotated[
-        int, Param("Neighbours of a label in its graph; at most the number of labels less two are used.")
-    ] = 5
+    anchor_neighbors: Annotated[int, Param("Number of nearest anchors to which a row belongs.")] = 5
+    k_p: Annotated[int, Param("Number of neighbours of a label in the graph of labels; at most q − 2.")] = 5
     unknown_labels: Annotated[
         Literal["coded", "zeros"],
         Param(
-            'Which labels are unknown. "coded": the entries -1. "zeros": those, and all labels of rows without a '
-            "positive one, as in the paper's experiments."
+            'Labels that count as unknown. "coded": entries of -1. "zeros": these, and all labels of rows '
+            "without a positive one, as in the paper's experiments."
         ),
     ] = "coded"
-    standardise: Annotated[bool, Param("Divide every feature by its standard deviation.")] = True
+    standardise: Annotated[bool, Param("Whether every feature is divided by its standard deviation.")] = True
     inner_iterations: Annotated[
         int,
         Param(
-            "Maximum number of alternations between W (Eq. 14) and D (Eq. 9) before F is updated. Fewer are made if "
-            "W changes by less than 1e-6 of its norm. The paper alternates until convergence; one alternation "
-            "reaches nearly the same objective with far fewer readings. With anchors above gram_cap it is always 1."
+            "Maximum number of alternations between W (Eq. 14) and D (Eq. 9) before F is updated; they end "
+            "where W changes by less than 1e-6 of its norm. The paper alternates until convergence; one "
+            "alternation reaches nearly the same objective with far fewer readings. Always 1 with anchors and "
+            "more than `gram_cap` features."
         ),
     ] = 1
     solver_tol: Annotated[
         float | None,
         Param(
-            "Error that solves of the exact form may leave; 1e-7 by default, which gives the objective of dense "
-            "algebra to 8 digits and its scores to 6.",
+            "Relative error of the solves of the exact form. By default 1e-7, with which the objective agrees "
+            "with that of dense algebra to 8 digits, and the scores to 6.",
             least=1e-12,
             most=0.1,
         ),
@@ -215,8 +219,8 @@ class AccessMFS(IterativeSelector[Fixed, At]):
     gram_cap: Annotated[
         int,
         Param(
-            "Most features for which X'X is formed, and W is solved for by a factor. Above it the solve goes on from "
-            "one iteration to the next.",
+            "Largest number of features for which X'X is formed and factorised. With more features the solve "
+            "for W goes on from one iteration to the next.",
             least=0,
         ),
     ] = 4096

@@ -33,10 +33,12 @@ Array = NDArray[np.float64]
 #: Name of the second reading.
 SUMS = "sums"
 
-MeanDegree: TypeAlias = Annotated[int, Param("Mean degree c of the graph of the rows that anchors stand for.")]
+MeanDegree: TypeAlias = Annotated[
+    int, Param("Mean number c of neighbours of a row in the graph that anchors stand for.")
+]
 
 Propagation: TypeAlias = Annotated[
-    float, Param("Weight of its neighbours' labels in those of a row that has an unknown one.", below=1)
+    float, Param("Weight of the neighbours' labels in those of a row that has unknown labels.", below=1)
 ]
 
 

@@ -170,8 +170,8 @@ class AutoSelector(Method):
     judge: Annotated[
         Literal["both", "linear", "neighbours"],
         Param(
-            "Ridge regression, nearest neighbours, or the mean of the two: what is like the model that the features "
-            "are for."
+            'Model that judges features on held-out rows: best the kind that the features are for. "linear": '
+            'ridge regression. "neighbours": nearest neighbours. "both": the mean of the two.'
         ),
     ] = "both"
     missing: Missing = "error"

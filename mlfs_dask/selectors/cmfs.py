@@ -114,12 +114,12 @@ class CMFS(Loop[Fixed, At]):
 
     alpha: Annotated[float, Param("Weight of the labels, relative to ‖X‖²/‖Y‖².", above=0)] = 10.0
     beta: Annotated[float, Param("Weight of the graph of rows with the same labels.")] = 0.1
-    gamma: Annotated[float, Param("Weight of the penalty, relative to the least at which A stays 0.", above=0)] = 0.1
+    gamma: Annotated[float, Param("Weight of the penalty, relative to the least weight at which A = 0.", above=0)] = 0.1
     absolute: Absolute = False
-    n_latent: Annotated[
-        int | None, Param("Latent labels, at most as many as labels; by default half of them, one at least.")
-    ] = None
-    n_label_sets: Annotated[int, Param("Label sets whose rows are joined in the graph, at most.")] = 300
+    n_latent: Annotated[int | None, Param("Number of latent labels, at most q; by default half of q, at least 1.")] = (
+        None
+    )
+    n_label_sets: Annotated[int, Param("Largest number of label sets whose rows are joined in the graph.")] = 300
     tol: Annotated[float, Param("Relative change of the objective in one iteration at which the loop stops.")] = 0.001
     max_iter: MaxIter = 60
     missing: Missing = "error"

@@ -126,7 +126,8 @@ class BROR(CountFilter):
     smoothing: Annotated[
         float,
         Param(
-            "Added to each of the four counts of an odds ratio, which keeps it finite; 0.5 is Haldane's correction.",
+            "Number added to each of the four counts of an odds ratio, which keeps the ratio finite; 0.5 is "
+            "Haldane's correction.",
             above=0,
         ),
     ] = 0.5

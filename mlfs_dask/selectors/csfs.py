@@ -91,7 +91,7 @@ class CSFS(Loop[Fixed, At]):
     [2, 3]
     """
 
-    alpha: Annotated[float, Param("Weight of the penalty, relative to the least at which W = 0.", above=0)] = 0.1
+    alpha: Annotated[float, Param("Weight of the penalty, relative to the least weight at which W = 0.", above=0)] = 0.1
     absolute: Absolute = False
     gram_cap: GramCap = GRAM_CAP
     tol: Annotated[float, Param("Relative change of the objective in one iteration at which the loop stops.")] = 0.0001

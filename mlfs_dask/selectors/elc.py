@@ -102,45 +102,46 @@ class ELC(OneReading):
     variant: Annotated[
         Literal["corrected", "published", "screen"],
         Param(
-            '"corrected" solves what the paper set out to solve. "published" is Algorithm 1 as printed; on real data '
-            'it stops after two passes with the features of "screen". "screen" ranks every feature alone by Eq. 1.'
+            'Variant of the method. "corrected": minimises the objective of the paper. "published": Algorithm '
+            '1 as printed, which on real data stops after two iterations with the features of "screen". '
+            '"screen": scores every feature alone by Eq. 1.'
         ),
     ] = "corrected"
     similarity: Annotated[
         Literal["gaussian", "exponential"],
         Param(
-            'Similarity of two labels at Euclidean distance d of their columns. "gaussian": the paper\'s, '
-            'exp(−d²/2δ²) with the mean δ² of d², and 0 for labels that no row has both of. "exponential": that of '
-            "the authors' program, exp(−d)/2m with the mean m of d. Columns are some √n apart, so that it is next to "
-            "nothing between different labels and every label counts by itself."
+            'Similarity of two labels whose columns are at Euclidean distance d. "gaussian": the paper\'s '
+            "exp(−d²/2δ²) with the mean δ² of d², and 0 for labels that occur in no row together. "
+            '"exponential": exp(−d)/2m of the authors\' program with the mean m of d, which is almost 0 for '
+            "different labels, as columns are some √n apart."
         ),
     ] = "gaussian"
     lambda_: Annotated[
         float | None,
         Param(
-            "Weight of the row-sparse penalty. Relative to the largest useful value, and 0.1 by default, in the "
-            "corrected variant; as it is, and 0.001 by default, in the published one."
+            'Weight of the row-sparse penalty. In "corrected" relative to the largest useful weight, by '
+            'default 0.1; in "published" absolute, by default 0.001.'
         ),
     ] = None
     beta: Annotated[
         float | None,
         Param(
-            "Penalty on W − U. Relative to the largest eigenvalue of AA', and 1 by default, in the corrected "
-            "variant; as it is, and 1e8 by default, in the published one.",
+            'Weight of the penalty on W − U. In "corrected" relative to the largest eigenvalue of AA\', by '
+            'default 1; in "published" absolute, by default 1e8.',
             above=0,
         ),
     ] = None
     mask_iter: Annotated[
         int,
         Param(
-            "Iterations of the corrected variant in which features are still exchanged; afterwards the loop "
-            "converges on the features it has. Left alone the exchange goes on for ever.",
+            'Number of iterations of "corrected" in which features are still exchanged. Afterwards the loop '
+            "converges with the features that it has; without this bound the exchange would not end.",
             least=0,
         ),
     ] = 200
     tol: Annotated[
         float,
-        Param("Stop of the corrected variant: relative change of W. The published one stops at ‖ΔW‖ <= 1e-4.", above=0),
+        Param('Relative change of W at which "corrected" stops; "published" stops at ‖ΔW‖ <= 1e-4.', above=0),
     ] = 0.001
     max_iter: MaxIter = 5000
     missing: Missing = "error"
@@ -148,8 +149,8 @@ class ELC(OneReading):
     resamples: Annotated[
         int,
         Param(
-            "Halves of the rows that give each feature's rank interval and selection frequency; the "
-            "loop runs for each.",
+            "Number of random halves of the rows, which give each feature a rank interval and a selection "
+            "frequency; the loop runs for each.",
             least=0,
         ),
     ] = 0

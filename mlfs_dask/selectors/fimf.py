@@ -57,8 +57,7 @@ class FIMF(CountFilter):
     n_interacting_labels: Annotated[
         int,
         Param(
-            "Labels of largest entropy whose pairs are counted; at most all are. 0 and 1 give the sum of "
-            "informations alone.",
+            "Number of labels of largest entropy whose pairs are counted. 0 and 1 give the sum of informations alone.",
             least=0,
         ),
     ] = 10

@@ -63,11 +63,11 @@ class FSCLA(GraphRegression):
     """
 
     beta: Annotated[
-        float, Param("Weight of what W has outside of the subspace, relative to the mean squared norm of features.")
+        float, Param("Weight of the part of W outside of the subspace, relative to the mean squared norm of features.")
     ] = 0.1
-    n_shared: Annotated[
-        int | None, Param("Directions of the subspace, at most as many as labels; by default half as many.", least=1)
-    ] = None
+    n_shared: Annotated[int | None, Param("Dimension of the subspace, at most q; by default half of q.", least=1)] = (
+        None
+    )
 
     name = "FSCLA"
     typical_iterations = 10, 20

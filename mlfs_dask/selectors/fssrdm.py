@@ -62,10 +62,13 @@ class FSSRDM(Regression):
     array([0, 1, 2])
     """
 
-    beta: Annotated[float, Param("Weight of the dependence, relative to the least without a minimum.", below=1)] = 0.5
-    gamma: Annotated[float, Param("Weight of the penalty, relative to the least at which W = 0.", above=0)] = 0.1
+    beta: Annotated[
+        float,
+        Param("Weight of the dependence, relative to the least weight at which the objective has no minimum.", below=1),
+    ] = 0.5
+    gamma: Annotated[float, Param("Weight of the penalty, relative to the least weight at which W = 0.", above=0)] = 0.1
     absolute: Absolute = False
-    tol: Annotated[float, Param("Change of the objective in a step, relative to it, at which the loop stops.")] = 1e-6
+    tol: Annotated[float, Param("Relative change of the objective in one iteration at which the loop stops.")] = 1e-6
     max_iter: MaxIter = 200
 
     name = "FSSRDM"

@@ -119,35 +119,37 @@ class GLFS(InMemory, Loop[Fixed, At]):
 
     variant: Annotated[
         Literal["corrected", "published"],
-        Param('"corrected" goes on to a minimum. "published" is the authors\' program, in memory.'),
+        Param(
+            'Variant of the method. "corrected": iterates to a minimum. "published": the authors\' program, '
+            "with all rows in memory."
+        ),
     ] = "corrected"
     alpha: Annotated[float, Param("Weight of the mean labels of the groups of rows.")] = 0.2
     beta: Annotated[
         float,
         Param(
-            "Weight of ‖W‖₁, relative to the least at which W is 0 at first; in the published form as it is, where 1 "
-            "is usual.",
+            'Weight of ‖W‖₁, relative to the least weight at which the first W is 0; in "published" absolute, '
+            "where 1 is usual.",
             above=0,
         ),
     ] = 0.1
     gamma: Annotated[
         float,
         Param(
-            "Weight of the norms of M, relative to the least at which M is 0 at first; in the published form as it is, "
-            "where 10 is usual.",
+            'Weight of the norms of M, relative to the least weight at which the first M is 0; in "published" '
+            "absolute, where 10 is usual.",
             above=0,
         ),
     ] = 0.1
     absolute: Absolute = False
     lambda_: Annotated[float, Param("Share λ of the cosines of labels beside the identity.", most=1)] = 0.4
-    n_groups: Annotated[int, Param("Groups of rows, at most as many as rows.", least=1)] = 8
-    n_label_groups: Annotated[int, Param("Groups of labels, at most as many as labels.", least=1)] = 5
+    n_groups: Annotated[int, Param("Number of groups of rows, at most n.", least=1)] = 8
+    n_label_groups: Annotated[int, Param("Number of groups of labels, at most q.", least=1)] = 5
     gram_cap: GramCap = GRAM_CAP
     tol: Annotated[
         float,
         Param(
-            "Relative change of the objective in one iteration at which the loop stops; 0.001 is usual in the "
-            "published form."
+            'Relative change of the objective in one iteration at which the loop stops; in "published" 0.001 is usual.'
         ),
     ] = 0.0001
     max_iter: MaxIter = 38

@@ -83,8 +83,9 @@ class GlobalSelector(PairwiseSelector, CountingSelector):
     n_landmarks: Annotated[
         int | None,
         Param(
-            "Features of which redundancy with all others is counted: those of most information with the labels. Of "
-            "two others it is approximated. By default all, or 1024 of more than 4096 features."
+            "Number of landmarks: the features of most information with the labels, whose redundancy with "
+            "every feature is counted. The redundancy of two other features is approximated. By default all "
+            "features, or 1024 of more than 4096."
         ),
     ] = None
     bins: Bins = 2
@@ -301,12 +302,9 @@ class _SimplexSelector(GlobalSelector):
 
     tol: Annotated[
         float,
-        Param(
-            "Largest gap between the objective and a lower bound of it, as a share of its size, at which the loop "
-            "stops."
-        ),
+        Param("Gap between the objective and its lower bound, relative to the objective, at which the loop stops."),
     ] = 1e-09
-    max_iter: Annotated[int, Param("Most iterations; they read no data.")] = 5000
+    max_iter: Annotated[int, Param("Maximum number of iterations, which read no data.")] = 5000
 
     @property
     def workspace(self) -> str:
@@ -463,8 +461,8 @@ class QPMLFS(_SimplexSelector):
     alpha: Annotated[
         float | None,
         Param(
-            "Share of relevance, from 0 to 1. By default mean(Q) / (mean(Q) + mean(r)), with which both terms weigh "
-            "as much.",
+            "Weight of relevance beside redundancy. By default mean(Q) / (mean(Q) + mean(r)), with which both "
+            "terms weigh as much.",
             most=1,
         ),
     ] = None

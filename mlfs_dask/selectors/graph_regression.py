@@ -88,7 +88,7 @@ class AnchoredLoop(Loop[F, A]):
     #: Whether the driver weighs rows of the sample, by compiled kernels.
     weighs_sample: ClassVar[bool] = False
 
-    gamma: Annotated[float, Param("Weight of the penalty, relative to the least at which W = 0.", above=0)] = 0.1
+    gamma: Annotated[float, Param("Weight of the penalty, relative to the least weight at which W = 0.", above=0)] = 0.1
     absolute: Absolute = False
     n_anchors: AnchorCount = 300
     anchor_neighbors: AnchorNeighbors = 3
@@ -154,7 +154,7 @@ class GraphRegression(AnchoredLoop[Fixed, At]):
     adaptive: ClassVar[bool] = False
 
     alpha: Annotated[float, Param("Weight of the graph of the rows.")] = 1.0
-    kappa: Annotated[float, Param("Weight of the known labels, beside a regression of weight 1.", above=0)] = 1000.0
+    kappa: Annotated[float, Param("Weight of the known labels; the regression has weight 1.", above=0)] = 1000.0
     n_neighbors: MeanDegree = 5
 
     # ------------------------------------------------------------------ for methods

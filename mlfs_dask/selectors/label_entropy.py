@@ -76,8 +76,8 @@ class LabelEntropy(_Information):
     order: Annotated[
         Literal["descending", "ascending"],
         Param(
-            'Order of labels by entropy, the first of which are promising. "ascending": those of smallest entropy, '
-            "with which the paper compares."
+            'Order of the labels by entropy, of which the first are promising. "ascending": those of smallest '
+            "entropy, with which the paper compares."
         ),
     ] = "descending"
 

@@ -85,14 +85,12 @@ class LaplacianScore(Method):
     graph: Annotated[
         GraphKind,
         Param(
-            '"anchors": rows are near that belong to the same anchors; nothing grows with the number of rows. '
-            '"exact": the paper\'s graph of nearest rows, with X in the memory of this process. "auto": exact up to '
-            "20 000 rows."
+            'Graph of near rows. "anchors": rows are near that belong to the same anchors; memory does not '
+            'grow with the number of rows. "exact": the paper\'s graph of nearest rows, with X in the memory '
+            'of this process. "auto": "exact" up to 20 000 rows.'
         ),
     ] = "auto"
-    n_neighbors: Annotated[
-        int, Param("Nearest rows of a row in the exact graph, all others where there are fewer.")
-    ] = 5
+    n_neighbors: Annotated[int, Param("Number of neighbours of a row in the exact graph, at most n − 1.")] = 5
     lambda_: Annotated[
         float | None,
         Param(
@@ -102,9 +100,9 @@ class LaplacianScore(Method):
         ),
     ] = None
     n_anchors: Annotated[
-        int, Param("Anchors, placed by k-means on a sample of the rows; at most a quarter of the rows.")
+        int, Param("Number of anchors, placed by k-means on a sample of the rows; at most a quarter of the rows.")
     ] = 300
-    anchor_neighbors: Annotated[int, Param("Nearest anchors that a row belongs to.")] = 3
+    anchor_neighbors: Annotated[int, Param("Number of nearest anchors to which a row belongs.")] = 3
     missing: Missing = "error"
     random_state: Annotated[
         Seed, Param("Seed of the sample and of k-means. The exact graph draws nothing.", least=0)

@@ -78,21 +78,23 @@ class LassoNet(SampledMethod):
     [2, 3]
     """
 
-    n_hidden: Annotated[int, Param("Units of the hidden layer.")] = 100
+    n_hidden: Annotated[int, Param("Number of units of the hidden layer.")] = 100
     hierarchy: Annotated[
         float,
-        Param("M, the largest weight of a feature in the hidden layer, as a multiple of the norm of its linear ones."),
+        Param("Largest weight M of a feature in the hidden layer, as a multiple of the norm of its linear weights."),
     ] = 10.0
-    lambda_start: Annotated[float, Param("The first λ of the path.", above=0)] = 0.5
-    path_multiplier: Annotated[float, Param("What every further λ is, as a multiple of the one before.", above=1)] = (
-        1.05
+    lambda_start: Annotated[float, Param("First λ of the path.", above=0)] = 0.5
+    path_multiplier: Annotated[float, Param("Ratio of every further λ of the path to the one before.", above=1)] = 1.05
+    max_iter: Annotated[int, Param("Maximum number of epochs without a penalty; for each λ at most a tenth of it.")] = (
+        1000
     )
-    max_iter: Annotated[
-        int, Param("Most epochs of training without a penalty; for each λ there are a tenth of them at most.")
-    ] = 1000
-    n_sampled: Annotated[int, Param("Rows of the sample; never fewer than 256.")] = 8192
-    batch_size: Annotated[int, Param("Rows of a step, about: batches of an epoch have equal sizes.")] = 512
-    max_features: Annotated[int, Param("Most features that the network may have; of more it is refused.")] = 20_000
+    n_sampled: Annotated[int, Param("Number of rows of the sample, at least 256.")] = 8192
+    batch_size: Annotated[
+        int, Param("Approximate number of rows of a step; all batches of an epoch have the same size.")
+    ] = 512
+    max_features: Annotated[int, Param("Largest number of features of the network; more features are refused.")] = (
+        20_000
+    )
     missing: Missing = "error"
     random_state: Annotated[
         Seed, seed_of("the sample of rows, of their order, and of the network at the start; 0 by default")

@@ -74,7 +74,7 @@ class LEDA(AnchoredRegression):
     """
 
     propagation: Propagation = 0.99
-    ridge: Annotated[float, Param("ρ, relative to the mean diagonal of S_t.")] = 0.1
+    ridge: Annotated[float, Param("Weight ρ of the ridge, relative to the mean diagonal of S_t.")] = 0.1
 
     name = "LEDA"
     supervision = "semi-supervised: labels are propagated to rows with unknown ones"

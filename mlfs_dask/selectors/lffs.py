@@ -66,12 +66,12 @@ class LFFS(AnchoredRegression):
     beta: Annotated[float, Param("Weight of the graph of the rows.")] = 0.1
     mu: Annotated[float, Param("Weight of the correlation of the labels, relative to the number of rows.")] = 0.01
     delta: Annotated[float, Param("Weight of the redundancy of features, relative to the number of rows.")] = 0.1
-    gamma: Annotated[float, Param("Weight of the penalty, relative to the least at which W stays 0.", above=0)] = 0.1
+    gamma: Annotated[float, Param("Weight of the penalty, relative to the least weight at which W = 0.", above=0)] = 0.1
     absolute: Absolute = False
     n_neighbors: MeanDegree = 5
-    n_latent: Annotated[
-        int | None, Param("Latent labels, at most as many as labels; by default half of them, one at least.")
-    ] = None
+    n_latent: Annotated[int | None, Param("Number of latent labels, at most q; by default half of q, at least 1.")] = (
+        None
+    )
     tol: Annotated[float, Param("Relative change of the objective in one iteration at which the loop stops.")] = 1e-5
     max_iter: MaxIter = 200
 

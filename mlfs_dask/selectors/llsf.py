@@ -66,27 +66,36 @@ class LLSF(Regression):
 
     alpha: Annotated[
         float,
-        Param("Weight of R, relative to the number of rows; in the published form as it is, where 2**-5 is usual."),
+        Param(
+            'Weight of the correlations R of labels, relative to the number of rows; in "published" absolute, '
+            "where 2**-5 is usual."
+        ),
     ] = 0.1
     beta: Annotated[
         float,
         Param(
-            "Weight of the penalty, relative to the least at which W = 0; in the published form as it is, where 2**-3 "
-            "is usual.",
+            'Weight of the penalty, relative to the least weight at which W = 0; in "published" absolute, '
+            "where 2**-3 is usual.",
             above=0,
         ),
     ] = 0.1
     absolute: Absolute = False
     correlation: Annotated[
         Literal["shifted", "laplacian"],
-        Param('How R is made convex. "shifted": less its least eigenvalue. "laplacian": the Laplacian of the cosines.'),
+        Param(
+            'Form of R with which the objective is convex. "shifted": R less its least eigenvalue. '
+            '"laplacian": the Laplacian of the cosines.'
+        ),
     ] = "shifted"
     variant: Annotated[
         Literal["corrected", "published"],
-        Param('"corrected" has a convex objective. "published" is the authors\' iteration.'),
+        Param(
+            'Variant of the method. "corrected": the minimum of a convex objective. "published": the authors\' '
+            "iteration."
+        ),
     ] = "corrected"
-    ridge: Annotated[float, Param("Weight of the ridge at the start of the published form.", above=0)] = 0.1
-    tol: Annotated[float, Param("Change of W in a step, relative to W, at which the loop stops.")] = 1e-5
+    ridge: Annotated[float, Param('Weight of the ridge regression from which "published" starts.', above=0)] = 0.1
+    tol: Annotated[float, Param("Relative change of W in one iteration at which the loop stops.")] = 1e-5
     max_iter: MaxIter = 1000
 
     known_entries = True

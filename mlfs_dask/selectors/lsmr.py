@@ -70,10 +70,10 @@ class LSMR(AnchoredRegression):
 
     alpha: Annotated[float, Param("Weight of the graph of the rows.")] = 0.01
     mu: Annotated[float, Param("Weight of the correlation of the labels, relative to the labelled rows.")] = 0.1
-    gamma: Annotated[float, Param("Weight of the penalty, relative to the least at which W = 0.", above=0)] = 0.1
+    gamma: Annotated[float, Param("Weight of the penalty, relative to the least weight at which W = 0.", above=0)] = 0.1
     absolute: Absolute = False
     n_neighbors: MeanDegree = 5
-    tol: Annotated[float, Param("Change of W in a step, relative to W, at which the loop stops.")] = 1e-5
+    tol: Annotated[float, Param("Relative change of W in one iteration at which the loop stops.")] = 1e-5
     max_iter: MaxIter = 1000
 
     name = "LSMR"

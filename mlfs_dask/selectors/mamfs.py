@@ -92,9 +92,11 @@ class MAMFS(CountingSelector):
     """
 
     on_features = "No subset has more."
-    n_population: Annotated[int, Param("Subsets that survive a generation.", least=2)] = 20
-    n_judged: Annotated[int, Param("Subsets that are judged; a generation of 6 is not cut short.")] = 300
-    n_sampled: Annotated[int, Param("Rows of the sample, a fifth of which is held out; never fewer than 256.")] = 16384
+    n_population: Annotated[int, Param("Number of subsets that survive a generation.", least=2)] = 20
+    n_judged: Annotated[int, Param("Number of subsets that are judged; the last generation of 6 is judged whole.")] = (
+        300
+    )
+    n_sampled: Annotated[int, Param("Number of rows of the sample, at least 256; a fifth of them is held out.")] = 16384
     bins: Bins = 2
     binning: Binning = "auto"
     missing: MissingOrCode = "error"

@@ -59,26 +59,25 @@ class MDDM(ProductFilter):
     constraint: Annotated[
         Literal["projection", "subspace"],
         Param(
-            '"projection": directions are orthonormal, P\'P = I. "subspace": projected features are uncorrelated, '
-            "P'CP = I with C = mu X'HX + (1 - mu) I, so that a feature that repeats others adds less."
+            'Constraint on the directions P. "projection": they are orthonormal, P\'P = I. "subspace": '
+            "projected features are uncorrelated, P'CP = I with C = mu X'HX + (1 - mu) I, so that a feature "
+            "that repeats others adds less."
         ),
     ] = "projection"
-    n_components: Annotated[
-        int | None, Param("Directions that are counted; by default all, which are as many as labels.")
-    ] = None
+    n_components: Annotated[int | None, Param("Number of directions that count; by default all q.")] = None
     mu: Annotated[
         float,
         Param(
-            'Weight of X\'HX beside the identity in the constraint "subspace", from 0 to below 1, where features that '
-            'repeat others would have no scores; 0 is "projection".',
+            'Weight of X\'HX beside the identity in the constraint "subspace". 0 is "projection"; with 1 '
+            "features that repeat others would have no scores.",
             below=1,
         ),
     ] = 0.5
     standardise: Annotated[
-        bool, Param("Whether features are brought to unit variance. The paper centres them alone.")
+        bool, Param("Whether features are scaled to unit variance; the paper only centres them.")
     ] = True
     gram_cap: Annotated[
-        int, Param('Most features for which "subspace" forms X\'X; of more it is refused.', least=0)
+        int, Param('Largest number of features for which "subspace" forms X\'X; more features are refused.', least=0)
     ] = 4096
 
     memory = "worker: 8 bytes * (q * d + q²), driver: 8 bytes * 2 * q * d; with subspace d² and 3 * d² more"

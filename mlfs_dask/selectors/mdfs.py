@@ -69,11 +69,12 @@ class MDFS(AnchoredRegression):
 
     alpha: Annotated[float, Param("Weight of the regression, and of the given labels.", above=0)] = 1.0
     beta: Annotated[float, Param("Weight of the graph of the labels, whose mean degree counts as 1.")] = 1.0
-    gamma: Annotated[float, Param("Weight of the penalty, relative to the least at which W = 0.", above=0)] = 0.1
+    gamma: Annotated[float, Param("Weight of the penalty, relative to the least weight at which W = 0.", above=0)] = 0.1
     absolute: Absolute = False
     n_neighbors: MeanDegree = 5
     label_neighbors: Annotated[
-        int | None, Param("Neighbours of a label in the graph of the labels; by default 5, and at most q - 2.", least=1)
+        int | None,
+        Param("Number of neighbours of a label in the graph of the labels; by default 5, at most q − 2.", least=1),
     ] = None
     tol: Annotated[float, Param("Relative change of the objective in one iteration at which the loop stops.")] = 1e-5
     max_iter: MaxIter = 200

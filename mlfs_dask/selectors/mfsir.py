@@ -139,30 +139,31 @@ class MFSIR(IterativeSelector[Fixed, At]):
     """
 
     alpha: Annotated[float, Param("Weight of the factorisation Y ≈ VB.")] = 1.0
-    beta: Annotated[float, Param("Weight of the smoothness of V over near rows; 0 spares their graph.")] = 1.0
+    beta: Annotated[float, Param("Weight of the smoothness of V over near rows; with 0 no graph of rows is made.")] = (
+        1.0
+    )
     n_latent: Annotated[
         int | None,
-        Param("Latent labels, from 1 to the number of labels; half of the labels, and one more, by default."),
+        Param("Number of latent labels, at most q; by default half of q and one more."),
     ] = None
     n_neighbors: Annotated[
         int,
         Param(
-            "Nearest rows of a row in the exact graph, all others where there are fewer. With anchors it decides "
-            "what β means: see the notes."
+            "Number of neighbours of a row in the exact graph, at most n − 1. With anchors it scales β: see the notes."
         ),
     ] = 5
     graph: Annotated[
         GraphKind,
         Param(
-            '"anchors": rows are near that belong to the same anchors; nothing grows with the number of rows. '
-            '"exact": the paper\'s graph, with X, Y and V in the memory of this process. "auto": exact up to 20 000 '
-            "rows."
+            'Graph of near rows. "anchors": rows are near that belong to the same anchors; memory does not '
+            'grow with the number of rows. "exact": the paper\'s graph, with X, Y and V in the memory of this '
+            'process. "auto": "exact" up to 20 000 rows.'
         ),
     ] = "auto"
     n_anchors: Annotated[
-        int, Param("Anchors, at most a quarter of the rows, and fewer where 32 MiB do not hold as many.")
+        int, Param("Number of anchors; at most a quarter of the rows, and fewer where 32 MiB do not hold as many.")
     ] = 300
-    anchor_neighbors: Annotated[int, Param("Nearest anchors that a row belongs to.")] = 3
+    anchor_neighbors: Annotated[int, Param("Number of nearest anchors to which a row belongs.")] = 3
     lambda_: Annotated[
         float | None,
         Param(
@@ -174,25 +175,27 @@ class MFSIR(IterativeSelector[Fixed, At]):
     step: Annotated[
         Literal["blockwise", "fixed"],
         Param(
-            '"blockwise": G, H, V and B move by the Lipschitz constant of their own, so that the objective never '
-            'rises. "fixed": Algorithm 1 as printed, one step for all and a random start near 0, for max_iter '
-            "iterations; on real data it hardly moves."
+            'Length of the gradient steps. "blockwise": G, H, V and B each have a Lipschitz constant of their '
+            'own, and the objective never rises. "fixed": Algorithm 1 as printed, one length for all and a '
+            "random start near 0, for `max_iter` iterations; on real data the factors hardly move."
         ),
     ] = "blockwise"
     eta: Annotated[
         float | None,
-        Param("The one step of the fixed form; by default the largest that is stable for factors of size 1.", above=0),
+        Param('Length of the steps of "fixed"; by default the largest that is stable for factors of size 1.', above=0),
     ] = None
-    omega: Annotated[float, Param("Bound of the random start of the fixed form.", above=0)] = 1e-05
+    omega: Annotated[float, Param('Bound of the entries of the random start of "fixed".', above=0)] = 1e-05
     weight_steps: Annotated[
         int | None,
-        Param("Steps of G and H in one blockwise iteration; 5 by default where X'X is formed, and 1 where it is not."),
+        Param('Number of steps of G and H in one iteration of "blockwise"; by default 5 where X\'X is formed, else 1.'),
     ] = None
-    label_steps: Annotated[int, Param("Steps of B in one blockwise iteration, and of V with the exact graph.")] = 5
-    gram_cap: Annotated[int, Param("Most features for which X'X is formed.", least=0)] = 4096
-    tol: Annotated[
-        float, Param("Relative change of the objective in one iteration at which the blockwise form stops.")
-    ] = 0.001
+    label_steps: Annotated[
+        int, Param('Number of steps of B, and with the exact graph of V, in one iteration of "blockwise".')
+    ] = 5
+    gram_cap: Annotated[int, Param("Largest number of features for which X'X is formed.", least=0)] = 4096
+    tol: Annotated[float, Param('Relative change of the objective in one iteration at which "blockwise" stops.')] = (
+        0.001
+    )
     max_iter: MaxIter = 100
     missing: Missing = "error"
     random_state: Annotated[

@@ -73,15 +73,18 @@ class MIFS(InMemory, AnchoredRegression):
 
     variant: Annotated[
         Literal["corrected", "published"],
-        Param('"corrected" has an objective with a minimum. "published" is a program\'s gradient steps, in memory.'),
+        Param(
+            'Variant of the method. "corrected": an objective with a minimum. "published": the gradient steps '
+            "of a program, with all rows in memory."
+        ),
     ] = "corrected"
     alpha: Annotated[float, Param("Weight of the labels beside the features.", above=0)] = 1.0
     beta: Annotated[float, Param("Weight of the graph of the rows.")] = 0.1
     gamma: Annotated[
         float,
         Param(
-            "Weight of the penalty, relative to the least at which W stays 0; in the published form as it is, where 1 "
-            "is usual.",
+            'Weight of the penalty, relative to the least weight at which W = 0; in "published" absolute, '
+            "where 1 is usual.",
             above=0,
         ),
     ] = 0.1
@@ -89,17 +92,17 @@ class MIFS(InMemory, AnchoredRegression):
     n_neighbors: MeanDegree = 5
     n_latent: Annotated[
         int | None,
-        Param("Latent labels, at most as many as labels; by default as many, and 0.3 of them in the published form."),
+        Param('Number of latent labels, at most q; by default q, and 0.3 q in "published".'),
     ] = None
     lambda_: Annotated[
-        float, Param("Width λ of the heat kernel exp(−d²/λ²) of the published form, √2 by default.", above=0)
+        float, Param('Width λ of the heat kernel exp(−d²/λ²) of "published"; by default √2.', above=0)
     ] = 2.0**0.5
-    step: Annotated[float, Param("Length of the steps of the published form.", above=0)] = 1e-5
+    step: Annotated[float, Param('Length of the gradient steps of "published".', above=0)] = 1e-5
     tol: Annotated[
         float,
         Param(
-            "Relative change of the objective in one iteration at which the loop stops; in the published form, where "
-            "0.001 is usual, also its change.",
+            'Relative change of the objective in one iteration at which the loop stops; "published", where '
+            "0.001 is usual, stops at an absolute change of as much, too.",
         ),
     ] = 1e-5
     max_iter: MaxIter = 200

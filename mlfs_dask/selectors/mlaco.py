@@ -77,13 +77,16 @@ class MLACO(OneReading):
     array([0, 1, 2])
     """
 
-    n_ants: Annotated[int, Param("Ants of a cycle.")] = 25
-    n_cycles: Annotated[int, Param("Cycles, after each of which the pheromone changes.")] = 40
-    tour_length: Annotated[float, Param("Features that an ant visits, as a share of all.", above=0, most=1)] = 0.5
-    decay: Annotated[float, Param("Share of the pheromone that a cycle takes.", below=1)] = 0.1
+    n_ants: Annotated[int, Param("Number of ants of a cycle.")] = 25
+    n_cycles: Annotated[int, Param("Number of cycles, after each of which the pheromone changes.")] = 40
+    tour_length: Annotated[float, Param("Fraction of the features that an ant visits.", above=0, most=1)] = 0.5
+    decay: Annotated[float, Param("Fraction of the pheromone that is lost in a cycle.", below=1)] = 0.1
     variant: Annotated[
         Literal["corrected", "published"],
-        Param('"corrected" standardises features and depends on no order of columns. "published" is the program.'),
+        Param(
+            'Variant of the method. "corrected": standardises features, and does not depend on the order of '
+            'columns. "published": the authors\' program.'
+        ),
     ] = "corrected"
     gram_cap: GramCap = GRAM_CAP
     missing: Missing = "error"

@@ -96,14 +96,17 @@ class MLMLFS(InMemory, ReweightedRegression[Fixed]):
 
     variant: Annotated[
         Literal["corrected", "published"],
-        Param('"corrected" has its minimum where the objective has. "published" is the authors\' program, in memory.'),
+        Param(
+            'Variant of the method. "corrected": the minimum of the objective. "published": the authors\' '
+            "program, with all rows in memory."
+        ),
     ] = "corrected"
-    alpha: Annotated[float, Param("Weight of the graph of the rows; 0.0001 is usual in the published form.")] = 0.01
+    alpha: Annotated[float, Param('Weight of the graph of the rows; in "published" 0.0001 is usual.')] = 0.01
     lambda_: Annotated[
         float,
         Param(
-            "Weight of the penalty, relative to the least at which W = 0; in the published form as it is, where 1 is "
-            "usual.",
+            'Weight of the penalty, relative to the least weight at which W = 0; in "published" absolute, '
+            "where 1 is usual.",
             above=0,
         ),
     ] = 0.1

@@ -246,7 +246,10 @@ class MRMR(GreedySelector):
     """
 
     criterion: Annotated[
-        Literal["mid", "miq"], Param("Relevance less redundancy (MID), or divided by it (MIQ; Ding & Peng 2005).")
+        Literal["mid", "miq"],
+        Param(
+            'Criterion by Ding & Peng 2005. "mid": relevance less redundancy. "miq": relevance divided by redundancy.'
+        ),
     ] = "mid"
 
     def _criterion(self, relevance: Array, entropy: Array, shared: Array, chosen: list[int]) -> Array:

@@ -38,6 +38,8 @@ class Param:
         Bounds that no value reaches.
     least, most : float, optional
         Bounds that a value may have; infinite is a value where `most` is.
+    metavar : str
+        What stands for a value in the help of the command line; by default its type.
     """
 
     text: str
@@ -45,6 +47,7 @@ class Param:
     below: float | None = None
     least: float | None = None
     most: float | None = None
+    metavar: str = ""
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,29 @@ class Parameter:
         return " | ".join(self.choices or names)
 
     @property
+    def metavar(self) -> str:
+        """What stands for a value in the help of the command line: choices as they are typed, or the type.
+
+        None is named where it is not the default, which needs no typing.
+        """
+        names = list(self.choices) or [_METAVARS[t] for t in self.types]
+        if self.optional and self.default is not None:
+            names.append("none")
+        return self.param.metavar or "|".join(names)
+
+    @property
+    def range(self) -> str:
+        """The bounds of a number as in the help of the command line: ``x>=1``, ``0<x<1``; empty without bounds."""
+        if self.choices or self.types not in ((int,), (float,)):
+            return ""
+        lowest = f"{self.least:g}{'<=' if self.param.above is None else '<'}x"
+        if self.param.below is not None:
+            return f"{lowest}<{self.param.below:g}"
+        if self.param.most not in (None, math.inf):
+            return f"{lowest}<={self.param.most:.10g}"
+        return f"x{'>=' if self.param.above is None else '>'}{self.least:g}"
+
+    @property
     def least(self) -> float:
         """The least value of a number; no value has it where `Param.above` is given."""
         bounds = (self.param.above, self.param.least, 1 if self.types == (int,) else 0)
@@ -121,15 +147,17 @@ class Parameter:
         if self.types == (bool,):
             return "true or false"
         if self.types not in ((int,), (float,)):
-            return self.type_text
+            return self.type_text if str in self.types else "a number"
         whole, param = self.types == (int,), self.param
         noun = "whole number" if whole else "number"
         if param.most is not None and param.above is not None:
             return f"a {noun} above {param.above:g} and at most {param.most:.10g}"
         if param.most is not None:
             return f"a {noun} from {self.least:g} to {param.most:.10g}"
-        sign = f"above {param.above:g}" if param.above else "positive" if param.above == 0 else "non-negative"
+        sign = "positive" if param.above == 0 else "non-negative"
         text = f"a {noun} of at least {self.least:g}" if whole else f"a {sign} {noun}"
+        if param.above:
+            text = f"a {noun} above {param.above:g}"
         return text if param.below is None else f"{text} below {param.below:g}"
 
     def accepts(self, value: Any) -> bool:
@@ -202,7 +230,7 @@ class Parameter:
                     return _READ[kind](text)
                 except ValueError:
                     continue
-        raise UsageError(f"{parameter(self.name)} must be {self.type_text}; got {text!r}.")
+        raise UsageError(f"{parameter(self.name)} must be {self.values}{' or none' * self.optional}; got {text!r}.")
 
     @property
     def documentation(self) -> str:
@@ -235,6 +263,7 @@ def _truth(text: str) -> bool:
 
 
 _SCHEMA_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
+_METAVARS = {bool: "true|false", int: "INT", float: "FLOAT", str: "TEXT"}
 _READ: dict[type, Callable[[str], Any]] = {bool: _truth, int: int, float: float, str: str}
 
 
@@ -300,7 +329,7 @@ def is_number(value: Any) -> bool:
 Bins: TypeAlias = Annotated[
     int,
     Param(
-        "Codes of a numeric feature. Features that are 0/1 or categorical keep their values.",
+        "Number of codes of a numeric feature. 0/1 and categorical features keep their values as codes.",
         least=2,
         most=MAX_CODES,
     ),
@@ -309,8 +338,9 @@ Bins: TypeAlias = Annotated[
 Binning: TypeAlias = Annotated[
     Literal["auto", "quantile", "equal-width"],
     Param(
-        'Cuts of numeric features. "quantile": into equal shares of the rows. "equal-width": between minimum '
-        'and maximum. "auto": "quantile", but a feature that is mostly 0 gets a code for 0.'
+        'Cut points of numeric features. "quantile": equal numbers of rows in the codes. "equal-width": '
+        'equal parts between minimum and maximum. "auto": as "quantile", and a feature that is mostly 0 '
+        "has a code for 0."
     ),
 ]
 
@@ -339,22 +369,28 @@ FalseDiscoveryRate: TypeAlias = Annotated[
 
 Resamples: TypeAlias = Annotated[
     int,
-    Param("Random halves of the rows from which each feature gets a rank interval and a selection frequency.", least=0),
+    Param(
+        "Number of random halves of the rows, which give each feature a rank interval and a selection frequency.",
+        least=0,
+    ),
 ]
 
 Absolute: TypeAlias = Annotated[
-    bool, Param("Whether the weight of the penalty is taken as it is, and not relative to the least at which W = 0.")
+    bool,
+    Param("Whether the weight of the penalty is absolute. Else it is relative to the least weight at which W = 0."),
 ]
 
-GramCap: TypeAlias = Annotated[int, Param("Most features for which X'X is formed; more are refused.", least=0)]
+GramCap: TypeAlias = Annotated[
+    int, Param("Largest number of features for which X'X is formed; more features are refused.", least=0)
+]
 
 AnchorCount: TypeAlias = Annotated[
-    int, Param("Anchors, placed by k-means on a sample of the rows; at most a quarter of the rows.")
+    int, Param("Number of anchors, placed by k-means on a sample of the rows; at most a quarter of the rows.")
 ]
 
-AnchorNeighbors: TypeAlias = Annotated[int, Param("Nearest anchors that a row belongs to.")]
+AnchorNeighbors: TypeAlias = Annotated[int, Param("Number of nearest anchors to which a row belongs.")]
 
-MaxIter: TypeAlias = Annotated[int, Param("Most iterations.")]
+MaxIter: TypeAlias = Annotated[int, Param("Maximum number of iterations.")]
 
 Unknown: TypeAlias = Annotated[
     UnknownLabels,
@@ -370,13 +406,14 @@ Keep: TypeAlias = Annotated[
     str | None,
     Param(
         "Features to choose in any case, first and in this order: names or numbers with commas between, or a "
-        "file with one a line; in Python also a sequence."
+        "file with one a line; in Python also a sequence.",
+        metavar="NAMES",
     ),
 ]
 
 Exclude: TypeAlias = Annotated[
     str | None,
-    Param("Features to leave out: never read, never chosen, last in the ranking. Given as `keep`."),
+    Param("Features to leave out: never read, never chosen, last in the ranking. Given as `keep`.", metavar="NAMES"),
 ]
 
 # ------------------------------------------------------------------ pairs of labels and features, of any method
@@ -385,7 +422,8 @@ AskedPairs: TypeAlias = Annotated[
     str | None,
     Param(
         'Table of pairs of label and feature with effect, p and q. "best:N": the N surest of every label; '
-        '"significant": those at the rate `fdr`; "all".'
+        '"significant": those at the rate `fdr`; "all".',
+        metavar="best:N|significant|all",
     ),
 ]
 
@@ -411,7 +449,8 @@ Start: TypeAlias = Annotated[
     str | None,
     Param(
         "Folder of an earlier run of the same method, parameters and store, from whose features the choice "
-        "goes on. For methods that choose one feature after another."
+        "goes on. For methods that choose one feature after another.",
+        metavar="RUN",
     ),
 ]
 
@@ -438,7 +477,8 @@ GroupsOf: TypeAlias = Annotated[
     str | None,
     Param(
         "Groups of features, chosen whole and counted by the number to choose: a file with feature,group a "
-        "line, or var:COLUMN of AnnData; in Python also a group for every feature, or a mapping."
+        "line, or var:COLUMN of AnnData; in Python also a group for every feature, or a mapping.",
+        metavar="FILE|var:COLUMN",
     ),
 ]
 
@@ -455,13 +495,16 @@ Covariates: TypeAlias = Annotated[
     str | None,
     Param(
         "Covariates for which scores are adjusted: columns of the rows (`convert --obs`, obs of AnnData), and "
-        "features as feature:NAME, with commas between; in Python also a sequence."
+        "features as feature:NAME, with commas between; in Python also a sequence.",
+        metavar="NAMES",
     ),
 ]
 
 Strata: TypeAlias = Annotated[
     str | None,
-    Param("Column of the rows whose values are strata, within which labels and features are compared."),
+    Param(
+        "Column of the rows whose values are strata, within which labels and features are compared.", metavar="COLUMN"
+    ),
 ]
 
 StrataBy: TypeAlias = Annotated[

@@ -70,15 +70,14 @@ class ReliefF(SampledMethod):
     array([ 0.8 , -0.75])
     """
 
-    n_neighbors: Annotated[int, Param("Nearest rows in each class.")] = 10
+    n_neighbors: Annotated[int, Param("Number of nearest rows in each class.")] = 10
     n_sampled: Annotated[
         int,
         Param(
-            "Rows of the sample, each of which is drawn once and among which neighbours are searched; never fewer "
-            "than 256."
+            "Number of rows of the sample, at least 256; all are drawn once, and neighbours are searched among them."
         ),
     ] = 2000
-    min_rows: Annotated[int, Param("Rows of the sample that a label set needs to be a class.")] = 6
+    min_rows: Annotated[int, Param("Least number of rows of the sample with the same label set that make a class.")] = 6
     missing: Missing = "error"
     random_state: Annotated[Seed, seed_of("the samples of rows; 0 by default")] = None
 

@@ -71,11 +71,14 @@ class RFS(ReweightedRegression[Shares]):
 
     gamma: Annotated[
         float,
-        Param("Weight of the penalty, relative to the least at which W = 0; in the published form as it is.", above=0),
+        Param('Weight of the penalty, relative to the least weight at which W = 0; in "published" absolute.', above=0),
     ] = 0.1
     variant: Annotated[
         Literal["corrected", "published"],
-        Param('"corrected" has a free intercept and smoothed norms of rows. "published" is the authors\' iteration.'),
+        Param(
+            'Variant of the method. "corrected": with a free intercept and smoothed norms of rows. '
+            '"published": the authors\' iteration.'
+        ),
     ] = "corrected"
 
     name = "RFS"

@@ -101,34 +101,37 @@ class SFSBLL(InMemory, GraphRegression):
 
     variant: Annotated[
         Literal["corrected", "published"],
-        Param('"corrected" has labels by thresholds. "published" is the authors\' program, in memory.'),
+        Param(
+            'Variant of the method. "corrected": recovered labels are those above a threshold. "published": '
+            "the authors' program, with all rows in memory."
+        ),
     ] = "corrected"
     threshold: Annotated[
         Literal["prior", "half"],
         Param(
-            '"prior": a label is 1 for such a share of its unknown entries as of its known ones. "half": from ½ on, '
-            "which is the least objective."
+            'Threshold of recovered labels. "prior": a label is 1 for as large a share of its unknown entries '
+            'as of its known ones. "half": ½, which gives the least objective.'
         ),
     ] = "prior"
     alpha: Annotated[float, Param("Weight of the graph of the rows.")] = 0.2
     kappa: Annotated[
         float,
         Param(
-            "Weight of the known labels, beside a regression of weight 1; in the published form as it is, where 100 is "
-            "usual.",
+            'Weight of the known labels; the regression has weight 1. In "published" 100 is usual.',
             above=0,
         ),
     ] = 10.0
     gamma: Annotated[
         float,
-        Param("Weight of the penalty, relative to the least at which W = 0; in the published form as it is.", above=0),
+        Param('Weight of the penalty, relative to the least weight at which W = 0; in "published" absolute.', above=0),
     ] = 0.1
-    beta: Annotated[float, Param("Weight of the regression in the published form.", above=0)] = 0.01
-    rho: Annotated[float, Param("Weight of the multipliers in the published form.", above=0)] = 1.0
+    beta: Annotated[float, Param('Weight of the regression in "published".', above=0)] = 0.01
+    rho: Annotated[float, Param('Weight of the multipliers in "published".', above=0)] = 1.0
     n_neighbors: Annotated[
         int,
         Param(
-            "Mean degree c of the graph of the rows that anchors stand for; neighbours of a row in the published form."
+            "Mean number c of neighbours of a row in the graph that anchors stand for; number of neighbours "
+            'in "published".'
         ),
     ] = 10
 

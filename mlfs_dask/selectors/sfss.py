@@ -68,7 +68,7 @@ class SFSS(AnchoredRegression):
     """
 
     mu: Annotated[float, Param("Weight of the regression beside the graph of the rows.", above=0)] = 1.0
-    gamma: Annotated[float, Param("Weight of the penalty, relative to the least at which W = 0.", above=0)] = 0.1
+    gamma: Annotated[float, Param("Weight of the penalty, relative to the least weight at which W = 0.", above=0)] = 0.1
     absolute: Absolute = False
     n_neighbors: MeanDegree = 5
     tol: Annotated[float, Param("Relative change of the objective in one iteration at which the loop stops.")] = 1e-5

@@ -78,15 +78,15 @@ class SMDRIC(AnchoredRegression):
     """
 
     lambda_: Annotated[float, Param("Weight of the graph of the rows.")] = 1.0
-    alpha: Annotated[float, Param("Weight of ‖W₁‖₁, relative to the least at which W = 0.", above=0)] = 0.3
+    alpha: Annotated[float, Param("Weight of ‖W₁‖₁, relative to the least weight at which W = 0.", above=0)] = 0.3
     beta: Annotated[
-        float, Param("Weight of the norms of rows of W₂, relative to the least at which W = 0.", above=0)
+        float, Param("Weight of the norms of rows of W₂, relative to the least weight at which W = 0.", above=0)
     ] = 0.3
     absolute: Absolute = False
     mu: Annotated[float, Param("Weight of X'X beside the identity in the constraint on P.", below=1)] = 0.5
     propagation: Propagation = 0.99
     n_neighbors: MeanDegree = 10
-    tol: Annotated[float, Param("Change of W in a step, relative to W, at which the loop stops.")] = 1e-5
+    tol: Annotated[float, Param("Relative change of W in one iteration at which the loop stops.")] = 1e-5
     max_iter: MaxIter = 1000
 
     name = "SMDR-IC"

@@ -178,23 +178,23 @@ class SMFS(IterativeSelector[Fixed, At]):
     alpha: Annotated[
         float | None,
         Param(
-            "Weight of the density structure of labels. By default the mean weight s_ii of a labelled row, so that "
-            "it means the same for any number of rows; a third of it with anchors."
+            "Weight of the density structure of labels. By default the mean weight s_ii of a labelled row, "
+            "and with anchors a third of it; it then means the same for any number of rows."
         ),
     ] = None
     beta: Annotated[
-        float | None, Param("Weight of the row-sparse penalty on P. By default 0.1 of the least value at which P is 0.")
+        float | None, Param("Weight of the row-sparse penalty on P. By default 0.1 of the least weight at which P = 0.")
     ] = None
     n_neighbors: Annotated[
         int,
-        Param("Neighbours of a row in the exact density structure (k in the paper), all others where there are fewer."),
+        Param("Number of neighbours of a row in the exact density structure (k in the paper), at most n − 1."),
     ] = 15
     graph: Annotated[
         GraphKind,
         Param(
-            '"anchors": rows are near that belong to the same landmark rows by isolation mass; nothing grows with '
-            'the number of rows. "exact": the paper\'s structure, with X and Y in the memory of this process. "auto": '
-            "exact up to 20 000 rows."
+            'Graph of near rows. "anchors": rows are near that belong to the same landmark rows by isolation '
+            'mass; memory does not grow with the number of rows. "exact": the paper\'s structure, with X and Y '
+            'in the memory of this process. "auto": "exact" up to 20 000 rows.'
         ),
     ] = "auto"
     structure: Annotated[
@@ -206,23 +206,28 @@ class SMFS(IterativeSelector[Fixed, At]):
         ),
     ] = "density"
     n_anchors: Annotated[
-        int, Param("Landmark rows, or anchors by k-means where nearness is Euclidean; at most a quarter of the rows.")
+        int,
+        Param(
+            "Number of landmark rows, or of anchors by k-means where nearness is Euclidean; at most a quarter "
+            "of the rows."
+        ),
     ] = 300
-    anchor_neighbors: Annotated[int, Param("Landmarks that a row belongs to.")] = 5
-    n_trees: Annotated[int, Param("Trees of the isolation forest.")] = 100
-    max_samples: Annotated[int, Param("Rows on which a tree is grown.", most=2**16)] = 256
+    anchor_neighbors: Annotated[int, Param("Number of landmarks to which a row belongs.")] = 5
+    n_trees: Annotated[int, Param("Number of trees of the isolation forest.")] = 100
+    max_samples: Annotated[int, Param("Number of rows on which a tree is grown.", most=2**16)] = 256
     unknown_labels: Annotated[
         Literal["auto", "coded", "zeros"],
         Param(
-            'What is unknown. "coded": entries -1. "zeros": every entry that is not 1, the paper\'s setting; a row is '
-            'then labelled if it has a positive label. "auto": "coded" where Y holds a -1, else "zeros".'
+            'Labels that count as unknown. "coded": entries of -1. "zeros": every entry that is not 1, as in '
+            'the paper; a row is then labelled if it has a positive label. "auto": "coded" where Y holds a '
+            '-1, else "zeros".'
         ),
     ] = "auto"
     consistency: Annotated[
         Literal["observed", "none"],
         Param(
-            '"observed" keeps known entries as they are. "none" is the published form, in which nothing ties Y to '
-            "the given labels: its minimum is P = 0 and Y = 0, and it goes there within some 15 iterations."
+            'What ties Y to the given labels. "observed": known entries stay as they are. "none": nothing, as '
+            "published; the minimum is then P = 0 and Y = 0, which is reached within some 15 iterations."
         ),
     ] = "observed"
     standardise: Annotated[
@@ -232,15 +237,15 @@ class SMFS(IterativeSelector[Fixed, At]):
     inner_iterations: Annotated[
         int | None,
         Param(
-            "Reweightings of a P-step; the published form has one. By default until P changes by 1 %, at most 10; 1 "
-            "where each reads X (`gram_cap=0`)."
+            "Number of reweightings of a P-step; as published 1. By default as many as it takes until P "
+            "changes by 1 %, at most 10, and 1 where each reads X (`gram_cap=0`)."
         ),
     ] = None
     gram_cap: Annotated[
         int,
         Param(
-            "Most features for which X'SX is formed. Above it, it is formed for the features that matter, 2048 at "
-            "most at a time; 0 leaves conjugate gradients that read X.",
+            "Largest number of features for which X'SX is formed. With more features it is formed for those "
+            "that matter, at most 2048 at a time; 0: never, and conjugate gradients read X.",
             least=0,
         ),
     ] = 4096

@@ -71,7 +71,7 @@ class SMILE(AnchoredRegression):
     [2, 3]
     """
 
-    smoothing: Annotated[float, Param("s, which is added to counts of labels.", above=0)] = 0.5
+    smoothing: Annotated[float, Param("Number s that is added to counts of labels.", above=0)] = 0.5
     alpha: Annotated[float, Param("Weight of the graph of the rows.")] = 0.35
     ridge: Annotated[float, Param("Weight of ‖P‖², relative to the mean of the squared norms of features.")] = 0.1
     n_neighbors: MeanDegree = 5

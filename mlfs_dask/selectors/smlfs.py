@@ -106,11 +106,11 @@ class SMLFS(Loop[Fixed, At]):
     alpha: Annotated[float, Param("Weight of the graph of the features, relative to the labelled rows.")] = 0.01
     beta: Annotated[float, Param("Weight of the correlation of the labels, relative to the labelled rows.")] = 0.1
     gamma: Annotated[
-        float, Param("Weight of the penalty, relative to the least at which W = 0 for p = 1.", above=0)
+        float, Param("Weight of the penalty, relative to the least weight at which W = 0 for p = 1.", above=0)
     ] = 0.1
     absolute: Absolute = False
     p: Annotated[float, Param("Power of the norms of rows of W in the penalty.", above=0, most=1)] = 1.0
-    n_neighbors: Annotated[int, Param("Nearest features that a feature is joined with.")] = 5
+    n_neighbors: Annotated[int, Param("Number of nearest features to which a feature is joined.")] = 5
     gram_cap: GramCap = GRAM_CAP
     tol: Annotated[float, Param("Relative change of the objective in one iteration at which the loop stops.")] = 0.0001
     max_iter: MaxIter = 40

@@ -75,8 +75,9 @@ class SPFS(PairwiseSelector, OneReading):
     n_candidates: Annotated[
         int,
         Param(
-            "Most features that are weighed against one another. Of more, those that preserve most by themselves "
-            "are, and the others come after them in the order of what they preserve by themselves."
+            "Largest number of features that are weighed against one another. Of more features these are the "
+            "ones that preserve most by themselves; the others follow in the order of what they preserve by "
+            "themselves."
         ),
     ] = 4096
     missing: Missing = "error"

@@ -101,9 +101,9 @@ class UAFSBH(AnchoredLoop[Fixed, At]):
     """
 
     mu: Annotated[float, Param("Weight of the graph of the rows.", above=0)] = 1.0
-    n_bits: Annotated[int, Param("Bits of a row.")] = 8
+    n_bits: Annotated[int, Param("Number of bits of a row's code.")] = 8
     gamma: Annotated[
-        float, Param("Weight of the penalty, relative to the least at which the first W is 0.", above=0)
+        float, Param("Weight of the penalty, relative to the least weight at which the first W is 0.", above=0)
     ] = 0.1
 
     name = "UAFS-BH"

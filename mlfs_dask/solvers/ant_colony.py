@@ -48,7 +48,7 @@ def lay_pheromone(
     """
     # The stream of `rand('twister', seed)` of MATLAB and Octave, which is that of a list of one number in NumPy.
     draw: Callable[..., float] = np.random.RandomState([seed]).random_sample
-    with runtime.stage("walking ants", n_cycles, unit="cycles") as report_progress:
+    with runtime.stage("searching by ants", n_cycles, unit="cycles") as report_progress:
         for _ in range(n_cycles):
             visits = np.zeros(len(pheromone))
             for start in _draw_starts(len(pheromone), n_ants, draw):

@@ -420,7 +420,7 @@ def _done_already(
 
 
 #: What changes nothing in a store.
-_OUTPUT_WORDS = frozenset({"--resume", "--json", "--quiet", "-v", "-vv"})
+_OUTPUT_WORDS = frozenset({"--resume", "--json", "--quiet", "-q", "-v", "-vv"})
 
 
 def _words(command: str) -> list[str]:

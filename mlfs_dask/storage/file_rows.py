@@ -238,7 +238,7 @@ def scan_labels(reader: RowReader, parts: Sequence[Part], declared: MinusOne | N
     parts = parts if q else ()
     unknown, minus_ones, positive = (np.zeros(q, np.int64) for _ in range(3))
     entries = 0
-    with runtime.stage("labels", len(parts), unit="partitions") as report_progress:
+    with runtime.stage("reading labels", len(parts), unit="partitions") as report_progress:
         for part in parts:
             for batch in labels.blocks(part, batch_bytes=BLOCK_BYTES):
                 runtime.check_stopped()

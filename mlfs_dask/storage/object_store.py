@@ -511,7 +511,7 @@ def read_schema(objects: Objects) -> tuple[StoreSchema, bytes]:
         root = objects.read(ROOT_KEY)
     except FileNotFoundError:
         if not objects.exists():
-            cure = _NO_PATTERNS if set(objects.path) & set("*?[") else NOT_A_STORE
+            cure = _NO_PATTERNS if set(objects.path) & set("*?[") else f"{NOT_A_STORE}, or check the path"
             raise DataError("there is no such store", file=objects.path, cure=cure) from None
         raise DataError(f"not an mlfs store: it has no {ROOT_KEY}", file=objects.path, cure=NOT_A_STORE) from None
     except NotADirectoryError:

@@ -119,7 +119,8 @@ def _choose(
             read = [_number(str(entry), n, numbers, what) for entry in entries.tolist()]
             indices = _in_order(read, _distinct(read, what), rising=rising)
     if not len(indices):
-        raise UsageError(f"no {what} is chosen; there are {n:,}.")
+        numbered = "" if n == 0 else f", with numbers from 0 to {n - 1:,}"
+        raise UsageError(f"no {what} is chosen; there are {n:,}{numbered}.")
     return indices
 
 

@@ -32,6 +32,20 @@ def test_the_help_of_a_group_shows_what_every_method_has(run: Run, command: str)
     assert ("\n  -o RUN " in shown) == (command == "select")
 
 
+def test_the_help_of_a_method_has_sections_defaults_and_bounds(run: Run) -> None:
+    shown = run("help", "select", "elc").stdout
+    assert shown == run("select", "elc", "--help").stdout
+    headings = ["Options", "Options of elc", "Options of every method", "Rows, labels and features to use"]
+    headings += ["Labels and columns of files", "Workers, memory and cache", "Output"]
+    assert [line[:-1] for line in shown.splitlines() if line.endswith(":") and line[0] != " "] == headings
+    words = " ".join(shown.split())
+    assert "--fdr FLOAT False discovery rate: expected share of false features" in words
+    assert "those that --pairs calls significant. [default: 0.1; 0<x<1]" in words  # in Python `pairs`
+    assert "--keep NAMES Features" in words
+    assert "--lambda FLOAT Weight of the row-sparse penalty." in words  # whose default, None, needs no typing
+    assert max(map(len, shown.splitlines())) <= 80
+
+
 def test_the_help_of_several_methods_has_the_options_of_all(run: Run) -> None:
     shown = run("select", "elc,mfsir", "-h").stdout
     for option in ("--variant", "--n-anchors", "--max-iter", "--checkpoint-every", "-k K"):
@@ -40,8 +54,8 @@ def test_the_help_of_several_methods_has_the_options_of_all(run: Run) -> None:
     assert "--graph anchors|exact|auto" in shown  # as it has to be typed
     assert "Embedding label correlations: Wang et al. 2020" in shown
     # Where the defaults differ none is shown.
-    assert "[default: 5000]" in run("select", "elc", "-h").stdout
-    assert "[default: 5000]" not in shown
+    assert "[default: 5000; x>=1]" in run("select", "elc", "-h").stdout
+    assert "[default: 5000" not in shown
 
 
 def test_a_value_that_one_of_several_methods_refuses_names_that_method(run: Run, tiny_store: Path) -> None:
@@ -55,7 +69,7 @@ def test_one_method_is_described_with_its_citation_and_the_help_of_its_options(r
     shown = run("methods", "ELC").stdout
     assert shown.startswith("elc  Embedding label correlations\n")
     assert "10.3390/app10228093" in shown
-    assert "--mask-iter int (default: 200)\n      Iterations of the corrected variant" in shown
+    assert '--mask-iter int (default: 200; x>=0)\n      Number of iterations of "corrected"' in shown
     assert "mfsir" not in shown
     assert max(map(len, shown.splitlines())) <= 100
     assert "there is no method 'elk'. Did you mean elc" in run("methods", "elk").stderr

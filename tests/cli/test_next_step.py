@@ -7,7 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import Result
+from click.testing import CliRunner, Result
+
+from mlfs_dask_cli.main import mlfs
 
 Run = Callable[..., Result]
 
@@ -51,6 +53,14 @@ def test_what_comes_next_runs(
             break
         assert (program, words[0]) == ("mlfs", name)
         done = run(*[word if word != "20" else "2" for word in words], *(["--quick"] if name == "plan" else []))
+
+
+def test_the_doctor_names_it_and_keeps_to_no_color(tiny_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mlfs_dask_cli.output.is_terminal", lambda: True)
+    for variables, coloured in (({"NO_COLOR": None}, True), ({"NO_COLOR": "1"}, False)):
+        done = CliRunner(env=variables).invoke(mlfs, ["doctor", str(tiny_store)], color=True)
+        assert following(done) == ["mlfs", "plan", "elc", str(tiny_store)]
+        assert ("\x1b[" in done.stdout) == coloured
 
 
 def test_it_is_told_to_people_alone(tiny_store: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

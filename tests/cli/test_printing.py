@@ -179,11 +179,11 @@ def test_a_reading_says_how_far_it_is_and_what_is_left() -> None:
         (4000, PASS),
     ) == [
         "enm; 0:00 elapsed",
-        "enm: reading 0%; 0:02 elapsed",
-        "enm: reading 50%; 0:10 elapsed, about 0:30 left",  # of two readings
-        "enm: reading 100%; 0:18 elapsed, about 0:18 left",
+        "enm: reading 1 of 2, 0%; 0:02 elapsed",
+        "enm: reading 1 of 2, 50%; 0:10 elapsed, about 0:30 left",
+        "enm: reading 1 of 2, 100%; 0:18 elapsed, about 0:18 left",
         "enm; 0:20 elapsed, about 0:20 left",
-        "enm: reading 0%; 1:06:40 elapsed, about 1:06:40 left",
+        "enm: reading 2 of 2, 0%; 1:06:40 elapsed, about 1:06:40 left",
     ]
 
 
@@ -269,7 +269,7 @@ def test_stages_are_named_with_their_share_where_it_is_known() -> None:
         "reading; 0:05 elapsed",
         "growing a forest; 0:05 elapsed",
         "growing a forest; 0:06 elapsed",
-        "writing 40%; 0:06 elapsed",
+        "writing the store 40%; 0:06 elapsed",
     ]
 
 

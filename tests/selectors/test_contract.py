@@ -54,7 +54,7 @@ def test_options_of_elc():
     assert found["lambda_"].optional
     assert found["lambda_"].type_text == "float | none"
     assert found["mask_iter"].flag == "--mask-iter"
-    assert found["max_iter"].help == "Most iterations."
+    assert found["max_iter"].help == "Maximum number of iterations."
 
 
 @pytest.mark.parametrize(
@@ -79,9 +79,13 @@ def test_texts_become_values(types, optional, text, value):
 @pytest.mark.parametrize(
     ("option", "text", "message"),
     [
-        (Parameter("max_iter", (int,), 1, optional=False), "2.5", "^max_iter must be int; got '2.5'"),
-        (Parameter("lambda_", (int, float), 1, optional=True), "a", "^lambda_ must be int . float . none; got 'a'"),
-        (Parameter("flag", (bool,), True, optional=False), "maybe", "^flag must be bool; got 'maybe'"),
+        (
+            Parameter("max_iter", (int,), 1, optional=False),
+            "2.5",
+            "^max_iter must be a whole number of at least 1; got '2.5'",
+        ),
+        (Parameter("lambda_", (int, float), 1, optional=True), "a", "^lambda_ must be a number or none; got 'a'"),
+        (Parameter("flag", (bool,), True, optional=False), "maybe", "^flag must be true or false; got 'maybe'"),
         (Parameter("step", (str,), "a", ("a", "b")), "c", "^step must be one of a, b; got 'c'"),
     ],
 )
@@ -92,7 +96,10 @@ def test_other_texts_are_refused(option, text, message):
 
 def test_messages_spell_a_parameter_as_their_reader_does():
     option = Parameter("lambda_", (float,), 1, optional=False)
-    for spelling, message in (("option", "^--lambda must be float"), ("key", "^lambda must be float")):
+    for spelling, message in (
+        ("option", "^--lambda must be a non-negative number"),
+        ("key", "^lambda must be a non-negative number"),
+    ):
         with spell_parameters_as(spelling), pytest.raises(UsageError, match=message):
             option.parse("a")
 
