@@ -35,7 +35,7 @@ X_KEYS = ("X", "x", "data", "features")
 FILE_SUFFIXES = (".h5ad", ".parquet", ".pq", ".feather", ".arrow", ".ipc")
 #: Answers to HEAD of web servers that answer to GET: a signed address allows that alone.
 _NO_HEADS = (403, 405, 501)
-NOT_A_STORE = "make a store with `mlfs convert SOURCE... STORE`"
+NOT_A_STORE = "make a store with `mlfs convert SOURCE... STORE`, or check the path"
 _NO_PATTERNS = "name every store: patterns (*, ?, [a-z]) are put in full by a shell, outside quotes, and not in a plan"
 
 
@@ -511,7 +511,7 @@ def read_schema(objects: Objects) -> tuple[StoreSchema, bytes]:
         root = objects.read(ROOT_KEY)
     except FileNotFoundError:
         if not objects.exists():
-            cure = _NO_PATTERNS if set(objects.path) & set("*?[") else f"{NOT_A_STORE}, or check the path"
+            cure = _NO_PATTERNS if set(objects.path) & set("*?[") else NOT_A_STORE
             raise DataError("there is no such store", file=objects.path, cure=cure) from None
         raise DataError(f"not an mlfs store: it has no {ROOT_KEY}", file=objects.path, cure=NOT_A_STORE) from None
     except NotADirectoryError:

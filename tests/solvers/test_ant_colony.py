@@ -46,4 +46,4 @@ def test_every_cycle_is_told():
     with runtime.progress_to(events.append):
         lay_pheromone(np.ones((2, 2)), np.ones(2), n_ants=1, n_moves=1, n_cycles=3, decay=0.5, seed=0)
     assert [event["kind"] for event in events] == ["stage", "parts", "parts", "parts", "stage-done"]
-    assert (events[0]["label"], events[0]["parts"]) == ("walking ants", 3)
+    assert (events[0]["label"], events[0]["parts"]) == ("searching by ants", 3)
