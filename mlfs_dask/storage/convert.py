@@ -58,7 +58,7 @@ from mlfs_dask.storage.chunking import (
 from mlfs_dask.storage.conversion_options import Options
 from mlfs_dask.storage.destination import Destination, read_json
 from mlfs_dask.storage.digest import ROOT_KEY, Checksum, content_digest, join
-from mlfs_dask.storage.extension import ExtendedRows, OldEntries, StoreExtension
+from mlfs_dask.storage.extension import ExtendedRows, StoreExtension
 from mlfs_dask.storage.inference import InferredSchema, infer_schema
 from mlfs_dask.storage.label_values import MinusOne
 from mlfs_dask.storage.object_store import LocalObjects, is_url, local_path, open_objects, read_schema
@@ -69,6 +69,7 @@ from mlfs_dask.storage.schema import KINDS, LABELS_NAME, X_NAME, Partitions, Sto
 from mlfs_dask.storage.sources import Source, examine, require_unchanged, sha256
 from mlfs_dask.storage.spool import SpooledRows, data_path, spool_part, statistics_path
 from mlfs_dask.storage.statistics import Statistics
+from mlfs_dask.storage.store_reader import StoreRows
 from mlfs_dask.storage.verify import verify
 from mlfs_dask.storage.worker_pool import WorkerPool, check_stop
 from mlfs_dask.storage.writer import (
@@ -510,7 +511,7 @@ _staged_lock = threading.Lock()
 
 
 def _write_task(
-    wip: Path, parts: int, minus_one: MinusOne, old: OldEntries | None, spec: ArraySpec, shard: int
+    wip: Path, parts: int, minus_one: MinusOne, old: StoreRows | None, spec: ArraySpec, shard: int
 ) -> ShardRecord:
     check_stop()
     directory = wip / "stage"
@@ -648,7 +649,7 @@ class _Run:
                 available=free,
                 cure="make room on that disk and pass --resume",
             )
-        entries = None if self.extension is None else self.extension.entries
+        entries = None if self.extension is None else self.extension.dataset.store_rows
         arguments = [
             (self.wip, parts, inferred.minus_one, entries, spec, shard)
             for spec in specs
@@ -770,7 +771,7 @@ def _said(labels: LabelSpec) -> dict[str, list[str]]:
 
 def _partitions(rows: SpooledRows, inferred: InferredSchema) -> Partitions:
     """Row boundaries: multiples of the shard's rows, or the rows that start within each shard of nonzeros."""
-    n, chunking = inferred.new_rows.n, inferred.new_rows.chunking or inferred.chunking
+    n, chunking = rows.n, inferred.new_chunking
     cut = chunking.X.values
     starts = range(cut.shard, cut.length, cut.shard)
     inner = rows.rows_of_nonzeros(list(starts)) if chunking.X.sparse else list(starts)

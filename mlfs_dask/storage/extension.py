@@ -9,8 +9,8 @@ statistics of the old ones stay valid (`mlfs_dask.engine.cache`).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -23,14 +23,14 @@ from mlfs_dask.storage.dataset import Store
 from mlfs_dask.storage.digest import Checksum
 from mlfs_dask.storage.label_values import MinusOne
 from mlfs_dask.storage.obs import ObsColumns, joined, stored_columns
-from mlfs_dask.storage.readers.base import BOOLEAN_SPELLINGS, Batch, Header, Part, Reader
+from mlfs_dask.storage.readers.base import BOOLEAN_SPELLINGS, Header, Reader
 from mlfs_dask.storage.readers.classes import classes_of_store
 from mlfs_dask.storage.readers.concat import ConcatReader, check_categories, check_names
 from mlfs_dask.storage.readers.table import TableReader
 from mlfs_dask.storage.schema import KINDS, Partitions, StoreSchema
 from mlfs_dask.storage.spool import SpooledRows
 from mlfs_dask.storage.statistics import Statistics, limits_of
-from mlfs_dask.storage.store_reader import ArrayLayout, MatrixLayout, StoreLocation, read_entries
+from mlfs_dask.storage.store_reader import ArrayLayout, MatrixLayout, StoreRows, read_entries
 from mlfs_dask.storage.writer import array_specs
 from mlfs_dask.storage.zarr_format import ArraySpec
 
@@ -101,17 +101,17 @@ class StoreExtension:
         """
         store = f"the store {self.dataset.path}"
         reader = self._with_classes(reader, store)
-        ours = _Named(self._header_like(reader.header), store)
+        ours, paths = self._header_like(reader.header), (store, reader.path)
         for what in ("feature", "label"):
-            check_names(ours, reader, what, cure=_CURE)
+            check_names(ours, reader.header, what, paths=paths, cure=_CURE)
         reader = self._with_categories(reader)
         theirs = replace(reader.header, categories=reader.header.recorded_categories)
-        named = _Named(replace(ours.header, feature_names=self.header.feature_names), ours.path)
-        check_categories(named, _Named(theirs, reader.path), cure="declare the values of the store in its order")
+        check_categories(self.header, theirs, paths=paths, cure="declare the values of the store in its order")
         # The categories of the file, too, count: those that mean false and true are not recorded in the store.
         minus_one = reader.header.minus_one or self.minus_one
         header = replace(self.header, categories=reader.header.categories, minus_one=minus_one)
-        return MatchedReader(header, reader)
+        readers = reader.readers if isinstance(reader, ConcatReader) else (reader,)
+        return ConcatReader(header, reader.path, readers)
 
     def _header_like(self, theirs: Header) -> Header:
         """The header of the store, without names that it was given because its files had none."""
@@ -331,13 +331,6 @@ class StoreExtension:
             label_nonzeros=joined(old.label_nonzeros, new.label_nonzeros),
         )
 
-    @property
-    def entries(self) -> OldEntries:
-        """The entries of its arrays, for whoever writes a shard that begins with some of them."""
-        rows = self.dataset.store_rows
-        layouts = (*rows.X.arrays, *rows.Y.arrays)
-        return OldEntries(rows.location, {layout.key: layout for layout in layouts})
-
     def require_unchanged(self) -> None:
         """Raise DataError if the store was changed since it was opened: by an append that ended just now."""
         self.dataset.store_rows.location.require_unchanged()
@@ -345,46 +338,6 @@ class StoreExtension:
 
 def _with_labels_of(header: Header, other: Header) -> Header:
     return replace(header, label_names=other.label_names, n_labels=other.n_labels)
-
-
-@dataclass(frozen=True)
-class MatchedReader:
-    """A reader with the header of the store that its rows are appended to.
-
-    Attributes
-    ----------
-    header : Header
-    reader : Reader
-    """
-
-    header: Header
-    reader: Reader
-
-    @property
-    def path(self) -> str:
-        """See `Reader`."""
-        return self.reader.path
-
-    @property
-    def in_threads(self) -> bool:
-        """See `Reader`."""
-        return self.reader.in_threads
-
-    def parts(self, part_bytes: int) -> list[Part]:
-        """See `Reader`."""
-        return self.reader.parts(part_bytes)
-
-    def read(self, part: Part, *, batch_bytes: int, start: int | None = None) -> Iterator[Batch]:
-        """See `Reader`."""
-        return self.reader.read(part, batch_bytes=batch_bytes, start=start)
-
-
-@dataclass(frozen=True)
-class _Named:
-    """A header, and what it is called in messages."""
-
-    header: Header
-    path: str
 
 
 def false_and_true(texts: set[str]) -> list[str]:
@@ -402,25 +355,18 @@ def false_and_true(texts: set[str]) -> list[str]:
     return sorted(texts)
 
 
-@dataclass(frozen=True)
-class OldEntries:
-    """Entries of the arrays of a store; picklable."""
-
-    location: StoreLocation
-    arrays: Mapping[str, ArrayLayout]
-
-
 class ExtendedRows:
     """Old and new rows as `write_one_shard` asks for them: entries of arrays, counted through both.
 
     Parameters
     ----------
-    old : OldEntries
+    old : StoreRows
     new : SpooledRows
     """
 
-    def __init__(self, old: OldEntries, new: SpooledRows) -> None:
-        self._old = old
+    def __init__(self, old: StoreRows, new: SpooledRows) -> None:
+        self._location = old.location
+        self._arrays = {layout.key: layout for layout in (*old.X.arrays, *old.Y.arrays)}
         self._new = new
 
     def close(self) -> None:
@@ -428,17 +374,17 @@ class ExtendedRows:
 
     def fill(self, name: str, start: int, out: NDArray[Any]) -> None:
         """As `SpooledRows.fill`."""
-        layout = self._old.arrays[name]
+        layout = self._arrays[name]
         length = layout.shape[0]
         old = min(max(length - start, 0), len(out))
         if old:
-            out[:old] = read_entries(self._old.location, layout, start, start + old)
+            out[:old] = read_entries(self._location, layout, start, start + old)
         if old == len(out):
             return
         matrix, _, array = name.rpartition("/")
         first, more = max(start - length, 0), out[old:]
         if array == "indptr":  # the offset of the first new row is the last of the old ones
             self._new.fill(name, first + 1, more)
-            more += self._old.arrays[f"{matrix}/data"].shape[0]
+            more += self._arrays[f"{matrix}/data"].shape[0]
         else:
             self._new.fill(name, first, more)

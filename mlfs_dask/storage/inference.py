@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
@@ -23,18 +23,12 @@ from mlfs_dask.storage.writer import Names, array_specs
 from mlfs_dask.storage.zarr_format import ArraySpec
 
 
-class NewRows(NamedTuple):
-    """How many rows the sources have, and how these are cut where they are not all rows of the store."""
-
-    n: int
-    chunking: StoreChunking | None
-
-
 @dataclass(frozen=True)
 class InferredSchema:
     """What `infer_schema` gives: the shape, the type, the chunks and the names of the store, and what -1 means.
 
-    `minus_one_of_sources` is "" where no label is -1 and nobody has said what it would mean.
+    `minus_one_of_sources` is "" where no label is -1 and nobody has said what it would mean. `new_chunking` cuts the
+    rows of the sources, `chunking` all rows of the store: where rows are appended, the two differ.
     """
 
     n: int
@@ -44,7 +38,7 @@ class InferredSchema:
     minus_one: MinusOne
     minus_one_of_sources: MinusOne | Literal[""]
     chunking: StoreChunking
-    new_rows: NewRows
+    new_chunking: StoreChunking
     specs: list[ArraySpec]
     names: Names
     statistics: Statistics
@@ -130,10 +124,9 @@ def infer_schema(
             f"-1 ({minus_ones:,} entries) and 0 ({zeros:,}) are both taken as negative; say --labels-unknown 0 if 0 "
             "means unknown"
         )
-    new_rows = NewRows(n, None)
     if extension is not None:
         extension.check_values(statistics, reader.path, dtype=options.dtype)
-        new_rows = NewRows(n, extension.chunk(statistics, options.partition_bytes))
+        new_chunking = extension.chunk(statistics, options.partition_bytes)
         statistics.merge(extension.statistics())
         n = statistics.rows
     minimum, maximum = statistics.ranges()
@@ -154,7 +147,7 @@ def infer_schema(
     else:
         _check_dtype(statistics, dtype, feature_names, reader.path)
         warnings += _rounded_integers(statistics, feature_names, minimum, maximum, dtype)
-        chunking = chunk_store(
+        chunking = new_chunking = chunk_store(
             n=n,
             d=d,
             q=q,
@@ -178,7 +171,7 @@ def infer_schema(
         minus_one=minus_one,
         minus_one_of_sources=minus_one if minus_ones or declared else "",
         chunking=chunking,
-        new_rows=new_rows,
+        new_chunking=new_chunking,
         specs=array_specs(chunking, d=d, q=q, dtype=dtype, compressor=options.compressor),
         names=Names(
             features=feature_names,

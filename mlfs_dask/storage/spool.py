@@ -476,6 +476,11 @@ class SpooledRows:
         self._of_thread = threading.local()
         self._opened: set[IO[bytes]] = set()
 
+    @property
+    def n(self) -> int:
+        """Rows."""
+        return self._rows[-1]
+
     def close(self) -> None:
         while self._opened:
             self._opened.pop().close()

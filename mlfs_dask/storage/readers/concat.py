@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -140,12 +140,12 @@ def concatenate(readers: Sequence[Reader]) -> Reader:
     readers = united_classes(readers)
     first = readers[0]
     for reader in readers[1:]:
-        check_names(first, reader, "feature")
-        check_names(first, reader, "label")
+        for what in ("feature", "label"):
+            check_names(first.header, reader.header, what, paths=(first.path, reader.path))
     readers = _united(readers)
     first = readers[0]
     for reader in readers[1:]:
-        check_categories(first, reader)
+        check_categories(first.header, reader.header, paths=(first.path, reader.path))
     headers = [reader.header for reader in readers]
     rows = [header.n_rows for header in headers]
     header = replace(
@@ -162,68 +162,45 @@ def _widest(widths: Iterable[int | None]) -> int | None:
     return None if None in known else max(width for width in known if width is not None)
 
 
-class HasHeader(Protocol):
-    """Columns of a file or of a store, and what they are called in messages."""
-
-    @property
-    def header(self) -> Header: ...
-
-    @property
-    def path(self) -> str: ...
-
-
-def check_names(first: HasHeader, other: HasHeader, what: str, *, cure: str = _CURE) -> None:
+def check_names(ours: Header, theirs: Header, what: str, *, paths: tuple[str, str], cure: str = _CURE) -> None:
     """Raise DataError unless both have the same names, or as many columns where they have none.
 
-    `what` is "feature" or "label".
+    `what` is "feature" or "label", `paths` is what the first and the other file, or store, are called.
     """
-    ours = getattr(first.header, f"{what}_names")
-    theirs = getattr(other.header, f"{what}_names")
-    if (ours is None) != (theirs is None):
-        named, unnamed = (first, other) if theirs is None else (other, first)
-        raise DataError(
-            f"it has no {what} names, {named.path} has them",
-            file=unnamed.path,
-            cure=cure,
-        )
-    if ours is None:
-        widths = [getattr(reader.header, f"n_{what}s") for reader in (first, other)]
+    names, other_names = (getattr(header, f"{what}_names") for header in (ours, theirs))
+    if (names is None) != (other_names is None):
+        named, unnamed = paths if other_names is None else paths[::-1]
+        raise DataError(f"it has no {what} names, {named} has them", file=unnamed, cure=cure)
+    if names is None:
+        widths = [getattr(header, f"n_{what}s") for header in (ours, theirs)]
         if None not in widths and widths[0] != widths[1]:
-            raise DataError(f"it has {widths[1]} {what}s, {first.path} has {widths[0]}", file=other.path, cure=cure)
+            raise DataError(f"it has {widths[1]} {what}s, {paths[0]} has {widths[0]}", file=paths[1], cure=cure)
         return
-    for number, (our, their) in enumerate(itertools.zip_longest(ours, theirs), start=1):
+    for number, (our, their) in enumerate(itertools.zip_longest(names, other_names), start=1):
         if our != their:
-            raise DataError(
-                f"{what} {number} is {_shown(their)}; in {first.path} it is {_shown(our)}",
-                file=other.path,
-                cure=cure,
-            )
+            problem = f"{what} {number} is {_shown(their)}; in {paths[0]} it is {_shown(our)}"
+            raise DataError(problem, file=paths[1], cure=cure)
 
 
 def _shown(name: str | None) -> str:
     return "not there" if name is None else repr(name)
 
 
-def check_categories(
-    first: HasHeader,
-    other: HasHeader,
-    *,
-    cure: str = _SAME_VALUES,
-) -> None:
+def check_categories(ours: Header, theirs: Header, *, paths: tuple[str, str], cure: str = _SAME_VALUES) -> None:
     """Raise DataError unless both declare the same values, in the same order, for the same features."""
-    ours, theirs = first.header.categories, other.header.categories
-    for feature in sorted({*ours, *theirs}):
-        if ours.get(feature) != theirs.get(feature):
-            raise _values_differ(first, other, feature, cure=cure)
+    for feature in sorted({*ours.categories, *theirs.categories}):
+        if ours.categories.get(feature) != theirs.categories.get(feature):
+            raise _values_differ(ours, theirs, feature, paths=paths, cure=cure)
 
 
-def _values_differ(first: HasHeader, other: HasHeader, feature: int, *, cure: str = _SAME_VALUES) -> DataError:
-    ours, theirs = (_listed(reader.header.categories.get(feature)) for reader in (first, other))
-    names = first.header.feature_names
+def _values_differ(
+    ours: Header, theirs: Header, feature: int, *, paths: tuple[str, str], cure: str = _SAME_VALUES
+) -> DataError:
+    values, other_values = (_listed(header.categories.get(feature)) for header in (ours, theirs))
     return DataError(
-        f"its values are {theirs}; in {first.path} they are {ours}",
-        file=other.path,
-        column=names[feature] if names is not None else feature + 1,
+        f"its values are {other_values}; in {paths[0]} they are {values}",
+        file=paths[1],
+        column=ours.feature_names[feature] if ours.feature_names is not None else feature + 1,
         cure=cure,
     )
 
@@ -270,8 +247,8 @@ def _order(finders: Sequence[TableReader], feature: int, texts: set[str]) -> tup
     order = first.header.categories[feature]
     for giver in givers:
         if not is_subsequence(giver.header.categories[feature], order):
-            raise _values_differ(first, giver, feature)
+            raise _values_differ(first.header, giver.header, feature, paths=(first.path, giver.path))
     if new := texts.difference(order):
         other = next(finder for finder in finders if new & set(finder.header.categories.get(feature, new)))
-        raise _values_differ(first, other, feature)
+        raise _values_differ(first.header, other.header, feature, paths=(first.path, other.path))
     return order
