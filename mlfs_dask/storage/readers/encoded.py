@@ -19,10 +19,10 @@ from mlfs_dask.storage.readers.label_columns import bad_label
 from mlfs_dask.storage.readers.matrix import (
     CsrRows,
     Rows,
-    SpooledRows,
     array_rows,
     check_dataset,
     flat_rows,
+    rows_of_columns,
     whole,
 )
 
@@ -66,7 +66,7 @@ def rows_of(node: Any, *, file: str, what: str) -> Rows:
             # Of so many rows nothing could be said, although their offsets are read some at a time.
             require_memory(f"{file}: all of {indptr.name}", int(indptr.shape[0]) * int(indptr.dtype.itemsize))
             return CsrRows(data, indices, indptr, (shape[0], shape[1]), file=file)
-        return SpooledRows(data, indices, whole(node["indptr"], file=file), (shape[0], shape[1]), file=file)
+        return rows_of_columns(data, indices, whole(node["indptr"], file=file), (shape[0], shape[1]), file=file)
     raise DataError(
         f"{what} is encoded as {kind or 'a group without encoding-type'}; an array, csr_matrix or csc_matrix "
         "was expected",

@@ -38,7 +38,6 @@ from mlfs_dask.storage.readers.matrix import (
     Pair,
     Rows,
     Sliceable,
-    SpooledRows,
     array_rows,
     check_dataset,
     damage_in,
@@ -47,6 +46,7 @@ from mlfs_dask.storage.readers.matrix import (
     head,
     matrix_reader,
     open_random,
+    rows_of_columns,
     spooled,
     whole,
 )
@@ -296,7 +296,7 @@ def _sparse_rows(
     n, width = shape
     if turned:
         return CsrRows(data, indices, indptr, (width, n), file=path)
-    return SpooledRows(data, indices, indptr, (n, width), file=path)
+    return rows_of_columns(data, indices, indptr, (n, width), file=path)
 
 
 def _no_rows(turned: bool) -> Rows:

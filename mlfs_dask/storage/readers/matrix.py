@@ -17,7 +17,6 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -487,7 +486,7 @@ Entries: TypeAlias = tuple[NDArray[np.integer[Any]], NDArray[np.integer[Any]], N
 """Rows, columns and values of some entries of a sparse matrix."""
 
 
-class BandedRows(ABC):
+class BandedRows:
     """Rows of a sparse matrix whose entries are in another order, sorted into bands of rows in a temporary file.
 
     Two readings of the entries: one counts the rows, one writes each entry to its band. Memory: the offsets of the
@@ -496,6 +495,8 @@ class BandedRows(ABC):
 
     Parameters
     ----------
+    pieces : callable
+        Gives all entries, some at a time; within a row those of a column come in the same order each time.
     shape : (n, width)
     count : int
         Entries.
@@ -505,13 +506,26 @@ class BandedRows(ABC):
         Bytes of the entries as stored.
     file : str
         For messages.
+    sources : sequence
+        What the entries are read from, closed with the rows.
     """
 
     enterable = False
     step = 1
 
-    def __init__(self, shape: tuple[int, int], count: int, dtype: Any, *, stored_bytes: int, file: str) -> None:
+    def __init__(
+        self,
+        pieces: Callable[[], Iterator[Entries]],
+        shape: tuple[int, int],
+        count: int,
+        dtype: Any,
+        *,
+        stored_bytes: int,
+        file: str,
+        sources: Sequence[Sliceable] = (),
+    ) -> None:
         require_memory(f"{file}: the offsets of {shape[0]:,} rows", 8 * shape[0])
+        self._pieces, self._sources = pieces, sources
         self.shape = shape
         self.dtype = dtype
         self.count = count
@@ -520,10 +534,6 @@ class BandedRows(ABC):
         self._spool: BinaryIO | None = None
         self._band: tuple[int, int, csr_array] | None = None
         self._record = np.dtype([("row", np.int64), ("column", np.int32), ("value", dtype)])
-
-    @abstractmethod
-    def _pieces(self) -> Iterator[Entries]:
-        """All entries, some at a time; within a row those of a column come in the same order each time."""
 
     def reach(self, start: int, max_bytes: int) -> int:
         return _reach(self._rows_ptr(), start, max_bytes)
@@ -541,7 +551,8 @@ class BandedRows(ABC):
         return vstack(pieces, format="csr") if pieces else csr_array((0, self.shape[1]))
 
     def close(self) -> None:
-        _close(self._spool)
+        for source in (self._spool, *self._sources):
+            _close(source)
 
     def _rows_ptr(self) -> NDArray[np.int64]:
         if not hasattr(self, "_indptr"):
@@ -601,74 +612,26 @@ class BandedRows(ABC):
         return self._band
 
 
-class SpooledRows(BandedRows):
+def rows_of_columns(
+    data: Sliceable, indices: Sliceable, indptr: NDArray[Any], shape: tuple[int, int], *, file: str
+) -> BandedRows:
     """Rows of a matrix stored by columns (CSC); `indptr` is held."""
+    columns_ptr, (n, width) = np.asarray(indptr, dtype=np.int64), shape
+    check_compressed(columns_ptr, width, int(indices.shape[0]), int(data.shape[0]), file=file)
+    count, step = int(columns_ptr[-1]), _PIECE_BYTES // 16
 
-    def __init__(
-        self,
-        data: Sliceable,
-        indices: Sliceable,
-        indptr: NDArray[Any],
-        shape: tuple[int, int],
-        *,
-        file: str,
-    ) -> None:
-        self._data, self._indices = data, indices
-        self._columns_ptr = np.asarray(indptr, dtype=np.int64)
-        self._file = file
-        check_compressed(self._columns_ptr, shape[1], int(indices.shape[0]), int(data.shape[0]), file=file)
-        count = int(self._columns_ptr[-1])
-        stored = count * (int(data.dtype.itemsize) + int(indices.dtype.itemsize))
-        super().__init__(shape, count, data.dtype, stored_bytes=stored, file=file)
-
-    def close(self) -> None:
-        super().close()
-        _close(self._data)
-        _close(self._indices)
-
-    def _pieces(self) -> Iterator[Entries]:
-        step = _PIECE_BYTES // 16
-        for first in range(0, self.count, step):
-            last = min(first + step, self.count)
-            rows = np.asarray(self._indices[first:last])
-            bad = _first_outside(rows, self.shape[0])
+    def pieces() -> Iterator[Entries]:
+        for first in range(0, count, step):
+            last = min(first + step, count)
+            rows = np.asarray(indices[first:last])
+            bad = _first_outside(rows, n)
             if bad is not None:
-                raise _outside(f"a row index outside the {self.shape[0]} rows", rows[bad], self._file)
-            columns = np.searchsorted(self._columns_ptr, np.arange(first, last), side="right") - 1
-            yield rows, columns, np.asarray(self._data[first:last])
+                raise _outside(f"a row index outside the {n} rows", rows[bad], file)
+            columns = np.searchsorted(columns_ptr, np.arange(first, last), side="right") - 1
+            yield rows, columns, np.asarray(data[first:last])
 
-
-class StreamArray:
-    """A 1-D array behind a stream that only goes forward, such as a member of a zip file.
-
-    Slices should ascend; going back opens the stream again.
-    """
-
-    def __init__(self, opener: Callable[[], BinaryIO], dtype: np.dtype[Any], size: int, *, file: str) -> None:
-        self._opener = opener
-        self._file = file
-        self.dtype = dtype
-        self.shape = (size,)
-        self._stream: BinaryIO | None = None
-        self._at = 0
-
-    def __getitem__(self, key: slice, /) -> NDArray[Any]:
-        start, stop, _ = key.indices(self.shape[0])
-        if self._stream is None or start < self._at:
-            self.close()
-            self._stream, self._at = self._opener(), 0
-        skip = (start - self._at) * self.dtype.itemsize
-        while skip:
-            skip -= len(exactly(self._stream.read, min(skip, _PIECE_BYTES), file=self._file))
-        count = (stop - start) * self.dtype.itemsize
-        values = np.frombuffer(exactly(self._stream.read, count, file=self._file), dtype=self.dtype)
-        self._at = stop
-        return values
-
-    def close(self) -> None:
-        if self._stream is not None:
-            self._stream.close()
-            self._stream = None
+    stored = count * (int(data.dtype.itemsize) + int(indices.dtype.itemsize))
+    return BandedRows(pieces, shape, count, data.dtype, stored_bytes=stored, file=file, sources=(data, indices))
 
 
 def exactly(read: Callable[[int], bytes], count: int, *, file: str) -> bytearray:
@@ -686,7 +649,10 @@ def exactly(read: Callable[[int], bytes], count: int, *, file: str) -> bytearray
 
 
 class FileArray:
-    """A 1-D array at an offset of an open file, read slice by slice; closes the file if it is `own`."""
+    """A 1-D array at an offset of an open file, or member of an archive, read slice by slice.
+
+    Closes the file if it is `own`. A packed member is unpacked on the way to a slice: slices should ascend.
+    """
 
     def __init__(
         self,

@@ -119,9 +119,16 @@ class _Matrix:
 
     def rows(self, *, turned: bool) -> Rows:
         """Its rows, or its columns."""
-        if self.coordinate:
-            return _CoordinateRows(self, turned=turned)
-        return fortran_rows(self._values, self.shape, np.dtype(np.float64), turned=turned)
+        if not self.coordinate:
+            return fortran_rows(self._values, self.shape, np.dtype(np.float64), turned=turned)
+        (n, width), stored, file = self.shape, self.source.size, self.source.path
+        shape = (width, n) if turned else (n, width)
+        pieces = functools.partial(self._pieces, turned=turned)  # the text is read twice
+        return BandedRows(pieces, shape, self.entries, np.float64, stored_bytes=stored, file=file)
+
+    def _pieces(self, *, turned: bool) -> Iterator[Entries]:
+        for block in self.blocks():
+            yield (block.col, block.row, block.data) if turned else (block.row, block.col, block.data)
 
     def _values(self) -> Sliceable:
         """All values, column after column, in a temporary file."""
@@ -129,21 +136,6 @@ class _Matrix:
             for block in self.blocks():
                 spool.write(np.asarray(block, np.float64).tobytes())
         return FileArray(spool, 0, np.dtype(np.float64), self.entries, file=self.source.path, own=True)
-
-
-class _CoordinateRows(BandedRows):
-    """Rows (if `turned`, columns) of a coordinate file, whose text is read twice."""
-
-    def __init__(self, matrix: _Matrix, *, turned: bool) -> None:
-        self._matrix = matrix
-        self._turned = turned
-        n, width = matrix.shape[::-1] if turned else matrix.shape
-        source = matrix.source
-        super().__init__((n, width), matrix.entries, np.float64, stored_bytes=source.size, file=source.path)
-
-    def _pieces(self) -> Iterator[Entries]:
-        for block in self._matrix.blocks():
-            yield (block.col, block.row, block.data) if self._turned else (block.row, block.col, block.data)
 
 
 def _read_header(path: str, options: ReadOptions) -> _Matrix:

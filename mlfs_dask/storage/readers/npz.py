@@ -35,14 +35,13 @@ from mlfs_dask.storage.readers.matrix import (
     MatrixReader,
     Pair,
     Rows,
-    SpooledRows,
-    StreamArray,
     damage_in,
     exactly,
     flat_rows,
     fortran_rows,
     matrix_reader,
     open_random,
+    rows_of_columns,
     spooled,
 )
 
@@ -256,7 +255,7 @@ class _Archive:
             if not layout.fortran:
                 return flat_rows(self._flat(key), shape, enterable=False)
             read = functools.partial(spooled, dtype=layout.dtype, size=layout.size, file=self._path)
-            return fortran_rows(lambda: read(self._values(key).read), shape, layout.dtype)
+            return fortran_rows(lambda: read(self._open(key)[0].read), shape, layout.dtype)
         return _dense_rows(self._file, self._stored_layout(key), path=self._path, what=what)
 
     def _sparse_rows(self, prefix: str) -> Rows:
@@ -274,16 +273,17 @@ class _Archive:
         if len(shape) != 2:
             raise DataError("a sparse array of two dimensions was expected", file=self._path, value=shape)
         if kind == "csc":
-            return SpooledRows(data, indices, indptr, shape, file=self._path)
+            return rows_of_columns(data, indices, indptr, shape, file=self._path)
         stored = self._is_stored(prefix + "data") and self._is_stored(prefix + "indices")
         return CsrRows(data, indices, indptr, shape, file=self._path, enterable=stored)
 
-    def _flat(self, name: str) -> FileArray | StreamArray:
+    def _flat(self, name: str) -> FileArray:
         layout = self._checked_layout(name)
         if self._is_stored(name):
             offset = self._stored_layout(name).offset
             return FileArray(self._file, offset, layout.dtype, layout.size, file=self._path)
-        return StreamArray(functools.partial(self._values, name), layout.dtype, layout.size, file=self._path)
+        stream, layout = self._open(name)
+        return FileArray(stream, layout.offset, layout.dtype, layout.size, file=self._path, own=True)
 
     def _is_stored(self, name: str) -> bool:
         return self._members[name].compress_type == zipfile.ZIP_STORED
@@ -312,11 +312,10 @@ class _Archive:
         layout = self._layout(name)
         return layout._replace(offset=start + 30 + name_length + extra_length + layout.offset)
 
-    def _values(self, name: str) -> BinaryIO:
-        """Stream of a member's values, behind its header."""
+    def _open(self, name: str) -> tuple[BinaryIO, _Layout]:
+        """Stream of a member, behind its header, and what that says."""
         stream = cast(BinaryIO, self._zip.open(self._members[name]))
-        _layout(stream, self._path, name)
-        return stream
+        return stream, _layout(stream, self._path, name)
 
 
 def _two_dimensions(shape: tuple[int, ...], path: str, what: str) -> tuple[int, int]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import zipfile
+from typing import BinaryIO, cast
 
 import numpy as np
 import pytest
@@ -14,13 +16,13 @@ from mlfs_dask.errors import DataError
 from mlfs_dask.storage.readers import matrix
 from mlfs_dask.storage.readers.matrix import (
     CsrRows,
+    FileArray,
     Rows,
-    SpooledRows,
-    StreamArray,
     array_rows,
     flat_rows,
     fortran_rows,
     head,
+    rows_of_columns,
     spooled,
 )
 
@@ -51,7 +53,7 @@ def test_a_matrix_by_columns_comes_out_by_rows(n, d, density, band, max_bytes, s
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(matrix, "SMALL_BYTES", band)
         patch.setattr(matrix, "_PIECE_BYTES", 64)
-        rows = SpooledRows(by_columns.data, by_columns.indices, by_columns.indptr, (n, d), file="f")
+        rows = rows_of_columns(by_columns.data, by_columns.indices, by_columns.indptr, (n, d), file="f")
         found, _ = rows_in_steps(rows, max_bytes)
         np.testing.assert_array_equal(found, by_columns.toarray())
         np.testing.assert_array_equal(rows.take(0, n).toarray(), by_columns.toarray())
@@ -95,25 +97,22 @@ def test_large_batches_end_with_chunks() -> None:
     assert stops == [30, 60, 90, 100]
 
 
-def test_a_stream_goes_forward_and_starts_again() -> None:
-    values = np.arange(1000, dtype=np.int32)
-    opened = []
-
-    def opener() -> io.BytesIO:
-        opened.append(1)
-        return io.BytesIO(values.tobytes())
-
-    flat = StreamArray(opener, values.dtype, 1000, file="f")
+def test_a_packed_member_is_read_in_any_order() -> None:
+    values, file = np.arange(1000, dtype=np.int32), io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("v", b"head" + values.tobytes())
+    member = zipfile.ZipFile(file).open("v")  # noqa: SIM115  # the array closes it
+    flat = FileArray(cast(BinaryIO, member), 4, values.dtype, 1000, file="f", own=True)
     np.testing.assert_array_equal(flat[10:20], values[10:20])
     np.testing.assert_array_equal(flat[500:], values[500:])
-    assert len(opened) == 1
-    np.testing.assert_array_equal(flat_rows(flat, (250, 4)).take(1, 3), values[4:12].reshape(2, 4))
-    assert len(opened) == 2
-    flat.close()
+    rows = flat_rows(flat, (250, 4))
+    np.testing.assert_array_equal(rows.take(1, 3), values[4:12].reshape(2, 4))
+    rows.close()
+    assert member.closed
 
 
-def test_a_stream_that_ends_too_soon() -> None:
-    flat = StreamArray(lambda: io.BytesIO(b"1234"), np.dtype(np.int32), 3, file="f")
+def test_a_file_that_ends_too_soon() -> None:
+    flat = FileArray(io.BytesIO(b"1234"), 0, np.dtype(np.int32), 3, file="f")
     with pytest.raises(DataError, match="f: the file is cut off: 8 bytes of an array are missing"):
         flat[0:3]
 
@@ -139,7 +138,7 @@ def test_arrays_that_do_not_belong_together(indptr: list[int]) -> None:
     with pytest.raises(DataError, match="do not belong together for 2 rows or columns"):
         CsrRows(np.ones(2), np.array([0, 1]), np.array(indptr), (2, 2), file="f")
     with pytest.raises(DataError, match="do not belong together"):
-        SpooledRows(np.ones(2), np.array([0, 1]), np.array(indptr), (2, 2), file="f")
+        rows_of_columns(np.ones(2), np.array([0, 1]), np.array(indptr), (2, 2), file="f")
 
 
 @pytest.mark.parametrize("bad", [5, -1])
@@ -147,6 +146,6 @@ def test_indices_outside_the_matrix(bad: int) -> None:
     rows = CsrRows(np.ones(2), np.array([0, bad]), np.array([0, 1, 2]), (2, 5), file="f")
     with pytest.raises(DataError, match="row 2: a column index outside the 5 columns of the matrix"):
         rows.take(0, 2)
-    columns = SpooledRows(np.ones(2), np.array([0, bad]), np.array([0, 1, 2]), (5, 2), file="f")
+    columns = rows_of_columns(np.ones(2), np.array([0, bad]), np.array([0, 1, 2]), (5, 2), file="f")
     with pytest.raises(DataError, match="a row index outside the 5 rows of the matrix"):
         columns.reach(0, 100)
