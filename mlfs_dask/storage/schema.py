@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict, get_args, get_origin, get_type_hints, is_typeddict
 
 from mlfs_dask.errors import DataError
 
@@ -39,6 +39,10 @@ FEATURE_COLUMNS = {
     "n_categories": "var/n_categories",
     "n_missing": "var/n_missing",
 }
+
+#: Fields that stand in a mapping of their own, and those that stores of earlier versions do not have.
+_LABEL_COUNTS = ("unknown", "positive")
+_MAY_BE_ABSENT = ("checksums", "earlier", "minus_one", "label_values")
 
 _DAMAGED = "the store's metadata is damaged: convert the source files again, or restore a copy"
 
@@ -64,6 +68,13 @@ class Partitions:
     @property
     def count(self) -> int:
         return len(self.rows) - 1
+
+
+class EarlierState(TypedDict):
+    """What a store was before rows were appended: its digest, and how many partitions it had, the first ones now."""
+
+    digest: str
+    partitions: int
 
 
 @dataclass(frozen=True)
@@ -109,9 +120,8 @@ class StoreSchema:
         Object key -> bytes.
     checksums : dict of str to list of int
         Key of every shard -> `digest.Checksum` of its entries, from which content digests of longer arrays are made.
-    earlier : tuple of dict
-        What the store was before each time that rows were appended to it: `digest`, and how many `partitions` it had,
-        which are the first ones now.
+    earlier : tuple of EarlierState
+        What the store was before each time that rows were appended to it.
     minus_one : {"unknown", "negative", ""}
         What a label -1 of the sources meant; "" where there was none, and in stores of earlier versions.
     label_values : dict of str to list of str
@@ -144,7 +154,7 @@ class StoreSchema:
     digests: dict[str, str] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     checksums: dict[str, list[int]] = field(default_factory=dict)
-    earlier: tuple[dict[str, Any], ...] = ()
+    earlier: tuple[EarlierState, ...] = ()
     minus_one: str = ""
     label_values: dict[str, list[str]] = field(default_factory=dict)
     root_digest: str = ""
@@ -156,21 +166,10 @@ class StoreSchema:
     def to_json(self) -> dict[str, Any]:
         """The value of the root attribute `mlfs`."""
         document = dataclasses.asdict(self)
-        document["partitions"] = {key: list(value) for key, value in document["partitions"].items()}
-        document["label_counts"] = {
-            "unknown": list(document.pop("unknown")),
-            "positive": list(document.pop("positive")),
-        }
-        document["sources"] = list(document["sources"])
-        document["earlier"] = list(document["earlier"])
-        for key in (
-            "checksums",
-            "earlier",
-            "minus_one",
-            "label_values",
-        ):  # stores had none before rows could be appended
-            if not document[key]:
-                del document[key]
+        document["label_counts"] = {name: document.pop(name) for name in _LABEL_COUNTS}
+        for name in _MAY_BE_ABSENT:
+            if not document[name]:
+                del document[name]
         return document
 
     @classmethod
@@ -209,49 +208,14 @@ class StoreSchema:
                 cure="upgrade mlfs-dask",
             )
         try:
-            return cls._from_mapping(document)
+            counts = _get(document, "label_counts", _mapping)
+            partitions = Partitions(**_fields(Partitions, _get(document, "partitions", _mapping), "partitions."))
+            labels = _fields(cls, counts, "label_counts.", names=_LABEL_COUNTS)
+            present = [name for name in _MAY_BE_ABSENT if name in document]
+            others = [name for name in _READERS[cls] if name not in ("partitions", *_LABEL_COUNTS, *_MAY_BE_ABSENT)]
+            return cls(partitions=partitions, **labels, **_fields(cls, document, names=[*others, *present]))
         except _Malformed as error:
             raise DataError(f"attribute mlfs: {error}", file=path, cure=_DAMAGED) from None
-
-    @classmethod
-    def _from_mapping(cls, document: Mapping[str, Any]) -> StoreSchema:
-        partitions = _get(document, "partitions", _mapping)
-        counts = _get(document, "label_counts", _mapping)
-        return cls(
-            format_version=document["format_version"],
-            version=_get(document, "version", _text),
-            created=_get(document, "created", _text),
-            command=_get(document, "command", _text),
-            n=_get(document, "n", _count),
-            d=_get(document, "d", _count),
-            q=_get(document, "q", _count),
-            nonzeros=_get(document, "nonzeros", _count),
-            label_nonzeros=_get(document, "label_nonzeros", _count),
-            storage=_get(document, "storage", _text),
-            labels_storage=_get(document, "labels_storage", _text),
-            dtype=_get(document, "dtype", _text),
-            compressor=_get(document, "compressor", _text),
-            partitions=Partitions(
-                rows=_get(partitions, "rows", _counts, "partitions."),
-                nonzeros=_get(partitions, "nonzeros", _counts, "partitions."),
-                label_nonzeros=_get(partitions, "label_nonzeros", _counts, "partitions."),
-            ),
-            unknown=_get(counts, "unknown", _counts, "label_counts."),
-            positive=_get(counts, "positive", _counts, "label_counts."),
-            constant_features=_get(document, "constant_features", _count),
-            kinds=_get(document, "kinds", _sizes),
-            features=_get(document, "features", _texts),
-            sources=tuple(_get(document, "sources", _sequence)),
-            content=_get(document, "content", _texts),
-            digest=_get(document, "digest", _text),
-            digests=_get(document, "digests", _texts),
-            sizes=_get(document, "sizes", _sizes),
-            checksums=_get({"checksums": {}, **document}, "checksums", _lists),
-            earlier=tuple(_get({"earlier": [], **document}, "earlier", _states)),
-            minus_one=_get({"minus_one": "", **document}, "minus_one", _text),
-            label_values=_get({"label_values": {}, **document}, "label_values", _label_values),
-            root_digest=_get(document, "root_digest", _text),
-        )
 
     def _validate(self) -> None:
         for name, value in (("n", self.n), ("d", self.d), ("q", self.q)):
@@ -286,6 +250,8 @@ class StoreSchema:
                 len(counts) == self.q,
                 f"label_counts.{name} has {len(counts)} entries for {self.q} labels",
             )
+        said = set(self.label_values) - {"positive", "negative", "unknown"}
+        _require(not said, f"label_values has the key {min(said, default='')!r}")
         known = max(map(sum, zip(self.unknown, self.positive, strict=True)))
         _require(known <= self.n, f"label_counts has {known} entries of a label for {self.n} rows")
         _require(
@@ -310,6 +276,14 @@ def _get(document: Mapping[str, Any], key: str, read: Callable[[Any], Any], pref
         raise _Malformed(f"key {prefix + key!r} has the wrong form") from None
 
 
+def _fields(
+    kind: type, document: Mapping[str, Any], prefix: str = "", *, names: Iterable[str] | None = None
+) -> dict[str, Any]:
+    """Fields of a class, read from a mapping."""
+    readers = _READERS[kind]
+    return {name: _get(document, name, readers[name], prefix) for name in names or readers}
+
+
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError
@@ -323,41 +297,31 @@ def _count(value: Any) -> int:
     return value
 
 
-def _sequence(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise TypeError
-    return value
-
-
-def _counts(value: Any) -> tuple[int, ...]:
-    return tuple(_count(item) for item in _sequence(value))
-
-
 def _mapping(value: Any) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise TypeError
     return value
 
 
-def _texts(value: Any) -> dict[str, str]:
-    return {_text(key): _text(item) for key, item in _mapping(value).items()}
+def _reader(hint: Any) -> Callable[[Any], Any]:
+    """The function that gives a value of JSON as a type has it, or raises TypeError."""
+    if is_typeddict(hint):
+        fields = {name: _reader(of) for name, of in get_type_hints(hint).items()}
+        return lambda value: {name: read(_mapping(value).get(name)) for name, read in fields.items()}
+    kind, items = get_origin(hint), [_reader(of) for of in get_args(hint) if of is not ...]
+    if kind is dict:
+        return lambda value: {items[0](key): items[1](item) for key, item in _mapping(value).items()}
+    if kind in (tuple, list):
+
+        def sequence(value: Any) -> Any:
+            if not isinstance(value, list):
+                raise TypeError
+            return kind(map(items[0], value))
+
+        return sequence
+    return {str: _text, int: _count}.get(hint, lambda value: value)
 
 
-def _lists(value: Any) -> dict[str, list[int]]:
-    return {_text(key): list(_counts(item)) for key, item in _mapping(value).items()}
-
-
-def _states(value: Any) -> list[dict[str, Any]]:
-    states = [_mapping(state) for state in _sequence(value)]
-    return [{"digest": _text(state.get("digest")), "partitions": _count(state.get("partitions"))} for state in states]
-
-
-def _label_values(value: Any) -> dict[str, list[str]]:
-    said = {name: [_text(text) for text in _sequence(texts)] for name, texts in _mapping(value).items()}
-    if not said.keys() <= {"positive", "negative", "unknown"}:
-        raise TypeError
-    return said
-
-
-def _sizes(value: Any) -> dict[str, int]:
-    return {_text(key): _count(item) for key, item in _mapping(value).items()}
+_READERS: dict[type, dict[str, Callable[[Any], Any]]] = {
+    kind: {name: _reader(hint) for name, hint in get_type_hints(kind).items()} for kind in (Partitions, StoreSchema)
+}
