@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import math
 import mmap
 import socket
@@ -38,11 +39,11 @@ from mlfs_dask.files.redaction import redact
 from mlfs_dask.rows.contract import Block, FeatureInfo, Profile, RowSource
 from mlfs_dask.rows.covariates import RowColumn
 from mlfs_dask.storage.access import access_error, fault_of
-from mlfs_dask.storage.chunking import CHUNK_BYTES
+from mlfs_dask.storage.chunking import CHECKSUM_BYTES, CHUNK_BYTES
 from mlfs_dask.storage.digest import ROOT_KEY, crc32c, root_is_intact
 from mlfs_dask.storage.object_store import LocalFile, LocalObjects, open_objects
 from mlfs_dask.storage.read_ahead import Chunk, ChunksAhead, Window
-from mlfs_dask.storage.zarr_format import decode
+from mlfs_dask.storage.zarr_format import ABSENT, decode
 
 #: Bytes of X in one block. Two blocks are held at a time.
 BLOCK_BYTES = 16 * 2**20
@@ -55,11 +56,11 @@ AHEAD_BYTES = 3 * BLOCK_BYTES
 #: requests with them, there are more.
 REQUESTS, MAX_REQUESTS = 6, 16
 
+_Range = tuple[int, int]
+"""The first row or entry, and the one after the last."""
+
 #: Of an array that is read as such: each request for one chunk.
 ONE_BY_ONE = Window(MAX_REQUESTS)
-
-_ABSENT = 2**64 - 1  # offset and length of a chunk that a shard does not hold
-_CRC_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ class ArrayLayout:
     @property
     def checksum_bytes(self) -> int:
         """Bytes of the checksum that follows the stored bytes of a chunk."""
-        return _CRC_BYTES * self.checksums
+        return CHECKSUM_BYTES * self.checksums
 
     @property
     def stride(self) -> int:
@@ -123,7 +124,7 @@ class ArrayLayout:
     @property
     def index_bytes(self) -> int:
         """Bytes of the index at the end of each shard, with its checksum."""
-        return 16 * (self.shard_rows // self.chunk_rows) + _CRC_BYTES
+        return 16 * (self.shard_rows // self.chunk_rows) + CHECKSUM_BYTES
 
     @property
     def whole_chunks(self) -> bool:
@@ -532,8 +533,8 @@ class ArrayReader:
         """Offset and length of every chunk of a shard, from what it ends with."""
         if len(footer) != self.layout.index_bytes:
             raise self.damage(f"shard {shard} ends before its index")
-        table = footer[:-_CRC_BYTES]
-        if struct.pack("<I", crc32c(table)) != footer[-_CRC_BYTES:]:
+        table = footer[:-CHECKSUM_BYTES]
+        if struct.pack("<I", crc32c(table)) != footer[-CHECKSUM_BYTES:]:
             raise self.damage(f"the index of shard {shard} differs from its checksum")
         return np.frombuffer(table, dtype="<u8").reshape(-1, 2)
 
@@ -541,7 +542,7 @@ class ArrayReader:
         """Where the stored bytes of a chunk begin in its shard, and how many there are; None where it is not stored."""
         layout = self.layout
         offset, size = (int(number) for number in index[chunk])
-        if offset == _ABSENT:
+        if offset == ABSENT:
             return None
         checksum_bytes = layout.checksum_bytes
         least, most = (1, layout.max_stored_bytes) if layout.compressor != "none" else (layout.chunk_bytes,) * 2
@@ -761,6 +762,14 @@ class StoreRows(RowSource):
         n, stored = (int(offsets[-1] - offsets[0]) for offsets in (self.row_offsets, self.label_offsets))
         return n * self.Y.shape[1] if self.Y.dense is not None else 5 * stored + 8 * n
 
+    def bounds(self, first: int, last: int) -> tuple[_Range, _Range, _Range]:
+        """Where partitions first..last-1 begin and end: in rows, in stored values of X, in those of Y."""
+        rows, nonzeros, labels = (
+            (int(offsets[first]), int(offsets[last]))
+            for offsets in (self.row_offsets, self.nonzero_offsets, self.label_offsets)
+        )
+        return rows, nonzeros, labels
+
     def window(self, layout: ArrayLayout) -> Window:
         """What is requested of one array of a remote store before it is needed."""
         values = [array for array in (self.X.dense, self.X.data, self.X.indices) if array is not None]
@@ -789,7 +798,7 @@ class StoreRows(RowSource):
 
     def stream(self, first: int, last: int) -> Iterator[Block]:
         """Blocks of partitions first..last-1 in row order, each valid until the next one is asked for."""
-        reader = _DenseRun(self) if self.X.dense is not None else _SparseRun(self)
+        reader = _Run(self)
         tasks = self._unchanged(reader.blocks(first, last))
         with runtime.TaskThreads(1, "mlfs-read") as pool:
             try:
@@ -843,62 +852,100 @@ class LabelRows(RowSource):
 
     def stream(self, first: int, last: int) -> Iterator[Block]:
         """A block for each of the partitions first..last-1."""
-        with self.rows.location.reading(), contextlib.closing(_Labels(self.rows)) as labels:
-            labels.expect(first, last)
+        with self.rows.location.reading(), contextlib.closing(_LabelReader(self.rows)) as labels:
+            labels.expect_partitions(first, last)
             for i in range(first, last):
                 Y = labels.partition(i)
                 yield Block(int(self.row_offsets[i]), sp.csr_array((Y.shape[0], 0)), Y)
 
 
-class _Labels:
-    """Rows of Y, a partition at a time."""
+class _MatrixReader:
+    """Reads rows of one matrix of a store.
 
-    def __init__(self, rows: StoreRows) -> None:
-        self._rows = rows
-        layouts = (rows.Y.dense, rows.Y.data, rows.Y.indices, rows.Y.indptr)
-        self._dense, self._data, self._indices, self._indptr = (
-            None if layout is None else ArrayReader(rows.location, layout, rows.window(layout)) for layout in layouts
-        )
+    Parameters
+    ----------
+    location : StoreLocation
+    matrix : MatrixLayout
+    window : callable
+        What is requested of each array of a remote store before it is needed.
+    """
 
-    def expect(self, first: int, last: int) -> None:
-        """Partitions first..last-1 will be read next."""
-        rows = self._rows
-        low, high = int(rows.row_offsets[first]), int(rows.row_offsets[last])
-        stored = int(rows.label_offsets[first]), int(rows.label_offsets[last])
-        for reader, (start, stop) in (
-            (self._dense, (low, high)),
-            (self._indptr, (low, high + 1)),
-            (self._data, stored),
-            (self._indices, stored),
-        ):
-            if reader is not None:
-                reader.expect(start, stop)
+    def __init__(
+        self,
+        location: StoreLocation,
+        matrix: MatrixLayout,
+        window: Callable[[ArrayLayout], Window] = lambda layout: ONE_BY_ONE,
+    ) -> None:
+        self.dense, self.width = matrix.dense is not None, matrix.shape[1]
+        self.arrays = [ArrayReader(location, layout, window(layout)) for layout in matrix.arrays]
 
-    def partition(self, i: int) -> sp.csr_array:
-        start, stop = (int(r) for r in self._rows.row_offsets[i : i + 2])
-        shape = (stop - start, self._rows.Y.shape[1])
-        with self._rows.location.partition(i, (start, stop)):
-            if self._dense is not None:
-                values = np.empty(shape, dtype=self._dense.layout.dtype)
-                self._dense.read(start, stop, values)
-                _check_labels(self._dense, values)
-                return _labels_to_csr(values)
-            assert self._data is not None
-            assert self._indices is not None
-            assert self._indptr is not None
-            low, high = (int(offset) for offset in self._rows.label_offsets[i : i + 2])
-            indptr = _read_indptr(self._indptr, (start, stop), (low, high))
-            data = np.empty(high - low, dtype=self._data.layout.dtype)
-            indices = np.empty(high - low, dtype=self._indices.layout.dtype)
-            self._data.read(low, high, data)
-            _check_labels(self._data, data)
-            _read_indices(self._indices, low, indptr, shape[1], indices, first_row=start)
-            return _csr(data, indices, indptr, shape)
+    def expect(self, rows: _Range, stored: _Range) -> None:
+        """Some rows, whose stored values lie in `stored`, will be read next."""
+        ranges = [rows] if self.dense else [stored, stored, (rows[0], rows[1] + 1)]
+        for array, (start, stop) in zip(self.arrays, ranges, strict=True):
+            array.expect(start, stop)
+
+    def offsets(self, rows: _Range, stored: _Range) -> NDArray[np.int64]:
+        """Offsets of rows[0] up to rows[1] of a sparse matrix, counted from the first; their values lie in `stored`."""
+        indptr = np.empty(rows[1] - rows[0] + 1, dtype=np.int64)
+        self.arrays[2].read(rows[0], rows[1] + 1, indptr)
+        fault = offsets_fault(indptr, *stored, first_row=rows[0])
+        if fault is not None:
+            raise self.arrays[2].damage(fault)
+        indptr -= stored[0]
+        return indptr
+
+    def fill(
+        self, start: int, indptr: NDArray[np.int64], data: NDArray[Any], indices: NDArray[Any], *, first_row: int
+    ) -> None:
+        """Fill `data` and `indices` with those of some rows of a sparse matrix, whose values begin at `start`."""
+        self.arrays[0].read(start, start + len(data), data)
+        self.arrays[1].read(start, start + len(indices), indices)
+        fault = indices_fault(indptr, indices, self.width, first_row=first_row)
+        if fault is not None:
+            raise self.arrays[1].damage(fault)
+
+    def read(self, rows: _Range, stored: _Range) -> Any:
+        """Some rows: ndarray, or data, indices and offsets that count from 0."""
+        if self.dense:
+            values = np.empty((rows[1] - rows[0], self.width), self.arrays[0].layout.dtype)
+            self.arrays[0].read(*rows, values)
+            return values
+        data, indices = (np.empty(stored[1] - stored[0], array.layout.dtype) for array in self.arrays[:2])
+        indptr = self.offsets(rows, stored)
+        self.fill(stored[0], indptr, data, indices, first_row=rows[0])
+        return data, indices, indptr
 
     def close(self) -> None:
-        for reader in (self._dense, self._data, self._indices, self._indptr):
-            if reader is not None:
-                reader.close()
+        for array in self.arrays:
+            array.close()
+
+
+class _LabelReader(_MatrixReader):
+    """Reads Y of a store, a partition at a time."""
+
+    def __init__(self, rows: StoreRows) -> None:
+        super().__init__(rows.location, rows.Y, rows.window)
+        self._rows = rows
+
+    def expect_partitions(self, first: int, last: int) -> None:
+        """Partitions first..last-1 will be read next."""
+        rows, _, stored = self._rows.bounds(first, last)
+        self.expect(rows, stored)
+
+    def partition(self, i: int) -> sp.csr_array:
+        rows, _, stored = self._rows.bounds(i, i + 1)
+        with self._rows.location.partition(i, rows):
+            read = self.read(rows, stored)
+            values = read if self.dense else read[0]
+            low, high = values.min(initial=0), values.max(initial=0)
+            if low < -1 or high > 1:
+                label = low if low < -1 else high
+                raise self.arrays[0].damage(f"it holds the label {label}, which can be 1, 0 or -1")
+            if self.dense:
+                return _labels_to_csr(read)
+            data, indices, indptr = read
+            return _csr(data, indices, indptr, (rows[1] - rows[0], self.width))
 
 
 def _labels_to_csr(values: NDArray[Any]) -> sp.csr_array:
@@ -908,43 +955,10 @@ def _labels_to_csr(values: NDArray[Any]) -> sp.csr_array:
     return parts[0] if len(parts) == 1 else sp.csr_array(sp.vstack(parts, format="csr"))
 
 
-def _check_labels(reader: ArrayReader, values: NDArray[Any]) -> None:
-    low, high = values.min(initial=0), values.max(initial=0)
-    if low < -1 or high > 1:
-        raise reader.damage(f"it holds the label {low if low < -1 else high}, which can be 1, 0 or -1")
-
-
-def _read_indptr(reader: ArrayReader, rows: tuple[int, int], stored: tuple[int, int]) -> NDArray[np.int64]:
-    """Offsets of rows[0] up to rows[1], counted from the first; their values lie in `stored`."""
-    indptr = np.empty(rows[1] - rows[0] + 1, dtype=np.int64)
-    reader.read(rows[0], rows[1] + 1, indptr)
-    fault = offsets_fault(indptr, *stored, first_row=rows[0])
-    if fault is not None:
-        raise reader.damage(fault)
-    indptr -= stored[0]
-    return indptr
-
-
-def _read_indices(
-    reader: ArrayReader,
-    start: int,
-    indptr: NDArray[np.int64],
-    columns: int,
-    out: NDArray[Any],
-    *,
-    first_row: int,
-) -> None:
-    """Fill `out` with the column indices of some rows, the first of which lies at `start`."""
-    reader.read(start, start + len(out), out)
-    fault = indices_fault(indptr, out, columns, first_row=first_row)
-    if fault is not None:
-        raise reader.damage(fault)
-
-
 def _csr(data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[np.int64], shape: tuple[int, int]) -> sp.csr_array:
     """A canonical CSR matrix of the arrays as they are."""
     matrix = sp.csr_array((data, indices, indptr.astype(np.int32)), shape=shape)
-    # `_read_indices` has looked: SciPy need not.
+    # `_MatrixReader.fill` has looked: SciPy need not.
     matrix.has_canonical_format = True
     return matrix
 
@@ -964,84 +978,61 @@ def _buffer(items: int, dtype: str) -> NDArray[Any]:
     return np.frombuffer(space, dtype=dtype)[:items]
 
 
-class _DenseRun:
+class _Run:
+    """Blocks of a run of partitions, in two buffers: one is with the kernels while the other is filled."""
+
     def __init__(self, rows: StoreRows) -> None:
-        assert rows.X.dense is not None
         self._rows = rows
-        self._reader = ArrayReader(rows.location, rows.X.dense, rows.window(rows.X.dense))
-        self._labels = _Labels(rows)
+        self._X = _MatrixReader(rows.location, rows.X, rows.window)
+        self._labels = _LabelReader(rows)
 
     def blocks(self, first: int, last: int) -> Iterator[Block]:
-        layout = self._reader.layout
-        self._labels.expect(first, last)
-        self._reader.expect(int(self._rows.row_offsets[first]), int(self._rows.row_offsets[last]))
-        height = self._rows.profile.block_rows
-        # Two buffers: one with the kernels, one being filled.
-        buffers = [_buffer(height * layout.row_items, layout.dtype).reshape(height, layout.row_items) for _ in range(2)]
-        turn = 0
+        rows, nonzeros, _ = self._rows.bounds(first, last)
+        self._labels.expect_partitions(first, last)
+        self._X.expect(rows, nonzeros)
+        yield from self._dense(first, last) if self._X.dense else self._sparse(first, last)
+
+    def _dense(self, first: int, last: int) -> Iterator[Block]:
+        (array,), height, width = self._X.arrays, self._rows.profile.block_rows, self._X.width
+        buffers = itertools.cycle(
+            [_buffer(height * width, array.layout.dtype).reshape(height, width) for _ in range(2)]
+        )
         for i in range(first, last):
-            start, stop = (int(r) for r in self._rows.row_offsets[i : i + 2])
+            (start, stop), _, _ = self._rows.bounds(i, i + 1)
             Y = self._labels.partition(i)
             for low in range(start, stop, height):
                 high = min(low + height, stop)
-                out = buffers[turn][: high - low]
-                turn = 1 - turn
+                out = next(buffers)[: high - low]
                 with self._rows.location.partition(i, (start, stop)):
-                    self._reader.read(low, high, out)
+                    array.read(low, high, out)
                 yield Block(low, out, Y[low - start : high - start])
 
-    def close(self) -> None:
-        self._reader.close()
-        self._labels.close()
-
-
-class _SparseRun:
-    def __init__(self, rows: StoreRows) -> None:
-        assert rows.X.data is not None
-        assert rows.X.indices is not None
-        assert rows.X.indptr is not None
-        self._rows = rows
-        self._data = ArrayReader(rows.location, rows.X.data, rows.window(rows.X.data))
-        self._indices = ArrayReader(rows.location, rows.X.indices, rows.window(rows.X.indices))
-        self._indptr = ArrayReader(rows.location, rows.X.indptr, rows.window(rows.X.indptr))
-        self._labels = _Labels(rows)
-
-    def blocks(self, first: int, last: int) -> Iterator[Block]:
-        rows = self._rows
-        self._labels.expect(first, last)
-        self._indptr.expect(int(rows.row_offsets[first]), int(rows.row_offsets[last]) + 1)
-        for reader in (self._data, self._indices):
-            reader.expect(int(rows.nonzero_offsets[first]), int(rows.nonzero_offsets[last]))
-        value_bytes = np.dtype(self._data.layout.dtype).itemsize + 4
-        capacity = max(1, rows.block_bytes // value_bytes)
+    def _sparse(self, first: int, last: int) -> Iterator[Block]:
+        rows, dtype = self._rows, self._X.arrays[0].layout.dtype
+        capacity = max(1, rows.block_bytes // (np.dtype(dtype).itemsize + 4))
         capacity = min(capacity, max(1, int(np.diff(rows.nonzero_offsets).max(initial=1))))
-        buffers = [_SparseBuffer(capacity, self._data.layout.dtype) for _ in range(2)]
-        turn = 0
+        buffers = itertools.cycle([_SparseBuffer(capacity, dtype) for _ in range(2)])
         for i in range(first, last):
-            start, stop = (int(r) for r in rows.row_offsets[i : i + 2])
+            (start, stop), stored, _ = rows.bounds(i, i + 1)
             if stop == start:
                 continue
-            begin, end = (int(offset) for offset in rows.nonzero_offsets[i : i + 2])
             with rows.location.partition(i, (start, stop)):
-                indptr = _read_indptr(self._indptr, (start, stop), (begin, end))
+                indptr = self._X.offsets((start, stop), stored)
             Y = self._labels.partition(i)
             low = 0
             while low < stop - start:
                 high = int(np.searchsorted(indptr, indptr[low] + capacity, side="right")) - 1
                 high = min(max(high, low + 1), stop - start)
                 a, b = int(indptr[low]), int(indptr[high])
-                data, indices = buffers[turn].take(b - a)
-                turn = 1 - turn
+                data, indices = next(buffers).take(b - a)
                 offsets = indptr[low : high + 1] - a
                 with rows.location.partition(i, (start, stop)):
-                    self._data.read(begin + a, begin + b, data)
-                    _read_indices(self._indices, begin + a, offsets, rows.X.shape[1], indices, first_row=start + low)
-                yield Block(start + low, _csr(data, indices, offsets, (high - low, rows.X.shape[1])), Y[low:high])
+                    self._X.fill(stored[0] + a, offsets, data, indices, first_row=start + low)
+                yield Block(start + low, _csr(data, indices, offsets, (high - low, self._X.width)), Y[low:high])
                 low = high
 
     def close(self) -> None:
-        for reader in (self._data, self._indices, self._indptr):
-            reader.close()
+        self._X.close()
         self._labels.close()
 
 
@@ -1085,20 +1076,12 @@ def read_block(
     ------
     DataError
     """
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(location.reading())
-        stack.enter_context(location.partition(partition, rows))
-        readers = [stack.enter_context(contextlib.closing(ArrayReader(location, array))) for array in matrix.arrays]
-        if matrix.dense is not None:
-            (reader,) = readers
-            values = np.empty((rows[1] - rows[0], *matrix.dense.shape[1:]), matrix.dense.dtype)
-            reader.read(*rows, values)
-            return values
-        data, indices = (np.empty(stored[1] - stored[0], reader.layout.dtype) for reader in readers[:2])
-        indptr = _read_indptr(readers[2], rows, stored)
-        readers[0].read(*stored, data)
-        _read_indices(readers[1], stored[0], indptr, matrix.shape[1], indices, first_row=rows[0])
-        return data, indices, indptr
+    with (
+        location.reading(),
+        location.partition(partition, rows),
+        contextlib.closing(_MatrixReader(location, matrix)) as reader,
+    ):
+        return reader.read(rows, stored)
 
 
 def read_entries(location: StoreLocation, layout: ArrayLayout, start: int, stop: int) -> NDArray[Any]:

@@ -24,13 +24,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask import runtime
-from mlfs_dask.storage.chunking import ArrayChunking
+from mlfs_dask.storage.chunking import CHECKSUM_BYTES, ArrayChunking
 from mlfs_dask.storage.digest import crc32c, new_hash
 
-_ABSENT = 2**64 - 1
+#: Offset and length of a chunk that a shard does not hold.
+ABSENT = 2**64 - 1
 #: The codec that ends a chunk with its checksum.
 CRC32C: dict[str, Any] = {"name": "crc32c"}
-_CRC_BYTES = 4
 _THREAD_BYTES = 1 << 20
 #: Versions, flags and item size; bytes unpacked; bytes of a block; bytes packed.
 _BLOSC_HEADER = struct.Struct("<4sIII")
@@ -213,7 +213,7 @@ def write_shard(path: Path, chunks: Iterator[NDArray[Any]], *, slots: int, compr
         BLAKE2b-128.
     """
     digest = new_hash()
-    index = np.full((slots, 2), _ABSENT, "<u8")
+    index = np.full((slots, 2), ABSENT, "<u8")
     offset = 0
     encode: Callable[[NDArray[Any]], Any] | None = None
     with path.open("wb", buffering=0) as file, runtime.ThreadPool(1) as hasher:
@@ -233,14 +233,14 @@ def write_shard(path: Path, chunks: Iterator[NDArray[Any]], *, slots: int, compr
         for slot, chunk in enumerate(chunks):
             encode = encode or encoder(compressor)
             content = encode(chunk)
-            index[slot] = offset, content.nbytes + _CRC_BYTES
-            offset += content.nbytes + _CRC_BYTES
+            index[slot] = offset, content.nbytes + CHECKSUM_BYTES
+            offset += content.nbytes + CHECKSUM_BYTES
             put(content)
             put(crc_bytes(content))
         table = index.tobytes()
         put(table)
         put(crc_bytes(table))
-    return offset + len(table) + _CRC_BYTES, digest.hexdigest()
+    return offset + len(table) + CHECKSUM_BYTES, digest.hexdigest()
 
 
 def crc_bytes(content: Any) -> bytes:

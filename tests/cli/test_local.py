@@ -93,7 +93,7 @@ from mlfs_dask.storage import dataset, store_reader
 from mlfs_dask_cli.main import main
 
 from_when_it_exists = sys.argv.pop(1)
-whole, blocks = dataset.Store.rows.func, store_reader._DenseRun.blocks
+whole, blocks = dataset.Store.rows.func, store_reader._Run.blocks
 
 def slowly(run, first, last):
     for block in blocks(run, first, last):
@@ -102,7 +102,7 @@ def slowly(run, first, last):
             time.sleep(0.1)
         yield block
 
-store_reader._DenseRun.blocks = slowly
+store_reader._Run.blocks = slowly
 dataset.Store.rows = property(lambda self: dataclasses.replace(whole(self), block_bytes=1))  # a row a block
 main()
 """
