@@ -9,6 +9,11 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 
+def no_labels() -> NDArray[np.int64]:
+    """Labels that may be unknown where none may, shape (0,)."""
+    return np.empty(0, np.int64)
+
+
 def with_unknown_columns(Y: sp.csr_array, unknown: NDArray[np.int64]) -> sp.csr_array:
     """Y, and a further label for each of some labels, which the rows have in which that one is unknown.
 

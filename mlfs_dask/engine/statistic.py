@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -20,7 +22,8 @@ class Statistic(ABC):
     """Reduction over rows in four functions: zero, add, merge, finalize.
 
     Plain and picklable: it holds parameters, never data. Statistics of equal `key` have one state, made once in
-    a reading and kept by the cache; each makes its own result of it.
+    a reading and kept by the cache; each makes its own result of it. From the `shapes` of its state follow zero, the
+    sum of two states, and the bytes of one.
     """
 
     #: Name in the cache; empty where nothing is kept.
@@ -37,9 +40,14 @@ class Statistic(ABC):
     # What it takes
 
     @property
-    @abstractmethod
+    def shapes(self) -> Sequence[tuple[int, ...]]:
+        """Shapes of the arrays of a state, whose numbers have 8 bytes."""
+        raise NotImplementedError
+
+    @property
     def state_bytes(self) -> int:
         """Bytes of one state."""
+        return 8 * sum(map(math.prod, self.shapes))
 
     @property
     def result_bytes(self) -> int:
@@ -48,8 +56,8 @@ class Statistic(ABC):
 
     @property
     def parameter_bytes(self) -> int:
-        """Bytes of the parameters that every process holds during a reading, where they are large."""
-        return 0
+        """Bytes of the arrays among the parameters, which every process holds during a reading."""
+        return sum(map(array_bytes, vars(self).values()))
 
     @abstractmethod
     def scratch_bytes(self, profile: Profile) -> int:
@@ -61,9 +69,9 @@ class Statistic(ABC):
 
     # The reduction
 
-    @abstractmethod
     def zero(self) -> State:
-        """State of no rows."""
+        """State of no rows: by default sums of float64."""
+        return tuple(map(np.zeros, self.shapes))
 
     @abstractmethod
     def add(self, state: State, block: Block) -> None:
@@ -158,6 +166,21 @@ class Statistic(ABC):
         return state
 
 
+def array_bytes(value: Any) -> int:
+    """Bytes of the arrays that a parameter is or holds.
+
+    >>> array_bytes((np.zeros(2), "name", 3))
+    16
+    """
+    if isinstance(value, Statistic):
+        return value.parameter_bytes
+    if isinstance(value, (tuple, list)):
+        return sum(map(array_bytes, value))
+    if dataclasses.is_dataclass(value) and not hasattr(value, "nbytes"):
+        return sum(array_bytes(getattr(value, field.name)) for field in dataclasses.fields(value))
+    return int(getattr(value, "nbytes", 0))
+
+
 class PartStatistic(Statistic):
     """Base class of another statistic of a part of every block: of some features, or of some rows.
 
@@ -183,10 +206,6 @@ class PartStatistic(Statistic):
     @property
     def result_bytes(self) -> int:
         return self.statistic.result_bytes
-
-    @property
-    def parameter_bytes(self) -> int:
-        return self.statistic.parameter_bytes
 
     def finishing_bytes(self, profile: Profile) -> int:
         return self.statistic.finishing_bytes(profile)
@@ -232,10 +251,6 @@ class SharedState(Statistic):
         if self.keeps_state:
             return self._held_bytes
         return sum(statistic.result_bytes for statistic in self.statistics)
-
-    @property
-    def parameter_bytes(self) -> int:
-        return sum(statistic.parameter_bytes for statistic in self.statistics)
 
     def _reordered_bytes(self) -> int:
         # A statistic may have the same numbers in an order of its own.

@@ -20,7 +20,7 @@ from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.statistics.gram import Gram, scale_gram
 from mlfs_dask.statistics.moments import FeatureMoments, Moments
-from mlfs_dask.statistics.products import KnownLabelProducts, LabelProducts
+from mlfs_dask.statistics.products import LabelProducts
 from mlfs_dask.statistics.scaling import standard_scaling
 
 #: Penalty of the ridge regression: the default of scikit-learn, and that of the logistic regression by which features
@@ -62,7 +62,7 @@ def linear_scores(X: Any, Y: Any, X_test: Any, resources: Resources) -> NDArray[
     """
     k, rows = X.shape[1], ArrayRows(X, Y)
     unknown = unknown_labels(rows)
-    products = KnownLabelProducts(k, Y.shape[1], unknown) if len(unknown) else LabelProducts(k, Y.shape[1])
+    products = LabelProducts(k, Y.shape[1], unknown)
     (sums, gram), _ = run_reading(rows, [products, Gram(k)], resources)
     scaling = standard_scaling(FeatureMoments(sums.n, sums.mean, sums.m2))
     G = scale_gram(gram, scaling.factor)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 
+from mlfs_dask.blocks.unknown import no_labels
 from mlfs_dask.rows.covariates import Covariates, Place, RowColumn
 from mlfs_dask.typing import Matrix, RowArray
 
@@ -298,4 +299,4 @@ def profile_of(source: RowSource | Profile) -> Profile:
 def unknown_labels(source: RowSource | Profile) -> NDArray[np.int64]:
     """Labels that may have unknown entries, rising; none of a profile, and until a reading has told."""
     known = None if isinstance(source, Profile) else source.unknown_labels
-    return np.empty(0, np.int64) if known is None else known
+    return no_labels() if known is None else known

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask.statistics.products import KnownLabelMoments, LabelMoments
+from mlfs_dask.statistics.products import LabelMoments
 
 Array = NDArray[np.float64]
 
@@ -83,7 +83,7 @@ class Groups:
         for number, own in enumerate(members):
             if varies[own].any():
                 found[number] = 0.0
-        unknown = sums.known.labels if isinstance(sums, KnownLabelMoments) else np.empty(0, np.int64)
+        unknown = np.empty(0, np.int64) if sums.known is None else sums.known.labels
         of_labels = [np.setdiff1d(np.arange(q), unknown), *unknown[:, np.newaxis]]
         for labels, gram in zip(of_labels, grams.reshape(len(of_labels), -1), strict=True):
             use = labels[terms.varying[labels]]

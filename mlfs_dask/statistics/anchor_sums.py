@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from mlfs_dask.blocks.anchors import Anchors, weigh_scratch_bytes
 from mlfs_dask.blocks.linear import group_scratch_bytes, group_values, grouped_block, row_groups
 from mlfs_dask.blocks.products import positives_block
-from mlfs_dask.blocks.unknown import with_unknown_columns
+from mlfs_dask.blocks.unknown import no_labels, with_unknown_columns
 from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.rows.contract import Block, Profile
 
@@ -62,22 +61,14 @@ class AnchorSums(Statistic):
     anchors: Anchors
     centre: Array
     n_labels: int = 0
-    unknown: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    unknown: NDArray[np.int64] = field(default_factory=no_labels)
 
     compiled = True
 
     @property
-    def _shapes(self) -> tuple[tuple[int, ...], ...]:
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
         (m, d), q = self.anchors.centres.shape, self.n_labels + len(self.unknown)
         return (m, d), (m,), (m, m) if q else (0, 0), (m, q)
-
-    @property
-    def state_bytes(self) -> int:
-        return 8 * sum(math.prod(shape) for shape in self._shapes)
-
-    @property
-    def parameter_bytes(self) -> int:
-        return int(self.anchors.nbytes + self.centre.nbytes)
 
     def scratch_bytes(self, profile: Profile) -> int:
         m, d = self.anchors.centres.shape
@@ -86,9 +77,6 @@ class AnchorSums(Statistic):
         labels += 30 * profile.labels_of_row * profile.block_rows * (len(self.unknown) > 0)
         own: int = labels + 8 * m * d + (12 * min(m * d, 3 * group_values(profile)) if profile.sparse else 0)
         return group_scratch_bytes(profile, 1) + weigh_scratch_bytes(profile, d, m, self.anchors.neighbors) + own
-
-    def zero(self) -> State:
-        return tuple(np.zeros(shape) for shape in self._shapes)
 
     def add(self, state: State, block: Block) -> None:
         sums = AnchorTotals(*state)

@@ -79,25 +79,14 @@ class BinaryRows(ReweightedRows):
     compiled = True
 
     @property
-    def _further(self) -> tuple[tuple[int, ...], ...]:
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
         m, q = self.U.shape
-        return (m, q), (m,), (2,)
-
-    @property
-    def state_bytes(self) -> int:
-        return super().state_bytes + 8 * sum(int(np.prod(shape)) for shape in self._further)
-
-    @property
-    def parameter_bytes(self) -> int:
-        return int(super().parameter_bytes + self.anchors.nbytes + self.U.nbytes + self.thresholds.nbytes)
+        return *super().shapes, (m, q), (m,), (2,)
 
     def scratch_bytes(self, profile: Profile) -> int:
         (m, q), s = self.U.shape, self.anchors.neighbors
         weigh = weigh_scratch_bytes(profile, profile.d, m, s)
         return int(super().scratch_bytes(profile) + group_scratch_bytes(profile, 8 * q) + weigh)
-
-    def zero(self) -> State:
-        return (*super().zero(), *(np.zeros(shape) for shape in self._further))
 
     def _entries(self, Y: sp.csr_array) -> NDArray[np.int8]:
         if self.unsupervised:

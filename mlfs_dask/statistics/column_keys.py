@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,6 +13,7 @@ from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.rows.contract import Block, Profile
 
 
+@dataclass(frozen=True)
 class ColumnKeys(Statistic):
     """Statistic: keys of features, uint64 of shape (d,); those that are equal in every row have the same key.
 
@@ -31,15 +34,14 @@ class ColumnKeys(Statistic):
     [1, 2]
     """
 
+    n_features: int
+
     kind = "column-keys"
     state_names = ("keys",)
 
-    def __init__(self, n_features: int) -> None:
-        self.n_features = n_features
-
     @property
-    def state_bytes(self) -> int:
-        return 8 * self.n_features
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        return ((self.n_features,),)
 
     def scratch_bytes(self, profile: Profile) -> int:
         # Numbers, their sums with keys, and three of the mixing, of the stored values or of a tile of dense rows.

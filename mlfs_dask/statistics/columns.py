@@ -37,10 +37,6 @@ class OfFeatures(PartStatistic):
     statistic: Statistic
     columns: NDArray[np.intp]
 
-    @property
-    def parameter_bytes(self) -> int:
-        return self.statistic.parameter_bytes + self.columns.nbytes
-
     def finishing_bytes(self, profile: Profile) -> int:
         return self.statistic.finishing_bytes(replace(profile, d=len(self.columns)))
 

@@ -42,7 +42,7 @@ from mlfs_dask.blocks.pair_scores import Counts
 from mlfs_dask.blocks.pair_tests import code_tests
 from mlfs_dask.blocks.products import positives_block
 from mlfs_dask.blocks.sparse import count_labels
-from mlfs_dask.blocks.unknown import with_unknown_columns
+from mlfs_dask.blocks.unknown import no_labels, with_unknown_columns
 from mlfs_dask.engine.plan import ReadingSizes, plan_reading, reading_fits, split_evenly
 from mlfs_dask.engine.readings import is_cached, reading_sizes
 from mlfs_dask.engine.statistic import Arrays, State, Statistic
@@ -98,7 +98,7 @@ class ContingencyCounts(Statistic):
     n: int | float
     compiled: bool = False
     weighted: bool = False
-    unknown: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64), kw_only=True)
+    unknown: NDArray[np.int64] = field(default_factory=no_labels, kw_only=True)
 
     kind = "counts"
     state_names = ("lanes", "lane-marginal", "positions", "marginal", "positives", "rows")
@@ -147,12 +147,6 @@ class ContingencyCounts(Statistic):
 
     def _result_bytes(self, width: int) -> int:
         return 16 * width
-
-    @property
-    def parameter_bytes(self) -> int:
-        book = self.book
-        arrays = (book.edge_ptr, book.edges, book.has_missing, self.slot_of_label, self.unknown)
-        return sum(array.nbytes for array in arrays)
 
     @property
     def _coding(self) -> dict[str, Any]:

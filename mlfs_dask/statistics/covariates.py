@@ -6,7 +6,7 @@ the sums over all rows less those over the rows in which it is unknown.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,12 +16,12 @@ from scipy import sparse as sp
 from mlfs_dask.blocks.linear import GROUP_ROWS, TILE_BYTES, TILE_VALUES, dense_tiles, group_values, row_groups
 from mlfs_dask.blocks.pair_scores import Sums
 from mlfs_dask.blocks.products import positives_block
-from mlfs_dask.blocks.unknown import spread_rows, with_unknown_columns
+from mlfs_dask.blocks.unknown import no_labels, spread_rows, with_unknown_columns
 from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.errors import DataError, parameter
 from mlfs_dask.rows.contract import Block, Profile, RowSource, profile_of, unknown_labels
 from mlfs_dask.statistics.moments import first_values
-from mlfs_dask.statistics.products import AdjustedMoments, KnownLabelMoments, LabelMoments, drop_rounding
+from mlfs_dask.statistics.products import AdjustedMoments, LabelMoments, drop_rounding
 from mlfs_dask.typing import Matrix
 
 Array = NDArray[np.float64]
@@ -47,11 +47,12 @@ class _Sums(NamedTuple):
     PP: Array  # (1 + c, 1 + c)
     PX: Array  # (1 + c, d): of x − shift
     PY: Array  # (1 + c, q): of the rows that have the label
-    # Over the rows in which each of u labels is unknown; where labels may be.
-    unknown_PP: Array = np.empty((0, 1, 1))  # (u, 1 + c, 1 + c)
-    unknown_PX: Array = np.empty((0, 1, 0))  # (u, 1 + c, d)
+    # Over the rows in which each of u labels is unknown.
+    unknown_PP: Array  # (u, 1 + c, 1 + c)
+    unknown_PX: Array  # (u, 1 + c, d)
 
 
+@dataclass(frozen=True)
 class CovariateProducts(Statistic):
     """Statistic: `Adjustment` for the covariates of the rows.
 
@@ -73,27 +74,15 @@ class CovariateProducts(Statistic):
     and in the rows in which labels are unknown as many more for each of these.
     """
 
+    n_covariates: int
+    n_features: int
+    n_labels: int
+    identity: Any
+    weighted: bool
+    unknown: NDArray[np.int64] = field(default_factory=no_labels)
+
     kind = "covariates"
-
-    def __init__(
-        self,
-        n_covariates: int,
-        n_features: int,
-        n_labels: int,
-        identity: Any,
-        weighted: bool,
-        unknown: NDArray[np.int64] | None = None,
-    ) -> None:
-        self.n_covariates = n_covariates
-        self.n_features = n_features
-        self.n_labels = n_labels
-        self.identity = identity
-        self.weighted = weighted
-        self.unknown = np.empty(0, np.int64) if unknown is None else unknown
-
-    @property
-    def state_names(self) -> tuple[str, ...]:  # type: ignore[override]
-        return _Sums._fields if len(self.unknown) else _Sums._fields[:5]
+    state_names = _Sums._fields
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -106,17 +95,9 @@ class CovariateProducts(Statistic):
         return 8 * len(self.unknown) * (1 + self.n_covariates) * (1 + self.n_covariates + self.n_features)
 
     @property
-    def state_bytes(self) -> int:
-        c, d, q = self.n_covariates, self.n_features, self.n_labels
-        return 8 * (c + d + (1 + c) * (1 + c + d + q)) + self._unknown_bytes
-
-    @property
-    def result_bytes(self) -> int:
-        return self.state_bytes
-
-    @property
-    def parameter_bytes(self) -> int:
-        return self.unknown.nbytes
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        c, d, q, u = self.n_covariates, self.n_features, self.n_labels, len(self.unknown)
+        return (c,), (d,), (1 + c, 1 + c), (1 + c, d), (1 + c, q), (u, 1 + c, 1 + c), (u, 1 + c, d)
 
     def scratch_bytes(self, profile: Profile) -> int:
         c, d, q = self.n_covariates, self.n_features, self.n_labels
@@ -133,11 +114,6 @@ class CovariateProducts(Statistic):
 
     def finishing_bytes(self, profile: Profile) -> int:
         return 2 * self.state_bytes
-
-    def zero(self) -> State:
-        c, d, q, u = self.n_covariates, self.n_features, self.n_labels, len(self.unknown)
-        sums = np.zeros(c), np.zeros(d), np.zeros((1 + c, 1 + c)), np.zeros((1 + c, d)), np.zeros((1 + c, q))
-        return (*sums, np.zeros((u, 1 + c, 1 + c)), np.zeros((u, 1 + c, d))) if u else sums
 
     def add(self, state: State, block: Block) -> None:
         s = _Sums(*state)
@@ -229,7 +205,7 @@ class CovariateProducts(Statistic):
             PY = s.PY[:, label : label + 1]
             known.append(_projected(s.PP - unknown_PP, s.PX - unknown_PX, PY, squares))
         of_unknown = _projected(s.PP, np.empty((len(s.PP), 0)), s.unknown_PP[:, :, 0].T, squares)[1]
-        return KnownAdjustment(QX, QY, of_unknown, self.unknown, tuple(known))
+        return Adjustment(QX, QY, self.unknown, of_unknown, tuple(known))
 
 
 def _projected(PP: Array, PX: Array, PY: Array, squares: Array) -> tuple[Array, Array]:
@@ -275,10 +251,19 @@ class Adjustment:
         Q'(X − mean) of Q, an orthonormal basis of the centred covariates.
     QY : float64 array, shape (rank, q)
         Q'Y.
+    labels : int64 array, shape (u,)
+        Labels that have unknown entries.
+    unknown_QY : float64 array, shape (rank, u), or None
+        Q' of the rows in which each of these is unknown.
+    known : tuple of (float64 array of shape (rank, d), float64 array of shape (rank, 1))
+        Q'(X − mean) and Q'y over the rows where each of these is known, of an orthonormal basis of their own.
     """
 
     QX: Array
     QY: Array
+    labels: NDArray[np.int64] = field(default_factory=no_labels)
+    unknown_QY: Array | None = None
+    known: tuple[tuple[Array, Array], ...] = ()
 
     @property
     def rank(self) -> int:
@@ -291,7 +276,7 @@ class Adjustment:
 
     def of_known(self, place: int | None) -> Adjustment:
         """Over the rows where one of the labels that may be unknown is known; None: over all rows."""
-        return self
+        return self if place is None else Adjustment(*self.known[place])
 
     def gram(self, gram: Array, m2: Array | None = None) -> Array:
         """X'X of the residuals of X, in the place of centred X'X.
@@ -318,7 +303,7 @@ class Adjustment:
         DataError
             Some labels are unknown, and the sums are not those of their known rows.
         """
-        if sums.unknown.any() and not isinstance(sums, KnownLabelMoments):
+        if sums.unknown.any() and sums.known is None:
             raise DataError(
                 "labels are unknown (-1), which this method does not take together with covariates",
                 cure=f"drop those rows or labels, or choose {parameter('unknown', 'negative')} if -1 means negative",
@@ -333,45 +318,19 @@ class Adjustment:
         pairs = sums.pairs - QY.T @ QY
         np.fill_diagonal(pairs, label_m2 + sums.positives * share)
         of_residuals = sums.n, sums.mean, m2, products, sums.positives, sums.unknown, pairs
-        return AdjustedMoments(*of_residuals, residual_m2=label_m2, adjustment=self, known=self._known(sums))
+        known = self._known(sums) if self.known else None
+        return AdjustedMoments(*of_residuals, residual_m2=label_m2, adjustment=self, known_terms=known)
 
     def _of_labels(self, sums: LabelMoments) -> Array:
-        """Q'Y of the labels as the sums have them."""
-        return self.QY
-
-    def _known(self, sums: LabelMoments) -> Sums | None:
-        """Terms of each label over the rows where it is known, where some have unknown entries."""
-        return None
-
-
-@dataclass(frozen=True)
-class KnownAdjustment(Adjustment):
-    """What sums lose by covariates where labels have unknown entries.
-
-    Attributes
-    ----------
-    unknown_QY : float64 array, shape (rank, u)
-        Q' of the rows in which each of u labels is unknown.
-    labels : int64 array, shape (u,)
-        These.
-    known : tuple of (float64 array of shape (rank, d), float64 array of shape (rank, 1))
-        Q'(X − mean) and Q'y over the rows where each of these is known, of an orthonormal basis of their own.
-    """
-
-    unknown_QY: Array
-    labels: NDArray[np.int64]
-    known: tuple[tuple[Array, Array], ...]
-
-    def of_known(self, place: int | None) -> Adjustment:
-        return self if place is None else Adjustment(*self.known[place])
-
-    def _of_labels(self, sums: LabelMoments) -> Array:
-        # Unknown entries are at the mean of the label's known ones.
+        """Q'Y of the labels as the sums have them: unknown entries are at the mean of the label's known ones."""
+        if self.unknown_QY is None:
+            return self.QY
         QY = self.QY.copy()
         QY[:, self.labels] += self.unknown_QY * (sums.positives / (sums.n or 1))[self.labels]
         return QY
 
     def _known(self, sums: LabelMoments) -> Sums:
+        """Terms of each label over the rows where it is known."""
         terms = sums.terms
         q = len(terms.positives)
         m2 = np.empty((q, sums.products.shape[1]))

@@ -45,23 +45,15 @@ class FilledProducts(Statistic):
     C: Array
 
     @property
-    def state_bytes(self) -> int:
-        d, q = len(self.centre), len(self.C)
-        return 8 * (d + 1) * (q + 1)
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        return (len(self.centre), len(self.C) + 1), (len(self.C) + 1,)
 
     @property
     def result_bytes(self) -> int:
         return 8 * len(self.centre) * len(self.C)
 
-    @property
-    def parameter_bytes(self) -> int:
-        return int(self.centre.nbytes + self.C.nbytes)
-
     def scratch_bytes(self, profile: Profile) -> int:
         return group_scratch_bytes(profile, 6 * len(self.C) + 1) + 2 * self.state_bytes
-
-    def zero(self) -> State:
-        return np.zeros((len(self.centre), len(self.C) + 1)), np.zeros(len(self.C) + 1)
 
     def add(self, state: State, block: Block) -> None:
         products, sums = state

@@ -90,16 +90,13 @@ class Gram(Statistic):
         return (*self._axis, *((self.n_features,) * 2 if self.groups is None else (self.size,)))
 
     @property
-    def state_bytes(self) -> int:
-        return 8 * (1 + len(self.unknown)) * (self.size + self.n_features) + 8 * self.n_features
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        d = self.n_features
+        return (1 + len(self.unknown),), (d,), (*self._axis, d), self._shape
 
     @property
     def result_bytes(self) -> int:
         return 8 * (1 + len(self.unknown)) * self.size
-
-    @property
-    def parameter_bytes(self) -> int:
-        return self.unknown.nbytes + (0 if self.groups is None else 8 * self.n_features)
 
     def scratch_bytes(self, profile: Profile) -> int:
         unknown = 0
@@ -116,8 +113,8 @@ class Gram(Statistic):
         return known + 24 * GRAM_ROWS * self.n_features
 
     def zero(self) -> State:
-        rows = np.zeros(1 + len(self.unknown), np.float64 if self.weighted else np.int64)
-        return rows, np.zeros(self.n_features), np.zeros((*self._axis, self.n_features)), np.zeros(self._shape)
+        rows, *sums = self.shapes
+        return np.zeros(rows, np.float64 if self.weighted else np.int64), *map(np.zeros, sums)
 
     def _sums(self, state: State) -> tuple[NDArray[Any], Array, Array, Array]:
         """The state, with an axis of all rows and those in which each label is unknown."""
@@ -238,16 +235,12 @@ class WeightedGram(Statistic):
         self.columns = columns
 
     @property
-    def state_bytes(self) -> int:
-        return 8 * len(self.scaling.centre) ** 2
+    def shapes(self) -> tuple[tuple[int, int]]:
+        return ((len(self.scaling.centre),) * 2,)
 
     def scratch_bytes(self, profile: Profile) -> int:
         m = len(self.scaling.centre)
         return gram_scratch(profile, m) + profile.block_bytes * (1 + (m < profile.d))
-
-    def zero(self) -> State:
-        m = len(self.scaling.centre)
-        return (np.zeros((m, m)),)
 
     def add(self, state: State, block: Block) -> None:
         weights = row_weights(block.Y, self.label_weights)
@@ -279,24 +272,13 @@ class NormalProduct(Statistic):
         self.label_weights = label_weights
 
     @property
-    def state_bytes(self) -> int:
-        return self.P.nbytes
-
-    @property
-    def result_bytes(self) -> int:
-        return self.P.nbytes
-
-    @property
-    def parameter_bytes(self) -> int:
-        return int(self.P.nbytes)
+    def shapes(self) -> tuple[tuple[int, ...]]:
+        return (self.P.shape,)
 
     def scratch_bytes(self, profile: Profile) -> int:
         rows: int = 16 * profile.block_rows * self.P.shape[1]
         stored = 16 * profile.block_values if profile.sparse else TILE_BYTES
         return rows + self.P.nbytes + stored + profile.block_bytes * (self.label_weights is not None)
-
-    def zero(self) -> State:
-        return (np.zeros(self.P.shape),)
 
     def add(self, state: State, block: Block) -> None:
         X, centre, into = block.X, self.scaling.centre, state[0]

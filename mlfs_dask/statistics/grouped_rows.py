@@ -8,7 +8,6 @@ C_g = (1 − λ)I + λR_g and a_i = cos(y_i, m_g), the latent labels z of a row 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -42,12 +41,9 @@ class GroupedPairs(Statistic):
     compiled = True
 
     @property
-    def state_bytes(self) -> int:
-        return 8 * self.centres.count * (1 + self.n_labels + self.n_labels**2)
-
-    @property
-    def parameter_bytes(self) -> int:
-        return self.centres.nbytes
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        g, q = self.centres.count, self.n_labels
+        return (g,), (g, q), (g, q, q)
 
     def scratch_bytes(self, profile: Profile) -> int:
         stored = 40 * profile.labels_of_row
@@ -55,8 +51,8 @@ class GroupedPairs(Statistic):
         return points + group_scratch_bytes(profile, 2) + stored * profile.block_rows + 24 * self.n_labels**2
 
     def zero(self) -> State:
-        g, q = self.centres.count, self.n_labels
-        return np.zeros(g, np.int64), np.zeros((g, q)), np.zeros((g, q, q))
+        rows, *sums = self.shapes
+        return np.zeros(rows, np.int64), *map(np.zeros, sums)
 
     def add(self, state: State, block: Block) -> None:
         rows, sums, pairs = state
@@ -123,21 +119,13 @@ class GroupedRows(Statistic):
     compiled = True
 
     @property
-    def state_bytes(self) -> int:
-        return int(self.V.nbytes + self.b.nbytes + 8)
-
-    @property
-    def parameter_bytes(self) -> int:
-        arrays = (self.V, self.b, self.means, self.values, self.vectors, self.scaling.centre, self.scaling.factor)
-        return self.centres.nbytes + sum(8 * math.prod(array.shape) for array in arrays)
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        return self.V.shape, self.b.shape, (1,)
 
     def scratch_bytes(self, profile: Profile) -> int:
         d, q = self.V.shape
         points = weigh_scratch_bytes(profile, d, self.centres.count, 1)
         return int(points + group_scratch_bytes(profile, 12 * q + 4) + 16 * d * q)
-
-    def zero(self) -> State:
-        return np.zeros(self.V.shape), np.zeros(self.b.shape), np.zeros(1)
 
     def add(self, state: State, block: Block) -> None:
         sums, V, centre = GroupedSums(*state), self.scaling.scale_rows(self.V), self.scaling.centre

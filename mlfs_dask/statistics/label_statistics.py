@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,6 +65,7 @@ class LabelKnowledge(NamedTuple):
         return shares
 
 
+@dataclass(frozen=True)
 class Labels(Statistic):
     """Statistic: `LabelKnowledge`.
 
@@ -74,36 +76,28 @@ class Labels(Statistic):
         In the fingerprints a row without a positive label counts as unknown in all labels.
     """
 
+    n_labels: int
+    unlabelled_without_positive: bool = field(default=False, kw_only=True)
+
     kind = "labels"
     state_names = LabelKnowledge._fields
-
-    def __init__(self, n_labels: int, *, unlabelled_without_positive: bool = False) -> None:
-        self.n_labels = n_labels
-        self.unlabelled_without_positive = unlabelled_without_positive
 
     @property
     def parameters(self) -> Mapping[str, Any]:
         return {"unlabelled_without_positive": self.unlabelled_without_positive}
 
     @property
-    def state_bytes(self) -> int:
-        return 8 * self.n_labels * (self.n_labels + 4) + 24
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        q = self.n_labels
+        return (q,), (q,), (q, q), (3,), (2, q)
 
     def scratch_bytes(self, profile: Profile) -> int:
         stored = 40 * profile.labels_of_row
         return (stored + 64) * profile.block_rows + 24 * self.n_labels**2
 
     def zero(self) -> State:
-        q = self.n_labels
-        return tuple(
-            LabelKnowledge(
-                np.zeros(q, np.int64),
-                np.zeros(q, np.int64),
-                np.zeros((q, q), np.int64),
-                np.zeros(3, np.int64),
-                np.zeros((2, q), np.uint64),
-            )
-        )
+        *counts, draws = self.shapes
+        return *(np.zeros(shape, np.int64) for shape in counts), np.zeros(draws, np.uint64)
 
     def add(self, state: State, block: Block) -> None:
         sums, Y = LabelKnowledge(*state), block.Y
@@ -156,6 +150,7 @@ class LabelTables(NamedTuple):
         return distances
 
 
+@dataclass(frozen=True)
 class LabelPairs(Statistic):
     """Statistic: `LabelTables`.
 
@@ -180,22 +175,21 @@ class LabelPairs(Statistic):
     [[[1, 1], [1, 3]], [[1, 1], [2, 3]], [[2, 2], [2, 3]]]
     """
 
+    n_labels: int
+    n: int | float
+    unknown: NDArray[np.int64]
+    weighted: bool = field(default=False, kw_only=True)
+
     kind = "label-pairs"
     state_names = ("pairs",)
-
-    def __init__(self, n_labels: int, n: int | float, unknown: NDArray[np.int64], *, weighted: bool = False) -> None:
-        self.n_labels = n_labels
-        self.n = n
-        self.unknown = unknown
-        self.weighted = weighted
 
     @property
     def parameters(self) -> Mapping[str, Any]:
         return {"unknown": self.unknown} if len(self.unknown) else {}
 
     @property
-    def state_bytes(self) -> int:
-        return 8 * (self.n_labels + len(self.unknown)) ** 2
+    def shapes(self) -> tuple[tuple[int, int]]:
+        return ((self.n_labels + len(self.unknown),) * 2,)
 
     @property
     def result_bytes(self) -> int:
@@ -205,8 +199,7 @@ class LabelPairs(Statistic):
         return 60 * profile.labels_of_row * profile.block_rows + 3 * self.state_bytes
 
     def zero(self) -> State:
-        m = self.n_labels + len(self.unknown)
-        return (np.zeros((m, m), np.float64 if self.weighted else np.int64),)
+        return (np.zeros(self.shapes[0], np.float64 if self.weighted else np.int64),)
 
     def add(self, state: State, block: Block) -> None:
         positive = with_unknown_columns(block.Y, self.unknown)

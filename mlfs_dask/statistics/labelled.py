@@ -105,10 +105,6 @@ class AtShares(PartStatistic):
     statistic: Statistic
     shares: NDArray[np.float64]
 
-    @property
-    def parameter_bytes(self) -> int:
-        return self.statistic.parameter_bytes + int(self.shares.nbytes)
-
     def scratch_bytes(self, profile: Profile) -> int:
         return 24 * profile.labels_of_row * profile.block_rows + self.statistic.scratch_bytes(profile)
 

@@ -103,15 +103,10 @@ class LatentRows(Statistic):
         return 0 if self.anchors is None else self.anchors.count
 
     @property
-    def state_bytes(self) -> int:
-        d, width, q = len(self.scaling.centre), self._width, self.B.shape[1]
-        return 8 * int(d * width * (1 + self.with_normal) + width * (width + q) + self._m * (width + 1) + width + 1)
-
-    @property
-    def parameter_bytes(self) -> int:
-        total = sum(a.nbytes for a in (self.W, self.B, self.U, self.scaling.centre, self.scaling.factor))
-        total += 0 if self.start is None else self.start.nbytes
-        return total + (0 if self.anchors is None else self.anchors.nbytes)
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        d, width, q, m = len(self.scaling.centre), self._width, self.B.shape[1], self._m
+        normal = (d, width) if self.with_normal else (0, 0)
+        return (d, width), normal, (width, width), (width, q), (m, width), (m,), (1,), (width,)
 
     def scratch_bytes(self, profile: Profile) -> int:
         d = profile.d
@@ -122,12 +117,6 @@ class LatentRows(Statistic):
             weigh = (48 + 24 * profile.labels_of_row) * min(GROUP_ROWS, profile.block_rows)  # keys and groups of rows
         product = 16 * d * self._width * (1 + self.with_normal)
         return group_scratch_bytes(profile, 7 * self._width) + weigh + product
-
-    def zero(self) -> State:
-        d, width, q = len(self.scaling.centre), self._width, self.B.shape[1]
-        normal = (d, width) if self.with_normal else (0, 0)
-        shapes = ((d, width), normal, (width, width), (width, q), (self._m, width), (self._m,), (1,), (width,))
-        return tuple(np.zeros(shape) for shape in shapes)
 
     def add(self, state: State, block: Block) -> None:
         sums = LatentSums(*state)

@@ -51,18 +51,11 @@ class LogisticRows(Statistic):
     b: Array
 
     @property
-    def state_bytes(self) -> int:
-        return int(self.W.nbytes + self.b.nbytes + 8)
-
-    @property
-    def parameter_bytes(self) -> int:
-        return int(self.W.nbytes + self.b.nbytes + self.scaling.centre.nbytes + self.scaling.factor.nbytes)
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        return self.W.shape, self.b.shape, (1,)
 
     def scratch_bytes(self, profile: Profile) -> int:
         return int(group_scratch_bytes(profile, 6 * self.W.shape[1]) + 2 * self.W.nbytes)
-
-    def zero(self) -> State:
-        return np.zeros(self.W.shape), np.zeros(self.b.shape), np.zeros(1)
 
     def add(self, state: State, block: Block) -> None:
         sums, W, centre = LogisticSums(*state), self.scaling.scale_rows(self.W), self.scaling.centre

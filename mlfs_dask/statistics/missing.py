@@ -7,6 +7,7 @@ sample of rows, as quantile edges are, and exact where the sample has all rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,6 +46,7 @@ class PresentMeans(NamedTuple):
     zero_one: NDArray[np.bool_]
 
 
+@dataclass(frozen=True)
 class MeansOfPresent(Statistic):
     """Statistic: `PresentMeans` of X.
 
@@ -53,11 +55,10 @@ class MeansOfPresent(Statistic):
     n_features : int
     """
 
+    n_features: int
+
     kind = "means of present values"
     state_names = ("sums", "present", "missing", "minimum", "maximum", "others")
-
-    def __init__(self, n_features: int) -> None:
-        self.n_features = n_features
 
     @property
     def state_bytes(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from scipy import sparse as sp
 from mlfs_dask.blocks.missing import only_zero_and_one_block
 from mlfs_dask.blocks.moments import ColumnMoments, add_zeros, integer_sums, merge_moments, moments_block
 from mlfs_dask.blocks.products import label_products_block, label_sums_block, positives_block, weighted_block
-from mlfs_dask.blocks.unknown import with_unknown_columns
+from mlfs_dask.blocks.unknown import no_labels, with_unknown_columns
 from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.rows.contract import Block, Profile
 from mlfs_dask.typing import Matrix
@@ -42,6 +42,7 @@ class FeatureMoments:
         return np.sqrt(self.m2 / max(self.n, 1))
 
 
+@dataclass(frozen=True)
 class Moments(Statistic):
     """Statistic: `FeatureMoments` of X.
 
@@ -52,15 +53,14 @@ class Moments(Statistic):
     n_features : int
     """
 
+    n_features: int
+
     kind = "moments"
     state_names = ("rows", "shift", "counts", "mean", "m2")
 
-    def __init__(self, n_features: int) -> None:
-        self.n_features = n_features
-
     @property
-    def state_bytes(self) -> int:
-        return 8 + 32 * self.n_features
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        return (1,), *((self.n_features,),) * 4
 
     @property
     def result_bytes(self) -> int:
@@ -91,6 +91,7 @@ class Moments(Statistic):
         return FeatureMoments(n, mean, m2)
 
 
+@dataclass(frozen=True)
 class CardinalityMoments(Moments):
     """Statistic: `FeatureMoments` of X in which a row counts once for each label that it has.
 
@@ -110,8 +111,7 @@ class CardinalityMoments(Moments):
         return super().scratch_bytes(profile) + profile.block_bytes + 16 * profile.block_rows + squares
 
     def zero(self) -> State:
-        d = self.n_features
-        return np.zeros(1), np.zeros(d), np.zeros(d), np.zeros(d), np.zeros(d)
+        return Statistic.zero(self)
 
     def add(self, state: State, block: Block) -> None:
         weights = np.diff(positives_block(block.Y).indptr).astype(np.float64)
@@ -142,6 +142,7 @@ class Shapes(NamedTuple):
     known: NDArray[np.float64]
 
 
+@dataclass(frozen=True)
 class FeatureShapes(Statistic):
     """Statistic: `Shapes` of X, from sums of powers about the first row of dense X, about zero of sparse X.
 
@@ -153,12 +154,11 @@ class FeatureShapes(Statistic):
         those over the rows in which it is unknown.
     """
 
+    n_features: int
+    unknown: NDArray[np.int64] = field(default_factory=no_labels)
+
     kind = "shapes"
     state_names = ("rows", "shift", "sums", "others")
-
-    def __init__(self, n_features: int, unknown: NDArray[np.int64] | None = None) -> None:
-        self.n_features = n_features
-        self.unknown = np.empty(0, np.int64) if unknown is None else unknown
 
     @property
     def parameters(self) -> Mapping[str, Any]:
@@ -171,10 +171,6 @@ class FeatureShapes(Statistic):
     @property
     def result_bytes(self) -> int:
         return (9 + 8 * len(self.unknown)) * self.n_features
-
-    @property
-    def parameter_bytes(self) -> int:
-        return self.unknown.nbytes
 
     def scratch_bytes(self, profile: Profile) -> int:
         own = 0

@@ -29,7 +29,7 @@ from mlfs_dask.blocks.pairs import (
     row_runs,
 )
 from mlfs_dask.blocks.sparse import columns_of_block
-from mlfs_dask.blocks.unknown import with_unknown_columns
+from mlfs_dask.blocks.unknown import no_labels, with_unknown_columns
 from mlfs_dask.engine.plan import ReadingSizes, plan_reading, reading_fits
 from mlfs_dask.engine.readings import reading_sizes
 from mlfs_dask.engine.statistic import State
@@ -79,7 +79,7 @@ class PairInformation(ContingencyCounts):
 
     partners: NDArray[np.int64] = field(kw_only=True)
     n_labels: int = 0
-    unknown_labels: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    unknown_labels: NDArray[np.int64] = field(default_factory=no_labels)
 
     kind = "pairs"
 
@@ -111,10 +111,6 @@ class PairInformation(ContingencyCounts):
     def logs(self) -> NDArray[np.float64] | None:
         """c log c for all counts c of rows."""
         return count_log_count(np.arange(self.n + 1)) if self.has_log_table else None
-
-    @property
-    def parameter_bytes(self) -> int:
-        return super().parameter_bytes + self.partners.nbytes + self.unknown_labels.nbytes
 
     @property
     def parameters(self) -> Mapping[str, Any]:

@@ -177,14 +177,9 @@ class PredictedRows(Statistic):
         return d, q, len(self.prediction.U)
 
     @property
-    def state_bytes(self) -> int:
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
         d, q, m = self._sizes
-        return 8 * (d * q + m * (d + q + 2 * m + 2) + q * (q + 1) + 7)
-
-    @property
-    def parameter_bytes(self) -> int:
-        d, q, m = self._sizes
-        return 8 * (d * q + 2 * d + 2 * m * q + q * q)
+        return (d, q), (m, d), (m, q), (2, m, m), (2, m), (2,), (2,), (q, q), (q,), (3,)
 
     def scratch_bytes(self, profile: Profile) -> int:
         d, q, m = self._sizes
@@ -194,11 +189,6 @@ class PredictedRows(Statistic):
         own = 8 * (2 * d * q + 2 * m * m + 4 * q * q)
         own += 12 * min(m * d, 3 * group_values(profile)) if profile.sparse else 8 * m * d
         return group_scratch_bytes(profile, 12 * q) + points + own
-
-    def zero(self) -> State:
-        d, q, m = self._sizes
-        shapes = ((d, q), (m, d), (m, q), (2, m, m), (2, m), (2,), (2,), (q, q), (q,), (3,))
-        return tuple(np.zeros(shape) for shape in shapes)
 
     def add(self, state: State, block: Block) -> None:
         sums, centre = PredictedSums(*state), self.scaling.centre

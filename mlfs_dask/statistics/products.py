@@ -19,7 +19,7 @@ from mlfs_dask.blocks.products import (
     positives_block,
     weighted_block,
 )
-from mlfs_dask.blocks.unknown import with_unknown_columns
+from mlfs_dask.blocks.unknown import no_labels, with_unknown_columns
 from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.rows.contract import Block, Profile, RowSource, profile_of, unknown_labels
 from mlfs_dask.statistics.label_statistics import filled_pairs
@@ -51,6 +51,7 @@ class _Sums(NamedTuple):
     positives: NDArray[Any]  # (q,)
     unknown: NDArray[Any]  # (q,)
     pairs: NDArray[Any]  # (q, q)
+    squares: NDArray[np.float64]  # (u, d): of a value v less the shift, v² − v: 0 of sparse 0/1 features
 
     @property
     def moments(self) -> ColumnMoments:
@@ -83,6 +84,10 @@ class KnownSums(NamedTuple):
 class LabelMoments:
     """Sums over all rows, centred. Of weighted rows what is counted is a sum of their weights, and float64.
 
+    Where labels may be unknown, Y has in the place of an unknown entry the share of the known rows that have the label,
+    so that the entry is 0 when Y is centred: `products` are those over the rows where the label is known, and
+    `positives` and `pairs` are float64.
+
     Attributes
     ----------
     n : int or float
@@ -95,6 +100,8 @@ class LabelMoments:
         Entries 1 and −1 of each label.
     pairs : int64 array, shape (q, q)
         Rows that have both labels.
+    known : KnownSums or None
+        Of each label over the rows where it is known, where some may be unknown.
     """
 
     n: int | float
@@ -104,17 +111,30 @@ class LabelMoments:
     positives: NDArray[Any]
     unknown: NDArray[Any]
     pairs: NDArray[Any]
+    known: KnownSums | None = None
 
     @property
     def label_m2(self) -> NDArray[np.float64]:
         """M2 of each label, shape (q,)."""
-        result: NDArray[np.float64] = self.positives * (1.0 - self.positives / (self.n or 1))
-        return result
+        if self.known is None:
+            return np.asarray(self.positives * (1.0 - self.positives / (self.n or 1)))
+        share = self.known.positives / np.maximum(self.known.n, 1)
+        return np.asarray(self.known.positives * (1.0 - share))
 
     @property
     def terms(self) -> Sums:
         """What formulas of a label and a feature are made of; where labels may be unknown, of each over known rows."""
-        return Sums(self.products, self.m2[np.newaxis], self.positives[:, np.newaxis], self.n)
+        if self.known is None:
+            return Sums(self.products, self.m2[np.newaxis], self.positives[:, np.newaxis], self.n)
+        m2 = self._of_known(self.m2, self.known.m2)
+        return Sums(self.products, m2, self.known.positives[:, np.newaxis], self.known.n[:, np.newaxis])
+
+    def _of_known(self, every: NDArray[np.float64], known: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Numbers of features over the rows where each label is known, shape (q, d)."""
+        assert self.known is not None
+        numbers = np.repeat(every[np.newaxis], len(self.positives), axis=0)
+        numbers[self.known.labels] = known
+        return numbers
 
     def adjusted_gram(self, gram: NDArray[np.float64], columns: NDArray[np.intp]) -> NDArray[np.float64]:
         """Centred X'X of some features as that of their residuals, where there are covariates; in its place."""
@@ -123,7 +143,7 @@ class LabelMoments:
     @property
     def known_mean(self) -> NDArray[np.float64]:
         """Means of features, shape (1, d); where labels may be unknown over the rows where each is known, (q, d)."""
-        return self.mean[np.newaxis]
+        return self.mean[np.newaxis] if self.known is None else self._of_known(self.mean, self.known.mean)
 
     @property
     def std(self) -> NDArray[np.float64]:
@@ -154,20 +174,20 @@ class AdjustedMoments(LabelMoments):
     """`LabelMoments` of residuals of a regression of X and Y on covariates, to which their means are added.
 
     `pairs` is Y'Y of these, and float64 (`statistics.covariates`). Where labels may be unknown, Y has shares in the
-    places of unknown entries, as in `KnownLabelMoments`, and `terms` are of each label over the rows where it is known.
+    places of unknown entries, as in `LabelMoments`, and `terms` are of each label over the rows where it is known.
 
     Attributes
     ----------
     residual_m2 : float64 array, shape (q,)
         M2 of each label.
     adjustment : Adjustment
-    known : Sums or None
+    known_terms : Sums or None
         Terms of the labels, where some may be unknown.
     """
 
     residual_m2: NDArray[np.float64] = field(kw_only=True)
     adjustment: Adjustment = field(kw_only=True)
-    known: Sums | None = field(default=None, kw_only=True)
+    known_terms: Sums | None = field(default=None, kw_only=True)
 
     @property
     def label_m2(self) -> NDArray[np.float64]:
@@ -175,8 +195,8 @@ class AdjustedMoments(LabelMoments):
 
     @property
     def terms(self) -> Sums:
-        if self.known is not None:
-            return self.known
+        if self.known_terms is not None:
+            return self.known_terms
         return super().terms._replace(residual_m2=self.residual_m2[:, np.newaxis], rank=self.adjustment.rank)
 
     def adjusted_gram(self, gram: NDArray[np.float64], columns: NDArray[np.intp]) -> NDArray[np.float64]:
@@ -184,37 +204,6 @@ class AdjustedMoments(LabelMoments):
 
 
 @dataclass(frozen=True)
-class KnownLabelMoments(LabelMoments):
-    """`LabelMoments` where labels may be unknown: of Y with a share in the places of unknown entries.
-
-    It is the share of the known rows that have the label, so that an entry is 0 when Y is centred: `products` are those
-    over the rows where the label is known, and `positives` and `pairs` are float64.
-
-    Attributes
-    ----------
-    known : KnownSums
-    """
-
-    known: KnownSums = field(kw_only=True)
-
-    @property
-    def label_m2(self) -> NDArray[np.float64]:
-        share = self.known.positives / np.maximum(self.known.n, 1)
-        return np.asarray(self.known.positives * (1.0 - share))
-
-    @property
-    def terms(self) -> Sums:
-        m2 = np.repeat(self.m2[np.newaxis], len(self.positives), axis=0)
-        m2[self.known.labels] = self.known.m2
-        return Sums(self.products, m2, self.known.positives[:, np.newaxis], self.known.n[:, np.newaxis])
-
-    @property
-    def known_mean(self) -> NDArray[np.float64]:
-        mean = np.repeat(self.mean[np.newaxis], len(self.positives), axis=0)
-        mean[self.known.labels] = self.known.mean
-        return mean
-
-
 class LabelProducts(Statistic):
     """Statistic: `LabelMoments` of X and Y.
 
@@ -222,36 +211,56 @@ class LabelProducts(Statistic):
     rows are brought to one of them when they merge. So nothing has to be known before the reading, and a feature
     with a mean of 10⁸ standard deviations keeps its digits. Sparse X is summed as it is: zero is its origin.
 
+    The rows in which a label is unknown are summed as those of a further label. The sums of a label over the rows where
+    it is known are those over all rows less these, and so are the squares of features.
+
     Parameters
     ----------
     n_features, n_labels : int
+    unknown : int64 array, shape (u,), optional
+        Labels that may have unknown entries, rising.
     compiled : bool
         Use the compiled kernels. To be decided once per job (`wants_compiled`), never per block.
     weighted : bool
         Whether rows have weights.
     """
 
+    n_features: int
+    n_labels: int
+    unknown: NDArray[np.int64] = field(default_factory=no_labels)
+    compiled: bool = field(default=False, kw_only=True)
+    weighted: bool = field(default=False, kw_only=True)
+
     kind = "products"
     state_names = _Sums._fields
 
-    def __init__(self, n_features: int, n_labels: int, *, compiled: bool = False, weighted: bool = False) -> None:
-        self.n_features = n_features
-        self.n_labels = n_labels
-        self.compiled = compiled
-        self.weighted = weighted
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        return {"unknown": self.unknown} if len(self.unknown) else {}
 
     @property
-    def state_bytes(self) -> int:
-        d, q = self.n_features, self.n_labels
-        return 8 + 32 * d + 8 * q * d + 16 * q + 8 * q * q
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        d, u = self.n_features, len(self.unknown)
+        q = self.n_labels + u
+        return (1,), (d,), (d,), (d,), (d,), (q, d), (q,), (q,), (q, q), (u, d)
 
     @property
     def result_bytes(self) -> int:
-        d, q = self.n_features, self.n_labels
-        return 16 * d + 8 * q * d + 16 * q + 8 * q * q
+        d, u = self.n_features, len(self.unknown)
+        q = self.n_labels + u
+        return 16 * d + 8 * q * d + 16 * q + 8 * q * q + 16 * u * d
 
     def scratch_bytes(self, profile: Profile) -> int:
-        d, q = self.n_features, self.n_labels
+        own = self._sum_bytes(profile)
+        if not len(self.unknown):
+            return own
+        u, q = len(self.unknown), self.n_labels + len(self.unknown)
+        marked = 30 * min(profile.label_nonzeros, profile.block_rows * max(q, 1))
+        return marked + max(own, 24 * profile.block_values + 24 * u * self.n_features)
+
+    def _sum_bytes(self, profile: Profile) -> int:
+        """Temporaries of the sums but for squares."""
+        d, q = self.n_features, self.n_labels + len(self.unknown)
         labels = 28 * profile.block_rows + 40 * min(profile.label_nonzeros, profile.block_rows * max(q, 1))
         if self.compiled:
             return labels + 2 * 2**20
@@ -260,23 +269,19 @@ class LabelProducts(Statistic):
         return labels + own + 8 * profile.block_rows * d * (not profile.sparse) + moments_scratch_bytes(profile)
 
     def zero(self) -> State:
-        d, q, counted = self.n_features, self.n_labels, np.float64 if self.weighted else np.int64
-        return tuple(
-            _Sums(
-                rows=np.zeros(1, counted),
-                counts=np.zeros(d, counted),
-                mean=np.zeros(d),
-                m2=np.zeros(d),
-                shift=np.zeros(d),
-                products=np.zeros((q, d)),
-                positives=np.zeros(q, counted),
-                unknown=np.zeros(q, counted),
-                pairs=np.zeros((q, q), counted),
-            )
-        )
+        counted = ("rows", "counts", "positives", "unknown", "pairs")
+        kinds = (np.int64 if name in counted and not self.weighted else np.float64 for name in _Sums._fields)
+        return tuple(np.zeros(shape, kind) for shape, kind in zip(self.shapes, kinds, strict=True))
 
     def add(self, state: State, block: Block) -> None:
-        s = _Sums(*state)
+        s, Y = _Sums(*state), block.Y
+        if len(self.unknown):
+            Y = with_unknown_columns(Y, self.unknown)
+        self._add_sums(s, block._replace(Y=Y))
+        if len(self.unknown):
+            self._add_squares(s, block.X, weighted_block(Y[:, self.n_labels :], block.weights))
+
+    def _add_sums(self, s: _Sums, block: Block) -> None:
         X, Y, weights = block.X, block.Y, block.weights
         before = s.rows[0].item()
         if X.shape[0] == 0:
@@ -299,19 +304,34 @@ class LabelProducts(Statistic):
         np.add(s.unknown, label_sums_block(weighted_block(Y, weights)) - sums, out=s.unknown)
         np.add(s.pairs, label_pairs_block(P, None if weights is None else weighted), out=s.pairs)
 
+    def _add_squares(self, s: _Sums, X: Matrix, marks: sp.csr_array) -> None:
+        """Add the squares over the rows in which labels are unknown, of which the weights are `marks`."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            if isinstance(X, np.ndarray) or s.shift.any():
+                V: Any = (X if isinstance(X, np.ndarray) else X.toarray()) - s.shift
+                V *= V - 1.0
+            elif (X.data == 1).all():
+                return
+            else:
+                V = sp.csr_array((np.square(X.data, dtype=np.float64) - X.data, X.indices, X.indptr), shape=X.shape)
+            np.add(s.squares, label_products_block(V, marks, np.zeros_like(s.shift)), out=s.squares)
+
     def merge(self, into: State, other: State) -> None:
         a, b = _Sums(*into), _Sums(*other)
         if b.rows[0] == 0:
             return
         if a.rows[0] == 0:
             a.shift[:] = b.shift
-        move = b.shift - a.shift
+        move, q = b.shift - a.shift, self.n_labels
+        np.add(a.squares, b.squares, out=a.squares)
         if move.any():
+            moved_squares = 2.0 * move * b.products[q:] + b.positives[q:, np.newaxis] * (move**2 - move)
+            np.add(a.squares, moved_squares, out=a.squares)
             for products, positive in zip(a.products, b.positives, strict=True):
                 products += positive * move  # b's sums, seen from a's shift
         a.rows[0] += b.rows[0]
         merge_moments(a.moments, moved(b.moments, move))
-        for mine, theirs in zip(into[5:], other[5:], strict=True):
+        for mine, theirs in zip(into[5:-1], other[5:-1], strict=True):
             np.add(mine, theirs, out=mine)
 
     def finalize(self, state: State) -> LabelMoments:
@@ -330,96 +350,12 @@ class LabelProducts(Statistic):
                 products[integers.which] = difference / integers.n
             with np.errstate(over="ignore", invalid="ignore"):
                 drop_rounding(products, np.sqrt(positive * m2))
-        return LabelMoments(n, mean, m2, centred, s.positives, s.unknown, s.pairs)
+        every = LabelMoments(n, mean, m2, centred, s.positives, s.unknown, s.pairs)
+        return self._of_known(s, every) if len(self.unknown) else every
 
-
-class KnownLabelProducts(LabelProducts):
-    """Statistic: `KnownLabelMoments` of X and Y.
-
-    The rows in which a label is unknown are summed as those of a further label. The sums of a label over the rows where
-    it is known are those over all rows less these, and so are the squares of features.
-
-    Parameters
-    ----------
-    n_features, n_labels, compiled, weighted
-        As of `LabelProducts`.
-    unknown : int64 array, shape (u,)
-        Labels that may have unknown entries, rising.
-    """
-
-    kind = "known-products"
-    state_names = (*_Sums._fields, "squares")  # type: ignore[assignment]
-
-    def __init__(
-        self,
-        n_features: int,
-        n_labels: int,
-        unknown: NDArray[np.int64],
-        *,
-        compiled: bool = False,
-        weighted: bool = False,
-    ) -> None:
-        super().__init__(n_features, n_labels + len(unknown), compiled=compiled, weighted=weighted)
-        self.unknown = unknown
-
-    @property
-    def parameters(self) -> Mapping[str, Any]:
-        return {"unknown": self.unknown}
-
-    @property
-    def _square_bytes(self) -> int:
-        return 8 * len(self.unknown) * self.n_features
-
-    @property
-    def state_bytes(self) -> int:
-        return super().state_bytes + self._square_bytes
-
-    @property
-    def result_bytes(self) -> int:
-        return super().result_bytes + 2 * self._square_bytes
-
-    @property
-    def parameter_bytes(self) -> int:
-        return self.unknown.nbytes
-
-    def scratch_bytes(self, profile: Profile) -> int:
-        marked = 30 * min(profile.label_nonzeros, profile.block_rows * max(self.n_labels, 1))
-        squares = 24 * profile.block_values + 3 * self._square_bytes
-        return marked + max(super().scratch_bytes(profile), squares)
-
-    def zero(self) -> State:
-        # Of a value v less the shift, v² − v: 0 of sparse 0/1 features, for which nothing is added.
-        return *super().zero(), np.zeros((len(self.unknown), self.n_features))
-
-    def add(self, state: State, block: Block) -> None:
-        *sums, squares = state
-        Y = with_unknown_columns(block.Y, self.unknown)
-        super().add(tuple(sums), block._replace(Y=Y))
-        X, shift = block.X, _Sums(*sums).shift
-        with np.errstate(over="ignore", invalid="ignore"):
-            if isinstance(X, np.ndarray) or shift.any():
-                V: Any = (X if isinstance(X, np.ndarray) else X.toarray()) - shift
-                V *= V - 1.0
-            elif (X.data == 1).all():
-                return
-            else:
-                V = sp.csr_array((np.square(X.data, dtype=np.float64) - X.data, X.indices, X.indptr), shape=X.shape)
-            marks = weighted_block(Y[:, self.n_labels - len(self.unknown) :], block.weights)
-            squares += label_products_block(V, marks, np.zeros_like(shift))
-
-    def merge(self, into: State, other: State) -> None:
-        *mine, squares = into
-        *theirs, other_squares = other
-        a, b, q = _Sums(*mine), _Sums(*theirs), self.n_labels - len(self.unknown)
-        squares += other_squares
-        if a.rows[0] and b.rows[0] and (move := b.shift - a.shift).any():
-            squares += 2.0 * move * b.products[q:] + b.positives[q:, np.newaxis] * (move**2 - move)
-        super().merge(tuple(mine), tuple(theirs))
-
-    def finalize(self, state: State) -> KnownLabelMoments:
-        *sums, squares = state
-        s, every, unknown = _Sums(*sums), super().finalize(tuple(sums)), self.unknown
-        q = self.n_labels - len(unknown)
+    def _of_known(self, s: _Sums, every: LabelMoments) -> LabelMoments:
+        """Moments of each label over the rows where it is known, from those of all rows and of further labels."""
+        unknown, q = self.unknown, self.n_labels
         n_unknown, positives = np.zeros(q, s.positives.dtype), s.positives[:q]
         n_unknown[unknown] = s.positives[q:]
         known, share = every.n - n_unknown, np.zeros(q)
@@ -428,7 +364,7 @@ class KnownLabelProducts(LabelProducts):
 
         # Squares of x − mean over the rows in which a label is unknown; then those of the others about their own mean.
         mean = every.mean - s.shift
-        m2 = squares + (1.0 - 2.0 * mean) * s.products[q:]
+        m2 = s.squares + (1.0 - 2.0 * mean) * s.products[q:]
         m2 += n_unknown[unknown, np.newaxis] * mean**2
         np.subtract(every.m2, m2, out=m2)
         below = marked / np.where(known > 0, known, 1)[unknown, np.newaxis]
@@ -443,7 +379,7 @@ class KnownLabelProducts(LabelProducts):
         of_known = KnownSums(known, positives, unknown, every.mean - below, m2)
         filled = positives + share * n_unknown
         sums = every.n, every.mean, every.m2, products, filled, n_unknown, pairs
-        return KnownLabelMoments(*sums, known=of_known)
+        return LabelMoments(*sums, known=of_known)
 
 
 def _add_compiled(s: _Sums, X: Matrix, Y: sp.csr_array) -> None:
@@ -475,10 +411,7 @@ def label_products(source: Profile | RowSource) -> LabelProducts:
     """The statistic for rows, whose labels may be unknown; for those of a profile, all of whose labels are known."""
     profile = profile_of(source)
     compiled, weighted = wants_compiled(profile), profile.weight is not None
-    unknown = unknown_labels(source)
-    if not len(unknown):
-        return LabelProducts(profile.d, profile.q, compiled=compiled, weighted=weighted)
-    return KnownLabelProducts(profile.d, profile.q, unknown, compiled=compiled, weighted=weighted)
+    return LabelProducts(profile.d, profile.q, unknown_labels(source), compiled=compiled, weighted=weighted)
 
 
 def wants_compiled(profile: Profile) -> bool:

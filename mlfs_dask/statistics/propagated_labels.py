@@ -9,7 +9,6 @@ B. Schölkopf, "Learning with local and global consistency", NIPS 16 (2004) 321-
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -110,17 +109,9 @@ class PropagatedLabels(Statistic):
     compiled = True
 
     @property
-    def _shapes(self) -> tuple[tuple[int, ...], ...]:
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
         (m, d), q = self.anchors.centres.shape, self.n_labels
         return (2, m, d), (2, m), (m, m), (m, q), (d, q), (q,)
-
-    @property
-    def state_bytes(self) -> int:
-        return 8 * sum(math.prod(shape) for shape in self._shapes)
-
-    @property
-    def parameter_bytes(self) -> int:
-        return int(self.anchors.nbytes + self.centre.nbytes)
 
     def scratch_bytes(self, profile: Profile) -> int:
         (m, d), q = self.anchors.centres.shape, self.n_labels
@@ -130,9 +121,6 @@ class PropagatedLabels(Statistic):
         return (
             group_scratch_bytes(profile, 2 * q + 2) + weigh_scratch_bytes(profile, d, m, self.anchors.neighbors) + own
         )
-
-    def zero(self) -> State:
-        return tuple(np.zeros(shape) for shape in self._shapes)
 
     def add(self, state: State, block: Block) -> None:
         sums, m = PropagationSums(*state), self.anchors.count
@@ -173,12 +161,8 @@ class PropagatedGram(Statistic):
     compiled = True
 
     @property
-    def state_bytes(self) -> int:
-        return 8 * len(self.centre) ** 2
-
-    @property
-    def parameter_bytes(self) -> int:
-        return int(self.anchors.nbytes + self.centre.nbytes + self.weights.nbytes)
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        return ((len(self.centre),) * 2,)
 
     def scratch_bytes(self, profile: Profile) -> int:
         m, d = self.anchors.centres.shape
@@ -186,9 +170,6 @@ class PropagatedGram(Statistic):
         # Rows without a weight are left out of a copy.
         rows = min(GROUP_ROWS, profile.block_rows)
         return gram_scratch(profile, d) + -(-profile.block_bytes * rows // max(profile.block_rows, 1)) + own
-
-    def zero(self) -> State:
-        return (np.zeros((len(self.centre),) * 2),)
 
     def add(self, state: State, block: Block) -> None:
         for part in row_groups(block.X.shape[0]):

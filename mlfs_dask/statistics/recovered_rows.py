@@ -26,6 +26,7 @@ from mlfs_dask.typing import Matrix
 Array = NDArray[np.float64]
 
 
+@dataclass(frozen=True)
 class LeafCounts(Statistic):
     """Statistic: rows in every leaf of every tree, int64 (trees, leaves).
 
@@ -34,31 +35,22 @@ class LeafCounts(Statistic):
     forest : Forest
     """
 
+    forest: Forest
+
     compiled = True
 
-    def __init__(self, forest: Forest) -> None:
-        self.forest = forest
-
     @property
-    def _shape(self) -> tuple[int, int]:
-        return len(self.forest.shapes), max(shape.n_leaves for shape in self.forest.shapes)
-
-    @property
-    def state_bytes(self) -> int:
-        return 8 * self._shape[0] * self._shape[1]
-
-    @property
-    def parameter_bytes(self) -> int:
-        return self.forest.nbytes
+    def shapes(self) -> tuple[tuple[int, int]]:
+        return ((len(self.forest.shapes), max(shape.n_leaves for shape in self.forest.shapes)),)
 
     def scratch_bytes(self, profile: Profile) -> int:
         return self.forest.leaf_scratch_bytes(profile)
 
     def zero(self) -> State:
-        return (np.zeros(self._shape, np.int64),)
+        return (np.zeros(self.shapes[0], np.int64),)
 
     def add(self, state: State, block: Block) -> None:
-        trees, leaves = self._shape
+        ((trees, leaves),) = self.shapes
         for part in row_groups(block.X.shape[0]):
             codes = self.forest.leaf_numbers(block.X[part], compiled=True)
             for t in range(trees):
@@ -152,28 +144,14 @@ class RecoveredRows(Statistic):
     compiled = True
 
     @property
-    def _sizes(self) -> tuple[int, int, int]:
-        return len(self.scaling.centre), len(self.recovery.label_weights), self.recovery.anchors.count
-
-    @property
-    def state_bytes(self) -> int:
-        d, q, m = self._sizes
-        return 8 * (d * q + m * (q + m + 1) + 3)
-
-    @property
-    def parameter_bytes(self) -> int:
-        d, q, m = self._sizes
-        P = 0 if self.recovery.P is None else d * q
-        return self.recovery.anchors.nbytes + 8 * (P + m * q + 2 * d)
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        d, q, m = len(self.scaling.centre), len(self.recovery.label_weights), self.recovery.anchors.count
+        return (d, q), (m, q), (m, m), (m,), (3,)
 
     def scratch_bytes(self, profile: Profile) -> int:
-        d, q, m = self._sizes
+        (d, q), (m, _), *_ = self.shapes
         weights = self.recovery.anchors.scratch_bytes(profile)
         return int(group_scratch_bytes(profile, 9 * q) + weights + 8 * (d * q + 2 * m * m))
-
-    def zero(self) -> State:
-        d, q, m = self._sizes
-        return tuple(np.zeros(shape) for shape in ((d, q), (m, q), (m, m), (m,), (3,)))
 
     def add(self, state: State, block: Block) -> None:
         sums = RecoveredSums(*state)

@@ -101,24 +101,16 @@ class ReweightedRows(Statistic):
     gram: bool = True
 
     @property
-    def state_bytes(self) -> int:
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
         d, q = self.W.shape
-        return int(8 * (d * d * self.gram + d * q + d + q + 2))
-
-    @property
-    def parameter_bytes(self) -> int:
-        return int(self.W.nbytes + self.b.nbytes + self.scaling.centre.nbytes + self.scaling.factor.nbytes)
+        side = d if self.gram else 0
+        return (side, side), (d, q), (d,), (q,), (1,), (1,)
 
     def scratch_bytes(self, profile: Profile) -> int:
         d, q = self.W.shape
         products = 24 * d * (q + 1)  # scaled W, and X'[SY, S1] before it is added
         own = int(group_scratch_bytes(profile, 6 * q + 3) + products + profile.block_bytes)
         return own + (gram_scratch(profile, d) if self.gram else 0)
-
-    def zero(self) -> State:
-        d, q = self.W.shape
-        side = d if self.gram else 0
-        return tuple(np.zeros(shape) for shape in ((side, side), (d, q), (d,), (q,), (1,), (1,)))
 
     def add(self, state: State, block: Block) -> None:
         sums = WeightedSums(*state[: len(WeightedSums._fields)])

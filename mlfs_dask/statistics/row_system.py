@@ -123,18 +123,10 @@ class RowSystem(Statistic):
         return Scaling(self.anchors.centre, self.anchors.factor)
 
     @property
-    def _shapes(self) -> tuple[tuple[int, ...], ...]:
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
         (d, q), m = self.W.shape, self.anchors.count
         moving = m + 1 if self.adaptive else 0
         return (d, q), (m + 1, q), (moving, d), (m + 1,), (m + 1, d), (m + 1, m + 1), (3,)
-
-    @property
-    def state_bytes(self) -> int:
-        return 8 * sum(int(np.prod(shape)) for shape in self._shapes)
-
-    @property
-    def parameter_bytes(self) -> int:
-        return int(self.anchors.nbytes + self.W.nbytes + self.U.nbytes + self.b.nbytes)
 
     def scratch_bytes(self, profile: Profile) -> int:
         (d, q), m, s = self.W.shape, self.anchors.count, self.anchors.neighbors
@@ -145,9 +137,6 @@ class RowSystem(Statistic):
         if self.adaptive:
             weigh = max(weigh, 40 * rows * m + 16 * m * d)
         return int(group_scratch_bytes(profile, 10 * q) + 60 * rows * (s + 1) + weigh + own)
-
-    def zero(self) -> State:
-        return tuple(np.zeros(shape) for shape in self._shapes)
 
     def add(self, state: State, block: Block) -> None:
         sums, scaling = SystemSums(*state), self.scaling

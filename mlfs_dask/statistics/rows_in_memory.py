@@ -34,6 +34,7 @@ class RowsInMemory(Statistic):
 
     state_bytes = 0
     result_bytes = 0
+    parameter_bytes = 0
 
     def __init__(self, profile: Profile, columns: NDArray[np.integer[Any]] | None, out: Matrix | None) -> None:
         self.profile = profile

@@ -65,10 +65,6 @@ class WriteLabels(Statistic):
     def state_bytes(self) -> int:
         return 3 * 8 * self.sink.chunk_rows * self.sink.shape[1]
 
-    @property
-    def parameter_bytes(self) -> int:
-        return self.rule.parameter_bytes
-
     def scratch_bytes(self, profile: Profile) -> int:
         return self.rule.scratch_bytes(profile) + 24 * profile.block_rows * self.sink.shape[1]
 
