@@ -11,6 +11,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
+
+Array: TypeAlias = NDArray[np.float64]
+"""Numbers of any shape."""
 
 Matrix: TypeAlias = Any
 """An ndarray or a csr_array; SciPy carries no types that would tell the two apart."""

@@ -8,7 +8,8 @@ replaced by another has no weight when it goes.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+
+from mlfs_dask.typing import Array
 
 #: Share of a row's squared distance from the origin below which differences of its distances are rounding.
 _TIE = 1e-12
@@ -23,9 +24,7 @@ def neighbours_used(k: int, m: int) -> int:
     return min(k, max(m - 2, min(m - 1, 1)))
 
 
-def simplex_weights(
-    distances: NDArray[np.float64], k: int, squares: NDArray[np.float64], *, slack: float = 0.0
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def simplex_weights(distances: Array, k: int, squares: Array, *, slack: float = 0.0) -> tuple[Array, Array]:
     """Weights of the k nearest, and the α that gives as many (Eq. 21; the printed + is a minus).
 
     Parameters
@@ -65,9 +64,7 @@ def simplex_weights(
     return weights, alpha
 
 
-def column_graph(
-    products: NDArray[np.float64], k: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+def column_graph(products: Array, k: int) -> tuple[Array, Array, Array]:
     """Adaptive graph of the columns of F (Eqs. 22-25), from half their squared distances.
 
     Parameters

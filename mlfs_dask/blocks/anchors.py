@@ -18,9 +18,7 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.linear import GROUP_ROWS, TILE_BYTES, dense_tiles, tile_rows
 from mlfs_dask.rows.contract import Profile
-from mlfs_dask.typing import Matrix
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array, Matrix
 
 #: Fewest anchors, and rows of the sample for each anchor.
 FEWEST_ANCHORS = 8

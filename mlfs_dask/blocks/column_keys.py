@@ -10,7 +10,7 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.linear import tile_rows
 from mlfs_dask.blocks.row_draws import mix_bits, row_bits
-from mlfs_dask.typing import Matrix
+from mlfs_dask.typing import Array, Matrix
 
 
 def column_keys(X: Matrix) -> NDArray[np.uint64]:
@@ -62,7 +62,7 @@ def column_keys_block(X: Matrix, start: int) -> NDArray[np.uint64]:
     return _sums(X, row_bits(start, n), np.zeros(d, np.uint64))[1]
 
 
-def column_ranges(X: Matrix) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def column_ranges(X: Matrix) -> tuple[Array, Array]:
     """Minimum and maximum of every column of a matrix with rows, each of shape (d,)."""
     bounds = X.min(axis=0), X.max(axis=0)
     low, high = (np.asarray(m.toarray() if sp.issparse(m) else m, np.float64).ravel() for m in bounds)
@@ -113,7 +113,7 @@ def key_places(X: Matrix, varies: NDArray[np.bool_]) -> NDArray[np.intp]:
     return np.unique(keys, return_inverse=True)[1]
 
 
-def mean_of_copies(scores: NDArray[np.float64], keys: NDArray[Any]) -> NDArray[np.float64]:
+def mean_of_copies(scores: Array, keys: NDArray[Any]) -> Array:
     """Scores in which features of one key have their mean: a solver leaves copies as near as its tolerance.
 
     Examples
@@ -125,7 +125,7 @@ def mean_of_copies(scores: NDArray[np.float64], keys: NDArray[Any]) -> NDArray[n
     return (np.bincount(places, scores) / np.bincount(places))[places]
 
 
-def copies_of(A: NDArray[np.float64], tol: float = 1e-10) -> NDArray[np.intp]:
+def copies_of(A: Array, tol: float = 1e-10) -> NDArray[np.intp]:
     """The first of the columns that each column equals but for rounding.
 
     Parameters

@@ -11,8 +11,7 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.entropy import count_log_count, entropy_of_counts, information, rounding_error
 from mlfs_dask.blocks.pair_scores import Counts
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array
 
 #: Of an array of features and pairs of labels that is worked on at a time: some of them stay in a processor's cache.
 PAIR_BYTES = 256 << 10

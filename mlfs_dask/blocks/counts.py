@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.rows.contract import Block
-from mlfs_dask.typing import Matrix
+from mlfs_dask.typing import Array, Matrix
 
 #: A dense feature with more codes than this is counted by position, the others in byte lanes.
 LANE_CODES = 16
@@ -46,7 +46,7 @@ class CodeBook:
     """
 
     edge_ptr: NDArray[np.int64]
-    edges: NDArray[np.float64]
+    edges: Array
     has_missing: NDArray[np.bool_]
 
     @property
@@ -59,7 +59,7 @@ class CodeBook:
         """(d,): number of codes, the one for missing values included."""
         return np.diff(self.edge_ptr) + 1 + self.has_missing
 
-    def codes_of(self, values: NDArray[np.float64]) -> NDArray[np.int64]:
+    def codes_of(self, values: Array) -> NDArray[np.int64]:
         """(d,): the code of one value of each feature, which is not NaN."""
         is_below = self.edges < np.repeat(values, np.diff(self.edge_ptr))
         below = np.concatenate(([0], np.cumsum(is_below)))
@@ -258,7 +258,7 @@ class BlockCoder:
         return columns, (part.n_codes[columns] - 1).astype(np.uint8)
 
     @cached_property
-    def single_edges(self) -> NDArray[np.float64] | None:
+    def single_edges(self) -> Array | None:
         """(w,) the edge of every feature, if each has exactly one, from 0 up, and none a code for missing values.
 
         Then a stored value of sparse data is counted at its feature's number or not at all.
@@ -344,9 +344,7 @@ def count_block(
     return positives
 
 
-def _count_weights(
-    coder: BlockCoder, X: Matrix, have: sp.csr_array, weights: NDArray[np.float64], table: CountTable
-) -> NDArray[np.float64]:
+def _count_weights(coder: BlockCoder, X: Matrix, have: sp.csr_array, weights: Array, table: CountTable) -> Array:
     """`count_block` of weighted rows: a table of float64 holds sums of their weights."""
     lanes, lane_marginal, by_position, marginal = table
     labels = sp.csr_array((weights[have.indices], have.indices, have.indptr), shape=have.shape)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array
 
 
 @dataclass(frozen=True)

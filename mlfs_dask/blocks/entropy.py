@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.blocks.pair_scores import Counts
+from mlfs_dask.typing import Array
 
 
-def count_log_count(counts: NDArray[Any]) -> NDArray[np.float64]:
+def count_log_count(counts: NDArray[Any]) -> Array:
     """c log c, with 0 log 0 = 0.
 
     >>> count_log_count(np.array([0, 1])).tolist()
@@ -27,7 +28,7 @@ def count_log_count(counts: NDArray[Any]) -> NDArray[np.float64]:
     return logs
 
 
-def sum_count_log_counts(counts: NDArray[Any], axes: int = 1) -> NDArray[np.float64]:
+def sum_count_log_counts(counts: NDArray[Any], axes: int = 1) -> Array:
     """Sum of c log c over the first axes, the last of them first.
 
     >>> sum_count_log_counts(np.array([[2, 4], [2, 0]])).round(6).tolist()
@@ -41,7 +42,7 @@ def sum_count_log_counts(counts: NDArray[Any], axes: int = 1) -> NDArray[np.floa
     return total
 
 
-def entropy_of_counts(counts: NDArray[Any], n: Any, axes: int = 1) -> NDArray[np.float64]:
+def entropy_of_counts(counts: NDArray[Any], n: Any, axes: int = 1) -> Array:
     """Entropy of each column of a table of counts over states.
 
     Parameters
@@ -55,7 +56,7 @@ def entropy_of_counts(counts: NDArray[Any], n: Any, axes: int = 1) -> NDArray[np
     >>> entropy_of_counts(np.array([[2, 4], [2, 0]]), 4).round(6).tolist()
     [0.693147, 0.0]
     """
-    entropy: NDArray[np.float64] = np.log(n) - sum_count_log_counts(counts, axes) / n
+    entropy: Array = np.log(n) - sum_count_log_counts(counts, axes) / n
     entropy[entropy <= rounding_error(n)] = 0.0
     return entropy
 
@@ -65,7 +66,7 @@ def rounding_error(n: Any) -> Any:
     return 16 * np.finfo(np.float64).eps * np.maximum(np.abs(np.log(n)), 1.0)
 
 
-def information(counts: Counts) -> NDArray[np.float64]:
+def information(counts: Counts) -> Array:
     """Mutual information M(f; l) = H(f) + H(l) - H(f, l), shape (p, w).
 
     Zero where it is no larger than the rounding error of its three entropies.
@@ -78,6 +79,6 @@ def information(counts: Counts) -> NDArray[np.float64]:
         total += states
     joint_entropy = np.log(n) - total / n
     label = entropy_of_counts(np.stack([positives, n - positives]), n)
-    shared: NDArray[np.float64] = entropy_of_counts(marginal, n) + label - joint_entropy
+    shared: Array = entropy_of_counts(marginal, n) + label - joint_entropy
     shared[shared <= rounding_error(n)] = 0.0
     return shared

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse as sp
 
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array
 
 #: A singular value below this share of the largest is rounding.
 _SMALLEST = 1e-6

@@ -18,7 +18,7 @@ from mlfs_dask.blocks.column_keys import column_keys, column_ranges
 from mlfs_dask.blocks.isolation import TreeShape, mass_table, tree_shape
 from mlfs_dask.blocks.linear import GROUP_ROWS, group_values, tile_rows
 from mlfs_dask.rows.contract import Profile
-from mlfs_dask.typing import Matrix
+from mlfs_dask.typing import Array, Matrix
 
 #: Bytes of the rows on which the forest is grown, as float32; fewer rows are drawn when features are many.
 SAMPLE_BYTES = 64 * 2**20
@@ -50,12 +50,12 @@ class Forest:
 
     shapes: tuple[TreeShape, ...]
     feature: NDArray[np.int32]
-    threshold: NDArray[np.float64]
+    threshold: Array
     child: NDArray[np.int32]
     leaf: NDArray[Any]
     depth: NDArray[np.int64]
-    shift: NDArray[np.float64]
-    scale: NDArray[np.float64]
+    shift: Array
+    scale: Array
 
     @property
     def code_type(self) -> np.dtype[Any]:
@@ -151,9 +151,7 @@ def forest_columns(prepared: Matrix) -> NDArray[np.intp]:
     return columns[np.argsort(column_keys(prepared)[columns], kind="stable")]
 
 
-def pack_trees(
-    trees: Sequence[Any], columns: NDArray[np.intp], shift: NDArray[np.float64], scale: NDArray[np.float64]
-) -> Forest:
+def pack_trees(trees: Sequence[Any], columns: NDArray[np.intp], shift: Array, scale: Array) -> Forest:
     """A forest of scikit-learn's trees, renumbered so that siblings follow one another.
 
     Parameters
@@ -238,7 +236,7 @@ def mass_tables(shapes: Sequence[TreeShape], codes: NDArray[Any]) -> NDArray[Any
     return tables
 
 
-def float32_scaling(sample: Matrix) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def float32_scaling(sample: Matrix) -> tuple[Array, Array]:
     """Shift and scale after which float32 tells the values of each column apart; the values of a sample decide."""
     low, high = column_ranges(sample)
     size = np.maximum(np.abs(low), np.abs(high))
@@ -251,7 +249,7 @@ def float32_scaling(sample: Matrix) -> tuple[NDArray[np.float64], NDArray[np.flo
     return shift, scale
 
 
-def to_float32(X: Matrix, shift: NDArray[np.float64], scale: NDArray[np.float64]) -> Matrix:
+def to_float32(X: Matrix, shift: Array, scale: Array) -> Matrix:
     """(X − shift) · scale as the trees take it: a C-ordered float32 array, or a csr_matrix of float32 and int32."""
     if sp.issparse(X):
         data = (X.data * scale[X.indices]).astype(np.float32)

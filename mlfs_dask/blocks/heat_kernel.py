@@ -10,6 +10,7 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.linear import GRAM_ROWS
 from mlfs_dask.blocks.neighbours import QUERY_ROWS, NearestRows, Neighbours, compiles_search, pair_distances
+from mlfs_dask.typing import Array
 
 #: Squared distance of two columns, relative to the sum of their squared norms, up to which it is the rounding of 0.
 COPIES = 2.0**-40
@@ -42,7 +43,7 @@ def heat_kernel_graph(distances: sp.csr_array, width: float) -> sp.csr_array:
     return sp.csr_array(weights.maximum(weights.T.tocsr()))
 
 
-def degrees(graph: sp.csr_array) -> NDArray[np.float64]:
+def degrees(graph: sp.csr_array) -> Array:
     """Sum of the weights of every row's edges, shape (n,)."""
     total: Any = graph.sum(axis=1)
     return np.asarray(total, dtype=np.float64).ravel()
@@ -74,7 +75,7 @@ def mean_degree(points: Any, k: int, width: float) -> float:
     return float(degrees(heat_kernel_graph(distances, width)).mean())
 
 
-def column_graph(gram: NDArray[np.float64], k: int) -> NDArray[np.float64]:
+def column_graph(gram: Array, k: int) -> Array:
     """Heat-kernel graph of the columns of X, each joined with its k nearest others, from X'X; shape (d, d).
 
     Others that are as near as the k-th are neighbours too: copies of a column then have the same edges. The width is

@@ -7,6 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mlfs_dask.typing import Array
+
 
 class LabelOrder(NamedTuple):
     """The labels of m rows by falling score, and the entries of those that apply; each row has such a label.
@@ -35,9 +37,9 @@ class LabelOrder(NamedTuple):
         return result
 
     @property
-    def precision(self) -> NDArray[np.float64]:
+    def precision(self) -> Array:
         """(m,): average precision of each row."""
-        result: NDArray[np.float64] = np.add.reduceat(self.positives_above / (self.rank + 1), self.starts)
+        result: Array = np.add.reduceat(self.positives_above / (self.rank + 1), self.starts)
         return result / self.positives
 
 
@@ -69,7 +71,7 @@ def order_labels(truth: NDArray[np.bool_], scores: NDArray[np.floating]) -> Labe
     return LabelOrder(truth, rank, positives_above, np.searchsorted(row, np.arange(len(truth))))
 
 
-def average_precision(truth: NDArray[np.bool_], scores: NDArray[np.floating]) -> NDArray[np.float64]:
+def average_precision(truth: NDArray[np.bool_], scores: NDArray[np.floating]) -> Array:
     """Average precision of the order of every row's labels; NaN for a row that lacks no label, or has none.
 
     Parameters

@@ -8,10 +8,12 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from mlfs_dask.typing import Array
+
 LabelKernel: TypeAlias = Literal["gaussian", "exponential"]
 
 
-def standardised_products(products: NDArray[np.float64], std: NDArray[np.float64]) -> NDArray[np.float64]:
+def standardised_products(products: Array, std: Array) -> Array:
     """Y'X of standardised X, in place, from Y'(X − mean): every column divided by its standard deviation.
 
     Parameters
@@ -32,9 +34,7 @@ def standardised_products(products: NDArray[np.float64], std: NDArray[np.float64
     return products
 
 
-def label_similarity(
-    pairs: NDArray[Any], positives: NDArray[Any], kernel: LabelKernel = "gaussian"
-) -> NDArray[np.float64]:
+def label_similarity(pairs: NDArray[Any], positives: NDArray[Any], kernel: LabelKernel = "gaussian") -> Array:
     """Similarity S of labels by their rows (Wang et al. 2020).
 
     "gaussian" is that of the paper's Appendix B: S_ij = exp(−‖y_i − y_j‖² / (2δ²)) with δ² the mean of ‖y_i − y_j‖²
@@ -64,7 +64,7 @@ def label_similarity(
     distance[distance <= count.max(initial=0.0) * 2.0**-40] = 0.0  # of adjusted labels it is rounding
     # With one label, or labels that are all equal, every distance is 0 and so is their mean.
     if not distance.any():
-        similarity: NDArray[np.float64] = np.ones_like(distance)
+        similarity: Array = np.ones_like(distance)
     elif kernel == "exponential":
         distance = np.sqrt(distance)
         return np.asarray(np.exp(-distance) / (2.0 * distance.mean()))
@@ -74,7 +74,7 @@ def label_similarity(
     return similarity
 
 
-def redundancy(correlations: NDArray[np.float64], selected: Sequence[int] | NDArray[Any]) -> float:
+def redundancy(correlations: Array, selected: Sequence[int] | NDArray[Any]) -> float:
     """Label-specific redundancy R of a set of features (Eq. 16); lower is better.
 
     Parameters
@@ -102,9 +102,7 @@ def redundancy(correlations: NDArray[np.float64], selected: Sequence[int] | NDAr
     return float(np.sum(squares.sum(axis=1) ** 2) / (k * (k - 1) * q))
 
 
-def residual_correlation(
-    A: NDArray[np.float64], S: NDArray[np.float64], n: int | float, selected: Sequence[int] | NDArray[Any]
-) -> float:
+def residual_correlation(A: Array, S: Array, n: int | float, selected: Sequence[int] | NDArray[Any]) -> float:
     """Label correlation that a set of features does not hold, C (Eq. 17); lower is better.
 
     Parameters
@@ -135,7 +133,7 @@ def residual_correlation(
     return float(np.sum((chosen @ chosen.T / n**2 - S) ** 2) / (k * (k - 1)))
 
 
-def label_correlations(A: NDArray[np.float64], label_m2: NDArray[np.float64], n: int | float) -> NDArray[np.float64]:
+def label_correlations(A: Array, label_m2: Array, n: int | float) -> Array:
     """Pearson correlation of every label with every feature, shape (q, d).
 
     Parameters
@@ -155,5 +153,5 @@ def label_correlations(A: NDArray[np.float64], label_m2: NDArray[np.float64], n:
     deviation = np.sqrt(n * label_m2)  # n times the population standard deviation of y
     factor = np.zeros_like(deviation)
     np.divide(1.0, deviation, out=factor, where=deviation > 0)
-    result: NDArray[np.float64] = A * factor[:, np.newaxis]
+    result: Array = A * factor[:, np.newaxis]
     return result

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.rows.contract import Profile
-from mlfs_dask.typing import Matrix
+from mlfs_dask.typing import Array, Matrix
 
 #: Values of a dense tile: 1 MiB of float64, which leaves the second-level cache room for the products.
 TILE_VALUES = 2**17
@@ -38,7 +38,7 @@ def tile_rows(d: int) -> int:
     return max(16, TILE_VALUES // max(d, 1))
 
 
-def dense_tiles(X: NDArray[Any], centre: NDArray[np.float64] | None) -> Iterator[tuple[slice, NDArray[np.float64]]]:
+def dense_tiles(X: NDArray[Any], centre: Array | None) -> Iterator[tuple[slice, Array]]:
     """Rows of X as float64 less `centre`, a tile at a time; a tile is valid until the next one is asked for."""
     rows, d = X.shape
     step = tile_rows(d)
@@ -80,7 +80,7 @@ def group_values(profile: Profile) -> int:
     return -(-profile.block_values * rows // max(profile.block_rows, 1))
 
 
-def forward_block(X: Matrix, W: NDArray[np.float64], centre: NDArray[np.float64] | None, out: NDArray[Any]) -> None:
+def forward_block(X: Matrix, W: Array, centre: Array | None, out: NDArray[Any]) -> None:
     """Write (X − centre) W into `out`.
 
     Parameters
@@ -107,9 +107,7 @@ def forward_block(X: Matrix, W: NDArray[np.float64], centre: NDArray[np.float64]
         out -= centre @ W
 
 
-def backward_block(
-    X: Matrix, R: NDArray[np.float64], centre: NDArray[np.float64] | None, into: NDArray[np.float64]
-) -> None:
+def backward_block(X: Matrix, R: Array, centre: Array | None, into: Array) -> None:
     """Add (X − centre)'R to `into`, in place.
 
     Parameters
@@ -136,7 +134,7 @@ def backward_block(
         into -= np.outer(centre, R.sum(axis=0))
 
 
-def grouped_block(X: Matrix, Z: sp.csr_array, centre: NDArray[np.float64], into: NDArray[np.float64]) -> None:
+def grouped_block(X: Matrix, Z: sp.csr_array, centre: Array, into: Array) -> None:
     """Add Z'(X − centre) to `into`, in place.
 
     Parameters
@@ -164,9 +162,7 @@ def grouped_block(X: Matrix, Z: sp.csr_array, centre: NDArray[np.float64], into:
     into -= np.outer(np.asarray(Z.sum(axis=0)).ravel(), centre)
 
 
-def gram_block(
-    X: Matrix, weights: NDArray[np.float64] | None, centre: NDArray[np.float64] | None, into: NDArray[np.float64]
-) -> None:
+def gram_block(X: Matrix, weights: Array | None, centre: Array | None, into: Array) -> None:
     """Add (X − centre)' diag(weights) (X − centre) to `into`, in place. Rows of weight 0 are not looked at.
 
     Parameters
@@ -211,7 +207,7 @@ def gram_block(
             into[part] -= np.outer(centre[part], sums - total * centre)
 
 
-def symmetrise(G: NDArray[np.float64]) -> None:
+def symmetrise(G: Array) -> None:
     """Replace G by the mean of itself and its transpose, in place, `GRAM_ROWS` rows at a time.
 
     Examples
@@ -229,7 +225,7 @@ def symmetrise(G: NDArray[np.float64]) -> None:
         G[low:, strip] = mean.T
 
 
-def laplacian_gram(X: Matrix, graph: sp.csr_array, degrees: NDArray[np.float64]) -> NDArray[np.float64]:
+def laplacian_gram(X: Matrix, graph: sp.csr_array, degrees: Array) -> Array:
     """X'LX with L = diag(degrees) − graph, from rows that are all at hand.
 
     Parameters

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.linear import dense_tiles
-from mlfs_dask.typing import Matrix
+from mlfs_dask.typing import Array, Matrix
 
 
-def present_sums_block(X: Matrix, weights: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+def present_sums_block(X: Matrix, weights: Array | None = None) -> Array:
     """Sum of the values of each feature that are not NaN, shape (d,); `weights`, (rows,), says how often rows count.
 
     >>> present_sums_block(np.array([[1.0, 5.0], [2.0, np.nan]]))
@@ -31,7 +31,7 @@ def present_sums_block(X: Matrix, weights: NDArray[np.float64] | None = None) ->
     return np.asarray(sums, dtype=np.float64)
 
 
-def missing_weights_block(X: Matrix, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+def missing_weights_block(X: Matrix, weights: Array) -> Array:
     """Sum of the weights of the rows in which each feature is NaN, shape (d,).
 
     >>> missing_weights_block(np.array([[np.nan, 5.0], [2.0, np.nan]]), np.array([0.5, 2.0]))
@@ -45,7 +45,7 @@ def missing_weights_block(X: Matrix, weights: NDArray[np.float64]) -> NDArray[np
     return np.asarray(sums, dtype=np.float64)
 
 
-def count_nonzero_block(X: Matrix, weights: NDArray[np.float64] | None = None) -> NDArray[Any]:
+def count_nonzero_block(X: Matrix, weights: Array | None = None) -> NDArray[Any]:
     """Rows, or the sum of their weights, in which each feature is not 0, shape (d,); NaN is not 0.
 
     >>> count_nonzero_block(np.array([[np.nan, 0.0], [2.0, 0.0]])), count_nonzero_block(np.eye(2), np.array([0.5, 2.0]))
@@ -75,7 +75,7 @@ def only_zero_and_one_block(X: Matrix, chosen: NDArray[np.int64]) -> NDArray[np.
     return found
 
 
-def fill_block(X: Matrix, fill: NDArray[np.float64]) -> Matrix:
+def fill_block(X: Matrix, fill: Array) -> Matrix:
     """X with `fill`, shape (d,), in the places of NaN; X itself where there is none.
 
     Examples
@@ -102,9 +102,9 @@ def fill_block(X: Matrix, fill: NDArray[np.float64]) -> Matrix:
 def column_medians(
     sample: Matrix,
     columns: NDArray[np.intp],
-    default: NDArray[np.float64],
-    weights: NDArray[np.float64] | None = None,
-) -> NDArray[np.float64]:
+    default: Array,
+    weights: Array | None = None,
+) -> Array:
     """Median of the values of some features that are not NaN, shape (d,); `default` for the others, and without values.
 
     `weights`, shape (rows,), says how often the rows of the sample count.
@@ -127,7 +127,7 @@ def column_medians(
     return medians
 
 
-def _weighted_median(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
+def _weighted_median(values: Array, weights: Array) -> float:
     """The middle of the values, each repeated as often as its weight says; between two middle ones their mean.
 
     >>> _weighted_median(np.array([5.0, 1.0, 2.0]), np.array([1.0, 1.0, 2.0]))

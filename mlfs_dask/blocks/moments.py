@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.typing import Matrix
+from mlfs_dask.typing import Array, Matrix
 
 #: Largest sums of integers that are recovered from moments: n times them fits int64.
 _LARGEST_SUM = 2.0**31
@@ -37,11 +37,11 @@ class ColumnMoments(NamedTuple):
     """
 
     counts: NDArray[Any]
-    mean: NDArray[np.float64]
-    m2: NDArray[np.float64]
+    mean: Array
+    m2: Array
 
 
-def moments_block(X: Matrix, origin: NDArray[np.float64], weights: NDArray[np.float64] | None = None) -> ColumnMoments:
+def moments_block(X: Matrix, origin: Array, weights: Array | None = None) -> ColumnMoments:
     """Count, mean and M2 of the stored values of each column, less the origin.
 
     Parameters
@@ -83,9 +83,7 @@ def moments_block(X: Matrix, origin: NDArray[np.float64], weights: NDArray[np.fl
         return ColumnMoments(np.full(d, rows, np.int64), first - origin + mean, m2)
 
 
-def _sparse_moments(
-    values: NDArray[Any], columns: NDArray[Any], origin: NDArray[np.float64], weights: NDArray[np.float64] | None
-) -> ColumnMoments:
+def _sparse_moments(values: NDArray[Any], columns: NDArray[Any], origin: Array, weights: Array | None) -> ColumnMoments:
     d = len(origin)
     count = np.bincount(columns, weights=weights, minlength=d).astype(np.int64 if weights is None else np.float64)
     present = np.where(count > 0, count, 1)
@@ -145,11 +143,11 @@ class IntegerSums(NamedTuple):
     which: NDArray[np.bool_]
     n: int
     total: NDArray[np.int64]
-    mean: NDArray[np.float64]
-    m2: NDArray[np.float64]
+    mean: Array
+    m2: Array
 
 
-def integer_sums(moments: ColumnMoments, origin: NDArray[np.float64], *others: NDArray[np.float64]) -> IntegerSums:
+def integer_sums(moments: ColumnMoments, origin: Array, *others: Array) -> IntegerSums:
     """Exact sums of the columns all of whose sums are as near integers as sums of integers are.
 
     Parameters
@@ -183,7 +181,7 @@ def integer_sums(moments: ColumnMoments, origin: NDArray[np.float64], *others: N
     return IntegerSums(which, rows, t, (t + rows * first) / rows, (rows * s - t * t) / rows)
 
 
-def add_zeros(moments: ColumnMoments, rows: int | float, origin: NDArray[np.float64]) -> ColumnMoments:
+def add_zeros(moments: ColumnMoments, rows: int | float, origin: Array) -> ColumnMoments:
     """Moments over all `rows` rows, those included in which nothing was stored, as new arrays.
 
     Columns that vary by less than 1e-145 are constant.

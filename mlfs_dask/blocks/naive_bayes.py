@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array
 
 #: Parts of 1 that terms are whole numbers of.
 UNIT = 2.0**32

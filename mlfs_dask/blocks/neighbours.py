@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.typing import Matrix
+from mlfs_dask.typing import Array, Matrix
 
 #: Most rows of a tile of queries, and of one of candidates: their products stay in the second-level cache.
 QUERY_ROWS = 256
@@ -60,9 +60,9 @@ class Neighbours(NamedTuple):
     """
 
     indices: NDArray[np.int64]
-    distances: NDArray[np.float64]
+    distances: Array
 
-    def to_csr(self, values: NDArray[np.float64] | None = None) -> sp.csr_array:
+    def to_csr(self, values: Array | None = None) -> sp.csr_array:
         """The graph with an entry for each neighbour, shape (n, n); zeros are stored.
 
         Parameters
@@ -208,7 +208,7 @@ class NearestRows:
             )
             row = after
 
-    def _limits(self, part: slice) -> NDArray[np.float64]:
+    def _limits(self, part: slice) -> Array:
         """The most |c|² − 2q·c of a row that could still come among the k nearest."""
         norms = self._squares[part]
         # The k-th so far has the key |q|² + d². What comes later and ties loses.
@@ -240,14 +240,14 @@ class NearestRows:
 class _Right:
     """A tile of candidates, ready to be multiplied with many tiles of queries."""
 
-    def __init__(self, tile: Matrix, squares: NDArray[np.float64]) -> None:
+    def __init__(self, tile: Matrix, squares: Array) -> None:
         self.tile = tile
         self._squares = squares
         self._lengths = np.sqrt(squares)
         self._largest = float(self._lengths.max(initial=0.0))
         self._ready: dict[type, tuple[Any, NDArray[Any], NDArray[Any]]] = {}
 
-    def products(self, Q: Matrix, norms: NDArray[np.float64]) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    def products(self, Q: Matrix, norms: Array) -> tuple[NDArray[Any], Array]:
         """|c|² − 2q·c or less, shape (rows of Q, candidates), and how much less at most, for each row of Q.
 
         In space that the next call uses again. A product of d terms is off by at most d units of rounding times
@@ -300,11 +300,11 @@ def _most_values(X: Matrix) -> int:
     return int(np.diff(X.indptr).max(initial=0)) if sp.issparse(X) else int(X.shape[1])
 
 
-def _squares(X: Matrix) -> NDArray[np.float64]:
+def _squares(X: Matrix) -> Array:
     """|x|² of every row, in an order of summation that depends on nothing but the row."""
     if sp.issparse(X):
         return np.asarray(X.power(2).sum(axis=1), dtype=np.float64).ravel()
-    squares: NDArray[np.float64] = np.empty(X.shape[0])
+    squares: Array = np.empty(X.shape[0])
     step = max(1, TILE_VALUES // max(X.shape[1], 1))
     for low in range(0, X.shape[0], step):
         part = X[low : low + step]
@@ -312,9 +312,7 @@ def _squares(X: Matrix) -> NDArray[np.float64]:
     return squares
 
 
-def pair_distances(
-    Q: Matrix, C: Matrix, r: NDArray[Any], c: NDArray[Any], *, compiled: bool = False
-) -> NDArray[np.float64]:
+def pair_distances(Q: Matrix, C: Matrix, r: NDArray[Any], c: NDArray[Any], *, compiled: bool = False) -> Array:
     """Squared distance of rows r of Q from rows c of C, feature by feature."""
     distances = np.empty(len(r))
     sparse = sp.issparse(Q)
@@ -338,7 +336,7 @@ def pair_distances(
     return distances
 
 
-def _rounded(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _rounded(values: Array) -> Array:
     """Non-negative values to `_DIGITS` binary digits, halves upward."""
     drop = 52 - _DIGITS
     bits = np.ascontiguousarray(values).view(np.int64)

@@ -7,14 +7,13 @@ which one. What holds for all labels, as the rows that have a code, has one row.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.blocks.unknown import of_marks
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array
 
 #: Bytes of one (p, w) array of a tile, some of which stay in a processor's cache: with 4 MiB chi2 is four times slower
 #: (100 labels by 5 000 features: 17 ms against 4 ms).
@@ -24,24 +23,6 @@ TILE_BYTES = 2**18
 TILE_FEATURES = 1024
 
 Over = Literal["sum", "norm", "geometric mean"]
-
-
-class Terms(Protocol):
-    """What a formula of labels and features is made of."""
-
-    @property
-    def width(self) -> int:
-        """Features."""
-
-    @property
-    def varying(self) -> NDArray[np.bool_]:
-        """(p,): labels that some rows have and some have not. The others say nothing of any feature."""
-
-    def tile(self, labels: NDArray[np.intp], features: slice) -> Self:
-        """The terms of some labels and features."""
-
-
-AnyTerms = TypeVar("AnyTerms", bound=Terms)
 
 
 class Counts(NamedTuple):
@@ -66,13 +47,16 @@ class Counts(NamedTuple):
 
     @property
     def width(self) -> int:
+        """Features."""
         return int(self.joint.shape[2])
 
     @property
     def varying(self) -> NDArray[np.bool_]:
+        """(p,): labels that some rows have and some have not. The others say nothing of any feature."""
         return _varying(self.positives, self.n)
 
     def tile(self, labels: NDArray[np.intp], features: slice) -> Counts:
+        """The counts of some labels and features."""
         marginal = _of_labels(self.marginal[:, :, features], labels, axis=1)
         return Counts(self.joint[:, labels, features], marginal, self.positives[labels], _of_labels(self.n, labels))
 
@@ -210,6 +194,10 @@ def _of_labels(terms: Any, labels: NDArray[np.intp], axis: int = 0) -> Any:
 def _varying(positives: NDArray[Any], n: Any) -> NDArray[np.bool_]:
     result: NDArray[np.bool_] = ((positives > 0) & (positives < n))[:, 0]
     return result
+
+
+#: What a formula of labels and features is made of.
+AnyTerms = TypeVar("AnyTerms", Counts, StratifiedCounts, Sums)
 
 
 class Aggregation(NamedTuple):

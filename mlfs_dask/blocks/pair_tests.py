@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from scipy import special
 
 from mlfs_dask.blocks.entropy import information
-from mlfs_dask.blocks.pair_scores import Array, Counts, Sums
+from mlfs_dask.blocks.pair_scores import Counts, Sums
+from mlfs_dask.typing import Array
 
 #: Expected rows of the rarest cell of two 0/1 columns below which their law is counted out: above, the skewness of
 #: the pair is no more than 0.3.

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.entropy import count_log_count, entropy_of_counts, rounding_error
+from mlfs_dask.typing import Array
 
 #: Counts of pairs that are turned into entropies at a time, unless a single partner has more: they stay in the
 #: second-level cache.
@@ -126,8 +127,8 @@ def pair_terms(
     partner: PartnerCounts,
     ptr: NDArray[np.int64],
     n: int | float,
-    logs: NDArray[np.float64] | None = None,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    logs: Array | None = None,
+) -> tuple[Array, Array]:
     """I(f; s) and the sum of I(f; s; l) over the labels, of features with every partner; and their entropy.
 
     Parameters
@@ -205,18 +206,16 @@ def _with_reference(counts: NDArray[Any], total: Any, axis: int = 0) -> NDArray[
     return np.concatenate([reference, counts], axis=axis)
 
 
-def _entropy_with_labels(
-    states: NDArray[Any], with_label: NDArray[Any], n: int | float, axes: int = 1
-) -> NDArray[np.float64]:
+def _entropy_with_labels(states: NDArray[Any], with_label: NDArray[Any], n: int | float, axes: int = 1) -> Array:
     """Joint entropy of states and each label, from counts of every state, (S, 1, ...), and of both, (S, q, ...).
 
     States of two variables are in two axes.
     """
-    entropy: NDArray[np.float64] = np.log(n) - _sum_with_labels(states, with_label, axes) / n
+    entropy: Array = np.log(n) - _sum_with_labels(states, with_label, axes) / n
     return entropy
 
 
-def _sum_with_labels(states: NDArray[Any], with_label: NDArray[Any], axes: int) -> NDArray[np.float64]:
+def _sum_with_labels(states: NDArray[Any], with_label: NDArray[Any], axes: int) -> Array:
     if axes == 0:
         logs = count_log_count(with_label)
         logs += count_log_count(states - with_label)

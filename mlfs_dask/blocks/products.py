@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.typing import Matrix
+from mlfs_dask.typing import Array, Matrix
 
 
 def positives_block(Y: sp.csr_array) -> sp.csr_array:
@@ -29,7 +29,7 @@ def positives_block(Y: sp.csr_array) -> sp.csr_array:
     return positives
 
 
-def label_products_block(X: Matrix, Y: sp.csr_array, shift: NDArray[np.float64]) -> NDArray[np.float64]:
+def label_products_block(X: Matrix, Y: sp.csr_array, shift: Array) -> Array:
     """Sum of (x − shift) over the rows of each label.
 
     Parameters
@@ -60,7 +60,7 @@ def label_products_block(X: Matrix, Y: sp.csr_array, shift: NDArray[np.float64])
         return np.asarray(products)
 
 
-def weighted_block(Y: sp.csr_array, weights: NDArray[np.float64] | None) -> sp.csr_array:
+def weighted_block(Y: sp.csr_array, weights: Array | None) -> sp.csr_array:
     """The entries of Y with the weight of their row in their places; Y itself where rows have none.
 
     >>> weighted_block(sp.csr_array(np.array([[1, -1], [0, 1]], dtype=np.int8)), np.array([0.5, 2.0])).toarray()

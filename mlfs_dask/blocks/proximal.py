@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+
+from mlfs_dask.typing import Array
 
 
-def row_norms(W: NDArray[np.float64]) -> NDArray[np.float64]:
+def row_norms(W: Array) -> Array:
     """Euclidean norm of each row.
 
     >>> row_norms(np.array([[3.0, 4.0], [0.0, 0.0]]))
     array([5., 0.])
     """
-    norms: NDArray[np.float64] = np.sqrt(np.einsum("ij,ij->i", W, W))
+    norms: Array = np.sqrt(np.einsum("ij,ij->i", W, W))
     return norms
 
 
-def shrink_rows(W: NDArray[np.float64], threshold: float | NDArray[np.float64]) -> NDArray[np.float64]:
+def shrink_rows(W: Array, threshold: float | Array) -> Array:
     """Shorten every row by `threshold`, or by one of its own, in place; a shorter row becomes exactly zero.
 
     The proximal operator of ``threshold * ‖W‖_{2,1}``.
@@ -32,7 +33,7 @@ def shrink_rows(W: NDArray[np.float64], threshold: float | NDArray[np.float64]) 
     return W
 
 
-def shrink_entries(W: NDArray[np.float64], threshold: float) -> NDArray[np.float64]:
+def shrink_entries(W: Array, threshold: float) -> Array:
     """Bring every entry nearer to 0 by `threshold`, in place; a smaller entry becomes exactly zero.
 
     The proximal operator of ``threshold * Σ|w|``.
@@ -47,9 +48,7 @@ def shrink_entries(W: NDArray[np.float64], threshold: float) -> NDArray[np.float
     return W
 
 
-def hierarchical_prox(
-    V: NDArray[np.float64], U: NDArray[np.float64], threshold: float, M: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def hierarchical_prox(V: Array, U: Array, threshold: float, M: float) -> tuple[Array, Array]:
     """The nearest rows after shrinkage of V under a bound of U: |u_i| ≤ M ‖v‖ for every entry of a row.
 
     Minimises ½‖b − v‖² + ½‖a − u‖² + threshold ‖b‖ over b and a with |a_i| ≤ M ‖b‖, for every row (Hier-Prox;

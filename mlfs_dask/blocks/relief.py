@@ -15,9 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 from scipy.spatial.distance import cdist
 
-from mlfs_dask.typing import Matrix
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array, Matrix
 
 #: Rows whose neighbours are searched at a time.
 QUERY_ROWS = 256

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.typing import Matrix
+from mlfs_dask.typing import Array, Matrix
 
 
 def as_matrix(block: Any) -> Matrix:
@@ -236,7 +236,7 @@ def _numbers(array: NDArray[Any]) -> NDArray[Any]:
     raise DataError(f"expected numbers, got dtype {array.dtype}", cure="encode text columns as numbers first")
 
 
-def count_labels(Y: sp.csr_array, weights: NDArray[np.float64] | None = None) -> NDArray[Any]:
+def count_labels(Y: sp.csr_array, weights: Array | None = None) -> NDArray[Any]:
     """(3, q): unknown, negative and positive entries of each label; of weighted rows the sums of their weights.
 
     >>> count_labels(sp.csr_array(np.array([[1, 0], [-1, 0]], dtype=np.int8)))

@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
+from mlfs_dask.typing import Array
+
 
 def no_labels() -> NDArray[np.int64]:
     """Labels that may be unknown where none may, shape (0,)."""
@@ -48,7 +50,7 @@ def with_unknown_columns(Y: sp.csr_array, unknown: NDArray[np.int64]) -> sp.csr_
     return marked
 
 
-def at_shares(Y: sp.csr_array, shares: NDArray[np.float64]) -> sp.csr_array:
+def at_shares(Y: sp.csr_array, shares: Array) -> sp.csr_array:
     """Y with a share of its label in the place of every unknown entry; Y itself where it has none.
 
     Parameters
@@ -67,7 +69,7 @@ def at_shares(Y: sp.csr_array, shares: NDArray[np.float64]) -> sp.csr_array:
     return sp.csr_array((np.where(Y.data < 0, shares[Y.indices], 1.0), Y.indices, Y.indptr), shape=Y.shape)
 
 
-def spread_rows(Y: sp.csr_array, P: NDArray[np.float64]) -> sp.csr_array:
+def spread_rows(Y: sp.csr_array, P: Array) -> sp.csr_array:
     """For each label the columns of P in the rows that have it: the Kronecker products of rows of Y and P.
 
     Parameters

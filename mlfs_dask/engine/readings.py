@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import astuple, dataclass
+from typing import Any
 
 from mlfs_dask import runtime
 from mlfs_dask.engine import cache as caching
@@ -48,11 +48,13 @@ def keeps_state(source: RowSource | Profile, statistic: Statistic) -> bool:
     return statistic.keeps == "state" and caching.is_on(source)
 
 
-class _Uncached(NamedTuple):
-    """What is read for statistics that are not in the cache.
+def _uncached(
+    source: RowSource | Profile, statistics: Sequence[Statistic], resources: Resources
+) -> tuple[Any, list[SharedState], list[CacheEntry]]:
+    """The least that has to be read for statistics that are not in the cache.
 
-    Attributes
-    ----------
+    Returns
+    -------
     source : RowSource or Profile
         The whole, or what was appended since states were kept.
     shares : list of SharedState
@@ -60,14 +62,6 @@ class _Uncached(NamedTuple):
     kept : list of CacheEntry
         The kept states that are continued; empty if the whole is read.
     """
-
-    source: Any
-    shares: list[SharedState]
-    kept: list[CacheEntry]
-
-
-def _uncached(source: RowSource | Profile, statistics: Sequence[Statistic], resources: Resources) -> _Uncached:
-    """The least that has to be read."""
     groups: dict[str, list[Statistic]] = {}
     for statistic in statistics:
         groups.setdefault(statistic.key, []).append(statistic)
@@ -80,7 +74,7 @@ def _uncached(source: RowSource | Profile, statistics: Sequence[Statistic], reso
             if len(entries) == len(groups) and all(entry.is_filled for entry in entries):
                 kept, rows = entries, source.tail(partitions)
                 break
-    return _Uncached(rows, [_share(source, group, resources, bool(kept)) for group in groups.values()], kept)
+    return rows, [_share(source, group, resources, bool(kept)) for group in groups.values()], kept
 
 
 def _share(
@@ -129,7 +123,7 @@ def records_to_facts(records: Sequence[ReadingRecord]) -> list[list[float]]:
     >>> records_from_facts(records_to_facts([ReadingRecord(1, 2, 0.5, 3)]))
     [ReadingRecord(tasks=1, bytes_read=2, seconds=0.5, peak_worker_bytes=3)]
     """
-    return [[r.tasks, r.bytes_read, r.seconds, r.peak_worker_bytes] for r in records]
+    return [list(astuple(record)) for record in records]
 
 
 def records_from_facts(facts: Sequence[Sequence[float]]) -> list[ReadingRecord]:
@@ -175,24 +169,20 @@ def run_reading(
     uncached = [statistic for statistic, result in zip(statistics, results, strict=True) if result is None]
     if statistics and not uncached:
         return results, NOT_READ
-    reading = _uncached(source, uncached, resources)
-    kept = [_load_state(entry, share.statistics[0]) for entry, share in zip(reading.kept, reading.shares, strict=False)]
+    rows, shares, entries = _uncached(source, uncached, resources)
+    kept = [_load_state(entry, share.statistic) for entry, share in zip(entries, shares, strict=False)]
     if any(state is None for state in kept):  # a damaged entry, which loading has removed
         return run_reading(source, statistics, resources, label=label)
-    if plan is None or not plan.runs or len(uncached) < len(statistics) or not _is_for(plan, reading.source):
-        plan = _plan_reading(reading.source, reading.shares, resources)
-    computed, record = _read(reading.source, reading.shares, resources, label, plan)
+    if plan is None or not plan.runs or len(uncached) < len(statistics) or plan.runs[-1][1] != rows.profile.partitions:
+        plan = _plan_reading(rows, shares, resources)
+    computed, record = _read(rows, shares, resources, label, plan)
     made: dict[int, Any] = {}
-    for number, share in enumerate(reading.shares):
+    for number, share in enumerate(shares):
         of_share = _results(source, share, kept[number] if kept else None, computed[number])
         made |= {id(statistic): result for statistic, result in zip(share.statistics, of_share, strict=True)}
     for i, statistic in enumerate(statistics):
         results[i] = made.get(id(statistic), results[i])
     return results, record
-
-
-def _is_for(plan: ReadingPlan, source: RowSource) -> bool:
-    return plan.runs[-1][1] == source.profile.partitions
 
 
 def _load(source: RowSource, statistics: Sequence[Statistic]) -> list[Any]:
@@ -229,7 +219,7 @@ def _results(source: RowSource, share: SharedState, kept: State | None, computed
                 cache_entry(source, statistic).save(statistic.result_arrays(result))
         results: list[Any] = computed
         return results
-    first = share.statistics[0]
+    first = share.statistic
     state = computed if kept is None else first.extend_state(kept, computed)
     cache_entry(source, first).save(first.state_arrays(state))
     return share.results(state)
@@ -262,8 +252,8 @@ def plan_statistics(source: RowSource | Profile, statistics: Sequence[Statistic]
     uncached = [statistic for statistic in statistics if not is_cached(source, statistic)]
     if statistics and not uncached:
         return ReadingPlan((), 1, 1, 0, 0, resources.process_bytes + _loaded_bytes(source, statistics, resources))
-    reading = _uncached(source, uncached, resources)
-    return _plan_reading(reading.source, reading.shares, resources)
+    rows, shares, _ = _uncached(source, uncached, resources)
+    return _plan_reading(rows, shares, resources)
 
 
 def _loaded_bytes(source: RowSource | Profile, statistics: Sequence[Statistic], resources: Resources) -> int:

@@ -172,8 +172,8 @@ def array_bytes(value: Any) -> int:
     >>> array_bytes((np.zeros(2), "name", 3))
     16
     """
-    if isinstance(value, Statistic):
-        return value.parameter_bytes
+    if hasattr(value, "parameter_bytes"):
+        return int(value.parameter_bytes)
     if isinstance(value, (tuple, list)):
         return sum(map(array_bytes, value))
     if dataclasses.is_dataclass(value) and not hasattr(value, "nbytes"):
@@ -223,7 +223,7 @@ class PartStatistic(Statistic):
         return self.statistic.finalize(state)
 
 
-class SharedState(Statistic):
+class SharedState(PartStatistic):
     """State of statistics with one key in one reading: it is made once, and gives a list of results, or itself.
 
     Parameters
@@ -238,13 +238,16 @@ class SharedState(Statistic):
     def __init__(self, statistics: Sequence[Statistic], *, keeps_state: bool = False, held_bytes: int = 0) -> None:
         self.statistics = tuple(statistics)
         self.keeps_state = keeps_state
-        self.compiled = statistics[0].compiled
         self.can_split = not keeps_state and len(statistics) == 1 and statistics[0].can_split
         self._held_bytes = held_bytes
 
     @property
-    def state_bytes(self) -> int:
-        return self.statistics[0].state_bytes
+    def statistic(self) -> Statistic:  # type: ignore[override]
+        """The first of them, which makes the state."""
+        return self.statistics[0]
+
+    def part_of(self, block: Block) -> Block:
+        return block
 
     @property
     def result_bytes(self) -> int:
@@ -261,15 +264,6 @@ class SharedState(Statistic):
 
     def finishing_bytes(self, profile: Profile) -> int:
         return max(statistic.finishing_bytes(profile) for statistic in self.statistics) + self._reordered_bytes()
-
-    def zero(self) -> State:
-        return self.statistics[0].zero()
-
-    def add(self, state: State, block: Block) -> None:
-        self.statistics[0].add(state, block)
-
-    def merge(self, into: State, other: State) -> None:
-        self.statistics[0].merge(into, other)
 
     def finalize(self, state: State) -> Any:
         return state if self.keeps_state else self.results(state)

@@ -24,7 +24,7 @@ from mlfs_dask.engine import checkpoints
 from mlfs_dask.engine.checkpoints import State
 from mlfs_dask.errors import DataError
 from mlfs_dask.exact import graphs, matrix
-from mlfs_dask.exact.fit import ExactFit, FeatureMoments, save_if_due
+from mlfs_dask.exact.fit import ExactFit, save_if_due
 from mlfs_dask.exact.graphs import nearest_rows
 from mlfs_dask.exact.matrix import ScaledMatrix
 from mlfs_dask.solvers import label_propagation, uncorrelated
@@ -32,12 +32,11 @@ from mlfs_dask.solvers.label_propagation import propagate_labels
 from mlfs_dask.solvers.laplacian import Laplacian
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.solvers.uncorrelated import Projection
-from mlfs_dask.typing import Matrix, join_terms
+from mlfs_dask.typing import Array, Matrix, join_terms
 
 if TYPE_CHECKING:
     from mlfs_dask.selectors.access_mfs import AccessMFS
-
-Array = NDArray[np.float64]
+    from mlfs_dask.statistics.moments import FeatureMoments
 
 #: ε of D (below Eq. 9).
 EPSILON = 1e-8

@@ -4,33 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mlfs_dask.engine import checkpoints
 from mlfs_dask.engine.checkpoints import Arrays, Checkpoint
 from mlfs_dask.errors import MlfsError
 from mlfs_dask.solvers.trace import LoopTrace
-
-Array = NDArray[np.float64]
-
-
-class FeatureMoments(Protocol):
-    """Moments of every feature over all rows."""
-
-    @property
-    def n(self) -> int | float:
-        """Rows."""
-
-    @property
-    def mean(self) -> Array:
-        """Shape (d,)."""
-
-    @property
-    def m2(self) -> Array:
-        """Sum of squared deviations, shape (d,); exactly 0 for a constant feature."""
+from mlfs_dask.typing import Array
 
 
 @dataclass(frozen=True)

@@ -16,16 +16,15 @@ from mlfs_dask.blocks.proximal import row_norms, shrink_entries
 from mlfs_dask.engine.checkpoints import Arrays
 from mlfs_dask.errors import parameter
 from mlfs_dask.exact import matrix
-from mlfs_dask.exact.fit import ExactFit, FeatureMoments, run_program
+from mlfs_dask.exact.fit import ExactFit, run_program
 from mlfs_dask.exact.matrix import ScaledMatrix
 from mlfs_dask.solvers import proximal, row_sparse
 from mlfs_dask.statistics.label_statistics import label_cosines
-from mlfs_dask.typing import Matrix, join_terms
+from mlfs_dask.typing import Array, Matrix, join_terms
 
 if TYPE_CHECKING:
     from mlfs_dask.selectors.glfs import GLFS
-
-Array = NDArray[np.float64]
+    from mlfs_dask.statistics.moments import FeatureMoments
 
 EPSILON = np.finfo(np.float64).eps
 

@@ -13,9 +13,8 @@ from mlfs_dask import runtime
 from mlfs_dask.blocks import isolation
 from mlfs_dask.blocks.forest import draw_sample, forest_seeds, grow_forest, mass_tables, sample_size
 from mlfs_dask.blocks.neighbours import TILE_VALUES, NearestRows, Neighbours, compiles_search, scratch_bytes
-from mlfs_dask.typing import Matrix, numbers
+from mlfs_dask.typing import Array, Matrix, numbers
 
-Array = NDArray[np.float64]
 Found = tuple[NDArray[np.int64], NDArray[Any]]
 
 #: Look-ups of masses above which the compiled search is loaded: with fewer NumPy takes less time than loading it.
@@ -56,7 +55,7 @@ def compiles_nearest_rows(n: int, *, sparse: bool) -> bool:
     return compiles_search(n * n, sparse=sparse)
 
 
-def combinations(Z: Matrix, neighbours: Neighbours) -> NDArray[np.float64]:
+def combinations(Z: Matrix, neighbours: Neighbours) -> Array:
     """Weights with which the neighbours of each row give it again best, shape (n, k); not negative, of sum 1.
 
     Parameters

@@ -6,7 +6,7 @@ X. He, D. Cai, P. Niyogi, "Laplacian score for feature selection", Advances in N
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +14,12 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.neighbours import TILE_VALUES
 from mlfs_dask.exact import graphs
-from mlfs_dask.exact.fit import FeatureMoments
 from mlfs_dask.exact.graphs import PairDistances, nearest_rows
 from mlfs_dask.exact.matrix import ScaledMatrix
-from mlfs_dask.typing import Matrix, join_terms
+from mlfs_dask.typing import Array, Matrix, join_terms
 
-Array = NDArray[np.float64]
+if TYPE_CHECKING:
+    from mlfs_dask.statistics.moments import FeatureMoments
 
 #: Difference of |x|² + d², relative to it, within which two rows are equally far from row x; rounding is far below.
 TIE_TOL = 1e-10

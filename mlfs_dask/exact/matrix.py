@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.linear import GRAM_ROWS, gram_block, laplacian_gram
-from mlfs_dask.exact.fit import FeatureMoments
 from mlfs_dask.solvers.laplacian import Laplacian
-from mlfs_dask.typing import Matrix
+from mlfs_dask.typing import Array, Matrix
 
-Array = NDArray[np.float64]
+if TYPE_CHECKING:
+    from mlfs_dask.statistics.moments import FeatureMoments
 
 
 class ScaledMatrix:

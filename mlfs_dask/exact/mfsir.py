@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.column_keys import key_places
@@ -21,19 +20,18 @@ from mlfs_dask.blocks.heat_kernel import heat_kernel_graph
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.engine import checkpoints
 from mlfs_dask.exact import graphs, matrix
-from mlfs_dask.exact.fit import ExactFit, FeatureMoments, save_if_due
+from mlfs_dask.exact.fit import ExactFit, save_if_due
 from mlfs_dask.exact.graphs import nearest_rows
 from mlfs_dask.exact.matrix import ScaledMatrix
 from mlfs_dask.solvers import blockwise, spectral
 from mlfs_dask.solvers.blockwise import Factors, Problem
 from mlfs_dask.solvers.laplacian import Laplacian
 from mlfs_dask.solvers.trace import LoopTrace
-from mlfs_dask.typing import Matrix, join_terms
+from mlfs_dask.typing import Array, Matrix, join_terms
 
 if TYPE_CHECKING:
     from mlfs_dask.selectors.mfsir import MFSIR
-
-Array = NDArray[np.float64]
+    from mlfs_dask.statistics.moments import FeatureMoments
 
 
 def fit(method: MFSIR, X: Matrix, Y: sp.csr_array, moments: FeatureMoments) -> ExactFit:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.heat_kernel import heat_kernel_graph
@@ -17,7 +16,7 @@ from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.engine.checkpoints import Arrays
 from mlfs_dask.errors import parameter
 from mlfs_dask.exact import graphs, matrix
-from mlfs_dask.exact.fit import ExactFit, FeatureMoments, run_program
+from mlfs_dask.exact.fit import ExactFit, run_program
 from mlfs_dask.exact.graphs import nearest_rows
 from mlfs_dask.exact.matrix import ScaledMatrix
 from mlfs_dask.solvers.laplacian import Laplacian
@@ -25,8 +24,7 @@ from mlfs_dask.typing import Matrix, join_terms
 
 if TYPE_CHECKING:
     from mlfs_dask.selectors.mifs import MIFS
-
-Array = NDArray[np.float64]
+    from mlfs_dask.statistics.moments import FeatureMoments
 
 
 def fit(method: MIFS, X: Matrix, Y: sp.csr_array, moments: FeatureMoments, start: Arrays | None = None) -> ExactFit:

@@ -21,19 +21,18 @@ from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.engine import checkpoints
 from mlfs_dask.errors import DataError
 from mlfs_dask.exact import graphs, matrix
-from mlfs_dask.exact.fit import ExactFit, FeatureMoments, save_if_due
+from mlfs_dask.exact.fit import ExactFit, save_if_due
 from mlfs_dask.exact.graphs import combinations, least_mass_rows, nearest_rows
 from mlfs_dask.exact.matrix import ScaledMatrix
 from mlfs_dask.solvers import label_recovery, row_sparse
 from mlfs_dask.solvers.label_recovery import Reconstruction, recover_labels
 from mlfs_dask.solvers.row_sparse_regression import SET_FEATURES, RowSparseRegression
 from mlfs_dask.solvers.trace import LoopTrace
-from mlfs_dask.typing import Matrix, join_terms
+from mlfs_dask.typing import Array, Matrix, join_terms
 
 if TYPE_CHECKING:
     from mlfs_dask.selectors.smfs import SMFS
-
-Array = NDArray[np.float64]
+    from mlfs_dask.statistics.moments import FeatureMoments
 
 #: Which rows are near, and how near.
 Structure: TypeAlias = Literal["density", "distance", "reconstruction"]

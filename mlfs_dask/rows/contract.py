@@ -13,7 +13,7 @@ from scipy.sparse import csr_array, vstack
 
 from mlfs_dask.blocks.unknown import no_labels
 from mlfs_dask.rows.covariates import Covariates, Place, RowColumn
-from mlfs_dask.typing import Matrix, RowArray
+from mlfs_dask.typing import Array, Matrix, RowArray
 
 
 class Block(NamedTuple):
@@ -37,8 +37,8 @@ class Block(NamedTuple):
     start: int
     X: Matrix
     Y: csr_array
-    weights: NDArray[np.float64] | None = None
-    covariates: NDArray[np.float64] | None = None
+    weights: Array | None = None
+    covariates: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,11 @@ class FeatureInfo:
         Share of zeros among the values present.
     """
 
-    minimum: NDArray[np.float64] | None = None
-    maximum: NDArray[np.float64] | None = None
+    minimum: Array | None = None
+    maximum: Array | None = None
     n_categories: NDArray[np.int64] | None = None
     n_missing: NDArray[np.int64] | None = None
-    zero_share: NDArray[np.float64] | None = None
+    zero_share: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ class RowSource(ABC):
         return FeatureInfo()
 
     @property
-    def quantiles(self) -> NDArray[np.float64] | None:
+    def quantiles(self) -> Array | None:
         """(d, s): quantiles that codes follow from (`statistics.codes.quantile_table`), if known without a reading."""
         return None
 
@@ -224,7 +224,7 @@ class RowSource(ABC):
         return None if counts is None else np.flatnonzero(counts[0])
 
     @property
-    def weights(self) -> NDArray[np.float64] | None:
+    def weights(self) -> Array | None:
         """(n,): how often each row counts; None: once."""
         return None
 

@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError, UsageError, number_of
 from mlfs_dask.files.fingerprints import digest_of
-from mlfs_dask.typing import Matrix
+from mlfs_dask.typing import Array, Matrix
 
 if TYPE_CHECKING:
     from mlfs_dask.rows.contract import RowSource
@@ -73,7 +73,7 @@ class RowColumn(ABC):
     def read(self, place: Place) -> NDArray[Any]:
         """Values of some rows, shape (rows,). Missing are NaN and negative codes."""
 
-    def distinct(self) -> NDArray[np.float64]:
+    def distinct(self) -> Array:
         """Different finite numbers of all rows, rising; where there are too many, some more than may be."""
         raise NotImplementedError
 
@@ -99,7 +99,7 @@ class RowColumn(ABC):
             raise _missing(self.name, place.number(int(np.argmax(values < 0))))
         return values
 
-    def numbers(self, place: Place) -> NDArray[np.float64]:
+    def numbers(self, place: Place) -> Array:
         """Some rows as numbers, shape (rows, width).
 
         Raises
@@ -113,7 +113,7 @@ class RowColumn(ABC):
             raise _missing(self.name, place.number(int(np.argmax(missing))))
         if self.categories is None:
             return np.asarray(values, dtype=np.float64)[:, np.newaxis]
-        indicators: NDArray[np.float64] = (values[:, np.newaxis] == np.arange(1, len(self.categories))).astype(float)
+        indicators: Array = (values[:, np.newaxis] == np.arange(1, len(self.categories))).astype(float)
         return indicators
 
 
@@ -144,7 +144,7 @@ class ArrayColumn(RowColumn):
         rows = range(place.start, place.stop)[place.inside] if isinstance(place.inside, slice) else place.inside
         return self.values[place.row : place.row + len(rows)]
 
-    def distinct(self) -> NDArray[np.float64]:
+    def distinct(self) -> Array:
         return np.unique(self.values[np.isfinite(self.values)]).astype(np.float64)
 
     def cut(self, numbers: NDArray[np.int64] | slice) -> RowColumn:
@@ -191,7 +191,7 @@ class Covariates:
         """Equal for equal covariates of the same rows."""
         return [[column.identity for column in self.columns], [number for number, _ in self.features]]
 
-    def of_rows(self, place: Place, X: Matrix) -> NDArray[np.float64]:
+    def of_rows(self, place: Place, X: Matrix) -> Array:
         """Covariates of the rows of a block, of which X is the matrix; shape (rows, width).
 
         Raises
@@ -456,7 +456,7 @@ class CodedColumn(RowColumn):
     """Numbers as categories, each value one of its own."""
 
     numeric: RowColumn
-    found: NDArray[np.float64] = field(repr=False)
+    found: Array = field(repr=False)
 
     @property
     def name(self) -> str:  # type: ignore[override]

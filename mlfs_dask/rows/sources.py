@@ -21,7 +21,7 @@ from mlfs_dask.blocks.sparse import as_labels, as_matrix, count_labels
 from mlfs_dask.errors import DataError
 from mlfs_dask.rows.contract import Block, FeatureInfo, Profile, RowSource
 from mlfs_dask.statistics.codes import edge_rows, quantile_table, zero_share
-from mlfs_dask.typing import Matrix
+from mlfs_dask.typing import Array, Matrix
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -152,7 +152,7 @@ class ArrayRows(RowSource):
         return self._features
 
     @cached_property
-    def quantiles(self) -> NDArray[np.float64]:
+    def quantiles(self) -> Array:
         return quantile_table(self.matrix, self.features, rows=edge_rows(self.profile))
 
     @property

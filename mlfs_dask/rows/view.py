@@ -20,7 +20,7 @@ from mlfs_dask.rows.contract import Block, FeatureInfo, Profile, RowSource
 from mlfs_dask.rows.covariates import Covariates, Place, RowColumn, labels_in_strata, stratified_labels
 from mlfs_dask.rows.row_mask import RowMask, Rows, numbers_between, numbers_of, offsets_of, rows_of_rows
 from mlfs_dask.rows.sources import ArrayRows
-from mlfs_dask.typing import RowArray
+from mlfs_dask.typing import Array, RowArray
 
 Columns: TypeAlias = NDArray[np.int64] | None
 
@@ -78,12 +78,12 @@ class RowView(RowSource):
         features: Columns = None,
         labels: Columns = None,
         Y: sp.csr_array | None = None,
-        weights: NDArray[np.float64] | None = None,
-        fill: NDArray[np.float64] | None = None,
+        weights: Array | None = None,
+        fill: Array | None = None,
         unknown: UnknownLabels = "use",
         known: FeatureInfo | None = None,
         label_counts: NDArray[np.int64] | None = None,
-        quantiles: NDArray[np.float64] | None = None,
+        quantiles: Array | None = None,
         unknown_labels: NDArray[np.int64] | None = None,
         covariates: Covariates | None = None,
         strata: RowColumn | None = None,
@@ -126,12 +126,12 @@ class RowView(RowSource):
         self._features: Columns = features
         self._labels: Columns = labels
         self._Y: sp.csr_array | None = Y
-        self._weights: NDArray[np.float64] | None = weights
-        self._fill: NDArray[np.float64] | None = fill
+        self._weights: Array | None = weights
+        self._fill: Array | None = fill
         self._unknown: UnknownLabels = unknown
         self._known: FeatureInfo | None = known
         self._label_counts: NDArray[np.int64] | None = label_counts
-        self._quantiles: NDArray[np.float64] | None = quantiles
+        self._quantiles: Array | None = quantiles
         self._unknown_labels: NDArray[np.int64] | None = unknown_labels
         self._covariates: Covariates | None = covariates
         self._strata: RowColumn | None = strata
@@ -220,7 +220,7 @@ class RowView(RowSource):
         return replace(known, minimum=low, maximum=high, n_missing=none, zero_share=share)
 
     @property
-    def quantiles(self) -> NDArray[np.float64] | None:
+    def quantiles(self) -> Array | None:
         if self._fill is not None:
             missing = self._present_features.n_missing
             if missing is None or missing.any():
@@ -259,7 +259,7 @@ class RowView(RowSource):
         return labels_in_strata(labels, len(self._strata.categories or ()))
 
     @property
-    def weights(self) -> NDArray[np.float64] | None:
+    def weights(self) -> Array | None:
         return self._weights
 
     @property

@@ -11,11 +11,11 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.rows.contract import RowSource
 from mlfs_dask.rows.view import RowView
+from mlfs_dask.typing import Array
 
 
 def weighted_rows(source: RowSource, sample_weight: Any) -> RowSource:
@@ -70,7 +70,7 @@ def weighted_rows(source: RowSource, sample_weight: Any) -> RowSource:
     return RowView(source, counted, weights=weights[counted])
 
 
-def exact_weights(weights: NDArray[np.float64], total: float) -> NDArray[np.float64]:
+def exact_weights(weights: Array, total: float) -> Array:
     """Weights, shape (m,), rounded so that float64 sums of them up to `total` are exact, whatever their order.
 
     >>> exact_weights(np.array([0.1, 0.2]), 2.0**51)

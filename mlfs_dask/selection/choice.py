@@ -25,6 +25,7 @@ from mlfs_dask.selectors.groups import GROUPS, Groups
 from mlfs_dask.selectors.redundancy import find_clusters
 from mlfs_dask.selectors.scores import AUTO, Scores, count_kept, kept_first, round_scores
 from mlfs_dask.storage.subset_spec import list_columns
+from mlfs_dask.typing import Array
 
 
 def with_numbers(method: Method, names: Names, d: int) -> Method:
@@ -141,7 +142,7 @@ class Choice:
     k: int
     clusters: NDArray[np.void] | None = None
     warnings: list[Warning] = field(default_factory=list)
-    group_scores: NDArray[np.float64] | None = None
+    group_scores: Array | None = None
     chosen_groups: list[str] | None = None
 
 

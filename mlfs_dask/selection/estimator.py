@@ -38,6 +38,7 @@ from mlfs_dask.selectors.contract import Method
 from mlfs_dask.selectors.costs import Names, Plan
 from mlfs_dask.selectors.labels import label_matrix
 from mlfs_dask.statistics.write_rows import ArraySink, RowSink
+from mlfs_dask.typing import Array
 
 
 class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
@@ -78,7 +79,7 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     #: The method that it fits.
     plain: ClassVar[type[Method]]
 
-    scores_: NDArray[np.float64]
+    scores_: Array
     ranking_: NDArray[np.int64]
     support_: NDArray[np.bool_]
     report_: Report
@@ -335,9 +336,9 @@ class LabelRecoverer(Selector):
         Recovered labels, after a fit with the exact graph.
     """
 
-    labels_: NDArray[np.float64]
+    labels_: Array
 
-    def recover_labels(self, X: Any, y: Any = None) -> NDArray[np.float64]:
+    def recover_labels(self, X: Any, y: Any = None) -> Array:
         """Recovered labels of all rows, in the memory of this process.
 
         Parameters

@@ -56,6 +56,7 @@ from mlfs_dask.selectors.scores import (
 from mlfs_dask.statistics.missing import FILL_READING, fill_values
 from mlfs_dask.statistics.moments import Moments
 from mlfs_dask.statistics.write_rows import RowSink, WriteLabels
+from mlfs_dask.typing import Array
 
 #: Difference up to which the mean of a feature is the same, relative to it and its standard deviation: in other
 #: containers it is rounded otherwise.
@@ -181,16 +182,16 @@ class Fit:
     method: Method
     names: Names
     outcome: Scores
-    scores: NDArray[np.float64]
+    scores: Array
     ranking: NDArray[np.int64]
     support: NDArray[np.bool_]
     report: Report
-    q_values: NDArray[np.float64] | None = None
+    q_values: Array | None = None
     stability: RankStability | None = None
-    fill: NDArray[np.float64] | None = None
+    fill: Array | None = None
     pairs: Pairs | None = None
     clusters: NDArray[np.void] | None = None
-    group_scores: NDArray[np.float64] | None = None
+    group_scores: Array | None = None
 
     @property
     def columns(self) -> dict[str, NDArray[Any]]:
@@ -603,9 +604,7 @@ def _fit_within_strata(method: Method, rows: Opened, sample_weight: Any) -> Fit:
     return Fit(method, rows.names, Scores(scores), scores, ranking, support, report)
 
 
-def _outcome(
-    method: Method, readings: Readings, k: int, d: int
-) -> tuple[Scores, Pairs | None, int, NDArray[np.float64] | None]:
+def _outcome(method: Method, readings: Readings, k: int, d: int) -> tuple[Scores, Pairs | None, int, Array | None]:
     """Scores, the tests of pairs that are asked for, how many features to keep, and what missing ones are filled with.
 
     Raises
@@ -629,7 +628,7 @@ def _plan(method: Method, source: RowSource, resources: Resources) -> Plan:
     return require_driver(method.plan(source, resources), resources, f"{method.method} in the driver process")
 
 
-def _fill_missing(method: Method, readings: Readings) -> NDArray[np.float64] | None:
+def _fill_missing(method: Method, readings: Readings) -> Array | None:
     """Read what missing features are filled with; the readings that follow find it in their places."""
     source = readings.source
     if not method.fills(source):

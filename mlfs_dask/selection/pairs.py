@@ -21,16 +21,15 @@ from mlfs_dask.selectors.pairs import (
     PAIR_TESTS,
     SORTED_PAIRS,
     TILE_PAIRS,
-    AllTests,
     Control,
+    CountTests,
     PairQuestion,
     SumTests,
     pair_statistics,
     tile_features,
 )
 from mlfs_dask.selectors.scores import AUTO, SHOWN_LABELS
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array
 
 #: Bits of a float64 that are no part of its bin: of the mantissa nine are.
 _BIN_SHIFT = 43
@@ -136,7 +135,7 @@ class Pairs:
 
     Parameters
     ----------
-    tests : AllTests
+    tests : SumTests, CountTests or ConditionalTests
     question : PairQuestion
     feature_names, label_names : sequence of str, or None
         Without names features are x0, x1, ... as in scikit-learn, and labels y0, y1, ...
@@ -161,9 +160,11 @@ class Pairs:
         For the caller of `fit`.
     """
 
+    adjusted: Adjusted
+
     def __init__(
         self,
-        tests: AllTests,
+        tests: SumTests | CountTests | ConditionalTests,
         question: PairQuestion,
         feature_names: Any,
         label_names: Any,

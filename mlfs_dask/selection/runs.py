@@ -23,6 +23,7 @@ from mlfs_dask.errors import DataError
 from mlfs_dask.files.json_text import as_json, parse_json
 from mlfs_dask.storage.object_store import RemoteObjects, is_url, open_objects
 from mlfs_dask.storage.publish import check_place, read_text, write_folder
+from mlfs_dask.typing import Array
 
 if TYPE_CHECKING:
     from mlfs_dask.selection.pairs import Pairs
@@ -92,11 +93,11 @@ class Run:
 
     path: str
     ranking: NDArray[np.int64]
-    scores: NDArray[np.float64]
+    scores: Array
     feature_names: list[str]
     record: dict[str, Any]
-    replicates: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
-    shared: NDArray[np.float64] | None = None
+    replicates: Mapping[str, Array] = field(default_factory=dict)
+    shared: Array | None = None
 
     @property
     def k(self) -> int:

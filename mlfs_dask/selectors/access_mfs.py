@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask import runtime
@@ -47,9 +46,7 @@ from mlfs_dask.statistics.predicted_rows import PredictedRows, PredictedSums, Ro
 from mlfs_dask.statistics.products import LabelProducts, wants_compiled
 from mlfs_dask.statistics.sample import RowSample, SampledRows
 from mlfs_dask.statistics.scaling import standard_scaling
-from mlfs_dask.typing import Matrix, Seed, numbers
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array, Matrix, Seed, numbers
 
 #: Random directions of the sketch of X'X above the Gram cap.
 SKETCH = 64

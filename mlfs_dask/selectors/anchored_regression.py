@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Annotated, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mlfs_dask.blocks.anchors import Anchors, count_anchors
 from mlfs_dask.engine.statistic import Statistic
@@ -26,9 +25,7 @@ from mlfs_dask.statistics.moments import Moments
 from mlfs_dask.statistics.products import LabelMoments, label_products
 from mlfs_dask.statistics.sample import RowSample
 from mlfs_dask.statistics.scaling import standard_scaling
-from mlfs_dask.typing import Seed
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array, Seed
 
 #: Name of the second reading.
 SUMS = "sums"

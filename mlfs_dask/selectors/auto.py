@@ -43,7 +43,7 @@ from mlfs_dask.selectors.scores import Scores, kept_first
 from mlfs_dask.statistics.codes import TABLE_SHARES, code_book, edge_rows
 from mlfs_dask.statistics.counts import code_statistics, measured_view
 from mlfs_dask.statistics.sample import RowSample, SampledRows, draw_rows
-from mlfs_dask.typing import Seed, numbers
+from mlfs_dask.typing import Array, Seed, numbers
 
 #: Parts of the sample, each of which is held out once.
 FOLDS = 5
@@ -186,7 +186,7 @@ class AutoSelector(Method):
         super().check()
         self._names()
 
-    def _judges(self, sampled: Profile | RowSource) -> list[tuple[Callable[..., NDArray[np.float64]], int]]:
+    def _judges(self, sampled: Profile | RowSource) -> list[tuple[Callable[..., Array], int]]:
         """Functions that score labels by chosen features, each with the most features that it takes."""
         judges = {
             "linear": (linear_scores, self._most_judged(sampled, ROWS_PER_FEATURE)),
@@ -404,11 +404,11 @@ class AutoSelector(Method):
 
     def _judge(
         self, candidates: Sequence[_Candidate], sample: SampledRows, source: RowSource, own: Resources, job: Readings
-    ) -> tuple[NDArray[np.float64], int]:
+    ) -> tuple[Array, int]:
         """Average precision of the held-out rows by every candidate, as `compare` takes it, and their number."""
         m = sample.Y.shape[0]
         splits = make_splits("given", sample.Y, given=shuffled_places(0, m, FOLDS, self.seed)) if m > 1 else ()
-        found: list[list[NDArray[np.float64]]] = [[] for _ in candidates]
+        found: list[list[Array]] = [[] for _ in candidates]
         n_judged = 0
         with runtime.stage("judging methods", FOLDS * len(candidates), unit="fits") as report_progress:
             for split in splits:
@@ -441,14 +441,14 @@ class AutoSelector(Method):
         return np.array([np.concatenate(parts) if parts else np.empty(0) for parts in found]), n_judged
 
 
-def ranks_of(outcome: Scores, varies: NDArray[np.bool_]) -> NDArray[np.float64]:
+def ranks_of(outcome: Scores, varies: NDArray[np.bool_]) -> Array:
     """Rank of every feature, from 1; the mean of their ranks for features of equal scores. Constant features come last.
 
     >>> ranks_of(Scores(np.array([0.5, 0.2, 0.5])), np.ones(3, bool)).tolist()
     [1.5, 3.0, 1.5]
     """
     if outcome.ranking is None:
-        ranks: NDArray[np.float64] = stats.rankdata(-np.where(varies, outcome.scores, -np.inf))
+        ranks: Array = stats.rankdata(-np.where(varies, outcome.scores, -np.inf))
         return ranks
     ranks = np.empty(len(varies))
     ranks[outcome.order(varies)] = np.arange(1, len(ranks) + 1)

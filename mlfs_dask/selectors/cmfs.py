@@ -31,9 +31,7 @@ from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.labelled import AtShares
 from mlfs_dask.statistics.latent_rows import LatentRows, LatentSums, first_factors
 from mlfs_dask.statistics.scaling import Scaling, standard_scaling
-from mlfs_dask.typing import Seed, numbers
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array, Seed, numbers
 
 #: Steps of A and of B in an iteration, and the relative change of A at which its steps end.
 FEATURE_STEPS, LABEL_STEPS, SETTLED = 50, 5, 1e-3

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from mlfs_dask.blocks.pair_scores import Array, quotient
+from mlfs_dask.blocks.pair_scores import quotient
 from mlfs_dask.blocks.pair_tests import SKEWED, SLOPE, PairTests, skewed_scores
 from mlfs_dask.errors import DataError, number_of, parameter
 from mlfs_dask.selectors.costs import Names
@@ -23,6 +23,7 @@ from mlfs_dask.solvers.partial_tests import (
     partial_p_values,
 )
 from mlfs_dask.statistics.gram import scale_gram
+from mlfs_dask.typing import Array
 
 #: Least eigenvalue of the features' correlations below which tests given the others are refused, and one below which
 #: labels with fewer rows than `WELL_COVERED` are: the error rate was up to 0.24 at a level of 0.1 for 25 to 125

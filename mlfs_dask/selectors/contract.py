@@ -62,7 +62,7 @@ from mlfs_dask.selectors.scores import AUTO, Scores, count_kept, round_scores, u
 from mlfs_dask.statistics.gram import GRAM_CAP, Gram
 from mlfs_dask.statistics.missing import FILL_READING, fill_statistics, fill_values
 from mlfs_dask.statistics.products import LabelProducts, label_products
-from mlfs_dask.typing import join_terms, numbers
+from mlfs_dask.typing import Array, join_terms, numbers
 
 _M = TypeVar("_M", bound="Method")
 
@@ -274,7 +274,7 @@ class Method:
         if not isinstance(source, RowSource) or not self.fills(source):
             return project(self._whole_cost(source, resources), source, resources)
         statistics = tuple(self.fill_statistics(source))
-        fill: NDArray[np.float64] | None = np.full(source.profile.d, np.nan)
+        fill: Array | None = np.full(source.profile.d, np.nan)
         if all(is_cached(source, statistic) for statistic in statistics):
             fill = fill_values(statistics, run_reading(source, statistics, resources)[0], source.weights)
         filled = source if fill is None else RowView(source, fill=fill)
@@ -553,7 +553,7 @@ class Method:
     def _missing_choices(self) -> str:
         return f"{parameter('missing', 'mean')} or {parameter('missing', 'median')}"
 
-    def examine_features(self, readings: Readings, mean: NDArray[np.float64], spread: NDArray[np.float64]) -> None:
+    def examine_features(self, readings: Readings, mean: Array, spread: Array) -> None:
         """Refuse features that hold NaN or infinity, and take down which of the others vary.
 
         Parameters
@@ -580,7 +580,7 @@ class Method:
             "scaled" + ("" if of_nan else "; or leave the feature out"),
         )
 
-    def examine_moments(self, readings: Readings, mean: NDArray[np.float64], m2: NDArray[np.float64]) -> None:
+    def examine_moments(self, readings: Readings, mean: Array, m2: Array) -> None:
         """As `examine_features`, and refuse features whose variance has less than six digits beside their mean squared.
 
         A sparse X is summed about zero, for X'X and Y'X as for distances of rows; a dense one is shifted first.
@@ -606,7 +606,7 @@ class Method:
                 cure="subtract a constant from the feature, convert with `--storage dense`, or leave it out",
             )
 
-    def ranked_by(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    def ranked_by(self, scores: Array) -> Array:
         """The scores without digits that are rounding."""
         return scores if self.scores_from_counts else round_scores(scores)
 

@@ -22,7 +22,7 @@ from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.runtime import Resources
-from mlfs_dask.typing import workspace_bytes
+from mlfs_dask.typing import Array, workspace_bytes
 
 #: Copies of a message that the driver holds while it is sent or arrives: pickled, in frames, and in the scheduler,
 #: which under a local cluster is this process too.
@@ -301,8 +301,8 @@ class Begun:
     """
 
     chosen: NDArray[np.int64]
-    scores: NDArray[np.float64]
-    shared: NDArray[np.float64]
+    scores: Array
+    shared: Array
 
 
 class Readings:

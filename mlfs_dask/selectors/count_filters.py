@@ -6,11 +6,12 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from mlfs_dask.blocks.pair_scores import Array, Counts, StratifiedCounts, quotient
+from mlfs_dask.blocks.pair_scores import Counts, StratifiedCounts, quotient
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.counting import CountFilter
 from mlfs_dask.selectors.parameters import Param
 from mlfs_dask.statistics.counts import AssignedCountScores
+from mlfs_dask.typing import Array
 
 #: Share of the sum of weights by which a sum of them has to differ from what is expected: less is rounding.
 LEAST_DIFFERENCE = 1e-12

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.blocks.counts import MAX_CODES, CodeBook
 from mlfs_dask.blocks.entropy import entropy_of_counts, information
-from mlfs_dask.blocks.pair_scores import Array, Counts, Over, StratifiedCounts, score_pairs
+from mlfs_dask.blocks.pair_scores import Counts, Over, StratifiedCounts, score_pairs
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DataError, parameter
 from mlfs_dask.rows.contract import FeatureInfo, Profile, RowSource, profile_of, unknown_labels
@@ -47,7 +47,7 @@ from mlfs_dask.statistics.counts import (
 )
 from mlfs_dask.statistics.resampling import Resampled, Resampling
 from mlfs_dask.statistics.sample import RowSample
-from mlfs_dask.typing import Matrix, Seed, join_terms, numbers
+from mlfs_dask.typing import Array, Matrix, Seed, join_terms, numbers
 
 #: Stored values from which the compiled loops pay for their loading.
 COMPILE_FROM = 3_000_000
@@ -114,7 +114,7 @@ class CountingSelector(OneReading):
         """Number of labels that are counted."""
         return q
 
-    def _counted_labels(self, entropies: NDArray[np.float64]) -> NDArray[np.int64]:
+    def _counted_labels(self, entropies: Array) -> NDArray[np.int64]:
         """Labels in order of falling entropy, ties by index, as many as are counted."""
         return rank(entropies)[: self._n_counted(len(entropies))]
 
@@ -215,9 +215,9 @@ class CountingSelector(OneReading):
         self,
         features: FeatureInfo,
         *,
-        table: NDArray[np.float64] | None = None,
+        table: Array | None = None,
         sample: Matrix | None = None,
-        weights: NDArray[np.float64] | None = None,
+        weights: Array | None = None,
     ) -> CodeBook | None:
         return code_book(
             features,
@@ -377,9 +377,7 @@ class CountingSelector(OneReading):
         of_all = entropies, counts.counted_labels, len(tiles), features, book
         return [CountResults(scores, entropy, *of_all) for scores, entropy in results]
 
-    def _warnings(
-        self, features: FeatureInfo, feature_entropy: NDArray[np.float64], label_entropies: NDArray[np.float64]
-    ) -> list[Warning]:
+    def _warnings(self, features: FeatureInfo, feature_entropy: Array, label_entropies: Array) -> list[Warning]:
         """Warnings of features, or labels, that are all the same in every row, and of crowded codes of equal width."""
         d, q = len(feature_entropy), len(label_entropies)
         constant, constant_labels = (
@@ -451,7 +449,7 @@ def _tile_name(i: int, n_tiles: int, name: str = COUNTS) -> str:
     return name if n_tiles == 1 else f"{name} {i + 1}/{n_tiles}"
 
 
-def label_entropies(label_counts: NDArray[Any], n: int | float) -> NDArray[np.float64]:
+def label_entropies(label_counts: NDArray[Any], n: int | float) -> Array:
     """Entropy of every label over the rows where it is known, from the (3, q) label counts of n rows."""
     positives, unknown = label_counts[2], label_counts[0]
     known = np.maximum(n - unknown, 1) if unknown.any() else n

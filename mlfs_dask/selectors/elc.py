@@ -28,7 +28,7 @@ from mlfs_dask.selectors.parameters import FalseDiscoveryRate, MaxIter, Missing,
 from mlfs_dask.selectors.scores import Scores, not_converged, rank, round_scores
 from mlfs_dask.solvers.padm import MATRICES, Solution, best_mask, largest_of_copies, solve_corrected, solve_published
 from mlfs_dask.statistics.products import LabelMoments
-from mlfs_dask.typing import Seed
+from mlfs_dask.typing import Array, Seed
 
 #: λ and β of the paper's own experiment (Appendix B; λ as in the authors' code), and its rule to stop.
 PUBLISHED_LAMBDA = 1e-3
@@ -169,7 +169,7 @@ class ELC(OneReading):
     def notes(self, profile: Profile) -> list[str]:
         return [f"A is {profile.q:,} labels by {profile.d:,} features; the loop reads no data"]
 
-    def association(self, *, sums: LabelMoments) -> NDArray[np.float64]:
+    def association(self, *, sums: LabelMoments) -> Array:
         return -_terms(sums, self.similarity).screen
 
     def scores(self, *, k: int, sums: LabelMoments) -> Scores:
@@ -218,9 +218,7 @@ class ELC(OneReading):
             informative=True,
         )
 
-    def _solve(
-        self, A: NDArray[np.float64], Gamma: NDArray[np.float64], screen: NDArray[np.float64], k: int
-    ) -> Solution:
+    def _solve(self, A: Array, Gamma: Array, screen: Array, k: int) -> Solution:
         preference = screen_order(screen)
         p = best_mask(screen, k, preference)  # Algorithm 1, line 3
         if self.variant == "published":
@@ -263,9 +261,9 @@ class _Terms(NamedTuple):
         Features that are constant; they come last in `screen`.
     """
 
-    A: NDArray[np.float64]
-    S: NDArray[np.float64]
-    screen: NDArray[np.float64]
+    A: Array
+    S: Array
+    screen: Array
     constant: NDArray[np.bool_]
 
 
@@ -278,7 +276,7 @@ def _terms(sums: LabelMoments, kernel: LabelKernel) -> _Terms:
     return _Terms(A, S, screen, constant)
 
 
-def screen_scores(A: NDArray[np.float64], S: NDArray[np.float64], n: int | float) -> NDArray[np.float64]:
+def screen_scores(A: Array, S: Array, n: int | float) -> Array:
     """Eq. 1 for every single feature, without its constant: ‖a_f‖⁴/n⁴ − 2 a_f'S a_f/n². Lower is better.
 
     Parameters
@@ -293,11 +291,11 @@ def screen_scores(A: NDArray[np.float64], S: NDArray[np.float64], n: int | float
     """
     squares = np.einsum("cf,cf->f", A, A) / n**2
     fit = np.einsum("cf,cf->f", A, S @ A) / n**2
-    result: NDArray[np.float64] = squares**2 - 2.0 * fit
+    result: Array = squares**2 - 2.0 * fit
     return result
 
 
-def screen_order(screen: NDArray[np.float64]) -> NDArray[np.int64]:
+def screen_order(screen: Array) -> NDArray[np.int64]:
     """Place of every feature in the order of the screen, ties (up to rounding) by lower index.
 
     >>> screen_order(np.array([0.5, -1.0, 0.5]))
@@ -310,7 +308,7 @@ def screen_order(screen: NDArray[np.float64]) -> NDArray[np.int64]:
     return places
 
 
-def label_factor(S: NDArray[np.float64], n: int | float) -> NDArray[np.float64]:
+def label_factor(S: Array, n: int | float) -> Array:
     """Γ = nΦΣ^{1/2} (after Eq. 2), with eigenvalues in falling order.
 
     S is not positive semidefinite (labels that never meet have similarity 0): negative eigenvalues count as 0. An
@@ -336,15 +334,15 @@ def label_factor(S: NDArray[np.float64], n: int | float) -> NDArray[np.float64]:
     size = np.abs(Phi)
     largest = (size >= size.max(axis=0) * (1 - 1e-6)).argmax(axis=0)  # the first, whatever rounding says
     signs = np.where(Phi[largest, np.arange(len(S))] < 0, -1.0, 1.0)
-    Gamma: NDArray[np.float64] = n * Phi * signs * np.sqrt(Sigma)
+    Gamma: Array = n * Phi * signs * np.sqrt(Sigma)
     return Gamma
 
 
 def combined_scores(
     mask: NDArray[np.bool_],
-    residual: NDArray[np.float64],
-    screen: NDArray[np.float64],
-) -> NDArray[np.float64]:
+    residual: Array,
+    screen: Array,
+) -> Array:
     """One score for all features: the chosen ones in [1, 2], the others in [0, 0.5].
 
     Parameters
@@ -366,7 +364,7 @@ def combined_scores(
     return scores
 
 
-def _unit(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _unit(values: Array) -> Array:
     """Values moved to [0, 1], in their order."""
     if not len(values):
         return values
@@ -374,9 +372,7 @@ def _unit(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return (values - low) / (high - low) if high > low else np.zeros_like(values)
 
 
-def _diagnostics(
-    A: NDArray[np.float64], S: NDArray[np.float64], sums: LabelMoments, chosen: NDArray[Any]
-) -> dict[str, float | None]:
+def _diagnostics(A: Array, S: Array, sums: LabelMoments, chosen: NDArray[Any]) -> dict[str, float | None]:
     facts = {
         "redundancy": redundancy(label_correlations(A, sums.label_m2, sums.n), chosen),
         "residual_correlation": residual_correlation(A, S, sums.n, chosen),

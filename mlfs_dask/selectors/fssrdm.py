@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.engine.statistic import Statistic
@@ -22,8 +21,7 @@ from mlfs_dask.solvers.proximal import Solution
 from mlfs_dask.statistics.label_statistics import label_cosines
 from mlfs_dask.statistics.labelled import OfLabelled
 from mlfs_dask.statistics.products import LabelMoments
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array
 
 
 @method(

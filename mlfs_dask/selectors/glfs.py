@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.anchors import Anchors, place_anchors
@@ -34,9 +33,7 @@ from mlfs_dask.statistics.label_statistics import label_cosines
 from mlfs_dask.statistics.labelled import AtShares
 from mlfs_dask.statistics.moments import FeatureMoments
 from mlfs_dask.statistics.scaling import Scaling, standard_scaling
-from mlfs_dask.typing import Matrix, Seed, numbers
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array, Matrix, Seed, numbers
 
 #: Name of the reading of labels by groups of rows.
 GROUPS = "groups"

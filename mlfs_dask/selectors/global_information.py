@@ -33,9 +33,7 @@ from mlfs_dask.solvers.low_rank import LowRankPlusDiagonal, nystroem, solve_low_
 from mlfs_dask.statistics.counts import CountScores
 from mlfs_dask.statistics.label_statistics import LabelTables, label_pairs
 from mlfs_dask.statistics.pairs import pair_information, partners_of_a_reading
-from mlfs_dask.typing import Seed, join_terms
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array, Seed, join_terms
 
 #: Landmarks by default of more features than `MAX_ALL_PAIRS`.
 N_LANDMARKS = 1024

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.products import ProductFilter
 from mlfs_dask.statistics.products import LabelMoments
+from mlfs_dask.typing import Array
 
 
 @method(
@@ -44,8 +44,8 @@ class GMLC(ProductFilter):
     array([1.25, 0.25, 0.  ])
     """
 
-    def scores(self, *, k: int, sums: LabelMoments) -> NDArray[np.float64]:
+    def scores(self, *, k: int, sums: LabelMoments) -> Array:
         A = sums.terms.products
         A[sums.positives == sums.n] = 0.0  # of a label that every row has the sums are rounding
-        scores: NDArray[np.float64] = np.einsum("lf,lf->f", A, A)
+        scores: Array = np.einsum("lf,lf->f", A, A)
         return scores

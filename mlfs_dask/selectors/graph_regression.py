@@ -35,9 +35,7 @@ from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.gram import GRAM_CAP, Gram, require_gram, scale_gram
 from mlfs_dask.statistics.row_system import Adaptive, RowSystem, SystemSums, settle_rows
 from mlfs_dask.statistics.scaling import Scaling, standard_scaling
-from mlfs_dask.typing import Seed, numbers
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array, Seed, numbers
 
 #: Name of the reading in which W = 0, from which values of anchors follow.
 START = "start"

@@ -27,9 +27,7 @@ from mlfs_dask.selectors.parameters import Binning, Bins, MissingOrCode, seed_of
 from mlfs_dask.selectors.scores import Scores, rank
 from mlfs_dask.statistics.pairs import PairInformation, pair_information, partners_of_a_reading
 from mlfs_dask.statistics.resampling import NOT_RESAMPLED
-from mlfs_dask.typing import Seed, join_terms
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array, Seed, join_terms
 
 #: What the readings are called that count candidates against all features.
 PAIRS = "pairs"

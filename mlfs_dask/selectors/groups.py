@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.statistics.products import LabelMoments
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array
 
 #: What the reading of joint statistics is called.
 GROUPS = "groups"

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask import runtime
@@ -23,8 +22,6 @@ from mlfs_dask.statistics.sample import RowSample, draw_rows
 from mlfs_dask.statistics.scaling import Scaling
 from mlfs_dask.statistics.write_rows import RowSink, UnwrittenRows
 from mlfs_dask.typing import Matrix
-
-Array = NDArray[np.float64]
 
 GraphKind: TypeAlias = Literal["anchors", "exact", "auto"]
 

@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.blocks.entropy import information
-from mlfs_dask.blocks.pair_scores import Array, Counts
+from mlfs_dask.blocks.pair_scores import Counts
 from mlfs_dask.errors import UsageError, parameter
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.counting import CountFilter, CountResults
 from mlfs_dask.selectors.parameters import Param
+from mlfs_dask.typing import Array
 
 
 class _Information(CountFilter):

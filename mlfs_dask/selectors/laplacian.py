@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mlfs_dask.blocks.anchors import Anchors, count_anchors
 from mlfs_dask.blocks.neighbours import compiles_search
@@ -39,7 +38,7 @@ from mlfs_dask.statistics.anchor_sums import AnchorSums
 from mlfs_dask.statistics.moments import FeatureMoments, Moments
 from mlfs_dask.statistics.rows_in_memory import read_rows
 from mlfs_dask.statistics.scaling import standard_scaling
-from mlfs_dask.typing import Seed, join_terms, numbers
+from mlfs_dask.typing import Array, Seed, join_terms, numbers
 
 #: What the readings are called.
 FIRST, ROWS = "moments and sample", "rows of anchors"
@@ -191,7 +190,7 @@ class LaplacianScore(Method):
     def _examine(self, readings: Readings, moments: FeatureMoments) -> None:
         self.examine_moments(readings, moments.mean, moments.m2)
 
-    def _result(self, scores: NDArray[np.float64], moments: FeatureMoments, extra: dict[str, Any]) -> Scores:
+    def _result(self, scores: Array, moments: FeatureMoments, extra: dict[str, Any]) -> Scores:
         constant, d = int(np.count_nonzero(moments.m2 == 0)), len(scores)
         warnings = (
             [uninformative_warning(self.method, constant=d, d=d, constant_labels=-1, q=0)] if constant == d else []

@@ -22,9 +22,7 @@ from mlfs_dask.selectors.sampled import SampledMethod
 from mlfs_dask.selectors.scores import Scores, uninformative_warning
 from mlfs_dask.solvers.hierarchical_network import HELD_OUT, PARAMETER_COPIES, Rows, train_path
 from mlfs_dask.statistics.sample import RowSample, SampledRows
-from mlfs_dask.typing import Matrix, Seed
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array, Matrix, Seed
 
 #: Columns whose moments are taken at a time.
 TILE_COLUMNS = 64

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mlfs_dask.blocks.anchors import Anchors
 from mlfs_dask.blocks.proximal import row_norms
@@ -26,8 +25,7 @@ from mlfs_dask.statistics.gram import scale_gram
 from mlfs_dask.statistics.labelled import OfLabelled
 from mlfs_dask.statistics.products import LabelMoments, drop_rounding, label_products
 from mlfs_dask.statistics.propagated_labels import PropagatedGram, PropagatedLabels, PropagationSums
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array
 
 #: Name of the third reading.
 SCATTER = "scatter"

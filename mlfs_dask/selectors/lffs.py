@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.selectors.anchored_regression import AnchoredRegression, MeanDegree, centred_labels
@@ -19,8 +18,7 @@ from mlfs_dask.solvers.latent_span import Span, solve
 from mlfs_dask.statistics.anchor_sums import AnchorTotals
 from mlfs_dask.statistics.label_statistics import label_cosines
 from mlfs_dask.statistics.products import LabelMoments
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array
 
 
 @method(

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mlfs_dask.blocks.proximal import shrink_entries
 from mlfs_dask.selectors.contract import method
@@ -18,8 +17,7 @@ from mlfs_dask.selectors.scores import Scores
 from mlfs_dask.solvers.proximal import Solution, solve
 from mlfs_dask.statistics.label_statistics import cosine_distances, label_cosines
 from mlfs_dask.statistics.products import LabelMoments
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array
 
 
 @method(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import typing
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,9 +32,8 @@ from mlfs_dask.statistics.label_statistics import FilledPairs, Labels
 from mlfs_dask.statistics.moments import Moments
 from mlfs_dask.statistics.scaling import Scaling
 from mlfs_dask.statistics.write_rows import BlockLabels, RowSink, WriteLabels
-from mlfs_dask.typing import join_terms
+from mlfs_dask.typing import Array, join_terms
 
-Array: TypeAlias = NDArray[np.float64]
 F = TypeVar("F")
 A = TypeVar("A")
 

@@ -31,9 +31,7 @@ from mlfs_dask.selectors.scores import Scores
 from mlfs_dask.solvers.memetic import Population, criterion, search_subsets
 from mlfs_dask.statistics.counts import CodeCounts
 from mlfs_dask.statistics.sample import RowSample, SampledRows, draw_rows
-from mlfs_dask.typing import Seed, join_terms, numbers
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array, Seed, join_terms, numbers
 
 #: Decimal places of information: what two features of the same parts of the rows tell of the labels is the same.
 DIGITS = 12

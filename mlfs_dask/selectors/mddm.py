@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mlfs_dask import runtime
 from mlfs_dask.engine.statistic import Statistic
@@ -23,8 +22,7 @@ from mlfs_dask.selectors.products import ProductFilter
 from mlfs_dask.selectors.scores import SOLVED_BITS, round_scores
 from mlfs_dask.statistics.gram import Gram, require_gram, scale_gram
 from mlfs_dask.statistics.products import LabelMoments
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array
 
 
 @method("mddm", "Dependence maximisation", paper="Zhang & Zhou 2010, ACM TKDD 4, 14", doi="10.1145/1839490.1839495")

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mlfs_dask.selectors.anchored_regression import AnchoredRegression, MeanDegree, centred_labels
 from mlfs_dask.selectors.contract import method
@@ -19,8 +18,7 @@ from mlfs_dask.solvers.latent_span import Span, solve
 from mlfs_dask.statistics.anchor_sums import AnchorTotals
 from mlfs_dask.statistics.label_statistics import neighbour_laplacian
 from mlfs_dask.statistics.products import LabelMoments
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array
 
 #: Neighbours of a label at most by default. With all others as neighbours, as published, the labels of a row are pulled
 #: towards their mean.

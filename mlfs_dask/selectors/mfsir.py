@@ -48,9 +48,7 @@ from mlfs_dask.statistics.latent_rows import LatentRows, LatentSums, first_facto
 from mlfs_dask.statistics.moments import FeatureMoments
 from mlfs_dask.statistics.sample import RowSample, SampledRows
 from mlfs_dask.statistics.scaling import Scaling, standard_scaling
-from mlfs_dask.typing import Matrix, Seed, numbers
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array, Matrix, Seed, numbers
 
 #: Iterations that fits of real sets took, least and most (`benchmarks/iterative.py`).
 TYPICAL_ITERATIONS = (10, 46)

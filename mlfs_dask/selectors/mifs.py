@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.exact import mifs as exact_form
@@ -24,9 +23,7 @@ from mlfs_dask.solvers.latent_span import Span, solve
 from mlfs_dask.statistics.anchor_sums import AnchorTotals
 from mlfs_dask.statistics.moments import FeatureMoments
 from mlfs_dask.statistics.products import LabelMoments
-from mlfs_dask.typing import Matrix
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array, Matrix
 
 
 @method(

@@ -21,9 +21,7 @@ from mlfs_dask.selectors.scores import Scores
 from mlfs_dask.solvers.ant_colony import lay_pheromone
 from mlfs_dask.statistics.gram import GRAM_CAP, Gram, require_gram, scale_gram
 from mlfs_dask.statistics.products import LabelMoments
-from mlfs_dask.typing import Seed
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array, Seed
 
 #: What correlations are multiples of. Their last digits depend on the order of summation, and what ties in exact
 #: arithmetic would be parted by them.

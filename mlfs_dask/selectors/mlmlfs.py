@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.anchors import Anchors, count_anchors
@@ -36,9 +35,7 @@ from mlfs_dask.statistics.gram import GRAM_CAP, Gram, require_gram, scale_gram
 from mlfs_dask.statistics.labelled import OfLabelled
 from mlfs_dask.statistics.moments import FeatureMoments
 from mlfs_dask.statistics.scaling import standard_scaling
-from mlfs_dask.typing import Matrix, Seed, numbers
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array, Matrix, Seed, numbers
 
 
 @dataclass

@@ -32,9 +32,7 @@ from mlfs_dask.statistics.resampling import (
     pool_in_strata,
     replicate_groups,
 )
-from mlfs_dask.typing import Seed, join_terms, numbers
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array, Seed, join_terms, numbers
 
 #: What the reading of the labels that shuffles draw from is called.
 LABELS = "labels"
@@ -320,7 +318,7 @@ class OneReading(Method):
         return discovered, q
 
 
-def q_values(statistic: NDArray[np.float64], null: NDArray[np.float64]) -> NDArray[np.float64]:
+def q_values(statistic: Array, null: Array) -> Array:
     """Least false discovery rate at which each feature is discovered.
 
     Parameters

@@ -11,9 +11,10 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from mlfs_dask.selectors.contract import method
-from mlfs_dask.selectors.greedy import Array, GreedySelector
+from mlfs_dask.selectors.greedy import GreedySelector
 from mlfs_dask.selectors.parameters import Param
 from mlfs_dask.statistics.counts import PairCountScores
+from mlfs_dask.typing import Array
 
 #: Of criteria from counts of two features and a label.
 TRIPLES_MEMORY = (

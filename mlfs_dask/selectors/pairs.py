@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask.blocks.pair_scores import Array, Sums
+from mlfs_dask.blocks.pair_scores import Sums
 from mlfs_dask.blocks.pair_tests import (
     INFORMATION,
     TREND,
@@ -26,7 +26,7 @@ from mlfs_dask.statistics.covariates import Adjustment, covariate_products
 from mlfs_dask.statistics.gram import GRAM_CAP, Gram
 from mlfs_dask.statistics.moments import FeatureShapes
 from mlfs_dask.statistics.products import label_products
-from mlfs_dask.typing import join_terms, numbers
+from mlfs_dask.typing import Array, join_terms, numbers
 
 #: What a reading for pairs alone is called.
 PAIR_TESTS = "tests of pairs"
@@ -101,20 +101,6 @@ def pairs_workspace(question: PairQuestion, q: int, d: int) -> tuple[str, dict[s
 def tile_features(q: int, d: int) -> int:
     """Features of a tile."""
     return max(1, min(d, max(TILE_FEATURES, TILE_PAIRS // max(q, 1))))
-
-
-class AllTests(Protocol):
-    """Tests of all pairs, made as they are asked for."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(q, d)."""
-
-    def tile(self, features: slice) -> PairTests:
-        """The tests of all labels with some features, arrays that broadcast to (q, w)."""
-
-    def at(self, labels: NDArray[np.intp], features: NDArray[np.intp]) -> PairTests:
-        """The tests of chosen pairs, arrays of shape (m,)."""
 
 
 def pair_statistics(source: Profile | RowSource, question: PairQuestion) -> tuple[Statistic, ...]:
@@ -200,9 +186,11 @@ class SumTests:
         return skewness
 
     def tile(self, features: slice) -> PairTests:
+        """The tests of all labels with some features, arrays that broadcast to (q, w)."""
         return self._tests(lambda array: _columns(array, features))
 
     def at(self, labels: NDArray[np.intp], features: NDArray[np.intp]) -> PairTests:
+        """The tests of chosen pairs, arrays of shape (m,)."""
         return self._tests(lambda array: np.broadcast_to(array, self.shape)[labels, features])
 
     def _tests(self, cut: Callable[[NDArray[Any]], NDArray[Any]]) -> PairTests:

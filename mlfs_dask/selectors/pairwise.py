@@ -11,8 +11,7 @@ from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import Method
 from mlfs_dask.selectors.costs import Plan, require_driver
 from mlfs_dask.selectors.scores import rank
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array
 
 #: Features of which every pair has its number by default: 128 MiB for a matrix of float64.
 MAX_ALL_PAIRS = 4096

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from mlfs_dask.blocks.pair_scores import Array, Sums, quotient
+from mlfs_dask.blocks.pair_scores import Sums, quotient
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.products import ProductFilter
 from mlfs_dask.statistics.moments import CardinalityMoments, FeatureMoments
 from mlfs_dask.statistics.products import LabelMoments
+from mlfs_dask.typing import Array
 
 #: Least share of a feature's variance that counts as being within the classes: below it a difference of sums is
 #: rounding, which would rank features that separate the classes exactly.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar
 
-from mlfs_dask.blocks.pair_scores import Array, Over, Sums, score_pairs
+from mlfs_dask.blocks.pair_scores import Over, Sums, score_pairs
 from mlfs_dask.selectors.contract import family
 from mlfs_dask.selectors.one_reading import OneReading
 from mlfs_dask.selectors.parameters import ON_AUTO, FalseDiscoveryRate, Missing, Resamples, seed_of
 from mlfs_dask.statistics.products import LabelMoments
-from mlfs_dask.typing import Seed
+from mlfs_dask.typing import Array, Seed
 
 
 @family

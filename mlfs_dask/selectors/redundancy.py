@@ -19,6 +19,7 @@ from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.rows.view import RowView
 from mlfs_dask.selectors.costs import Names, Reading, Readings
 from mlfs_dask.statistics.gram import GRAM_CAP, Gram
+from mlfs_dask.typing import Array
 
 #: What the reading is called.
 REDUNDANCY = "redundancy"
@@ -143,7 +144,7 @@ def find_clusters(
     return Clusters(np.array(found, np.int64), np.array(members, ROW))
 
 
-def _correlations(readings: Readings, columns: NDArray[np.int64], names: Names) -> NDArray[np.float64]:
+def _correlations(readings: Readings, columns: NDArray[np.int64], names: Names) -> Array:
     """Correlations of features without their signs, shape (c, c); with a constant feature 0."""
     source = readings.source
     view = RowView(source, features=columns)
@@ -160,5 +161,5 @@ def _correlations(readings: Readings, columns: NDArray[np.int64], names: Names) 
     scale = np.divide(1.0, length, out=np.zeros(len(length)), where=length > 0)
     gram *= scale
     gram *= scale[:, np.newaxis]
-    alike: NDArray[np.float64] = np.round(np.abs(gram, out=gram), DECIMALS, out=gram)
+    alike: Array = np.round(np.abs(gram, out=gram), DECIMALS, out=gram)
     return alike

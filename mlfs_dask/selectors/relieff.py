@@ -22,9 +22,7 @@ from mlfs_dask.selectors.sampled import SampledMethod
 from mlfs_dask.selectors.scores import Scores
 from mlfs_dask.statistics.labelled import labelled_rows
 from mlfs_dask.statistics.sample import RowSample, SampledRows
-from mlfs_dask.typing import Matrix, Seed
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array, Matrix, Seed
 
 #: What scores are multiples of: differences of 0 and less than 1, which cancel to some 1e-17 in place of 0.
 ROUNDING = 2.0**-50

@@ -20,9 +20,7 @@ from mlfs_dask.selectors.regression import strength
 from mlfs_dask.solvers import row_sparse
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.reweighted_rows import ReweightedRows, WeightedSums
-from mlfs_dask.typing import Seed
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array, Seed
 
 #: e of the loss √(‖r‖² + e²). A row that is met exactly has weight 1/(2e), and where e is tiny it holds its own
 #: prediction: the loop stops above the minimum. With e = 0.1 it ends 1e-4 off.

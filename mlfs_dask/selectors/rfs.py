@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.engine.statistic import Statistic
@@ -23,8 +22,6 @@ from mlfs_dask.solvers import row_sparse
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.reweighted_rows import ReweightedRows, WeightedSums
 from mlfs_dask.statistics.scaling import standard_scaling
-
-Array = NDArray[np.float64]
 
 #: The smoothing of rows in the published form. The authors' program has 2**-26, which leaves 1e-9 of the scores to the
 #: order of the rows' sums where rows are met exactly; scores of the two differ by 3e-9.

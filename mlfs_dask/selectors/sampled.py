@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.rows.contract import FeatureInfo, Profile, RowSource, profile_of
@@ -14,9 +13,7 @@ from mlfs_dask.selectors.costs import Readings
 from mlfs_dask.selectors.one_reading import OneReading
 from mlfs_dask.statistics.counts import Ranges
 from mlfs_dask.statistics.sample import RowSample, draw_rows
-from mlfs_dask.typing import numbers
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array, numbers
 
 
 class SampledMethod(OneReading):

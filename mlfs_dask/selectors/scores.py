@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError, UsageError, number_of, parameter
+from mlfs_dask.typing import Array
 
 #: Labels that a warning names.
 SHOWN_LABELS = 5
@@ -77,21 +78,21 @@ class Scores:
         What every feature shares with those that were chosen one after another, but the last.
     """
 
-    scores: NDArray[np.float64]
+    scores: Array
     ranking: NDArray[np.int64] | None = None
     iterations: int = 0
     converged: bool | None = None
     objective: Sequence[float] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
     warnings: Sequence[Warning] = ()
-    q_values: NDArray[np.float64] | None = None
+    q_values: Array | None = None
     discovered: NDArray[np.bool_] | None = None
-    resampled_scores: NDArray[np.float64] | None = None
+    resampled_scores: Array | None = None
     informative: bool | None = None
     row_labels: Any = None
-    labels: NDArray[np.float64] | None = None
-    mean: NDArray[np.float64] | None = None
-    shared: NDArray[np.float64] | None = None
+    labels: Array | None = None
+    mean: Array | None = None
+    shared: Array | None = None
 
     def order(self, varies: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Features, best first; those that do not vary come last, by index.
@@ -225,7 +226,7 @@ def never_positive_warnings(
     ]
 
 
-def round_scores(scores: NDArray[np.float64], bits: int = SCORE_BITS) -> NDArray[np.float64]:
+def round_scores(scores: Array, bits: int = SCORE_BITS) -> Array:
     """Scores to `bits` significant bits. Those beyond differ by the order of summation, which depends on the chunks.
 
     Scores that are neighbours after rounding become equal: features that are copies of one another tie, also where
@@ -241,7 +242,7 @@ def round_scores(scores: NDArray[np.float64], bits: int = SCORE_BITS) -> NDArray
     [0.3000000000001819, 0.3000000000001819]
     """
     mantissa, exponent = np.frexp(scores)
-    rounded: NDArray[np.float64] = np.ldexp(np.rint(np.ldexp(mantissa, bits)), exponent - bits)
+    rounded: Array = np.ldexp(np.rint(np.ldexp(mantissa, bits)), exponent - bits)
     order = np.argsort(rounded, axis=-1)
     rising = np.take_along_axis(rounded, order, axis=-1)
     step = 1.5 * np.ldexp(1.0, np.frexp(rising)[1] - bits)
@@ -253,7 +254,7 @@ def round_scores(scores: NDArray[np.float64], bits: int = SCORE_BITS) -> NDArray
     return rounded
 
 
-def rank(scores: NDArray[np.float64], varies: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
+def rank(scores: Array, varies: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
     """Indices by falling score; ties by lower index. Features that do not vary come last, by index.
 
     >>> rank(np.array([0.5, 2.0, 0.5])), rank(np.array([0.5, 2.0, 0.5]), np.array([True, False, True]))
@@ -273,7 +274,7 @@ def kept_first(ranking: NDArray[np.int64], kept: NDArray[np.int64]) -> NDArray[n
     return np.concatenate([kept, ranking[~np.isin(ranking, kept)]]) if len(kept) else ranking
 
 
-def lower_constant(scores: NDArray[np.float64], varies: NDArray[np.bool_]) -> NDArray[np.float64]:
+def lower_constant(scores: Array, varies: NDArray[np.bool_]) -> Array:
     """Scores in which no feature without variation exceeds one that varies.
 
     A filter gives a constant 0, which is more than the negative score of a redundant feature.
@@ -322,12 +323,12 @@ class RankStability(NamedTuple):
     """
 
     intervals: NDArray[np.int64]
-    frequency: NDArray[np.float64]
+    frequency: Array
     agreement: float
     error: float
 
 
-def rank_stability(scores: NDArray[np.float64], k: int, varies: NDArray[np.bool_] | None = None) -> RankStability:
+def rank_stability(scores: Array, k: int, varies: NDArray[np.bool_] | None = None) -> RankStability:
     """How much ranks vary between resamples.
 
     Parameters

@@ -8,14 +8,12 @@ from __future__ import annotations
 from typing import Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.graph_regression import At, Fixed, GraphRegression
 from mlfs_dask.selectors.parameters import AnchorNeighbors, Param
 from mlfs_dask.statistics.row_system import SystemSums
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array
 
 
 @method(

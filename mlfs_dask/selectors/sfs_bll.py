@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.anchors import anchor_values
@@ -30,9 +29,7 @@ from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.binary_rows import BinaryRows, BinarySums
 from mlfs_dask.statistics.moments import FeatureMoments
 from mlfs_dask.statistics.row_system import TURNS
-from mlfs_dask.typing import Matrix
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array, Matrix
 
 #: e of a row's residual √(‖r‖² + e²) relative to the root mean square at W = 0.
 ROW_SMOOTHING = 1e-3

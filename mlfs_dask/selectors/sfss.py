@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mlfs_dask.blocks.anchors import Anchors
 from mlfs_dask.engine.statistic import Statistic
@@ -25,8 +24,7 @@ from mlfs_dask.statistics.anchor_sums import AnchorSums, AnchorTotals
 from mlfs_dask.statistics.gram import scale_gram
 from mlfs_dask.statistics.labelled import OfLabelled
 from mlfs_dask.statistics.products import LabelMoments, label_products
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array
 
 
 @method(

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mlfs_dask.blocks.anchors import Anchors
 from mlfs_dask.blocks.proximal import row_norms
@@ -26,8 +25,7 @@ from mlfs_dask.statistics.label_statistics import label_cosines
 from mlfs_dask.statistics.labelled import OfLabelled
 from mlfs_dask.statistics.products import LabelMoments, label_products
 from mlfs_dask.statistics.propagated_labels import PropagatedLabels, PropagationSums
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array
 
 #: Dependence of a direction with the labels, relative to the largest, up to which it is the rounding of 0.
 INDEPENDENT = 1e-10

@@ -60,9 +60,7 @@ from mlfs_dask.statistics.recovered_rows import (
 )
 from mlfs_dask.statistics.sample import RowSample, SampledRows, draw_rows
 from mlfs_dask.statistics.scaling import Scaling, standard_scaling
-from mlfs_dask.typing import Matrix, Seed, numbers
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array, Matrix, Seed, numbers
 
 #: Default α with anchors, relative to that of the exact form. With anchors the smoothness of Y is tr Y'(I − S)Y and
 #: not ‖(I − W)Y‖². The second divided by the first is 0.8 to 1.1 for the given labels of five real sets, and 0.1 to 0.3

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mlfs_dask.blocks.heat_kernel import column_graph
 from mlfs_dask.blocks.proximal import row_norms
@@ -32,9 +31,7 @@ from mlfs_dask.statistics.labelled import OfLabelled
 from mlfs_dask.statistics.logistic_rows import LogisticRows, LogisticSums
 from mlfs_dask.statistics.products import label_products
 from mlfs_dask.statistics.scaling import standard_scaling
-from mlfs_dask.typing import Seed
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array, Seed
 
 #: ε of the penalty, relative to the root mean square of the norms of rows of the first W.
 SMOOTHING = 0.1

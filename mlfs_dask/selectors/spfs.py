@@ -23,9 +23,7 @@ from mlfs_dask.selectors.scores import Scores
 from mlfs_dask.statistics.columns import OfFeatures
 from mlfs_dask.statistics.gram import Gram
 from mlfs_dask.statistics.products import LabelMoments
-from mlfs_dask.typing import Seed
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array, Seed
 
 #: Decimal places of the terms: features that are copies of one another tie, whatever order rows were summed in.
 DIGITS = 12

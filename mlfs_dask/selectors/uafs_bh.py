@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mlfs_dask.blocks.anchors import Anchors, anchor_values
 from mlfs_dask.blocks.proximal import row_norms
@@ -29,9 +28,7 @@ from mlfs_dask.statistics.binary_rows import BinaryRows, BinarySums
 from mlfs_dask.statistics.gram import scale_gram
 from mlfs_dask.statistics.row_system import TURNS
 from mlfs_dask.statistics.scaling import standard_scaling
-
-Array = NDArray[np.float64]
-
+from mlfs_dask.typing import Array
 
 #: Weight of the covariance of the anchors in their graph, whose largest eigenvalue is 1.
 COVARIANCE = 1e-3

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask import runtime
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array
 
 
 def lay_pheromone(

@@ -11,21 +11,19 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask import runtime
 from mlfs_dask.errors import MlfsError
 from mlfs_dask.solvers.laplacian import Laplacian
 from mlfs_dask.solvers.trace import LoopTrace
+from mlfs_dask.typing import Array
 
 #: Arrays of shape (n, l) that the loop holds: V, X W, L V, the gradient of V, and two temporary ones.
 ROW_MATRICES = 6
 
 #: Arrays of shape (d, l) that the loop holds: G, H, W, X'V, X'X W, their successors and a gradient.
 FEATURE_MATRICES = 10
-
-Array = NDArray[np.float64]
 
 
 class Products(Protocol):

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask import runtime
 from mlfs_dask.errors import MlfsError
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array
 
 #: Arrays of the shape of b that the solver holds, without b and what the operator gives: x, the residual, the
 #: direction, and the preconditioned residual.

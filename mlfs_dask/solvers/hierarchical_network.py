@@ -18,9 +18,7 @@ from scipy import sparse as sp
 
 from mlfs_dask import runtime
 from mlfs_dask.blocks.proximal import hierarchical_prox, row_norms
-from mlfs_dask.typing import Matrix
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array, Matrix
 
 #: Length of a step; share of the step before that a step along the path goes on with.
 RATE, MOMENTUM = 1e-3, 0.9

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from mlfs_dask import runtime
 from mlfs_dask.solvers import conjugate_gradients as cg
 from mlfs_dask.solvers.laplacian import Laplacian
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array
 
 #: Arrays of shape (n, q) that `propagate_labels` holds besides its arguments: those of the solver, C and F in the
 #: eigenvectors of L_p, and two in the operator.

@@ -14,8 +14,7 @@ from scipy import sparse as sp
 
 from mlfs_dask import runtime
 from mlfs_dask.solvers import conjugate_gradients as cg
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array
 
 #: Arrays of shape (n, `cg.GROUP`) that each thread of `recover_labels` holds: those of the solver, start and right-hand
 #: side, mask, and two in the operator. Besides these it holds the result.

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.heat_kernel import degrees
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array
 
 
 class Laplacian:

@@ -14,14 +14,12 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.solvers import row_sparse
 from mlfs_dask.solvers.proximal import Solution
 from mlfs_dask.statistics.anchor_sums import AnchorTotals
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array
 
 #: Most steps of B for given latent labels, of which each is an SVD of a k × q matrix.
 ROTATIONS = 20

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import MlfsError
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask import runtime
+from mlfs_dask.typing import Array
 
-Array = NDArray[np.float64]
 Subset = NDArray[np.intp]
 
 #: Refinements of the best subset in a generation.

@@ -17,6 +17,7 @@ from mlfs_dask import runtime
 from mlfs_dask.blocks.column_keys import copies_of
 from mlfs_dask.blocks.proximal import row_norms, shrink_rows
 from mlfs_dask.errors import MlfsError, parameter
+from mlfs_dask.typing import Array
 
 #: Two residuals closer than this share of the largest count as equal, so that the mask does not follow rounding.
 _RESOLUTION = 1e-9
@@ -47,9 +48,9 @@ class Solution:
         The first feature whose column of A each equals.
     """
 
-    W: NDArray[np.float64]
+    W: Array
     mask: NDArray[np.bool_]
-    residual: NDArray[np.float64]
+    residual: Array
     objective: list[float]
     gap: list[float]
     swaps: list[int]
@@ -57,7 +58,7 @@ class Solution:
     first: NDArray[np.intp]
 
 
-def best_mask(residual: NDArray[np.float64], k: int, preference: NDArray[np.integer]) -> NDArray[np.bool_]:
+def best_mask(residual: Array, k: int, preference: NDArray[np.integer]) -> NDArray[np.bool_]:
     """Mask of the k smallest residuals; where they are equal, up to rounding, the preferred features.
 
     Parameters
@@ -80,8 +81,8 @@ def best_mask(residual: NDArray[np.float64], k: int, preference: NDArray[np.inte
 
 
 def solve_corrected(
-    A: NDArray[np.float64],
-    Gamma: NDArray[np.float64],
+    A: Array,
+    Gamma: Array,
     mask: NDArray[np.bool_],
     preference: NDArray[np.integer],
     *,
@@ -194,7 +195,7 @@ def solve_corrected(
     return Solution(W, mask, residual, objective, gaps, swaps, converged, first)
 
 
-def largest_of_copies(scores: NDArray[np.float64], first: NDArray[np.intp]) -> NDArray[np.float64]:
+def largest_of_copies(scores: Array, first: NDArray[np.intp]) -> Array:
     """The largest score of all copies of a feature, for each of them; `first` is the first feature that each equals.
 
     Copies that came into the mask at different times have different weights: by their own residuals some would stay
@@ -205,11 +206,11 @@ def largest_of_copies(scores: NDArray[np.float64], first: NDArray[np.intp]) -> N
     """
     largest = scores.copy()
     np.maximum.at(largest, first, scores)
-    shared: NDArray[np.float64] = largest[first]
+    shared: Array = largest[first]
     return shared
 
 
-def _normal_product(A: NDArray[np.float64]) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
+def _normal_product(A: Array) -> Callable[[Array], Array]:
     """A function that gives A'A W: by A'A where that is smaller than A, of shape (q, k)."""
     q, k = A.shape
     if k < q:
@@ -218,8 +219,8 @@ def _normal_product(A: NDArray[np.float64]) -> Callable[[NDArray[np.float64]], N
 
 
 def solve_published(
-    A: NDArray[np.float64],
-    Gamma: NDArray[np.float64],
+    A: Array,
+    Gamma: Array,
     mask: NDArray[np.bool_],
     preference: NDArray[np.integer],
     *,

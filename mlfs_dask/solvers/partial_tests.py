@@ -18,12 +18,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg
 from scipy.sparse.linalg import LinearOperator, eigsh
 from scipy.special import stdtr
 
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array
 
 #: Matrices of d × d numbers that a fit holds: partial tests beside X'X, and knockoffs.
 TEST_MATRICES, KNOCKOFF_MATRICES = 2, 5

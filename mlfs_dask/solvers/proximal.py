@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.blocks.proximal import row_norms, shrink_entries, shrink_rows
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array
 
 #: Arrays of shape (d, c) that `solve` holds, and with two matrices of weights.
 FEATURE_MATRICES, SPLIT_MATRICES = 9, 14

@@ -17,8 +17,7 @@ from scipy import linalg
 
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.solvers.conjugate_gradients import conjugate_gradients
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array
 
 #: ε relative to the root mean square of the row norms of the first P.
 SMOOTHING = 1e-6

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.solvers import row_sparse
 from mlfs_dask.solvers.working_set import WorkingSet
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array
 
 #: β relative to the least one at which P is 0, chosen by `benchmarks/quality.py smfs`.
 BETA_FRACTION = 0.1

@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.solvers.low_rank import LowRankPlusDiagonal
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array
 
 #: Arrays of the shape of W that the solver holds, without R.
 MATRICES = 8

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import MlfsError
+from mlfs_dask.typing import Array
 
 #: Columns of the block: so few hardly add to the time of a reading of X.
 BLOCK = 16
@@ -20,7 +21,7 @@ BLOCK = 16
 MAX_PRODUCTS = 20
 
 
-def starting_block(places: NDArray[np.intp], varies: NDArray[np.bool_]) -> NDArray[np.float64]:
+def starting_block(places: NDArray[np.intp], varies: NDArray[np.bool_]) -> Array:
     """Drawn directions from which a Krylov space is built, orthonormal.
 
     Parameters
@@ -48,13 +49,13 @@ def starting_block(places: NDArray[np.intp], varies: NDArray[np.bool_]) -> NDArr
     draws = np.random.default_rng(0).normal(size=(int(places.max()) + 1, BLOCK))
     drawn = np.where(varies[:, np.newaxis], draws[places], 0.0)
     width = min(BLOCK, len(np.unique(places[varies])))
-    Q: NDArray[np.float64] = np.linalg.qr(drawn[:, :width])[0]
+    Q: Array = np.linalg.qr(drawn[:, :width])[0]
     return Q
 
 
 def largest_eigenvalue(
-    operator: Callable[[NDArray[np.float64]], NDArray[np.float64]],
-    start: NDArray[np.float64],
+    operator: Callable[[Array], Array],
+    start: Array,
     *,
     tol: float = 1e-2,
 ) -> float:

@@ -7,11 +7,9 @@ R. H. Bartels, G. W. Stewart, "Solution of the matrix equation AX + XB = C", Com
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mlfs_dask.errors import MlfsError
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array
 
 #: Arrays of the shape of A that the solver holds besides it: a copy, eigenvectors, and what LAPACK works with.
 SQUARE_MATRICES = 5

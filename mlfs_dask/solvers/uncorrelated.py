@@ -11,13 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg
 
 from mlfs_dask.errors import MlfsError
 from mlfs_dask.solvers import conjugate_gradients as cg
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array
 
 #: Arrays of shape (d, d) that `solve_gram` holds besides R: a copy, which becomes the factor.
 SQUARE_MATRICES = 1

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.solvers import row_sparse
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array
 
 #: Rows of the first set; later ones are at most doubled at a time.
 FIRST_ROWS = 1024

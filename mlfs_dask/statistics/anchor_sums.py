@@ -14,8 +14,7 @@ from mlfs_dask.blocks.products import positives_block
 from mlfs_dask.blocks.unknown import no_labels, with_unknown_columns
 from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.rows.contract import Block, Profile
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array
 
 
 class AnchorTotals(NamedTuple):

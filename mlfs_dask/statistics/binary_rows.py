@@ -23,9 +23,7 @@ from mlfs_dask.rows.contract import Profile
 from mlfs_dask.statistics.reweighted_rows import ReweightedRows, WeightedSums
 from mlfs_dask.statistics.row_system import TURNS
 from mlfs_dask.statistics.sample import SampledRows
-from mlfs_dask.typing import Matrix
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array, Matrix
 
 #: Gaps of margins up to this fraction of the largest are rounding, and no threshold lies in them.
 _ROUNDING = 1e-9

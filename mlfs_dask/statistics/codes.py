@@ -19,7 +19,7 @@ from mlfs_dask.blocks.counts import MAX_CODES, CodeBook
 from mlfs_dask.blocks.missing import only_zero_and_one_block
 from mlfs_dask.blocks.row_draws import QUANTILE_ROWS, draw_row_numbers
 from mlfs_dask.rows.contract import FeatureInfo, Profile
-from mlfs_dask.typing import Matrix
+from mlfs_dask.typing import Array, Matrix
 
 Binning = Literal["auto", "quantile", "equal-width"]
 
@@ -97,9 +97,9 @@ def code_book(
     bins: int,
     binning: Binning = "auto",
     *,
-    table: NDArray[np.float64] | None = None,
+    table: Array | None = None,
     sample: Matrix | None = None,
-    weights: NDArray[np.float64] | None = None,
+    weights: Array | None = None,
     code_missing: bool = True,
     cut_binary: bool = False,
 ) -> CodeBook | None:
@@ -184,16 +184,14 @@ def code_book(
     return CodeBook(ptr.astype(np.int64), edges.astype(np.float64), uniform.has_missing)
 
 
-def _below_maximum(
-    chosen: NDArray[np.int64], edges: NDArray[np.float64], high: NDArray[np.float64]
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _below_maximum(chosen: NDArray[np.int64], edges: Array, high: Array) -> tuple[NDArray[np.int64], Array]:
     """Features and their edges, (c, s), that something lies above, as pairs."""
     feature, edges = np.repeat(chosen, edges.shape[1]), edges.ravel()
     useful = edges < high[feature]  # false of NaN
     return feature[useful], edges[useful]
 
 
-def zero_share(present: NDArray[Any], nonzero: NDArray[Any]) -> NDArray[np.float64]:
+def zero_share(present: NDArray[Any], nonzero: NDArray[Any]) -> Array:
     """`FeatureInfo.zero_share` of features with so many values present, of which so many are not 0; 0 without any.
 
     >>> zero_share(np.array([4, 0]), np.array([1, 0])).tolist()
@@ -218,9 +216,7 @@ def is_numeric(features: FeatureInfo) -> NDArray[np.bool_]:
     return varies if features.n_categories is None else varies & (features.n_categories == 0)
 
 
-def default_quantiles(
-    sample: Matrix, mostly_zero: NDArray[np.bool_], weights: NDArray[np.float64] | None = None
-) -> NDArray[np.float64]:
+def default_quantiles(sample: Matrix, mostly_zero: NDArray[np.bool_], weights: Array | None = None) -> Array:
     """Quantiles at `TABLE_SHARES`, (d, shares): of features that are mostly 0, those that cut their other values.
 
     Parameters
@@ -246,10 +242,10 @@ def default_quantiles(
 def quantile_table(
     X: Matrix,
     features: FeatureInfo,
-    weights: NDArray[np.float64] | None = None,
+    weights: Array | None = None,
     *,
     rows: NDArray[np.int64] | None = None,
-) -> NDArray[np.float64]:
+) -> Array:
     """`default_quantiles` of all features, a few at a time; NaN for those that are not numeric.
 
     Parameters
@@ -285,7 +281,7 @@ def is_cut(features: FeatureInfo) -> NDArray[np.bool_]:
     return numeric
 
 
-def known_crowded(features: FeatureInfo, book: CodeBook, table: NDArray[np.float64] | None = None) -> NDArray[np.bool_]:
+def known_crowded(features: FeatureInfo, book: CodeBook, table: Array | None = None) -> NDArray[np.bool_]:
     """(d,): features of which 99 % of the rows or more are known to be in one code, before rows are counted.
 
     That is known of the code of 0 from the share of zeros, of the first and the last one from a table of quantiles.
@@ -316,14 +312,14 @@ def widest_book(features: FeatureInfo, bins: int, binning: Binning, *, code_miss
 
 
 def _quantiles(
-    table: NDArray[np.float64] | None,
+    table: Array | None,
     chosen: NDArray[np.int64],
     parts: int,
     sample: Matrix | None,
-    weights: NDArray[np.float64] | None,
+    weights: Array | None,
     *,
     zeros: bool = True,
-) -> NDArray[np.float64] | None:
+) -> Array | None:
     """Quantiles that cut chosen features into so many parts, (c, parts - 1); None where nothing tells them."""
     shares = [Fraction(j, parts) for j in range(1, parts)]
     if not len(chosen) or not shares:
@@ -337,8 +333,8 @@ def _quantiles(
 
 
 def quantiles_of(
-    sample: Matrix, shares: Sequence[Fraction], weights: NDArray[np.float64] | None = None, *, zeros: bool = True
-) -> NDArray[np.float64]:
+    sample: Matrix, shares: Sequence[Fraction], weights: Array | None = None, *, zeros: bool = True
+) -> Array:
     """The smallest value of each column that at least a share of its values present do not exceed, (d, shares).
 
     Parameters
@@ -398,8 +394,8 @@ def _ranks(present: NDArray[np.int64], shares: Sequence[Fraction]) -> NDArray[np
 
 
 def _weighted_quantiles(
-    columns: sp.csc_array, f: int, shares: Sequence[Fraction], weights: NDArray[np.float64], *, zeros: bool
-) -> NDArray[np.float64]:
+    columns: sp.csc_array, f: int, shares: Sequence[Fraction], weights: Array, *, zeros: bool
+) -> Array:
     """Quantiles of one column, of rows that have weights."""
     stored = slice(columns.indptr[f], columns.indptr[f + 1])
     values, rows = columns.data[stored].astype(np.float64), columns.indices[stored]
@@ -417,5 +413,5 @@ def _weighted_quantiles(
     reached = np.cumsum(mass[order])
     # Shares that rounding alone keeps from being reached are, whatever the unit of the weights is.
     at = [np.searchsorted(reached, float(share) * reached[-1] * (1 - 1e-9)) for share in shares]
-    found: NDArray[np.float64] = values[order][np.minimum(np.array(at, np.int64), len(values) - 1)]
+    found: Array = values[order][np.minimum(np.array(at, np.int64), len(values) - 1)]
     return found

@@ -54,6 +54,7 @@ from mlfs_dask.runtime import Resources
 from mlfs_dask.statistics.codes import edge_rows, quantile_table, zero_share
 from mlfs_dask.statistics.resampling import NOT_RESAMPLED, Resampled, Resampling
 from mlfs_dask.statistics.sample import RowSample, SampledRows
+from mlfs_dask.typing import Array
 
 #: Bytes of temporaries that turning counts into entropies may hold.
 FINALIZE_BYTES = 32 * 2**20
@@ -257,28 +258,26 @@ class ContingencyCounts(Statistic):
             for a, b in split_evenly(layout.width, pieces)
         ]
 
-    def finalize_piece(self, state: State, piece: int, pieces: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def finalize_piece(self, state: State, piece: int, pieces: int) -> tuple[Array, Array]:
         """`finalize` of one run of features."""
         a, b = split_evenly(self.coder.layout.width, pieces)[piece]
         return self._finalize_part(self.coder.layout.part(a, b), state)
 
-    def join(
-        self, results: list[tuple[NDArray[np.float64], NDArray[np.float64]]]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def join(self, results: list[tuple[Array, Array]]) -> tuple[Array, Array]:
         """The results of all runs of features, one after the other."""
         scores, entropy = zip(*results, strict=True)
         return np.concatenate(scores, axis=-1), np.concatenate(entropy)
 
-    def finalize(self, state: State) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def finalize(self, state: State) -> tuple[Array, Array]:
         """(w,) scores, and (w,) entropy of the features."""
         return self._finalize_part(self.coder.layout, state)
 
-    def _finalize_part(self, layout: CountLayout, state: State) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _finalize_part(self, layout: CountLayout, state: State) -> tuple[Array, Array]:
         *table, positives, rows = state
         n = rows[0].item()
         n_codes = self.book.n_codes[layout.first : layout.last]
 
-        def finish(chosen: slice) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        def finish(chosen: slice) -> tuple[Array, Array]:
             most = int(n_codes[chosen].max())
             joint, marginal = code_planes(
                 layout, tuple(table), chosen, most, positives, n, compiled=self.finishes_compiled
@@ -308,7 +307,7 @@ class ContingencyCounts(Statistic):
         return scores, entropy
 
     @abstractmethod
-    def features_from_counts(self, counts: Counts) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def features_from_counts(self, counts: Counts) -> tuple[Array, Array]:
         """Scores and entropy of some features."""
 
     @property
@@ -352,7 +351,7 @@ class CountScores(ContingencyCounts):
         Whether scores are of each label.
     """
 
-    formula: Callable[[Counts], NDArray[np.float64]] = field(kw_only=True)
+    formula: Callable[[Counts], Array] = field(kw_only=True)
     formula_key: Any = field(kw_only=True)
     labelwise: bool = field(default=False, kw_only=True)
 
@@ -363,7 +362,7 @@ class CountScores(ContingencyCounts):
     def result_parameters(self) -> Mapping[str, Any]:
         return {**super().result_parameters, "formula": self.formula_key}
 
-    def features_from_counts(self, counts: Counts) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def features_from_counts(self, counts: Counts) -> tuple[Array, Array]:
         entropy = entropy_of_counts(counts.marginal[:, 0], counts.n)
         scores = self.formula(self.terms(counts))
         # The sums of a constant feature may leave a rounding error, which would part it from other constant ones.
@@ -391,7 +390,7 @@ class CodeTests(ContingencyCounts):
     def _finalize_bytes(self, n_codes: int) -> int:
         return super()._finalize_bytes(n_codes) + 8 * (n_codes + 30) * self.p
 
-    def features_from_counts(self, counts: Counts) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def features_from_counts(self, counts: Counts) -> tuple[Array, Array]:
         tests = code_tests(counts.known(self.marks) if len(self.unknown) else counts)
         return tests, entropy_of_counts(counts.marginal[:, 0], counts.n)
 
@@ -410,7 +409,7 @@ class CodeCounts(ContingencyCounts):
     def _result_bytes(self, width: int) -> int:
         return 8 * (1 + self._most_codes * (1 + self.p)) * width
 
-    def features_from_counts(self, counts: Counts) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def features_from_counts(self, counts: Counts) -> tuple[Array, Array]:
         codes, _, width = counts.joint.shape
         every = np.zeros((self._most_codes, 1 + self.p, width))
         every[:codes, :1], every[:codes, 1:] = counts.marginal, counts.joint

@@ -22,9 +22,7 @@ from mlfs_dask.errors import DataError, parameter
 from mlfs_dask.rows.contract import Block, Profile, RowSource, profile_of, unknown_labels
 from mlfs_dask.statistics.moments import first_values
 from mlfs_dask.statistics.products import AdjustedMoments, LabelMoments, drop_rounding
-from mlfs_dask.typing import Matrix
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array, Matrix
 
 #: Share of a sum of squares about the first row up to which what is left about the mean is rounding.
 CONSTANT = 2.0**-44

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mlfs_dask.blocks.linear import backward_block, group_scratch_bytes, row_groups
 from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.rows.contract import Block, Profile
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array
 
 
 def fill_labels(Y: Array, C: Array) -> Array:

@@ -27,8 +27,7 @@ from mlfs_dask.errors import DoesNotFitError, parameter
 from mlfs_dask.rows.contract import Block, Profile
 from mlfs_dask.statistics.moments import first_values
 from mlfs_dask.statistics.scaling import Scaling
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array
 
 #: Most features for which a method forms a d × d matrix by default: 128 MiB of float64.
 GRAM_CAP = 4096

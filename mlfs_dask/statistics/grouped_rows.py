@@ -20,8 +20,7 @@ from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.rows.contract import Block, Profile
 from mlfs_dask.statistics.products import drop_rounding
 from mlfs_dask.statistics.scaling import Scaling
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array
 
 
 @dataclass(frozen=True)

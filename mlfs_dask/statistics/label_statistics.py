@@ -16,6 +16,7 @@ from mlfs_dask.blocks.unknown import of_marks, with_unknown_columns
 from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.errors import DataError
 from mlfs_dask.rows.contract import Block, Profile, RowSource, profile_of, unknown_labels
+from mlfs_dask.typing import Array
 
 
 class LabelKnowledge(NamedTuple):
@@ -45,7 +46,7 @@ class LabelKnowledge(NamedTuple):
         """Group of every label, shape (q,): labels of which the same is known; numbered by their first labels."""
         return group_columns(self.fingerprints).group
 
-    def shares(self, n: int) -> NDArray[np.float64]:
+    def shares(self, n: int) -> Array:
         """Shares of the rows that have each label, of those in which it is known, shape (q,); 0 where it is in none.
 
         Parameters
@@ -61,7 +62,7 @@ class LabelKnowledge(NamedTuple):
         known = n - self.unknown
         if not known.any():
             raise DataError("no label of any row is known", cure="give labels 1 and 0 for some rows")
-        shares: NDArray[np.float64] = self.positive / np.maximum(known, 1)
+        shares: Array = self.positive / np.maximum(known, 1)
         return shares
 
 
@@ -140,7 +141,7 @@ class LabelTables(NamedTuple):
     positives: NDArray[Any]
     n: Any
 
-    def cosine_distances(self) -> NDArray[np.float64]:
+    def cosine_distances(self) -> Array:
         """One minus the cosines of the columns of Y, shape (q, q); 0 for labels that no row has."""
         if np.ndim(self.n) == 0:
             return cosine_distances(self.both)
@@ -231,11 +232,11 @@ class FilledPairs(LabelPairs):
     def result_bytes(self) -> int:
         return 8 * self.n_labels**2
 
-    def finalize(self, state: State) -> NDArray[np.float64]:  # type: ignore[override]
+    def finalize(self, state: State) -> Array:  # type: ignore[override]
         return filled_pairs(state[0], self.unknown, self.n)
 
 
-def filled_pairs(pairs: NDArray[Any], unknown: NDArray[np.int64], n: int | float) -> NDArray[np.float64]:
+def filled_pairs(pairs: NDArray[Any], unknown: NDArray[np.int64], n: int | float) -> Array:
     """Y'Y of Y with the share of the known rows that have the label in the places of its unknown entries.
 
     Parameters
@@ -270,7 +271,7 @@ def label_pairs(source: Profile | RowSource) -> LabelPairs:
     return LabelPairs(profile.q, profile.total, unknown_labels(source), weighted=profile.weight is not None)
 
 
-def label_cosines(pairs: NDArray[Any]) -> NDArray[np.float64]:
+def label_cosines(pairs: NDArray[Any]) -> Array:
     """Cosines of the columns of Y, shape (q, q); 0 for labels that no row has.
 
     Parameters
@@ -288,7 +289,7 @@ def label_cosines(pairs: NDArray[Any]) -> NDArray[np.float64]:
     return cosines
 
 
-def cosine_distances(pairs: NDArray[Any]) -> NDArray[np.float64]:
+def cosine_distances(pairs: NDArray[Any]) -> Array:
     """One minus the cosines of the columns of Y, shape (q, q); 0 for labels that no row has.
 
     >>> cosine_distances(np.array([[4, 1, 0], [1, 1, 0], [0, 0, 0]])).tolist()
@@ -298,7 +299,7 @@ def cosine_distances(pairs: NDArray[Any]) -> NDArray[np.float64]:
     return np.where(np.outer(some, some), 1.0 - label_cosines(pairs), 0.0)
 
 
-def neighbour_laplacian(pairs: NDArray[Any], k: int) -> NDArray[np.float64]:
+def neighbour_laplacian(pairs: NDArray[Any], k: int) -> Array:
     """Laplacian of the graph of each label's k nearest ones, shape (q, q), divided by the graph's mean degree.
 
     Labels are as far apart as their columns of Y. An edge that one label has and the other has not counts half; those
@@ -324,5 +325,5 @@ def neighbour_laplacian(pairs: NDArray[Any], k: int) -> NDArray[np.float64]:
     nearer, tied = distances < last, distances == last
     S = nearer + tied * (k - nearer.sum(axis=1, keepdims=True)) / tied.sum(axis=1, keepdims=True)
     S = (S + S.T) / (2.0 * k)
-    laplacian: NDArray[np.float64] = np.diag(S.sum(axis=1)) - S
+    laplacian: Array = np.diag(S.sum(axis=1)) - S
     return laplacian

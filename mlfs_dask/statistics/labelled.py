@@ -13,6 +13,7 @@ from scipy import sparse as sp
 from mlfs_dask.blocks.unknown import at_shares
 from mlfs_dask.engine.statistic import Arrays, PartStatistic, State, Statistic
 from mlfs_dask.rows.contract import Block, Profile
+from mlfs_dask.typing import Array
 
 
 def labelled_rows(Y: sp.csr_array, *, partly: bool = False) -> NDArray[np.bool_]:
@@ -103,7 +104,7 @@ class AtShares(PartStatistic):
     """
 
     statistic: Statistic
-    shares: NDArray[np.float64]
+    shares: Array
 
     def scratch_bytes(self, profile: Profile) -> int:
         return 24 * profile.labels_of_row * profile.block_rows + self.statistic.scratch_bytes(profile)

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.anchors import Anchors, weigh_scratch_bytes
@@ -23,9 +22,7 @@ from mlfs_dask.blocks.linear import GROUP_ROWS, backward_block, forward_block, g
 from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.rows.contract import Block, Profile
 from mlfs_dask.statistics.scaling import Scaling
-from mlfs_dask.typing import Matrix
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array, Matrix
 
 #: Sweeps of coordinate descent over a row's latent labels, from the unconstrained minimum clipped at 0.
 SWEEPS = 4

@@ -6,14 +6,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mlfs_dask.blocks.linear import backward_block, forward_block, group_scratch_bytes, row_groups
 from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.rows.contract import Block, Profile
 from mlfs_dask.statistics.scaling import Scaling
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array
 
 
 class LogisticSums(NamedTuple):

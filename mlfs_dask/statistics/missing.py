@@ -24,6 +24,7 @@ from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.rows.contract import Block, Profile
 from mlfs_dask.rows.sources import measure_features
 from mlfs_dask.statistics.sample import RowSample, draw_rows
+from mlfs_dask.typing import Array
 
 #: What the reading is called that finds what missing features are filled with.
 FILL_READING = "means of features"
@@ -41,7 +42,7 @@ class PresentMeans(NamedTuple):
         Whether the values of a feature are both 0 and 1, and no others.
     """
 
-    mean: NDArray[np.float64]
+    mean: Array
     n_missing: NDArray[np.int64]
     zero_one: NDArray[np.bool_]
 
@@ -119,9 +120,7 @@ def fill_statistics(profile: Profile, missing: str, seed: int) -> list[Statistic
     return means + ([RowSample(draw_rows(profile, QUANTILE_ROWS, seed), profile)] if missing == "median" else [])
 
 
-def fill_values(
-    statistics: Sequence[Any], results: Sequence[Any], weights: NDArray[np.float64] | None = None
-) -> NDArray[np.float64] | None:
+def fill_values(statistics: Sequence[Any], results: Sequence[Any], weights: Array | None = None) -> Array | None:
     """What missing features are filled with, shape (d,); None where none is missing.
 
     Parameters
@@ -140,7 +139,7 @@ def fill_values(
     means, *samples = results
     if not means.n_missing.any():
         return None
-    fill: NDArray[np.float64] = means.mean
+    fill: Array = means.mean
     for statistic, sample in zip(statistics[1:], samples, strict=True):
         chosen = None if weights is None else weights[statistic.chosen]
         fill = column_medians(sample.X, np.flatnonzero(means.n_missing), fill, chosen)

@@ -16,7 +16,7 @@ from mlfs_dask.blocks.products import label_products_block, label_sums_block, po
 from mlfs_dask.blocks.unknown import no_labels, with_unknown_columns
 from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.rows.contract import Block, Profile
-from mlfs_dask.typing import Matrix
+from mlfs_dask.typing import Array, Matrix
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,11 @@ class FeatureMoments:
     """
 
     n: int | float
-    mean: NDArray[np.float64]
-    m2: NDArray[np.float64]
+    mean: Array
+    m2: Array
 
     @property
-    def std(self) -> NDArray[np.float64]:
+    def std(self) -> Array:
         """Population standard deviation, shape (d,)."""
         return np.sqrt(self.m2 / max(self.n, 1))
 
@@ -137,9 +137,9 @@ class Shapes(NamedTuple):
         Skewness over the rows where each of u labels is known that may be unknown.
     """
 
-    skewness: NDArray[np.float64]
+    skewness: Array
     zero_one: NDArray[np.bool_]
-    known: NDArray[np.float64]
+    known: Array
 
 
 @dataclass(frozen=True)
@@ -188,9 +188,9 @@ class FeatureShapes(Statistic):
         d, axis = self.n_features, (1 + len(self.unknown),) if len(self.unknown) else ()
         return np.zeros(1 + len(self.unknown)), np.zeros(d), np.zeros((*axis, 3, d)), np.zeros(d, dtype=bool)
 
-    def _sums(self, state: State) -> NDArray[np.float64]:
+    def _sums(self, state: State) -> Array:
         """Sums of powers, shape (1 + u, 3, d): over all rows, and over those in which each label is unknown."""
-        sums: NDArray[np.float64] = state[2].reshape(-1, 3, self.n_features)
+        sums: Array = state[2].reshape(-1, 3, self.n_features)
         return sums
 
     def add(self, state: State, block: Block) -> None:
@@ -249,19 +249,17 @@ def _power(X: Any, exponent: int) -> sp.csr_array:
     return sp.csr_array((X.data.astype(np.float64) ** exponent, X.indices, X.indptr), shape=X.shape)
 
 
-def _skewness(sums: NDArray[np.float64], n: Any) -> NDArray[np.float64]:
+def _skewness(sums: Array, n: Any) -> Array:
     """Skewness, shape (..., d), from sums of three powers, (..., 3, d), over n rows."""
     with np.errstate(all="ignore"):
         mean, second, third = sums[..., 0, :] / n, sums[..., 1, :] / n, sums[..., 2, :] / n
         variance = second - mean**2
         skewness = (third - 3 * mean * second + 2 * mean**3) / variance**1.5
-        result: NDArray[np.float64] = np.where(variance > 0, skewness, np.nan)
+        result: Array = np.where(variance > 0, skewness, np.nan)
     return result
 
 
-def _add_powers(
-    sums: NDArray[np.float64], deviations: NDArray[np.float64], weights: NDArray[np.float64] | None
-) -> None:
+def _add_powers(sums: Array, deviations: Array, weights: Array | None) -> None:
     """Add sums over the rows of the first three powers of deviations, which are changed."""
     ones, power = np.ones(len(deviations)) if weights is None else weights, deviations.copy()
     for total in sums:
@@ -269,7 +267,7 @@ def _add_powers(
         power *= deviations
 
 
-def _add_rows(state: State, X: Matrix, weights: NDArray[np.float64] | None) -> None:
+def _add_rows(state: State, X: Matrix, weights: Array | None) -> None:
     rows, shift, *moments = state
     if rows[0] == 0:
         shift[:] = first_values(X)
@@ -277,7 +275,7 @@ def _add_rows(state: State, X: Matrix, weights: NDArray[np.float64] | None) -> N
     merge_moments(ColumnMoments(*moments), moments_block(X, shift, weights))
 
 
-def first_values(X: Matrix) -> NDArray[np.float64]:
+def first_values(X: Matrix) -> Array:
     """An origin near the values of X, shape (d,): its first row when dense, zero when sparse.
 
     Values that are not finite give 0, so that they spoil their own column's sums and no origin.
@@ -288,7 +286,7 @@ def first_values(X: Matrix) -> NDArray[np.float64]:
     return np.where(np.isfinite(first), first, 0.0)
 
 
-def moved(moments: ColumnMoments, by: NDArray[np.float64]) -> ColumnMoments:
+def moved(moments: ColumnMoments, by: Array) -> ColumnMoments:
     """The same moments about an origin that lies lower by `by`."""
     return moments._replace(mean=moments.mean + by)
 

@@ -36,6 +36,7 @@ from mlfs_dask.engine.statistic import State
 from mlfs_dask.rows.contract import Block, Profile, RowSource, profile_of, unknown_labels
 from mlfs_dask.runtime import Resources
 from mlfs_dask.statistics.counts import ContingencyCounts
+from mlfs_dask.typing import Array
 
 #: Most values of X in a run of rows, and most entries of the indicator columns that are counted at a time; bytes that
 #: such an entry takes until it is counted.
@@ -108,7 +109,7 @@ class PairInformation(ContingencyCounts):
         return self.compiled and self.n <= MAX_LOG_ROWS
 
     @cached_property
-    def logs(self) -> NDArray[np.float64] | None:
+    def logs(self) -> Array | None:
         """c log c for all counts c of rows."""
         return count_log_count(np.arange(self.n + 1)) if self.has_log_table else None
 
@@ -161,7 +162,7 @@ class PairInformation(ContingencyCounts):
                 own = None if weights is None else weights[first:last]
                 super().add(state, Block(block.start + first, X[first:last], columns, own))
 
-    def features_from_counts(self, counts: Counts) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def features_from_counts(self, counts: Counts) -> tuple[Array, Array]:
         """Terms, shape (2, c, w) or (1, c, w), and entropy."""
         unknown, q = self.unknown_labels, self.n_labels
         if not len(unknown):
@@ -175,9 +176,7 @@ class PairInformation(ContingencyCounts):
                 together[1] += self._terms(counts, np.array([label]), mark)[0][1]
         return together, entropy
 
-    def _terms(
-        self, counts: Counts, labels: NDArray[np.int64], mark: int | None = None
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _terms(self, counts: Counts, labels: NDArray[np.int64], mark: int | None = None) -> tuple[Array, Array]:
         """`features_from_counts` of some labels, of all rows or of those that have not the label `mark`."""
         joint, marginal, positives, n = counts.joint, counts.marginal[:, 0], counts.positives[:, 0], counts.n
         q, m = self.n_labels + len(self.unknown_labels), int(self.partner_ptr[-1])

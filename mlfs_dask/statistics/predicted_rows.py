@@ -28,9 +28,7 @@ from mlfs_dask.blocks.linear import (
 from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.rows.contract import Block, Profile
 from mlfs_dask.statistics.scaling import Scaling
-from mlfs_dask.typing import Matrix
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array, Matrix
 
 #: Alternations of a row's weights and its predicted labels.
 TURNS = 3

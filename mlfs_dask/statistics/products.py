@@ -24,7 +24,7 @@ from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.rows.contract import Block, Profile, RowSource, profile_of, unknown_labels
 from mlfs_dask.statistics.label_statistics import filled_pairs
 from mlfs_dask.statistics.moments import first_values, moments_scratch_bytes, moved
-from mlfs_dask.typing import Matrix
+from mlfs_dask.typing import Array, Matrix
 
 if TYPE_CHECKING:
     from mlfs_dask.statistics.covariates import Adjustment
@@ -44,14 +44,14 @@ class _Sums(NamedTuple):
 
     rows: NDArray[Any]  # (1,)
     counts: NDArray[Any]  # (d,): stored values
-    mean: NDArray[np.float64]  # (d,): of stored values, less the shift
-    m2: NDArray[np.float64]  # (d,): of stored values
-    shift: NDArray[np.float64]  # (d,)
-    products: NDArray[np.float64]  # (q, d): sums of x - shift
+    mean: Array  # (d,): of stored values, less the shift
+    m2: Array  # (d,): of stored values
+    shift: Array  # (d,)
+    products: Array  # (q, d): sums of x - shift
     positives: NDArray[Any]  # (q,)
     unknown: NDArray[Any]  # (q,)
     pairs: NDArray[Any]  # (q, q)
-    squares: NDArray[np.float64]  # (u, d): of a value v less the shift, v² − v: 0 of sparse 0/1 features
+    squares: Array  # (u, d): of a value v less the shift, v² − v: 0 of sparse 0/1 features
 
     @property
     def moments(self) -> ColumnMoments:
@@ -76,8 +76,8 @@ class KnownSums(NamedTuple):
     n: NDArray[Any]
     positives: NDArray[Any]
     labels: NDArray[np.int64]
-    mean: NDArray[np.float64]
-    m2: NDArray[np.float64]
+    mean: Array
+    m2: Array
 
 
 @dataclass(frozen=True)
@@ -105,16 +105,16 @@ class LabelMoments:
     """
 
     n: int | float
-    mean: NDArray[np.float64]
-    m2: NDArray[np.float64]
-    products: NDArray[np.float64]
+    mean: Array
+    m2: Array
+    products: Array
     positives: NDArray[Any]
     unknown: NDArray[Any]
     pairs: NDArray[Any]
     known: KnownSums | None = None
 
     @property
-    def label_m2(self) -> NDArray[np.float64]:
+    def label_m2(self) -> Array:
         """M2 of each label, shape (q,)."""
         if self.known is None:
             return np.asarray(self.positives * (1.0 - self.positives / (self.n or 1)))
@@ -129,34 +129,34 @@ class LabelMoments:
         m2 = self._of_known(self.m2, self.known.m2)
         return Sums(self.products, m2, self.known.positives[:, np.newaxis], self.known.n[:, np.newaxis])
 
-    def _of_known(self, every: NDArray[np.float64], known: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _of_known(self, every: Array, known: Array) -> Array:
         """Numbers of features over the rows where each label is known, shape (q, d)."""
         assert self.known is not None
         numbers = np.repeat(every[np.newaxis], len(self.positives), axis=0)
         numbers[self.known.labels] = known
         return numbers
 
-    def adjusted_gram(self, gram: NDArray[np.float64], columns: NDArray[np.intp]) -> NDArray[np.float64]:
+    def adjusted_gram(self, gram: Array, columns: NDArray[np.intp]) -> Array:
         """Centred X'X of some features as that of their residuals, where there are covariates; in its place."""
         return gram
 
     @property
-    def known_mean(self) -> NDArray[np.float64]:
+    def known_mean(self) -> Array:
         """Means of features, shape (1, d); where labels may be unknown over the rows where each is known, (q, d)."""
         return self.mean[np.newaxis] if self.known is None else self._of_known(self.mean, self.known.mean)
 
     @property
-    def std(self) -> NDArray[np.float64]:
+    def std(self) -> Array:
         """Population standard deviation, shape (d,)."""
         return np.sqrt(self.m2 / (self.n or 1))
 
     @property
-    def factor(self) -> NDArray[np.float64]:
+    def factor(self) -> Array:
         """What brings a feature to unit variance, shape (d,); 0 for a constant one."""
         std = self.std
         return np.divide(1.0, std, out=np.zeros_like(std), where=std > 0)
 
-    def scaled_products(self, factor: NDArray[np.float64]) -> NDArray[np.float64]:
+    def scaled_products(self, factor: Array) -> Array:
         """Y'(X − mean) of features times `factor`, shape (q, d), in the place of `products`."""
         products = self.products
         products *= factor
@@ -185,12 +185,12 @@ class AdjustedMoments(LabelMoments):
         Terms of the labels, where some may be unknown.
     """
 
-    residual_m2: NDArray[np.float64] = field(kw_only=True)
+    residual_m2: Array = field(kw_only=True)
     adjustment: Adjustment = field(kw_only=True)
     known_terms: Sums | None = field(default=None, kw_only=True)
 
     @property
-    def label_m2(self) -> NDArray[np.float64]:
+    def label_m2(self) -> Array:
         return self.residual_m2
 
     @property
@@ -199,7 +199,7 @@ class AdjustedMoments(LabelMoments):
             return self.known_terms
         return super().terms._replace(residual_m2=self.residual_m2[:, np.newaxis], rank=self.adjustment.rank)
 
-    def adjusted_gram(self, gram: NDArray[np.float64], columns: NDArray[np.intp]) -> NDArray[np.float64]:
+    def adjusted_gram(self, gram: Array, columns: NDArray[np.intp]) -> Array:
         return self.adjustment.of_features(columns).gram(gram, self.m2[columns])
 
 
@@ -397,7 +397,7 @@ def _add_compiled(s: _Sums, X: Matrix, Y: sp.csr_array) -> None:
     kernels.add_pairs(*labels, s.positives, s.unknown, s.pairs)
 
 
-def drop_rounding(products: NDArray[np.float64], most: NDArray[np.float64]) -> NDArray[np.float64]:
+def drop_rounding(products: Array, most: Array) -> Array:
     """Products of labels and features, in place; those that are rounding beside the most that they could be are 0.
 
     >>> drop_rounding(np.array([1e-15, -0.5]), np.array([1.0, 1.0]))

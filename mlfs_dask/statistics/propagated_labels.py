@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.anchors import Anchors, propagate_to_anchors, weigh_scratch_bytes
@@ -33,8 +32,7 @@ from mlfs_dask.statistics.anchor_sums import AnchorTotals
 from mlfs_dask.statistics.gram import gram_scratch
 from mlfs_dask.statistics.labelled import labelled_rows
 from mlfs_dask.statistics.products import drop_rounding
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array
 
 
 class PropagationSums(NamedTuple):

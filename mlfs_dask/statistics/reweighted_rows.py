@@ -25,9 +25,7 @@ from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.rows.contract import Block, Profile
 from mlfs_dask.statistics.gram import gram_scratch, scale_gram
 from mlfs_dask.statistics.scaling import Scaling
-from mlfs_dask.typing import Matrix
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array, Matrix
 
 
 class WeightedSums(NamedTuple):

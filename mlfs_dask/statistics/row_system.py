@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.adaptive_graph import simplex_weights
@@ -32,9 +31,7 @@ from mlfs_dask.blocks.linear import (
 from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.rows.contract import Block, Profile
 from mlfs_dask.statistics.scaling import Scaling
-from mlfs_dask.typing import Matrix
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array, Matrix
 
 #: Alternations of a row's weights of adaptive anchors and its labels, as of Access-MFS; and of those that follow from
 #: distances, which come to rest: a row then has its least objective wherever the turns start.

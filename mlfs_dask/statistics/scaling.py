@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.statistics.moments import FeatureMoments
-from mlfs_dask.typing import Matrix
+from mlfs_dask.typing import Array, Matrix
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class Scaling:
         A feature of factor 0 is a column of zeros, whatever its values.
     """
 
-    centre: NDArray[np.float64]
-    factor: NDArray[np.float64]
+    centre: Array
+    factor: Array
 
     def apply(self, X: Matrix) -> Matrix:
         """(x − centre) · factor as new float64 rows; sparse rows as x · factor, which are as far from one another.
@@ -46,7 +46,7 @@ class Scaling:
         scaled *= self.factor
         return scaled
 
-    def scale_rows(self, W: NDArray[np.float64]) -> NDArray[np.float64]:
+    def scale_rows(self, W: Array) -> Array:
         """diag(factor) W of a (d, c) matrix: ((X − m) diag(f)) W = (X − m) (diag(f) W)."""
         return np.ascontiguousarray(self.factor[:, np.newaxis] * W)
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.errors import DataError
 from mlfs_dask.rows.contract import Block, Profile
-
-Array = NDArray[np.float64]
+from mlfs_dask.typing import Array
 
 
 class BlockLabels(Protocol):

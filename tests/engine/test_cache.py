@@ -776,4 +776,5 @@ def _append(store: Path, X: np.ndarray, Y: np.ndarray) -> Path:
 def _arrays(result: object) -> list[np.ndarray]:
     if isinstance(result, np.ndarray):
         return [result]
-    return [np.asarray(value) for value in (result if isinstance(result, tuple) else vars(result).values())]
+    values = result if isinstance(result, tuple) else vars(result).values()
+    return [np.asarray(value) for value in values if value is not None]
