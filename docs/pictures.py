@@ -8,8 +8,6 @@ from __future__ import annotations
 import functools
 import json
 import math
-import re
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -22,10 +20,7 @@ import pandas as pd
 from mlfs_dask.demo import run_demo
 from mlfs_dask.evaluation.results import read_eval
 from mlfs_dask.evaluation.statistics import friedman_test, nemenyi_difference, rank_methods
-from mlfs_dask.reporting.contents import label_runs
-from mlfs_dask.reporting.figures import Figure, Styles, critical_differences, curve, image_map, write_figure
-from mlfs_dask.reporting.pairs import pairs_section
-from mlfs_dask.selection.runs import read_run
+from mlfs_dask.reporting.figures import Figure, Style, Styles, critical_differences, curve, image_map, write_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -93,24 +88,40 @@ def choosing_cost() -> Figure:
     gain = 100 * (classifiers - classifiers.loc["random"]).mean(axis=1)
     frame = pd.DataFrame({"seconds": of_method["seconds"].mean(), "gain": gain}).dropna()
 
+    lowest = 2.3  # what is worse than random features stands at the edge, or all others would run into one another
+    places = frame["gain"].clip(lower=lowest + 0.08)
+
     def draw(axes: Axes) -> None:
-        placed: list[tuple[float, float]] = []
         for kind, names in KINDS.items():
-            of = frame.loc[names]
-            axes.scatter(of["seconds"], of["gain"], color=COLOURS[kind], marker=MARKERS[kind], s=34, label=kind, lw=0)
+            axes.scatter(
+                frame.loc[names, "seconds"],
+                places[names],
+                c=COLOURS[kind],
+                marker=MARKERS[kind],
+                s=34,
+                label=kind,
+                lw=0,
+            )
         axes.set_xscale("log")
         plain_numbers(axes.xaxis)
         axes.set_xlim(0.008, 60)
+        axes.set_ylim(lowest, 5.5)
         axes.set_xlabel("seconds of a fit (mean over sets)")
         axes.set_ylabel("points of average precision over random features")
-        for name in frame.sort_values("gain", ascending=False).index:  # a name goes below another that is in its way
-            x, y = math.log10(frame.loc[name, "seconds"]), frame.loc[name, "gain"]
+        placed: list[tuple[float, float]] = []
+        for name in places.sort_values(ascending=False).index:  # a name goes below others that are in its way
+            x, y, text = math.log10(frame.loc[name, "seconds"]), places[name], name
+            if frame.loc[name, "gain"] < lowest:
+                text = f"{name} ({frame.loc[name, 'gain']:.1f}: worse than random)"
             at = y
-            while any(abs(at - other_y) < 0.16 and abs(x - other_x) < 0.3 for other_x, other_y in placed):
-                at -= 0.02
+            while any(abs(at - other_y) < 0.075 and abs(x - other_x) < 0.37 for other_x, other_y in placed):
+                at -= 0.01
             placed.append((x, at))
-            axes.annotate(name, (10**x, y), (10 ** (x + 0.04), at), fontsize=7, va="center")
-        axes.legend(loc="lower right", fontsize=8)
+            moved = at < y - 0.06
+            line = {"arrowstyle": "-", "lw": 0.6, "color": "#5a6472", "shrinkA": 0, "shrinkB": 3} if moved else None
+            place = (10 ** (x + (0.07 if moved else 0.04)), at)
+            axes.annotate(text, (10**x, y), place, fontsize=7.5, va="center", arrowprops=line)
+        axes.legend(loc="lower right", bbox_to_anchor=(1, 0.12), fontsize=8)
 
     return Figure("choosing-cost", "", "", "", frame, draw, size=(7.5, 6.0))
 
@@ -130,7 +141,8 @@ def choosing_ranks() -> Figure:
         "alpha": 0.05,
     }
     average = dict(zip(values.columns, ranks.mean(axis=0), strict=True))
-    return critical_differences(test, average, title="", styles=Styles(), control=False, name="choosing-ranks")
+    styles = {name: Style(COLOURS[kind], "", "-") for kind, names in KINDS.items() for name in names}
+    return critical_differences(test, average, title="", styles=Styles(styles), control=False, name="choosing-ranks")
 
 
 def rows_of(name: str) -> dict[str, dict[str, Any]]:
@@ -229,19 +241,6 @@ def precision() -> Figure:
     return curve(of, title="", ylabel="average precision", styles=Styles(), name="precision")
 
 
-def people() -> list[Figure]:
-    """Pairs of the page on many responses, as they are and adjusted, as `mlfs report` draws them."""
-    page = (DOCS / "howto" / "many-responses.md").read_text(encoding="utf-8")
-    with tempfile.TemporaryDirectory() as folder:
-        for language, block in re.findall(r"^```(sh|python)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
-            command = ["bash", "-euc", block] if language == "sh" else [sys.executable, "-c", block]
-            subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
-        runs = label_runs([read_run(f"{folder}/people.{name}") for name in ("run", "adjusted")], [])
-        pairs = [figure for block in pairs_section(runs).blocks for figure in block.figures]
-    titles = ("as it is", "adjusted for age and sex")
-    return [replace(figure, title=title) for figure, title in zip(pairs, titles, strict=True)]
-
-
 #: Where each picture lies, and the panels that it has.
 PICTURES: dict[str, Callable[[], Figure | list[Figure]]] = {
     "explanation/choosing-cost": choosing_cost,
@@ -251,7 +250,6 @@ PICTURES: dict[str, Callable[[], Figure | list[Figure]]] = {
         growth("peak_worker_MiB", "peak of a worker, MiB", logarithmic=False),
     ],
     "reference/anchors": anchors,
-    "howto/many-responses": people,
     "start-pixels": pixels,
     "start-precision": precision,
 }

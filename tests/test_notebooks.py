@@ -1,5 +1,7 @@
 """The notebooks of the manual run as they stand, and print what they show."""
 
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +19,13 @@ def texts(notebook: Any) -> list[str]:
     return [output.get("text") or output.get("data", {}).get("text/plain", "") for output in told]
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)  # cells of commands start processes
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_notebook(path: Path, tmp_path: Path) -> None:
+def test_notebook(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")  # where mlfs is
     shown = nbformat.read(path, as_version=4)
     run = nbformat.read(path, as_version=4)
-    NotebookClient(run, timeout=100, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    NotebookClient(run, timeout=200, resources={"metadata": {"path": str(tmp_path)}}).execute()
     pictures = [
         output for cell in run.cells for output in cell.get("outputs", []) if "image/png" in output.get("data", {})
     ]
