@@ -9,7 +9,6 @@ import re
 from docutils import nodes
 
 from mlfs_dask import __version__
-from mlfs_dask.selectors import METHODS, get_method
 
 project = "mlfs-dask"
 author = "the authors of mlfs-dask"
@@ -34,17 +33,6 @@ html_title = f"mlfs-dask {release}"
 html_copy_source = False
 
 
-def _list_methods(app, page, source):
-    """Put every method where the page of Python's names has room for them."""
-    if page == "reference/python":
-        classes = [get_method(name) for name in METHODS]
-        members = [
-            "\n   :members: recover_labels, write_labels" * (each.label_threshold is not None) for each in classes
-        ]
-        entries = [f".. autoclass:: {each.__name__}{more}" for each, more in zip(classes, members, strict=True)]
-        source[0] = source[0].replace("@methods@", "\n".join(entries))
-
-
 def _hold_numbers_together(app, doctree, page):
     """Let no line end within 2 000 000."""
     for text in list(doctree.findall(nodes.Text)):
@@ -53,5 +41,4 @@ def _hold_numbers_together(app, doctree, page):
 
 
 def setup(app):
-    app.connect("source-read", _list_methods)
     app.connect("doctree-resolved", _hold_numbers_together)

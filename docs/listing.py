@@ -1,10 +1,12 @@
-"""Writes what is made of commands and methods: lists of options, the table of README.md, the stub of the package.
+"""Writes what is made of commands and methods: lists of options, the reference of methods, the stub of the package.
 
 python docs/listing.py
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,12 +18,17 @@ from mlfs_dask.selection.estimator import Selector, get_estimator
 from mlfs_dask.selectors import METHODS, get_method
 from mlfs_dask.selectors.parameters import Parameter
 from mlfs_dask_cli.main import COMMANDS, mlfs
+from mlfs_dask_cli.method_group import SEED_PARAMETER
 
 ROOT = Path(__file__).parent.parent
 
-#: Where the table of methods stands.
-TABLE = re.compile(r"(?<=\| --- \| --- \|\n)(\| `.*\n)+(?=\n\[Which method)")
+#: Where methods are listed in the page about them, by name; where options of several stand; where all are described.
+FAMILY = re.compile(r"(?<=<!-- methods )([a-z0-9 -]+) -->\n.*?(?=<!-- end -->)", re.DOTALL)
+SHARED = re.compile(r"(?<=<!-- options shared -->\n).*?(?=<!-- end -->)", re.DOTALL)
+SECTIONS = re.compile(r"(?<=<!-- sections -->\n).*", re.DOTALL)
 
+#: Methods from which on an option in the same words stands in one place for all of them.
+SEVERAL = 10
 
 #: Where options of a command stand, or those that several share.
 OPTIONS = re.compile(r"(?<=<!-- options )(\w+) -->\n.*?(?=<!-- end -->)", re.DOTALL)
@@ -29,9 +36,6 @@ OPTIONS = re.compile(r"(?<=<!-- options )(\w+) -->\n.*?(?=<!-- end -->)", re.DOT
 
 def files() -> dict[Path, str]:
     """Text of every file."""
-    rows = (f"| `{name}` | {get_method(name).title} |\n" for name in METHODS)
-    readme = ROOT / "README.md"
-    table = TABLE.sub("".join(rows).replace("\\", r"\\"), readme.read_text(encoding="utf-8"), count=1)
     imports = [f"from {module} import {name} as {name}" for name, module in mlfs_dask._PLACES.items()]
     imports.append("from mlfs_dask._version import __version__ as __version__")
     imports.append("from mlfs_dask.selection.estimator import LabelRecoverer, Selector, WeightedSelector")
@@ -42,7 +46,9 @@ def files() -> dict[Path, str]:
     commands = ROOT / "docs" / "reference" / "commands.md"
     lists = _option_lists()
     listed = OPTIONS.sub(lambda found: f"{found[1]} -->\n\n{lists[found[1]]}\n\n", commands.read_text(encoding="utf-8"))
-    return {readme: table, commands: listed, ROOT / "mlfs_dask" / "__init__.pyi": stub}
+    methods = ROOT / "docs" / "reference" / "methods.md"
+    described = _methods_page(methods.read_text(encoding="utf-8"))
+    return {methods: described, commands: listed, ROOT / "mlfs_dask" / "__init__.pyi": stub}
 
 
 def _option_lists() -> dict[str, str]:
@@ -77,6 +83,105 @@ def _options(name: str) -> Iterator[str]:
         if flag.startswith("-") and all(flag in of for of in records):
             text = re.sub(r"  \[(.*)\]$", r" [\1]", record[1]).replace("<", "\\<").replace("*", "\\*")
             yield f"- `{record[0].replace(', ', '`, `')}`: {text}"
+
+
+def _methods_page(text: str) -> str:
+    """The page of methods with what follows from their classes."""
+    methods_of: dict[tuple[str, str], list[str]] = {}
+    for name in METHODS:
+        for flag, _, help in _options_of_some()[name]:
+            methods_of.setdefault((flag, help), []).append(name)
+    shared = {option for option, names in methods_of.items() if len(names) >= SEVERAL}
+    order = [name for names in FAMILY.findall(text) for name in names.split()]
+    if sorted(order) != sorted(METHODS):
+        raise ValueError(f"docs/reference/methods.md has to list every method once: {set(order) ^ set(METHODS)}")
+    printed: dict[str, str] = {}
+    sections = [_method_section(name, shared, printed) for name in order]
+    text = SECTIONS.sub(lambda _: "\n" + "\n\n".join(sections) + "\n", text)
+    options = "\n".join(f"- `{flag}`: {_plain(help)}" for flag, help in sorted(shared))
+    text = SHARED.sub(lambda _: f"\n{options}\n\n", text)
+    return FAMILY.sub(lambda found: f"{found[1]} -->\n\n{_family_table(found[1].split())}\n\n", text)
+
+
+def _family_table(names: list[str]) -> str:
+    rows = [
+        f"| [`{name}`](#{name}) | {get_method(name).title} | {re.sub(r' [(].*?[)]', '', get_method(name).passes)} |"
+        for name in names
+    ]
+    return "\n".join(["| method | what it is | readings |", "| --- | --- | --- |", *rows])
+
+
+def _method_section(name: str, shared: set[tuple[str, str]], printed: dict[str, str]) -> str:
+    """Section of a method. `printed` has the notes of earlier sections, with the method under which they stand."""
+    method = get_method(name)
+    prose, *sections = re.split(r"\n\n(?=\w[\w ]*\n-{3,}\n)", inspect.getdoc(method) or "")
+    paper = f"{method.paper}, [doi:{method.doi}](https://doi.org/{method.doi})" if method.doi else method.paper
+    parts = [f"## {name}", f"{method.title}. *{paper}.* In Python `{method.__name__}`."]
+    parts += map(_set_formula_apart, prose.split("\n\n")[1:])  # without the line that says the title again
+    own, also = [], []
+    for flag, default, help in _options_of_some()[name]:
+        if (flag, help) in shared:
+            also.append(f"`{flag}`" + (f" {default}" if default else ""))
+        else:
+            own.append(f"| `{flag}` | {default} | {_plain(help)} |".replace("\n", " "))
+    if own:
+        parts.append("\n".join(["| option | default | meaning |", "| --- | --- | --- |", *own]))
+    if also:
+        parts.append(
+            f"{'Also' if own else 'Options'}, [as of others](#options-that-several-methods-share): {', '.join(also)}."
+        )
+    costs = f"Readings of X: {method.passes}. Memory: {method.memory}."
+    parts.append(costs.replace("Readings of X:", "**Readings of X:**").replace("Memory:", "**Memory:**"))
+    notes = [section.split("\n", 2)[2] for section in sections if section.startswith("Notes\n")]
+    attributes = [section.split("\n", 2)[2] for section in sections if section.startswith("Attributes\n")]
+    for found in re.finditer(r"^(\w+) : .*\n((?:    .*\n?)+)", "\n".join(attributes), re.MULTILINE):
+        parts.append(f"`{found[1]}`: {' '.join(found[2].split())}")
+    for paragraph in "\n\n".join(notes).split("\n\n"):
+        if " ".join(paragraph.split()) == costs:
+            continue
+        if paragraph and printed.setdefault(paragraph, name) == name:
+            parts.append(paragraph)
+        elif paragraph and (more := f"More under [`{printed[paragraph]}`](#{printed[paragraph]}).") not in parts:
+            parts.append(more)
+    return "\n\n".join(part.strip("\n") for part in parts)
+
+
+@functools.cache
+def _options_of_some() -> dict[str, list[tuple[str, str, str]]]:
+    """Of every method the options of `mlfs select` that not all methods have: flag, default and meaning."""
+    group = mlfs.get_command(click.Context(mlfs), "select")
+    assert isinstance(group, click.Group)
+    options: dict[str, dict[str, tuple[str, str]]] = {}
+    for name in METHODS:
+        command = group.get_command(click.Context(group), name)
+        assert command is not None
+        options[name] = {
+            each.opts[0]: (str(each.default), each.help or "")
+            for each in command.params
+            if isinstance(each, click.Option)
+        }
+        for each in get_method(name).parameters:  # their texts without the default that click adds to them
+            choices = f"{', '.join(f'`{choice}`' for choice in each.choices)}. " if each.choices else ""
+            options[name][each.flag] = ("" if each.default is None else str(each.default), choices + each.help)
+        del options[name][f"--{SEED_PARAMETER.replace('_', '-')}"]
+    common = set.intersection(*map(set, options.values()))
+    return {name: [(flag, *texts) for flag, texts in of.items() if flag not in common] for name, of in options.items()}
+
+
+def _set_formula_apart(paragraph: str) -> str:
+    """A paragraph that begins with what is minimised, with the formula on lines of its own."""
+    text = " ".join(paragraph.split())
+    found = re.match(r"(.*?Minimises) (.*?)(?:(: )| (?=over (?!known|all|the n)|with [A-Z]|where|of X))(.*)", text)
+    if found is None:
+        return paragraph
+    before, formula, colon, rest = found.groups()
+    rest = rest[0].upper() + rest[1:] if colon else rest
+    return f"{before}\n\n    {formula}\n\n{rest}"
+
+
+def _plain(text: str) -> str:
+    """A text within a table."""
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "\\<").replace("*", "\\*")
 
 
 def _stub(estimator: type[Selector]) -> str:

@@ -116,13 +116,10 @@ class AccessMFS(IterativeSelector[Fixed, At]):
     Notes
     -----
     With anchors the graph of rows is S = ZΛ⁻¹Z': a row has weights z_i of its nearest anchors [u_a, t_a], by the
-    distance that Eq. 18 has between rows, and Eq. 8 has θ Σ_i Σ_a z_ia (‖f_i − u_a‖² + ‖x_iW − t_a‖²), where u_a and
-    t_a are variables too. A row's f_i and z_i are computed from W and the anchors in three alternations. Readings of X:
-    one for moments, labels, X'X and the sample, and one an iteration, of which 13 to 80 are usual; above `gram_cap`
-    features one more. With m anchors a worker holds 8 (2 d q + d m) bytes, and 8 d² more in the first reading where X'X
-    is formed; the driver the same and 24 d², or above the cap some 120 d q.
-
-    The exact form reads X once and holds X, n (73 q + 24 k_s) bytes and 24 d².
+    distance that Eq. 18 has between rows, and Eq. 8 has θ Σ_i Σ_a z_ia (‖f_i − u_a‖² + ‖x_iW − t_a‖²), where u_a
+    and t_a are variables too. A row's f_i and z_i are computed from W and the anchors in three alternations.
+    Readings of X: one for moments, labels, X'X and the sample, and one an iteration, of which 13 to 80 are usual;
+    above `gram_cap` features one more.
 
     The objective of the record is Eq. 8 without its two terms α‖S‖² and β‖P‖²: α and β are chosen anew with every
     graph, for exactly k_s and k_p neighbours, so that the terms compare with no others. They are in the record's
@@ -138,9 +135,10 @@ class AccessMFS(IterativeSelector[Fixed, At]):
 
     The authors' program differs from their paper. μ is not in the equation of F; D is updated once an iteration;
     distances of rows weigh ‖f_i − f_j‖² by half; 0.01 is added to the sum of a row's weights; rows without a positive
-    label are unlabelled; the objective, a logarithm, halves λ‖W‖ and θ tr(F'LF); the loop ends when it rises or changes
-    by less than 0.01. It takes features scaled to [0, 1] (scale them and give standardise=False). Of `unknown_labels`,
-    `inner_iterations` and `tol` nothing is used. It has the exact graph.
+    label are unlabelled; the objective, a logarithm, halves λ‖W‖ and θ tr(F'LF); the loop ends when it rises or
+    changes by less than 0.01. It takes features scaled to [0, 1] (scale them and give standardise=False). Of
+    `unknown_labels`, `inner_iterations` and `tol` nothing is used. It has the exact graph. The objective may rise a
+    little late in the loop, and different starts end in different optima.
 
     References
     ----------

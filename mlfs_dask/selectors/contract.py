@@ -679,7 +679,7 @@ _HEADING = re.compile(r"\n\n(?=    \w[\w ]*\n    -{3,}\n)")
 
 
 def _documentation(cls: type[Method]) -> str:
-    """The docstring of a class with its parameters as a section, and the notes of its family before its own."""
+    """The docstring of a class with its parameters as a section; costs and the notes of its family before its own."""
     prose, *sections = _HEADING.split((cls.__doc__ or "").rstrip())
     count = textwrap.fill(
         f"Number of features to keep, or a fraction of them; half by default. {cls.on_features}".rstrip(),
@@ -690,9 +690,12 @@ def _documentation(cls: type[Method]) -> str:
     entries = [f"    n_features_to_select : int or float, optional\n{count}"]
     entries += [each.documentation for each in cls.parameters]
     parts = [prose, "    Parameters\n    ----------\n" + "\n".join(entries)]
-    notes, heading = cls.family_notes.rstrip().strip("\n"), "    Notes\n    -----"
-    if notes:
-        own = [section.removeprefix(heading).strip("\n") for section in sections if section.startswith(heading)]
-        parts.append("\n\n".join([f"{heading}\n{notes}", *filter(None, own)]))
-        sections = [section for section in sections if not section.startswith(heading)]
+    heading = "    Notes\n    -----"
+    costs = textwrap.fill(
+        f"Readings of X: {cls.passes}. Memory: {cls.memory}.", 116, initial_indent="    ", subsequent_indent="    "
+    )
+    own = [section.removeprefix(heading).strip("\n") for section in sections if section.startswith(heading)]
+    notes = "\n\n".join(filter(None, [costs, cls.family_notes.rstrip().strip("\n"), *own]))
+    parts.append(f"{heading}\n{notes}")
+    sections = [section for section in sections if not section.startswith(heading)]
     return "\n\n".join([*parts, *sections]) + "\n"

@@ -32,8 +32,7 @@ class Chi2(CountFilter):
 
     Notes
     -----
-    Passes and memory as `LabelEntropy` with all labels counted. Scores rest on integer counts: the same bits for any
-    chunking.
+    Scores rest on integer counts: the same bits for any chunking.
 
     References
     ----------
@@ -106,8 +105,8 @@ class BROR(CountFilter):
 
     Notes
     -----
-    Passes and memory as `LabelEntropy` with all labels counted. Scores rest on integer counts: the same bits for any
-    chunking.
+    Scores rest on integer counts: the same bits for any chunking. Very rare features have the largest odds ratios:
+    take another method for small k where features are rare.
 
     References
     ----------
@@ -179,8 +178,8 @@ class ELAChi2(CountFilter):
 
     Notes
     -----
-    Passes as `LabelEntropy`. A worker holds (q + 1) * sum of (codes - 1) sums of 8 bytes, of weights that are rounded
-    so that their sums are exact: the same bits for any chunking.
+    A worker holds (q + 1) * sum of (codes - 1) sums of 8 bytes, of weights that are rounded so that their sums are
+    exact: the same bits for any chunking.
 
     References
     ----------

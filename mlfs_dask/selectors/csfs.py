@@ -62,14 +62,15 @@ class CSFS(Loop[Fixed, At]):
 
     Notes
     -----
-    Features are standardised over all rows, by algebra where X is sparse. Readings of X: one for moments and X'X, one
-    at W = 0, and one an iteration, in which the labels of each row are made, added to sums and discarded. A worker
-    holds d² + 2 d q numbers of 8 bytes, the driver 3 d² and 8 d q. Of more than `gram_cap` features it is refused. Any
-    entries may be unknown (-1), and rows of which nothing is known count where predictions leave [0, 1].
+    Features are standardised over all rows, by algebra where X is sparse. Readings of X: one for moments and X'X,
+    one at W = 0, and one an iteration, in which the labels of each row are made, added to sums and discarded. Of
+    more than `gram_cap` features it is refused. Any entries may be unknown (-1), and rows of which nothing is known
+    count where predictions leave [0, 1].
 
     What differs from the paper: α is relative to the least at which W = 0. There are up to 10 reweightings of the
     features an iteration. In the authors' program the penalty has twice the weight that is reported, and labelled rows
-    without a positive label count as unlabelled.
+    without a positive label count as unlabelled. Up to the scale of the features α = 1 of the program is alpha=2 with
+    absolute=True.
 
     References
     ----------

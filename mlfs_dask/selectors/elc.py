@@ -70,14 +70,14 @@ class ELC(OneReading):
     Notes
     -----
     One reading of X, one over the labels alone for "auto", and one over X for what missing values are filled with.
-    Features are standardised with the population standard deviation, by algebra on sums. A worker holds q * d + q²
-    numbers of 8 bytes a running task, the driver about 8 * q * d and 6 * q². The record's `extra` gives the paper's
-    redundancy R (Eq. 16) and residual label correlation C (Eq. 17) of the chosen set.
+    Features are standardised with the population standard deviation, by algebra on sums. The record's `extra` gives
+    the paper's redundancy R (Eq. 16) and residual label correlation C (Eq. 17) of the chosen set.
 
-    What the corrected variant changes: signs in Eqs. 7-9 that agree with Eq. 5; τ as the reciprocal of the
-    spectral radius, and no update of it; λ and β on the scale of the data; S clipped to be positive semidefinite,
-    which it is not; V starts from 0, so that no sign of an eigenvector matters; features exchanged in the first
-    `mask_iter` iterations only, those first that Eq. 1 ranks first where residuals are equal.
+    What the corrected variant changes: signs in Eqs. 7-9 that agree with Eq. 5; τ as the reciprocal of the spectral
+    radius, and no update of it; λ and β on the scale of the data; S clipped to be positive semidefinite, which it is
+    not; V starts from 0, so that no sign of an eigenvector matters; features exchanged in the first `mask_iter`
+    iterations only, those first that Eq. 1 ranks first where residuals are equal. The authors' program
+    (github.com/wangjuncs/ELC) chooses on emotions what the variant "screen" with the similarity "exponential" chooses.
 
     References
     ----------

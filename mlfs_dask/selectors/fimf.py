@@ -31,13 +31,12 @@ class FIMF(CountFilter):
 
     Notes
     -----
-    Passes as `LabelEntropy`. A worker holds (q + p(p - 1)/2 + 1) * sum of (codes - 1) counts of 4 bytes for p
-    interacting labels; tables that do not fit are tiled over features, one reading each. Scores rest on integer counts:
-    the same bits for any chunking.
+    Scores rest on integer counts: the same bits for any chunking.
 
     The authors' program leaves out the terms that are the same for all features, sums of H(l) and of M(l; l'), and
     takes logarithms to base 2; with a number of features below all it scores only those of largest entropy. Here a
-    feature that is independent of the labels has 0, and all features are scored.
+    feature that is independent of the labels has 0, and all features are scored. On emotions the scores are the
+    program's, up to these terms.
 
     References
     ----------

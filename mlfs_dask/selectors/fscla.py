@@ -34,9 +34,8 @@ class FSCLA(GraphRegression):
     Notes
     -----
     Readings of X: one for moments, X'X and a sample, among which anchors are placed, one at W = 0, and one an
-    iteration, in which the labels of each row are made, added to sums and discarded. A worker holds
-    2 m d + 2 q d + m² numbers of 8 bytes a running task for m anchors, and d² in the first reading, the driver 5 d². Of
-    more than `gram_cap` features it is refused. Any labels may be unknown (-1).
+    iteration, in which the labels of each row are made, added to sums and discarded. Of more than `gram_cap`
+    features it is refused. Any labels may be unknown (-1).
 
     Distances are √(‖f − u‖² + e²), with e a thousandth of the deviation of the labels at the start, c is
     `alpha` · `n_neighbors`, γ counts relative to the least at which W = 0, and β to the mean of the squared norms of

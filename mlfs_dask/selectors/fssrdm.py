@@ -40,10 +40,9 @@ class FSSRDM(Regression):
 
     Notes
     -----
-    One reading of X. A worker holds d² + q d + q² numbers of 8 bytes a running task, the driver 4 d² and 12 q d. Of
-    more than `gram_cap` features it is refused. Features are standardised over the labelled rows. Rows with an unknown
-    label (-1) have no part. β counts relative to the least at which the objective has no minimum, γ relative to the
-    least at which W = 0.
+    Of more than `gram_cap` features it is refused. Features are standardised over the labelled rows. Rows with an
+    unknown label (-1) have no part. β counts relative to the least at which the objective has no minimum, γ
+    relative to the least at which W = 0.
 
     References
     ----------

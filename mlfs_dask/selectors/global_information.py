@@ -96,9 +96,8 @@ class GlobalSelector(PairwiseSelector, CountingSelector):
     weighs_features = True
     family_notes = """
     One reading of X of a store, and one more where there are landmarks, or several where memory is short; one more
-    where ranges or quantiles are not recorded. A worker holds 4 r d (codes - 1)² counts for
-    r landmarks (r = d without) and 4 q d (codes - 1), and as a result 8 r d and 8 q d bytes. Scores rest on integer
-    counts and are the same bits for any chunking and number of workers. Sparse data stays sparse.
+    where ranges or quantiles are not recorded. Scores rest on integer counts and are the same bits for any chunking
+    and number of workers. Sparse data stays sparse.
 
     With landmarks Q is C P⁺ C' and a diagonal (Nyström), where C holds the redundancy of all features with landmarks
     and P that of landmarks: rows of landmarks and the diagonal are exact.

@@ -25,9 +25,8 @@ class GMLC(ProductFilter):
 
     Notes
     -----
-    One reading of X. A worker holds q * d + q² numbers of 8 bytes a running task, the driver as many. Features are
-    centred and not scaled, so that those of large values come first; `MDDM` scales them, and its scores with all
-    directions and standardise=False are the square roots of these.
+    Features are centred and not scaled, so that those of large values come first; `MDDM` scales them, and its
+    scores with all directions and standardise=False are the square roots of these.
 
     References
     ----------

@@ -41,11 +41,9 @@ class LabelEntropy(_Information):
 
     Notes
     -----
-    One reading of X of a store; one more where ranges or quantiles are not recorded, one
-    more for what missing values are filled with, and one over the labels alone for "auto". A worker holds (p + 1) * sum
-    of (codes - 1) counts of 4 bytes for p promising labels, for each shuffle and resample too; tables that do not fit
-    are tiled over features, one reading each. Scores rest on integer counts and are the same bits for any chunking and
-    number of workers.
+    One reading of X of a store; one more where ranges or quantiles are not recorded, one more for what missing
+    values are filled with, and one over the labels alone for "auto". Scores rest on integer counts and are the same
+    bits for any chunking and number of workers.
 
     References
     ----------
@@ -134,9 +132,6 @@ _NORMS_DOI = "10.1016/j.knosys.2019.105052"
 class ENM(_Information):
     """Euclidean norm over labels of the mutual information M(f; l) (González-López et al. 2020).
 
-    Notes
-    -----
-    Passes and memory as `LabelEntropy` with all labels counted.
 
     References
     ----------
@@ -153,9 +148,6 @@ class GMM(_Information):
 
     Labels that are the same in every row are left out: they would make every product 0.
 
-    Notes
-    -----
-    Passes and memory as `LabelEntropy` with all labels counted.
 
     References
     ----------

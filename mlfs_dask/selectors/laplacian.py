@@ -63,7 +63,7 @@ class LaplacianScore(Method):
     at random.
 
     With anchors two rows are near that share anchors (Liu, He & Chang 2010), and every row has degree 1; scores are
-    from 0 to 1. Two readings of X. A worker and the driver hold m * d numbers of 8 bytes for m anchors, a few times.
+    from 0 to 1. Two readings of X.
 
     References
     ----------

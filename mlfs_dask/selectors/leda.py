@@ -50,9 +50,8 @@ class LEDA(AnchoredRegression):
     Notes
     -----
     Three readings of X: moments with a sample, among which anchors are placed; sums, from which labels follow; the
-    scatter of the weighted rows. A worker holds d² + q d + 3 m d + m² numbers of 8 bytes a running task for m anchors.
-    Of more than `gram_cap` features it is refused. Features are standardised over all rows. Rows with an unknown label
-    (-1) are not labelled. The graph of the rows is one of anchors, S = ZΛ⁻¹Z'.
+    scatter of the weighted rows. Of more than `gram_cap` features it is refused. Features are standardised over all
+    rows. Rows with an unknown label (-1) are not labelled. The graph of the rows is one of anchors, S = ZΛ⁻¹Z'.
 
     References
     ----------

@@ -38,10 +38,9 @@ class LFFS(AnchoredRegression):
 
     Notes
     -----
-    Two readings of X: moments with a sample, among which anchors are placed, and sums. A worker holds
-    d² + q d + m d + m² numbers of 8 bytes a running task for m anchors. Of more than `gram_cap` features it is refused.
-    Features are standardised. No step raises the objective. γ counts relative to the
-    least at which the first W is 0. With as many latent labels as labels tr B L_Y B' is the same for every B, and μ has
+    Two readings of X: moments with a sample, among which anchors are placed, and sums. Of more than `gram_cap`
+    features it is refused. Features are standardised. No step raises the objective. γ counts relative to the least
+    at which the first W is 0. With as many latent labels as labels tr B L_Y B' is the same for every B, and μ has
     no effect. The graph of the rows is one of anchors.
 
     References

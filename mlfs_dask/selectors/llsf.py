@@ -35,16 +35,15 @@ class LLSF(Regression):
 
     Notes
     -----
-    One reading of X. A worker holds d² + q d + q² numbers of 8 bytes a running task, the driver d² and 12 q d. Of more
-    than `gram_cap` features it is refused.
+    Of more than `gram_cap` features it is refused.
 
     What differs from the paper: R has negative eigenvalues, so that the published objective has no least value where α
     is large, nor ever with more features than rows. Here R less its least eigenvalue is taken, which adds a ridge, or
     the Laplacian of the cosines. Features are standardised, there is an intercept, α counts relative to the number of
-    rows, β relative to the least at which W = 0, and the loop ends where W moves by less than `tol`. The published form
-    is the authors' program on X as it is (which they scale to rows of length 1): R itself, no intercept, α and β as
-    they are, a start by ridge regression, and an end where their objective, with the number of weights that are not 0
-    in place of ‖W‖₁, changes by at most 0.0001 or is not positive.
+    rows, β relative to the least at which W = 0, and the loop ends where W moves by less than `tol`. The published
+    form is the authors' program on X as it is (which they scale to rows of length 1): R itself, no intercept, α and β
+    as they are, a start by ridge regression, and an end where their objective, with the number of weights that are not
+    0 in place of ‖W‖₁, changes by at most 0.0001 or is not positive. It equals the program on emotions to 12 digits.
 
     References
     ----------

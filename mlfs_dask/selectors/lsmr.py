@@ -37,17 +37,17 @@ from mlfs_dask.typing import Array
 class LSMR(AnchoredRegression):
     """Laplacian-based semi-supervised multi-label regression, after Kraus, Benabdeslem & Canitia 2020.
 
-    The paper's text was not available; this is what is computed. Minimises ‖XW + 1b' − Y‖² over the labelled rows plus
-    α tr (XW)'L(XW) over all rows, μ n tr W L_Y W' and γ Σ_f ‖w_f‖: predictions are alike in rows that are near each
-    other, and weights of labels that meet often. L_Y is the Laplacian of the cosines of the columns of Y over the n
-    labelled rows. A feature's score is the norm of its row of W.
+    The paper's text was not available; this is what is computed. Minimises
+    ‖XW + 1b' − Y‖² + α tr (XW)'L(XW) + μ n tr W L_Y W' + γ Σ_f ‖w_f‖ over W and b, the first term over the n labelled
+    rows, the second over all rows: predictions are alike in rows that are near each other, and weights of labels that
+    meet often. L_Y is the Laplacian of the cosines of the columns of Y over the labelled rows. A feature's score is
+    the norm of its row of W.
 
     Notes
     -----
-    Two readings of X: moments with a sample, among which anchors are placed, and sums. A worker holds
-    2 d² + q d + m d numbers of 8 bytes a running task for m anchors. Of more than `gram_cap` features it is refused.
-    Features are standardised over all rows. Rows with an unknown label (-1) have a part in the graph alone. γ counts
-    relative to the least at which W = 0. The graph of the rows is one of anchors.
+    Two readings of X: moments with a sample, among which anchors are placed, and sums. Of more than `gram_cap`
+    features it is refused. Features are standardised over all rows. Rows with an unknown label (-1) have a part in
+    the graph alone. γ counts relative to the least at which W = 0. The graph of the rows is one of anchors.
 
     References
     ----------

@@ -58,12 +58,11 @@ class MAMFS(CountingSelector):
 
     Notes
     -----
-    One reading of X of a store, which brings the counts of all rows and a sample; one more where ranges or quantiles
-    are not recorded. A worker holds 4 q d (codes - 1) counts, the driver 48 (q + 1) d codes bytes, the sample, and what
-    2 k features share with all others. A fifth of the sample is held out, by a hash of the row's number; naive Bayes
-    learns from all other rows, that is from the counts less those of the rows held out, one row being added to each
-    count. What features share with one another comes from the sample. Scores are the same bits for any chunking and
-    number of workers. A label counts over the rows where it is known.
+    One reading of X of a store, which brings the counts of all rows and a sample; one more where ranges or
+    quantiles are not recorded. A fifth of the sample is held out, by a hash of the row's number; naive Bayes learns
+    from all other rows, that is from the counts less those of the rows held out, one row being added to each count.
+    What features share with one another comes from the sample. Scores are the same bits for any chunking and number
+    of workers. A label counts over the rows where it is known.
 
     The features of the best subset come first, by their J, with scores from 2 to 3. Others have the share of the
     subsets at the end that have them, and less than one subset more by their information with the labels. This is a
@@ -72,7 +71,9 @@ class MAMFS(CountingSelector):
     What differs from the authors' program (whose licence allows no copy: this is written from a description): values
     are codes for naive Bayes, too, where the program takes normal distributions, and features have 3 codes of equal
     width for the rest; the rows held out are always the same, so that a subset does not survive by luck with them;
-    features whose codes part the rows alike are one to the search, and share its score.
+    features whose codes part the rows alike are one to the search, and share its score. Two seeds share 18 % of the
+    features on emotions and 51 % on yeast. The loss in the record is that of the best of hundreds of subsets, and no
+    estimate for other rows.
 
     References
     ----------

@@ -34,10 +34,10 @@ class MDDM(ProductFilter):
     what it brings into the projection, each direction counting with its dependence on the labels. With all directions
     of the constraint "projection" its square is the feature's own criterion, the trace of HSIC for the feature alone.
 
+
     Notes
     -----
-    One reading of X. A worker holds q * d + q² numbers of 8 bytes a running task, with "subspace" d² more; the driver
-    2 * q * d and with "subspace" 3 * d² more.
+    Scores on emotions agree with an open program.
 
     References
     ----------

@@ -105,14 +105,11 @@ class MFSIR(IterativeSelector[Fixed, At]):
     -----
     Features are standardised with the population standard deviation, by algebra where X is sparse.
 
-    With anchors the term tr(V'LV) is c Σ_i Σ_a z_ia ‖v_i − u_a‖², z_ia being the weights of a row's anchors, u_a values
-    of the anchors that are variables too, and c the mean degree of the exact graph, measured on a sample, so that β
-    means the same in both forms. Readings of X: one for moments, X'X and the sample, one for the start, and one an
-    iteration; above gram_cap 3 to 9 more, at most 20, for the largest eigenvalue of X'X. With l latent labels and m
-    anchors a worker holds 8 (2 d l + m (2 d + l)) bytes, and 8 d² more in the first reading where X'X is formed; the
-    driver the same, and 80 d l.
+    With anchors the term tr(V'LV) is c Σ_i Σ_a z_ia ‖v_i − u_a‖², z_ia being the weights of a row's anchors, u_a
+    values of the anchors that are variables too, and c the mean degree of the exact graph, measured on a sample, so
+    that β means the same in both forms. Readings of X: one for moments, X'X and the sample, one for the start, and
+    one an iteration; above gram_cap 3 to 9 more, at most 20, for the largest eigenvalue of X'X.
 
-    The exact form reads X once and holds X, 8 d² bytes where X'X is formed, and 8 n (6 l + 4 n_neighbors) bytes.
     Unknown labels (-1) are at the mean of the label's known ones.
 
     The blockwise form differs from Algorithm 1 as printed. Every block has a step of its own, and every row of V is a

@@ -41,9 +41,8 @@ class MIFS(InMemory, AnchoredRegression):
 
     Notes
     -----
-    Two readings of X: moments with a sample, among which anchors are placed, and sums. A worker holds
-    d² + q d + m d + m² numbers of 8 bytes a running task for m anchors. Of more than `gram_cap` features it is refused.
-
+    Two readings of X: moments with a sample, among which anchors are placed, and sums. Of more than `gram_cap`
+    features it is refused.
 
     What differs from the paper: its objective has no minimum, for it falls as W and V shrink and B grows. Here the
     rows of B are orthonormal, so that the step for B is a rotation and that for V one linear system; there are as many
@@ -51,6 +50,8 @@ class MIFS(InMemory, AnchoredRegression):
     least at which the first W is 0, and the graph of the rows is one of anchors. The published form is a third party's
     program, for the authors' was not to be had: gradient steps of V, B and W from a random start, without α in that of
     B, the graph of nearest rows, the sample standard deviation, no intercept, γ as it is. It holds all rows in memory.
+    The program is that of MLC_toolbox; with gamma=1, tol=0.001 and max_iter=500 they are equal on emotions to 13
+    digits.
 
     References
     ----------

@@ -61,18 +61,18 @@ class MLMLFS(InMemory, ReweightedRegression[Fixed]):
 
     Notes
     -----
-    Features are standardised over all rows, by algebra where X is sparse. Readings of X: one for moments with a sample,
-    among which anchors are placed, one for X'LX and the sums at W = 0, and one an iteration, in which the labels and
-    the weight of each row are made, added to sums and discarded. A worker holds d² + 2 d q numbers of 8 bytes, the
-    driver 5 d² and 8 d q. Of more than `gram_cap` features it is refused. Any entries may be unknown (-1); rows of
-    which nothing is known have a part in the graph alone. For p = 1 the problem is convex; for less the loop begins
-    with the W of p = 1.
+    Features are standardised over all rows, by algebra where X is sparse. Readings of X: one for moments with a
+    sample, among which anchors are placed, one for X'LX and the sums at W = 0, and one an iteration, in which the
+    labels and the weight of each row are made, added to sums and discarded. Of more than `gram_cap` features it is
+    refused. Any entries may be unknown (-1); rows of which nothing is known have a part in the graph alone. For p =
+    1 the problem is convex; for less the loop begins with the W of p = 1.
 
-    What differs from the authors' program: it subtracts the number 1 where the identity is meant, so that it solves for
-    labels that are αX'LF larger, and its weights of rows are those of the iteration before. Here λ counts relative to
-    the least at which W = 0 (for p = 1), a norm ‖r‖ of a row is √(‖r‖² + 0.05²), and the graph of the rows is one of
-    anchors. The published form is the program: graph of nearest rows, sample standard deviation, λ as it is, random
-    start. It holds all rows in memory.
+    What differs from the authors' program: it subtracts the number 1 where the identity is meant, so that it solves
+    for labels that are αX'LF larger, and its weights of rows are those of the iteration before. Here λ counts relative
+    to the least at which W = 0 (for p = 1), a norm ‖r‖ of a row is √(‖r‖² + 0.05²), and the graph of the rows is one
+    of anchors. The published form is the program: graph of nearest rows, sample standard deviation, λ as it is, random
+    start. It holds all rows in memory. The program's own settings are tol=0, max_iter=20, alpha=0.0001 and lambda_=1;
+    on emotions they are equal to 10 digits.
 
     References
     ----------

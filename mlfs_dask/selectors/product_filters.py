@@ -44,9 +44,6 @@ class BRCC(ProductFilter):
     Binary relevance with a correlation coefficient: the relevance term of multi-label correlation-based feature
     selection (Jungjit et al. 2013), as Lee & Kim (2016) compare with it. A constant feature or label has correlation 0.
 
-    Notes
-    -----
-    One reading of X. A worker holds q * d + q² numbers of 8 bytes a running task, the driver as many.
 
     References
     ----------
@@ -82,9 +79,6 @@ class AnovaF(ProductFilter):
     a feature that separates the classes exactly, the variance within is taken as 1e-12 of the whole: F stays finite,
     and is the same for all such features.
 
-    Notes
-    -----
-    One reading of X. A worker holds q * d + q² numbers of 8 bytes a running task, the driver as many.
 
     References
     ----------
@@ -150,9 +144,6 @@ class FisherScore(_ClassFilter):
     Rows without a label are in none. A feature that is constant among the labels' rows has 0; of one that is constant
     in every class, the scatter within is taken as 1e-12 of the whole.
 
-    Notes
-    -----
-    One reading of X. A worker holds q * d + q² numbers of 8 bytes a running task, the driver as many.
 
     References
     ----------
@@ -191,9 +182,6 @@ class MultiLabelF(_ClassFilter):
     nothing to be compared with, and gives 0. Of a feature that is constant in every class, S_w is taken as 1e-12 of the
     whole scatter.
 
-    Notes
-    -----
-    One reading of X. A worker holds q * d + q² numbers of 8 bytes a running task, the driver as many.
 
     References
     ----------

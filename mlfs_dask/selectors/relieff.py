@@ -43,12 +43,12 @@ class ReliefF(SampledMethod):
 
     Notes
     -----
-    One reading of X. With m sampled rows and C classes the driver makes m² comparisons of rows and m C n_neighbors
-    differences, and holds the sample (of dense rows as float64); memory does not depend on the number of rows.
-    Differences are `|x − z| / (maximum − minimum)`, those of features of more than two categories 1 where these differ;
-    neighbours are near by Manhattan distance, as in the paper. Up to `n_sampled` rows the scores are ReliefF's with
-    every row drawn. A row without labels has the empty label set; one with an unknown label (-1), whose label set is
-    not known, is left out.
+    With m sampled rows and C classes the driver makes m² comparisons of rows and m C n_neighbors differences, and
+    holds the sample (of dense rows as float64); memory does not depend on the number of rows. Differences are `|x − z|
+    / (maximum − minimum)`, those of features of more than two categories 1 where these differ; neighbours are near by
+    Manhattan distance, as in the paper. Up to `n_sampled` rows the scores are ReliefF's with every row drawn. A row
+    without labels has the empty label set; one with an unknown label (-1), whose label set is not known, is left out.
+    The record tells how many rows were left out.
 
     References
     ----------

@@ -43,12 +43,13 @@ class RFS(ReweightedRegression[Shares]):
     Features are standardised with the population standard deviation, by algebra where X is sparse. Both norms are
     reweighted: W is the ridge regression with weights 1/(2‖r_i‖) of rows and 1/(2‖w_f‖) of features. New weights of
     rows take a reading, those of features none: there are up to 10 of these in an iteration. Readings of X: one for
-    moments, one at W = 0, and one an iteration. A worker and the driver hold 8 d² bytes, the driver 24 d² more.
+    moments, one at W = 0, and one an iteration.
 
-    What differs from the paper: b is free, and not penalised; γ is relative to the least at which W = 0 where b are the
-    shares of the labels; a norm ‖r‖ of a row is √(‖r‖² + 0.05²), since a row that is met exactly would hold its own
-    prediction for ever. The published form has a constant feature, which is penalised, in place of b, γ as it is, the
-    sample standard deviation, one reweighting an iteration, and smoothing of 1e-6 in place of 0.05.
+    What differs from the paper: b is free, and not penalised; γ is relative to the least at which W = 0 where b are
+    the shares of the labels; a norm ‖r‖ of a row is √(‖r‖² + 0.05²), since a row that is met exactly would hold its
+    own prediction for ever. The published form has a constant feature, which is penalised, in place of b, γ as it is,
+    the sample standard deviation, one reweighting an iteration, and smoothing of 1e-6 in place of 0.05. In the
+    authors' program γ is 1.
 
     References
     ----------

@@ -28,9 +28,8 @@ class SCFS(GraphRegression):
     Notes
     -----
     Readings of X: one for moments, X'X and a sample, among which anchors are placed, one at W = 0, and one an
-    iteration, in which labels and weights of each row are made, in turn, added to sums and discarded. A worker holds
-    3 m d + 2 q d + m² numbers of 8 bytes a running task for m anchors, and d² in the first reading, the driver 5 d². Of
-    more than `gram_cap` features it is refused. Any labels may be unknown (-1).
+    iteration, in which labels and weights of each row are made, in turn, added to sums and discarded. Of more than
+    `gram_cap` features it is refused. Any labels may be unknown (-1).
 
     η makes rows as far from their anchors by the features as by the labels at the start, c is `alpha` · `n_neighbors`,
     and γ counts relative to the least at which W = 0. The sum of squared weights that makes rows have so many

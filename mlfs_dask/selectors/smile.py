@@ -40,17 +40,18 @@ class SMILE(AnchoredRegression):
 
     Labels of the labelled rows are filled in: where a row does not have label l it gets what its other labels j make
     likely, Σ_j C_jl, divided by the sum of the row, with C_jl = (n_jl + s) / (n_j + 2s) from the rows that have both
-    labels, and label j. Minimises ‖XP + 1b' − Ỹ‖² over the labelled rows + α tr (XP)'L(XP) over all + ρ‖P‖². The paper
-    has a classifier; a feature's score is the norm of its row of P.
+    labels, and label j. Minimises ‖XP + 1b' − Ỹ‖² + α tr (XP)'L(XP) + ρ‖P‖² over P and b, the first term over the
+    labelled rows, the second over all. The paper has a classifier; a feature's score is the norm of its row of P.
 
     Notes
     -----
-    Two readings of X: moments with a sample, among which anchors are placed, and labels; then sums. A worker holds
-    2 d² + q d + m d numbers of 8 bytes a running task for m anchors. Of more than `gram_cap` features it is refused.
-    Features are standardised over all rows. Rows with an unknown label (-1) have a part in the graph alone.
+    Two readings of X: moments with a sample, among which anchors are placed, and labels; then sums. Of more than
+    `gram_cap` features it is refused. Features are standardised over all rows. Rows with an unknown label (-1) have
+    a part in the graph alone.
 
     What differs from the paper: the ridge ρ, without which there is no solution with more features than rows, and the
-    graph of the rows, which is one of anchors.
+    graph of the rows, which is one of anchors. On emotions the filled labels are those of an open program; its P is
+    another, for it takes clusters for a graph and adds random numbers.
 
     References
     ----------

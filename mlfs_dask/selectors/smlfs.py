@@ -69,8 +69,9 @@ class At:
 class SMLFS(Loop[Fixed, At]):
     """Semi-supervised multi-label feature selection with local logic information, after Zhang et al. 2021.
 
-    The paper's text was not available; this is what is computed. Minimises the logistic loss of XW + 1b' over the n
-    labelled rows plus αn tr W'L_F W + βn tr W L_Y W' + γ Σ_f ‖w_f‖^p: weights are alike in features that are near each
+    The paper's text was not available; this is what is computed. Minimises
+    Σ_il [log(1 + e^a) − y a] + αn tr W'L_F W + βn tr W L_Y W' + γ Σ_f ‖w_f‖^p over W and b, the logistic loss of
+    a = x_iW + b over the n labelled rows: weights are alike in features that are near each
     other, and in labels that meet often. L_F is the Laplacian of a graph of the features over all rows, in which each
     is joined with its nearest ones by exp(−d²/w), w being the mean of these squared distances d²; L_Y is that of the
     cosines of the columns of Y over the labelled rows. A feature's score is the norm of its row of W.
@@ -78,10 +79,10 @@ class SMLFS(Loop[Fixed, At]):
     Notes
     -----
     Readings of X: one for moments and sums, and one an iteration, in which the quadratic that touches the loss from
-    above is moved to the last W; no iteration raises the objective. A worker holds 2 d² + 2 q d numbers of 8 bytes, the
-    driver 4 d² and 12 q d. Of more than `gram_cap` features it is refused. Features are standardised over all rows.
-    Rows with an unknown label (-1) have a part in the graph of the features alone. γ counts relative to the least at
-    which W = 0 for p = 1. For p < 1 there are many minima, and the loop begins with the solution for p = 1.
+    above is moved to the last W; no iteration raises the objective. Of more than `gram_cap` features it is refused.
+    Features are standardised over all rows. Rows with an unknown label (-1) have a part in the graph of the
+    features alone. γ counts relative to the least at which W = 0 for p = 1. For p < 1 there are many minima, and
+    the loop begins with the solution for p = 1.
 
     References
     ----------

@@ -46,14 +46,15 @@ class SPFS(PairwiseSelector, OneReading):
 
     Notes
     -----
-    One reading of X; two above `n_candidates` features. A worker holds 8 (q d + q² + m²) bytes a running task for m
-    candidates, the driver 16 m² and 24 q d. Sparse data stays sparse. The order does not depend on how many features
-    are kept. Above `n_candidates` the record's `extra["exact_places"]` is the number of first places that are the same
-    with any number of candidates: what a feature preserves only falls as others are chosen.
+    One reading of X; two above `n_candidates` features. Sparse data stays sparse. The order does not depend on how
+    many features are kept. Above `n_candidates` the record's `extra["exact_places"]` is the number of first places
+    that are the same with any number of candidates: what a feature preserves only falls as others are chosen.
 
     In the paper and in the public program K is an input, and so is the scale of the features; Gaussian similarities
     within classes, which take a number for every two rows, are not made. K as small as 1/n_l makes it would let
-    redundancy decide alone after a few features, which was no better than chance on two of three real sets.
+    redundancy decide alone after a few features, which was no better than chance on two of three real sets. Average
+    precision on emotions was .765 in place of .783, on birds .515 in place of .530, both that of random features, and
+    on medical .730 in place of .716.
 
     References
     ----------

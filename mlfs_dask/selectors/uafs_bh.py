@@ -71,9 +71,8 @@ class UAFSBH(AnchoredLoop[Fixed, At]):
     Notes
     -----
     Readings of X: one for moments, X'X and a sample, among which anchors are placed, one for the graph, and one an
-    iteration, in which the bits of each row are made, added to sums and discarded. A worker holds d² + 2 m d numbers of
-    8 bytes a running task for m anchors, the driver 5 d². Of more than `gram_cap` features it is refused. Labels have
-    no part in it.
+    iteration, in which the bits of each row are made, added to sums and discarded. Of more than `gram_cap` features
+    it is refused. Labels have no part in it.
 
     The first bits are signs of eigenvectors of the graph of anchors about their medians. What differs from the paper:
     bits are balanced, by thresholds of the rows among which anchors are placed, and there is an intercept: with neither
