@@ -691,11 +691,10 @@ def _documentation(cls: type[Method]) -> str:
     entries += [each.documentation for each in cls.parameters]
     parts = [prose, "    Parameters\n    ----------\n" + "\n".join(entries)]
     heading = "    Notes\n    -----"
-    costs = textwrap.fill(
-        f"Readings of X: {cls.passes}. Memory: {cls.memory}.", 116, initial_indent="    ", subsequent_indent="    "
-    )
+    costs = f"Readings of X: {cls.passes}. Memory: {cls.memory}." if hasattr(cls, "passes") else ""
+    costs = textwrap.fill(costs, 116, initial_indent="    ", subsequent_indent="    ")
     own = [section.removeprefix(heading).strip("\n") for section in sections if section.startswith(heading)]
     notes = "\n\n".join(filter(None, [costs, cls.family_notes.rstrip().strip("\n"), *own]))
-    parts.append(f"{heading}\n{notes}")
+    parts += [f"{heading}\n{notes}"] if notes else []
     sections = [section for section in sections if not section.startswith(heading)]
     return "\n\n".join([*parts, *sections]) + "\n"

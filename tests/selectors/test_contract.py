@@ -124,6 +124,8 @@ class Family(Method):
     """Base class."""
 
     on_features = "More of them take longer."
+    passes = "1"
+    memory = "worker: 8 bytes * d"
     family_notes = """
     What all have.
     """
@@ -187,6 +189,8 @@ size : float, default 1.0
 
 Notes
 -----
+Readings of X: 1. Memory: worker: 8 bytes * d.
+
 What all have.
 
 What this one has.
