@@ -134,13 +134,10 @@ class Folder:
     ----------
     place : str
         The folder is made when the first file is written.
-    storage_options : mapping, optional
-        Of obstore (s3:, gs:, az:, https:) or of the file system of fsspec.
     """
 
-    def __init__(self, place: str, *, storage_options: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, place: str) -> None:
         self.place = place.removeprefix("file://").rstrip("/")
-        self._options = dict(storage_options or {})
 
     def __str__(self) -> str:
         return redact(self.place)
@@ -242,7 +239,7 @@ class Folder:
                 folder.rmdir()
 
     def _objects(self) -> RemoteObjects:
-        return RemoteObjects(self.place, self._options)
+        return RemoteObjects(self.place)
 
 
 #: Errors of content that is no archive of ours. (Of zipfile: wrong sums, and unknown flags and methods.)

@@ -148,7 +148,6 @@ def write_run(
     labels: RecoveredLabels | None = None,
     pairs: Pairs | None = None,
     force: bool = False,
-    storage_options: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a run folder, whole or not at all.
 
@@ -174,8 +173,6 @@ def write_run(
         What goes into `pairs.parquet`, where a table was asked for.
     force : bool
         Replace an earlier run, at the very end.
-    storage_options : mapping, optional
-        Of obstore (s3:, gs:, az:, https:) or of the file system of fsspec.
 
     Raises
     ------
@@ -194,9 +191,9 @@ def write_run(
 
     def fill(folder: str) -> None:
         if labels is not None:
-            _write_labels(f"{folder}/{LABELS}", labels, storage_options)
+            _write_labels(f"{folder}/{LABELS}", labels)
         if pairs is not None and pairs.question.rows is not None:
-            _write_pairs(folder, pairs, storage_options)
+            _write_pairs(folder, pairs)
 
     write_folder(
         path,
@@ -206,11 +203,10 @@ def write_run(
         fill=fill,
         remove=(LABELS, PAIRS, REDUNDANCY),
         force=force,
-        storage_options=storage_options,
     )
 
 
-def _write_labels(place: str, labels: RecoveredLabels, storage_options: Mapping[str, Any] | None) -> None:
+def _write_labels(place: str, labels: RecoveredLabels) -> None:
     from mlfs_dask.storage.labels_store import LabelsStore
 
     labels.write(
@@ -220,23 +216,22 @@ def _write_labels(place: str, labels: RecoveredLabels, storage_options: Mapping[
             labels.names,
             threshold=labels.threshold,
             partition_rows=labels.partition_rows,
-            storage_options=storage_options,
         )
     )
 
 
-def _write_pairs(folder: str, pairs: Pairs, storage_options: Mapping[str, Any] | None) -> None:
+def _write_pairs(folder: str, pairs: Pairs) -> None:
     if not is_url(folder):
         pairs.write(f"{folder}/{PAIRS}")
         return
     with tempfile.TemporaryDirectory(prefix="mlfs-pairs-") as local:
         pairs.write(f"{local}/{PAIRS}")
-        RemoteObjects(folder, storage_options).upload(Path(local), [PAIRS])
+        RemoteObjects(folder).upload(Path(local), [PAIRS])
 
 
-def has_labels(path: str, *, storage_options: Mapping[str, Any] | None = None) -> bool:
+def has_labels(path: str) -> bool:
     """Whether a run folder holds recovered labels."""
-    return open_objects(path, storage_options).exists(LABELS)
+    return open_objects(path).exists(LABELS)
 
 
 def ranking_text(
@@ -292,7 +287,7 @@ def redundancy_text(
     return stream.getvalue()
 
 
-def read_redundancy(path: str, *, storage_options: Mapping[str, Any] | None = None) -> list[dict[str, str]] | None:
+def read_redundancy(path: str) -> list[dict[str, str]] | None:
     """The rows of a run's `redundancy.csv`, as texts by the names of its columns; None where it has none.
 
     Raises
@@ -300,9 +295,9 @@ def read_redundancy(path: str, *, storage_options: Mapping[str, Any] | None = No
     DataError
         It is damaged.
     """
-    if not open_objects(path, storage_options).exists(REDUNDANCY):
+    if not open_objects(path).exists(REDUNDANCY):
         return None
-    text = read_text(path, REDUNDANCY, what="run", cure=_CURE, storage_options=storage_options)
+    text = read_text(path, REDUNDANCY, what="run", cure=_CURE)
     rows = csv.DictReader(io.StringIO(text, newline=""))
     if tuple(rows.fieldnames or ()) != CLUSTER_COLUMNS:
         raise DataError(
@@ -316,7 +311,7 @@ def selected_text(names: Any) -> str:
     return "".join(str(name).replace("\r", "\\r").replace("\n", "\\n") + "\n" for name in names)
 
 
-def read_run(path: str, *, storage_options: Mapping[str, Any] | None = None) -> Run:
+def read_run(path: str) -> Run:
     """Read a run folder.
 
     Raises
@@ -326,7 +321,7 @@ def read_run(path: str, *, storage_options: Mapping[str, Any] | None = None) -> 
     """
 
     def text_of(name: str) -> str:
-        return read_text(path, name, what="run", cure=_CURE, storage_options=storage_options)
+        return read_text(path, name, what="run", cure=_CURE)
 
     record_text = text_of(RECORD)
     try:

@@ -63,7 +63,6 @@ def export_rows(
     categories: Mapping[int, Sequence[str]] | None = None,
     n: int,
     force: bool = False,
-    storage_options: Mapping[str, Any] | None = None,
 ) -> int:
     """Write row blocks to one file; the suffix says the format.
 
@@ -86,8 +85,6 @@ def export_rows(
         Rows in all blocks together.
     force : bool
         Replace an existing file.
-    storage_options : mapping, optional
-        Of obstore (s3:, gs:, az:, https:) or of the file system of fsspec.
 
     Returns
     -------
@@ -119,7 +116,7 @@ def export_rows(
     targets = [str(path)]
     if suffix == ".arff":
         targets.insert(0, bare[: -len(".arff")] + ".xml")
-    with _staged(targets, counted, force=force, storage_options=storage_options or {}) as files:
+    with _staged(targets, counted, force=force) as files:
         if suffix == ".arff":
             _write_labels_xml(files[0], label_names)
         _WRITERS[suffix](table, files[-1])
@@ -175,14 +172,12 @@ class _CountedBlocks:
 
 
 @contextlib.contextmanager
-def _staged(
-    targets: Sequence[str], blocks: _CountedBlocks, *, force: bool, storage_options: Mapping[str, Any]
-) -> Iterator[list[Path]]:
+def _staged(targets: Sequence[str], blocks: _CountedBlocks, *, force: bool) -> Iterator[list[Path]]:
     """Temporary local files, moved to the targets, in this order, if the block ends well."""
-    require_writable(targets[-1], storage_options)
+    require_writable(targets[-1])
     remote = is_url(targets[-1])
     for target in targets:
-        exists = RemoteObjects(target, storage_options).exists() if remote else local_path(target).exists()
+        exists = RemoteObjects(target).exists() if remote else local_path(target).exists()
         if exists and not force:
             raise UsageError(f"{target} exists already\n  cure: choose another name, or --force to replace it")
         if not remote and local_path(target).is_dir():
@@ -208,7 +203,7 @@ def _staged(
         files += [Path(folder) / PurePosixPath(target).name for target in targets]
         yield files
         for file, target in zip(files, targets, strict=True):
-            _upload(RemoteObjects(target, storage_options), file)
+            _upload(RemoteObjects(target), file)
 
 
 def _upload(objects: RemoteObjects, file: Path) -> None:

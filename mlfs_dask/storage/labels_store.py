@@ -7,7 +7,7 @@ at the same time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,15 +40,12 @@ class LabelsStore:
         Rows of a chunk, which is written whole.
     threshold : float
         A label applies where its value is greater.
-    storage_options : mapping
-        Of obstore (s3:, gs:, az:, https:) or of the file system of fsspec.
     """
 
     place: str
     shape: tuple[int, int]
     chunk_rows: int
     threshold: float
-    storage_options: Mapping[str, Any]
 
     @classmethod
     def sized(
@@ -59,12 +56,11 @@ class LabelsStore:
         *,
         threshold: float,
         partition_rows: int,
-        storage_options: Mapping[str, Any] | None = None,
     ) -> LabelsStore:
         """A store of that size, of which nothing is written: for the plan. Parameters as of `create`."""
         row_bytes = 4 * max(q, 1)
         rows = min(max(partition_rows, _MIN_CHUNK_BYTES // row_bytes), max(_MAX_CHUNK_BYTES // row_bytes, 1), max(n, 1))
-        return cls(place, (n, q), rows, threshold, dict(storage_options or {}))
+        return cls(place, (n, q), rows, threshold)
 
     @classmethod
     def create(
@@ -75,7 +71,6 @@ class LabelsStore:
         *,
         threshold: float,
         partition_rows: int,
-        storage_options: Mapping[str, Any] | None = None,
     ) -> LabelsStore:
         """Begin a store: everything but the values.
 
@@ -88,20 +83,16 @@ class LabelsStore:
         threshold : float
         partition_rows : int
             Rows that a process mostly has in one piece: chunks are about as long, within bounds of their bytes.
-        storage_options : mapping, optional
-            Of obstore (s3:, gs:, az:, https:) or of the file system of fsspec.
 
         Raises
         ------
         FileExistsError
         """
-        objects = open_objects(place, storage_options)
+        objects = open_objects(place)
         if objects.exists():
             raise FileExistsError(f"{place} is there already")
         q = len(label_names)
-        store = cls.sized(
-            place, n, q, threshold=threshold, partition_rows=partition_rows, storage_options=storage_options
-        )
+        store = cls.sized(place, n, q, threshold=threshold, partition_rows=partition_rows)
         attributes = {"encoding-type": "anndata", "encoding-version": "0.1.0", "mlfs": {"threshold": threshold}}
         objects.write("zarr.json", group_metadata(attributes))
         groups = [group(name, DICT) for name in ("layers", "obsm", "obsp", "varm", "varp", "uns")]
@@ -134,7 +125,7 @@ class LabelsStore:
         FileNotFoundError
             The store was removed: after an interruption a worker may still be writing, and must not make it anew.
         """
-        objects, encode = open_objects(self.place, self.storage_options), encoder(_COMPRESSOR)
+        objects, encode = open_objects(self.place), encoder(_COMPRESSOR)
         for low in range(0, len(values), self.chunk_rows):
             part = values[low : low + self.chunk_rows]
             for (name, dtype), content in zip(_ARRAYS, (part, part > self.threshold), strict=True):

@@ -101,7 +101,6 @@ def write_folder(
     fill: Callable[[str], None] | None = None,
     remove: Sequence[str] = (),
     force: bool = False,
-    storage_options: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a folder of texts, whole or not at all.
 
@@ -111,7 +110,7 @@ def write_folder(
         Local path or URL.
     texts : mapping of str to str
         File name -> content; the record among them.
-    record, what, force, storage_options
+    record, what, force
         As in `check_place`.
     fill : callable, optional
         ``fill(folder)`` writes what else the folder holds; at a URL while no record is there.
@@ -125,9 +124,9 @@ def write_folder(
     MlfsError
         It cannot be written, for want of room or permission; nothing is left behind.
     """
-    check_place(path, force=force, record=record, what=what, storage_options=storage_options)
+    check_place(path, force=force, record=record, what=what)
     if is_url(path):
-        objects = RemoteObjects(path, storage_options)
+        objects = RemoteObjects(path)
         objects.remove(record)
         for name in remove:
             if objects.exists(name):
@@ -145,7 +144,7 @@ def write_folder(
             fill(str(folder.absolute()))  # workers have other working folders
 
 
-def read_text(path: str, name: str, *, what: str, cure: str, storage_options: Mapping[str, Any] | None = None) -> str:
+def read_text(path: str, name: str, *, what: str, cure: str) -> str:
     """Text of a file of a folder that was written whole.
 
     Raises
@@ -154,7 +153,7 @@ def read_text(path: str, name: str, *, what: str, cure: str, storage_options: Ma
         There is none, or it is no text.
     """
     try:
-        return open_objects(path, storage_options).read(name).decode("utf-8")
+        return open_objects(path).read(name).decode("utf-8")
     except (FileNotFoundError, NotADirectoryError) as error:
         raise DataError(f"no {name} here, so this is not a finished {what}.", file=path, cure=cure) from error
     except UnicodeDecodeError as error:
@@ -168,7 +167,6 @@ def check_place(
     record: str,
     what: str,
     resume: bool | None = None,
-    storage_options: Mapping[str, Any] | None = None,
 ) -> None:
     """Refuse a folder of results that exists, or is in a store or a folder of results, before any work is done for it.
 
@@ -184,8 +182,6 @@ def check_place(
         What such a folder is called.
     resume : bool, optional
         Go on with an earlier one. None where its kind does not resume in its place.
-    storage_options : mapping, optional
-        Of obstore (s3:, gs:, az:, https:) or of the file system of fsspec.
 
     Raises
     ------
@@ -196,8 +192,8 @@ def check_place(
     """
     taken = f"{path} holds {what} already; " + ("" if resume is None else "--resume runs what is missing in it, ")
     if is_url(path):
-        require_writable(path, storage_options)
-        if not force and RemoteObjects(path, storage_options).exists(record):
+        require_writable(path)
+        if not force and RemoteObjects(path).exists(record):
             raise UsageError(f"{taken}--force replaces it.")
         return
     place = local_path(path)

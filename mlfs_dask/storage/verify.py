@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from mlfs_dask.storage.access import access_error
 from mlfs_dask.storage.dataset import Store, open_store
@@ -36,7 +34,7 @@ class Verification:
         return not (self.damaged or self.missing or self.extra)
 
 
-def verify(store: str | Path, *, storage_options: Mapping[str, Any] | None = None) -> Verification:
+def verify(store: str | Path) -> Verification:
     """Comparison of every object of a store with the digest recorded when it was written.
 
     A store whose bytes are those that were written is then read as a selection reads it: what wrote it, or changed its
@@ -45,8 +43,6 @@ def verify(store: str | Path, *, storage_options: Mapping[str, Any] | None = Non
     Parameters
     ----------
     store : path or URL
-    storage_options : mapping, optional
-        Of obstore (s3:, gs:, az:, https:) or of the file system of fsspec.
 
     Returns
     -------
@@ -58,7 +54,7 @@ def verify(store: str | Path, *, storage_options: Mapping[str, Any] | None = Non
         If the root metadata is missing or cannot be read at all, or if what was written is no store: shapes, offsets or
         values that cannot be.
     """
-    objects = open_objects(store, storage_options)
+    objects = open_objects(store)
     schema, root = read_schema(objects)
     damaged = [] if root_is_intact(root, schema.root_digest) else [ROOT_KEY]
     expected, read = set(schema.digests), len(root)
@@ -74,7 +70,7 @@ def verify(store: str | Path, *, storage_options: Mapping[str, Any] | None = Non
     except PermissionError as error:
         raise access_error(objects.path, error) from None
     if not damaged and expected <= present:
-        _read(open_store(store, storage_options=storage_options))
+        _read(open_store(store))
     return Verification(
         objects=len(expected & present) + 1,
         bytes=read,
