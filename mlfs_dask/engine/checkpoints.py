@@ -35,7 +35,7 @@ from mlfs_dask.files.fingerprints import code_digest, digest_of
 from mlfs_dask.files.json_text import parse_json
 from mlfs_dask.files.redaction import redact
 from mlfs_dask.storage.access import access_error
-from mlfs_dask.storage.object_store import RemoteObjects
+from mlfs_dask.storage.object_store import RemoteObjects, is_url, open_objects
 from mlfs_dask.storage.publish import appearing, remove_leftovers
 
 logger = logging.getLogger(__name__)
@@ -145,14 +145,12 @@ class Folder:
     @property
     def is_remote(self) -> bool:
         """Whether the place is a URL."""
-        return "://" in self.place
+        return is_url(self.place)
 
     @property
     def holds_state(self) -> bool:
         """Whether a state is here, of any job."""
-        if self.is_remote:
-            return self._objects().exists(_STATE)
-        return (Path(self.place) / _STATE).is_file()
+        return open_objects(self.place).exists(_STATE)
 
     def write(self, file: str, key: str, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         """Write one file, whole or not at all.
@@ -171,7 +169,7 @@ class Folder:
             # would replace the last state by half of one.
             archive = io.BytesIO()
             _write_npz(archive, content)
-            self._objects().write(file, archive.getvalue())
+            open_objects(self.place).write(file, archive.getvalue())
             return
         with appearing(Path(self.place) / file) as aside, aside.open("wb") as stream:
             _write_npz(stream, content)
@@ -185,10 +183,11 @@ class Folder:
             The file exists and cannot be read now. To start from the beginning would overwrite it.
         """
         try:
-            content = self._read_bytes(file)
+            content = open_objects(self.place).read(file)
         except FileNotFoundError:
             return None
-        except StoreAccessError as error:
+        except (OSError, StoreAccessError) as refusal:
+            error = refusal if isinstance(refusal, StoreAccessError) else access_error(f"{self.place}/{file}", refusal)
             cure = f"{error.cure}; without --resume (resume=False) the job begins anew and overwrites the checkpoint"
             raise type(error)(error.store, error.problem, cure) from error
         try:
@@ -196,18 +195,6 @@ class Folder:
         except _DAMAGE as error:
             logger.warning("the checkpoint %s/%s is damaged and left aside: %s", self, file, error)
             return None
-
-    def _read_bytes(self, file: str) -> bytes:
-        if self.is_remote:
-            return self._objects().read(file)
-        path = Path(self.place) / file
-        try:
-            with path.open("rb") as stream:
-                return stream.read()
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            raise access_error(str(path), error) from error
 
     def _parse(self, content: bytes, key: str) -> State | None:
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
@@ -227,7 +214,8 @@ class Folder:
     def remove(self) -> None:
         """Remove all files and the folder."""
         if self.is_remote:
-            self._objects().remove("", recursive=True)
+            objects = RemoteObjects(self.place)
+            objects.remove(*objects.sizes())
             return
         folder = Path(self.place)
         if folder.is_dir():
@@ -237,9 +225,6 @@ class Folder:
                 file.unlink()
             with contextlib.suppress(OSError):  # somebody else's files are in it
                 folder.rmdir()
-
-    def _objects(self) -> RemoteObjects:
-        return RemoteObjects(self.place)
 
 
 #: Errors of content that is no archive of ours. (Of zipfile: wrong sums, and unknown flags and methods.)
@@ -334,7 +319,7 @@ def checkpoint_place(run: str) -> str:
     >>> checkpoint_place("results/run"), checkpoint_place("s3://bucket/run/")
     ('results/.run.checkpoint', 's3://bucket/run.checkpoint')
     """
-    if "://" in run:
+    if is_url(run):
         return run.rstrip("/") + ".checkpoint"
     path = Path(run)
     return str(path.with_name(f".{path.name}.checkpoint"))

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.files.json_text import as_json, parse_json
+from mlfs_dask.storage.digest import ROOT_KEY
 from mlfs_dask.storage.object_store import RemoteObjects, is_url, open_objects
 from mlfs_dask.storage.publish import check_place, read_text, write_folder
 from mlfs_dask.typing import Array
@@ -231,7 +232,7 @@ def _write_pairs(folder: str, pairs: Pairs) -> None:
 
 def has_labels(path: str) -> bool:
     """Whether a run folder holds recovered labels."""
-    return open_objects(path).exists(LABELS)
+    return open_objects(path).exists(f"{LABELS}/{ROOT_KEY}")
 
 
 def ranking_text(

@@ -85,7 +85,7 @@ class Destination:
         """Raise unless the destination is free, a store that may be replaced, or what an upload left that goes on."""
         if self.remote is not None:
             left = resume and self.wip.exists() and not self.remote.exists(ROOT_KEY)
-            if not force and not left and self.remote.exists() and self.remote.sizes():
+            if not force and not left and self.remote.sizes():
                 raise UsageError(f"{self.store} exists\n  cure: choose another name, or pass --force")
             return
         final = self.final
@@ -240,10 +240,7 @@ class Destination:
         built = self.wip / "store"
         if self.remote is not None:
             try:
-                if extension is None:
-                    self._upload(built)
-                else:
-                    self._upload_changed(built, schema, extension.schema)
+                self._upload(built, schema.digests, None if extension is None else extension.schema.digests)
             except StoreAccessError as error:
                 raise OSError(f"it was not uploaded: {error.problem}") from error
             except Exception as error:  # every file system has errors of its own
@@ -256,25 +253,26 @@ class Destination:
             put(built, self.final)
         remove(self.wip)
 
-    def _upload(self, built: Path) -> None:
-        assert self.remote is not None
-        if self.remote.exists():
-            # Without its root metadata the old store is none, so nobody reads a mixture.
-            for key in sorted(self.remote.sizes(), key=lambda key: key != ROOT_KEY):
-                self.remote.remove(key)
-        files = [path.relative_to(built).as_posix() for path in built.rglob("*") if path.is_file()]
-        self.remote.upload(built, [key for key in files if key != ROOT_KEY])
-        self.remote.upload(built, [ROOT_KEY])
+    def _upload(self, built: Path, new: Mapping[str, str], old: Mapping[str, str] | None) -> None:
+        """Upload what differs from the store that is there: new objects first, and last the root, which names them.
 
-    def _upload_changed(self, built: Path, schema: StoreSchema, old: StoreSchema) -> None:
-        """Upload what differs from the store that is there: new objects first, and last the root, which names them."""
+        Parameters
+        ----------
+        built : Path
+        new, old : mapping of str to str
+            Key -> digest of the objects of both stores, the root apart; `old` is None where a store is replaced.
+        """
         assert self.remote is not None
-        changed = [key for key, digest in schema.digests.items() if old.digests.get(key) != digest]
-        self.remote.upload(built, [key for key in changed if key not in old.digests])
-        self.remote.upload(built, [key for key in changed if key in old.digests])
+        if old is None:
+            old, there = {}, self.remote.sizes()
+            # Without its root metadata the old store is none, so nobody reads a mixture.
+            self.remote.remove(*(key for key in there if key == ROOT_KEY))
+            self.remote.remove(*(key for key in there if key != ROOT_KEY))
+        changed = [key for key, digest in new.items() if old.get(key) != digest]
+        self.remote.upload(built, [key for key in changed if key not in old])
+        self.remote.upload(built, [key for key in changed if key in old])
         self.remote.upload(built, [ROOT_KEY])
-        for key in old.digests.keys() - schema.digests.keys():
-            self.remote.remove(key)
+        self.remote.remove(*(old.keys() - new.keys()))
 
     def finish_append(self) -> bool:
         """Whether an append was killed when it had changed the store; its working directory is removed then."""

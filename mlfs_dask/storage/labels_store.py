@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.storage.anndata_encoding import DENSE, DICT, dataframe, group, row_numbers, strings
+from mlfs_dask.storage.digest import ROOT_KEY
 from mlfs_dask.storage.object_store import open_objects
 from mlfs_dask.storage.zarr_format import CRC32C, array_metadata, bytes_codecs, crc_bytes, encoder, group_metadata
 
@@ -94,7 +95,7 @@ class LabelsStore:
         q = len(label_names)
         store = cls.sized(place, n, q, threshold=threshold, partition_rows=partition_rows)
         attributes = {"encoding-type": "anndata", "encoding-version": "0.1.0", "mlfs": {"threshold": threshold}}
-        objects.write("zarr.json", group_metadata(attributes))
+        objects.write(ROOT_KEY, group_metadata(attributes))
         groups = [group(name, DICT) for name in ("layers", "obsm", "obsp", "varm", "varp", "uns")]
         for key, content in (*groups, *row_numbers(n), dataframe("var"), *strings("var/_index", label_names)):
             objects.write(key, content)
@@ -131,7 +132,7 @@ class LabelsStore:
             for (name, dtype), content in zip(_ARRAYS, (part, part > self.threshold), strict=True):
                 chunk = np.zeros((self.chunk_rows, self.shape[1]), np.dtype(dtype).newbyteorder("<"))
                 chunk[: len(part)] = content  # the last one is as long as the others
-                if not objects.exists():
+                if not objects.exists(ROOT_KEY):
                     raise FileNotFoundError(f"{self.place} was removed")
                 stored = bytes(encode(chunk))
                 objects.write(f"{name}/c/{(start + low) // self.chunk_rows}/0", stored + crc_bytes(stored))

@@ -12,8 +12,9 @@ import os
 import re
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, Literal, Protocol, cast
+from typing import Any, BinaryIO, Literal, Protocol, TypeVar, cast
 
 from mlfs_dask import runtime
 from mlfs_dask.errors import DataError, MlfsError, StoreNotAllowedError, UsageError
@@ -25,8 +26,8 @@ from mlfs_dask.storage.schema import StoreSchema
 
 _BLOCK_BYTES = 4 << 20
 _REQUESTS = 64  # that ask for little
-#: Files that are uploaded at a time, parts of each, and bytes of a part: 80 MB are held.
-_UPLOADS, _PARTS, _PART_BYTES = 4, 4, 5 << 20
+#: Bytes of a part of an upload, and parts that are sent at a time, of an object and of all: 80 MB are held.
+_PART_BYTES, _PARTS, _ALL_PARTS = 5 << 20, 4, 16
 #: What a Zarr array or group of version 3 or 2 has at its root, one of them.
 ZARR_ROOTS = (ROOT_KEY, ".zgroup", ".zarray")
 #: What the features of a Zarr group of others are called.
@@ -38,9 +39,12 @@ _NO_HEADS = (403, 405, 501)
 NOT_A_STORE = "make a store with `mlfs convert SOURCE... STORE`, or check the path"
 _NO_PATTERNS = "name every store: patterns (*, ?, [a-z]) are put in full by a shell, outside quotes, and not in a plan"
 
+_Item = TypeVar("_Item")
+_Answer = TypeVar("_Answer")
+
 
 class Objects(Protocol):
-    """Read-only access to the objects below one root."""
+    """Objects below one root."""
 
     path: str
 
@@ -52,11 +56,19 @@ class Objects(Protocol):
 
     def blocks(self, key: str) -> Iterator[bytes]: ...
 
-    def sizes(self, expected: Iterable[str]) -> dict[str, int | None]:
+    def sizes(self, expected: Iterable[str] = ()) -> dict[str, int | None]:
         """Key -> bytes of every object that is there, None where nobody tells.
 
         Where a place cannot be listed, `expected` keys alone are looked for.
         """
+
+    def write(self, key: str, content: bytes) -> None: ...
+
+
+def at_once(request: Callable[[_Item], _Answer], items: Iterable[_Item], most: int = _REQUESTS) -> list[_Answer]:
+    """Answers to the requests for all items, in their order, of which some are made at the same time."""
+    with runtime.TaskThreads(most, "mlfs-requests") as pool:
+        return [runtime.result_of(answer) for answer in [pool.submit(request, item) for item in items]]
 
 
 def open_file(path: str | Path) -> int:
@@ -200,8 +212,9 @@ class RemoteObjects:
 
     def exists(self, key: str = "") -> bool:
         try:
-            if (found := self.head(key)) is None and not is_web(self.path):
-                found = self._request(lambda: next(iter(self._store.list(self._place(key) or None)), None))
+            found: Any = self.head(key)
+            if found is None and not key and not is_web(self.path):
+                found = self._request(lambda: next(iter(self._store.list(self._root or None)), None))
             return bool(found)
         except StoreNotAllowedError:
             return True
@@ -248,18 +261,21 @@ class RemoteObjects:
                 yield block
 
     def write(self, key: str, content: bytes | Path) -> None:
-        """Write an object, from a file where `content` is its path."""
+        """Write an object, from a file where `content` is its path, some parts of it at a time."""
         size = content.stat().st_size if isinstance(content, Path) else len(content)
-        parts = {
-            "chunk_size": max(_PART_BYTES, size // 5000),
-            "max_concurrency": _PARTS,
-        }  # an object has 10 000 at most
-        self._request(lambda: self._store.put(self._place(key), content, **parts), verb="write")
+        part_bytes = max(_PART_BYTES, size // 5000)  # an object has 10 000 parts at most
+        self._request(
+            lambda: self._store.put(self._place(key), content, chunk_size=part_bytes, max_concurrency=_PARTS),
+            verb="write",
+        )
 
     def sizes(self, expected: Iterable[str] = ()) -> dict[str, int | None]:
         if is_web(self.path):
-            return dict(self._sizes_one_by_one(list(expected)))
-        return {key: head["size"] for key, head in self.heads().items()}
+            keys = list(expected)
+            found = dict(zip(keys, at_once(self.head, keys), strict=True))
+        else:
+            found = dict(self.heads())
+        return {key: head["size"] for key, head in found.items() if head is not None}
 
     def names(self, key: str = "") -> list[str]:
         """Names in a folder; none where the server does not list them."""
@@ -294,36 +310,32 @@ class RemoteObjects:
             It is a web server that cannot answer with a part of a file.
         StoreAccessError
         """
-        contents = {}
-        with runtime.TaskThreads(_REQUESTS, "mlfs-look") as pool:
-            ranges = pool.submit(self.read_range, ROOT_KEY, 0, 2)
-            requests = {key: pool.submit(self.read, key) for key in wanted}
-            sizes = pool.submit(self.sizes, [key for key in expected if key not in wanted])
-            ranges.result()
-            for key, request in requests.items():
-                with contextlib.suppress(FileNotFoundError):
-                    contents[key] = request.result()
-            return {**sizes.result(), **{key: len(content) for key, content in contents.items()}}, contents
+        contents: dict[str, bytes] = {}
+        present: dict[str, int | None] = {}
 
-    def _sizes_one_by_one(self, keys: list[str]) -> Iterator[tuple[str, int | None]]:
-        """One request an object, some at a time: a web server need not have lists."""
-        with runtime.TaskThreads(_REQUESTS, "mlfs-web") as pool:
-            for key, head in zip(keys, pool.map(self.head, keys), strict=True):
-                if head is not None:
-                    yield key, head["size"]
+        def read(key: str) -> None:
+            with contextlib.suppress(FileNotFoundError):
+                contents[key] = self.read(key)
+
+        others = [key for key in expected if key not in wanted]
+        looks: list[Callable[[], object]] = [partial(read, key) for key in wanted]
+        looks.append(lambda: present.update(self.sizes(others)))
+        if is_web(self.path):
+            looks.append(partial(self.read_range, ROOT_KEY, 0, 2))
+        at_once(lambda look: look(), looks)
+        return present | {key: len(content) for key, content in contents.items()}, contents
 
     def upload(self, folder: Path, keys: Iterable[str]) -> None:
-        """Write objects from the files of a folder, some at a time."""
-        with runtime.TaskThreads(_UPLOADS, "mlfs-upload") as pool:
-            for upload in [pool.submit(self.write, key, folder / key) for key in keys]:
-                runtime.result_of(upload)
+        """Write objects from the files of a folder, some at a time: many small ones, or few of several parts."""
+        large = {key: (folder / key).stat().st_size > _PART_BYTES for key in keys}
+        for most, chosen in ((_ALL_PARTS, False), (_ALL_PARTS // _PARTS, True)):
+            at_once(lambda key: self.write(key, folder / key), [key for key in large if large[key] == chosen], most)
 
-    def remove(self, key: str, *, recursive: bool = False) -> None:
-        """Remove an object, or all below one, if it is there."""
-        keys = [f"{key}/{each}".lstrip("/") for each in self.heads(key)] if recursive else [key]
+    def remove(self, *keys: str) -> None:
+        """Remove objects that are there."""
         with contextlib.suppress(FileNotFoundError):
             if keys:
-                self._request(lambda: self._store.delete([self._place(each) for each in keys]), verb="write")
+                self._request(lambda: self._store.delete([self._place(key) for key in keys]), verb="write")
 
     def _request(self, request: Callable[[], Any], *, verb: Literal["read", "write"] = "read") -> Any:
         return answer(request, self.path, verb=verb)
@@ -372,9 +384,11 @@ class RemoteFile(io.RawIOBase):
         return len(content)
 
 
-def open_remote(url: str, options: Mapping[str, Any] | None = None) -> BinaryIO:
-    """A file at a URL, for reading in any order. Errors as those of `RemoteFile`."""
-    return io.BufferedReader(RemoteFile(RemoteObjects(url, options)), _BLOCK_BYTES)
+def open_binary(path: str | Path, options: Mapping[str, Any] | None = None) -> BinaryIO:
+    """A file, local or at a URL, for reading in any order. Errors as those of `open_file` and `RemoteFile`."""
+    if is_url(path):
+        return io.BufferedReader(RemoteFile(RemoteObjects(str(path), options)), _BLOCK_BYTES)
+    return os.fdopen(open_file(local_path(path)), "rb")
 
 
 def expand(pattern: str, options: Mapping[str, Any] | None = None) -> list[str]:
@@ -447,12 +461,19 @@ def require_writable(path: str, storage_options: Mapping[str, Any] | None = None
                         f"{path}: {parent} is {what} itself, and replacing that would delete what is in it."
                         "\n  cure: give another place"
                     )
-    for parent in folders:
-        try:
-            read_schema(open_objects(parent, storage_options))
-        except MlfsError:  # no store, or none that may be read
-            continue
-        raise UsageError(f"{path} is inside the store {parent}, which never changes\n  cure: give another place")
+    for parent, inside in zip(folders, at_once(lambda folder: _is_ours(folder, storage_options), folders), strict=True):
+        if inside:
+            raise UsageError(f"{path} is inside the store {parent}, which never changes\n  cure: give another place")
+
+
+def _is_ours(folder: str, storage_options: Mapping[str, Any] | None) -> bool:
+    """Whether a folder is a store of ours; not where it may not be read."""
+    objects = open_objects(folder, storage_options)
+    try:
+        _parse_schema(objects.read(ROOT_KEY), objects.path)
+    except (OSError, MlfsError):
+        return False
+    return True
 
 
 def local_path(path: str | Path) -> Path:
@@ -490,7 +511,7 @@ def is_store(path: str | Path, storage_options: Mapping[str, Any] | None = None)
         return True
     if not isinstance(document, dict) or "mlfs" in (document.get("attributes") or {}):
         return True
-    return document.get("node_type") != "array" and not any(objects.exists(key) for key in X_KEYS)
+    return document.get("node_type") != "array" and not any(objects.exists(f"{key}/{ROOT_KEY}") for key in X_KEYS)
 
 
 def read_schema(objects: Objects) -> tuple[StoreSchema, bytes]:
@@ -518,14 +539,15 @@ def read_schema(objects: Objects) -> tuple[StoreSchema, bytes]:
         raise DataError("a store is a directory, this is a file", file=objects.path, cure=NOT_A_STORE) from None
     except PermissionError as error:
         raise access_error(objects.path, error) from None
+    return _parse_schema(root, objects.path), root
+
+
+def _parse_schema(root: bytes, path: str) -> StoreSchema:
     try:
         document = parse_json(root)
     except ValueError as error:
-        raise DataError(
-            f"{ROOT_KEY} is damaged: {error}",
-            file=objects.path,
-            cure="restore a copy, or convert the source files again",
-        ) from None
+        cure = "restore a copy, or convert the source files again"
+        raise DataError(f"{ROOT_KEY} is damaged: {error}", file=path, cure=cure) from None
     attributes = document.get("attributes") if isinstance(document, dict) else None
     attribute = attributes.get("mlfs") if isinstance(attributes, dict) else None
-    return StoreSchema.from_json(attribute, path=objects.path), root
+    return StoreSchema.from_json(attribute, path=path)

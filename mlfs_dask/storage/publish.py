@@ -22,7 +22,7 @@ from typing import Any
 
 from mlfs_dask.errors import DISK_FULL, DataError, MlfsError, UsageError
 from mlfs_dask.storage.limits import full_disk
-from mlfs_dask.storage.object_store import RemoteObjects, is_url, local_path, open_objects, require_writable
+from mlfs_dask.storage.object_store import RemoteObjects, at_once, is_url, local_path, open_objects, require_writable
 
 _CURE = "check the folder, its permissions and its free space, or give another place"
 _HEX = "[0-9a-f]" * 8
@@ -127,14 +127,13 @@ def write_folder(
     check_place(path, force=force, record=record, what=what)
     if is_url(path):
         objects = RemoteObjects(path)
-        objects.remove(record)
-        for name in remove:
-            if objects.exists(name):
-                objects.remove(name, recursive=True)
+        earlier = [key for key in objects.sizes() if key.partition("/")[0] in (record, *remove)]
+        objects.remove(*(key for key in earlier if key == record))
+        objects.remove(*(key for key in earlier if key != record))
         if fill is not None:
             fill(path.rstrip("/"))
-        for name in sorted(texts, key=lambda name: name == record):
-            objects.write(name, texts[name].encode())
+        at_once(lambda name: objects.write(name, texts[name].encode()), [name for name in texts if name != record])
+        objects.write(record, texts[record].encode())
         return
     with appearing(local_path(path)) as folder:
         folder.mkdir()

@@ -41,7 +41,7 @@ from mlfs_dask.rows.covariates import RowColumn
 from mlfs_dask.storage.access import access_error, fault_of
 from mlfs_dask.storage.chunking import CHECKSUM_BYTES, CHUNK_BYTES
 from mlfs_dask.storage.digest import ROOT_KEY, crc32c, root_is_intact
-from mlfs_dask.storage.object_store import LocalFile, LocalObjects, open_objects
+from mlfs_dask.storage.object_store import LocalFile, LocalObjects, is_url, local_path, open_objects
 from mlfs_dask.storage.read_ahead import Chunk, ChunksAhead, Window
 from mlfs_dask.storage.zarr_format import ABSENT, decode
 
@@ -207,9 +207,7 @@ class StoreLocation(NamedTuple):
     @property
     def local(self) -> Path | None:
         """The local folder, or None for a URL of another file system."""
-        if self.path.startswith("file://"):
-            return Path(self.path[7:])
-        return None if "://" in self.path else Path(self.path)
+        return None if is_url(self.path) else local_path(self.path)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:

@@ -162,7 +162,7 @@ def test_a_state_that_cannot_be_read_now_is_not_begun_over(tmp_path, monkeypatch
         raise PermissionError(13, "Permission denied", str(self))
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "open", refuse)
+        patch.setattr("mlfs_dask.storage.object_store.open_file", refuse)
         with pytest.raises(StoreNotAllowedError, match=f"no permission to read {tmp_path}/state.npz") as refusal:
             folder.read("state.npz", "key")
     assert "without --resume" in str(refusal.value)

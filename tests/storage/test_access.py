@@ -17,7 +17,7 @@ from mlfs_dask import runtime
 from mlfs_dask.errors import DataError, StoreAccessError, StoreNotAllowedError, StoreUnavailableError
 from mlfs_dask.storage import access
 from mlfs_dask.storage.access import access_error, answer, error_words, fault_of, retried
-from mlfs_dask.storage.object_store import open_remote
+from mlfs_dask.storage.object_store import open_binary
 
 
 class WithStatus(Exception):
@@ -197,7 +197,7 @@ def test_a_file_is_read_from_a_server_that_refuses_for_a_while(
         return bytes(read(*args, **how))
 
     monkeypatch.setattr(type(memory), "cat_file", every_other)
-    with open_remote("memory://busy/t.csv") as file:
+    with open_binary("memory://busy/t.csv") as file:
         assert file.read(3) == b"012"
         buffer = bytearray(4)
         assert (file.readinto(buffer), bytes(buffer)) == (4, b"3456")
@@ -206,7 +206,7 @@ def test_a_file_is_read_from_a_server_that_refuses_for_a_while(
         assert file.read() == b""
     assert pauses == [0.5] * 2, "once for all of it, once for its end"
     with pytest.raises(FileNotFoundError):
-        open_remote("memory://busy")
+        open_binary("memory://busy")
 
 
 def test_what_is_asked_again_has_no_secret(

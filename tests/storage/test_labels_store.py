@@ -78,7 +78,7 @@ def test_a_chunk_is_a_partition_within_bounds_of_its_bytes(
         def write(self, key: str, content: bytes) -> None:
             pass
 
-    monkeypatch.setattr(labels_store, "open_objects", lambda place, options: Nowhere())
+    monkeypatch.setattr(labels_store, "open_objects", lambda place: Nowhere())
     monkeypatch.setattr(labels_store, "row_numbers", lambda n: [])
     monkeypatch.setattr(labels_store, "strings", lambda key, names: [])
     found = LabelsStore.create("nowhere", n, range(q), threshold=0.0, partition_rows=partition_rows)  # type: ignore[arg-type]

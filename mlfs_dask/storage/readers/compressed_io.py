@@ -14,16 +14,15 @@ import functools
 import gzip
 import io
 import lzma
-import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any, BinaryIO, Protocol, cast
 
 from mlfs_dask.errors import DataError, StoreNotAllowedError
-from mlfs_dask.storage.object_store import open_file, open_remote
+from mlfs_dask.storage.object_store import RemoteObjects, is_url, local_path, open_binary
 
 # First bytes of each format. "BZh" alone could open a CSV header: bzip2's block mark is asked for too.
 _MAGIC = {
@@ -75,7 +74,7 @@ class SourceFile:
         Holds about 1 MiB. Its reads raise DataError when the file is truncated or damaged.
         """
         with _explain(self.path):
-            raw = _open_raw(self.path, self.storage_options)
+            raw = open_binary(self.path, self.storage_options)
         with ExitStack() as on_failure:
             on_failure.callback(raw.close)
             stream = cast(BinaryIO, _Lines(self.path, _Bytes(self, raw)))
@@ -110,7 +109,7 @@ def open_source(path: str, storage_options: Mapping[str, Any] | None = None) -> 
         bytes are something else.
     """
     path, options = str(path), dict(storage_options or {})
-    with _explain(path), _open_raw(path, options) as raw:
+    with _explain(path), open_binary(path, options) as raw:
         first = raw.read(16)
         size = raw.seek(0, io.SEEK_END)
     compression = _compression_of(first)
@@ -128,12 +127,11 @@ def open_source(path: str, storage_options: Mapping[str, Any] | None = None) -> 
 
 def exists(path: str, storage_options: Mapping[str, Any] | None = None) -> bool:
     """Whether there is a file at `path`; False also where that cannot be found out."""
-    if not _is_url(path):
-        return Path(path).is_file()
+    if not is_url(path):
+        return local_path(path).is_file()
     try:
-        with _explain(path), _open_raw(path, dict(storage_options or {})):
-            return True
-    except (DataError, StoreNotAllowedError):  # who may not list an object store is refused what is absent, too
+        return RemoteObjects(path, storage_options).head() is not None
+    except StoreNotAllowedError:  # who may not list an object store is refused what is absent, too
         return False
 
 
@@ -155,16 +153,6 @@ def _compression_of(first: bytes) -> str | None:
     if first[:3] == b"BZh" and first[3:4].isdigit() and first[4:10] in (_BZIP2_BLOCK, _BZIP2_EMPTY):
         return "bzip2"
     return next((name for name, marks in _MAGIC.items() if first.startswith(marks)), None)
-
-
-def _is_url(path: str) -> bool:
-    return "://" in path or "::" in path
-
-
-def _open_raw(path: str, storage_options: Mapping[str, Any]) -> BinaryIO:
-    if not _is_url(path):
-        return os.fdopen(open_file(path), "rb")
-    return open_remote(path, storage_options)
 
 
 @contextmanager

@@ -12,7 +12,6 @@ import errno
 import itertools
 import lzma
 import math
-import os
 import struct
 import tokenize
 import zipfile
@@ -30,7 +29,7 @@ from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError
 from mlfs_dask.runtime import memory_limit
 from mlfs_dask.storage.label_values import LabelValues, MinusOne
 from mlfs_dask.storage.limits import filled_temporary_file, memory_cure, require_memory
-from mlfs_dask.storage.object_store import open_file, open_remote
+from mlfs_dask.storage.object_store import open_binary
 from mlfs_dask.storage.readers.base import UNKNOWN_BYTES, Batch, Header, Part, ReadOptions, damaged
 from mlfs_dask.storage.readers.compressed_io import open_source
 from mlfs_dask.storage.readers.hdf5_heap import HeapCheckedFile
@@ -713,12 +712,8 @@ def open_random(path: str, storage_options: dict[str, Any]) -> Iterator[BinaryIO
         )
     if source.size == 0:
         raise damaged("the file is empty", path)
-    if "://" in path or "::" in path:
-        with open_remote(path, storage_options) as remote:
-            yield remote
-    else:
-        with os.fdopen(open_file(path), "rb") as file:
-            yield file
+    with open_binary(path, storage_options) as file:
+        yield file
 
 
 #: What libraries raise over a damaged file, in which anything can stand in the place of anything else.
