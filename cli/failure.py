@@ -95,11 +95,6 @@ def describe_failure(error: BaseException, arguments: Sequence[str]) -> Failure 
         if error.exit_code == 5:
             message += _how_to_resume(arguments)
         return Failure(KINDS.get(error.exit_code, "error"), error.exit_code, message)
-    if isinstance(error, ValueError) and str(error).startswith("Protocol not known"):
-        return Failure("usage", 2, f"{error}\n  cure: give a local path, or a URL such as s3://, gs:// or memory://")
-    if isinstance(error, ImportError) and (str(error).startswith("Install ") or "to be installed" in str(error)):
-        # fsspec's words for a URL whose package is not installed.
-        return Failure("usage", 2, f'{error}\n  cure: pip install "mlfs-dask[cloud]", or the package it names')
     if isinstance(error, OSError) and error.errno is not None and not isinstance(error, BrokenPipeError):
         # No permission, no such file, a disk that does not answer: the system's words say it, and mostly name the file.
         return Failure("system", 1, f"{_system_words(error)}\n  cure: {_system_cure(error)}", {"errno": error.errno})

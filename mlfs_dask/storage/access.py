@@ -17,6 +17,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from typing import Literal, TypeVar
+from urllib.parse import urlsplit
 
 from mlfs_dask import runtime
 from mlfs_dask.errors import (
@@ -31,7 +32,7 @@ from mlfs_dask.files.redaction import redact
 
 _T = TypeVar("_T")
 
-Fault = Literal["absent", "not allowed", "unavailable", "shorter"]
+Fault = Literal["absent", "not allowed", "unavailable", "shorter", "setting"]
 
 #: Seconds for which a server that refuses is asked again.
 RETRY_SECONDS = 60.0
@@ -68,10 +69,71 @@ _UNAVAILABLE = frozenset(
 
 #: What obstore's errors say behind their first line: the answer of the server, or why there was none.
 _STATUS = re.compile(r"Server returned non-2xx status code: ((\d{3})[^:\n]*)")
-_NO_ANSWER = re.compile(r'HttpError \{(?:.*message: "([^"]+)"|.*kind: (Timeout))?', re.DOTALL)
+_NO_ANSWER = re.compile(r'HttpError \{(?:.*(?:message|error): "([^"]+)"|.*kind: (Timeout))?', re.DOTALL)
 
-#: Where the machines of clouds give credentials: asked last, where no others are set.
-_METADATA_SERVERS = re.compile(r"//169\.254\.169\.254|//metadata\.google")
+_AMAZON = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; for a public bucket AWS_SKIP_SIGNATURE=true"
+_GOOGLE = (
+    "GOOGLE_APPLICATION_CREDENTIALS, or run `gcloud auth application-default login`; "
+    "for a public bucket set GOOGLE_SKIP_SIGNATURE=true"
+)
+_AZURE = (
+    "AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN; "
+    "for a public container AZURE_SKIP_SIGNATURE=true"
+)
+#: Schemes of object stores, and the variables that give access to them.
+CREDENTIALS = {
+    **dict.fromkeys(("s3", "s3a"), _AMAZON),
+    "gs": _GOOGLE,
+    **dict.fromkeys(("az", "azure", "abfs", "abfss", "adl"), _AZURE),
+}
+
+#: What servers and obstore say where a setting is missing or wrong; the fault, what is wrong, and what to do.
+#: The machines of clouds give credentials at 169.254.169.254, which are asked for where no others are set.
+_SETTINGS: tuple[tuple[str, Fault, str, str], ...] = (
+    (r"//169\.254\.169\.254|//metadata\.google", "not allowed", "no credentials are set", "set {credentials}"),
+    (
+        r"<Code>(?:ExpiredToken|TokenRefreshRequired)|[Tt]oken has expired",
+        "not allowed",
+        "the credentials have expired",
+        "renew them (`aws sso login`, a new AWS_SESSION_TOKEN), on every host that uses them",
+    ),
+    (r"<Code>RequestTimeTooSkewed", "not allowed", "the clock of this machine is wrong", "set the clock"),
+    (
+        r"region '[^']*' is wrong; expecting '([^']+)",
+        "setting",
+        "its bucket is in another region",
+        "set AWS_REGION to {}",
+    ),
+    (
+        r"redirect without LOCATION",
+        "setting",
+        "its bucket is in another region",
+        "set AWS_REGION to the one that `curl -sI https://{bucket}.s3.amazonaws.com` shows as x-amz-bucket-region",
+    ),
+    (
+        r"<Code>(?:NoSuchBucket|ContainerNotFound)|specified (?:bucket|container) does not exist",
+        "setting",
+        "there is no bucket, or container, of this name",
+        "check the name, and the account and endpoint that are set",
+    ),
+    (r"InvalidContentType", "setting", "its server answers without TLS", "begin the address with http://"),
+    (
+        r"InvalidCertificate",
+        "setting",
+        "the certificate of its server is not trusted",
+        "set SSL_CERT_FILE to a file of the certificates that signed it",
+    ),
+)
+
+
+def _setting_of(error: BaseException, store: str = "") -> tuple[Fault, str, str] | None:
+    """The fault, the problem and the cure where an error says that a setting is missing or wrong."""
+    for pattern, fault, problem, cure in _SETTINGS:
+        if found := re.search(pattern, _obstore_text(error)):
+            url = urlsplit(store)
+            words = {"bucket": url.netloc, "credentials": CREDENTIALS.get(url.scheme, "")}
+            return fault, problem, cure.format(*found.groups(), **words)
+    return None
 
 
 def fault_of(error: BaseException) -> Fault | None:
@@ -81,14 +143,14 @@ def fault_of(error: BaseException) -> Fault | None:
     """
     refused = False
     for each in _causes(error):
-        if _METADATA_SERVERS.search(_obstore_text(each)):
-            return "not allowed"
+        if setting := _setting_of(each):
+            return setting[0]
         status = http_status(each) or 0
         fault = _FAULT_OF_STATUS.get(status)
         if fault is not None:
             return fault
         refused = refused or status >= 400
-        if isinstance(each, PermissionError):
+        if isinstance(each, PermissionError) or type(each).__name__ == "UnauthenticatedError":  # of obstore
             return "not allowed"
         if isinstance(each, FileNotFoundError | NotADirectoryError) and not refused:
             return "absent"
@@ -129,8 +191,8 @@ def error_words(error: BaseException) -> str:
     """What the first cause of an error says, in one line."""
     first = next(_causes(error))
     if told := _obstore_text(first):
-        if _METADATA_SERVERS.search(told):
-            return "no credentials are set"
+        if setting := _setting_of(first):
+            return setting[1]
         if status := _STATUS.search(told):
             message = re.search(r"<Message>([^<]*)</Message>", told)  # of S3 and Azure
             return f"{status[1]}: {message[1]}" if message else status[1]
@@ -144,21 +206,26 @@ def error_words(error: BaseException) -> str:
 
 def access_error(store: str, error: BaseException, *, verb: Literal["read", "write"] = "read") -> StoreAccessError:
     """What is said where the system or a server, and no damage, keeps a store from being read or written."""
-    fault = fault_of(error)
+    fault, scheme = fault_of(error), urlsplit(store).scheme
+    credentials = CREDENTIALS.get(scheme)
+    _, problem, cure = _setting_of(next(_causes(error)), store) or ("", "", "")
+    if fault == "setting":
+        return StoreAccessError(store, problem, cure)
     if fault == "not allowed":
-        return StoreNotAllowedError(
-            store,
-            f"no permission to {verb} {getattr(error, 'filename', None) or f'it ({error_words(error)})'}",
-            "check owner and mode of its files and folders, or your credentials for the URL, on every host that "
-            f"{verb}s it",
-        )
+        if not cure:
+            what = "what your credentials for the URL allow" if scheme else "owner and mode of its files and folders"
+            cure = f"check {what}, on every host that {verb}s it" + (f"; or set {credentials}" if credentials else "")
+        problem = f"no permission to {verb} {getattr(error, 'filename', None) or f'it ({error_words(error)})'}"
+        return StoreNotAllowedError(store, problem, cure)
     if fault == "unavailable":
         return StoreUnavailableError(
             store,
             f"it does not answer: {error_words(error)}",
             "check the network, the server, and how many requests it allows (fewer workers make fewer)",
         )
-    cure = "check the URL, the network and the server" if "://" in store else "check the disk"
+    cure = "check the URL, the network and the server" if scheme else "check the disk"
+    if credentials and http_status(error) == 400:  # an answer to HEAD does not say what is wrong
+        cure = f"check the URL, the region, the endpoint and the credentials: {credentials}"
     if getattr(error, "errno", None) in TOO_MANY_FILES:
         cure = TOO_MANY_FILES_CURE
     cannot = "cannot be read" if verb == "read" else "cannot be written"

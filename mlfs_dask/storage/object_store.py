@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Literal, Protocol, TypeVar, cast
 
 from mlfs_dask import runtime
-from mlfs_dask.errors import DataError, MlfsError, StoreNotAllowedError, UsageError
+from mlfs_dask.errors import DataError, StoreNotAllowedError, UsageError
 from mlfs_dask.files.json_text import parse_json
 from mlfs_dask.storage.access import access_error, answer, fault_of, http_status
 from mlfs_dask.storage.digest import ROOT_KEY
@@ -216,6 +216,8 @@ class RemoteObjects:
             if found is None and not key and not is_web(self.path):
                 found = self._request(lambda: next(iter(self._store.list(self._root or None)), None))
             return bool(found)
+        except FileNotFoundError:  # servers that list no folder that is empty
+            return False
         except StoreNotAllowedError:
             return True
 
@@ -471,7 +473,7 @@ def _is_ours(folder: str, storage_options: Mapping[str, Any] | None) -> bool:
     objects = open_objects(folder, storage_options)
     try:
         _parse_schema(objects.read(ROOT_KEY), objects.path)
-    except (OSError, MlfsError):
+    except (OSError, DataError, StoreNotAllowedError):
         return False
     return True
 

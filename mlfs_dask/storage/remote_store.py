@@ -6,9 +6,9 @@ background does neither. Time-outs, pooled connections, uploads in parts and ref
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import os
+import re
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -17,12 +17,15 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from mlfs_dask.errors import UsageError
+from mlfs_dask.storage.access import CREDENTIALS
 
 WEB = ("http", "https")
-OBJECT_STORES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl")
 
 #: Seconds in which a server has to accept a connection, and to send the next bytes.
 CONNECT_SECONDS, READ_SECONDS = 10.0, 30.0
+
+#: Names of options and variables that say where a server is, which the address of a bucket does not.
+_ENDPOINT = re.compile("^(AWS_|AZURE_|GOOGLE_|)(?!.*USE_).*(ENDPOINT(_URL(_S3)?)?|BASE_URL)$", re.IGNORECASE)
 
 #: Stores by their address, options and settings: their connections are shared by all who read from them.
 _stores: dict[str, Any] = {}
@@ -43,11 +46,17 @@ def open_store(url: str, options: Mapping[str, Any] | None = None) -> tuple[Any,
         obstore is not installed, or does not know an option.
     """
     given, parts = dict(options or {}), urlsplit(url)
-    if parts.scheme not in (*WEB, *OBJECT_STORES) or "::" in url:
+    if parts.scheme not in (*WEB, *CREDENTIALS) or "::" in url:
         import fsspec.core  # a local store never needs it
 
-        filesystem, path = fsspec.core.url_to_fs(url, **given)
+        try:
+            filesystem, path = fsspec.core.url_to_fs(url, **given)
+        except (ImportError, ValueError) as error:
+            cure = "give a local path or a URL such as s3://, gs:// or memory://, and install what fsspec needs for it"
+            raise UsageError(f"{url}: {error}\n  cure: {cure}") from error
         return FsspecStore(filesystem), path.rstrip("/")
+    if not parts.netloc:
+        raise UsageError(f"{url}: there is no name in it\n  cure: write it as {parts.scheme}://NAME/PATH")
     address = f"{parts.scheme}://{parts.netloc}"
     # The key of an object is written as it is, the path of a web address percent-encoded.
     path = url.removeprefix(address)
@@ -73,12 +82,15 @@ def _imported(module: str, what: str) -> Any:
 def _connect(address: str, given: dict[str, Any]) -> Any:
     stores = _imported("obstore.store", address)
     scheme = address.partition("://")[0]
-    endpoints = (scheme, given.get("endpoint"), given.get("endpoint_url"), os.environ.get("AWS_ENDPOINT_URL"))
+    for name, value in {**os.environ, **given}.items():
+        # obstore panics, which is no Exception.
+        if _ENDPOINT.search(name) and "://" not in str(value):
+            raise UsageError(f"{name} is {value!r}, a URL was expected\n  cure: begin it with https:// or http://")
     client = {
         "connect_timeout": timedelta(seconds=CONNECT_SECONDS),
         "read_timeout": timedelta(seconds=READ_SECONDS),
         "timeout": timedelta(days=1),  # of a whole request, which takes as long as it has to
-        "allow_http": any(str(each).partition(":")[0] == "http" for each in endpoints),
+        "allow_http": scheme != "https",  # where an endpoint says so; a web address leads from https to nothing else
         **given.pop("client_options", {}),
     }
     if scheme in ("s3", "s3a"):
@@ -87,8 +99,11 @@ def _connect(address: str, given: dict[str, Any]) -> Any:
     try:
         return make(address, client_options=client, retry_config={"max_retries": 0}, **given)
     except Exception as error:  # obstore has many of its own
-        words = str(error).partition("\n")[0]
-        raise UsageError(f"{address}: {words}\n  cure: check the URL and its storage options") from error
+        words = re.sub("^Generic .*? error: ", "", str(error).partition("\n")[0])
+        cure = "check the URL and its storage options"
+        if scheme in CREDENTIALS:
+            cure = f"check the URL, and set {CREDENTIALS[scheme]}"
+        raise UsageError(f"{address}: {words}\n  cure: {cure}") from error
 
 
 def _profile() -> dict[str, Any]:
@@ -97,9 +112,13 @@ def _profile() -> dict[str, Any]:
     if "AWS_ACCESS_KEY_ID" in os.environ or not (profile or Path("~/.aws").expanduser().is_dir()):
         return {}
     _imported("boto3", "a profile of ~/.aws")
-    with contextlib.suppress(ValueError):  # it has none
+    try:
         return {"credential_provider": _imported("obstore.auth.boto3", "").Boto3CredentialProvider()}
-    return {}
+    except ValueError:  # it has none
+        return {}
+    except Exception as error:  # of botocore: there is no such profile, or its file is damaged
+        cure = "set AWS_PROFILE to one of those that `aws configure list-profiles` names"
+        raise UsageError(f"the profile of ~/.aws cannot be used: {error}\n  cure: {cure}") from error
 
 
 class FsspecStore:

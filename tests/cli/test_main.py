@@ -203,8 +203,6 @@ ERRORS: list[tuple[BaseException, int, str, str, dict[str, Any]]] = [
     ),
     (OSError(20, "Not a directory", "x"), 1, "system", "Not a directory: x\n  cure: check the path", {"errno": 20}),
     (OSError(28, "No space left on device", "x"), 4, "does_not_fit", "No space left on device: x", {}),
-    (ValueError("Protocol not known: s4"), 2, "usage", "Protocol not known: s4", {}),
-    (ImportError("Install s3fs to access S3"), 2, "usage", "Install s3fs to access S3\n  cure: pip install", {}),
     (ZeroDivisionError("by zero"), 1, "unexpected", "unexpected ZeroDivisionError: by zero", {}),
     (ImportError("DLL"), 1, "system", "a library does not load: ImportError: DLL\n  cure: install mlfs-dask again", {}),
     (

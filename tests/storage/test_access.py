@@ -5,19 +5,23 @@ from __future__ import annotations
 import errno
 import io
 import itertools
+import os
 import pickle
 import random
+import re
 import socket
+from pathlib import Path
 from typing import Any
 
 import fsspec
 import pytest
 
 from mlfs_dask import runtime
-from mlfs_dask.errors import DataError, StoreAccessError, StoreNotAllowedError, StoreUnavailableError
-from mlfs_dask.storage import access
+from mlfs_dask.errors import DataError, StoreAccessError, StoreNotAllowedError, StoreUnavailableError, UsageError
+from mlfs_dask.storage import access, remote_store
 from mlfs_dask.storage.access import access_error, answer, error_words, fault_of, retried
-from mlfs_dask.storage.object_store import open_binary
+from mlfs_dask.storage.object_store import RemoteObjects, open_binary
+from tests.cli.web_server import WebFiles, serve
 
 
 class WithStatus(Exception):
@@ -103,9 +107,12 @@ def test_what_is_said() -> None:
     refused = access_error("s3://b/t.zarr", caused(PermissionError(), WithStatus("status", 403)))
     assert type(refused) is StoreNotAllowedError
     assert str(refused).startswith(
-        "s3://b/t.zarr: no permission to read it (403 refused)\n  cure: check owner and mode"
+        "s3://b/t.zarr: no permission to read it (403 refused)\n  cure: check what your credentials for the URL allow, "
+        "on every host that reads it; or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
     )
-    assert "or your credentials for the URL" in str(refused)
+    assert str(access_error("t.zarr", PermissionError("Permission denied"))).endswith(
+        "cure: check owner and mode of its files and folders, on every host that reads it"
+    )
     busy = access_error("s3://b/t.zarr", OSError(errno.EBUSY, "Slow down")).with_detail("in partition 3")
     assert type(busy) is StoreUnavailableError
     assert str(busy).startswith(
@@ -125,6 +132,74 @@ def test_what_is_said() -> None:
         again = pickle.loads(pickle.dumps(error))
         assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
         assert again.exit_code == 1
+
+
+def test_what_a_newcomer_to_an_object_store_has_to_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A server in the words of S3 and Azure; and settings that obstore or boto3 refuse before any request."""
+    pytest.importorskip("obstore", reason="obstore is not installed (extra `cloud`)")
+    for name in list(os.environ):
+        if name.startswith(("AWS_", "AZURE_", "GOOGLE_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(remote_store, "_stores", {})
+    answer: list[tuple[int, str]] = []
+
+    class Answers(WebFiles):
+        def do_GET(self) -> None:
+            status, words = answer[0]
+            code, _, message = words.partition(": ")
+            body = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    credentials = {"aws_access_key_id": "a", "aws_secret_access_key": "b"}
+    with serve(tmp_path, Answers) as address:
+        for status, words, kind, said, cure in (
+            (301, "PermanentRedirect: use", StoreAccessError, "another region", "curl -sI https://b.s3.amazonaws.com`"),
+            (400, "A: the region 'x' is wrong; expecting 'eu-west-1'", StoreAccessError, "", "AWS_REGION to eu-west-1"),
+            (400, "ExpiredToken: no", StoreNotAllowedError, "(the credentials have expired)", "aws sso login"),
+            (
+                400,
+                "Odd: no",
+                StoreAccessError,
+                "400 Bad Request: no",
+                "the region, the endpoint and the credentials: AWS",
+            ),
+            (403, "RequestTimeTooSkewed: no", StoreNotAllowedError, "the clock of this machine", "set the clock"),
+            (403, "InvalidAccessKeyId: no key", StoreNotAllowedError, "(403 Forbidden: no key)", "AWS_SKIP_SIGNATURE"),
+            (404, "NoSuchBucket: no", StoreAccessError, "there is no bucket", "check the name, and the account"),
+            (404, "ContainerNotFound: no", StoreAccessError, "there is no bucket", "check the name, and the account"),
+            (404, "NoSuchKey: no", FileNotFoundError, "no such object", ""),
+        ):
+            answer[:] = [(status, words)]
+            with pytest.raises(kind) as caught:
+                RemoteObjects("s3://b/t.zarr", {"endpoint": address, **credentials}).read("zarr.json")
+            assert type(caught.value) is kind
+            assert said in str(caught.value)
+            assert cure in str(caught.value).partition("cure: ")[2]
+        secure = {"endpoint": address.replace("http", "https"), **credentials}
+        with pytest.raises(StoreAccessError, match="without TLS\n  cure: begin the address with http://"):
+            RemoteObjects("s3://b/t.zarr", secure).read("zarr.json")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "127.0.0.1:9000")
+    with pytest.raises(UsageError, match=r"AWS_ENDPOINT_URL is '127.0.0.1:9000', a URL was expected\n  cure: begin it"):
+        RemoteObjects("s3://b/t.zarr")
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    for url, said in (
+        ("s3://", "s3://: there is no name in it\n  cure: write it as s3://NAME/PATH"),
+        (
+            "az://c/t.zarr",
+            "az://c: Account must be specified\n  cure: check the URL, and set AZURE_STORAGE_ACCOUNT_NAME",
+        ),
+        ("s4://b/t.zarr", "s4://b/t.zarr: Protocol not known: s4\n  cure: give a local path or a URL such as s3://"),
+    ):
+        with pytest.raises(UsageError, match=re.escape(said)):
+            RemoteObjects(url)
+    pytest.importorskip("boto3", reason="boto3 is not installed (extra `cloud`)")
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    with pytest.raises(UsageError, match=r"profile \(nobody\) could not be found\n  cure: set AWS_PROFILE to one of"):
+        RemoteObjects("s3://b/t.zarr")
 
 
 @pytest.fixture

@@ -135,7 +135,7 @@ def test_missing_directory_and_unreadable(tmp_path: Path, monkeypatch: pytest.Mo
         raise PermissionError(13, "Permission denied")
 
     # Root may read everything, so the refusal is played.
-    monkeypatch.setattr("mlfs_dask.storage.readers.compressed_io.open_file", refuse)
+    monkeypatch.setattr("mlfs_dask.storage.object_store.open_file", refuse)
     with pytest.raises(StoreNotAllowedError, match="no permission to read it"):
         open_source(str(tmp_path / "secret.arff"))
 
