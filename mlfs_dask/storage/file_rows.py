@@ -32,6 +32,9 @@ from mlfs_dask.storage.store_reader import BLOCK_BYTES
 #: Bytes of an index and of a value of sparse X in `RowReader.blocks`, whose batches are counted with values of 8 bytes.
 _INDEX_BYTES, _VALUE_BYTES = 4, 8
 
+#: Size of a part that is a whole file.
+_WHOLE_BYTES = 1 << 62
+
 
 @dataclass(frozen=True)
 class LabelScan:
@@ -218,13 +221,12 @@ def _settled(Y: sp.csr_array, keep_minus_one: bool) -> sp.csr_array:
     return labels
 
 
-def scan_labels(reader: RowReader, parts: Sequence[Part], declared: MinusOne | None) -> LabelScan:
+def scan_labels(reader: RowReader, declared: MinusOne | None) -> LabelScan:
     """Count the labels of a file, in one reading of them.
 
     Parameters
     ----------
     reader : RowReader
-    parts : sequence of Part
     declared : {"unknown", "negative"} or None
         What -1 was said to mean. By default -1 and 1 without any 0 are negative and positive, and -1 beside 0 is
         unknown, as in a conversion.
@@ -235,10 +237,10 @@ def scan_labels(reader: RowReader, parts: Sequence[Part], declared: MinusOne | N
         A label is no label.
     """
     labels, q = reader.only_labels(), reader.header.n_labels or 0
-    parts = parts if q else ()
+    parts = labels.parts(_WHOLE_BYTES) if q else []
     unknown, minus_ones, positive = (np.zeros(q, np.int64) for _ in range(3))
     entries = 0
-    with runtime.stage("reading labels", len(parts), unit="partitions") as report_progress:
+    with runtime.stage("reading labels", len(parts), unit="files") as report_progress:
         for part in parts:
             for batch in labels.blocks(part, batch_bytes=BLOCK_BYTES):
                 runtime.check_stopped()
@@ -316,7 +318,7 @@ def open_rows(
         path,
         sources,
         dict(options or {}),
-        scan_labels(reader, parts, declared or header.minus_one),
+        scan_labels(reader, declared or header.minus_one),
         parts,
         BLOCK_BYTES,
         n_categories=categories,

@@ -239,7 +239,7 @@ def label_block(
         bad_label(given[row, column], column, names=names, file=file, meaning=meaning, **place(row))
 
     flat = meaning.of_numbers(given, refuse).reshape(-1)
-    entries = np.flatnonzero(flat)  # NaN among them
+    entries = np.flatnonzero(flat != 0)  # NaN among them
     rows = entries // given.shape[1]
     columns = entries - rows * given.shape[1]
     matrix = _label_csr(flat[entries], columns, rows, given.shape, lambda entry: refuse(int(entries[entry])))

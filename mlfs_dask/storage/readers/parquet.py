@@ -6,9 +6,10 @@ have a dictionary of its own. An ordered dictionary (an ordered categorical of p
 row groups agree on it. A file that `mlfs transform` wrote says which columns are labels and in which order its
 categories are.
 
-Reading a row group takes a page and a dictionary of every column at once, often 2 MiB a column. Where that
-would be much more than a batch, the columns are brought a few at a time into a temporary file (8 bytes a
-value, in TMPDIR), and rows are read from there.
+A row group is unpacked whole, or streamed, which takes a page and a dictionary of every column at once, often 4 MiB a
+column: whichever holds less, and of 200 columns that is the former up to a million rows. Where both would be much more
+than a batch, the columns are brought a few at a time into a temporary file (8 bytes a value, in TMPDIR), and rows are
+read from there.
 """
 
 from __future__ import annotations
@@ -144,7 +145,7 @@ class ParquetReader(TableReader):
         width = len(self._columns)
         batch_bytes = batch_bytes * 8 * width // self._row_bytes_held(width)
         with _open(self.path, self._storage_options, self._constants) as file:
-            needed = max(sum(file.bytes_needed(group, self._columns)) for group in range(first, last))
+            needed = max(file.bytes_held(group, self._columns) for group in range(first, last))
             groups = range(first, last)
             if needed <= allowed:
                 rows = self._streamed(file, groups, row, batch_bytes)
@@ -242,7 +243,7 @@ def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
     constants = _folder_columns(path, options.folder)
     with _open(path, options.storage_options, constants) as file:
         schema, rows, group_bytes = file.schema, file.rows, file.group_bytes
-        needed = max((sum(file.bytes_needed(group, range(len(schema)))) for group in range(len(rows))), default=0)
+        needed = max((file.bytes_held(group, range(len(schema))) for group in range(len(rows))), default=0)
         names = tuple(schema.names)
         stored = parse_json((schema.metadata or {}).get(_METADATA_KEY, b"{}"))
         index = dict.fromkeys(_index_columns(schema, names, path), "is the index of a pandas table")
@@ -353,12 +354,59 @@ class _ParquetFile:
         self.schema = self._file.schema_arrow
         groups = [self._file.metadata.row_group(group) for group in range(self._file.metadata.num_row_groups)]
         self._width = self._file.metadata.num_columns
+        self._widths = [_width(kind) if _is_number(kind) else None for kind in self.schema.types]
         self.rows = [group.num_rows for group in groups]
         self.group_bytes = [group.total_byte_size for group in groups]
-        self.iter_batches = self._file.iter_batches
+
+    def iter_batches(
+        self, batch_size: int, columns: Sequence[str], row_groups: Sequence[int] | None = None
+    ) -> Iterator[Any]:
+        """Some columns of some row groups, at most `batch_size` rows at a time."""
+        indices = [self.schema.get_field_index(name) for name in columns]
+        for run in self._runs(range(len(self.rows)) if row_groups is None else row_groups, batch_size):
+            if self._unpacks(sum(self.rows[group] for group in run), run[0], indices):
+                # Arrow's own threads unpack columns side by side, and reuse each other's memory.
+                table = self._file.read_row_groups(run, columns=list(columns))
+                yield from table.to_batches(max_chunksize=batch_size)
+            else:
+                yield from self._file.iter_batches(batch_size=batch_size, columns=list(columns), row_groups=run)
+
+    def _runs(self, groups: Sequence[int], max_rows: int) -> Iterator[list[int]]:
+        """Row groups that have so many rows together, or one by one."""
+        run: list[int] = []
+        rows = 0
+        for group in groups:
+            if run and rows + self.rows[group] > max_rows:
+                yield run
+                run, rows = [], 0
+            run.append(group)
+            rows += self.rows[group]
+        if run:
+            yield run
+
+    def _unpacks(self, rows: int, group: int, columns: Sequence[int]) -> bool:
+        """Whether so many rows, unpacked, take less than streaming the group of the first of them."""
+        unpacked = self._unpacked_bytes(rows, columns)
+        return unpacked is not None and unpacked <= sum(self.bytes_needed(group, columns))
+
+    def _unpacked_bytes(self, rows: int, columns: Sequence[int]) -> int | None:
+        """Bytes of so many rows as Arrow has them; None where there are texts, whose lengths nothing tells."""
+        widths = [self._widths[column] for column in columns]
+        return None if None in widths else rows * sum(width or 0 for width in widths)
+
+    def bytes_held(self, group: int, columns: Sequence[int]) -> int:
+        """Bytes that reading some columns of a group holds, in the way that takes less."""
+        import pyarrow as pa
+
+        needed = self.bytes_needed(group, columns)
+        unpacked = self._unpacked_bytes(self.rows[group], columns)
+        if unpacked is None or unpacked > sum(needed):
+            return sum(needed)
+        # Beside the values, what is unpacked at a time by as many threads.
+        return unpacked + sum(needed[: pa.cpu_count()])
 
     def bytes_needed(self, group: int, columns: Sequence[int]) -> list[int]:
-        """Bytes that reading each column of a group holds: a page and a dictionary, packed and unpacked.
+        """Bytes that streaming each column of a group holds: a page and a dictionary, packed and unpacked.
 
         As if all columns were of the same size, with which they take most. To ask for the size of one ends the process
         where its metadata are damaged.
@@ -397,6 +445,10 @@ class _FeatherFile:
             for start in range(0, batch.num_rows, batch_size):
                 yield batch.slice(start, batch_size)
 
+    def bytes_held(self, group: int, columns: Sequence[int]) -> int:
+        """Bytes that reading some columns of a group holds."""
+        return sum(self.bytes_needed(group, columns))
+
     def bytes_needed(self, group: int, columns: Sequence[int]) -> list[int]:
         """Bytes that reading each column of a group holds: all of it, packed and unpacked."""
         return [2 * self.rows[group] * self._widths[column] for column in columns]
@@ -424,7 +476,8 @@ class _WithConstants:
         self.schema = file.schema
         for name, array in self._arrays.items():
             self.schema = self.schema.append(pa.field(name, array.type))
-        self.rows, self.group_bytes, self.bytes_needed = file.rows, file.group_bytes, file.bytes_needed
+        self.rows, self.group_bytes = file.rows, file.group_bytes
+        self.bytes_needed = file.bytes_needed
 
     def iter_batches(
         self, batch_size: int, columns: Sequence[str], row_groups: Sequence[int] | None = None
@@ -441,6 +494,10 @@ class _WithConstants:
                 self._arrays[name].take(index) if name in self._arrays else batch.column(name) for name in columns
             ]
             yield pa.RecordBatch.from_arrays(arrays, names=list(columns))
+
+    def bytes_held(self, group: int, columns: Sequence[int]) -> int:
+        """Bytes that reading those of some columns that are stored holds."""
+        return self._file.bytes_held(group, [column for column in columns if column < len(self._file.schema)])
 
 
 def _folder_columns(path: str, folder: str) -> dict[str, Any]:

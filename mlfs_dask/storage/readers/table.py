@@ -7,6 +7,7 @@ that they are the same for any size of batches, any split into parts and any ord
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -91,7 +92,20 @@ class TableReader(ABC):
     def _matrices(self, batches: Sequence[Any], place: Place) -> tuple[NDArray[Any], csr_array]:
         """Features, of type `dtype`, and labels of some batches."""
         X = self._values(batches, self._features, place, self.dtype)
-        return X, self._label_matrix(self._values(batches, self._labels, place), place)
+        return X, self._label_matrix(self._label_values(batches, place), place)
+
+    def _label_values(self, batches: Sequence[Any], place: Place) -> NDArray[Any]:
+        """Numbers of the labels: int8 where they can be, an eighth of what has to be looked through."""
+        import pyarrow as pa
+
+        plain = self._meaning.is_default and not self._texts.intersection(self._labels)
+        if len(batches) == 1 and plain and self._labels:
+            columns = batches[0].select(list(map(self._arrow_name, self._labels)))
+            if not any(column.null_count for column in columns.columns):
+                with contextlib.suppress(pa.ArrowInvalid):  # another number, which a message has to show
+                    small: NDArray[np.int8] = _numbers(columns, np.dtype(np.int8), safe=True)
+                    return small
+        return self._values(batches, self._labels, place)
 
     def _label_matrix(self, values: NDArray[np.float64], place: Place) -> csr_array:
         if self._classes:
@@ -275,13 +289,16 @@ def as_text(value: object) -> str:
     return value if isinstance(value, str) else str(value)
 
 
-def _numbers(batch: Any, dtype: np.dtype[Any]) -> Any:
-    """Columns of an Arrow batch as float64 or float32, shape (rows, columns), NaN where missing."""
+def _numbers(batch: Any, dtype: np.dtype[Any], *, safe: bool = False) -> Any:
+    """Columns of an Arrow batch as numbers of one type, shape (rows, columns), NaN where missing.
+
+    With `safe` another value than that of the column raises ArrowInvalid.
+    """
     import pyarrow as pa
 
     kind = pa.from_numpy_dtype(dtype)
     if any(each != kind for each in batch.schema.types):
         arrays = [array.cast(pa.uint8()) if pa.types.is_boolean(array.type) else array for array in batch.columns]
-        arrays = [array.cast(kind, safe=False) for array in arrays]
+        arrays = [array.cast(kind, safe=safe) for array in arrays]
         batch = pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
     return batch.to_tensor(null_to_nan=True, row_major=True).to_numpy()
