@@ -23,6 +23,7 @@ from mlfs_dask.storage.readers.matrix import (
     check_dataset,
     flat_rows,
     rows_of_columns,
+    unpacked_array,
     whole,
 )
 
@@ -65,6 +66,7 @@ def rows_of(node: Any, *, file: str, what: str) -> Rows:
             indptr = check_dataset(node["indptr"], file=file)
             # Of so many rows nothing could be said, although their offsets are read some at a time.
             require_memory(f"{file}: all of {indptr.name}", int(indptr.shape[0]) * int(indptr.dtype.itemsize))
+            data, indices = (unpacked_array(each, file=file) or each for each in (data, indices))
             return CsrRows(data, indices, indptr, (shape[0], shape[1]), file=file)
         return rows_of_columns(data, indices, whole(node["indptr"], file=file), (shape[0], shape[1]), file=file)
     raise DataError(
@@ -88,6 +90,9 @@ def dense_rows(array: Any, *, file: str, what: str) -> Rows:
             value=tuple(array.shape),
             cure="reshape it to (rows, columns)",
         )
+    unpacked = unpacked_array(array, file=file)
+    if unpacked is not None:
+        return flat_rows(unpacked, tuple(array.shape))
     return array_rows(array, chunks=chunks, step=int(whole[0]) if whole else None)
 
 

@@ -29,7 +29,7 @@ from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError
 from mlfs_dask.runtime import memory_limit
 from mlfs_dask.storage.label_values import LabelValues, MinusOne
 from mlfs_dask.storage.limits import filled_temporary_file, memory_cure, require_memory
-from mlfs_dask.storage.object_store import open_binary
+from mlfs_dask.storage.object_store import is_url, open_binary, open_file
 from mlfs_dask.storage.readers.base import UNKNOWN_BYTES, Batch, Header, Part, ReadOptions, damaged
 from mlfs_dask.storage.readers.compressed_io import open_source
 from mlfs_dask.storage.readers.hdf5_heap import HeapCheckedFile
@@ -641,21 +641,26 @@ def exactly(read: Callable[[int], bytes], count: int, *, file: str) -> bytearray
     while filled < count:
         piece = read(min(count - filled, _PIECE_BYTES))
         if not piece:
-            raise damaged(f"the file is cut off: {count - filled} bytes of an array are missing", file)
+            raise _cut_off(count - filled, file)
         view[filled : filled + len(piece)] = piece
         filled += len(piece)
     return buffer
 
 
-class FileArray:
-    """A 1-D array at an offset of an open file, or member of an archive, read slice by slice.
+def _cut_off(missing: int, file: str) -> DataError:
+    return damaged(f"the file is cut off: {missing} bytes of an array are missing", file)
 
-    Closes the file if it is `own`. A packed member is unpacked on the way to a slice: slices should ascend.
+
+class FileArray:
+    """A 1-D array at an offset of a file, or member of an archive, read slice by slice.
+
+    The file is open, and is closed with the array if it is `own`; or a function opens it once a slice is asked for. A
+    packed member is unpacked on the way to a slice: slices should ascend.
     """
 
     def __init__(
         self,
-        stream: BinaryIO,
+        stream: BinaryIO | Callable[[], BinaryIO],
         offset: int,
         dtype: np.dtype[Any],
         size: int,
@@ -666,19 +671,49 @@ class FileArray:
         self._stream = stream
         self._offset = offset
         self._file = file
-        self._own = own
+        self._own = own or callable(stream)
         self.dtype = dtype
         self.shape = (size,)
 
     def __getitem__(self, key: slice, /) -> NDArray[Any]:
         start, stop, _ = key.indices(self.shape[0])
+        values = np.empty(stop - start, self.dtype)
+        view = values.view(np.uint8)
+        if callable(self._stream):
+            self._stream = self._stream()
         self._stream.seek(self._offset + start * self.dtype.itemsize)
-        count = (stop - start) * self.dtype.itemsize
-        return np.frombuffer(exactly(self._stream.read, count, file=self._file), dtype=self.dtype)
+        filled = 0
+        while filled < len(view):
+            count = self._stream.readinto(view[filled : filled + _PIECE_BYTES])  # type: ignore[attr-defined]
+            if not count:
+                raise _cut_off(len(view) - filled, self._file)
+            filled += count
+        return values
 
     def close(self) -> None:
-        if self._own:
+        if self._own and not callable(self._stream):
             self._stream.close()
+
+
+def unpacked_array(dataset: Any, *, file: str) -> FileArray | None:
+    """The values of an array of h5py that lie in a local file as they are, one after the other; None of any other.
+
+    h5py reads through a file of Python, in which it has to be kept from heaps of texts without an end, and one of its
+    arrays at a time: a quarter as fast, in one thread.
+    """
+    identifier: Any = getattr(dataset, "id", None)
+    offset = None if is_url(file) or not hasattr(identifier, "get_offset") else identifier.get_offset()
+    if offset is None or dataset.dtype.kind not in "iuf":
+        return None
+    import h5py
+
+    if not identifier.get_type().equal(h5py.h5t.py_create(dataset.dtype)):
+        return None  # h5py translates it
+
+    def open_it() -> BinaryIO:
+        return os.fdopen(open_file(file), "rb", buffering=0)
+
+    return FileArray(open_it, offset, dataset.dtype, math.prod(dataset.shape), file=file)
 
 
 def spooled(read: Callable[[int], bytes], dtype: np.dtype[Any], size: int, *, file: str) -> Sliceable:

@@ -6,6 +6,7 @@ import io
 import zipfile
 from typing import BinaryIO, cast
 
+import h5py
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from scipy.sparse import csc_array, csr_array, random_array
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.readers import matrix
+from mlfs_dask.storage.readers.encoded import dense_rows
 from mlfs_dask.storage.readers.matrix import (
     CsrRows,
     FileArray,
@@ -149,3 +151,25 @@ def test_indices_outside_the_matrix(bad: int) -> None:
     columns = rows_of_columns(np.ones(2), np.array([0, bad]), np.array([0, 1, 2]), (5, 2), file="f")
     with pytest.raises(DataError, match="a row index outside the 5 rows of the matrix"):
         columns.reach(0, 100)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "how", "as_it_lies"),
+    [
+        ("<f4", {}, True),
+        (">f8", {"userblock_size": 512}, True),
+        ("<u2", {"chunks": (5, 3)}, False),
+        ("bool", {}, False),  # which HDF5 has as an enumeration
+    ],
+)
+def test_values_of_hdf5_that_lie_as_they_are_need_no_library(tmp_path, dtype, how, as_it_lies) -> None:
+    values = (np.arange(60).reshape(20, 3) % 7).astype(dtype)
+    chunks = how.pop("chunks", None)
+    with h5py.File(tmp_path / "a.h5", "w", **how) as file:
+        file.create_dataset("x", data=values, chunks=chunks)
+    with h5py.File(tmp_path / "a.h5") as file:
+        assert (matrix.unpacked_array(file["x"], file=str(tmp_path / "a.h5")) is not None) == as_it_lies
+        rows = dense_rows(file["x"], file=str(tmp_path / "a.h5"), what="X")
+        found, _ = rows_in_steps(rows, 100)
+        rows.close()
+    np.testing.assert_array_equal(found, values)
