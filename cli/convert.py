@@ -30,7 +30,7 @@ from mlfs_dask_cli.options import (
 )
 from mlfs_dask_cli.output import Output
 from mlfs_dask_cli.progress import show_progress
-from mlfs_dask_cli.summary import store_summary, summary_text
+from mlfs_dask_cli.summary import summary_of, summary_text
 
 if TYPE_CHECKING:
     from mlfs_dask.storage.convert import Conversion
@@ -119,7 +119,7 @@ def conversion_summary(store: str, conversion: Conversion) -> dict[str, Any]:
     from mlfs_dask.storage.dataset import open_metadata
 
     return {
-        **store_summary(store, open_metadata(store)),
+        **summary_of(store, open_metadata(store)),
         "seconds": round(conversion.seconds, 3),
         "warnings": list(conversion.warnings),
     }

@@ -8,7 +8,7 @@ import click
 
 from mlfs_dask_cli.options import ARGUMENTS, Command, file_options, output_options, store_argument
 from mlfs_dask_cli.output import Output, size
-from mlfs_dask_cli.summary import file_summary, file_text, store_summary, summary_text
+from mlfs_dask_cli.summary import summary_of, summary_text
 
 
 @click.command(cls=Command, short_help="Show what a store or a file holds, and whether it is intact.")
@@ -29,10 +29,13 @@ def inspect(store: str, verify: bool, file: dict[str, Any], output: Output) -> N
 
     if "format" in file or not is_store(store):
         if verify:
-            raise click.UsageError(f"{store} is no store: a file has no checksums to be compared with.")
-        facts = file_summary(store, open_dataset(store, **file))
+            raise click.UsageError(
+                f"{store} is no store: a file has no checksums to be compared with.\n  cure: leave --verify out, or "
+                f"mlfs convert {store} STORE, and verify the store"
+            )
+        facts = summary_of(store, open_dataset(store, **file))
         arguments = click.get_current_context().meta[ARGUMENTS]  # options of the file among them
-        output.result(facts, file_text(facts), following=["mlfs", "plan", "elc", *arguments[1:]])
+        output.result(facts, summary_text(facts), following=["mlfs", "plan", "elc", *arguments[1:]])
         return
     if verify:
         verification = library.verify(store)
@@ -51,7 +54,7 @@ def inspect(store: str, verify: bool, file: dict[str, Any], output: Output) -> N
                 file=store,
                 cure="restore a copy, or convert the source files again",
             )
-    summary = store_summary(store, open_metadata(store))
+    summary = summary_of(store, open_metadata(store))
     text = summary_text(summary)
     if verify:
         summary["verified"] = {"objects": verification.objects, "bytes": verification.bytes}

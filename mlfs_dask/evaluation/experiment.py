@@ -43,8 +43,9 @@ from mlfs_dask.files.json_text import as_json
 from mlfs_dask.rows.contract import RowSource
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selection.fit import Opened, fit, numbered, opened, require_features, versions
-from mlfs_dask.selection.runs import Run, origin_of
+from mlfs_dask.selection.runs import Run
 from mlfs_dask.selectors.costs import Names
+from mlfs_dask.storage.subset_spec import origin_of
 
 if TYPE_CHECKING:
     import pandas as pd

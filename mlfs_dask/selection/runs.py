@@ -24,6 +24,7 @@ from mlfs_dask.files.json_text import as_json, parse_json
 from mlfs_dask.storage.digest import ROOT_KEY
 from mlfs_dask.storage.object_store import RemoteObjects, is_url, open_objects
 from mlfs_dask.storage.publish import check_place, read_text, write_folder
+from mlfs_dask.storage.subset_spec import origin_of
 from mlfs_dask.typing import Array
 
 if TYPE_CHECKING:
@@ -114,22 +115,6 @@ class Run:
     def origin(self) -> str | None:
         """Digest of the whole store that the run was made from, or from a part of which."""
         return origin_of(self.store.get("digest"), self.store.get("subset"))
-
-
-def origin_of(digest: str | None, subset: Mapping[str, Any] | None) -> str | None:
-    """Digest of the whole store.
-
-    Parameters
-    ----------
-    digest : str or None
-        Of the store, or of a part of it.
-    subset : mapping or None
-        What was chosen (`Dataset.subset_record`); it may be a part of a part.
-    """
-    while subset:
-        digest = subset["of"]
-        subset = digest if isinstance(digest, Mapping) else None
-    return digest
 
 
 def check_free(path: str, *, force: bool) -> None:

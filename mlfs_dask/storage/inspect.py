@@ -1,4 +1,4 @@
-"""Facts of a store for people and programs, from its metadata."""
+"""Facts of a store, or of a file that was not converted, for people and programs; no feature is read for them."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ from mlfs_dask.storage.dataset import Dataset, Store
 from mlfs_dask.storage.sources import examine
 
 
-def store_facts(dataset: Store) -> dict[str, Any]:
-    """What `mlfs inspect` shows: sizes, density, labels, kinds, missing values, partitions, bytes, origin."""
+def facts_of(dataset: Dataset) -> dict[str, Any]:
+    """What `mlfs inspect` shows: sizes, density, labels, partitions, bytes.
+
+    Of a store also constant features, kinds, missing values and origin; of a file, how many features are categorical.
+    """
+    return _facts_of_store(dataset) if isinstance(dataset, Store) else _facts_of_file(dataset)
+
+
+def _facts_of_store(dataset: Store) -> dict[str, Any]:
     schema, n_missing = dataset.schema, dataset.n_missing
     return {
-        "n": schema.n,
-        "d": schema.d,
-        "q": schema.q,
-        "nonzeros": schema.nonzeros,
-        "density": schema.nonzeros / (schema.n * schema.d),
-        "label_cardinality": sum(schema.positive) / schema.n,
-        "positive_labels": sum(schema.positive),
-        "unknown_labels": sum(schema.unknown),
-        "labels_never_positive": sum(count == 0 for count in schema.positive),
+        **_sizes(schema.n, schema.d, schema.q, schema.nonzeros, list(schema.positive), list(schema.unknown)),
         "constant_features": schema.constant_features,
         "missing_values": int(n_missing.sum()),
         "features_with_missing_values": int((n_missing > 0).sum()),
@@ -40,23 +39,28 @@ def store_facts(dataset: Store) -> dict[str, Any]:
     }
 
 
-def file_facts(dataset: Dataset) -> dict[str, Any]:
-    """What `mlfs inspect` shows of a file: what is known without a reading of its features."""
-    profile, (unknown, _, positive) = dataset.rows.profile, dataset.label_counts
+def _facts_of_file(dataset: Dataset) -> dict[str, Any]:
+    profile, (unknown, _, positive) = dataset.rows.profile, dataset.label_counts.tolist()
     return {
-        "n": profile.n,
-        "d": profile.d,
-        "q": profile.q,
-        "nonzeros": profile.nonzeros,
-        "density": profile.nonzeros / (profile.n * profile.d),
-        "label_cardinality": float(positive.sum() / profile.n),
-        "positive_labels": int(positive.sum()),
-        "unknown_labels": int(unknown.sum()),
-        "labels_never_positive": int((positive == 0).sum()),
+        **_sizes(profile.n, profile.d, profile.q, profile.nonzeros, positive, unknown),
         "categorical_features": len(dataset.categories),
         "storage": "sparse" if profile.sparse else "dense",
         "dtype": profile.dtype.name,
         "partitions": profile.partitions,
         "bytes": sum(source.bytes for source in examine([dataset.path])),
         "digest": dataset.digest,
+    }
+
+
+def _sizes(n: int, d: int, q: int, nonzeros: int, positive: list[int], unknown: list[int]) -> dict[str, Any]:
+    return {
+        "n": n,
+        "d": d,
+        "q": q,
+        "nonzeros": nonzeros,
+        "density": nonzeros / (n * d),
+        "label_cardinality": sum(positive) / n,
+        "positive_labels": sum(positive),
+        "unknown_labels": sum(unknown),
+        "labels_never_positive": sum(count == 0 for count in positive),
     }

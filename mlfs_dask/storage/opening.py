@@ -7,10 +7,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from mlfs_dask.errors import DataError, UsageError
-from mlfs_dask.selection.runs import origin_of
 from mlfs_dask.storage.dataset import Dataset, Store, expressions, open_store
 from mlfs_dask.storage.object_store import FILE_SUFFIXES, is_store, is_url
 from mlfs_dask.storage.readers.base import LabelSpec
+from mlfs_dask.storage.subset_spec import origin_of
 
 
 def open_dataset(

@@ -233,3 +233,19 @@ def _number_in_line(entry: str, n: int, numbers: Mapping[str, int], what: str, p
         raise DataError(
             str(error), file=path, line=line, value=entry, cure=f"name one {what} of the store in every line"
         ) from None
+
+
+def origin_of(digest: str | None, subset: Mapping[str, Any] | None) -> str | None:
+    """Digest of the whole store.
+
+    Parameters
+    ----------
+    digest : str or None
+        Of the store, or of a part of it.
+    subset : mapping or None
+        What was chosen (`Dataset.subset_record`); it may be a part of a part.
+    """
+    while subset:
+        digest = subset["of"]
+        subset = digest if isinstance(digest, Mapping) else None
+    return digest

@@ -18,7 +18,7 @@ from mlfs_dask.errors import DataError, MlfsError
 from mlfs_dask.storage.anndata_encoding import read_vector
 from mlfs_dask.storage.dataset import Dataset, open_metadata
 from mlfs_dask.storage.digest import seal_root
-from mlfs_dask.storage.inspect import store_facts
+from mlfs_dask.storage.inspect import facts_of
 from mlfs_dask.storage.object_store import open_objects
 from mlfs_dask.storage.opening import open_dataset
 from tests.storage.stores import make_store, sample
@@ -83,7 +83,7 @@ def test_facts(tmp_path: Path, form: str) -> None:
 
 def test_inspection(tmp_path: Path) -> None:
     dataset, X, Y = opened(tmp_path, "sparse", partition_bytes=900)
-    facts = store_facts(open_metadata(tmp_path / "out.zarr"))
+    facts = facts_of(open_metadata(tmp_path / "out.zarr"))
     assert json.loads(json.dumps(facts)) == facts
     assert facts["nonzeros"] == np.count_nonzero(X)
     assert facts["density"] == np.count_nonzero(X) / X.size
