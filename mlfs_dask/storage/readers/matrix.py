@@ -12,6 +12,7 @@ import errno
 import itertools
 import lzma
 import math
+import os
 import struct
 import tokenize
 import zipfile
