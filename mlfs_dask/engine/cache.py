@@ -21,7 +21,7 @@ import stat
 import tokenize
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -58,14 +58,8 @@ _TAG = """Signature: 8a477f597d28d172789f06886806bc55
 """
 
 
-@dataclass(frozen=True)
-class _Setting:
-    place: str | None
-    size: int
-
-
-# Of the context, so that threads of a user do not get each other's (`runtime.in_context`).
-_setting: ContextVar[_Setting | None] = ContextVar("setting", default=None)
+# Of the context, so that threads of a user do not get each other's (`runtime.in_context`). Place and bytes.
+_setting: ContextVar[tuple[str | None, int]] = ContextVar("setting", default=(None, SIZE))
 _hits: ContextVar[tuple[list[str], ...]] = ContextVar("hits", default=())
 _assumed: ContextVar[tuple[set[Path], ...]] = ContextVar("assumed", default=())
 
@@ -106,7 +100,7 @@ def cache(place: str | os.PathLike[str] | None = BESIDE, *, size: int = SIZE) ->
         require_writable(chosen, takes_files=True)
     if size <= 0:
         raise UsageError(f"the size of the cache must be positive; got {size}")
-    with assigned(_setting, _Setting(chosen, size)):
+    with assigned(_setting, (chosen, size)):
         yield
 
 
@@ -145,11 +139,11 @@ def cache_of(store: str) -> Path:
 
 
 def _folder_of(source: RowSource) -> Path | None:
-    setting = _setting.get()
-    if setting is None or setting.place is None or source.digest is None:
+    place, _ = _setting.get()
+    if place is None or source.digest is None:
         return None
-    if setting.place != BESIDE:
-        return Path(setting.place)
+    if place != BESIDE:
+        return Path(place)
     return None if source.place is None else cache_of(source.place)
 
 
@@ -167,8 +161,8 @@ def entry(source: RowSource, kind: str, parameters: Mapping[str, Any], *, digest
     digest : str, optional
         Of the content that is meant, where it is an earlier one of the source (`RowSource.earlier`).
     """
-    setting, folder = _setting.get(), _folder_of(source)
-    if setting is None or folder is None:
+    folder = _folder_of(source)
+    if folder is None:
         return CacheEntry()
     identity = {
         "format": _FORMAT,
@@ -177,94 +171,95 @@ def entry(source: RowSource, kind: str, parameters: Mapping[str, Any], *, digest
         "parameters": digest_of(parameters),
         "code": [__version__, code_digest()],
     }
-    return FolderEntry(folder, kind, identity, setting.size)
+    return CacheEntry(folder / f"{kind}-{digest_of(identity)}", kind, identity, _setting.get()[1])
 
 
+@dataclass(frozen=True)
 class CacheEntry:
-    """Entry of one statistic. This base class stays empty: it serves statistics for which there is no cache."""
+    """Entry of one statistic in a cache; without a path it is of a statistic for which there is none, and stays empty.
+
+    Attributes
+    ----------
+    path : Path, or None
+        Its folder, within that of the cache.
+    kind : str
+    identity : mapping
+        What the key is a digest of.
+    size : int
+        Bytes that the cache may hold.
+    """
+
+    path: Path | None = None
+    kind: str = ""
+    identity: Mapping[str, Any] = field(default_factory=dict)
+    size: int = SIZE
+
+    def assume_filled(self) -> None:
+        """Assume in plans that an earlier job has filled this entry (`assume_cached`)."""
+        if self.path is not None:
+            for paths in _assumed.get()[-1:]:
+                paths.add(self.path)
 
     @property
     def is_filled(self) -> bool:
         """Whether the statistic is cached; its digests are not verified."""
-        return False
-
-    def assume_filled(self) -> None:
-        """Assume in plans that an earlier job has filled this entry (`assume_cached`)."""
-
-    def load(self) -> dict[str, NDArray[Any]] | None:
-        """The cached arrays, verified; None if there are none. Writing to them changes no file."""
-        return None
-
-    def save(self, arrays: Arrays) -> None:
-        """Cache arrays. If they cannot be written this is logged, and the job continues."""
-
-
-class FolderEntry(CacheEntry):
-    """Entry in a folder of a cache."""
-
-    def __init__(self, folder: Path, kind: str, identity: Mapping[str, Any], size: int) -> None:
-        self._folder = folder
-        self._kind = kind
-        self._identity = dict(identity)
-        self._size = size
-        self._path = folder / f"{kind}-{digest_of(identity)}"
-
-    def assume_filled(self) -> None:
-        for paths in _assumed.get()[-1:]:
-            paths.add(self._path)
-
-    @property
-    def is_filled(self) -> bool:
-        return any(self._path in paths for paths in _assumed.get()) or self._is_complete()
-
-    def _is_complete(self) -> bool:
+        if self.path is None:
+            return False
+        if any(self.path in paths for paths in _assumed.get()):
+            return True
         try:
-            record = _read_record(self._path)
+            record = _read_record(self.path)
             for name, each in record["arrays"].items():
-                _open_array(self._path / f"{name}.npy", each)
+                _open_array(self.path / f"{name}.npy", each)
         except (OSError, ValueError):
             return False
         return True
 
     def load(self) -> dict[str, NDArray[Any]] | None:
+        """The cached arrays, verified; None if there are none. Writing to them changes no file."""
+        if self.path is None:
+            return None
         try:
-            record = _read_record(self._path)
+            record = _read_record(self.path)
             for name, each in record["arrays"].items():
-                _verify(self._path / f"{name}.npy", each)
-            arrays = {name: _open_array(self._path / f"{name}.npy", each) for name, each in record["arrays"].items()}
+                _verify(self.path / f"{name}.npy", each)
+            arrays = {name: _open_array(self.path / f"{name}.npy", each) for name, each in record["arrays"].items()}
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError) as error:
-            logger.warning("%s is damaged and is computed again: %s", self._path, error)
-            remove(self._path)
+            logger.warning("%s is damaged and is computed again: %s", self.path, error)
+            remove(self.path)
             return None
         with contextlib.suppress(OSError):
-            os.utime(self._path / _RECORD)  # used now
-        logger.info("%s: from the cache", self._kind)
+            os.utime(self.path / _RECORD)  # used now
+        logger.info("%s: from the cache", self.kind)
         for kinds in _hits.get():
-            if self._kind not in kinds:
-                kinds.append(self._kind)
+            if self.kind not in kinds:
+                kinds.append(self.kind)
         return arrays
 
     def save(self, arrays: Arrays) -> None:
-        total = sum(array.nbytes for array in arrays.values())
-        if total > self._size:
-            logger.info("%s: %d bytes are more than the cache may hold", self._kind, total)
+        """Cache arrays. If they cannot be written this is logged, and the job continues."""
+        if self.path is None:
+            return
+        folder, total = self.path.parent, sum(array.nbytes for array in arrays.values())
+        if total > self.size:
+            logger.info("%s: %d bytes are more than the cache may hold", self.kind, total)
             return
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            _write_tag(self._folder)
-            with runtime.stage("saving statistics to the cache"), appearing(self._path, durable=False) as aside:
+            folder.mkdir(parents=True, exist_ok=True)
+            _write_tag(folder)
+            with runtime.stage("saving statistics to the cache"), appearing(self.path, durable=False) as aside:
                 aside.mkdir()
                 self._write(aside, arrays)
-            _make_room(self._folder, self._size)
+            _make_room(folder, self.size)
         except (OSError, MlfsError) as error:
             cause = error.__cause__ or error
             full = isinstance(cause, OSError) and cause.errno in DISK_FULL
-            logger.warning("%s: not kept in %s: %s", self._kind, self._folder, "the disk is full" if full else cause)
+            logger.warning("%s: not kept in %s: %s", self.kind, folder, "the disk is full" if full else cause)
         finally:
             with contextlib.suppress(OSError):  # a folder that holds nothing is not left
-                self._folder.rmdir()
+                folder.rmdir()
 
     def _write(self, aside: Path, arrays: Arrays) -> None:
         table = {}
@@ -278,7 +273,7 @@ class FolderEntry(CacheEntry):
                         os.write(stream.fileno(), bytes(2**16))
                     raise
             table[name] = {"bytes": file.stat().st_size, "digest": _digest_of_file(file)}
-        record = {**self._identity, "arrays": table}
+        record = {**self.identity, "arrays": table}
         record["digest"] = digest_of(record)
         (aside / _RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
 

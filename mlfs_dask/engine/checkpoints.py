@@ -18,7 +18,7 @@ import time
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,43 +60,35 @@ class State(NamedTuple):
     facts: dict[str, Any]
 
 
-class Checkpoint:
-    """Checkpoint of one job. This base class saves nothing: it serves jobs for which no checkpoints are kept."""
-
-    #: Whether the state in which the loop ends is to be saved, too.
-    keeps_end: bool = False
-
-    def load(self) -> State | None:
-        """The state to resume from; None if there is none."""
-        return None
-
-    def due(self) -> bool:
-        """Whether it is time to save a state."""
-        return False
-
-    def save(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
-        """Save a state, which replaces the last one."""
-
-    def stop(self) -> bool:
-        """Have the loop end with KeyboardInterrupt once it has saved its next state. Whether it will."""
-        return False
-
-
 @dataclass
-class FolderCheckpoint(Checkpoint):
-    """Checkpoint of one job in a folder."""
+class Checkpoint:
+    """Checkpoint of one job in a folder; without one nothing is saved.
 
-    folder: Folder
-    key: str
-    every: float
-    resume: bool
+    Attributes
+    ----------
+    folder : Folder, or None
+    key : str
+        Digest of the job.
+    every : float
+        Seconds between two states.
+    resume : bool
+        Whether a state in the folder is gone on from.
+    keeps_end : bool
+        Whether the state in which the loop ends is to be saved, too.
+    """
+
+    folder: Folder | None = None
+    key: str = ""
+    every: float = EVERY_SECONDS
+    resume: bool = False
     keeps_end: bool = False
     _saved_at: float = field(default_factory=lambda: time.monotonic())
     _saving_seconds: float = 0.0
     _stopping: bool = False
 
     def load(self) -> State | None:
-        if not self.resume:
+        """The state to resume from; None if there is none."""
+        if self.folder is None or not self.resume:
             return None
         state = self.folder.read(_STATE, self.key)
         if state is not None:
@@ -104,16 +96,21 @@ class FolderCheckpoint(Checkpoint):
         return state
 
     def stop(self) -> bool:
-        self._stopping = True
-        return True
+        """Have the loop end with KeyboardInterrupt once it has saved its next state. Whether it will."""
+        self._stopping = self.folder is not None
+        return self._stopping
 
     def due(self) -> bool:
-        if self._stopping:
-            return True
+        """Whether it is time to save a state."""
+        if self.folder is None or self._stopping:
+            return self._stopping
         pause = self._saving_seconds / MAX_SAVING_FRACTION if self.every > 0 else 0.0
         return time.monotonic() - self._saved_at >= max(self.every, pause)
 
     def save(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
+        """Save a state, which replaces the last one."""
+        if self.folder is None:
+            return
         started = time.monotonic()
         try:
             with runtime.stage("saving a checkpoint"):
@@ -253,16 +250,9 @@ def _write_npz(stream: BinaryIO, content: Arrays) -> None:
                 np.lib.format.write_array(member, array, allow_pickle=False)
 
 
-@dataclass(frozen=True)
-class _Settings:
-    folder: Folder
-    every: float
-    resume: bool
-    keep_end: bool
-
-
-# Of the context, so that threads of a user do not get each other's (`runtime.in_context`).
-_settings: ContextVar[_Settings | None] = ContextVar("settings", default=None)
+# Of the context, so that threads of a user do not get each other's (`runtime.in_context`). The first makes the
+# checkpoint of a job with a key.
+_make: ContextVar[Callable[[str], Checkpoint] | None] = ContextVar("make", default=None)
 _current: ContextVar[Checkpoint | None] = ContextVar("current", default=None)
 
 
@@ -282,7 +272,7 @@ def keep_checkpoints(
     keep_end : bool
         Save the state in which a loop ends, too, so that what comes after it can be done again without the loop.
     """
-    with assigned(_settings, _Settings(folder, every, resume, keep_end)):
+    with assigned(_make, lambda key: Checkpoint(folder, key, every, resume, keep_end)):
         yield
 
 
@@ -298,12 +288,10 @@ def job(*, method: str, params: Mapping[str, Any], digest: str | None) -> Iterat
     digest : str or None
         Content digest of the data; None if it has none, and then no checkpoint is kept.
     """
-    checkpoint = Checkpoint()
-    settings = _settings.get()
-    if settings is not None and digest is not None:
+    checkpoint, make = Checkpoint(), _make.get()
+    if make is not None and digest is not None:
         identity = {"method": method, "params": dict(params), "data": digest, "code": [__version__, code_digest()]}
-        key = digest_of(identity)
-        checkpoint = FolderCheckpoint(settings.folder, key, settings.every, settings.resume, settings.keep_end)
+        checkpoint = make(digest_of(identity))
     with assigned(_current, checkpoint):
         yield checkpoint
 

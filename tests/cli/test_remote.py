@@ -163,7 +163,7 @@ def test_checkpoints_in_an_object_store(bucket: str, table: Path, run: Run, run_
     words = ("select", "mfsir", store, "-k", "2", "--checkpoint-every", "0", "-o")
     whole = run_json(*words, f"{bucket}/whole.mfsir")
     kept = 0
-    save = checkpoints.FolderCheckpoint.save
+    save = checkpoints.Checkpoint.save
 
     def save_twice(self: Any, *args: Any, **kwargs: Any) -> None:
         nonlocal kept
@@ -173,7 +173,7 @@ def test_checkpoints_in_an_object_store(bucket: str, table: Path, run: Run, run_
             raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checkpoints.FolderCheckpoint, "save", save_twice)
+        patch.setattr(checkpoints.Checkpoint, "save", save_twice)
         stopped = run(*words, place)
     assert stopped.exit_code == 130
     assert RemoteObjects(checkpoints.checkpoint_place(place)).exists()

@@ -481,8 +481,8 @@ def test_scores_from_the_same_counts_share_them(stores, tmp_path):
 
 def test_what_several_results_are_made_of_is_loaded_once(tmp_path, monkeypatch):
     loaded = []
-    load = caching.FolderEntry.load
-    monkeypatch.setattr(caching.FolderEntry, "load", lambda self: loaded.append(self) or load(self))
+    load = caching.CacheEntry.load
+    monkeypatch.setattr(caching.CacheEntry, "load", lambda self: loaded.append(self) or load(self))
     with cache(tmp_path):
         first, _ = run_reading(SOURCE, [Moments(1), Moments(1)], HERE)
         loaded.clear()
