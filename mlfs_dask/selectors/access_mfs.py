@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from scipy import sparse as sp
 
 from mlfs_dask import runtime
 from mlfs_dask.blocks.adaptive_graph import column_graph
@@ -28,7 +27,6 @@ from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DataError, parameter
 from mlfs_dask.exact import access_mfs as exact_form
 from mlfs_dask.exact.access_mfs import EPSILON, SETTLED
-from mlfs_dask.exact.fit import ExactFit
 from mlfs_dask.rows.contract import Profile
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Cost, Reading, Readings
@@ -46,7 +44,7 @@ from mlfs_dask.statistics.predicted_rows import PredictedRows, PredictedSums, Ro
 from mlfs_dask.statistics.products import LabelProducts, wants_compiled
 from mlfs_dask.statistics.sample import RowSample, SampledRows
 from mlfs_dask.statistics.scaling import standard_scaling
-from mlfs_dask.typing import Array, Matrix, Seed, numbers
+from mlfs_dask.typing import Array, Seed, numbers
 
 #: Random directions of the sketch of X'X above the Gram cap.
 SKETCH = 64
@@ -300,6 +298,9 @@ class AccessMFS(IterativeSelector[Fixed, At]):
             ],
         )
 
+    def _compiles_exact_search(self, profile: Profile) -> bool:
+        return False  # nearest rows are searched by labels and predictions, which are dense
+
     def _exact_workspace(self, profile: Profile) -> tuple[str, dict[str, int]]:
         strips = laplacian_gram_bytes(profile.n, profile.d, profile.nonzeros if profile.sparse else None)
         sizes = {"k": min(self.k_s, profile.n - 1) + 1, "strips": numbers(strips)}
@@ -452,8 +453,7 @@ class AccessMFS(IterativeSelector[Fixed, At]):
         P, _, _ = column_graph(duplicates.expand_both(FF), self.k_p)
         return duplicates.collapse_both(np.diag(P.sum(axis=1)) - P)
 
-    def _fit_exactly(self, X: Matrix, Y: sp.csr_array, moments: FeatureMoments) -> ExactFit:
-        return exact_form.fit(self, X, Y, moments)
+    _fit_exactly = exact_form.fit
 
     @property
     def without_positives(self) -> str:

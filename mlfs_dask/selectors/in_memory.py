@@ -20,6 +20,7 @@ from mlfs_dask.engine.readings import run_reading
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import parameter
 from mlfs_dask.exact.fit import ExactFit
+from mlfs_dask.exact.graphs import compiles_nearest_rows
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
@@ -48,8 +49,8 @@ class InMemory(LoopMethod):
         """What the form holds beside X and Y as they are read, and size letters."""
 
     def _compiles_exact_search(self, profile: Profile) -> bool:
-        """Whether the form loads compiled kernels."""
-        return False
+        """Whether the form loads compiled kernels, by default for a search of nearest rows."""
+        return compiles_nearest_rows(profile.n, sparse=profile.sparse)
 
     @abstractmethod
     def _fit_exactly(self, X: Matrix, Y: sp.csr_array, moments: FeatureMoments) -> ExactFit:

@@ -15,7 +15,6 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse as sp
 
 from mlfs_dask.blocks.anchors import Anchors, anchor_values
 from mlfs_dask.blocks.column_keys import key_places
@@ -25,7 +24,6 @@ from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import UsageError, parameter
 from mlfs_dask.exact import mfsir as exact_form
-from mlfs_dask.exact.fit import ExactFit
 from mlfs_dask.rows.contract import Profile
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Cost, Reading, Readings
@@ -45,10 +43,9 @@ from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.gram import Gram, NormalProduct, scale_gram
 from mlfs_dask.statistics.labelled import AtShares
 from mlfs_dask.statistics.latent_rows import LatentRows, LatentSums, first_factors
-from mlfs_dask.statistics.moments import FeatureMoments
 from mlfs_dask.statistics.sample import RowSample, SampledRows
 from mlfs_dask.statistics.scaling import Scaling, standard_scaling
-from mlfs_dask.typing import Array, Matrix, Seed, numbers
+from mlfs_dask.typing import Array, Seed, numbers
 
 #: Iterations that fits of real sets took, least and most (`benchmarks/iterative.py`).
 TYPICAL_ITERATIONS = (10, 46)
@@ -380,8 +377,7 @@ class MFSIR(IterativeSelector[Fixed, At]):
             graph = {"kind": "anchors", "anchors": m, "anchor_neighbors": neighbors, "weight": fixed.weight}
         return {"n_latent": len(at.B), "rho": at.rho, "gram": len(fixed.gram) > 0, "graph": graph}
 
-    def _fit_exactly(self, X: Matrix, Y: sp.csr_array, moments: FeatureMoments) -> ExactFit:
-        return exact_form.fit(self, X, Y, moments)
+    _fit_exactly = exact_form.fit
 
     @property
     def without_positives(self) -> str:

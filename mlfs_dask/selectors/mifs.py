@@ -8,11 +8,8 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import numpy as np
-from scipy import sparse as sp
 
 from mlfs_dask.exact import mifs as exact_form
-from mlfs_dask.exact.fit import ExactFit
-from mlfs_dask.exact.graphs import compiles_nearest_rows
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.selectors.anchored_regression import AnchoredRegression, MeanDegree, centred_labels
 from mlfs_dask.selectors.contract import method
@@ -21,9 +18,8 @@ from mlfs_dask.selectors.parameters import Absolute, MaxIter, Param
 from mlfs_dask.selectors.scores import Scores
 from mlfs_dask.solvers.latent_span import Span, solve
 from mlfs_dask.statistics.anchor_sums import AnchorTotals
-from mlfs_dask.statistics.moments import FeatureMoments
 from mlfs_dask.statistics.products import LabelMoments
-from mlfs_dask.typing import Array, Matrix
+from mlfs_dask.typing import Array
 
 
 @method(
@@ -117,11 +113,7 @@ class MIFS(InMemory, AnchoredRegression):
         sizes = {"l": self.latent(profile.q), "k": min(self.n_neighbors, profile.n - 1)}
         return exact_form.workspace(sparse=profile.sparse), sizes
 
-    def _compiles_exact_search(self, profile: Profile) -> bool:
-        return compiles_nearest_rows(profile.n, sparse=profile.sparse)
-
-    def _fit_exactly(self, X: Matrix, Y: sp.csr_array, moments: FeatureMoments) -> ExactFit:
-        return exact_form.fit(self, X, Y, moments)
+    _fit_exactly = exact_form.fit
 
     def sizes(self, source: Profile | RowSource) -> dict[str, int]:
         return super().sizes(source) | {"l": self.latent(profile_of(source).q)}

@@ -11,14 +11,11 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from scipy import sparse as sp
 
 from mlfs_dask.blocks.anchors import Anchors, count_anchors
 from mlfs_dask.blocks.linear import laplacian_gram_bytes
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.exact import mlmlfs as exact_form
-from mlfs_dask.exact.fit import ExactFit
-from mlfs_dask.exact.graphs import compiles_nearest_rows
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.anchored_regression import MeanDegree, add_smoothness
@@ -33,9 +30,8 @@ from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.anchor_sums import AnchorSums
 from mlfs_dask.statistics.gram import GRAM_CAP, Gram, require_gram, scale_gram
 from mlfs_dask.statistics.labelled import OfLabelled
-from mlfs_dask.statistics.moments import FeatureMoments
 from mlfs_dask.statistics.scaling import standard_scaling
-from mlfs_dask.typing import Array, Matrix, Seed, numbers
+from mlfs_dask.typing import Array, Seed, numbers
 
 
 @dataclass
@@ -188,8 +184,4 @@ class MLMLFS(InMemory, ReweightedRegression[Fixed]):
         sizes = {"k": min(self.n_neighbors, profile.n - 1), "strips": numbers(strips)}
         return exact_form.workspace(sparse=profile.sparse), sizes
 
-    def _compiles_exact_search(self, profile: Profile) -> bool:
-        return compiles_nearest_rows(profile.n, sparse=profile.sparse)
-
-    def _fit_exactly(self, X: Matrix, Y: sp.csr_array, moments: FeatureMoments) -> ExactFit:
-        return exact_form.fit(self, X, Y, moments)
+    _fit_exactly = exact_form.fit

@@ -11,13 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from scipy import sparse as sp
 
 from mlfs_dask.blocks.anchors import anchor_values
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.exact import sfs_bll as exact_form
-from mlfs_dask.exact.fit import ExactFit
-from mlfs_dask.exact.graphs import compiles_nearest_rows
 from mlfs_dask.rows.contract import Profile
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Readings
@@ -27,9 +24,8 @@ from mlfs_dask.selectors.parameters import Param
 from mlfs_dask.solvers import row_sparse
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.binary_rows import BinaryRows, BinarySums
-from mlfs_dask.statistics.moments import FeatureMoments
 from mlfs_dask.statistics.row_system import TURNS
-from mlfs_dask.typing import Array, Matrix
+from mlfs_dask.typing import Array
 
 #: e of a row's residual √(‖r‖² + e²) relative to the root mean square at W = 0.
 ROW_SMOOTHING = 1e-3
@@ -143,11 +139,7 @@ class SFSBLL(InMemory, GraphRegression):
     def _exact_workspace(self, profile: Profile) -> tuple[str, dict[str, int]]:
         return exact_form.workspace(sparse=profile.sparse), {"k": min(self.n_neighbors, profile.n - 1)}
 
-    def _compiles_exact_search(self, profile: Profile) -> bool:
-        return compiles_nearest_rows(profile.n, sparse=profile.sparse)
-
-    def _fit_exactly(self, X: Matrix, Y: sp.csr_array, moments: FeatureMoments) -> ExactFit:
-        return exact_form.fit(self, X, Y, moments)
+    _fit_exactly = exact_form.fit
 
     def sizes(self, profile: Profile) -> dict[str, int]:
         return super().sizes(profile) | {"t": TURNS}

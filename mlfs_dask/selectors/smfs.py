@@ -17,7 +17,6 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse as sp
 
 from mlfs_dask import runtime
 from mlfs_dask.blocks.anchors import FEWEST_ANCHORS, Anchors
@@ -31,7 +30,6 @@ from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DataError, parameter
 from mlfs_dask.exact import graphs
 from mlfs_dask.exact import smfs as exact_form
-from mlfs_dask.exact.fit import ExactFit
 from mlfs_dask.rows.contract import Profile
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Cost, Reading, Readings
@@ -50,7 +48,6 @@ from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.column_keys import ColumnKeys
 from mlfs_dask.statistics.gram import NormalProduct, WeightedGram
 from mlfs_dask.statistics.label_statistics import LabelKnowledge
-from mlfs_dask.statistics.moments import FeatureMoments
 from mlfs_dask.statistics.recovered_rows import (
     LeafCounts,
     RecoveredRows,
@@ -60,7 +57,7 @@ from mlfs_dask.statistics.recovered_rows import (
 )
 from mlfs_dask.statistics.sample import RowSample, SampledRows, draw_rows
 from mlfs_dask.statistics.scaling import Scaling, standard_scaling
-from mlfs_dask.typing import Array, Matrix, Seed, numbers
+from mlfs_dask.typing import Array, Seed, numbers
 
 #: Default α with anchors, relative to that of the exact form. With anchors the smoothness of Y is tr Y'(I − S)Y and
 #: not ‖(I − W)Y‖². The second divided by the first is 0.8 to 1.1 for the given labels of five real sets, and 0.1 to 0.3
@@ -571,8 +568,7 @@ class SMFS(IterativeSelector[Fixed, At]):
             **fixed.facts,
         }
 
-    def _fit_exactly(self, X: Matrix, Y: sp.csr_array, moments: FeatureMoments) -> ExactFit:
-        return exact_form.fit(self, X, Y, moments)
+    _fit_exactly = exact_form.fit
 
     @property
     def without_positives(self) -> str:
