@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from mlfs_dask.blocks.rounding import NEGLIGIBLE
 from mlfs_dask.typing import Array
-
-#: Share of a row's squared distance from the origin below which differences of its distances are rounding.
-_TIE = 1e-12
 
 
 def neighbours_used(k: int, m: int) -> int:
@@ -58,7 +56,7 @@ def simplex_weights(distances: Array, k: int, squares: Array, *, slack: float = 
         return weights, alpha
     gaps = distances[:, k : k + 1] - distances[:, :k]
     total = gaps.sum(axis=1)
-    apart = total > _TIE * k * (squares + distances[:, k])
+    apart = total > NEGLIGIBLE * k * (squares + distances[:, k])
     weights[apart] = gaps[apart] / (total[apart, np.newaxis] + slack)
     alpha[apart] = total[apart] / 2
     return weights, alpha
@@ -100,7 +98,7 @@ def column_graph(products: Array, k: int) -> tuple[Array, Array, Array]:
     squares = np.diag(products).copy()
     G = 0.5 * np.maximum(squares[:, np.newaxis] + squares - 2.0 * products, 0.0)
     # Distances apart by less than the rounding of the products count as equal.
-    step = _TIE * max(squares.max(), np.finfo(np.float64).tiny)
+    step = NEGLIGIBLE * max(squares.max(), np.finfo(np.float64).tiny)
     G = np.rint(G / step) * step
     np.fill_diagonal(G, np.inf)
     order = np.argsort(G, axis=1, kind="stable")[:, : min(k + 1, q - 1)]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-#: Differences of a row's squared distances below this fraction of their size are rounding errors.
-TIE = 1e-12
+from mlfs_dask.blocks.rounding import NEGLIGIBLE
 
 #: Of combinations: what is added to the diagonal, relative to its mean, and a gradient that counts as 0.
 RIDGE, SETTLED = 1e-3, 1e-12
@@ -34,7 +33,7 @@ def simplex(near, size, weights):  # type: ignore[no-untyped-def]  # pragma: no 
     for p in range(s):
         weights[p] = last - near[p]
         total += weights[p]
-    if total <= TIE * s * (size + abs(last)):
+    if total <= NEGLIGIBLE * s * (size + abs(last)):
         weights[:] = 1.0 / s
     else:
         weights /= total

@@ -12,13 +12,11 @@ from collections.abc import Callable
 import numpy as np
 from scipy import sparse as sp
 
+from mlfs_dask.blocks.rounding import SAME
 from mlfs_dask.typing import Array
 
 #: A singular value below this share of the largest is rounding.
 _SMALLEST = 1e-6
-
-#: Two parts whose sizes differ by less than this share count as equal.
-_EQUAL = 1e-9
 
 
 def nonnegative_factors(Y: sp.csr_array, most: int) -> tuple[Array, Array]:
@@ -90,7 +88,7 @@ def factors_from_pairs(pairs: Array, part_sizes: Callable[[Array], Array], most:
     T, B = np.empty(chosen.shape), np.empty(chosen.shape[::-1])
     for j, t in enumerate(chosen.T):
         up, down = (of_rows[i, j] * np.linalg.norm(np.maximum(sign * t, 0.0)) for i, sign in enumerate((1.0, -1.0)))
-        if abs(up - down) <= _EQUAL * max(up, down):
+        if abs(up - down) <= SAME * max(up, down):
             # The sign of an eigenvector is arbitrary: the part with the first of its largest entries.
             large = np.abs(t) >= (1 - 1e-6) * np.abs(t).max()
             sign = 1.0 if t[large.argmax()] > 0 else -1.0

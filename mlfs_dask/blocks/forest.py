@@ -20,7 +20,7 @@ from mlfs_dask.blocks.linear import GROUP_ROWS, group_values, tile_rows
 from mlfs_dask.rows.contract import Profile
 from mlfs_dask.typing import Array, Matrix
 
-#: Bytes of the rows on which the forest is grown, as float32; fewer rows are drawn when features are many.
+#: Bytes of the rows on which a forest is grown, as float32, or anchors are placed: fewer rows of many features.
 SAMPLE_BYTES = 64 * 2**20
 
 

@@ -10,10 +10,8 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.linear import GRAM_ROWS
 from mlfs_dask.blocks.neighbours import QUERY_ROWS, NearestRows, Neighbours, compiles_search, pair_distances
+from mlfs_dask.blocks.rounding import ROUNDING
 from mlfs_dask.typing import Array
-
-#: Squared distance of two columns, relative to the sum of their squared norms, up to which it is the rounding of 0.
-COPIES = 2.0**-40
 
 
 def heat_kernel_graph(distances: sp.csr_array, width: float) -> sp.csr_array:
@@ -104,7 +102,7 @@ def column_graph(gram: Array, k: int) -> Array:
         part = slice(low, low + GRAM_ROWS)
         sums = squares[part, np.newaxis] + squares
         distances = sums - 2.0 * gram[part]
-        distances[distances <= COPIES * sums] = 0.0
+        distances[distances <= ROUNDING * sums] = 0.0
         graph[part] = distances
         distances[:, ~used] = np.inf
         distances[np.arange(len(distances)), np.arange(low, low + len(distances))] = np.inf

@@ -19,9 +19,11 @@ from mlfs_dask.typing import Array, Matrix
 #: Values of a dense tile: 1 MiB of float64, which leaves the second-level cache room for the products.
 TILE_VALUES = 2**17
 
-#: Rows of a Gram matrix that sparse blocks are added to at a time, and stored values of a block that are.
+#: Values of a temporary array that kernels work on: 8 MiB of float64.
+VALUES_AT_ONCE = 2**20
+
+#: Rows of a Gram matrix that sparse blocks are added to at a time.
 GRAM_ROWS = 256
-GRAM_VALUES = 2**20
 
 #: Rows for which a kernel computes row variables (V, F, Z) at a time.
 GROUP_ROWS = 4096
@@ -281,14 +283,14 @@ def laplacian_gram_bytes(n: int, d: int, nonzeros: int | None) -> int:
 
 
 def sparse_strips(X: sp.csr_array) -> Iterator[slice]:
-    """Consecutive rows of `GRAM_VALUES` stored values at most, but one row at least: temporaries of `gram_block`.
+    """Consecutive rows of `VALUES_AT_ONCE` stored values at most, but one row at least: temporaries of `gram_block`.
 
     >>> list(sparse_strips(sp.csr_array(np.eye(3))))
     [slice(0, 3, None)]
     """
     low, rows = 0, X.shape[0]
     while low < rows:
-        high = int(np.searchsorted(X.indptr, int(X.indptr[low]) + GRAM_VALUES, side="right")) - 1
+        high = int(np.searchsorted(X.indptr, int(X.indptr[low]) + VALUES_AT_ONCE, side="right")) - 1
         yield slice(low, high := min(max(high, low + 1), rows))
         low = high
 

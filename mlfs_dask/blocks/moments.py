@@ -16,14 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
+from mlfs_dask.blocks.rounding import ROUNDING
 from mlfs_dask.typing import Array, Matrix
 
 #: Largest sums of integers that are recovered from moments: n times them fits int64.
 _LARGEST_SUM = 2.0**31
-
-#: How near an integer a sum of integers comes out, as a fraction of their sum of squares, which is no smaller. Sums of
-#: other values that are as near are changed by no more than this.
-_NEAR = 2.0**-40
 
 #: Sums of squares below this are 0: of deviations of 1e-145, whose squares are about to lose their digits and whose
 #: variance has no finite inverse.
@@ -172,7 +169,7 @@ def integer_sums(moments: ColumnMoments, origin: Array, *others: Array) -> Integ
         # A sum of squares between 0 and 1 is of small values.
         which = (origin == np.rint(origin)) & ((squares == 0) | (squares >= 0.5))
         for sums in (origin, total, squares, *others):
-            which &= (np.abs(sums) < _LARGEST_SUM) & (np.abs(sums - np.rint(sums)) <= _NEAR * squares)
+            which &= (np.abs(sums) < _LARGEST_SUM) & (np.abs(sums - np.rint(sums)) <= ROUNDING * squares)
     if not 0 < n < _LARGEST_SUM or n % 1:
         which[:] = False
         n = 1.0

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
+from mlfs_dask.blocks.linear import VALUES_AT_ONCE
 from mlfs_dask.typing import Array, Matrix
 
 #: Most rows of a tile of queries, and of one of candidates: their products stay in the second-level cache.
@@ -27,9 +28,6 @@ SPARSE_PAIRS = 2**19
 
 #: Largest lengths of rows of a tile for which products are made in single precision.
 SINGLE_PRECISION = (1e-10, 1e12)
-
-#: Values of a tile of candidates, and of the differences that are held at a time.
-TILE_VALUES = 2**20
 
 #: Pairs of sparse rows above which the compiled search is loaded: with fewer NumPy takes less time than loading it.
 COMPILED_PAIRS = 2 * 10**6
@@ -45,7 +43,7 @@ _SLACK = 2.0 ** -(_DIGITS + 3)
 
 def scratch_bytes(columns: int) -> int:
     """Bytes that `NearestRows.add` allocates besides the state, at most, for rows of so many values."""
-    return 8 * (2 * QUERY_ROWS * TILE_ROWS + 6 * max(TILE_VALUES, 64 * columns))
+    return 8 * (2 * QUERY_ROWS * TILE_ROWS + 6 * max(VALUES_AT_ONCE, 64 * columns))
 
 
 class Neighbours(NamedTuple):
@@ -144,7 +142,7 @@ class NearestRows:
             for low in range(0, C.shape[0], SPARSE_ROWS):
                 self._add_sparse(C[low : low + SPARSE_ROWS], start + low)
             return
-        width = max(64, min(TILE_ROWS, TILE_VALUES // max(_values_per_row(C), 1)))
+        width = max(64, min(TILE_ROWS, VALUES_AT_ONCE // max(_values_per_row(C), 1)))
         for low in range(0, C.shape[0], width):
             tile = C[low : low + width]
             right = _Right(tile, _squares(tile))
@@ -305,7 +303,7 @@ def _squares(X: Matrix) -> Array:
     if sp.issparse(X):
         return np.asarray(X.power(2).sum(axis=1), dtype=np.float64).ravel()
     squares: Array = np.empty(X.shape[0])
-    step = max(1, TILE_VALUES // max(X.shape[1], 1))
+    step = max(1, VALUES_AT_ONCE // max(X.shape[1], 1))
     for low in range(0, X.shape[0], step):
         part = X[low : low + step]
         squares[low : low + step] = (part * part).sum(axis=1)
@@ -323,7 +321,7 @@ def pair_distances(Q: Matrix, C: Matrix, r: NDArray[Any], c: NDArray[Any], *, co
         neighbours_compiled.pair_distances(Q.indptr, Q.indices, Q.data, C.indptr, C.indices, C.data, r, c, distances)
         return distances
     ones = np.ones(Q.shape[1]) if sparse else None
-    step = max(1, TILE_VALUES // max(_values_per_row(Q), 1))
+    step = max(1, VALUES_AT_ONCE // max(_values_per_row(Q), 1))
     for low in range(0, len(r), step):
         part = slice(low, low + step)
         difference = Q[r[part]] - C[c[part]]

@@ -17,10 +17,6 @@ from mlfs_dask.blocks.entropy import information
 from mlfs_dask.blocks.pair_scores import Counts, Sums
 from mlfs_dask.typing import Array
 
-#: Expected rows of the rarest cell of two 0/1 columns below which their law is counted out: above, the skewness of
-#: the pair is no more than 0.3.
-EXACT_BELOW = 1 / 0.3**2
-
 #: Skewness of a pair above which its score is r √(n − 1), whose variance is 1 for any data: the denominator of t
 #: is no estimate any more where one row may be all of the covariance.
 SKEWED = 0.3
@@ -101,7 +97,7 @@ def correlation_tests(sums: Sums, law: FeatureLaw) -> PairTests:
     Rare labels and rare or skewed features make a t-test wrong by orders of magnitude: with 0.05 expected
     co-occurrences, a single one is 4.2 standard deviations. The skewness of a pair under independence is
     γ = skew(x) skew(y)/√n. On its heavy side the p-value is the larger of that of t and that of a gamma law of this
-    skewness (Pearson III). Where a cell of two 0/1 columns has less than `EXACT_BELOW` expected rows, it is that of
+    skewness (Pearson III). Where a cell of two 0/1 columns has less than 1 / `SKEWED`² expected rows, it is that of
     the hypergeometric law, half of the observed count's probability being added (mid-p).
 
     References
@@ -139,7 +135,7 @@ def correlation_tests(sums: Sums, law: FeatureLaw) -> PairTests:
             odds = np.log((cells[0] + 0.5) * (cells[3] + 0.5) / ((cells[1] + 0.5) * (cells[2] + 0.5)))
             rarest = np.minimum(positives, others) * np.minimum(ones, n - ones) / n
         effect = np.where(law.zero_one, odds, effect)
-        exact = tested & law.zero_one & (rarest < EXACT_BELOW) & counted
+        exact = tested & law.zero_one & (rarest < 1 / SKEWED**2) & counted
         if exact.any():
             n_exact, positives_exact, ones_exact, both_exact = (
                 np.broadcast_to(array, exact.shape)[exact] for array in (n, positives, ones, both)

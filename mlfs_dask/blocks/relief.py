@@ -15,13 +15,9 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 from scipy.spatial.distance import cdist
 
+from mlfs_dask.blocks.linear import VALUES_AT_ONCE
+from mlfs_dask.blocks.neighbours import QUERY_ROWS
 from mlfs_dask.typing import Array, Matrix
-
-#: Rows whose neighbours are searched at a time.
-QUERY_ROWS = 256
-
-#: Values of differences between pairs of rows that are held at a time: 8 MiB of float64.
-PAIR_VALUES = 2**20
 
 #: Decimal places of distances: rows that are as far tie, and the first of them is nearer.
 DIGITS = 9
@@ -101,7 +97,7 @@ def relief_scores(
 def scratch_bytes(n: int, n_neighbors: int) -> int:
     """Bytes that `relief_scores` allocates beside its result."""
     # Distances, their rounding, those of a class and their order; pairs with a class.
-    return 8 * QUERY_ROWS * (4 * n + 6 * n_neighbors) + 4 * 8 * PAIR_VALUES
+    return 8 * QUERY_ROWS * (4 * n + 6 * n_neighbors) + 4 * 8 * VALUES_AT_ONCE
 
 
 def _manhattan(Q: Matrix, X: Matrix) -> Array:
@@ -126,6 +122,6 @@ def _add_differences(
 
 def _pair_tiles(X: Matrix, pairs: int) -> Iterator[slice]:
     values = 2 * X.nnz // max(X.shape[0], 1) if sp.issparse(X) else X.shape[1]
-    step = max(1, PAIR_VALUES // max(values, 1))
+    step = max(1, VALUES_AT_ONCE // max(values, 1))
     for low in range(0, pairs, step):
         yield slice(low, low + step)

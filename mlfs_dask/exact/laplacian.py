@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.blocks.neighbours import TILE_VALUES
+from mlfs_dask.blocks.linear import VALUES_AT_ONCE
+from mlfs_dask.blocks.rounding import NEGLIGIBLE
 from mlfs_dask.exact import graphs
 from mlfs_dask.exact.graphs import PairDistances, nearest_rows
 from mlfs_dask.exact.matrix import ScaledMatrix
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
 
 #: Difference of |x|² + d², relative to it, within which two rows are equally far from row x; rounding is far below.
 TIE_TOL = 1e-10
-
-#: Share of a feature's squares below which its variance is rounding.
-LEAST_VARIANCE = 1e-12
 
 
 def laplacian_scores(X: Matrix, *, moments: FeatureMoments, n_neighbors: int, lambda_: float | None) -> Array:
@@ -70,14 +68,14 @@ def laplacian_scores(X: Matrix, *, moments: FeatureMoments, n_neighbors: int, la
         return scores
     total = np.asarray(degrees @ Z.power(2)) if sp.issparse(Z) else np.einsum("i,if,if->f", degrees, Z, Z)
     variance = total - np.asarray(degrees @ Z) ** 2 / volume  # f'Df, f centred with the degrees as weights
-    varying &= variance > LEAST_VARIANCE * total
+    varying &= variance > NEGLIGIBLE * total
     scores[varying] = 1.0 - (total - smooth)[varying] / variance[varying]
     return scores
 
 
 def workspace(*, sparse: bool) -> str:
     """What `laplacian_scores` holds besides X: X scaled and transposed, keys of neighbours, tiles of pairs."""
-    return join_terms("5.5 v" if sparse else "n d", graphs.workspace(), f"4 n k + {8 * TILE_VALUES}")
+    return join_terms("5.5 v" if sparse else "n d", graphs.workspace(), f"4 n k + {8 * VALUES_AT_ONCE}")
 
 
 class _Neighbourhoods(NamedTuple):

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask import runtime
+from mlfs_dask.blocks.rounding import SAME
 from mlfs_dask.cluster.workers import refused_workers
 from mlfs_dask.engine import checkpoints
 from mlfs_dask.engine.cache import record_hits
@@ -57,10 +58,6 @@ from mlfs_dask.statistics.missing import FILL_READING, fill_values
 from mlfs_dask.statistics.moments import Moments
 from mlfs_dask.statistics.write_rows import RowSink, WriteLabels
 from mlfs_dask.typing import Array
-
-#: Difference up to which the mean of a feature is the same, relative to it and its standard deviation: in other
-#: containers it is rounded otherwise.
-SAME_MEAN = 1e-9
 
 #: Parameters on which no score depends.
 _AFTER_SCORES = (
@@ -250,7 +247,7 @@ class Fit:
                 f"the exact graph has labels of the {len(labels):,} rows that were fitted, and X has {n:,}", cure=cure
             )
         (moments,), _ = run_reading(source, [Moments(source.profile.d)], resources, label="moments")
-        if not (np.abs(moments.mean - mean) <= SAME_MEAN * (np.abs(moments.mean) + moments.std)).all():
+        if not (np.abs(moments.mean - mean) <= SAME * (np.abs(moments.mean) + moments.std)).all():
             raise DataError(
                 f"the exact graph has labels of the {n:,} rows that were fitted, and these are others", cure=cure
             )

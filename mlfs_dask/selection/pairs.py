@@ -28,7 +28,7 @@ from mlfs_dask.selectors.pairs import (
     pair_statistics,
     tile_features,
 )
-from mlfs_dask.selectors.scores import AUTO, SHOWN_LABELS
+from mlfs_dask.selectors.scores import AUTO, SHOWN
 from mlfs_dask.typing import Array
 
 #: Bits of a float64 that are no part of its bin: of the mantissa nine are.
@@ -394,7 +394,7 @@ def run_tests(method: Method, readings: Readings, d: int) -> Pairs:
 
 def _left_out(tests: ConditionalTests, names: Names) -> str:
     count = len(tests.left_out)
-    shown = [str(i) if names.labels is None else repr(str(names.labels[i])) for i in tests.left_out[:SHOWN_LABELS]]
+    shown = [str(i) if names.labels is None else repr(str(names.labels[i])) for i in tests.left_out[:SHOWN]]
     more = [f"{count - len(shown):,} more"] if count > len(shown) else []
     where_known = ""
     if np.isin(tests.left_out, tests.unknown).any():

@@ -37,11 +37,11 @@ from mlfs_dask.selectors import METHODS, get_method, method_name
 from mlfs_dask.selectors.contract import Method, method
 from mlfs_dask.selectors.costs import Cost, Reading, Readings, project, require_driver
 from mlfs_dask.selectors.counting import CODE_READINGS, RANGES
-from mlfs_dask.selectors.pairwise import MAX_ALL_PAIRS
 from mlfs_dask.selectors.parameters import Missing, Param, seed_of
 from mlfs_dask.selectors.scores import Scores, kept_first
 from mlfs_dask.statistics.codes import TABLE_SHARES, code_book, edge_rows
 from mlfs_dask.statistics.counts import code_statistics, measured_view
+from mlfs_dask.statistics.gram import GRAM_CAP
 from mlfs_dask.statistics.sample import RowSample, SampledRows, draw_rows
 from mlfs_dask.typing import Array, Seed, numbers
 
@@ -283,7 +283,7 @@ class AutoSelector(Method):
     def _most_judged(self, sampled: Profile | RowSource, rows_per_feature: int = 1) -> int:
         """Features of a candidate that are judged at most."""
         profile = profile_of(sampled)
-        return min(self.count_kept(profile.d), max(1, profile.n // rows_per_feature), MAX_ALL_PAIRS)
+        return min(self.count_kept(profile.d), max(1, profile.n // rows_per_feature), GRAM_CAP)
 
     # ------------------------------------------------------------------ plan
 

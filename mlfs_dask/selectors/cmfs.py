@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from mlfs_dask.blocks.anchors import anchor_values
 from mlfs_dask.blocks.label_sets import LabelSets, frequent_label_sets
 from mlfs_dask.blocks.proximal import row_norms
+from mlfs_dask.blocks.rounding import NEGLIGIBLE
 from mlfs_dask.blocks.unknown import at_shares
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.rows.contract import Profile
@@ -35,9 +36,6 @@ from mlfs_dask.typing import Array, Seed, numbers
 
 #: Steps of A and of B in an iteration, and the relative change of A at which its steps end.
 FEATURE_STEPS, LABEL_STEPS, SETTLED = 50, 5, 1e-3
-
-#: Share of its squares below which the variance of a latent label is rounding.
-CONSTANT = 1e-12
 
 #: Name of the reading for the first V.
 START = "start"
@@ -203,7 +201,7 @@ class CMFS(Loop[Fixed, At]):
             B = unit_rows(B - (sums.VV @ B - sums.VY) / largest)
         mean = sums.V / fixed.rows
         XV, VV = sums.XV + np.outer(at.offset, sums.V), sums.VV - np.outer(sums.V, mean)
-        constant = np.diag(VV) <= CONSTANT * np.diag(sums.VV)  # what rounding leaves of it
+        constant = np.diag(VV) <= NEGLIGIBLE * np.diag(sums.VV)  # what rounding leaves of it
         XV[:, constant], VV[constant], VV[:, constant] = 0.0, 0.0, 0.0
         A = proximal.solve(
             None,

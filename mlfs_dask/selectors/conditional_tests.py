@@ -13,6 +13,7 @@ from mlfs_dask.blocks.pair_tests import SKEWED, SLOPE, PairTests, skewed_scores
 from mlfs_dask.errors import DataError, number_of, parameter
 from mlfs_dask.selectors.costs import Names
 from mlfs_dask.selectors.pairs import PairQuestion, SumTests, tile_features
+from mlfs_dask.selectors.scores import SHOWN
 from mlfs_dask.solvers.partial_tests import (
     Factored,
     factored,
@@ -32,9 +33,6 @@ SINGULAR, COLLINEAR = 1e-6, 0.01
 
 #: Fewest rows with and without a label for tests given the others, and fewest of collinear features.
 COVERED, WELL_COVERED = 20, 250
-
-#: Features that a refusal names.
-SHOWN_FEATURES = 5
 
 
 class ConditionalTests:
@@ -178,7 +176,7 @@ class ConditionalTests:
             return triangle
         # The nearest of what can be told: what is most like another, or what the others determine best.
         like = np.abs(R - np.eye(len(R))).max(axis=0) if triangle is None else triangle.inverse_diagonal
-        most = vary[np.argsort(-like, kind="stable")[:SHOWN_FEATURES]]
+        most = vary[np.argsort(-like, kind="stable")[:SHOWN]]
         shown = ", ".join(str(index) if names.features is None else repr(str(names.features[index])) for index in most)
         least = "0" if triangle is None else f"{triangle.least_eigenvalue:.1g}"
         raise DataError(

@@ -7,14 +7,12 @@ from typing import Annotated, Any
 import numpy as np
 
 from mlfs_dask.blocks.pair_scores import Counts, StratifiedCounts, quotient
+from mlfs_dask.blocks.rounding import NEGLIGIBLE
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.counting import CountFilter
 from mlfs_dask.selectors.parameters import Param
 from mlfs_dask.statistics.counts import AssignedCountScores
 from mlfs_dask.typing import Array
-
-#: Share of the sum of weights by which a sum of them has to differ from what is expected: less is rounding.
-LEAST_DIFFERENCE = 1e-12
 
 
 @method(
@@ -215,7 +213,7 @@ class ELAChi2(CountFilter):
             for count, own in zip(counts.positives[:, 0].tolist(), observed, strict=True):
                 expected = share * count
                 difference = own - expected
-                difference[np.abs(difference) <= LEAST_DIFFERENCE * total] = 0.0
+                difference[np.abs(difference) <= NEGLIGIBLE * total] = 0.0
                 terms += quotient(difference**2, expected)
             scores += terms
         return scores

@@ -25,17 +25,18 @@ from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import family, method
 from mlfs_dask.selectors.costs import Cost, Reading, Readings
 from mlfs_dask.selectors.counting import CountingSelector, label_entropies
-from mlfs_dask.selectors.pairwise import MAX_ALL_PAIRS, PairwiseSelector, most_relevant
+from mlfs_dask.selectors.pairwise import PairwiseSelector, most_relevant
 from mlfs_dask.selectors.parameters import Binning, Bins, MissingOrCode, Param, seed_of
 from mlfs_dask.selectors.scores import Scores, not_converged
 from mlfs_dask.solvers import simplex, sylvester
 from mlfs_dask.solvers.low_rank import LowRankPlusDiagonal, nystroem, solve_low_rank_sylvester
 from mlfs_dask.statistics.counts import CountScores
+from mlfs_dask.statistics.gram import GRAM_CAP
 from mlfs_dask.statistics.label_statistics import LabelTables, label_pairs
 from mlfs_dask.statistics.pairs import pair_information, partners_of_a_reading
 from mlfs_dask.typing import Array, Seed, join_terms
 
-#: Landmarks by default of more features than `MAX_ALL_PAIRS`.
+#: Landmarks by default of more features than `GRAM_CAP`.
 N_LANDMARKS = 1024
 
 #: What the readings of landmarks with all features are called.
@@ -115,7 +116,7 @@ class GlobalSelector(PairwiseSelector, CountingSelector):
     def _count_landmarks(self, d: int) -> int:
         """Number of landmarks: d where Q is formed."""
         if self.n_landmarks is None:
-            return d if d <= MAX_ALL_PAIRS else N_LANDMARKS
+            return d if d <= GRAM_CAP else N_LANDMARKS
         return min(self.n_landmarks, d)
 
     def _fewer_pairs(self, d: int) -> str:

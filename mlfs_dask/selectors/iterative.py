@@ -14,6 +14,7 @@ from scipy import sparse as sp
 
 from mlfs_dask import runtime
 from mlfs_dask.blocks.anchors import ROWS_PER_ANCHOR, Anchors, count_anchors, place_anchors
+from mlfs_dask.blocks.forest import SAMPLE_BYTES
 from mlfs_dask.errors import UsageError, parameter
 from mlfs_dask.rows.contract import Profile
 from mlfs_dask.selectors.in_memory import InMemory
@@ -27,9 +28,6 @@ GraphKind: TypeAlias = Literal["anchors", "exact", "auto"]
 
 #: Rows up to which "auto" takes the exact graph.
 EXACT_ROWS = 20_000
-
-#: Bytes of the sample of rows among which anchors are placed.
-SAMPLE_BYTES = 64 * 2**20
 
 
 class IterativeSelector(InMemory, Loop[F, A]):

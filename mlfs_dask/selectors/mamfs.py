@@ -18,6 +18,7 @@ from mlfs_dask.blocks.counts import BlockCoder, CodeBook, code_indicators, layou
 from mlfs_dask.blocks.entropy import entropy_of_counts, information
 from mlfs_dask.blocks.naive_bayes import bayes_terms, count_mistakes
 from mlfs_dask.blocks.pair_scores import Counts
+from mlfs_dask.blocks.rounding import INFORMATION_DIGITS
 from mlfs_dask.blocks.row_draws import bits_of_rows, mix_bits
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
@@ -32,9 +33,6 @@ from mlfs_dask.solvers.memetic import Population, criterion, search_subsets
 from mlfs_dask.statistics.counts import CodeCounts
 from mlfs_dask.statistics.sample import RowSample, SampledRows, draw_rows
 from mlfs_dask.typing import Array, Seed, join_terms, numbers
-
-#: Decimal places of information: what two features of the same parts of the rows tell of the labels is the same.
-DIGITS = 12
 
 #: A part of the sample that is held out.
 HELD_OUT = 5
@@ -181,7 +179,7 @@ class MAMFS(CountingSelector):
             return Scores(scores, warnings=warnings, informative=True)
         rows = CodedRows.of_sample(sample, varying, book)
         first, copy_of = np.unique(
-            first_of_same(np.round(shared[:, varying].T, DIGITS), rows.partition_keys()[:, np.newaxis]),
+            first_of_same(np.round(shared[:, varying].T, INFORMATION_DIGITS), rows.partition_keys()[:, np.newaxis]),
             return_inverse=True,
         )
         order = np.lexsort([-entropy[varying[first]], -relevance[varying[first]]])

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from mlfs_dask.blocks.rounding import ROUNDING
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.runtime import Resources
@@ -22,10 +23,6 @@ from mlfs_dask.solvers.ant_colony import lay_pheromone
 from mlfs_dask.statistics.gram import GRAM_CAP, Gram, require_gram, scale_gram
 from mlfs_dask.statistics.products import LabelMoments
 from mlfs_dask.typing import Array, Seed
-
-#: What correlations are multiples of. Their last digits depend on the order of summation, and what ties in exact
-#: arithmetic would be parted by them.
-ROUNDING = 2.0**-40
 
 #: What a correlation of two features of 0 counts as.
 LEAST_CORRELATION = 1e-4

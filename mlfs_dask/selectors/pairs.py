@@ -18,6 +18,7 @@ from mlfs_dask.blocks.pair_tests import (
     correlation_tests,
     skewness_of_share,
 )
+from mlfs_dask.blocks.rounding import SAME
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DoesNotFitError, parameter
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of, unknown_labels
@@ -30,9 +31,6 @@ from mlfs_dask.typing import Array, join_terms, numbers
 
 #: What a reading for pairs alone is called.
 PAIR_TESTS = "tests of pairs"
-
-#: Relative difference of sums of x and of x² that is rounding.
-SAME_SUMS = 1e-9
 
 
 #: P-values up to which all are held and sorted. Of more they are counted in bins of 0.2 % of their value, whose upper
@@ -164,7 +162,7 @@ class SumTests:
         else:
             # A 0/1 feature in which missing values are filled with a share: x² is less than x there.
             ones = moments.n * share
-            zero_one = np.abs(m2 + ones * share - ones) <= SAME_SUMS * ones
+            zero_one = np.abs(m2 + ones * share - ones) <= SAME * ones
         if adjustment is not None:  # effects are those of a linear model, also where features are 0/1
             moments, zero_one = adjustment.moments(moments), np.zeros_like(zero_one)
             terms = moments.terms

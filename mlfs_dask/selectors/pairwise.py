@@ -13,9 +13,6 @@ from mlfs_dask.selectors.costs import Plan, require_driver
 from mlfs_dask.selectors.scores import rank
 from mlfs_dask.typing import Array
 
-#: Features of which every pair has its number by default: 128 MiB for a matrix of float64.
-MAX_ALL_PAIRS = 4096
-
 
 class PairwiseSelector(Method):
     """Base class of methods that weigh features against one another."""

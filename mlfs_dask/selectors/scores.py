@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from mlfs_dask.errors import DataError, UsageError, number_of, parameter
 from mlfs_dask.typing import Array
 
-#: Labels that a warning names.
-SHOWN_LABELS = 5
+#: Labels that a warning, and features that a refusal names.
+SHOWN = 5
 
 #: `n_features_to_select` where the data has to tell.
 AUTO = "auto"
@@ -213,7 +213,7 @@ def never_positive_warnings(
     never = np.flatnonzero(positives == 0)
     if not len(never):
         return []
-    shown = [str(label) if names is None else repr(str(names[label])) for label in never[:SHOWN_LABELS]]
+    shown = [str(label) if names is None else repr(str(names[label])) for label in never[:SHOWN]]
     if len(never) > len(shown):
         shown.append(f"{len(never) - len(shown):,} more")
     listed = " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)

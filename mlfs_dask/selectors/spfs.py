@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mlfs_dask.blocks.rounding import INFORMATION_DIGITS
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import parameter
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
@@ -24,9 +25,6 @@ from mlfs_dask.statistics.columns import OfFeatures
 from mlfs_dask.statistics.gram import Gram
 from mlfs_dask.statistics.products import LabelMoments
 from mlfs_dask.typing import Array, Seed
-
-#: Decimal places of the terms: features that are copies of one another tie, whatever order rows were summed in.
-DIGITS = 12
 
 
 @method(
@@ -149,7 +147,7 @@ def preserved(sums: LabelMoments) -> Array:
     occurs = sums.positives > 0
     trace = float((sums.label_m2[occurs] / sums.positives[occurs]).sum())
     result *= np.count_nonzero(sums.m2) / trace if trace > 0 else 0.0
-    np.round(result, DIGITS, out=result)
+    np.round(result, INFORMATION_DIGITS, out=result)
     return result
 
 
@@ -161,7 +159,7 @@ def correlations(G: Array) -> Array:
     G *= factor
     G *= factor[:, np.newaxis]
     np.square(G, out=G)
-    np.round(G, DIGITS, out=G)
+    np.round(G, INFORMATION_DIGITS, out=G)
     return G
 
 

@@ -16,11 +16,9 @@ from numpy.typing import NDArray
 from mlfs_dask import runtime
 from mlfs_dask.blocks.column_keys import copies_of
 from mlfs_dask.blocks.proximal import row_norms, shrink_rows
+from mlfs_dask.blocks.rounding import SAME
 from mlfs_dask.errors import MlfsError, parameter
 from mlfs_dask.typing import Array
-
-#: Two residuals closer than this share of the largest count as equal, so that the mask does not follow rounding.
-_RESOLUTION = 1e-9
 
 #: Arrays of shape (q, d) that the loop holds at once, A and a working copy of its chosen columns included.
 MATRICES = 8
@@ -73,7 +71,7 @@ def best_mask(residual: Array, k: int, preference: NDArray[np.integer]) -> NDArr
     >>> best_mask(np.array([0.0, -1.0, 0.0]), 2, np.array([2, 1, 0]))
     array([False,  True,  True])
     """
-    scale = np.abs(residual).max(initial=0.0) * _RESOLUTION
+    scale = np.abs(residual).max(initial=0.0) * SAME
     steps = np.rint(residual / scale) if scale > 0 else residual
     mask = np.zeros(len(residual), dtype=bool)
     mask[np.lexsort((preference, steps))[:k]] = True
@@ -133,7 +131,7 @@ def solve_corrected(
     beta = beta * radius
     largest = float(row_norms(C).max())
     lambda_ = lambda_ * largest
-    nothing = _RESOLUTION * largest * tau  # a W of no larger norm counts as zero
+    nothing = SAME * largest * tau  # a W of no larger norm counts as zero
 
     W = np.zeros((d, q))
     # Algorithm 1 starts V from 1/d. Columns of W belong to eigenvectors, whose signs are arbitrary, and a start

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import linalg
 
+from mlfs_dask.blocks.rounding import NEGLIGIBLE
 from mlfs_dask.errors import MlfsError
 from mlfs_dask.solvers import conjugate_gradients as cg
 from mlfs_dask.typing import Array
@@ -28,9 +29,6 @@ RESIDUAL_TOL = 1e-3
 
 #: Squared singular values of R^{-1/2}M below this fraction of the largest are zero: the rank of the labels.
 _RANK = 1e-10
-
-#: Eigenvalues of the scaled Gram matrix of directions below this fraction of the largest are zero: linear dependence.
-_DEPENDENT = 1e-12
 
 
 @dataclass(frozen=True)
@@ -339,7 +337,7 @@ def _solve_dependent(K: Array, right: Array) -> Array:
     diagonal = np.diag(K)
     scale = np.divide(1.0, np.sqrt(np.maximum(diagonal, 0.0)), out=np.zeros_like(diagonal), where=diagonal > 0)
     values, vectors = np.linalg.eigh((K + K.T) / 2 * np.outer(scale, scale))
-    good = values > _DEPENDENT * max(values[-1], 0.0)
+    good = values > NEGLIGIBLE * max(values[-1], 0.0)
     vectors = vectors[:, good]
     solution: Array = scale[:, np.newaxis] * (
         vectors @ ((vectors.T @ (scale[:, np.newaxis] * right)) / values[good, np.newaxis])

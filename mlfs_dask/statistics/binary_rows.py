@@ -18,15 +18,13 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.anchors import Anchors, weigh_scratch_bytes
 from mlfs_dask.blocks.linear import forward_block, group_scratch_bytes
+from mlfs_dask.blocks.rounding import SAME
 from mlfs_dask.engine.statistic import State
 from mlfs_dask.rows.contract import Profile
 from mlfs_dask.statistics.reweighted_rows import ReweightedRows, WeightedSums
 from mlfs_dask.statistics.row_system import TURNS
 from mlfs_dask.statistics.sample import SampledRows
 from mlfs_dask.typing import Array, Matrix
-
-#: Gaps of margins up to this fraction of the largest are rounding, and no threshold lies in them.
-_ROUNDING = 1e-9
 
 
 class BinarySums(NamedTuple):
@@ -148,6 +146,6 @@ def share_threshold(margins: Array, share: float) -> float:
         return 0.0
     falling = np.sort(margins)[::-1]
     edges = np.concatenate([[falling[0] + 1.0], 0.5 * (falling[1:] + falling[:-1]), [falling[-1] - 1.0]])
-    apart = np.concatenate([[True], falling[:-1] - falling[1:] > _ROUNDING * np.abs(falling).max(), [True]])
+    apart = np.concatenate([[True], falling[:-1] - falling[1:] > SAME * np.abs(falling).max(), [True]])
     counts = np.flatnonzero(apart)
     return float(edges[counts[np.argmin(np.abs(counts - share * len(margins)))]])

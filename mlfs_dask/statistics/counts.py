@@ -21,10 +21,9 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask import runtime
-from mlfs_dask.blocks.contingency import PAIR_BYTES, pair_interaction, with_label_pairs
+from mlfs_dask.blocks.contingency import pair_interaction, with_label_pairs
 from mlfs_dask.blocks.counts import (
     STRIP_COUNT_BYTES,
-    STRIP_COUNTS,
     BlockCoder,
     CodeBook,
     CountLayout,
@@ -37,8 +36,9 @@ from mlfs_dask.blocks.counts import (
     tile_positions,
 )
 from mlfs_dask.blocks.entropy import entropy_of_counts
+from mlfs_dask.blocks.linear import VALUES_AT_ONCE
 from mlfs_dask.blocks.missing import count_nonzero_block, missing_weights_block
-from mlfs_dask.blocks.pair_scores import Counts
+from mlfs_dask.blocks.pair_scores import TILE_BYTES, Counts
 from mlfs_dask.blocks.pair_tests import code_tests
 from mlfs_dask.blocks.products import positives_block
 from mlfs_dask.blocks.sparse import count_labels
@@ -207,7 +207,7 @@ class ContingencyCounts(Statistic):
         labels += labels * (len(self.unknown) > 0)
         if not self.compiled and by_position:
             positions = width * max(1, int(self.book.n_codes.max()) - 1)
-            labels += STRIP_COUNT_BYTES * min(STRIP_COUNTS, self.p * positions)
+            labels += STRIP_COUNT_BYTES * min(VALUES_AT_ONCE, self.p * positions)
         if self.sparse:
             # One position (int32) per stored value; the products of the small path need more.
             return labels + profile.block_values * (4 if self.compiled else 60)
@@ -503,7 +503,7 @@ class PairCountScores(CountScores):
 
     def _finalize_chunk_bytes(self, width: int, n_codes: int) -> int:
         # Beside what features take: information of labels with one another, and temporaries of some pairs.
-        between = 120 * (self.p - self.n_labels) + 8 * PAIR_BYTES
+        between = 120 * (self.p - self.n_labels) + 8 * TILE_BYTES
         return super()._finalize_chunk_bytes(width, n_codes) + between * (1 + (len(self.unknown) > 0))
 
 

@@ -11,8 +11,8 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.linear import (
     GRAM_ROWS,
-    GRAM_VALUES,
     TILE_BYTES,
+    VALUES_AT_ONCE,
     backward_block,
     dense_tiles,
     forward_block,
@@ -29,7 +29,7 @@ from mlfs_dask.statistics.moments import first_values
 from mlfs_dask.statistics.scaling import Scaling
 from mlfs_dask.typing import Array
 
-#: Most features for which a method forms a d × d matrix by default: 128 MiB of float64.
+#: Most features for which a method forms a d × d matrix, or weighs every pair, by default: 128 MiB of float64.
 GRAM_CAP = 4096
 
 #: Values that are not finite spoil their own feature's sums, by which they are found and refused (`Moments`).
@@ -355,5 +355,5 @@ def row_weights(Y: sp.csr_array, label_weights: Array) -> Array:
 
 def gram_scratch(profile: Profile, m: int) -> int:
     if profile.sparse:
-        return gram_scratch_bytes(m, profile.block_rows, min(profile.block_values, GRAM_VALUES))
+        return gram_scratch_bytes(m, profile.block_rows, min(profile.block_values, VALUES_AT_ONCE))
     return 8 * m * m + 2 * TILE_BYTES

@@ -19,6 +19,7 @@ from mlfs_dask.blocks.products import (
     positives_block,
     weighted_block,
 )
+from mlfs_dask.blocks.rounding import ROUNDING
 from mlfs_dask.blocks.unknown import no_labels, with_unknown_columns
 from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.rows.contract import Block, Profile, RowSource, profile_of, unknown_labels
@@ -32,11 +33,6 @@ if TYPE_CHECKING:
 #: Multiplications and additions above which a job loads the compiled kernels: below it, NumPy has finished
 #: before the compiler's modules are even imported.
 COMPILED_WORK = 300_000_000
-
-
-#: Y'(X − mean) of a label and a feature up to this fraction of the most that it could be is the rounding of 0. Features
-#: without any association with the labels then tie.
-UNCORRELATED = 2.0**-40
 
 
 class _Sums(NamedTuple):
@@ -370,7 +366,7 @@ class LabelProducts(Statistic):
         below = marked / np.where(known > 0, known, 1)[unknown, np.newaxis]
         m2 -= marked * below
         # Of a feature that is constant over the known rows this is rounding, of sums about zero or the shift.
-        m2[m2 <= UNCORRELATED * every.m2 + np.finfo(np.float64).eps * 16 * every.n * mean**2] = 0.0
+        m2[m2 <= ROUNDING * every.m2 + np.finfo(np.float64).eps * 16 * every.n * mean**2] = 0.0
         products[unknown] += of_unknown * marked
         for label, own in zip(unknown, m2, strict=True):
             drop_rounding(products[label], np.sqrt(positives[label] * own))
@@ -403,7 +399,7 @@ def drop_rounding(products: Array, most: Array) -> Array:
     >>> drop_rounding(np.array([1e-15, -0.5]), np.array([1.0, 1.0]))
     array([ 0. , -0.5])
     """
-    products[np.abs(products) <= UNCORRELATED * most] = 0.0
+    products[np.abs(products) <= ROUNDING * most] = 0.0
     return products
 
 

@@ -57,7 +57,7 @@ def test_tiles_of_any_size_give_the_same_bits(monkeypatch):
     assert expected.distances == pytest.approx(distances, rel=1e-12)
     monkeypatch.setattr(neighbours, "QUERY_ROWS", 7)
     monkeypatch.setattr(neighbours, "TILE_ROWS", 64)
-    monkeypatch.setattr(neighbours, "TILE_VALUES", 100)
+    monkeypatch.setattr(neighbours, "VALUES_AT_ONCE", 100)
     found = search(X, 9, [0, 11, 150, 300])
     assert (found.indices == expected.indices).all()
     assert (found.distances == expected.distances).all()

@@ -31,7 +31,7 @@ def test_pairs_in_tiles_and_sparse_rows_give_the_same(monkeypatch):
     X = np.where(rng.random((60, 5)) < 0.5, rng.random((60, 5)), 0.0)
     classes = np.arange(60) % 4
     expected = relief_scores(X, classes, 3)
-    monkeypatch.setattr(relief, "PAIR_VALUES", 16)
+    monkeypatch.setattr(relief, "VALUES_AT_ONCE", 16)
     monkeypatch.setattr(relief, "QUERY_ROWS", 7)
     assert relief_scores(X, classes, 3) == pytest.approx(expected, abs=1e-13)
     assert relief_scores(sp.csr_array(X), classes, 3) == pytest.approx(expected, abs=1e-13)

@@ -30,7 +30,7 @@ def by_all_distances(X, k):
 
 @pytest.mark.parametrize("container", [np.asarray, sp.csr_array])
 def test_nearest_rows_are_those_of_all_distances(container, monkeypatch):
-    monkeypatch.setattr(graphs, "SEARCHED_ROWS", 7)
+    monkeypatch.setattr(graphs, "GROUP_ROWS", 7)
     X = problem()
     found = nearest_rows(container(X), 6)
     indices, distances = by_all_distances(X, 6)
@@ -79,7 +79,7 @@ def test_masses_compiled_and_for_some_rows_at_a_time_are_the_same(monkeypatch):
     expected = least_mass_rows(X, 4, n_trees=10, max_samples=64, seed=0)
     monkeypatch.setattr(graphs, "COMPILED_LOOKUPS", 0)
     for rows in (30, 1000):
-        monkeypatch.setattr(graphs, "SEARCHED_ROWS", rows)
+        monkeypatch.setattr(graphs, "GROUP_ROWS", rows)
         found = least_mass_rows(X, 4, n_trees=10, max_samples=64, seed=0)
         assert found.neighbours.indices.tolist() == expected.neighbours.indices.tolist()
         assert found.neighbours.distances.tolist() == expected.neighbours.distances.tolist()

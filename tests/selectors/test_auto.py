@@ -315,7 +315,7 @@ def test_of_very_many_features_the_first_are_judged(monkeypatch):
 
     for name in candidates.split(","):
         monkeypatch.setattr(get_method(name), "score", chooser(get_method(name).score))
-    monkeypatch.setattr(auto, "MAX_ALL_PAIRS", 4)
+    monkeypatch.setattr(auto, "GRAM_CAP", 4)
     for judge in ("linear_scores", "neighbour_scores"):
         monkeypatch.setattr(auto, judge, recorded(getattr(auto, judge)))
     found = AutoSelector(8, candidates=candidates).fit(X, Y)
