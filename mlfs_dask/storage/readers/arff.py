@@ -17,13 +17,12 @@ Decisions where the format leaves room:
 
 from __future__ import annotations
 
-import logging
 import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,39 +40,15 @@ from mlfs_dask.storage.readers.arff_header import (
     readable,
     unquote,
 )
-from mlfs_dask.storage.readers.base import (
-    MINUS_ONE,
-    UNKNOWN,
-    UNKNOWN_BYTES,
-    Batch,
-    Header,
-    LabelSpec,
-    Part,
-    ReadOptions,
-)
+from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN, UNKNOWN_BYTES, Header, LabelSpec, ReadOptions
 from mlfs_dask.storage.readers.classes import ClassColumn, joined_labels
 from mlfs_dask.storage.readers.compressed_io import SourceFile, open_source
 from mlfs_dask.storage.readers.label_columns import VALUES_CURE
-from mlfs_dask.storage.readers.lines import (
-    NEWLINE,
-    LineBlock,
-    block_bytes_for,
-    excerpt,
-    line_blocks,
-    line_error,
-    line_from,
-    split_lines,
-)
+from mlfs_dask.storage.readers.lines import NEWLINE, LineBlock, excerpt, line_error, line_from
 from mlfs_dask.storage.readers.parse_float import number_from_text
-from mlfs_dask.storage.readers.sparse_rows import (
-    RepeatedIndexError,
-    sorted_rows,
-    with_defaults,
-    without_zeros,
-)
+from mlfs_dask.storage.readers.sparse_rows import with_defaults, without_zeros
+from mlfs_dask.storage.readers.text import TextReader
 from mlfs_dask.typing import Matrix
-
-log = logging.getLogger(__name__)
 
 _FALSE_TRUE = (
     ("0", "1"),
@@ -145,6 +120,7 @@ class _Columns:
     declared: NDArray[np.int32]
     targets: NDArray[np.int32]
     declarations: list[tuple[tuple[bytes, ...], tuple[int, ...]]]
+    nominals: tokens.Nominals
     default_features: dict[int, int]
     default_labels: dict[int, int]
     n_features: int
@@ -258,6 +234,7 @@ def _make_reader(
         declared=declared,
         targets=targets,
         declarations=list(declarations),
+        nominals=tokens.index_nominals(list(declarations)),
         default_features=default_features,
         default_labels=default_labels,
         n_features=len(features),
@@ -313,59 +290,17 @@ def _shown(values: tuple[str, ...]) -> str:
     return f"{{{listed}{', ...' if len(values) > 8 else ''}}}"
 
 
-@dataclass
-class ArffReader:
-    """Rows of one ARFF file; satisfies `mlfs_dask.storage.readers.base.Reader`."""
+@dataclass(kw_only=True)
+class ArffReader(TextReader):
+    """Rows of one ARFF file."""
 
-    in_threads: ClassVar[bool] = True
-
-    header: Header
-    path: str
-    source: SourceFile
-    data_start: int
-    data_line: int
     sparse: bool
     columns: _Columns
     meaning: LabelValues
 
-    def parts(self, part_bytes: int) -> list[Part]:
-        """Byte ranges of about `part_bytes`; one part if the file is compressed."""
-        return split_lines(self.source, self.data_start, part_bytes)
-
-    def read(self, part: Part, *, batch_bytes: int, start: int | None = None) -> Iterator[Batch]:
-        """Batches of the rows that begin in `part`.
-
-        Raises
-        ------
-        DataError
-            With file, line, column, value and cure.
-        """
-        position = part.start if start is None else start
-        line = self.data_line if position == self.data_start else None
-        nominals = tokens.index_nominals(self.columns.declarations)
-        report = np.zeros(tokens.REPORT_FIELDS, dtype=np.int64)
-        weights = 0
-        for block in line_blocks(self.source, position, part.stop, block_bytes=block_bytes_for(batch_bytes)):
-            p = 0
-            while p < block.length:
-                for X, Y, first, after in self._rows(block, p, nominals, batch_bytes, report):
-                    passed = int(np.count_nonzero(block.data[p:first] == NEWLINE))
-                    yield Batch(X, Y, block.offset + after, None if line is None else line + passed)
-                line = None if line is None else line + int(report[tokens.LINES])
-                weights += int(report[tokens.WEIGHTS])
-                p = int(report[tokens.POSITION])
-        if weights:
-            log.warning("%s: instance weights are not used (%d rows have one)", self.path, weights)
-
     def _rows(
-        self,
-        block: LineBlock,
-        p: int,
-        nominals: tokens.Nominals,
-        batch_bytes: int,
-        report: NDArray[np.int64],
+        self, block: LineBlock, p: int, batch_bytes: int, report: NDArray[np.int64]
     ) -> Iterator[tuple[Matrix, csr_array, int, int]]:
-        """Features and labels of some rows of a block from byte `p` on, and the bytes where these begin and end."""
         columns, n = self.columns, len(self.columns.attributes)
         lines = int(np.count_nonzero(block.data[p : block.length] == NEWLINE))
         unknown_bytes = UNKNOWN_BYTES * sum(len(column.classes) for column in columns.classes)
@@ -384,18 +319,23 @@ class ArffReader:
         deferred = np.empty((n + _DEFERRED_ROWS, tokens.DEFERRED_FIELDS), dtype=np.int64)
         tokens.arff_rows(
             block.data, p, block.length, self.sparse, columns.n_values, columns.kinds, columns.declared,
-            columns.targets, nominals, bounds, features, values, label_bounds, labels, label_values, row_starts,
+            columns.targets, columns.nominals, bounds, features, values, label_bounds, labels, label_values, row_starts,
             deferred, report,
         )  # fmt: skip
         self._resolve(block, deferred, report, values, label_values)
         rows = int(report[tokens.ROWS])
         row_starts[rows] = report[tokens.POSITION]
-        Y = self._canonical(block, row_starts, label_bounds[: rows + 1], labels, label_values, report, "label")
-        X: Matrix = (
-            values.reshape(-1, columns.n_values)[:rows]
-            if not self.sparse
-            else self._canonical(block, row_starts, bounds[: rows + 1], features, values, report, "feature")
-        )
+        how: dict[str, Any] = {
+            "in_order": not report[tokens.UNSORTED],
+            "problem": "an attribute may stand only once in a sparse row",
+        }
+        Y = self._sorted_rows(
+            block, row_starts, label_bounds[: rows + 1], labels, label_values, columns.n_labels,
+            name_of=lambda label: columns.name_of(-1 - label), **how,
+        )  # fmt: skip
+        X: Matrix = values.reshape(-1, columns.n_values)[:rows] if not self.sparse else self._sorted_rows(
+            block, row_starts, bounds[: rows + 1], features, values, columns.n_values, name_of=columns.name_of, **how,
+        )  # fmt: skip
         self._check(block, report)
         # Values absent that mean 1 are written out: a few rows at a time, for they may be many.
         filled = 16 * (len(columns.default_features) + len(columns.default_labels))
@@ -408,35 +348,6 @@ class ArffReader:
                 some = without_zeros(with_defaults(some, columns.default_features))
             some_labels = without_zeros(with_defaults(Y[first:last], columns.default_labels))
             yield *columns.split(some, some_labels), int(row_starts[first]), int(row_starts[last])
-
-    def _canonical(
-        self,
-        block: LineBlock,
-        row_starts: NDArray[np.int64],
-        bounds: NDArray[np.int64],
-        columns: NDArray[np.int32],
-        values: NDArray[Any],
-        report: NDArray[np.int64],
-        what: str,
-    ) -> csr_array:
-        width = self.columns.n_values if what == "feature" else self.columns.n_labels
-        try:
-            return sorted_rows(
-                bounds,
-                columns[: bounds[-1]],
-                values[: bounds[-1]],
-                width,
-                in_order=not report[tokens.UNSORTED],
-            )
-        except RepeatedIndexError as error:
-            raise line_error(
-                self.source,
-                block,
-                int(row_starts[error.row]),
-                "an attribute may stand only once in a sparse row",
-                column=self.columns.name_of(error.column if what == "feature" else -1 - error.column),
-                cure="keep one of its values",
-            ) from error
 
     def _resolve(
         self,

@@ -2,7 +2,7 @@
 
 A line that begins with a blank has no labels; a line with nothing on it, or nothing but a comment, is no
 row. Unordered features are sorted and one that stands twice is an error; a label that stands twice counts
-once. Held while reading: a block of text and its numbers, about twice the batch size.
+once.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,29 +21,13 @@ from mlfs_dask.errors import DataError, DoesNotFitError, UsageError, parameter
 from mlfs_dask.storage.chunking import COLUMN_BYTES
 from mlfs_dask.storage.label_values import LabelValues
 from mlfs_dask.storage.readers import tokens
-from mlfs_dask.storage.readers.base import UNKNOWN, UNKNOWN_BYTES, Batch, Header, LabelSpec, Part
+from mlfs_dask.storage.readers.base import UNKNOWN, UNKNOWN_BYTES, Batch, LabelSpec, Part
 from mlfs_dask.storage.readers.classes import MAX_CATEGORIES, ClassColumn, class_of
-from mlfs_dask.storage.readers.compressed_io import SourceFile
-from mlfs_dask.storage.readers.lines import (
-    NEWLINE,
-    LineBlock,
-    block_bytes_for,
-    excerpt,
-    line_blocks,
-    line_error,
-    line_from,
-    line_number,
-    split_lines,
-)
+from mlfs_dask.storage.readers.lines import NEWLINE, LineBlock, excerpt, line_error, line_from, line_number
 from mlfs_dask.storage.readers.parse_float import number_from_text
-from mlfs_dask.storage.readers.sparse_rows import (
-    RepeatedIndexError,
-    sorted_rows,
-    with_defaults,
-    without_zeros,
-)
+from mlfs_dask.storage.readers.sparse_rows import with_defaults, without_zeros
+from mlfs_dask.storage.readers.text import TextReader
 
-UTF8_MARK = b"\xef\xbb\xbf"
 _UNBOUNDED = 1 << 31
 
 
@@ -85,84 +69,63 @@ CLASS = "class"
 _SCAN_BYTES = 1 << 22
 
 
-@dataclass
-class IndexedTextReader:
-    """Rows of one file; satisfies `mlfs_dask.storage.readers.base.Reader`.
+@dataclass(kw_only=True)
+class IndexedTextReader(TextReader):
+    """Rows of one file. Where the header has no widths, those of a batch are what the rows read so far show."""
 
-    Where the header has no widths, those of a batch are what the rows read so far show.
-    """
-
-    in_threads: ClassVar[bool] = True
-
-    header: Header
-    path: str
-    source: SourceFile
     feature_base: int
     base_cure: str
-    data_start: int = 0
-    data_line: int = 1
     fills_unknown: bool = False
     every_line: bool = False
     classes: ClassColumn | None = None
     may_have_classes: bool = False
 
-    def parts(self, part_bytes: int) -> list[Part]:
-        """Byte ranges of about `part_bytes`; one part if the file is compressed."""
-        return split_lines(self.source, self.data_start, part_bytes)
-
     def read(self, part: Part, *, batch_bytes: int, start: int | None = None) -> Iterator[Batch]:
-        """Batches of the rows that begin in `part`.
+        """Batches of the rows that begin in `part`. See `TextReader.read`.
 
         Raises
         ------
         DataError
-            With file, line, column, value and cure; also when the whole file is read from its beginning and
-            its number of rows is not the one it declares.
+            Also when the whole file is read from its beginning and its number of rows is not the one it declares.
         """
+        n_features, n_labels, n = self.header.n_features or 0, self.header.n_labels or 0, 0
+        for batch in super().read(part, batch_bytes=batch_bytes, start=start):
+            X, Y = batch.X, batch.Y
+            assert isinstance(X, csr_array)
+            n_features, n_labels = max(n_features, X.shape[1]), max(n_labels, Y.shape[1])
+            X.resize((X.shape[0], n_features))
+            Y.resize((Y.shape[0], n_labels))
+            n += X.shape[0]
+            yield batch
         position = part.start if start is None else start
-        line = self.data_line if position == self.data_start else None
-        report = np.zeros(tokens.REPORT_FIELDS, dtype=np.int64)
-        n_features, n_labels = self.header.n_features or 0, self.header.n_labels or 0
-        rows_read = 0
-        for block in line_blocks(self.source, position, part.stop, block_bytes=block_bytes_for(batch_bytes)):
-            p = 0
-            if block.offset == 0 and bytes(block.data[:3]) == UTF8_MARK:
-                p = len(UTF8_MARK)
-            while p < block.length:
-                rows = self._rows(block, p, report)
-                if rows is not None:
-                    X, Y, starts = rows.X, rows.Y, rows.starts
-                    n_features, n_labels = max(n_features, X.shape[1]), max(n_labels, Y.shape[1])
-                    X.resize((X.shape[0], n_features))
-                    Y.resize((Y.shape[0], n_labels))
-                    rows_read += X.shape[0]
-                    # Labels that are not listed are written out where they are unknown: a few rows at a time.
-                    step = max(1, batch_bytes // (UNKNOWN_BYTES * n_labels)) if self.fills_unknown else X.shape[0]
-                    for first in range(0, X.shape[0], step):
-                        last = min(first + step, X.shape[0])
-                        labels = Y[first:last]
-                        if self.fills_unknown:
-                            labels = with_defaults(labels, dict.fromkeys(range(n_labels), UNKNOWN))
-                        passed = int(np.count_nonzero(block.data[p : int(starts[first])] == NEWLINE))
-                        yield Batch(
-                            X[first:last],
-                            labels,
-                            block.offset + int(starts[last]),
-                            None if line is None else line + passed,
-                        )
-                line = None if line is None else line + int(report[tokens.LINES])
-                p = int(report[tokens.POSITION])
-        declared = self.header.n_rows
-        whole = position == self.data_start and part.stop is None
-        if declared is not None and whole and rows_read != declared:
+        declared, whole = self.header.n_rows, position == self.data_start and part.stop is None
+        if declared is not None and whole and n != declared:
             raise DataError(
-                f"the header declares {declared} rows, the file has {rows_read}",
+                f"the header declares {declared} rows, the file has {n}",
                 file=self.path,
                 line=1,
                 cure="correct the header, or fetch the file again: it may be cut off",
             )
 
-    def _rows(self, block: LineBlock, p: int, report: NDArray[np.int64]) -> _Rows | None:
+    def _rows(
+        self, block: LineBlock, p: int, batch_bytes: int, report: NDArray[np.int64]
+    ) -> Iterator[tuple[csr_array, csr_array, int, int]]:
+        rows = self._parsed(block, p, report)
+        if rows is None:
+            return
+        X, Y, starts = rows.X, rows.Y, rows.starts
+        step, n_labels = X.shape[0], self.header.n_labels or 0
+        if self.fills_unknown:  # labels that are not listed are written out: a few rows at a time
+            step = max(1, batch_bytes // (UNKNOWN_BYTES * n_labels))
+            Y.resize((Y.shape[0], n_labels))
+        for first in range(0, X.shape[0], step):
+            last = min(first + step, X.shape[0])
+            labels = Y[first:last]
+            if self.fills_unknown:
+                labels = with_defaults(labels, dict.fromkeys(range(n_labels), UNKNOWN))
+            yield X[first:last], labels, int(starts[first]), int(starts[last])
+
+    def _parsed(self, block: LineBlock, p: int, report: NDArray[np.int64]) -> _Rows | None:
         """The rows from `p` on; None where there is none."""
         lines = int(np.count_nonzero(block.data[p : block.length] == NEWLINE))
         # The shortest entries, malformed ones included, are `1: ` and `1,`.
@@ -194,7 +157,19 @@ class IndexedTextReader:
             (label_bounds[: rows + 1], labels[:label_entries]),
             (bounds[: rows + 1], features[:entries]),
         )
-        X = self._features(block, row_starts, bounds[: rows + 1], features[:entries], values, report)
+        X = without_zeros(
+            self._sorted_rows(
+                block,
+                row_starts,
+                bounds[: rows + 1],
+                features,
+                values,
+                int(features[:entries].max(initial=-1)) + 1,
+                in_order=not report[tokens.UNSORTED] & 1,
+                problem="a feature may stand only once in a row",
+                name_of=lambda feature: feature + self.feature_base,
+            )
+        )
         if self.classes is None:
             Y = csr_array(
                 (label_values[:label_entries], labels[:label_entries], label_bounds[: rows + 1]),
@@ -230,14 +205,10 @@ class IndexedTextReader:
         """The same file, whose rows begin with a class; one reading of it finds all of them."""
         reader = replace(self, classes=ClassColumn.of(CLASS, (), None, values, file=self.path))
         found: set[float] = set()
-        report = np.zeros(tokens.REPORT_FIELDS, dtype=np.int64)
-        for block in line_blocks(self.source, self.data_start, None, block_bytes=_SCAN_BYTES):
-            p = len(UTF8_MARK) if block.offset == 0 and bytes(block.data[:3]) == UTF8_MARK else 0
-            while p < block.length:
-                rows = reader._rows(block, p, report)
-                if rows is not None:
-                    found.update(np.unique(rows.classes[~np.isnan(rows.classes)]).tolist())
-                p = int(report[tokens.POSITION])
+        for block, p, report in reader._unread(self.data_start, None, _SCAN_BYTES):
+            rows = reader._parsed(block, p, report)
+            if rows is not None:
+                found.update(np.unique(rows.classes[~np.isnan(rows.classes)]).tolist())
             if len(found) > MAX_CATEGORIES:
                 break
         texts = [class_of(repr(number)) for number in found]
@@ -281,35 +252,6 @@ class IndexedTextReader:
                 available=limit,
                 cure=f"correct the row, number the features anew, {more}",
             )
-
-    def _features(
-        self,
-        block: LineBlock,
-        row_starts: NDArray[np.int64],
-        bounds: NDArray[np.int64],
-        features: NDArray[np.int32],
-        values: NDArray[np.float64],
-        report: NDArray[np.int64],
-    ) -> csr_array:
-        try:
-            return without_zeros(
-                sorted_rows(
-                    bounds,
-                    features,
-                    values[: len(features)],
-                    int(features.max(initial=-1)) + 1,
-                    in_order=not report[tokens.UNSORTED] & 1,
-                )
-            )
-        except RepeatedIndexError as error:
-            raise line_error(
-                self.source,
-                block,
-                int(row_starts[error.row]),
-                "a feature may stand only once in a row",
-                column=error.column + self.feature_base,
-                cure="keep one of its values",
-            ) from error
 
     def _number(self, block: LineBlock, start: int, stop: int, index: int) -> float:
         text = bytes(block.data[start:stop]).decode("utf-8", "replace")

@@ -35,7 +35,7 @@ IGNORED = np.iinfo(np.int32).min
 
 KNOWN, LOOK_UP, DEFER = range(3)
 
-# Fields of the int64 array `report` that a kernel fills.
+# Fields of the int64 array `report` that a kernel fills; to WEIGHTS it adds.
 STATUS, POSITION, ROWS, ENTRIES, LABELS, DEFERRED, LINES, UNSORTED, WEIGHTS, COUNT = range(10)
 REPORT_FIELDS = 10
 
@@ -409,7 +409,8 @@ def arff_rows(  # type: ignore[no-untyped-def]
         label_bounds[rows] = n_labels
     report[STATUS], report[POSITION], report[ROWS], report[ENTRIES] = status, p, rows, entries
     report[LABELS], report[DEFERRED], report[LINES] = n_labels, n_deferred, lines
-    report[UNSORTED], report[WEIGHTS], report[COUNT] = unsorted, weights, attribute
+    report[UNSORTED], report[COUNT] = unsorted, attribute
+    report[WEIGHTS] += weights
 
 
 @njit(cache=True, nogil=True)
@@ -551,4 +552,4 @@ def svmlight_rows(  # type: ignore[no-untyped-def]
         label_bounds[rows] = n_label_entries
     report[STATUS], report[POSITION], report[ROWS], report[ENTRIES] = status, p, rows, entries
     report[LABELS], report[DEFERRED], report[LINES] = n_label_entries, n_deferred, lines
-    report[UNSORTED], report[WEIGHTS], report[COUNT] = unsorted, 0, 0
+    report[UNSORTED], report[COUNT] = unsorted, 0

@@ -18,9 +18,10 @@ from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.label_values import LabelValues
 from mlfs_dask.storage.readers.base import UNKNOWN_BYTES, Batch, Header, Part, ReadOptions
 from mlfs_dask.storage.readers.compressed_io import SourceFile, open_source
-from mlfs_dask.storage.readers.indexed_text import UTF8_MARK, IndexedTextReader, fills_unknown
+from mlfs_dask.storage.readers.indexed_text import IndexedTextReader, fills_unknown
 from mlfs_dask.storage.readers.label_columns import DEFAULT_VALUES, sparse_label_block
 from mlfs_dask.storage.readers.lines import NEWLINE
+from mlfs_dask.storage.readers.text import UTF8_MARK
 
 _HEADER = re.compile(rb"\s*(\d{1,18})\s+(\d{1,18})(?:\s+(\d{1,18}))?\s*")  # 64-bit integers
 _LONGEST_HEADER = 200
