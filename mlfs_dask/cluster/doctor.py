@@ -27,11 +27,9 @@ from mlfs_dask.storage.object_store import NOT_A_STORE, is_url, local_path
 if TYPE_CHECKING:
     from distributed import Client
 
-LITTLE_MEMORY = 2**30
-"""Bytes for a worker below which little but small data fits."""
-
-LITTLE_SPACE = 2**30
-"""Bytes of scratch space below which a conversion may not find room for its staging files."""
+LITTLE = 2**30
+"""Bytes for a worker below which little but small data fits, and of scratch space below which a conversion may not find
+room for its staging files."""
 
 FEW_FILES = 4096
 """Open files below which a scheduler with many workers, or a store with many shards, runs short."""
@@ -338,7 +336,7 @@ def _check_memory(name: str, facts: Facts) -> Check:
         )
         cure = "start the workers with a --memory-limit below that, divided by the workers of the host."
         return Check(name, "fail", detail, cure)
-    if usable < LITTLE_MEMORY:
+    if usable < LITTLE:
         return Check(name, "warn", detail, "give 1 GiB or more, or ask `mlfs plan` before every selection.")
     return Check(name, "ok", detail)
 
@@ -357,7 +355,7 @@ def _check_scratch(name: str, facts: Facts) -> Check:
         cure = "point TMPDIR (or `dask worker --local-directory`) to a folder that can be."
         return Check(name, "fail", f"{facts.scratch} cannot be written", cure)
     detail = f"{_gib(facts.scratch_free)} free in {facts.scratch}"
-    if facts.scratch_free < LITTLE_SPACE:
+    if facts.scratch_free < LITTLE:
         return Check(name, "warn", detail, "make room, or point TMPDIR (`dask worker --local-directory`) elsewhere.")
     return Check(name, "ok", detail)
 

@@ -13,7 +13,7 @@ from mlfs_dask.blocks.label_order import average_precision
 from mlfs_dask.blocks.linear import forward_block
 from mlfs_dask.blocks.unknown import at_shares
 from mlfs_dask.engine.readings import run_reading
-from mlfs_dask.evaluation.column_subset import ColumnSubset
+from mlfs_dask.evaluation.column_subset import BLOCK_VALUES, ColumnSubset
 from mlfs_dask.evaluation.nearest import count_near, nearest_rows
 from mlfs_dask.rows.contract import unknown_labels
 from mlfs_dask.rows.sources import ArrayRows
@@ -27,9 +27,6 @@ from mlfs_dask.statistics.scaling import standard_scaling
 #: are evaluated (C = 1). Features that are nonzero in a handful of rows, once standardised, mislead nearest neighbours
 #: and models with a weak penalty. A strong penalty, such as k or the number of rows, would hide that.
 PENALTY = 1.0
-
-#: Labels of rows that are ordered at a time.
-BLOCK_ENTRIES = 2**18
 
 #: Nearest rows that predict the labels of a row: the default of ML-kNN.
 NEIGHBOURS = 10
@@ -125,7 +122,7 @@ def row_precision(truth: Any, scores: NDArray[np.float64]) -> NDArray[np.float64
     if scores.shape[1] == 1:
         truth, scores = truth.T.tocsr(), scores.T
     (m, q), parts = scores.shape, []
-    step = max(1, BLOCK_ENTRIES // max(q, 1))
+    step = max(1, BLOCK_VALUES // max(q, 1))
     for low in range(0, m, step):
         entries, of_rows = truth[low : low + step].toarray(), scores[low : low + step]
         unknown = entries < 0

@@ -23,13 +23,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import as_labels, as_matrix
 from mlfs_dask.errors import DataError, UsageError
-from mlfs_dask.evaluation.column_subset import ColumnSubset, mean_centring
+from mlfs_dask.evaluation.column_subset import BLOCK_VALUES, ColumnSubset, mean_centring
 from mlfs_dask.evaluation.nearest import count_near, nearest_rows
 from mlfs_dask.selectors.labels import label_matrix
 from mlfs_dask.statistics.scaling import Scaling
-
-#: Entries (rows times labels) that are counted at a time.
-_BLOCK_ENTRIES = 2**20
 
 
 class MLkNN(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -182,7 +179,7 @@ def count_likelihoods(
     positive = _positive(Y)
     known = n - np.bincount(Y.indices[Y.data < 0], minlength=q)
     tables = np.zeros((2, q, k + 1), np.int64)
-    step = max(1, _BLOCK_ENTRIES // max(q, 1))
+    step = max(1, BLOCK_VALUES // max(q, 1))
     labels = np.arange(q) * (k + 1)
     for low in range(0, n, step):
         part = slice(low, low + step)
@@ -204,7 +201,7 @@ def posteriors(
     absent, present = (likelihood * np.stack([1 - prior, prior])[:, :, np.newaxis]).reshape(2, -1)
     table = present / (present + absent)
     labels = np.arange(q) * likelihood.shape[2]
-    step = max(1, _BLOCK_ENTRIES // max(q, 1))
+    step = max(1, BLOCK_VALUES // max(q, 1))
     for low in range(0, rows, step):
         part = slice(low, low + step)
         result[part] = table[labels + count_near(near[part], positive)]

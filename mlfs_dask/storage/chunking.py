@@ -234,15 +234,12 @@ class ConversionPlan:
         Reading and writing threads or processes; 1 means the calling thread itself.
     batch_bytes : int
         Bytes of one batch of rows, as its reader measures them.
-    process_bytes : int
-        Projected peak of one process.
     total_bytes : int
         Projected peak of the whole process tree.
     """
 
     workers: int
     batch_bytes: int
-    process_bytes: int
     total_bytes: int
 
 
@@ -321,8 +318,7 @@ def plan_conversion(
         share = (memory_limit - base_bytes) // workers
         fixed = PROCESS_BYTES + extra
         batch = min(MAX_BATCH, (share - fixed) // BATCH_MULTIPLE)
-        process_bytes = fixed + BATCH_MULTIPLE * batch
-        return ConversionPlan(workers, batch, process_bytes, base_bytes + workers * process_bytes)
+        return ConversionPlan(workers, batch, base_bytes + workers * (fixed + BATCH_MULTIPLE * batch))
     fixed = base_bytes + workers * (MARGIN_BYTES + extra)
     batch = min(MAX_BATCH, (memory_limit - fixed) // (workers * BATCH_MULTIPLE))
     if batch < MIN_BATCH and workers > 1:
@@ -335,8 +331,7 @@ def plan_conversion(
             available=memory_limit,
             cure=f"pass --memory-limit {math.ceil(needed / 2**20)}MiB or more",
         )
-    process_bytes = fixed + workers * BATCH_MULTIPLE * batch
-    return ConversionPlan(workers, batch, process_bytes, process_bytes)
+    return ConversionPlan(workers, batch, fixed + workers * BATCH_MULTIPLE * batch)
 
 
 def narrowest_dtype(*, minimum: float, maximum: float, integers: bool, missing: bool, fits_float32: bool) -> str:

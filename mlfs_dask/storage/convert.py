@@ -18,6 +18,7 @@ import itertools
 import json
 import logging
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -91,8 +92,6 @@ MAX_QUANTILE_VALUES = 2**28
 MAX_GAP = 8
 
 _STAGING_VERSION = 3
-_WHOLE = 1 << 62
-"""Bytes of a part that is never cut."""
 
 
 @dataclass(frozen=True)
@@ -463,7 +462,7 @@ def _plan(reader: Reader, memory_limit: int, workers: int, source_bytes: int | N
     )
     if workers == 1 or reader.in_threads:
         # One small batch brings in what the reader needs, which then is measured instead of guessed.
-        for part in reader.parts(_WHOLE)[:1]:
+        for part in reader.parts(sys.maxsize)[:1]:
             for batch in itertools.islice(reader.read(part, batch_bytes=MIN_BATCH), 1):
                 n_features = max(n_features, batch.X.shape[1])
     return plan_conversion(workers=workers, base_bytes=runtime.current_rss(), n_features=n_features, **facts)

@@ -12,8 +12,7 @@ from typing import Any
 
 from mlfs_dask.errors import DataError, StoreNotAllowedError
 from mlfs_dask.storage.object_store import ZARR_ROOTS, RemoteObjects, expand, is_url, is_web, local_path, open_file
-
-_READ_BYTES = 4 << 20
+from mlfs_dask.storage.readers.compressed_io import PIECE_BYTES
 
 
 @dataclass(frozen=True)
@@ -120,7 +119,7 @@ def sha256(source: Source, enough: threading.Event | None = None) -> str | None:
     if is_url(source.path):
         return None
     digest = hashlib.sha256()
-    buffer = bytearray(_READ_BYTES)
+    buffer = bytearray(PIECE_BYTES)
     for path in _files(local_path(source.path)):
         with os.fdopen(open_file(path), "rb", buffering=0) as file:
             while got := file.readinto(buffer):

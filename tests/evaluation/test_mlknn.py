@@ -104,7 +104,7 @@ def test_blocks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     random = np.random.default_rng(0)
     X, Y = random.normal(size=(60, 3)), random.integers(0, 2, (60, 4))
     whole = MLkNN(3).fit(X, Y).predict_proba(X)
-    monkeypatch.setattr("mlfs_dask.evaluation.mlknn._BLOCK_ENTRIES", 7 * 4)
+    monkeypatch.setattr("mlfs_dask.evaluation.mlknn.BLOCK_VALUES", 7 * 4)
     assert np.array_equal(MLkNN(3, n_jobs=1).fit(X, Y).predict_proba(X), whole)
 
 

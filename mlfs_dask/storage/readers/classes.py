@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -179,27 +179,9 @@ def joined_labels(blocks: Sequence[csr_array]) -> csr_array:
     return csr_array((joined.data, joined.indices, joined.indptr.astype(np.int64)), shape=joined.shape)
 
 
-R = TypeVar("R", bound="FindsClasses")
-
-
-@runtime_checkable
-class FindsClasses(Protocol):
-    """A reader whose labels come from classes in its rows, and can be extended."""
-
-    @property
-    def path(self) -> str: ...
-
-    @property
-    def class_columns(self) -> Mapping[str, ClassColumn]:
-        """Name -> column of classes."""
-
-    def with_classes(self: R, columns: Mapping[str, ClassColumn]) -> R:
-        """The same file with these classes."""
-
-
 def united_classes(readers: Sequence[Any]) -> list[Any]:
     """Readers that found classes in their rows, each given those of all."""
-    if not all(isinstance(reader, FindsClasses) and reader.class_columns for reader in readers):
+    if not all(getattr(reader, "class_columns", None) for reader in readers):
         return list(readers)
     united = {}
     for name, column in readers[0].class_columns.items():
@@ -225,7 +207,7 @@ def classes_of_store(reader: Any, label_names: Sequence[str], store: str) -> Any
     DataError
         The file has a class that the store has not.
     """
-    if not isinstance(reader, FindsClasses) or not reader.class_columns:
+    if not getattr(reader, "class_columns", None):
         return reader
     columns = {}
     for name, column in reader.class_columns.items():

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, cast
 
 from mlfs_dask.errors import DataError, StoreNotAllowedError
 from mlfs_dask.storage.object_store import RemoteObjects, is_url, local_path, open_binary
@@ -33,7 +33,8 @@ _MAGIC = {
 _BZIP2_BLOCK, _BZIP2_EMPTY = b"1AY&SY", b"\x17\x72\x45\x38\x50\x90"
 _SUFFIXES = {".gz": "gzip", ".xz": "xz", ".bz2": "bzip2", ".zst": "zstd"}
 
-_BUFFER_BYTES = 1 << 20
+#: Bytes of a file that are read, scanned or skipped at a time; they stay in a core's cache between the two.
+PIECE_BYTES = 1 << 20
 #: Bytes of a line at most: a row of some millions of numbers. A packed file of a few MB can hold one of many GB.
 LONGEST_LINE = 1 << 27
 _STREAM_PIECE_BYTES = 1 << 16
@@ -177,7 +178,7 @@ def _explain(path: str) -> Iterator[None]:
 
 def _skip(stream: BinaryIO, count: int) -> None:
     while count > 0:
-        piece = stream.read(min(count, _BUFFER_BYTES))
+        piece = stream.read(min(count, PIECE_BYTES))
         if not piece:
             return
         count -= len(piece)
@@ -197,7 +198,7 @@ class _Lines(io.BufferedReader):
     """A buffered stream whose lines are not longer than `LONGEST_LINE`."""
 
     def __init__(self, path: str, raw: io.RawIOBase) -> None:
-        super().__init__(raw, _BUFFER_BYTES)
+        super().__init__(raw, PIECE_BYTES)
         self._path = path
 
     def readline(self, size: int | None = -1, /) -> bytes:
@@ -207,12 +208,6 @@ class _Lines(io.BufferedReader):
         if len(line) == LONGEST_LINE and not line.endswith(b"\n"):
             raise line_too_long(self._path)
         return line
-
-
-class _Readable(Protocol):
-    def read(self, size: int, /) -> bytes: ...
-
-    def close(self) -> None: ...
 
 
 class _Bytes(io.RawIOBase):
@@ -253,7 +248,7 @@ class _Bytes(io.RawIOBase):
         super().close()
 
 
-def _decompressed(source: SourceFile, raw: BinaryIO) -> _Readable:
+def _decompressed(source: SourceFile, raw: BinaryIO) -> BinaryIO | gzip.GzipFile | _Streams:
     if source.compression == "gzip":
         return gzip.GzipFile(fileobj=raw, mode="rb")
     if source.compression == "xz":

@@ -29,7 +29,14 @@ from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.files.redaction import redact
 from mlfs_dask.storage.limits import require_arrow
 from mlfs_dask.storage.readers.base import Batch, Header, Part, ReadOptions, sort_categories
-from mlfs_dask.storage.readers.compressed_io import LONGEST_LINE, SourceFile, format_suffix, line_too_long, open_source
+from mlfs_dask.storage.readers.compressed_io import (
+    LONGEST_LINE,
+    PIECE_BYTES,
+    SourceFile,
+    format_suffix,
+    line_too_long,
+    open_source,
+)
 from mlfs_dask.storage.readers.label_columns import (
     DEFAULT_VALUES,
     bad_label,
@@ -43,7 +50,6 @@ from mlfs_dask.storage.readers.table import TableReader, choose_columns
 logger = logging.getLogger(__name__)
 
 SAMPLE_BYTES = 8 << 20
-_SCAN_BYTES = 1 << 20  # stays in a core's cache between being read and looked at
 _TILE_BYTES = 1 << 18
 _MANY_ROWS = 1 << 16
 #: More than a number takes.
@@ -716,7 +722,7 @@ def _record_starts(stream: BinaryIO, start: int, targets: Iterable[int]) -> list
     position, quotes = start, 0
     waiting = iter(targets)
     target = next(waiting, None)
-    piece = bytearray(_SCAN_BYTES)
+    piece = bytearray(PIECE_BYTES)
     while target is not None and (filled := stream.readinto(piece)):  # type: ignore[attr-defined]
         offset = 0
         while target is not None and target - 1 < position + filled:

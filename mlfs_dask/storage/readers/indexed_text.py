@@ -23,6 +23,7 @@ from mlfs_dask.storage.label_values import LabelValues
 from mlfs_dask.storage.readers import tokens
 from mlfs_dask.storage.readers.base import UNKNOWN, UNKNOWN_BYTES, Batch, LabelSpec, Part
 from mlfs_dask.storage.readers.classes import MAX_CATEGORIES, ClassColumn, class_of
+from mlfs_dask.storage.readers.compressed_io import PIECE_BYTES
 from mlfs_dask.storage.readers.lines import NEWLINE, LineBlock, excerpt, line_error, line_from, line_number
 from mlfs_dask.storage.readers.parse_float import number_from_text
 from mlfs_dask.storage.readers.sparse_rows import with_defaults, without_zeros
@@ -66,7 +67,6 @@ class _Rows(NamedTuple):
 
 #: The column that the class of a row is in, where labels are named after it.
 CLASS = "class"
-_SCAN_BYTES = 1 << 22
 
 
 @dataclass(kw_only=True)
@@ -190,11 +190,11 @@ class IndexedTextReader(TextReader):
 
     @property
     def class_columns(self) -> dict[str, ClassColumn]:
-        """See `FindsClasses`."""
+        """Name -> column of classes that was found in the rows."""
         return {} if self.classes is None else {self.classes.name: self.classes}
 
     def with_classes(self, columns: Mapping[str, ClassColumn]) -> IndexedTextReader:
-        """See `FindsClasses`."""
+        """The same file with these classes, those of other files or of a store among them."""
         if self.classes is None:
             return self
         column = columns.get(self.classes.name, self.classes)
@@ -205,7 +205,7 @@ class IndexedTextReader(TextReader):
         """The same file, whose rows begin with a class; one reading of it finds all of them."""
         reader = replace(self, classes=ClassColumn.of(CLASS, (), None, values, file=self.path))
         found: set[float] = set()
-        for block, p, report in reader._unread(self.data_start, None, _SCAN_BYTES):
+        for block, p, report in reader._unread(self.data_start, None, PIECE_BYTES):
             rows = reader._parsed(block, p, report)
             if rows is not None:
                 found.update(np.unique(rows.classes[~np.isnan(rows.classes)]).tolist())

@@ -44,7 +44,8 @@ from mlfs_dask.typing import Matrix
 
 # Arrays smaller than this are held in memory where they would otherwise go through a temporary file.
 SMALL_BYTES = 16 << 20
-_PIECE_BYTES = 4 << 20
+#: Bytes of an array that are read at a time, or of entries that are brought into rows.
+PIECE_BYTES = 4 << 20
 
 
 class Rows(Protocol):
@@ -618,7 +619,7 @@ def rows_of_columns(
     """Rows of a matrix stored by columns (CSC); `indptr` is held."""
     columns_ptr, (n, width) = np.asarray(indptr, dtype=np.int64), shape
     check_compressed(columns_ptr, width, int(indices.shape[0]), int(data.shape[0]), file=file)
-    count, step = int(columns_ptr[-1]), _PIECE_BYTES // 16
+    count, step = int(columns_ptr[-1]), PIECE_BYTES // 16
 
     def pieces() -> Iterator[Entries]:
         for first in range(0, count, step):
@@ -640,7 +641,7 @@ def exactly(read: Callable[[int], bytes], count: int, *, file: str) -> bytearray
     view = memoryview(buffer)
     filled = 0
     while filled < count:
-        piece = read(min(count - filled, _PIECE_BYTES))
+        piece = read(min(count - filled, PIECE_BYTES))
         if not piece:
             raise _cut_off(count - filled, file)
         view[filled : filled + len(piece)] = piece
@@ -723,8 +724,8 @@ def spooled(read: Callable[[int], bytes], dtype: np.dtype[Any], size: int, *, fi
     if count <= SMALL_BYTES:
         return np.frombuffer(exactly(read, count, file=file), dtype=dtype)
     with filled_temporary_file("mlfs-array-", count) as spool:
-        for start in range(0, count, _PIECE_BYTES):
-            spool.write(exactly(read, min(_PIECE_BYTES, count - start), file=file))
+        for start in range(0, count, PIECE_BYTES):
+            spool.write(exactly(read, min(PIECE_BYTES, count - start), file=file))
     return FileArray(spool, 0, dtype, size, file=file, own=True)
 
 

@@ -22,6 +22,7 @@ from mlfs_dask.storage.limits import filled_temporary_file
 from mlfs_dask.storage.readers.base import ReadOptions, damaged
 from mlfs_dask.storage.readers.compressed_io import SourceFile, open_source
 from mlfs_dask.storage.readers.matrix import (
+    PIECE_BYTES,
     BandedRows,
     Entries,
     FileArray,
@@ -41,7 +42,6 @@ _SIZE = re.compile(rb"\d{1,18}")  # 64-bit integers
 _FILLED_LINE = re.compile(rb"[^\s][^\n]*")
 _NO_TEXT = re.compile(rb"[^\t\n\r -~]")
 _LONGEST_LINE = 1 << 16
-_BLOCK_BYTES = 4 << 20
 _DEFAULTS = ReadOptions()
 
 
@@ -87,7 +87,7 @@ class _Matrix:
         form = "coordinate" if self.coordinate else "array"
         parsed, line = 0, self.line
         with self.source.open(self.start) as stream:
-            while text := stream.read(_BLOCK_BYTES):
+            while text := stream.read(PIECE_BYTES):
                 text += stream.readline(_LONGEST_LINE)
                 text = text if text.endswith(b"\n") else text + b"\n"
                 odd = _NO_TEXT.search(text)

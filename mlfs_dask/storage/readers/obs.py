@@ -10,13 +10,10 @@ from numpy.typing import NDArray
 
 from mlfs_dask.storage.obs import ObsColumns, joined
 from mlfs_dask.storage.readers.anndata import obs_columns, obs_of
-from mlfs_dask.storage.readers.base import ReadOptions
+from mlfs_dask.storage.readers.base import BATCH_BYTES, ReadOptions
 from mlfs_dask.storage.readers.detect import open_source, resolve_sources
 
 Array = NDArray[np.float64]
-
-#: Bytes of a batch of columns of rows.
-_BATCH_BYTES = 8 << 20
 
 
 def obs_names(path: str, options: ReadOptions, format: str | None) -> tuple[str, ...]:
@@ -54,7 +51,7 @@ def read_obs(paths: Sequence[str], names: Sequence[str], options: ReadOptions, f
 
     def blocks() -> Iterator[Array]:
         for part in reader.parts(1 << 62):
-            for batch in reader.read(part, batch_bytes=_BATCH_BYTES):
+            for batch in reader.read(part, batch_bytes=BATCH_BYTES):
                 yield np.asarray(batch.X, dtype=np.float64)[:, order]
 
     categories = {name: known[column] for name, column in zip(names, order, strict=True) if column in known}

@@ -7,12 +7,11 @@ user gives them. `qid:...` is passed over.
 from __future__ import annotations
 
 from mlfs_dask.errors import UsageError
-from mlfs_dask.storage.readers.base import Header, Part, ReadOptions
+from mlfs_dask.storage.readers.base import BATCH_BYTES, Header, Part, ReadOptions
 from mlfs_dask.storage.readers.compressed_io import open_source
 from mlfs_dask.storage.readers.indexed_text import IndexedTextReader, fills_unknown
 
 _KEYS = ("feature_base", "n_features", "n_labels")
-_SCAN_BYTES = 1 << 24
 
 
 def open_svmlight(path: str, options: ReadOptions) -> IndexedTextReader:
@@ -81,5 +80,5 @@ def _width(options: ReadOptions, key: str) -> int | None:
 
 def _has_feature_zero(reader: IndexedTextReader) -> bool:
     return any(
-        batch.X.shape[1] and batch.X[:, [0]].nnz for batch in reader.read(Part(0, 0, None), batch_bytes=_SCAN_BYTES)
+        batch.X.shape[1] and batch.X[:, [0]].nnz for batch in reader.read(Part(0, 0, None), batch_bytes=BATCH_BYTES)
     )

@@ -227,11 +227,11 @@ class TableReader(ABC):
 
     @property
     def class_columns(self) -> dict[str, ClassColumn]:
-        """See `FindsClasses`."""
+        """Name -> column of classes that was found in the rows."""
         return {column.name: column for column in self._classes.values()}
 
     def with_classes(self: T, columns: Mapping[str, ClassColumn]) -> T:
-        """See `FindsClasses`."""
+        """The same file with these classes, those of other files or of a store among them."""
         classes = {column: columns.get(self._names[column], old) for column, old in self._classes.items()}
         names = tuple(name for column in self._labels for name in classes[column].label_names)
         return replace(self, _classes=classes, header=replace(self.header, label_names=names, n_labels=len(names)))

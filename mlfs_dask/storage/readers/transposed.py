@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.storage.limits import filled_temporary_file
-from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
+from mlfs_dask.storage.readers.base import BATCH_BYTES, LabelSpec, ReadOptions
 from mlfs_dask.storage.readers.label_columns import DEFAULT_VALUES, numbered_apart, repeated_name
 from mlfs_dask.storage.readers.label_table import read_label_table
 from mlfs_dask.storage.readers.matrix import (
@@ -35,7 +35,6 @@ from mlfs_dask.storage.readers.matrix import (
 )
 from mlfs_dask.storage.readers.table import TableReader
 
-_BATCH_BYTES = 8 << 20
 #: Format -> the function that opens a table of it.
 OPENERS = {
     "csv": "csv:open_csv",
@@ -140,7 +139,7 @@ class _Opener:
         if self._turned is None:
             n, d = self.shape
             with filled_temporary_file("mlfs-transpose-", 8 * n * d) as spool:
-                for rows in self.table.rows_of_numbers(_BATCH_BYTES):
+                for rows in self.table.rows_of_numbers(BATCH_BYTES):
                     spool.write(np.ascontiguousarray(rows).data)
             if spool.tell() != 8 * n * d:
                 raise DataError(

@@ -17,7 +17,7 @@ from scipy.sparse import csr_array, vstack
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.label_values import LabelValues
 from mlfs_dask.storage.readers.base import UNKNOWN_BYTES, Batch, Header, Part, ReadOptions
-from mlfs_dask.storage.readers.compressed_io import SourceFile, open_source
+from mlfs_dask.storage.readers.compressed_io import PIECE_BYTES, SourceFile, open_source
 from mlfs_dask.storage.readers.indexed_text import IndexedTextReader, fills_unknown
 from mlfs_dask.storage.readers.label_columns import DEFAULT_VALUES, sparse_label_block
 from mlfs_dask.storage.readers.lines import NEWLINE
@@ -25,7 +25,6 @@ from mlfs_dask.storage.readers.text import UTF8_MARK
 
 _HEADER = re.compile(rb"\s*(\d{1,18})\s+(\d{1,18})(?:\s+(\d{1,18}))?\s*")  # 64-bit integers
 _LONGEST_HEADER = 200
-_SCAN_BYTES = 1 << 20
 #: Rows between two places whose bytes are remembered: a row is found by passing so many lines.
 _INDEX_ROWS = 1 << 14
 _AS_LABELS = "say which file holds the labels, as in mlfs convert trn_X_Xf.txt trn.zarr --labels trn_X_Y.txt"
@@ -153,7 +152,7 @@ def _index(source: SourceFile, start: int, n: int) -> tuple[int, ...]:
     offsets, line, position = [start], 0, start
     ends_line = True
     with source.open(start) as stream:
-        while line < n and (piece := stream.read(_SCAN_BYTES)):
+        while line < n and (piece := stream.read(PIECE_BYTES)):
             ends = np.flatnonzero(np.frombuffer(piece, np.uint8) == NEWLINE)
             first = -line % _INDEX_ROWS or _INDEX_ROWS
             offsets += [position + int(end) + 1 for end in ends[first - 1 :: _INDEX_ROWS].tolist()]
@@ -162,7 +161,7 @@ def _index(source: SourceFile, start: int, n: int) -> tuple[int, ...]:
             position += len(piece)
             if line >= n:
                 last = int(ends[len(ends) - 1 - (line - n)]) + 1
-                rest = piece[last:] + stream.read(_SCAN_BYTES)
+                rest = piece[last:] + stream.read(PIECE_BYTES)
                 if rest.strip():
                     raise _count_differs(source.path, n, "more")
                 return tuple(offsets[: -(-n // _INDEX_ROWS)]) if source.enterable else (start,)

@@ -248,7 +248,7 @@ def test_codes_are_those_of_the_whole_file(write) -> None:
 
 def test_parts_begin_where_records_do(write, monkeypatch: pytest.MonkeyPatch) -> None:
     # Pieces of the scan shorter than a record, so that targets and newlines fall across them.
-    monkeypatch.setattr(csv_module, "_SCAN_BYTES", 7)
+    monkeypatch.setattr(csv_module, "PIECE_BYTES", 7)
     text = "a,b,y\n" + "".join(f'{i},"{"q" * (i % 5)}\n{i}",{i % 2}\n' for i in range(60))
     reader = open_csv(write(text), LAST)
     for part_bytes in (1, 13, 200):

@@ -104,7 +104,7 @@ def test_variables(save, variables: dict[str, object], keys: dict[str, str], lab
 def test_sparse(save, spool: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if spool:
         monkeypatch.setattr(matrix, "SMALL_BYTES", 100)
-        monkeypatch.setattr(matrix, "_PIECE_BYTES", 64)
+        monkeypatch.setattr(matrix, "PIECE_BYTES", 64)
     path = save(data=sp.csc_matrix(X), target=sp.csc_matrix(Y.T))
     check(path)
     assert sp.issparse(batches_of(open_mat(path), batch_bytes=1 << 20, part_bytes=1 << 20)[0].X)
@@ -112,7 +112,7 @@ def test_sparse(save, spool: bool, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_large_variables_go_through_files(save, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matrix, "SMALL_BYTES", 100)
-    monkeypatch.setattr(matrix, "_PIECE_BYTES", 64)
+    monkeypatch.setattr(matrix, "PIECE_BYTES", 64)
     check(save(data=X, target=Y.T))
 
 

@@ -54,7 +54,7 @@ def test_a_matrix_by_columns_comes_out_by_rows(n, d, density, band, max_bytes, s
     by_columns = csc_array(random_array((n, d), density=density, rng=seed))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(matrix, "SMALL_BYTES", band)
-        patch.setattr(matrix, "_PIECE_BYTES", 64)
+        patch.setattr(matrix, "PIECE_BYTES", 64)
         rows = rows_of_columns(by_columns.data, by_columns.indices, by_columns.indptr, (n, d), file="f")
         found, _ = rows_in_steps(rows, max_bytes)
         np.testing.assert_array_equal(found, by_columns.toarray())
@@ -123,7 +123,7 @@ def test_a_file_that_ends_too_soon() -> None:
 @pytest.mark.parametrize("turned", [False, True])
 def test_columns_in_a_stream_come_out_by_rows(small: int, turned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matrix, "SMALL_BYTES", small)
-    monkeypatch.setattr(matrix, "_PIECE_BYTES", 100)
+    monkeypatch.setattr(matrix, "PIECE_BYTES", 100)
     array = np.arange(6000.0).reshape(100, 60)
     flat = spooled(io.BytesIO(array.tobytes("F")).read, array.dtype, array.size, file="f")
     first = head(flat, 5)

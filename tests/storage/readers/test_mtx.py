@@ -30,7 +30,7 @@ def save(folder: Path, **matrices: object) -> list[str]:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mtx, "_BLOCK_BYTES", 100)
+    monkeypatch.setattr(mtx, "PIECE_BYTES", 100)
     monkeypatch.setattr(matrix, "SMALL_BYTES", 300)
 
 

@@ -46,7 +46,7 @@ def test_dense(tmp_path: Path, how: str, order: str, keys: tuple[str, str]) -> N
 
 def test_large_members_go_through_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matrix, "SMALL_BYTES", 100)
-    monkeypatch.setattr(matrix, "_PIECE_BYTES", 64)
+    monkeypatch.setattr(matrix, "PIECE_BYTES", 64)
     for order in ("C", "F"):
         np.savez_compressed(tmp_path / "t.npz", X=np.asarray(X, order=order), Y=Y)
         check(open_npz(str(tmp_path / "t.npz")))

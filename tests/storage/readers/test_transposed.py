@@ -76,7 +76,7 @@ def test_the_file_is_turned_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     made = []
     whole = transposed.filled_temporary_file
     monkeypatch.setattr(transposed, "filled_temporary_file", lambda *args: made.append(args) or whole(*args))
-    monkeypatch.setattr(transposed, "_BATCH_BYTES", 100)
+    monkeypatch.setattr(transposed, "BATCH_BYTES", 100)
     read = options(tmp_path)
     convert(write(tmp_path, "t.csv"), tmp_path / "t.zarr", labels=read.labels, transpose=True, workers=2)
     dataset = open_dataset(tmp_path / "t.zarr")
