@@ -157,10 +157,10 @@ def read_spec(plan: str | Path | Mapping[str, Any]) -> BatchSpec:
         return _SpecReader(read_document(plan), Path(plan).parent).spec()
 
 
+@dataclass(frozen=True)
 class _SpecReader:
-    def __init__(self, document: Item, folder: Path) -> None:
-        self._document = document
-        self._folder = folder
+    _document: Item
+    _folder: Path
 
     def spec(self) -> BatchSpec:
         entries = self._document.mapping("the plan", SPEC_KEYS)

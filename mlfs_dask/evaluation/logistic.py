@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
-from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, SGDClassifier
-from sklearn.utils.validation import check_is_fitted
 
 from mlfs_dask import runtime
 from mlfs_dask.errors import DataError
@@ -20,7 +19,8 @@ from mlfs_dask.selectors.labels import label_matrix
 from mlfs_dask.statistics.scaling import Scaling
 
 
-class BinaryRelevanceLogistic(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+@dataclass
+class BinaryRelevanceLogistic:
     """A logistic regression for every label.
 
     Parameters
@@ -51,22 +51,12 @@ class BinaryRelevanceLogistic(ClassifierMixin, BaseEstimator):  # type: ignore[m
     Rows whose label is unknown (−1) are left out for that label. A label without known rows has the probability ½.
     """
 
-    def __init__(
-        self,
-        C: float = 1.0,
-        *,
-        solver: str = "exact",
-        max_iter: int = 1000,
-        epochs: int = 5,
-        random_state: int | None = None,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.C = C
-        self.solver = solver
-        self.max_iter = max_iter
-        self.epochs = epochs
-        self.random_state = random_state
-        self.n_jobs = n_jobs
+    C: float = 1.0
+    solver: Literal["exact", "sgd"] = "exact"
+    max_iter: int = 1000
+    epochs: int = 5
+    random_state: int | None = None
+    n_jobs: int | None = None
 
     def fit(self, X: Any, y: Any) -> Self:
         """Fit one model a label.
@@ -83,8 +73,6 @@ class BinaryRelevanceLogistic(ClassifierMixin, BaseEstimator):  # type: ignore[m
             raise DataError(f"X has {X.shape[0]} rows and y has {Y.shape[0]}", cure="give labels for the same rows")
         if self.solver == "sgd":
             return self.fit_rows(ColumnSubset(X), Y, None)
-        self.n_features_in_ = int(X.shape[1])
-        self.classes_ = [np.array([0, 1])] * Y.shape[1]
         columns = sp.csc_array(Y)
 
         def fit_label(label: int) -> Any:
@@ -128,8 +116,6 @@ class BinaryRelevanceLogistic(ClassifierMixin, BaseEstimator):  # type: ignore[m
             What the rows are centred and scaled by.
         """
         n, q = Y.shape
-        self.n_features_in_ = rows.columns
-        self.classes_ = [np.array([0, 1])] * q
         self.not_converged_ = 0
         known = n - np.bincount(Y.indices[Y.data < 0], minlength=q)
         positives = np.bincount(Y.indices[Y.data > 0], minlength=q)
@@ -164,16 +150,11 @@ class BinaryRelevanceLogistic(ClassifierMixin, BaseEstimator):  # type: ignore[m
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probability of every label, shape (rows, q)."""
-        check_is_fitted(self)
         columns = [
             np.full(X.shape[0], model) if isinstance(model, float) else model.predict_proba(X)[:, 1]
             for model in self.models_
         ]
         return np.stack(columns, axis=1)
-
-    def predict(self, X: Any) -> NDArray[np.int64]:
-        """1 for every label whose probability is at least ½, shape (rows, q)."""
-        return (self.predict_proba(X) >= 0.5).astype(np.int64)
 
 
 def _column(Y: sp.csc_array, label: int) -> NDArray[np.int8]:

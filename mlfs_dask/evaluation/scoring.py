@@ -219,8 +219,9 @@ class Scorer:
         from mlfs_dask.evaluation.logistic import BinaryRelevanceLogistic
 
         exact = name == "logistic" and plan.exact_logistic
-        solver = "exact" if exact else "sgd"
-        model = BinaryRelevanceLogistic(settings.C, solver=solver, random_state=seed, n_jobs=threads)
+        model = BinaryRelevanceLogistic(
+            settings.C, solver="exact" if exact else "sgd", random_state=seed, n_jobs=threads
+        )
         if exact:
             model.fit(_whole(train, scaling), Y)
         else:

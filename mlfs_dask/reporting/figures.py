@@ -252,21 +252,8 @@ def curve(frame: pd.DataFrame, *, title: str, ylabel: str, styles: Styles, name:
     data = frame[["run", "method", "k", "mean", "std", "n_folds"]].reset_index(drop=True)
 
     def draw(axes: Axes) -> None:
-        for run, of in data.groupby("run", sort=False):
-            of = of.sort_values("k")
-            style = styles.of(str(run), of["method"].iloc[0])
-            if of["method"].iloc[0] == ALL:
-                axes.axhline(of["mean"].iloc[-1], color=style.colour, linestyle=style.dash, label=str(run))
-                continue
-            axes.plot(
-                of["k"], of["mean"], color=style.colour, marker=style.marker, linestyle=style.dash, label=str(run)
-            )
-            spread = of["std"].fillna(0)
-            axes.fill_between(of["k"], of["mean"] - spread, of["mean"] + spread, color=style.colour, alpha=0.12, lw=0)
-        axes.set_xlabel("number of features")
+        _lines_by_k(axes, data, "mean", styles)
         axes.set_ylabel(ylabel)
-        _whole_numbers(axes)
-        _legend_below(axes)
 
     ends = data.sort_values("k").groupby("run", sort=False)["mean"].agg(["first", "last"])
     described = "; ".join(f"{run} from {row['first']:.3f} to {row['last']:.3f}" for run, row in ends.iterrows())
@@ -279,6 +266,31 @@ def curve(frame: pd.DataFrame, *, title: str, ylabel: str, styles: Styles, name:
         draw,
         size=(4.4, 3.3),
     )
+
+
+def _lines_by_k(axes: Axes, data: pd.DataFrame, column: str, styles: Styles) -> None:
+    """A line a run against the number of features, shaded by `std` where there is one; of all features across."""
+    for run, of in data.groupby("run", sort=False):
+        of = of.sort_values("k")
+        method = of["method"].iloc[0]
+        style = styles.of(str(run), method)
+        look: dict[str, Any] = {"color": style.colour, "linestyle": style.dash, "label": str(run)}
+        if method == ALL:
+            axes.axhline(of[column].iloc[-1], **look)
+            continue
+        axes.plot(of["k"], of[column], marker=style.marker, **look)
+        if "std" in of:
+            low, high = (of[column] + side * of["std"].fillna(0) for side in (-1, 1))
+            axes.fill_between(of["k"], low, high, color=style.colour, alpha=0.12, lw=0)
+    axes.set_xlabel("number of features")
+    _whole_numbers(axes)
+    _legend_below(axes)
+
+
+def _beside(axes: Axes, row: Any, text: str) -> None:
+    """A text in a row, right of the axes."""
+    where = ("axes fraction", "data")
+    axes.annotate(text, (1, row), (5, 0), xycoords=where, textcoords="offset points", va="center")
 
 
 def _logarithmic(axes: Axes, which: Literal["x", "y"]) -> None:
@@ -437,14 +449,7 @@ def rank_intervals(
         axes.plot(ranks, ranks, style.marker or "o", color=style.colour, markersize=5, lw=0)
         axes.axvline(k + 0.5, color=QUIET, linestyle="--", lw=1)
         for rank, share in zip(ranks, frequency, strict=True):
-            axes.annotate(
-                f"{share:.0%}",
-                (1, rank),
-                (5, 0),
-                xycoords=("axes fraction", "data"),
-                textcoords="offset points",
-                va="center",
-            )
+            _beside(axes, rank, f"{share:.0%}")
         axes.set_yticks(ranks, [f"{rank}. {shortened(each)}" for rank, each in zip(ranks, names, strict=False)])
         axes.set_ylim(count + 0.5, 0.5)
         axes.grid(axis="y", visible=False)
@@ -509,14 +514,7 @@ def clusters(run: str, rows: Sequence[Mapping[str, str]], bound: float, style: S
         for which, fill in ((passed, "none"), (~passed, style.colour)):
             axes.scatter(alike[which], places[which], 26, facecolors=fill, edgecolors=style.colour)
         for place, number in enumerate(shown):
-            axes.annotate(
-                f"+{int((data['cluster'] == number).sum())}",
-                (1, place),
-                (5, 0),
-                xycoords=("axes fraction", "data"),
-                textcoords="offset points",
-                va="center",
-            )
+            _beside(axes, place, f"+{int((data['cluster'] == number).sum())}")
         ticks = zip(ranks, names, strict=True)
         axes.set_yticks(range(len(shown)), [f"{rank}. {shortened(each)}" for rank, each in ticks])
         axes.set_ylim(len(shown) - 0.5, -0.5)
@@ -589,14 +587,7 @@ def values_by_run(
             else:
                 axes.plot(of["value"], [row] * len(of), "o", color=style.colour, markersize=4, alpha=0.45, lw=0)
             axes.plot(means[run], row, style.marker or "o", color=style.colour, markersize=7)
-            axes.annotate(
-                format(means[run], form),
-                (1, row),
-                (5, 0),
-                xycoords=("axes fraction", "data"),
-                textcoords="offset points",
-                va="center",
-            )
+            _beside(axes, row, format(means[run], form))
         axes.set_yticks(range(len(runs)), [shortened(run, 26) for run in runs])
         axes.set_ylim(len(runs) - 0.5, -0.5)
         if logarithmic:
@@ -913,17 +904,9 @@ def stability_curve(frame: pd.DataFrame, *, dataset: str, styles: Styles, name: 
     data = frame[["run", "method", "k", "kuncheva", "jaccard", "n_sets"]].reset_index(drop=True)
 
     def draw(axes: Axes) -> None:
-        for run, of in data.groupby("run", sort=False):
-            of = of.sort_values("k")
-            style = styles.of(str(run), of["method"].iloc[0])
-            axes.plot(
-                of["k"], of["kuncheva"], color=style.colour, marker=style.marker, linestyle=style.dash, label=str(run)
-            )
-        axes.set_xlabel("number of features")
+        _lines_by_k(axes, data, "kuncheva", styles)
         axes.set_ylabel("Kuncheva's index")
         axes.set_ylim(top=1.03)
-        _whole_numbers(axes)
-        _legend_below(axes)
 
     average = data.groupby("run", sort=False)["kuncheva"].mean()
     return Figure(

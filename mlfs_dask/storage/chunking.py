@@ -10,9 +10,11 @@ are cut by nonzeros, since that is what costs memory: a partition is the rows th
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from mlfs_dask.errors import DoesNotFitError
+from mlfs_dask.storage.schema import LABELS_NAME, X_NAME
 
 PARTITION_BYTES = 64_000_000
 """Default bytes of X and Y in one partition."""
@@ -94,44 +96,27 @@ class ArrayChunking:
 
 
 @dataclass(frozen=True)
-class MatrixChunking:
-    """Form of X or of the labels: one array of rows, or values with indices and row offsets.
-
-    Attributes
-    ----------
-    sparse : bool
-    values : ArrayChunking
-        Rows when dense; nonzeros when sparse (`item_bytes` of one value; indices are cut alike).
-    offsets : ArrayChunking or None
-        The n + 1 row offsets of a sparse matrix.
-    """
-
-    sparse: bool
-    values: ArrayChunking
-    offsets: ArrayChunking | None
-
-    @property
-    def bytes(self) -> int:
-        if self.offsets is None:
-            return self.values.bytes
-        indices = ArrayChunking(self.values.length, self.values.chunk, self.values.shard, INDEX_BYTES)
-        return self.values.bytes + indices.bytes + self.offsets.bytes
-
-
-@dataclass(frozen=True)
 class StoreChunking:
     """Forms of X and Y in a store, and its bytes on disk.
 
     Attributes
     ----------
-    X, Y : MatrixChunking
+    arrays : mapping of str to ArrayChunking
+        The arrays by name, X's first: one of rows, or values, column indices and row offsets of a sparse matrix.
     bytes : int
         Without a compressor, names and metadata included roughly.
     """
 
-    X: MatrixChunking
-    Y: MatrixChunking
+    arrays: Mapping[str, ArrayChunking]
     bytes: int
+
+    def is_sparse(self, matrix: str) -> bool:
+        """Whether X or the labels are sparse."""
+        return matrix not in self.arrays
+
+    def values(self, matrix: str) -> ArrayChunking:
+        """Rows of X or the labels, or their nonzeros where they are sparse."""
+        return self.arrays[f"{matrix}/data" if self.is_sparse(matrix) else matrix]
 
 
 def chunk_store(
@@ -172,7 +157,7 @@ def chunk_store(
     Examples
     --------
     >>> plan = chunk_store(n=593, d=72, q=6, nonzeros=42556, label_nonzeros=1108, itemsize=8, longest_row=72)
-    >>> plan.X.sparse, plan.X.values.shards, plan.X.values.chunk
+    >>> plan.is_sparse("X"), plan.values("X").shards, plan.values("X").chunk
     (False, 1, 593)
     """
     csr_bytes = nonzeros * (itemsize + INDEX_BYTES) + OFFSET_BYTES * n
@@ -190,22 +175,25 @@ def chunk_store(
         entries, item_bytes = n, d * itemsize
         max_chunk = max(1, CHUNK_BYTES // item_bytes)
         min_shard = 1
-    X = MatrixChunking(
-        sparse=sparse,
-        values=_cut(entries, partitions, max_chunk=max_chunk, min_shard=min_shard, item_bytes=item_bytes),
-        offsets=_offsets(n) if sparse else None,
-    )
+    values = _cut(entries, partitions, max_chunk=max_chunk, min_shard=min_shard, item_bytes=item_bytes)
+    arrays = _csr(X_NAME, values, n) if sparse else {X_NAME: values}
     # Readers slice the labels by offsets, so their shards need not follow the partitions: few, large files.
     if labels_sparse:
         shards = -(-label_nonzeros * (1 + INDEX_BYTES) // PARTITION_BYTES)
         values = _cut(label_nonzeros, shards, max_chunk=CHUNK_NONZEROS, min_shard=1, item_bytes=1)
-        Y = MatrixChunking(True, values, _offsets(n))
+        arrays |= _csr(LABELS_NAME, values, n)
     else:
         max_chunk = max(1, SMALL_CHUNK_BYTES // q)
-        Y = MatrixChunking(
-            False, _cut(n, -(-n * q // PARTITION_BYTES), max_chunk=max_chunk, min_shard=1, item_bytes=q), None
-        )
-    return StoreChunking(X=X, Y=Y, bytes=X.bytes + Y.bytes + 100 * d + 50 * q + n // 2 + 65536)
+        shards = -(-n * q // PARTITION_BYTES)
+        arrays[LABELS_NAME] = _cut(n, shards, max_chunk=max_chunk, min_shard=1, item_bytes=q)
+    stored = sum(array.bytes for array in arrays.values())
+    return StoreChunking(arrays, stored + 100 * d + 50 * q + n // 2 + 65536)
+
+
+def _csr(name: str, values: ArrayChunking, n: int) -> dict[str, ArrayChunking]:
+    """The arrays of a sparse matrix; indices are cut as values are."""
+    indices = replace(values, item_bytes=INDEX_BYTES)
+    return {f"{name}/data": values, f"{name}/indices": indices, f"{name}/indptr": _offsets(n)}
 
 
 def _offsets(n: int) -> ArrayChunking:

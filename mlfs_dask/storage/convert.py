@@ -52,7 +52,6 @@ from mlfs_dask.storage.chunking import (
     OFFSET_BYTES,
     PARTITION_BYTES,
     ConversionPlan,
-    MatrixChunking,
     plan_conversion,
     plan_workers,
 )
@@ -527,31 +526,23 @@ def _close_staged(directory: Path) -> None:
         rows.close()
 
 
+@dataclass
 class _Run:
     """One conversion, step after step; everything it knows lies in the working directory."""
 
-    def __init__(
-        self,
-        reader: Reader,
-        wip: Path,
-        plan: ConversionPlan,
-        pool: WorkerPool,
-        options: Options,
-        sources: Sequence[Source],
-        command: str,
-        extension: StoreExtension | None = None,
-        obs: ObsColumns | None = None,
-    ) -> None:
-        self.extension = extension
-        self.obs = obs
-        self.reader = reader
-        self.wip = wip
-        self.plan = plan
-        self.pool = pool
-        self.options = options
-        self.sources = sources
-        self.command = command
-        self.stage_directory = wip / "stage"
+    reader: Reader
+    wip: Path
+    plan: ConversionPlan
+    pool: WorkerPool
+    options: Options
+    sources: Sequence[Source]
+    command: str
+    extension: StoreExtension | None
+    obs: ObsColumns | None
+
+    @property
+    def stage_directory(self) -> Path:
+        return self.wip / "stage"
 
     def run(self, aside: runtime.ThreadPool, hashing: Future[dict[str, str | None]]) -> tuple[StoreSchema, list[str]]:
         """All steps; `aside` does what the pool need not wait for, `hashing` of the sources is under way there."""
@@ -713,8 +704,8 @@ class _Run:
             q=inferred.q,
             nonzeros=inferred.statistics.nonzeros,
             label_nonzeros=inferred.statistics.label_nonzeros,
-            storage="sparse" if inferred.chunking.X.sparse else "dense",
-            labels_storage="sparse" if inferred.chunking.Y.sparse else "dense",
+            storage="sparse" if inferred.chunking.is_sparse(X_NAME) else "dense",
+            labels_storage="sparse" if inferred.chunking.is_sparse(LABELS_NAME) else "dense",
             dtype=inferred.dtype,
             compressor=self.options.compressor,
             partitions=partitions,
@@ -771,9 +762,9 @@ def _said(labels: LabelSpec) -> dict[str, list[str]]:
 def _partitions(rows: SpooledRows, inferred: InferredSchema) -> Partitions:
     """Row boundaries: multiples of the shard's rows, or the rows that start within each shard of nonzeros."""
     n, chunking = rows.n, inferred.new_chunking
-    cut = chunking.X.values
+    cut = chunking.values(X_NAME)
     starts = range(cut.shard, cut.length, cut.shard)
-    inner = rows.rows_of_nonzeros(list(starts)) if chunking.X.sparse else list(starts)
+    inner = rows.rows_of_nonzeros(list(starts)) if chunking.is_sparse(X_NAME) else list(starts)
     boundaries = sorted({0, *(row for row in inner if row < n), n})
     # Long runs of empty rows must not pile up in one partition: their labels cost memory too.
     most = 4 * -(-n // (len(boundaries) - 1))
@@ -782,15 +773,15 @@ def _partitions(rows: SpooledRows, inferred: InferredSchema) -> Partitions:
         pieces = -(-(stop - start) // most)
         split += [start + (stop - start) * piece // pieces for piece in range(1, pieces + 1)]
 
-    def stored(matrix: MatrixChunking, columns: int, name: str) -> tuple[int, ...]:
-        if matrix.sparse:
+    def stored(name: str, columns: int) -> tuple[int, ...]:
+        if chunking.is_sparse(name):
             return tuple(rows.offsets_at(split, name))
         return tuple(row * columns for row in split)
 
     return Partitions(
         rows=tuple(split),
-        nonzeros=stored(chunking.X, inferred.d, X_NAME),
-        label_nonzeros=stored(chunking.Y, inferred.q, LABELS_NAME),
+        nonzeros=stored(X_NAME, inferred.d),
+        label_nonzeros=stored(LABELS_NAME, inferred.q),
     )
 
 
@@ -799,7 +790,7 @@ def _quantiles(rows: SpooledRows, inferred: InferredSchema, batch_bytes: int) ->
 
     Drawn rows are read once for all features that fit in a few batches together.
     """
-    names, n, d, sparse = inferred.names, inferred.n, inferred.d, inferred.chunking.X.sparse
+    names, n, d, sparse = inferred.names, inferred.n, inferred.d, inferred.chunking.is_sparse(X_NAME)
     assert names.n_nonzero is not None
     share = zero_share(n - names.n_missing, names.n_nonzero)
     features = FeatureInfo(names.minimum, names.maximum, names.n_categories, names.n_missing, share)
@@ -828,7 +819,7 @@ def _drawn_features(
     batch_bytes: int,
 ) -> Matrix:
     """Some features of drawn rows, shape (len(chosen), len(features)); a few rows between two are read, too."""
-    n, d, sparse = inferred.n, inferred.d, inferred.chunking.X.sparse
+    n, d, sparse = inferred.n, inferred.d, inferred.chunking.is_sparse(X_NAME)
     most = max(1, batch_bytes // (12 * -(-inferred.statistics.nonzeros // n) + 8 if sparse else 8 * d))
     dense = np.empty((0 if sparse else len(chosen), len(features)), inferred.dtype)
     pieces: list[sp.csr_array] = []

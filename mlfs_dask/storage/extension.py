@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.storage.chunking import ArrayChunking, MatrixChunking, StoreChunking, chunk_store
+from mlfs_dask.storage.chunking import ArrayChunking, StoreChunking, chunk_store
 from mlfs_dask.storage.dataset import Store
 from mlfs_dask.storage.digest import Checksum
 from mlfs_dask.storage.label_values import MinusOne
@@ -30,7 +30,7 @@ from mlfs_dask.storage.readers.table import TableReader
 from mlfs_dask.storage.schema import KINDS, Partitions, StoreSchema
 from mlfs_dask.storage.spool import SpooledRows
 from mlfs_dask.storage.statistics import Statistics, limits_of
-from mlfs_dask.storage.store_reader import ArrayLayout, MatrixLayout, StoreRows, read_entries
+from mlfs_dask.storage.store_reader import StoreRows, read_entries
 from mlfs_dask.storage.writer import array_specs
 from mlfs_dask.storage.zarr_format import ArraySpec
 
@@ -67,7 +67,7 @@ class StoreExtension:
     def _is_written_alike(self, compressor: str, dtype: str) -> bool:
         """Whether this version writes the arrays of the store as they are: an array has one form throughout."""
         schema = self.schema
-        specs = array_specs(self.old_chunking, d=schema.d, q=schema.q, dtype=dtype, compressor=compressor)
+        specs = array_specs(self.old_arrays, d=schema.d, q=schema.q, dtype=dtype, compressor=compressor)
         return all(json.loads(spec.metadata()) == self.dataset.array_metadata(spec.name) for spec in specs)
 
     # ------------------------------------------------------------------ what new rows must agree with
@@ -249,59 +249,38 @@ class StoreExtension:
     # ------------------------------------------------------------------ how the arrays grow
 
     @cached_property
-    def old_chunking(self) -> StoreChunking:
+    def old_arrays(self) -> dict[str, ArrayChunking]:
         """How the arrays of the store are cut."""
-
-        def cut(layout: ArrayLayout) -> ArrayChunking:
-            return ArrayChunking(layout.shape[0], layout.chunk_rows, layout.shard_rows, layout.row_bytes)
-
-        def matrix(of: MatrixLayout) -> MatrixChunking:
-            if of.dense is not None:
-                return MatrixChunking(False, cut(of.dense), None)
-            assert of.data is not None
-            assert of.indptr is not None
-            return MatrixChunking(True, cut(of.data), cut(of.indptr))
-
         rows = self.dataset.store_rows
-        return StoreChunking(matrix(rows.X), matrix(rows.Y), sum(self.schema.sizes.values()))
+        return {
+            layout.key: ArrayChunking(layout.shape[0], layout.chunk_rows, layout.shard_rows, layout.row_bytes)
+            for layout in (*rows.X.arrays, *rows.Y.arrays)
+        }
 
-    def chunk(self, new: Statistics, partition_bytes: int) -> StoreChunking:
-        """Cut new rows as a store of their own, in the form of this one."""
-        return self._chunk_store(new.rows, new.nonzeros, new.label_nonzeros, new.longest_row, partition_bytes)
-
-    def extended(self, merged: Statistics, partition_bytes: int) -> StoreChunking:
-        """The cut of old and new rows together."""
-        old = self.old_chunking
-        anew = self._chunk_store(
-            merged.rows, merged.nonzeros, merged.label_nonzeros, merged.longest_row, partition_bytes
-        )
-
-        def longer(was: ArrayChunking, cut_anew: ArrayChunking) -> ArrayChunking:
-            return cut_anew if was.shards <= 1 else replace(was, length=cut_anew.length)
-
-        def matrix(was: MatrixChunking, cut_anew: MatrixChunking) -> MatrixChunking:
-            if was.offsets is None or cut_anew.offsets is None:
-                return replace(was, values=longer(was.values, cut_anew.values))
-            return MatrixChunking(True, longer(was.values, cut_anew.values), longer(was.offsets, cut_anew.offsets))
-
-        return StoreChunking(matrix(old.X, anew.X), matrix(old.Y, anew.Y), anew.bytes)
-
-    def _chunk_store(
-        self, n: int, nonzeros: int, label_nonzeros: int, longest_row: int, partition_bytes: int
-    ) -> StoreChunking:
+    def chunk(self, rows: Statistics, partition_bytes: int) -> StoreChunking:
+        """Cut rows as a store of their own, in the form of this one."""
         schema = self.schema
         return chunk_store(
-            n=n,
+            n=rows.rows,
             d=schema.d,
             q=schema.q,
-            nonzeros=nonzeros,
-            label_nonzeros=label_nonzeros,
+            nonzeros=rows.nonzeros,
+            label_nonzeros=rows.label_nonzeros,
             itemsize=np.dtype(schema.dtype).itemsize,
-            longest_row=longest_row,
+            longest_row=rows.longest_row,
             storage=schema.storage,
             labels_storage=schema.labels_storage,
             partition_bytes=partition_bytes,
         )
+
+    def extended(self, merged: Statistics, partition_bytes: int) -> StoreChunking:
+        """The cut of old and new rows together."""
+        anew = self.chunk(merged, partition_bytes)
+        arrays = {
+            name: cut if (old := self.old_arrays[name]).shards <= 1 else replace(old, length=cut.length)
+            for name, cut in anew.arrays.items()
+        }
+        return StoreChunking(arrays, anew.bytes)
 
     def kept_shards(self, spec: ArraySpec) -> int:
         """How many shards of an array stay as they are, from the first on."""
@@ -311,7 +290,7 @@ class StoreExtension:
     @cached_property
     def _old_specs(self) -> list[ArraySpec]:
         schema = self.schema
-        return array_specs(self.old_chunking, d=schema.d, q=schema.q, dtype=schema.dtype, compressor=schema.compressor)
+        return array_specs(self.old_arrays, d=schema.d, q=schema.q, dtype=schema.dtype, compressor=schema.compressor)
 
     def kept_objects(self, specs: Sequence[ArraySpec]) -> dict[str, Checksum]:
         """Key -> checksum of the shards that stay as they are."""

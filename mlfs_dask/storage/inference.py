@@ -172,7 +172,7 @@ def infer_schema(
         minus_one_of_sources=minus_one if minus_ones or declared else "",
         chunking=chunking,
         new_chunking=new_chunking,
-        specs=array_specs(chunking, d=d, q=q, dtype=dtype, compressor=options.compressor),
+        specs=array_specs(chunking.arrays, d=d, q=q, dtype=dtype, compressor=options.compressor),
         names=Names(
             features=feature_names,
             labels=label_names,

@@ -555,16 +555,14 @@ class SpooledRows:
             self._fill_nonzeros(array, start, out, labels=labels)
         elif array == "indptr":
             self._fill_offsets(start, out, labels=labels)
-        elif labels:
-            self._fill_dense_labels(start, out)
         else:
-            self._fill_dense(start, out)
+            self._fill_rows(start, out, labels=labels)
 
-    def _fill_dense(self, start: int, out: NDArray[Any]) -> None:
+    def _fill_rows(self, start: int, out: NDArray[Any], *, labels: bool) -> None:
         for index, first, last, place in self._runs(self._rows, start, start + len(out)):
             batch = self._batches[index]
             rows = out[place : place + last - first]
-            if not batch.sparse:
+            if not labels and not batch.sparse:
                 if batch.width == out.shape[1] and batch.dtype == out.dtype.name:
                     self._read_into(index, "dense", first * batch.width, rows)
                     continue
@@ -574,21 +572,16 @@ class SpooledRows:
                 if (entry := _first_vanished(values, rows[:, : batch.width].reshape(-1))) is not None:
                     raise _vanished(values[entry], rows.dtype, entry % batch.width)
                 continue
-            indptr = self._read(index, "indptr", first, last + 1)
-            rows[:] = 0
+            indptr = self._csr_entries(index, "indptr", first, last + 1, labels=labels)
+            columns, values = (
+                self._csr_entries(index, array, int(indptr[0]), int(indptr[-1]), labels=labels)
+                for array in ("indices", "data")
+            )
             row_of = np.repeat(np.arange(last - first), np.diff(indptr))
-            columns, values = (self._read(index, array, indptr[0], indptr[-1]) for array in ("indices", "data"))
+            rows[:] = 0
             rows[row_of, columns] = values
             if (entry := _first_vanished(values, rows[row_of, columns])) is not None:
                 raise _vanished(values[entry], rows.dtype, columns[entry])
-
-    def _fill_dense_labels(self, start: int, out: NDArray[np.int8]) -> None:
-        for index, first, last, place in self._runs(self._rows, start, start + len(out)):
-            indptr = self._csr_entries(index, "indptr", first, last + 1, labels=True)
-            low, high = int(indptr[0]), int(indptr[-1])
-            data, indices = (self._csr_entries(index, array, low, high, labels=True) for array in ("data", "indices"))
-            rows = csr_array((data, indices, indptr - low), shape=(last - first, out.shape[1]))
-            rows.toarray(out=out[place : place + last - first])
 
     def _fill_nonzeros(self, array: str, start: int, out: NDArray[Any], *, labels: bool) -> None:
         for index, first, last, place in self._runs(self._stored(labels), start, start + len(out)):

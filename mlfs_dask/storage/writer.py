@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.storage.anndata_encoding import DENSE, DICT, Object, dataframe, group, row_numbers, strings, vector
-from mlfs_dask.storage.chunking import MatrixChunking, StoreChunking
+from mlfs_dask.storage.chunking import ArrayChunking
 from mlfs_dask.storage.digest import ROOT_KEY, Checksum, hash_file, new_hash, seal_root
 from mlfs_dask.storage.object_store import LocalObjects
 from mlfs_dask.storage.schema import KINDS, LABELS_NAME, X_NAME, StoreSchema
@@ -66,21 +66,19 @@ class ShardRecord:
         return cls(document["key"], document["size"], document["digest"], Checksum(*document["checksum"]))
 
 
-def array_specs(plan: StoreChunking, *, d: int, q: int, dtype: str, compressor: str) -> list[ArraySpec]:
+def array_specs(arrays: Mapping[str, ArrayChunking], *, d: int, q: int, dtype: str, compressor: str) -> list[ArraySpec]:
     """The sharded arrays of a store, X's first."""
+    types, widths = {"indices": "int32", "indptr": "int64"}, {X_NAME: d, LABELS_NAME: q}
     return [
-        *_matrix_specs(X_NAME, plan.X, d, dtype, compressor),
-        *_matrix_specs(LABELS_NAME, plan.Y, q, "int8", compressor),
-    ]
-
-
-def _matrix_specs(name: str, plan: MatrixChunking, columns: int, dtype: str, compressor: str) -> list[ArraySpec]:
-    if plan.offsets is None:
-        return [ArraySpec(name, plan.values, dtype, columns, compressor, DENSE)]
-    return [
-        ArraySpec(f"{name}/data", plan.values, dtype, None, compressor, DENSE),
-        ArraySpec(f"{name}/indices", plan.values, "int32", None, compressor, DENSE),
-        ArraySpec(f"{name}/indptr", plan.offsets, "int64", None, compressor, DENSE),
+        ArraySpec(
+            name,
+            plan,
+            types.get(name.rpartition("/")[2], "int8" if name.startswith(LABELS_NAME) else dtype),
+            widths.get(name),
+            compressor,
+            DENSE,
+        )
+        for name, plan in arrays.items()
     ]
 
 

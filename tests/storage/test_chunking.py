@@ -42,8 +42,8 @@ def test_the_number_of_partitions_is_bounded(*, sparse: bool) -> None:
         longest_row=1000,
         partition_bytes=10**6,
     )
-    assert plan.X.sparse == sparse
-    assert 0.9 * MAX_PARTITIONS <= plan.X.values.shards <= MAX_PARTITIONS
+    assert plan.is_sparse("X") == sparse
+    assert 0.9 * MAX_PARTITIONS <= plan.values("X").shards <= MAX_PARTITIONS
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_the_number_of_partitions_is_bounded(*, sparse: bool) -> None:
 )
 def test_sparse_where_csr_takes_at_most_half(nonzeros: int, sparse: bool) -> None:
     plan = chunk_store(n=100, d=100, q=1, nonzeros=nonzeros, label_nonzeros=0, itemsize=1, longest_row=100)
-    assert plan.X.sparse is sparse
+    assert plan.is_sparse("X") is sparse
 
 
 @given(
@@ -81,18 +81,15 @@ def test_shapes_for_any_input(
         storage=storage,
         partition_bytes=partition_bytes,
     )
-    for matrix in (plan.X, plan.Y):
-        for cut in (matrix.values, matrix.offsets):
-            if cut is None:
-                continue
-            assert 1 <= cut.chunk <= cut.shard
-            assert cut.shard % cut.chunk == 0
-            assert cut.shards * cut.shard >= cut.length
-            assert (cut.shards - 1) * cut.shard < max(cut.length, 1)
-            # Padding never exceeds one entry a chunk.
-            assert cut.shard <= max(cut.length, 1) + cut.shard // cut.chunk
-    values = plan.X.values
-    if plan.X.sparse:
+    for cut in plan.arrays.values():
+        assert 1 <= cut.chunk <= cut.shard
+        assert cut.shard % cut.chunk == 0
+        assert cut.shards * cut.shard >= cut.length
+        assert (cut.shards - 1) * cut.shard < max(cut.length, 1)
+        # Padding never exceeds one entry a chunk.
+        assert cut.shard <= max(cut.length, 1) + cut.shard // cut.chunk
+    values = plan.values("X")
+    if plan.is_sparse("X"):
         assert values.chunk <= CHUNK_NONZEROS
         assert values.shard >= min(longest, values.length)
     else:

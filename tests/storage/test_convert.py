@@ -518,7 +518,7 @@ def test_what_is_staged_for_a_url_is_private(tmp_path: Path, monkeypatch: pytest
 
 
 def _plan(processes: int) -> Callable[..., ConversionPlan]:
-    return lambda *args, **kwargs: ConversionPlan(processes, 1 << 20, 1, 1)
+    return lambda *args, **kwargs: ConversionPlan(processes, 1 << 20, 1)
 
 
 @pytest.mark.parametrize("in_threads", [False, True])
@@ -714,11 +714,12 @@ def test_parts_that_were_begun_do_not_count_as_finished(tmp_path: Path, monkeypa
     class Usage:
         free = 500
 
+    (tmp_path / "stage").mkdir()
     for part, size in enumerate((1000, 900, 900, 900)):
-        data_path(tmp_path, part).write_bytes(bytes(size))
+        data_path(tmp_path / "stage", part).write_bytes(bytes(size))
     monkeypatch.setattr(module.shutil, "disk_usage", lambda path: Usage)
     job = module._Run.__new__(module._Run)
-    job.wip = job.stage_directory = tmp_path
+    job.wip = tmp_path
     job._check_disk_while_reading([0], 4)  # 300 bytes are to come
     with pytest.raises(DoesNotFitError) as raised:
         job._check_disk_while_reading([0], 5)

@@ -30,7 +30,7 @@ from tests.storage.test_interruption import slow_reader
 if __name__ == "__main__":
     folder, workers = sys.argv[1], int(sys.argv[2])
     resume, in_threads = sys.argv[3] == "resume", sys.argv[4] == "threads"
-    module._plan = lambda *args: ConversionPlan(workers, 1 << 20, 1, 1)
+    module._plan = lambda *args: ConversionPlan(workers, 1 << 20, 1)
     options = Options(partition_bytes=3000)
     write = module.write_one_shard
     module.write_one_shard = lambda *arguments: (time.sleep(0.05), write(*arguments))[1]

@@ -21,7 +21,7 @@ from mlfs_dask.storage.label_values import MinusOne
 from mlfs_dask.storage.obs import ObsColumns
 from mlfs_dask.storage.readers.base import Reader, ReadOptions
 from mlfs_dask.storage.readers.encoded import (
-    ColumnRows,
+    column_rows,
     columns_of,
     encoding_of,
     index_of,
@@ -59,7 +59,7 @@ def open_anndata(path: str, options: ReadOptions = _DEFAULTS) -> Reader:
     ----------
     path : str
     options : ReadOptions
-        `labels.columns` are columns of `obs`, of true and false or categorical (see `ColumnRows`). `keys` may hold
+        `labels.columns` are columns of `obs`, of true and false or categorical (see `column_rows`). `keys` may hold
         ``x`` (default X; ``layers/NAME``), ``y`` (default obsm/labels; a matrix or a data frame), ``label_names``
         (an array of texts; default the data frame's columns, uns/mlfs/label_names, or uns/label_names) and ``names``
         (names of the features: a column of `var`, or ``unique`` to number apart those of its index that stand twice).
@@ -186,7 +186,7 @@ def _label_columns(root: Any, options: ReadOptions, path: str) -> tuple[Any, tup
 def _label_names(root: Any, options: ReadOptions, path: str) -> tuple[str, ...] | None:
     frame = _label_columns(root, options, path)
     if frame is not None:
-        return ColumnRows(*frame, options.labels, file=path).label_names
+        return column_rows(*frame, options.labels, file=path)[1]
     key = options.keys.get("label_names")
     if key is not None:
         return texts_of(_element(root, key, path), file=path)
@@ -211,7 +211,7 @@ def _open_pair(path: str, options: ReadOptions) -> Iterator[list[Pair]]:
         x, y = options.keys.get("x", "X"), options.keys.get("y", _LABELS)
         frame = _label_columns(root, options, path)
         Y: Rows = (
-            ColumnRows(*frame, options.labels, file=path)
+            column_rows(*frame, options.labels, file=path)[0]
             if frame is not None
             else rows_of(_element(root, y, path), file=path, what=y)
         )

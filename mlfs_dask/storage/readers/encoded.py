@@ -18,6 +18,7 @@ from mlfs_dask.storage.readers.classes import ClassColumn, class_of
 from mlfs_dask.storage.readers.label_columns import bad_label
 from mlfs_dask.storage.readers.matrix import (
     CsrRows,
+    DenseRows,
     Rows,
     array_rows,
     check_dataset,
@@ -119,8 +120,8 @@ def index_of(frame: Any, *, file: str) -> tuple[str, ...] | None:
     return texts_of(frame[name], file=file) if name in frame else None
 
 
-class ColumnRows:
-    """Labels from some columns of a data frame, as float64 with NaN where missing.
+def column_rows(frame: Any, names: Sequence[str], labels: LabelSpec, *, file: str) -> tuple[Rows, tuple[str, ...]]:
+    """Labels from some columns of a data frame, as float64 with NaN where missing, and their names.
 
     A column of numbers, of true and false, or of categories that say so is one label, and has the column's name. Any
     other categorical column is a label for each of its values, COLUMN=VALUE.
@@ -135,32 +136,15 @@ class ColumnRows:
         What their values mean.
     file : str
         For messages.
-
-    Attributes
-    ----------
-    label_names : tuple of str
     """
+    columns = [_Column(frame[name], name, labels, file=file) for name in names]
+    label_names = tuple(label for column in columns for label in column.label_names)
 
-    enterable = True
+    def read(start: int, stop: int) -> NDArray[np.float64]:
+        return np.column_stack([column.take(start, stop) for column in columns])
 
-    def __init__(self, frame: Any, names: Sequence[str], labels: LabelSpec, *, file: str) -> None:
-        self._columns = [_Column(frame[name], name, labels, file=file) for name in names]
-        self.label_names = tuple(label for column in self._columns for label in column.label_names)
-        self.shape = (self._columns[0].length if names else 0, len(self.label_names))
-        self.dtype = np.dtype(np.float64)
-        self.count = self.shape[0] * self.shape[1]
-        self.stored_bytes = 8 * self.count
-        self.held_bytes = 0
-        self.step = 1
-
-    def reach(self, start: int, max_bytes: int) -> int:
-        return min(self.shape[0], start + max(1, max_bytes // (8 * max(self.shape[1], 1))))
-
-    def take(self, start: int, stop: int) -> NDArray[np.float64]:
-        return np.column_stack([column.take(start, stop) for column in self._columns])
-
-    def close(self) -> None:
-        """Nothing is held open."""
+    shape = (columns[0].length if columns else 0, len(label_names))
+    return DenseRows(read, shape, np.dtype(np.float64)), label_names
 
 
 class _Column:

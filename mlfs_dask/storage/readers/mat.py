@@ -306,13 +306,13 @@ def _no_rows(turned: bool) -> Rows:
 # ---- version 5: a sequence of elements, each (type, bytes, data); a compressed one is a zlib stream of one
 
 
+@dataclass(frozen=True)
 class _Element:
     """Reads forward through one (decompressed) element."""
 
-    def __init__(self, read: Callable[[int], bytes], order: str, path: str) -> None:
-        self._read = read
-        self._order = order
-        self._path = path
+    _read: Callable[[int], bytes]
+    _order: str
+    _path: str
 
     def exactly(self, count: int) -> bytes:
         piece = bytearray()

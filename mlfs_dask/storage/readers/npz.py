@@ -17,7 +17,7 @@ import io
 import math
 import struct
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple, cast
 
 import numpy as np
@@ -110,20 +110,23 @@ def _open_pair(paths: tuple[str, ...], options: ReadOptions) -> Iterator[list[Pa
         opened = [stack.enter_context(_open_file(path, options)) for path in paths]
         yield [
             (
-                opened[0].rows(options.keys.get("x"), X_KEYS, "X", alone=len(opened) == 2),
-                opened[-1].rows(options.keys.get("y"), Y_KEYS, "Y", alone=len(opened) == 2),
+                opened[0](options.keys.get("x"), X_KEYS, "X", alone=len(opened) == 2),
+                opened[-1](options.keys.get("y"), Y_KEYS, "Y", alone=len(opened) == 2),
             )
         ]
 
 
 @contextlib.contextmanager
-def _open_file(path: str, options: ReadOptions) -> Iterator[_Archive | _Single]:
+def _open_file(path: str, options: ReadOptions) -> Iterator[Callable[..., Rows]]:
+    """What gives the rows of a matrix in a file; parameters are those of `_Archive.rows`."""
     if path.lower().endswith(".npz"):
         with _Archive.open(path, options) as archive:
-            yield archive
+            yield archive.rows
     else:
         with open_random(path, options.storage_options) as file:
-            yield _Single(path, file)
+            yield lambda key, known, what, *, alone: _dense_rows(
+                file, _layout(file, path, "the file"), path=path, what=what
+            )
 
 
 class _Layout(NamedTuple):
@@ -168,18 +171,6 @@ def _layout(stream: BinaryIO, path: str, name: str) -> _Layout:
             cure="save arrays of numbers or of fixed-width texts: astype(float), astype(str)",
         )
     return _Layout(shape, fortran and len(shape) > 1, dtype, stream.tell())
-
-
-class _Single:
-    """A .npy file."""
-
-    def __init__(self, path: str, file: BinaryIO) -> None:
-        self._path = path
-        self._file = file
-
-    def rows(self, key: str | None, known: Sequence[str], what: str, *, alone: bool) -> Rows:
-        layout = _layout(self._file, self._path, "the file")
-        return _dense_rows(self._file, layout, path=self._path, what=what)
 
 
 class _Archive:
