@@ -686,7 +686,7 @@ class FileArray:
         self._stream.seek(self._offset + start * self.dtype.itemsize)
         filled = 0
         while filled < len(view):
-            count = self._stream.readinto(view[filled : filled + _PIECE_BYTES])  # type: ignore[attr-defined]
+            count = self._stream.readinto(view[filled : filled + PIECE_BYTES])  # type: ignore[attr-defined]
             if not count:
                 raise _cut_off(len(view) - filled, self._file)
             filled += count
