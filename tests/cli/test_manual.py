@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from inspect import signature
 from pathlib import Path
@@ -32,6 +33,7 @@ def flags(of: click.Command) -> set[str]:
     }
 
 
+@functools.cache
 def all_flags(name: str) -> set[str]:
     """Options of a command; of one that takes a method, those that all methods share."""
     found = command(name)
