@@ -124,12 +124,12 @@ class AccessMFS(IterativeSelector[Fixed, At]):
     `extra`.
 
     What is corrected: a minus in Eqs. 21 and 25, so that weights sum to one; (S + S')/2 and (P + P')/2 in the
-    Laplacians; W from a q × q root instead of a d × d one, which is the same matrix. A label without a
-    known positive makes M rank-deficient: W then uses the pseudo-inverse root, and with mu > 0 later iterations give
-    such a label a direction of noise; it is warned of, and the record tells the rank.
-    Labels of which the same is known, such as those without a known positive, get the same prediction: they are one
-    column, since otherwise what rounding makes of their difference becomes a direction of W within some 30 iterations.
-    A label that has more than k_p nearest labels, all equally near, shares its weight among all of them.
+    Laplacians; W from a q × q root instead of a d × d one, which is the same matrix. A label without a known positive
+    makes M rank-deficient: W then uses the pseudo-inverse root, and with mu > 0 later iterations give such a label a
+    direction of noise; a warning names it, and the record has the rank. Labels of which the same is known, such as
+    those without a known positive, get the same prediction: they are one column, since otherwise what rounding makes
+    of their difference becomes a direction of W within some 30 iterations. A label that has more than k_p nearest
+    labels, all equally near, shares its weight among all of them.
 
     The authors' program differs from their paper. μ is not in the equation of F; D is updated once an iteration;
     distances of rows weigh ‖f_i − f_j‖² by half; 0.01 is added to the sum of a row's weights; rows without a positive

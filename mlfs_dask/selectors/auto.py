@@ -129,15 +129,16 @@ class AutoSelector(Method):
     second reading. Methods that read this data several times are judged where the sample has all rows, which are then
     in memory. Parts are held out until 4 096 rows are judged: one of a full sample, all five of 5 000 rows or fewer.
 
-    Both judges take standardised features, and of both a row counts the mean of its two average precisions. The penalty
-    of the regression is 1: a strong one hides what rare features do to classifiers without one. A label's score by
-    neighbours is the share of them that have it. Where many features are chosen, only the best of them are judged: for
-    the regression at most one for every four rows to learn from, for neighbours one for each of these rows, and 4 096
-    for either. Average precision is that of the labels of a row in the order of their scores; of a single label, that
-    of all rows in the order of its score. Candidates that need a second reading, or rows in memory, of more rows than
-    the sample has, or do not fit the memory beside the others, are left out. The record's `extra` tells which was best
-    (`chosen`), which rank the features (`tied`, best first), what was compared (`judged`), how many rows were judged,
-    what was left out and why (`left_out`), and what the best method tells (`extra_of_chosen`).
+    Both judges take standardised features, and of both a row counts the mean of its two average precisions. The
+    penalty of the regression is 1: a strong one hides what rare features do to classifiers without one. A label's
+    score by neighbours is the share of them that have it. Where many features are chosen, only the best of them are
+    judged: for the regression at most one for every four rows to learn from, for neighbours one for each of these
+    rows, and 4 096 for either. Average precision is that of the labels of a row in the order of their scores; of a
+    single label, that of all rows in the order of its score. Candidates that need a second reading, or rows in memory,
+    of more rows than the sample has, or do not fit the memory beside the others, are left out. The record's `extra`
+    has the best method (`chosen`), those that rank the features (`tied`, best first), the comparison (`judged`), the
+    number of judged rows, what was left out and why (`left_out`), and the `extra` of the best method
+    (`extra_of_chosen`).
 
     Unknown labels (-1) are what they are to the candidates. To the regression they are the share of the known rows
     that have the label, and so they are of neighbours; a row is judged by the labels that it is known to have or to

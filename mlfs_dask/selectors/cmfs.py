@@ -73,10 +73,10 @@ class At:
 class CMFS(Loop[Fixed, At]):
     """Multi-label feature selection using correlation information, after Braytee, Liu, Catchpoole & Kennedy 2017.
 
-    The paper's text was not available; this is what is computed. Minimises ‖X − 1m' − VA'‖² + α‖Y − VB‖² +
-    β tr V'LV + γ Σ_f ‖a_f‖ with V ≥ 0, B ≥ 0 and rows of B of length 1: the latent labels V of the rows are factors of
-    the features and of the labels, and alike in rows that have the same labels. A feature's score is the norm of its
-    row of A.
+    The paper's text was not available; this is what is computed. Minimises ‖X − 1m' − VA'‖² + α‖Y − VB‖² + β tr V'LV +
+    γ Σ_f ‖a_f‖ with V ≥ 0, B ≥ 0 and rows of B of length 1: the latent labels V of the rows are factors of the
+    features and of the labels, and similar in rows that have the same labels. A feature's score is the norm of its row
+    of A.
 
     Notes
     -----
@@ -88,9 +88,9 @@ class CMFS(Loop[Fixed, At]):
     first A is 0.
 
     What differs from the factorisation that the paper's abstract describes, of X in [0, 1] with A ≥ 0: the offsets m,
-    without which the score tells how large a feature's values are, and A of either sign, since a feature and its
-    opposite tell the same. On emotions the ranking is worse than random features with α = 1, and so it is on emotions
-    and yeast without the offsets.
+    without which the score follows the size of a feature's values, and A of either sign, since a feature and its
+    negative have the same information. On emotions the ranking is worse than random features with α = 1, and so it is
+    on emotions and yeast without the offsets.
 
     References
     ----------

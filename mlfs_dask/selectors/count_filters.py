@@ -172,7 +172,7 @@ class ELAChi2(CountFilter):
     A row with `|L|` labels stands for `|L|` rows of one class each that weigh `1/|L|` (Chen et al. 2007): the more
     labels, the less is known of each. Pearson's chi-square of the table of codes and classes follows. Rows without a
     known label, and labels without a row, are left out, as in the program of Lee & Kim (2013), which the scores equal:
-    a single label has nothing to be told from, and gives 0.
+    a single label has no other class to be compared with, and gives 0.
 
     Notes
     -----

@@ -26,8 +26,8 @@ class FIMF(CountFilter):
     """Fast multi-label feature selection by information-theoretic feature ranking (FIMF; Lee & Kim 2015).
 
     J(f) is the sum over all labels of the mutual information M(f; l), less the interaction information of f with every
-    pair of the labels of largest entropy, M(l; l') - M(l; l' | f): what two labels tell of each other and the feature
-    tells as well is counted once. In natural logarithms.
+    pair of the labels of largest entropy, M(l; l') - M(l; l' | f): information that two labels share with each other
+    and with the feature is counted once. In natural logarithms.
 
     Notes
     -----

@@ -77,11 +77,11 @@ class At:
 class GLFS(InMemory, Loop[Fixed, At]):
     """Group-preserving label-specific feature selection (GLFS; Zhang et al. 2023, Expert Systems with Applications).
 
-    Rows belong to groups g, labels to groups h, both of k-means. Minimises ‖X(W + M) + 1b' − Z‖² +
-    Σ_i αa_i‖z_i − m_g‖² + ‖z_iC_g − y_i‖² + β‖W‖₁ + γ Σ_f Σ_h ‖m_fh‖: the latent labels Z of the rows are told by
-    features of single labels (W) and of groups of labels (M), give the labels by way of C_g = (1 − λ)I + λR_g with the
-    cosines R_g of labels in the group of the row, and lie near the mean labels m_g of this group, the nearer the more
-    like them the row's labels are, a_i = cos(y_i, m_g). A feature's score is the norm of its row of W + M.
+    Rows belong to groups g, labels to groups h, both of k-means. Minimises ‖X(W + M) + 1b' − Z‖² + Σ_i αa_i‖z_i −
+    m_g‖² + ‖z_iC_g − y_i‖² + β‖W‖₁ + γ Σ_f Σ_h ‖m_fh‖: the latent labels Z of the rows are predicted from features of
+    single labels (W) and of groups of labels (M), give the labels through C_g = (1 − λ)I + λR_g with the cosines R_g
+    of labels in the group of the row, and lie near the mean labels m_g of this group, the nearer the more like them
+    the row's labels are, a_i = cos(y_i, m_g). A feature's score is the norm of its row of W + M.
 
     Notes
     -----

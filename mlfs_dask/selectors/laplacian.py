@@ -50,7 +50,7 @@ class LaplacianScore(Method):
 
     The Laplacian score of a feature is L(f) = f'(D - S)f / f'Df, f being centred with the degrees D as weights: small
     where rows that are near each other have similar values. `scores_` holds 1 - L(f), at most 1, so that larger is
-    better; a constant feature has 0. Labels are not looked at and may be unknown.
+    better; a constant feature has 0. Labels are not used and may be unknown.
 
     Notes
     -----

@@ -30,10 +30,10 @@ from mlfs_dask.typing import Array
 class LFFS(AnchoredRegression):
     """Label correlations and feature redundancy, after Fan, Chen, Huang, Liu, Weng & Lan 2022.
 
-    The paper's text was not available; this is what is computed. Minimises ‖XW − V‖² + α‖Y − VB‖² + β tr V'LV +
-    μ n tr B L_Y B' + δ n tr W'QW + γ Σ_f ‖w_f‖ over n rows, with BB' = I: the k latent labels V of the rows are told by
-    few features, give the labels, are alike in rows that are near each other (L), and labels that meet often have like
-    parts in them (L_Y, the Laplacian of the cosines of the columns of Y). Features that go with one another share no
+    The paper's text was not available; this is what is computed. Minimises ‖XW − V‖² + α‖Y − VB‖² + β tr V'LV + μ n tr
+    B L_Y B' + δ n tr W'QW + γ Σ_f ‖w_f‖ over n rows, with BB' = I: the k latent labels V of the rows are predicted
+    from few features, reproduce the labels, are similar in near rows (L), and labels that often occur together have
+    similar parts in them (L_Y, the Laplacian of the cosines of the columns of Y). Correlated features do not share
     weights: Q holds their squared correlations. A feature's score is the norm of its row of W.
 
     Notes

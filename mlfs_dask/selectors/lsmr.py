@@ -37,11 +37,10 @@ from mlfs_dask.typing import Array
 class LSMR(AnchoredRegression):
     """Laplacian-based semi-supervised multi-label regression, after Kraus, Benabdeslem & Canitia 2020.
 
-    The paper's text was not available; this is what is computed. Minimises
-    ‖XW + 1b' − Y‖² + α tr (XW)'L(XW) + μ n tr W L_Y W' + γ Σ_f ‖w_f‖ over W and b, the first term over the n labelled
-    rows, the second over all rows: predictions are alike in rows that are near each other, and weights of labels that
-    meet often. L_Y is the Laplacian of the cosines of the columns of Y over the labelled rows. A feature's score is
-    the norm of its row of W.
+    The paper's text was not available; this is what is computed. Minimises ‖XW + 1b' − Y‖² + α tr (XW)'L(XW) + μ n tr
+    W L_Y W' + γ Σ_f ‖w_f‖ over W and b, the first term over the n labelled rows, the second over all rows: predictions
+    are similar in near rows, and weights are similar for labels that often occur together. L_Y is the Laplacian of the
+    cosines of the columns of Y over the labelled rows. A feature's score is the norm of its row of W.
 
     Notes
     -----

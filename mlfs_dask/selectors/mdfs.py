@@ -35,8 +35,8 @@ class MDFS(AnchoredRegression):
     """Manifold regularized discriminative feature selection (MDFS; Zhang, Luo, Li, Zhou & Li 2019).
 
     Minimises α‖XW + 1b' − F‖² + α‖F − Y‖² + tr F'LF + β tr F L_0 F' + γ Σ_f ‖w_f‖ over W, b and F: the labels F of the
-    rows are near the given ones, told by few features, and alike in rows that are near each other (L), and for labels
-    whose rows are nearly the same (L_0). A feature's score is the norm of its row of W.
+    rows are near the known ones, are predicted from few features, and are similar in near rows (L) and for labels that
+    nearly the same rows have (L_0). A feature's score is the norm of its row of W.
 
     Notes
     -----

@@ -31,9 +31,8 @@ from mlfs_dask.typing import Array
 class MIFS(InMemory, AnchoredRegression):
     """Multi-label informed feature selection (MIFS; Jian, Li, Shu & Liu 2016).
 
-    Minimises ‖XW − V‖² + α‖Y − VB‖² + β tr V'LV + γ Σ_f ‖w_f‖: the k latent labels V of the rows are told by few
-    features, give the labels, and are alike in rows that are near each other. A feature's score is the norm of its row
-    of W.
+    Minimises ‖XW − V‖² + α‖Y − VB‖² + β tr V'LV + γ Σ_f ‖w_f‖: the k latent labels V of the rows are predicted from
+    few features, reproduce the labels, and are similar in near rows. A feature's score is the norm of its row of W.
 
     Notes
     -----

@@ -52,8 +52,8 @@ class MLMLFS(InMemory, ReweightedRegression[Fixed]):
 
     Minimises Σ_i ‖x_iW + b − f_i‖ + α tr P'LP + λ Σ_f ‖w_f‖^p, P holding the predictions x_iW + b, over W, b and the
     labels f_i of the rows: known entries are −1 or 1, and unknown ones any number between. The loss is a norm and not
-    its square, so that rows far off count less; predictions are alike in rows that are near each other. A feature's
-    score is the norm of its row of W.
+    its square, so that rows far off count less; predictions are similar in near rows. A feature's score is the norm of
+    its row of W.
 
     Notes
     -----

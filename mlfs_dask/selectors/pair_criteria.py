@@ -31,8 +31,8 @@ TRIPLES_MEMORY = (
 class D2F(GreedySelector):
     """Selection by pairs of dependent features and labels (D2F; Lee & Kim 2015).
 
-    J(f) = sum over l of I(f; l) - sum over s and l of I(f; s; l), for chosen features s: what features tell of labels,
-    approximated by terms of second degree.
+    J(f) = sum over l of I(f; l) - sum over s and l of I(f; s; l), for chosen features s: the information of features
+    about labels, approximated by terms of second degree.
 
     Notes
     -----

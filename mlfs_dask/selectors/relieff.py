@@ -48,7 +48,7 @@ class ReliefF(SampledMethod):
     / (maximum − minimum)`, those of features of more than two categories 1 where these differ; neighbours are near by
     Manhattan distance, as in the paper. Up to `n_sampled` rows the scores are ReliefF's with every row drawn. A row
     without labels has the empty label set; one with an unknown label (-1), whose label set is not known, is left out.
-    The record tells how many rows were left out.
+    The record has the number of rows that were left out.
 
     References
     ----------

@@ -19,11 +19,11 @@ from mlfs_dask.selectors.parameters import AnchorNeighbors
 class SCFS(GraphRegression):
     """Semi-supervised multi-label selection by one similarity of features and labels, after SCFS (Xu et al. 2018).
 
-    The paper's text was not available; this is what is computed. Minimises
-    ‖XW + 1b' − F‖² + Σ κ (f_il − y_il)² over known labels + c Σ_ia z_ia (‖f_i − u_a‖² + η‖x_i − c_a‖²) + γ Σ_f ‖w_f‖
-    over W, b, the labels F of the rows, and anchors [c_a, u_a]: what is near by the features is near by the labels, for
-    both spaces have one graph. A row's weights z fall linearly to 0 at the next anchor beyond its nearest ones, as of
-    adaptive graphs. A feature's score is the norm of its row of W.
+    The paper's text was not available; this is what is computed. Minimises ‖XW + 1b' − F‖² + Σ κ (f_il − y_il)² over
+    known labels + c Σ_ia z_ia (‖f_i − u_a‖² + η‖x_i − c_a‖²) + γ Σ_f ‖w_f‖ over W, b, the labels F of the rows, and
+    anchors [c_a, u_a]: rows that are near by the features are near by the labels, since both spaces have one graph. A
+    row's weights z fall linearly to 0 at the next anchor beyond its nearest ones, as of adaptive graphs. A feature's
+    score is the norm of its row of W.
 
     Notes
     -----

@@ -26,8 +26,8 @@ class SFAM(GraphRegression):
     """Semi-supervised multi-label selection with an adaptive graph of rows, after SFAM (Lv, Shi, Wang & Li 2021).
 
     The paper's text was not available; this is what is computed. The objective is that of `SCFS` with predictions in
-    the graph: c Σ_ia z_ia (‖f_i − u_a‖² + η‖x_i − c_a‖² + θ‖(x_i − c_a)W‖²), so that the structure of the rows which
-    the labels show is kept by what W makes of the features. A feature's score is the norm of its row of W.
+    the graph: c Σ_ia z_ia (‖f_i − u_a‖² + η‖x_i − c_a‖² + θ‖(x_i − c_a)W‖²), so that the predictions keep the
+    structure that the labels have. A feature's score is the norm of its row of W.
 
     Notes
     -----

@@ -37,8 +37,8 @@ class SFSS(AnchoredRegression):
     """Structural feature selection with sparsity, after Ma, Nie, Yang, Uijlings, Sebe & Hauptmann 2012.
 
     The paper's text was not available; this is what is computed. Minimises tr F'LF + μ‖XW + 1b' − F‖² + γ Σ_f ‖w_f‖
-    over W, b and the labels F of all rows, which are Y in labelled rows: those of the others are alike in rows that are
-    near each other, and near what few features tell. A feature's score is the norm of its row of W.
+    over W, b and the labels F of all rows, which are Y in labelled rows: those of the other rows are similar in near
+    rows and near the prediction from few features. A feature's score is the norm of its row of W.
 
     Notes
     -----

@@ -64,9 +64,9 @@ class At:
 class UAFSBH(AnchoredLoop[Fixed, At]):
     """Unsupervised feature selection with binary hashing (UAFS-BH; Shi, Zhu, Li, Zhang & Chang 2023).
 
-    Minimises ‖XW + 1b' − F‖² + μ Σ_ia z_ia ‖f_i − u_a‖² + γ Σ_f ‖w_f‖ over W, b, values u of anchors, and bits F of the
-    rows, each of which half of the rows have: few features tell codes of the rows that are alike in rows near each
-    other. A feature's score is the norm of its row of W.
+    Minimises ‖XW + 1b' − F‖² + μ Σ_ia z_ia ‖f_i − u_a‖² + γ Σ_f ‖w_f‖ over W, b, values u of anchors, and bits F of
+    the rows, each of which half of the rows have: few features predict bits of the rows that are similar in near rows.
+    A feature's score is the norm of its row of W.
 
     Notes
     -----
