@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mlfs_dask.errors import DataError
 from mlfs_dask.files.redaction import redact
 from mlfs_dask.rows.covariates import RowColumn, SourceColumn, checked
 from mlfs_dask.storage.dataset import Dataset
@@ -100,13 +101,15 @@ def _names(names: tuple[str, ...] | None, letter: str, count: int) -> NDArray[An
 
 
 class FileColumns(Mapping[str, RowColumn]):
-    """Columns of the rows of a file beside features and labels, each read, whole, when it is asked for.
+    """Columns of the rows of a file beside features and labels, each read when it is asked for.
 
-    They are those of `obs`, or of a table the columns that are dropped.
+    They are those of `obs`, or of a table the columns that are dropped. A column is held as 8 bytes a row, or 4 of
+    categories, and read in batches.
     """
 
-    def __init__(self, path: str, options: ReadOptions, format: str | None) -> None:
+    def __init__(self, path: str, options: ReadOptions, format: str | None, n: int) -> None:
         self._place = path, options, format
+        self._n = n
 
     @cached_property
     def _names(self) -> tuple[str, ...]:
@@ -123,9 +126,19 @@ class FileColumns(Mapping[str, RowColumn]):
             raise KeyError(name)
         path, options, format = self._place
         columns = read_obs([path], [name], replace(options, obs=(name,)), format)
-        values, categories = np.concatenate([*columns.blocks()])[:, 0], columns.categories.get(name)
-        if categories is not None:
-            values = np.where(np.isnan(values), -1, values).astype(np.int32)
+        categories = columns.categories.get(name)
+        values: NDArray[Any] = np.empty(self._n, np.float64 if categories is None else np.int32)
+        row = 0
+        for block in columns.blocks():
+            some = block[: self._n - row, 0]
+            values[row : row + len(some)] = some if categories is None else np.where(np.isnan(some), -1, some)
+            row += len(block)
+        if row != self._n:
+            raise DataError(
+                f"column {name!r} has {row:,} rows, and {self._n:,} were there when it was opened",
+                file=path,
+                cure="run the same command again, once nothing writes to it",
+            )
         return checked(SourceColumn(name, values, categories))
 
 
@@ -145,7 +158,7 @@ def open_scan(table: Any, columns: Sequence[str] | None, *, what: str) -> FileRo
     DataError, UsageError
     """
     labels = LabelSpec(columns=None if columns is None else tuple(columns))
-    reader = open_batches(*scan_of(table), ReadOptions(labels=labels), what=what)
+    reader = open_batches(scan_of(table), ReadOptions(labels=labels), what=what)
     return open_rows(reader, "", column_names=lambda: reader.header.feature_names)
 
 
@@ -200,7 +213,7 @@ def open_file(
         options=storage_options,
         reading={"labels": repr(spec), "format": format, "keys": options.keys, "drop": options.drop},
         column_names=lambda: dataset.feature_names.tolist(),
-        columns_of_rows=lambda: FileColumns(path, options, format),
+        columns_of_rows=lambda: FileColumns(path, options, format, reader.header.n_rows or 0),
     )
     dataset = FileDataset(rows, reader.header, options, format)
     return dataset

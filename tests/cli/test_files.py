@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import re
+import tracemalloc
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -215,6 +216,33 @@ def test_columns_of_rows_beside_features_adjust_scores(tmp_path: Path, form: str
     assert part.scores_ == pytest.approx(expected.scores_, rel=1e-9)
     with pytest.raises(UsageError, match="the covariate 'ages' is not there; there are batch, age"):
         BRCC(3, covariates="ages").fit(found)
+
+
+@pytest.mark.parametrize("form", ["h5ad", "parquet"])
+def test_a_column_of_rows_is_read_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    import h5py
+
+    monkeypatch.setattr("mlfs_dask.storage.readers.obs.BATCH_BYTES", 1 << 20)
+    n, rng = 1_000_000, np.random.default_rng(0)
+    age, sky, path = rng.normal(size=n), (rng.random(n) < 0.3).astype(np.int8), tmp_path / f"a.{form}"
+    if form == "h5ad":
+        with h5py.File(path, "w") as file:
+            file["X"], file["obsm/labels"], file["obs/age"], file["obs/sick"] = sky[:, None], sky[:, None], age, sky > 0
+            file["obs"].attrs.update({"encoding-type": "dataframe", "column-order": ["age", "sick"]})
+        found = mlfs_dask.open_dataset(path)
+    else:
+        frame = pd.DataFrame({"f": sky, "sky": sky, "age": age, "sick": np.where(sky, "True", "False")})
+        frame.to_parquet(path)
+        found = mlfs_dask.open_dataset(path, labels=LabelSpec(columns=("sky",)), drop=("age", "sick"))
+    tracemalloc.start()
+    column = found.rows.columns["age"]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    np.testing.assert_array_equal(column.values, age)
+    assert peak < 8 * n + 12 * 2**20
+    coded = found.rows.columns["sick"]
+    assert coded.categories == ("False", "True")
+    np.testing.assert_array_equal(coded.values, sky)
 
 
 def cut(path: Path) -> None:

@@ -10,6 +10,7 @@ from scipy import sparse as sp
 import mlfs_dask
 from mlfs_dask import ELC, RFS, LabelEntropy
 from mlfs_dask.errors import DataError
+from mlfs_dask.storage.file_dataset import open_scan
 from mlfs_dask.storage.readers.base import LabelSpec
 
 N, D, Q = 60, 8, 3
@@ -242,6 +243,32 @@ def test_tables_that_are_read_by_batches(scan, monkeypatch):
         ELC(3).fit(scan(whole))
     with pytest.raises(DataError, match=r"a LazyFrame of polars|a dataset of Arrow"):
         found.transform(scan(table()))
+
+
+@pytest.mark.parametrize("library", ["polars", "arrow"])
+def test_parquet_is_read_by_pieces(library, tmp_path, monkeypatch):
+    """Row groups, or rows that polars takes out of the middle; what is filtered comes as a whole."""
+    pl, arrow_of, pd = (pytest.importorskip(name) for name in ("polars", "pyarrow.dataset", "pandas"))
+    monkeypatch.setattr("mlfs_dask.storage.file_rows.PARTITION_BYTES", 1500)
+    monkeypatch.setattr("mlfs_dask.storage.readers.batches._PIECE_ROWS", 7)
+    X, Y = problem()
+    whole = table().join(pd.DataFrame(Y, columns=LABELS))
+    for year, some in enumerate((whole[: N // 2], whole[N // 2 :])):
+        (tmp_path / f"year={year}").mkdir()
+        some.to_parquet(tmp_path / f"year={year}" / "t.parquet", row_group_size=7)
+    if library == "arrow":
+        scanned = arrow_of.dataset(tmp_path, partitioning="hive")
+        filtered = scanned.filter(arrow_of.field(NAMES[0]) > -1e9)
+    else:
+        scanned = pl.scan_parquet(tmp_path / "**/*.parquet", hive_partitioning=True)
+        filtered = scanned.filter(pl.col(NAMES[0]) > -1e9)
+    coded = np.column_stack([X, np.arange(N) >= N // 2])
+    expected = ELC(3).fit(coded, Y).scores_
+    for given, pieces in ((scanned, True), (filtered, False)):
+        assert (open_scan(given, LABELS, what="it").profile.partitions > 1) == pieces
+        found = ELC(3).fit(given, LABELS)
+        assert found.scores_ == pytest.approx(expected, rel=1e-9, abs=1e-10)
+        assert found.report_.passes == 1
 
 
 def test_a_table_by_batches_that_changes():

@@ -42,6 +42,7 @@ from mlfs_dask.storage.readers.matrix import (
     Pair,
     Rows,
     array_rows,
+    check_dataset,
     damage_in,
     matrix_reader,
     open_hdf5,
@@ -50,6 +51,9 @@ from mlfs_dask.storage.readers.matrix import (
 
 _LABELS = "obsm/labels"
 _DEFAULTS = ReadOptions()
+
+#: Rows of the columns of `obs` that are read at a time.
+_OBS_ROWS = 1 << 17
 
 
 def open_anndata(path: str, options: ReadOptions = _DEFAULTS) -> Reader:
@@ -261,38 +265,75 @@ def obs_columns(path: str, options: ReadOptions) -> tuple[str, ...]:
 def obs_of(path: str, names: Sequence[str], options: ReadOptions) -> ObsColumns:
     """Columns of `obs`: numbers, and texts, truth values and categoricals as categories.
 
+    Rows are read some at a time, whenever blocks are asked for; those of texts once before, for their values.
+
     Raises
     ------
     DataError
         One is not there, or encoded in an unknown way.
     """
+    with _obs_columns(path, names, options) as columns:
+        categories = {name: values for name, column in columns.items() if (values := column.categories()) is not None}
+
+    def blocks() -> Iterator[NDArray[np.float64]]:
+        with _obs_columns(path, names, options) as columns:
+            for start in range(0, max(column.length for column in columns.values()), _OBS_ROWS):
+                some = [column.take(start, categories.get(name, ())) for name, column in columns.items()]
+                yield np.column_stack(some)
+
+    return ObsColumns(tuple(names), categories, blocks)
+
+
+@contextlib.contextmanager
+def _obs_columns(path: str, names: Sequence[str], options: ReadOptions) -> Iterator[dict[str, _ObsColumn]]:
     with _open_root(path, options) as root, damage_in(path, "obs"):
         frame = _element(root, "obs", path)
         known = columns_of(frame)
-        read = [
-            _obs_column(frame[known[find_column(known, name, "column of rows,", file=path)]], path) for name in names
-        ]
-    categories = {name: values for name, (_, values) in zip(names, read, strict=True) if values is not None}
-    block = np.column_stack([values for values, _ in read])
-    return ObsColumns(tuple(names), categories, lambda: iter([block.copy()]))
+        places = [find_column(known, name, "column of rows,", file=path) for name in names]
+        yield {name: _ObsColumn(frame[known[place]], path) for name, place in zip(names, places, strict=True)}
 
 
-def _obs_column(node: Any, path: str) -> tuple[NDArray[np.float64], tuple[str, ...] | None]:
-    """Numbers or codes of a column, NaN where missing, and its values if it has categories."""
-    if not is_array(node) and "codes" in node:
-        codes = np.asarray(whole(node["codes"], file=path), dtype=np.float64)
-        return np.where(codes < 0, np.nan, codes), texts_of(node["categories"], file=path)
-    missing = None
-    if not is_array(node):  # nullable
-        missing, node = np.asarray(whole(node["mask"], file=path), dtype=bool), node["values"]
-    values = np.asarray(whole(node, file=path))
-    if values.dtype.kind in "iuf":
-        numbers = values.astype(np.float64)
-        return numbers if missing is None else np.where(missing, np.nan, numbers), None
-    texts = np.array([each.decode() if isinstance(each, bytes) else str(each) for each in values.tolist()])
-    found, places = np.unique(texts, return_inverse=True)
-    codes = places.astype(np.float64)
-    return codes if missing is None else np.where(missing, np.nan, codes), tuple(map(str, found))
+class _ObsColumn:
+    """One column: codes of a categorical; or numbers, texts or truth values, with a mask where they may be missing."""
+
+    def __init__(self, node: Any, path: str) -> None:
+        self._file = path
+        self._declared: tuple[str, ...] | None = None
+        self._mask: Any = None
+        if not is_array(node) and "codes" in node:
+            self._declared = texts_of(node["categories"], file=path)
+            node = node["codes"]
+        elif not is_array(node):
+            self._mask, node = check_dataset(node["mask"], file=path), node["values"]
+        self._values = check_dataset(node, file=path)
+        self.length = int(node.shape[0])
+        self._is_number = node.dtype.kind in "iuf"
+
+    def categories(self) -> tuple[str, ...] | None:
+        """Its values in the order of their codes; None of numbers."""
+        if self._declared is not None or self._is_number:
+            return self._declared
+        texts: set[str] = set()
+        for start in range(0, self.length, _OBS_ROWS):
+            texts.update(self._texts(start))
+        return tuple(sorted(texts))
+
+    def take(self, start: int, categories: Sequence[str]) -> NDArray[np.float64]:
+        """Numbers or codes of some rows, NaN where missing."""
+        if self._is_number:
+            numbers = np.asarray(self._values[start : start + _OBS_ROWS]).astype(np.float64)
+        else:
+            codes = {text: float(code) for code, text in enumerate(categories)}
+            numbers = np.array([codes[text] for text in self._texts(start)])
+        if self._declared is not None:
+            numbers[numbers < 0] = np.nan
+        if self._mask is not None:
+            numbers[np.asarray(self._mask[start : start + _OBS_ROWS], dtype=bool)] = np.nan
+        return numbers
+
+    def _texts(self, start: int) -> list[str]:
+        values = whole(self._values, file=self._file, rows=slice(start, start + _OBS_ROWS))
+        return [each.decode() if isinstance(each, bytes) else str(each) for each in values.tolist()]
 
 
 def is_anndata(root: Any) -> bool:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import itertools
 import lzma
 import math
-import os
 import struct
 import tokenize
 import zipfile
@@ -30,7 +30,7 @@ from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError
 from mlfs_dask.runtime import memory_limit
 from mlfs_dask.storage.label_values import LabelValues, MinusOne
 from mlfs_dask.storage.limits import filled_temporary_file, memory_cure, require_memory
-from mlfs_dask.storage.object_store import is_url, open_binary, open_file
+from mlfs_dask.storage.object_store import is_url, open_binary
 from mlfs_dask.storage.readers.base import UNKNOWN_BYTES, Batch, Header, Part, ReadOptions, damaged
 from mlfs_dask.storage.readers.compressed_io import open_source
 from mlfs_dask.storage.readers.hdf5_heap import HeapCheckedFile
@@ -163,8 +163,8 @@ def _filters(dataset: Any) -> tuple[Any, ...]:
     return (*getattr(dataset, "filters", ()), *getattr(dataset, "compressors", ()))
 
 
-def whole(dataset: Any, *, file: str) -> NDArray[Any]:
-    """All values of an array of h5py or zarr, one that is small by nature; texts as objects.
+def whole(dataset: Any, *, file: str, rows: slice = slice(None)) -> NDArray[Any]:
+    """All values of an array of h5py or zarr, one that is small by nature, or those of some rows; texts as objects.
 
     Raises
     ------
@@ -174,10 +174,12 @@ def whole(dataset: Any, *, file: str) -> NDArray[Any]:
     check_dataset(dataset, file=file)
     text = hasattr(dataset, "asstr") and dataset.dtype.kind in "OS"
     itemsize = int(dataset.dtype.itemsize)
-    size = math.prod(dataset.shape) * (itemsize if dataset.dtype.kind in "buif" else max(itemsize, _TEXT_BYTES))
+    count = len(range(*rows.indices(dataset.shape[0]))) * math.prod(dataset.shape[1:]) if dataset.shape else 1
+    size = count * (itemsize if dataset.dtype.kind in "buif" else max(itemsize, _TEXT_BYTES))
     require_memory(f"{file}: all of {dataset.name}", size)
+    key: Any = rows if dataset.shape else ...
     with damage_in(file, dataset.name):
-        return np.asarray(dataset.asstr()[...] if text else dataset[...])
+        return np.asarray(dataset.asstr()[key] if text else dataset[key])
 
 
 class DenseRows:
@@ -711,11 +713,7 @@ def unpacked_array(dataset: Any, *, file: str) -> FileArray | None:
 
     if not identifier.get_type().equal(h5py.h5t.py_create(dataset.dtype)):
         return None  # h5py translates it
-
-    def open_it() -> BinaryIO:
-        return os.fdopen(open_file(file), "rb", buffering=0)
-
-    return FileArray(open_it, offset, dataset.dtype, math.prod(dataset.shape), file=file)
+    return FileArray(functools.partial(open_binary, file), offset, dataset.dtype, math.prod(dataset.shape), file=file)
 
 
 def spooled(read: Callable[[int], bytes], dtype: np.dtype[Any], size: int, *, file: str) -> Sliceable:
