@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlfs_dask.errors import DataError, UsageError
-from mlfs_dask.files.json_text import as_json, parse_json
+from mlfs_dask.files.json_text import as_json, parse_json, require_known_format
 from mlfs_dask.storage.publish import read_text, write_folder
 
 if TYPE_CHECKING:
@@ -245,12 +245,7 @@ def read_eval(path: str | Path) -> Evaluation:
         if isinstance(error, DataError):
             raise
         raise DataError(f"no record of an evaluation ({error!r}).", file=f"{path}/{RECORD}", cure=_CURE) from error
-    if version > FORMAT_VERSION:
-        raise DataError(
-            f"format_version {version} is newer than {FORMAT_VERSION}, the newest this version reads",
-            file=f"{path}/{RECORD}",
-            cure="upgrade mlfs-dask",
-        )
+    require_known_format(version, FORMAT_VERSION, file=f"{path}/{RECORD}")
     results = _frame(str(path), RESULTS, RESULT_COLUMNS)
     rankings = _frame(str(path), RANKINGS, RANKING_COLUMNS)
     return Evaluation(results, rankings, _frame(str(path), FITS, FIT_COLUMNS), record)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -37,6 +38,7 @@ _HELD_FRACTION = 0.5
 _DENSE_ABOVE = 0.1
 
 
+@dataclass(eq=False, kw_only=True)
 class Table:
     """Rows, labels and names of the data.
 
@@ -58,28 +60,18 @@ class Table:
         Whether what a finished run was made from has some of the rows (`Dataset.may_share_rows`).
     """
 
-    def __init__(
-        self,
-        source: RowSource,
-        Y: sp.csr_array,
-        *,
-        name: str,
-        path: str | None = None,
-        digest: str | None = None,
-        test: Table | None = None,
-        names: Mapping[str, Any] | None = None,
-        subset: Mapping[str, Any] | None = None,
-        may_share_rows: Callable[[Mapping[str, Any]], bool] = lambda record: True,
-    ) -> None:
-        self.source = self._as_given = source
-        self.Y = Y
-        self.name = name
-        self.path = path
-        self.digest = digest
-        self.subset = subset
-        self.may_share_rows = may_share_rows
-        self.test = test
-        self.names = names or {"feature": None, "label": None}
+    source: RowSource
+    Y: sp.csr_array
+    name: str
+    path: str | None = None
+    digest: str | None = None
+    test: Table | None = None
+    names: Mapping[str, Any] = field(default_factory=lambda: {"feature": None, "label": None})
+    subset: Mapping[str, Any] | None = None
+    may_share_rows: Callable[[Mapping[str, Any]], bool] = lambda record: True
+
+    def __post_init__(self) -> None:
+        source = self._as_given = self.source
         self.n, self.d, self.q = source.profile.n, source.profile.d, source.profile.q
         self._X: Matrix | None = source.matrix if isinstance(source, ArrayRows) else None
         self._read: tuple[bytes, Matrix] | None = None
@@ -239,8 +231,8 @@ def open_table(data: Any, labels: Any = None, *, name: str | None = None, test: 
         Y = _all_labels(data)
         names = {"feature": data.feature_names, "label": data.label_names}
         table = Table(
-            data.rows,
-            Y,
+            source=data.rows,
+            Y=Y,
             name=name or dataset_name(data.path),
             names=names,
             path=data.path,
@@ -252,7 +244,7 @@ def open_table(data: Any, labels: Any = None, *, name: str | None = None, test: 
         if labels is None:
             raise DataError("no labels were given: data is an array", cure="evaluate(X, candidates, labels=Y)")
         source = as_rows(_in_memory(data), label_matrix(_in_memory(labels)))
-        table = Table(source, as_labels(label_matrix(_in_memory(labels))), name=name or "data")
+        table = Table(source=source, Y=as_labels(label_matrix(_in_memory(labels))), name=name or "data")
     if test is None:
         return table
     other = open_table(*test) if isinstance(test, tuple) else open_table(test)
@@ -297,8 +289,8 @@ def _joined(table: Table, other: Table) -> Table:
             cure="convert both files with the same options",
         )
     return Table(
-        JoinedRows((table.source, other.source)),
-        sp.csr_array(sp.vstack([table.Y, other.Y], format="csr")),
+        source=JoinedRows((table.source, other.source)),
+        Y=sp.csr_array(sp.vstack([table.Y, other.Y], format="csr")),
         name=table.name,
         path=table.path,
         digest=table.digest,

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from mlfs_dask.errors import DataError
 from mlfs_dask.files.redaction import redact
 
 
@@ -46,3 +47,13 @@ def as_json(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return redact(value) if isinstance(value, str) else value
+
+
+def require_known_format(version: int, newest: int, *, file: str | None) -> None:
+    """Raise DataError for a document of a newer format than this version reads."""
+    if version > newest:
+        raise DataError(
+            f"format_version {version} is newer than {newest}, the newest this version reads",
+            file=file,
+            cure="upgrade mlfs-dask",
+        )

@@ -16,7 +16,7 @@ from typing import Any
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.evaluation.comparison import FORMAT_VERSION, Comparison
 from mlfs_dask.evaluation.results import parse_frame
-from mlfs_dask.files.json_text import as_json, parse_json
+from mlfs_dask.files.json_text import as_json, parse_json, require_known_format
 from mlfs_dask.reporting.figures import Figure, Styles, critical_differences, curve, stability_curve, write_figure
 from mlfs_dask.reporting.tables import cases, csv_text, of_case, title_of
 from mlfs_dask.storage.object_store import is_url, local_path
@@ -184,12 +184,7 @@ def read_comparison(path: str | Path) -> Comparison:
     record = parsed(RECORD)
     if not isinstance(record, dict) or record.get("kind") != "compare":
         raise DataError("this is not the record of a comparison.", file=f"{path}/{RECORD}", cure=_CURE)
-    if int(record["format_version"]) > FORMAT_VERSION:
-        raise DataError(
-            f"format_version {record['format_version']} is newer than {FORMAT_VERSION}, the newest this version reads",
-            file=f"{path}/{RECORD}",
-            cure="upgrade mlfs-dask",
-        )
+    require_known_format(int(record["format_version"]), FORMAT_VERSION, file=f"{path}/{RECORD}")
     tests = parsed(TESTS)
     for test in tests:
         if test["friedman"] is not None and test["friedman"]["f"] is None:

@@ -204,11 +204,11 @@ def inline_svg(figure: Figure) -> str:
     )
 
 
-def write_figure(figures: Figure | Sequence[Figure], file: Path, *, columns: int = 3) -> None:
-    """Write a figure, or several as panels of one, as SVG."""
+def write_figure(figures: Figure | Sequence[Figure], file: Path) -> None:
+    """Write a figure, or several as panels of one, three in a row, as SVG."""
     panels = [figures] if isinstance(figures, Figure) else list(figures)
     with _look(text_as_paths=True):
-        _drawn(panels, min(columns, len(panels))).savefig(file, metadata={"Date": None}, facecolor="white")
+        _drawn(panels, min(3, len(panels))).savefig(file, metadata={"Date": None}, facecolor="white")
 
 
 # What is drawn

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypedDict, get_args, get_origin, get_type_hints, is_typeddict
 
 from mlfs_dask.errors import DataError
+from mlfs_dask.files.json_text import require_known_format
 
 FORMAT_VERSION = 1
 
@@ -201,12 +202,7 @@ class StoreSchema:
                 file=path,
                 cure=_DAMAGED,
             )
-        if version > FORMAT_VERSION:
-            raise DataError(
-                f"format_version {version} is newer than {FORMAT_VERSION}, the newest this version reads",
-                file=path,
-                cure="upgrade mlfs-dask",
-            )
+        require_known_format(version, FORMAT_VERSION, file=path)
         try:
             counts = _get(document, "label_counts", _mapping)
             partitions = Partitions(**_fields(Partitions, _get(document, "partitions", _mapping), "partitions."))

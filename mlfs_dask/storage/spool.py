@@ -197,7 +197,7 @@ def _read_on(
     before = sum(batch.rows for batch in batches)
     rows = before
     end = batches[-1].end if batches else 0
-    start = batches[-1].position if batches else None
+    rest = part._replace(start=batches[-1].position) if batches else part
     _rewrite_journal(directory, part.index, batches)
     with (
         data_path(directory, part.index).open("r+b" if batches else "wb") as data,
@@ -208,7 +208,7 @@ def _read_on(
             # are staged need not get there.
             data.truncate(end)
             data.seek(end)
-        for batch in reader.read(part, batch_bytes=batch_bytes, start=start):
+        for batch in reader.read(rest, batch_bytes=batch_bytes):
             count = _row_count(batch, reader.path)
             if not count:
                 continue

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,8 +32,7 @@ _PIECE_BYTES = 1 << 20
 QUANTILES = "uns/mlfs/quantiles"
 
 
-@dataclass(frozen=True)
-class ShardRecord:
+class ShardRecord(NamedTuple):
     """A shard that is written.
 
     Attributes
@@ -52,18 +51,6 @@ class ShardRecord:
     size: int
     digest: str
     checksum: Checksum
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "key": self.key,
-            "size": self.size,
-            "digest": self.digest,
-            "checksum": self.checksum.to_json(),
-        }
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> ShardRecord:
-        return cls(document["key"], document["size"], document["digest"], Checksum(*document["checksum"]))
 
 
 def array_specs(arrays: Mapping[str, ArrayChunking], *, d: int, q: int, dtype: str, compressor: str) -> list[ArraySpec]:
@@ -103,7 +90,8 @@ def write_one_shard(rows: SpooledRows | ExtendedRows, spec: ArraySpec, shard: in
     target = wip / "store" / key
     if marker.exists():
         try:
-            record = ShardRecord.from_json(json.loads(marker.read_bytes()))
+            _, size, digest, checksums = json.loads(marker.read_bytes())
+            record = ShardRecord(key, size, digest, Checksum(*checksums))
             if hash_file(target) == record.digest:
                 return record
         except (OSError, ValueError, KeyError, TypeError):
@@ -130,7 +118,7 @@ def write_one_shard(rows: SpooledRows | ExtendedRows, spec: ArraySpec, shard: in
     )
     temporary.replace(target)
     record = ShardRecord(key, size, digest, checksum)
-    write_atomically(marker, json.dumps(record.to_json()).encode())
+    write_atomically(marker, json.dumps([*record[:-1], checksum.to_json()]).encode())
     return record
 
 

@@ -42,8 +42,8 @@ class MemoryReader:
             return [Part(0, 0, 0)]
         return [Part(i, a, b) for i, (a, b) in enumerate(itertools.pairwise(edges))]
 
-    def read(self, part: Part, *, batch_bytes: int, start: int | None = None) -> Iterator[Batch]:
-        first = part.start if start is None else start
+    def read(self, part: Part, *, batch_bytes: int) -> Iterator[Batch]:
+        first = part.start
         assert part.stop is not None
         inner = [cut for cut in sorted(self.cuts) if first < cut < part.stop]
         for a, b in itertools.pairwise([first, *inner, part.stop]):

@@ -549,7 +549,7 @@ def test_bad_data_in_a_worker_leaves_nothing(tmp_path: Path, monkeypatch: pytest
 
 
 class _Dies(MemoryReader):
-    def read(self, part: Any, *, batch_bytes: int, start: int | None = None) -> Any:
+    def read(self, part: Any, *, batch_bytes: int) -> Any:
         import os
 
         os._exit(9)
@@ -673,11 +673,11 @@ def test_two_conversions_to_one_place(tmp_path: Path) -> None:
     X, Y = data()
 
     class Nested(MemoryReader):
-        def read(self, part: Any, *, batch_bytes: int, start: int | None = None) -> Any:
+        def read(self, part: Any, *, batch_bytes: int) -> Any:
             for options in ({}, {"resume": True}, {"force": True}):
                 with pytest.raises(UsageError, match="another process is converting to"):
                     convert_reader(lambda: make_reader(X, Y), tmp_path / "out.zarr", workers=1, **options)
-            return super().read(part, batch_bytes=batch_bytes, start=start)
+            return super().read(part, batch_bytes=batch_bytes)
 
     reader = make_reader(X, Y)
     nested = Nested(X, Y, reader.header)

@@ -168,7 +168,7 @@ def test_widths_that_grow(tmp_path: Path, form: Any) -> None:
         def parts(self, part_bytes: int) -> list[Any]:
             return make_reader(np.ones((1, 1)), labels(1)).parts(0)
 
-        def read(self, part: Any, *, batch_bytes: int, start: int | None = None) -> Any:
+        def read(self, part: Any, *, batch_bytes: int) -> Any:
             for width in (1, 3, 2):
                 yield Batch(form(np.ones((1, width))), csr_array((1, width + 1), dtype=np.int8), width)
 

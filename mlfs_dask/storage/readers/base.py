@@ -174,8 +174,8 @@ class Reader(Protocol):
     def parts(self, part_bytes: int) -> list[Part]:
         """Split into independent parts of about `part_bytes` bytes of source."""
 
-    def read(self, part: Part, *, batch_bytes: int, start: int | None = None) -> Iterator[Batch]:
-        """Batches of one part, from position `start` (default: the part's own start).
+    def read(self, part: Part, *, batch_bytes: int) -> Iterator[Batch]:
+        """Batches of one part. One that begins at the position of a batch goes on from there.
 
         A batch holds at most about `batch_bytes` bytes; the reader holds at most a small multiple of it.
         Raises DataError with file, line, column, value and cure.
@@ -212,7 +212,7 @@ class RowReader(Reader, Protocol):
     def row_of(self, position: int) -> int:
         """The row that begins at a position."""
 
-    def blocks(self, part: Part, *, batch_bytes: int, start: int | None = None) -> Iterator[Batch]:
+    def blocks(self, part: Part, *, batch_bytes: int) -> Iterator[Batch]:
         """`read` without a change of the type of X."""
 
     def held_bytes(self, batch_bytes: int) -> int:

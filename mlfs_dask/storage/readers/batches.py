@@ -89,12 +89,12 @@ class BatchReader(TableReader):
             for index, (start, stop) in enumerate(itertools.pairwise((*starts, self._scan.starts[-1])))
         ]
 
-    def read(self, part: Part, *, batch_bytes: int, start: int | None = None) -> Iterator[Batch]:
+    def read(self, part: Part, *, batch_bytes: int) -> Iterator[Batch]:
         """See `Reader.read`."""
-        for batch in self.blocks(part, batch_bytes=batch_bytes, start=start):
+        for batch in self.blocks(part, batch_bytes=batch_bytes):
             yield batch._replace(X=batch.X.astype(float, copy=False))
 
-    def blocks(self, part: Part, *, batch_bytes: int, start: int | None = None) -> Iterator[Batch]:
+    def blocks(self, part: Part, *, batch_bytes: int) -> Iterator[Batch]:
         """Rows of a part, from its first. See `RowReader.blocks`.
 
         Raises

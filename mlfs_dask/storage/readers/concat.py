@@ -107,23 +107,22 @@ class ConcatReader:
             for index, (number, part) in enumerate(parts)
         ]
 
-    def read(self, part: Part, *, batch_bytes: int, start: int | None = None) -> Iterator[Batch]:
+    def read(self, part: Part, *, batch_bytes: int) -> Iterator[Batch]:
         """Batches of one part. See `Reader.read`."""
-        return self._batches("read", part, batch_bytes, start)
+        return self._batches("read", part, batch_bytes)
 
-    def blocks(self, part: Part, *, batch_bytes: int, start: int | None = None) -> Iterator[Batch]:
+    def blocks(self, part: Part, *, batch_bytes: int) -> Iterator[Batch]:
         """Batches of one part. See `RowReader.blocks`."""
-        return self._batches("blocks", part, batch_bytes, start)
+        return self._batches("blocks", part, batch_bytes)
 
-    def _batches(self, what: str, part: Part, batch_bytes: int, start: int | None) -> Iterator[Batch]:
+    def _batches(self, what: str, part: Part, batch_bytes: int) -> Iterator[Batch]:
         number = part.start >> _FILE_BITS
         inside = Part(
             part.index,
             part.start & _INSIDE,
             None if part.stop is None else part.stop - (number << _FILE_BITS),
         )
-        begin = None if start is None else start - (number << _FILE_BITS)
-        for batch in getattr(self.readers[number], what)(inside, batch_bytes=batch_bytes, start=begin):
+        for batch in getattr(self.readers[number], what)(inside, batch_bytes=batch_bytes):
             yield batch._replace(position=batch.position + (number << _FILE_BITS))
 
 

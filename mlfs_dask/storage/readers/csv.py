@@ -124,9 +124,9 @@ class CsvReader(TableReader):
         stops: list[int | None] = [*starts[1:], None]
         return [Part(index, start, stop) for index, (start, stop) in enumerate(zip(starts, stops, strict=True))]
 
-    def read(self, part: Part, *, batch_bytes: int, start: int | None = None) -> Iterator[Batch]:
+    def read(self, part: Part, *, batch_bytes: int) -> Iterator[Batch]:
         """Batches of one part; X is dense, Y sparse. See `Reader.read`."""
-        position = part.start if start is None else start
+        position = part.start
         rows_wanted = max(1, batch_bytes // self._row_bytes_held(len(self._names)))
         # Of a narrow table less at a time, which stays in the cache; a column costs the same however few its rows.
         rows_wanted = max(rows_wanted // 4, min(rows_wanted, _MANY_ROWS))

@@ -97,7 +97,7 @@ def open_source(sources: Sequence[str], options: ReadOptions = _DEFAULTS, format
     if options.transpose:
         from mlfs_dask.storage.readers.transposed import open_transposed
 
-        return concatenate([open_transposed(path, options, name) for path in paths])
+        return concatenate([open_transposed(path, options, _opener(name)) for path in paths])
     if name in _PAIRED and (pair := _as_pair(paths, name, options)):
         return _call(name, pair, options)
     options = replace(options, folder=_common_folder(sources))
@@ -143,6 +143,11 @@ def _check_options(path: str, known: Format, options: ReadOptions) -> None:
                 f"{path}: {known.name} has no key {key!r}\n  cure: "
                 + (f"its keys are {', '.join(keys)}" if keys else "leave --key out")
             )
+    if options.transpose and known.name not in _BY_COLUMNS:
+        raise UsageError(
+            f"{path}: {known.name} is no table\n  cure: --transpose goes with {', '.join(_BY_COLUMNS)}; leave it out "
+            "otherwise"
+        )
     if options.obs and known.name not in (*_BY_COLUMNS, "h5ad", "anndata"):
         raise UsageError(
             f"{path}: {known.name} has no columns of rows, which --obs would keep"
@@ -161,9 +166,14 @@ def _check_options(path: str, known: Format, options: ReadOptions) -> None:
 
 
 def _call(name: str, source: str | tuple[str, ...], options: ReadOptions) -> Reader:
+    reader: Reader = _opener(name)(source, options)
+    return reader
+
+
+def _opener(name: str) -> Callable[..., Any]:
     module, _, function = FORMATS[name].opener.partition(":")
-    opener: Callable[..., Reader] = getattr(importlib.import_module(f"{_HERE}.{module}"), function)
-    return opener(source, options)
+    opener: Callable[..., Any] = getattr(importlib.import_module(f"{_HERE}.{module}"), function)
+    return opener
 
 
 def _with_labels(path: str, name: str, options: ReadOptions) -> ReadOptions:

@@ -80,7 +80,7 @@ class IndexedTextReader(TextReader):
     classes: ClassColumn | None = None
     may_have_classes: bool = False
 
-    def read(self, part: Part, *, batch_bytes: int, start: int | None = None) -> Iterator[Batch]:
+    def read(self, part: Part, *, batch_bytes: int) -> Iterator[Batch]:
         """Batches of the rows that begin in `part`. See `TextReader.read`.
 
         Raises
@@ -89,7 +89,7 @@ class IndexedTextReader(TextReader):
             Also when the whole file is read from its beginning and its number of rows is not the one it declares.
         """
         n_features, n_labels, n = self.header.n_features or 0, self.header.n_labels or 0, 0
-        for batch in super().read(part, batch_bytes=batch_bytes, start=start):
+        for batch in super().read(part, batch_bytes=batch_bytes):
             X, Y = batch.X, batch.Y
             assert isinstance(X, csr_array)
             n_features, n_labels = max(n_features, X.shape[1]), max(n_labels, Y.shape[1])
@@ -97,7 +97,7 @@ class IndexedTextReader(TextReader):
             Y.resize((Y.shape[0], n_labels))
             n += X.shape[0]
             yield batch
-        position = part.start if start is None else start
+        position = part.start
         declared, whole = self.header.n_rows, position == self.data_start and part.stop is None
         if declared is not None and whole and n != declared:
             raise DataError(

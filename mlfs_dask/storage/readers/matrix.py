@@ -875,14 +875,14 @@ class MatrixReader:
         rows = max(rows - rows % self._step, self._step)
         return [Part(index, start, min(start + rows, n)) for index, start in enumerate(range(0, n, rows))]
 
-    def read(self, part: Part, *, batch_bytes: int, start: int | None = None) -> Iterator[Batch]:
+    def read(self, part: Part, *, batch_bytes: int) -> Iterator[Batch]:
         """Batches of one part, dense or sparse as X is stored. See `Reader.read`."""
-        for batch in self.blocks(part, batch_bytes=batch_bytes, start=start):
+        for batch in self.blocks(part, batch_bytes=batch_bytes):
             yield batch._replace(X=batch.X.astype(np.float64, copy=False))
 
-    def blocks(self, part: Part, *, batch_bytes: int, start: int | None = None) -> Iterator[Batch]:
+    def blocks(self, part: Part, *, batch_bytes: int) -> Iterator[Batch]:
         """Batches of one part, X of the type that is stored. See `RowReader`."""
-        row = part.start if start is None else start
+        row = part.start
         n = sum(self._lengths)
         stop = n if part.stop is None else part.stop
         with opened(self._opener) as pairs:

@@ -126,17 +126,17 @@ class ParquetReader(TableReader):
         """See `RowReader`."""
         return replace(self, header=self.header.labels_only(), _features=())
 
-    def read(self, part: Part, *, batch_bytes: int, start: int | None = None) -> Iterator[Batch]:
+    def read(self, part: Part, *, batch_bytes: int) -> Iterator[Batch]:
         """Batches of one part; X is dense. See `Reader.read`."""
-        for batch in self._batches(part, batch_bytes, start, _allowed(batch_bytes)):
+        for batch in self._batches(part, batch_bytes, _allowed(batch_bytes)):
             yield batch._replace(X=batch.X.astype(np.float64, copy=False))
 
-    def blocks(self, part: Part, *, batch_bytes: int, start: int | None = None) -> Iterator[Batch]:
+    def blocks(self, part: Part, *, batch_bytes: int) -> Iterator[Batch]:
         """Batches of one part; X is dense, of type `dtype`. See `RowReader.blocks`."""
-        return self._batches(part, batch_bytes, start, max(STREAMED_BYTES, _allowed(batch_bytes)))
+        return self._batches(part, batch_bytes, max(STREAMED_BYTES, _allowed(batch_bytes)))
 
-    def _batches(self, part: Part, batch_bytes: int, start: int | None, allowed: int) -> Iterator[Batch]:
-        row = part.start if start is None else start
+    def _batches(self, part: Part, batch_bytes: int, allowed: int) -> Iterator[Batch]:
+        row = part.start
         stop = self._group_starts[-1] if part.stop is None else part.stop
         if row >= stop:
             return

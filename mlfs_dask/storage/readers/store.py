@@ -60,10 +60,10 @@ class StoreReader:
         stops = [*starts[1:], offsets[-1]]
         return [Part(number, start, stop) for number, (start, stop) in enumerate(zip(starts, stops, strict=True))]
 
-    def read(self, part: Part, *, batch_bytes: int, start: int | None = None) -> Iterator[Batch]:
+    def read(self, part: Part, *, batch_bytes: int) -> Iterator[Batch]:
         """Batches of one part. See `Reader.read`."""
         rows = self.dataset.store_rows
-        position = part.start if start is None else start
+        position = part.start
         stop = self.dataset.schema.n if part.stop is None else part.stop
         first = int(np.searchsorted(rows.row_offsets, position, side="right")) - 1
         last = int(np.searchsorted(rows.row_offsets, stop, side="left"))

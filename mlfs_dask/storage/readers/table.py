@@ -72,7 +72,7 @@ class TableReader(ABC):
         """See `Reader.parts`."""
 
     @abstractmethod
-    def read(self, part: Part, *, batch_bytes: int, start: int | None = None) -> Iterator[Batch]:
+    def read(self, part: Part, *, batch_bytes: int) -> Iterator[Batch]:
         """See `Reader.read`."""
 
     @abstractmethod

@@ -59,7 +59,7 @@ class TextReader(ABC):
         """Byte ranges of about `part_bytes`; one part if the file is compressed."""
         return split_lines(self.source, self.data_start, part_bytes)
 
-    def read(self, part: Part, *, batch_bytes: int, start: int | None = None) -> Iterator[Batch]:
+    def read(self, part: Part, *, batch_bytes: int) -> Iterator[Batch]:
         """Batches of the rows that begin in `part`.
 
         Raises
@@ -67,7 +67,7 @@ class TextReader(ABC):
         DataError
             With file, line, column, value and cure.
         """
-        position = part.start if start is None else start
+        position = part.start
         line = self.data_line if position == self.data_start else None
         for block, p, report in self._unread(position, part.stop, block_bytes_for(batch_bytes)):
             for X, Y, first, after in self._rows(block, p, batch_bytes, report):

@@ -7,11 +7,10 @@ The file is read twice: for the names of its rows, and for its values, which go 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -35,42 +34,30 @@ from mlfs_dask.storage.readers.matrix import (
 )
 from mlfs_dask.storage.readers.table import TableReader
 
-#: Format -> the function that opens a table of it.
-OPENERS = {
-    "csv": "csv:open_csv",
-    "tsv": "csv:open_tsv",
-    "parquet": "parquet:open_parquet",
-    "feather": "parquet:open_parquet",
-}
 
-
-def open_transposed(path: str, options: ReadOptions, format: str) -> MatrixReader:
+def open_transposed(path: str, options: ReadOptions, open_table: Callable[..., TableReader]) -> MatrixReader:
     """Open a table with features as rows; `labels.xml` of the options is the table of the samples.
+
+    `open_table` opens a table of its format.
 
     Raises
     ------
     UsageError
-        No table of labels, or a format that is no table.
+        No table of labels.
     DataError
         A column that is no number, a feature that stands twice, a table of labels that does not fit.
     DoesNotFitError
         The temporary file finds no room.
     """
     labels = options.labels
-    if format not in OPENERS:
-        raise UsageError(
-            f"{path}: {format} is no table\n  cure: --transpose goes with {', '.join(OPENERS)}; leave it out otherwise"
-        )
     if labels.xml is None or labels.count is not None:
         raise UsageError(
             f"{path}: rows are features, and nothing tells the labels of the samples\n"
             "  cure: --labels FILE.csv, a table with the names of the samples in its first column, and --label-columns "
             "NAMES of it"
         )
-    module, _, function = OPENERS[format].partition(":")
-    opener = getattr(importlib.import_module(f"mlfs_dask.storage.readers.{module}"), function)
     alone = replace(options, labels=LabelSpec(), keys={k: v for k, v in options.keys.items() if k != "names"})
-    table: TableReader = opener(path, alone)
+    table = open_table(path, alone)
     samples = table.header.feature_names
     if samples is None:
         raise DataError("a header row with the names of the samples was expected", file=path, line=1, cure="write one")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from scipy.sparse import csr_array, vstack
+from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.label_values import LabelValues
@@ -212,24 +212,32 @@ class PairedTextReader:
         stops = [*starts[1:], self.n]
         return [Part(index, start, stop) for index, (start, stop) in enumerate(zip(starts, stops, strict=True))]
 
-    def read(self, part: Part, *, batch_bytes: int, start: int | None = None) -> Iterator[Batch]:
+    def read(self, part: Part, *, batch_bytes: int) -> Iterator[Batch]:
         """Batches of one part. See `Reader.read`."""
-        row = part.start if start is None else start
+        row = part.start
         stop = self.n if part.stop is None else part.stop
         assert self.header.n_labels is not None
         step = self.n
         if self.meaning.zero_is_unknown:  # labels that are not listed are written out
             step = max(1, batch_bytes // (UNKNOWN_BYTES * self.header.n_labels))
-        labels = _Queue(self._rows(1, row, batch_bytes))
-        for X in self._rows(0, row, batch_bytes):
-            first = 0
-            while first < X.shape[0] and row < stop:
-                last = min(X.shape[0], first + step, first + stop - row)
-                yield Batch(X[first:last], self._labels(labels.take(last - first), row), row + last - first)
-                row += last - first
-                first = last
+        for X, Y in self._aligned(row, batch_bytes):
+            wanted = min(X.shape[0], stop - row)
+            for first in range(0, wanted, step):
+                last = min(first + step, wanted)
+                yield Batch(X[first:last], self._labels(Y[first:last], row + first), row + last)
+            row += wanted
             if row >= stop:
                 return
+
+    def _aligned(self, row: int, batch_bytes: int) -> Iterator[tuple[csr_array, csr_array]]:
+        """The same rows of both files, from `row` on, which come from each in runs of other lengths."""
+        X_runs, Y_runs = (self._rows(which, row, batch_bytes) for which in (0, 1))
+        X, Y = next(X_runs, None), next(Y_runs, None)
+        while X is not None and Y is not None:
+            count = min(X.shape[0], Y.shape[0])
+            yield X[:count], Y[:count]
+            X = X[count:] if count < X.shape[0] else next(X_runs, None)
+            Y = Y[count:] if count < Y.shape[0] else next(Y_runs, None)
 
     def _labels(self, Y: csr_array, row: int) -> csr_array:
         return sparse_label_block(
@@ -247,19 +255,3 @@ class PairedTextReader:
                 rows, passed = rows[min(passed, rows.shape[0]) :], max(passed - rows.shape[0], 0)
             if rows.shape[0]:
                 yield csr_array(rows)
-
-
-class _Queue:
-    """Rows that come in runs of any length, taken in runs of others."""
-
-    def __init__(self, runs: Iterator[csr_array]) -> None:
-        self._runs = runs
-        self._rows: csr_array | None = None
-
-    def take(self, count: int) -> csr_array:
-        rows = [] if self._rows is None else [self._rows]
-        while sum(run.shape[0] for run in rows) < count:
-            rows.append(next(self._runs))
-        joined = rows[0] if len(rows) == 1 else csr_array(vstack(rows, format="csr"))
-        self._rows = joined[count:]
-        return joined[:count]

@@ -57,7 +57,7 @@ def check_splits(reader: Reader, *, sizes: tuple[int, ...] = (1, 200, 1000)) -> 
         whole = list(reader.read(part, batch_bytes=sizes[0]))
         if len(whole) < 2:
             continue
-        rest = list(reader.read(part, batch_bytes=sizes[1], start=whole[0].position))
+        rest = list(reader.read(part._replace(start=whole[0].position), batch_bytes=sizes[1]))
         np.testing.assert_array_equal(np.vstack([dense(b.X) for b in rest]), np.vstack([dense(b.X) for b in whole[1:]]))
 
 

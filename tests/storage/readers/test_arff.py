@@ -539,9 +539,12 @@ def test_reading_goes_on_from_any_batch(write: Any, sparse: bool) -> None:
     for number, batch in enumerate(batches[:-1]):
         seen += batch.X.shape[0]
         assert first_lines[number + 1] == 8 + seen + (2 if seen >= 7 else 0)
-        rest = [b.X.toarray() if sparse else b.X for b in reader.read(part, batch_bytes=1 << 14, start=batch.position)]
+        rest = [
+            b.X.toarray() if sparse else b.X
+            for b in reader.read(part._replace(start=batch.position), batch_bytes=1 << 14)
+        ]
         np.testing.assert_array_equal(np.concatenate(rest), X[seen:])
-    assert list(reader.read(part, batch_bytes=1 << 14, start=batches[-1].position)) == []
+    assert list(reader.read(part._replace(start=batches[-1].position), batch_bytes=1 << 14)) == []
 
 
 def test_many_values_absent_that_mean_one_come_in_small_batches(write: Any) -> None:
@@ -552,7 +555,7 @@ def test_many_values_absent_that_mean_one_come_in_small_batches(write: Any) -> N
     assert sum(b.X.shape[0] for b in batches) == 1000
     assert max(b.X.nnz * 12 for b in batches) <= 1 << 18
     assert all(b.X.sum() == 199 * b.X.shape[0] and b.Y.sum() == b.X.shape[0] for b in batches)
-    rest = list(reader.read(part, batch_bytes=1 << 18, start=batches[1].position))
+    rest = list(reader.read(part._replace(start=batches[1].position), batch_bytes=1 << 18))
     assert sum(b.X.shape[0] for b in rest) == 1000 - batches[0].X.shape[0] - batches[1].X.shape[0]
 
 

@@ -29,7 +29,7 @@ class Fake:
     def parts(self, part_bytes: int) -> list:
         raise NotImplementedError
 
-    def read(self, part: object, *, batch_bytes: int, start: int | None = None) -> object:
+    def read(self, part: object, *, batch_bytes: int) -> object:
         raise NotImplementedError
 
 
