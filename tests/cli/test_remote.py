@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
+import email.utils
+import hmac
 import itertools
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -15,10 +20,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import Result
 
 from mlfs_dask import runtime
+from mlfs_dask.engine import checkpoints
 from mlfs_dask.storage import access
 from mlfs_dask.storage.object_store import RemoteObjects
 from tests.cli.web_server import Refusals, WebFiles, WholeFiles, refusing_s3, serve
@@ -30,15 +37,13 @@ RunJson = Callable[..., Any]
 obstore = pytest.importorskip("obstore", reason="obstore is not installed (extra `cloud`)")
 
 
-@pytest.fixture(scope="module")
-def bucket() -> Iterator[str]:
-    """URL of an empty bucket of an S3 server."""
-    pytest.importorskip("moto", reason="moto, the S3 server, is not installed")
+@contextlib.contextmanager
+def started(*command: str) -> Iterator[int]:
+    """The port of a server of the loopback interface, whose number is put behind its command."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    server = subprocess.Popen([*command, str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + 120
         while True:
@@ -46,20 +51,57 @@ def bucket() -> Iterator[str]:
                 socket.create_connection(("127.0.0.1", port), timeout=1).close()
                 break
             except OSError:
-                assert server.poll() is None, "the S3 server did not start"
-                assert time.monotonic() < deadline, "the S3 server does not answer"
+                assert server.poll() is None, "the server did not start"
+                assert time.monotonic() < deadline, "the server does not answer"
                 time.sleep(0.05)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("AWS_ACCESS_KEY_ID", "testing")
-            patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
-            patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-            patch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
-            request = urllib.request.Request(f"http://127.0.0.1:{port}/bucket", method="PUT")
-            urllib.request.urlopen(request).close()
-            yield "s3://bucket"
+        yield port
     finally:
-        server.terminate()
+        server.kill()
         server.wait()
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[str]:
+    """URL of an empty bucket of an S3 server, which answers to clients of Google's XML interface as well."""
+    pytest.importorskip("moto", reason="moto, the S3 server, is not installed")
+    with (
+        started(sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p") as port,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("AWS_ACCESS_KEY_ID", "testing")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        patch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+        patch.setenv("GOOGLE_BASE_URL", f"http://127.0.0.1:{port}")
+        patch.setenv("GOOGLE_BEARER_TOKEN", "testing")
+        request = urllib.request.Request(f"http://127.0.0.1:{port}/bucket", method="PUT")
+        urllib.request.urlopen(request).close()
+        yield "s3://bucket"
+
+
+@pytest.fixture
+def container(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """URL of an empty container of azurite, the emulator of Azure's storage."""
+    azurite = shutil.which("azurite-blob")
+    if azurite is None:
+        pytest.skip("azurite is not installed (npm install --global azurite)")
+    monkeypatch.setenv("AZURE_STORAGE_USE_EMULATOR", "true")
+    name, key = (
+        "devstoreaccount1",
+        "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==",
+    )
+    command = (azurite, "--silent", "--skipApiVersionCheck", "--inMemoryPersistence", "--blobPort")
+    with started(*command) as port:
+        address = f"http://127.0.0.1:{port}/{name}"
+        headers = {"x-ms-date": email.utils.formatdate(usegmt=True), "x-ms-version": "2021-08-06"}
+        signed = "\n".join(f"{name}:{value}" for name, value in headers.items())
+        text = "PUT" + 12 * "\n" + f"{signed}\n/{name}/{name}/box\nrestype:container"
+        digest = hmac.digest(base64.b64decode(key), text.encode(), "sha256")
+        headers["Authorization"] = f"SharedKey {name}:{base64.b64encode(digest).decode()}"
+        request = urllib.request.Request(f"{address}/box?restype=container", method="PUT", headers=headers)
+        urllib.request.urlopen(request).close()
+        monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", address)
+        yield "az://box"
 
 
 @pytest.fixture(scope="module")
@@ -71,9 +113,12 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
+@pytest.mark.parametrize("scheme", ["s3", "gs", "az"])
 def test_from_a_file_to_chosen_columns_in_an_object_store(
-    bucket: str, table: Path, run: Run, run_json: RunJson, tmp_path: Path
+    scheme: str, request: pytest.FixtureRequest, table: Path, run: Run, run_json: RunJson, tmp_path: Path
 ) -> None:
+    server = request.getfixturevalue("container" if scheme == "az" else "bucket").replace("s3:", f"{scheme}:")
+    bucket = f"{server}/{scheme}"
     store, local = f"{bucket}/way.zarr", tmp_path / "way.zarr"
     options = ("--label-columns", "a,b", "--partition-size", "256")
     for place in (store, local):
@@ -96,6 +141,19 @@ def test_from_a_file_to_chosen_columns_in_an_object_store(
     assert (small["d"], small["verified"]["objects"]) == (2, 36)
     back = run_json("convert", f"{bucket}/way.small.svm", tmp_path / "back.zarr")
     assert (back["n"], back["d"], back["q"], back["nonzeros"]) == (60, 2, 2, small["nonzeros"])
+
+    run_json("append", store, table, "--label-columns", "a,b")
+    assert run_json("inspect", store, "--verify")["n"] == 120
+    place = checkpoints.Folder(checkpoints.checkpoint_place(f"{bucket}/way.elc"))
+    place.write("state.npz", "key", {"W": np.arange(6.0)}, {"step": 3})
+    state = place.read("state.npz", "key")
+    assert state is not None
+    assert (state.arrays["W"].tolist(), state.facts) == (list(range(6)), {"step": 3})
+    place.remove()
+    assert not RemoteObjects(place.place).exists()
+    assert RemoteObjects(f"{bucket}/way.elc").exists("run.json")
+    absent = run("inspect", f"{server}x/way.zarr")
+    assert (absent.exit_code, "there is no bucket, or container, of this name" in absent.stderr) == (1, True)
 
 
 @pytest.mark.cluster
@@ -156,8 +214,6 @@ def test_an_upload_that_fails_is_resumed(
 
 def test_checkpoints_in_an_object_store(bucket: str, table: Path, run: Run, run_json: RunJson) -> None:
     """An iterative method is stopped after some iterations, and goes on from where it was."""
-    from mlfs_dask.engine import checkpoints
-
     store, place = f"{bucket}/loop.zarr", f"{bucket}/loop.mfsir"
     run_json("convert", table, store, "--label-columns", "a,b")
     words = ("select", "mfsir", store, "-k", "2", "--checkpoint-every", "0", "-o")
