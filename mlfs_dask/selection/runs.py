@@ -10,10 +10,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +20,7 @@ from numpy.typing import NDArray
 from mlfs_dask.errors import DataError
 from mlfs_dask.files.json_text import as_json, parse_json
 from mlfs_dask.storage.digest import ROOT_KEY
-from mlfs_dask.storage.object_store import RemoteObjects, is_url, open_objects
+from mlfs_dask.storage.object_store import local_file, open_objects
 from mlfs_dask.storage.publish import check_place, read_text, write_folder
 from mlfs_dask.storage.subset_spec import origin_of
 from mlfs_dask.typing import Array
@@ -179,7 +177,8 @@ def write_run(
         if labels is not None:
             _write_labels(f"{folder}/{LABELS}", labels)
         if pairs is not None and pairs.question.rows is not None:
-            _write_pairs(folder, pairs)
+            with local_file(f"{folder}/{PAIRS}") as file:
+                pairs.write(file)
 
     write_folder(
         path,
@@ -204,15 +203,6 @@ def _write_labels(place: str, labels: RecoveredLabels) -> None:
             partition_rows=labels.partition_rows,
         )
     )
-
-
-def _write_pairs(folder: str, pairs: Pairs) -> None:
-    if not is_url(folder):
-        pairs.write(f"{folder}/{PAIRS}")
-        return
-    with tempfile.TemporaryDirectory(prefix="mlfs-pairs-") as local:
-        pairs.write(f"{local}/{PAIRS}")
-        RemoteObjects(folder).upload(Path(local), [PAIRS])
 
 
 def has_labels(path: str) -> bool:

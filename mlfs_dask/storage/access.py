@@ -194,7 +194,7 @@ def error_words(error: BaseException) -> str:
         if setting := _setting_of(first):
             return setting[1]
         if status := _STATUS.search(told):
-            message = re.search(r"<Message>([^<]*)</Message>", told)  # of S3 and Azure
+            message = re.search(r"<Message>([^<\n]*)", told)  # of S3 and Azure
             return f"{status[1]}: {message[1]}" if message else status[1]
         if silence := _NO_ANSWER.search(told):
             return silence[1] or ("timed out" if silence[2] else "the connection was cut")
@@ -221,7 +221,7 @@ def access_error(store: str, error: BaseException, *, verb: Literal["read", "wri
         return StoreUnavailableError(
             store,
             f"it does not answer: {error_words(error)}",
-            "check the network, the server, and how many requests it allows (fewer workers make fewer)",
+            "check the network, the server and its address, and how many requests it allows (fewer workers make fewer)",
         )
     cure = "check the URL, the network and the server" if scheme else "check the disk"
     if credentials and http_status(error) == 400:  # an answer to HEAD does not say what is wrong

@@ -11,10 +11,11 @@ import io
 import os
 import re
 import stat
+import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, Literal, Protocol, TypeVar, cast
+from typing import Any, BinaryIO, Literal, TypeVar, cast
 
 from mlfs_dask import runtime
 from mlfs_dask.errors import DataError, StoreNotAllowedError, UsageError
@@ -41,28 +42,6 @@ _NO_PATTERNS = "name every store: patterns (*, ?, [a-z]) are put in full by a sh
 
 _Item = TypeVar("_Item")
 _Answer = TypeVar("_Answer")
-
-
-class Objects(Protocol):
-    """Objects below one root."""
-
-    path: str
-
-    def exists(self, key: str = "") -> bool:
-        """Whether there is an object, or anything below the root."""
-
-    def read(self, key: str) -> bytes:
-        """Raises FileNotFoundError."""
-
-    def blocks(self, key: str) -> Iterator[bytes]: ...
-
-    def sizes(self, expected: Iterable[str] = ()) -> dict[str, int | None]:
-        """Key -> bytes of every object that is there, None where nobody tells.
-
-        Where a place cannot be listed, `expected` keys alone are looked for.
-        """
-
-    def write(self, key: str, content: bytes) -> None: ...
 
 
 def at_once(request: Callable[[_Item], _Answer], items: Iterable[_Item], most: int = _REQUESTS) -> list[_Answer]:
@@ -137,7 +116,7 @@ class LocalFile:
 
 
 class LocalObjects:
-    """Files below a directory."""
+    """Files below a directory. Methods that `RemoteObjects` have, too, are described there."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = str(path)
@@ -152,11 +131,6 @@ class LocalObjects:
 
     def read(self, key: str) -> bytes:
         return read_file(self._root / key)
-
-    def blocks(self, key: str) -> Iterator[bytes]:
-        with _read_from(self._root / key) as file:
-            while block := file.read(_BLOCK_BYTES):
-                yield block
 
     def write(self, key: str, content: bytes) -> None:
         """Write an object, and the folders above it."""
@@ -211,6 +185,7 @@ class RemoteObjects:
         return found
 
     def exists(self, key: str = "") -> bool:
+        """Whether there is an object, or anything below the root."""
         try:
             found: Any = self.head(key)
             if found is None and not key and not is_web(self.path):
@@ -231,6 +206,7 @@ class RemoteObjects:
         return {head["path"][len(start) :]: head for head in found if head["path"].startswith(start)}
 
     def read(self, key: str) -> bytes:
+        """Raises FileNotFoundError."""
         return bytes(self._request(lambda: self._store.get(self._place(key)).bytes()))
 
     def read_range(self, key: str, start: int, stop: int | None = None) -> memoryview:
@@ -257,11 +233,6 @@ class RemoteObjects:
         found: memoryview = self._request(request)
         return found
 
-    def blocks(self, key: str) -> Iterator[bytes]:
-        with RemoteFile(self, key) as file:
-            while block := file.read(_BLOCK_BYTES):
-                yield block
-
     def write(self, key: str, content: bytes | Path) -> None:
         """Write an object, from a file where `content` is its path, some parts of it at a time."""
         size = content.stat().st_size if isinstance(content, Path) else len(content)
@@ -272,6 +243,10 @@ class RemoteObjects:
         )
 
     def sizes(self, expected: Iterable[str] = ()) -> dict[str, int | None]:
+        """Key -> bytes of every object that is there, None where nobody tells.
+
+        Where a place cannot be listed, `expected` keys alone are looked for.
+        """
         if is_web(self.path):
             keys = list(expected)
             found = dict(zip(keys, at_once(self.head, keys), strict=True))
@@ -343,6 +318,9 @@ class RemoteObjects:
         return answer(request, self.path, verb=verb)
 
 
+Objects = LocalObjects | RemoteObjects
+
+
 class RemoteFile(io.RawIOBase):
     """An object as a file that is read in any order. Each of its reads is repeated while the server is unavailable.
 
@@ -410,6 +388,18 @@ def expand(pattern: str, options: Mapping[str, Any] | None = None) -> list[str]:
     folder = pattern[: pattern.index("*")].rpartition("/")[0]
     wanted = re.escape(pattern[len(folder) + 1 :]).replace(r"\*\*/", "(?:.*/)?").replace(r"\*", "[^/]*")
     return sorted(f"{folder}/{key}" for key in RemoteObjects(folder, options).heads() if re.fullmatch(wanted, key))
+
+
+@contextlib.contextmanager
+def local_file(place: str) -> Iterator[str]:
+    """A path for a new file: its place, or where that is a URL a temporary one, uploaded when the with-block ends."""
+    if not is_url(place):
+        yield str(local_path(place))
+        return
+    with tempfile.TemporaryDirectory(prefix="mlfs-") as folder:
+        file = Path(folder, PurePosixPath(place).name)
+        yield str(file)
+        RemoteObjects(place).write("", file)
 
 
 def is_url(path: str | Path) -> bool:
@@ -483,7 +473,7 @@ def local_path(path: str | Path) -> Path:
     return Path(str(path).removeprefix("file://"))
 
 
-def open_objects(store: str | Path, storage_options: Mapping[str, Any] | None = None) -> LocalObjects | RemoteObjects:
+def open_objects(store: str | Path, storage_options: Mapping[str, Any] | None = None) -> Objects:
     """Access to a store's objects; reads nothing yet."""
     if is_url(store):
         return RemoteObjects(str(store), storage_options)

@@ -102,7 +102,7 @@ def _connect(address: str, given: dict[str, Any]) -> Any:
         words = re.sub("^Generic .*? error: ", "", str(error).partition("\n")[0])
         cure = "check the URL and its storage options"
         if scheme in CREDENTIALS:
-            cure = f"check the URL, and set {CREDENTIALS[scheme]}"
+            cure = f"check the URL and its storage options, and set {CREDENTIALS[scheme]}"
         raise UsageError(f"{address}: {words}\n  cure: {cure}") from error
 
 

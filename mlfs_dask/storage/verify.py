@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from mlfs_dask.storage.access import access_error
 from mlfs_dask.storage.dataset import Store, open_store
 from mlfs_dask.storage.digest import ROOT_KEY, new_hash, root_is_intact
-from mlfs_dask.storage.object_store import open_objects, read_schema
+from mlfs_dask.storage.object_store import at_once, is_url, open_binary, open_objects, read_schema
+
+#: Objects at a URL that are read at a time.
+_REQUESTS = 8
 
 
 @dataclass(frozen=True)
@@ -58,14 +63,19 @@ def verify(store: str | Path) -> Verification:
     schema, root = read_schema(objects)
     damaged = [] if root_is_intact(root, schema.root_digest) else [ROOT_KEY]
     expected, read = set(schema.digests), len(root)
+
+    def look(key: str) -> tuple[int, str]:
+        file: Any
+        with open_binary(f"{objects.path}/{key}") as file:
+            digest = hashlib.file_digest(file, new_hash).hexdigest()
+            return file.tell(), digest
+
     try:
         present = set(objects.sizes(expected))
-        for key in sorted(expected & present):
-            digest = new_hash()
-            for block in objects.blocks(key):
-                digest.update(block)
-                read += len(block)
-            if digest.hexdigest() != schema.digests[key]:
+        keys = sorted(expected & present)
+        for key, (size, digest) in zip(keys, at_once(look, keys, _REQUESTS if is_url(store) else 1), strict=True):
+            read += size
+            if digest != schema.digests[key]:
                 damaged.append(key)
     except PermissionError as error:
         raise access_error(objects.path, error) from None

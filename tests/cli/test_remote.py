@@ -85,7 +85,6 @@ def container(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     azurite = shutil.which("azurite-blob")
     if azurite is None:
         pytest.skip("azurite is not installed (npm install --global azurite)")
-    monkeypatch.setenv("AZURE_STORAGE_USE_EMULATOR", "true")
     name, key = (
         "devstoreaccount1",
         "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==",
@@ -100,7 +99,8 @@ def container(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         headers["Authorization"] = f"SharedKey {name}:{base64.b64encode(digest).decode()}"
         request = urllib.request.Request(f"{address}/box?restype=container", method="PUT", headers=headers)
         urllib.request.urlopen(request).close()
-        monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", address)
+        for variable, value in (("ACCOUNT_NAME", name), ("ACCOUNT_KEY", key), ("ENDPOINT", address)):
+            monkeypatch.setenv(f"AZURE_STORAGE_{variable}", value)
         yield "az://box"
 
 

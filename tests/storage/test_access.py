@@ -190,7 +190,7 @@ def test_what_a_newcomer_to_an_object_store_has_to_set(monkeypatch: pytest.Monke
         ("s3://", "s3://: there is no name in it\n  cure: write it as s3://NAME/PATH"),
         (
             "az://c/t.zarr",
-            "az://c: Account must be specified\n  cure: check the URL, and set AZURE_STORAGE_ACCOUNT_NAME",
+            "az://c: Account must be specified\n  cure: check the URL and its storage options, and set AZURE",
         ),
         ("s4://b/t.zarr", "s4://b/t.zarr: Protocol not known: s4\n  cure: give a local path or a URL such as s3://"),
     ):

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO, cast
 
-from mlfs_dask.errors import DataError, StoreNotAllowedError
+from mlfs_dask.errors import DataError, MlfsError, StoreNotAllowedError
 from mlfs_dask.storage.object_store import RemoteObjects, is_url, local_path, open_binary
 
 # First bytes of each format. "BZh" alone could open a CSV header: bzip2's block mark is asked for too.
@@ -161,7 +161,7 @@ def _explain(path: str) -> Iterator[None]:
     """Turn what goes wrong while opening `path` into a DataError or, without permission, StoreNotAllowedError."""
     try:
         yield
-    except DataError:
+    except MlfsError:
         raise
     except FileNotFoundError as error:
         raise DataError("there is no such file", file=path, cure="check the path") from error
@@ -169,11 +169,8 @@ def _explain(path: str) -> Iterator[None]:
         raise DataError("a file was expected, this is a directory", file=path, cure="name the file in it") from error
     except PermissionError as error:
         raise StoreNotAllowedError(path, "no permission to read it", "check owner and mode of the file") from error
-    except (OSError, ImportError, ValueError) as error:
-        # fsspec: unknown protocol (ValueError), missing package for it (ImportError), network (OSError).
-        raise DataError(
-            f"it cannot be opened: {error}", file=path, cure="check the address and --storage-option"
-        ) from error
+    except OSError as error:
+        raise DataError(f"it cannot be opened: {error}", file=path, cure="check the path") from error
 
 
 def _skip(stream: BinaryIO, count: int) -> None:
