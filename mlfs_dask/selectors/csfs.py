@@ -14,40 +14,26 @@ import numpy as np
 
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.engine.statistic import Statistic
-from mlfs_dask.rows.contract import Profile, RowSource, profile_of
-from mlfs_dask.runtime import Resources
+from mlfs_dask.rows.contract import Profile
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Cost, Reading, Readings
-from mlfs_dask.selectors.loop import Loop, Scaled
+from mlfs_dask.selectors.loop import Loop, Shares
 from mlfs_dask.selectors.parameters import Absolute, GramCap, MaxIter, Missing, Param, seed_of
 from mlfs_dask.selectors.regression import strength
+from mlfs_dask.selectors.reweighted_regression import START, At
 from mlfs_dask.solvers import row_sparse
 from mlfs_dask.solvers.trace import LoopTrace
-from mlfs_dask.statistics.gram import GRAM_CAP, Gram, require_gram, scale_gram
+from mlfs_dask.statistics.gram import GRAM_CAP, Gram, scale_gram
 from mlfs_dask.statistics.reweighted_rows import ReweightedRows, WeightedSums
 from mlfs_dask.statistics.scaling import standard_scaling
 from mlfs_dask.typing import Array, Seed
 
-#: Name of the reading in which W = 0.
-START = "start"
-
 
 @dataclass
-class Fixed(Scaled):
+class Fixed(Shares):
     """What no iteration changes."""
 
     gram: Annotated[Array, "d d", "X'X"]
-    share: Annotated[Array, "q", "shares of labels"]
-
-
-@dataclass
-class At:
-    """The small variables; α as it is, and ε of the penalty."""
-
-    W: Annotated[Array, "d q"]
-    b: Annotated[Array, "q"]
-    alpha: Annotated[float, ""]
-    epsilon: Annotated[float, ""]
 
 
 @method(
@@ -97,6 +83,7 @@ class CSFS(Loop[Fixed, At]):
     missing: Missing = "error"
     random_state: Annotated[Seed, seed_of("the sample of rows for medians")] = None
 
+    caps_features = True
     name = "CSFS"
     records = Fixed, At
     supervision = "semi-supervised: labels may be unknown"
@@ -109,10 +96,6 @@ class CSFS(Loop[Fixed, At]):
     def first(self, profile: Profile) -> dict[str, Statistic]:
         return super().first(profile) | {"gram": Gram(profile.d)}
 
-    def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
-        require_gram(profile_of(source).d, self.gram_cap, self.name)
-        return super().cost(source, resources)
-
     def cost_beside(self, profile: Profile, fixed: Fixed, at: At) -> Cost:
         return Cost(steps=[Reading(START, tuple(self.reading(fixed, at)))])
 
@@ -120,27 +103,27 @@ class CSFS(Loop[Fixed, At]):
         labels, scaling = results["labels"], standard_scaling(results["moments"])
         share = labels.shares(job.source.profile.n)
         gram = scale_gram(results["gram"], scaling.factor)
-        return Fixed(scaling.centre, scaling.factor, gram, share)
+        return Fixed(scaling.centre, scaling.factor, share, gram)
 
     def start(self, job: Readings, fixed: Fixed, results: Mapping[str, Any], trace: LoopTrace) -> At:
         at = At(np.zeros((len(fixed.centre), len(fixed.share))), fixed.share, float(self.alpha), 0.0)
         sums: WeightedSums = job.run(START, *self.reading(fixed, at))[0]
         critical = 2.0 * float(row_norms(sums.centred_products()).max(initial=0.0))
-        return self._step(fixed, replace(at, alpha=strength(at.alpha, critical, absolute=self.absolute)), sums)
+        return self._step(fixed, replace(at, weight=strength(at.weight, critical, absolute=self.absolute)), sums)
 
     def reading(self, fixed: Fixed, at: At) -> Sequence[Statistic]:
         return [ReweightedRows(fixed.scaling, at.W, at.b, None, gram=False)]
 
     def objective(self, fixed: Fixed, at: At, sums: list[Any], trace: LoopTrace) -> dict[str, float]:
-        return {"objective": float(sums[0].loss[0]) + at.alpha * row_sparse.penalty(at.W, at.epsilon)}
+        return {"objective": float(sums[0].loss[0]) + at.weight * row_sparse.penalty(at.W, at.epsilon)}
 
     def update(self, job: Readings, fixed: Fixed, at: At, sums: list[Any], trace: LoopTrace) -> At:
         return self._step(fixed, at, sums[0])
 
     def _step(self, fixed: Fixed, at: At, sums: WeightedSums) -> At:
         """W and the weights of the features in turn, and b."""
-        W, epsilon = row_sparse.reweight(fixed.gram, sums.centred_products(), at.alpha, at.W, at.epsilon)
-        return At(W, sums.Y / sums.total, at.alpha, epsilon)
+        W, epsilon = row_sparse.reweight(fixed.gram, sums.centred_products(), at.weight, at.W, at.epsilon)
+        return At(W, sums.Y / sums.total, at.weight, epsilon)
 
     def loop_scores(self, fixed: Fixed, at: At) -> Array:
         return row_norms(at.W)

@@ -7,18 +7,16 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mlfs_dask.blocks.anchors import Anchors, anchor_values, count_anchors, join_coincident
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.engine.statistic import Statistic
-from mlfs_dask.rows.contract import Profile, RowSource, profile_of
-from mlfs_dask.runtime import Resources
+from mlfs_dask.rows.contract import Profile
 from mlfs_dask.selectors.anchored_regression import MeanDegree
 from mlfs_dask.selectors.contract import family
 from mlfs_dask.selectors.costs import Cost, Reading, Readings
 from mlfs_dask.selectors.iterative import anchor_sample, anchors_of_points, point_bytes, standardised_points
-from mlfs_dask.selectors.loop import A, F, Loop, Scaled
+from mlfs_dask.selectors.loop import A, F, Loop, Shares
 from mlfs_dask.selectors.parameters import (
     Absolute,
     AnchorCount,
@@ -32,7 +30,7 @@ from mlfs_dask.selectors.parameters import (
 from mlfs_dask.selectors.regression import strength
 from mlfs_dask.solvers import row_sparse
 from mlfs_dask.solvers.trace import LoopTrace
-from mlfs_dask.statistics.gram import GRAM_CAP, Gram, require_gram, scale_gram
+from mlfs_dask.statistics.gram import GRAM_CAP, Gram, scale_gram
 from mlfs_dask.statistics.row_system import Adaptive, RowSystem, SystemSums, settle_rows
 from mlfs_dask.statistics.scaling import Scaling, standard_scaling
 from mlfs_dask.typing import Array, Seed, numbers
@@ -45,17 +43,10 @@ SMOOTHING = 1e-3
 
 
 @dataclass
-class Fixed(Scaled):
+class Fixed(Shares):
     """What no iteration changes."""
 
     gram: Annotated[Array, "g g", "X'X"]
-    share: Annotated[Array, "q", "shares of labels among those that are known"]
-
-    @property
-    def constant_labels(self) -> NDArray[np.bool_]:
-        """Labels that all rows have of which it is known, or none, shape (q,)."""
-        constant: NDArray[np.bool_] = (self.share == 0) | (self.share == 1)
-        return constant
 
 
 @dataclass
@@ -79,6 +70,7 @@ class At:
 class AnchoredLoop(Loop[F, A]):
     """Base class of row-sparse regressions with anchors, placed on a sample of the first reading."""
 
+    caps_features = True
     passes = "2 + 1 an iteration"
 
     #: Whether the first reading sums X'X.
@@ -108,10 +100,6 @@ class AnchoredLoop(Loop[F, A]):
         sample = anchor_sample(profile, self.sizes(profile)["m"], self.seed)
         gram: dict[str, Statistic] = {"gram": Gram(profile.d)} if self.forms_gram else {}
         return super().first(profile) | {"sample": sample} | gram
-
-    def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
-        require_gram(profile_of(source).d, self.gram_cap, self.name)
-        return super().cost(source, resources)
 
     def cost_of_start(self, profile: Profile, statistic: Statistic) -> Cost:
         """A reading of the start, with the sample still at hand."""
@@ -184,7 +172,7 @@ class GraphRegression(AnchoredLoop[Fixed, At]):
         labels, scaling = results["labels"], standard_scaling(results["moments"])
         share = labels.shares(job.source.profile.n)
         gram = scale_gram(results["gram"], scaling.factor) if self.forms_gram else np.empty((0, 0))
-        return Fixed(scaling.centre, scaling.factor, gram, share)
+        return Fixed(scaling.centre, scaling.factor, share, gram)
 
     def start(self, job: Readings, fixed: Fixed, results: Mapping[str, Any], trace: LoopTrace) -> At:
         """The best labels where W = 0 and anchors begin with one value, so that rows are near one by the features."""
@@ -251,9 +239,7 @@ class GraphRegression(AnchoredLoop[Fixed, At]):
     def update(self, job: Readings, fixed: Fixed, at: At, sums: list[Any], trace: LoopTrace) -> At:
         rows: SystemSums = sums[0]
         b, U, XF = settle_rows(self._system(fixed, at), rows)
-        XF[:, (fixed.share == 0) | (fixed.share == 1)] = (
-            0.0  # what rounding leaves of labels that are the same everywhere
-        )
+        XF[:, ~fixed.varies] = 0.0  # what rounding leaves of labels that are the same everywhere
         gamma = self.penalty_weight(at.gamma, XF)
         W, epsilon = row_sparse.reweight(self.quadratic(fixed, at, rows), XF, gamma, at.W, at.epsilon)
         C = self._centres(at, rows)

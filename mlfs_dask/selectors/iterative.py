@@ -36,7 +36,6 @@ class IterativeSelector(InMemory, Loop[F, A]):
     graph: GraphKind
     n_anchors: int
     anchor_neighbors: int
-    gram_cap: int
     random_state: Any
 
     def check(self) -> None:

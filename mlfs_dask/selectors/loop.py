@@ -28,6 +28,7 @@ from mlfs_dask.selectors.contract import Method
 from mlfs_dask.selectors.costs import Cost, Reading, Readings
 from mlfs_dask.selectors.scores import Scores, never_positive_warnings, not_converged
 from mlfs_dask.solvers.trace import LoopTrace
+from mlfs_dask.statistics.gram import require_gram
 from mlfs_dask.statistics.label_statistics import FilledPairs, Labels
 from mlfs_dask.statistics.moments import Moments
 from mlfs_dask.statistics.scaling import Scaling
@@ -52,6 +53,18 @@ class Scaled:
     def scaling(self) -> Scaling:
         """Of the features."""
         return Scaling(self.centre, self.factor)
+
+
+@dataclasses.dataclass
+class Shares(Scaled):
+    """And shares of the rows that have each label, among those where it is known."""
+
+    share: typing.Annotated[Array, "q"]
+
+    @property
+    def varies(self) -> NDArray[np.bool_]:
+        """Labels that differ between rows, shape (q,)."""
+        return (self.share > 0) & (self.share < 1)
 
 
 class LoopMethod(Method):
@@ -133,6 +146,10 @@ class Loop(LoopMethod, Generic[F, A]):
 
     #: Whether it starts from Y'Y, in which unknown entries are at the mean of their label.
     fills_pairs: ClassVar[bool] = False
+
+    #: Whether it forms a (d, d) matrix, of `gram_cap` features at most.
+    caps_features: ClassVar[bool] = False
+    gram_cap: int
 
     #: What the driver holds beside the records: in `setup`, and from `start` on.
     setup_workspace: ClassVar[str] = ""
@@ -223,6 +240,8 @@ class Loop(LoopMethod, Generic[F, A]):
     def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
         """The readings of `max_iter` iterations."""
         profile = profile_of(source)
+        if self.caps_features:
+            require_gram(profile.d, self.gram_cap, self.name)
         fixed, at = self.placeholders(profile)
         beside = self.cost_beside(profile, fixed, at)
         typical = self._typical_readings(profile)

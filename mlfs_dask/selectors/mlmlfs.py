@@ -23,9 +23,9 @@ from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Cost, Reading, Readings
 from mlfs_dask.selectors.in_memory import InMemory
 from mlfs_dask.selectors.iterative import anchor_sample, anchors_of_points, point_bytes, standardised_points
-from mlfs_dask.selectors.loop import placeholder
+from mlfs_dask.selectors.loop import Shares, placeholder
 from mlfs_dask.selectors.parameters import AnchorCount, AnchorNeighbors, GramCap, Param, seed_of
-from mlfs_dask.selectors.reweighted_regression import START, At, ReweightedRegression, Shares
+from mlfs_dask.selectors.reweighted_regression import START, At, ReweightedRegression
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.anchor_sums import AnchorSums
 from mlfs_dask.statistics.gram import GRAM_CAP, Gram, require_gram, scale_gram

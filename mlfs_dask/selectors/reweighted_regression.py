@@ -8,13 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.selectors.contract import family
 from mlfs_dask.selectors.costs import Readings
-from mlfs_dask.selectors.loop import F, Loop, Scaled
+from mlfs_dask.selectors.loop import F, Loop
 from mlfs_dask.selectors.parameters import Absolute, MaxIter, Missing, Param, seed_of
 from mlfs_dask.selectors.regression import strength
 from mlfs_dask.solvers import row_sparse
@@ -28,18 +27,6 @@ ROW_SMOOTHING = 0.05
 
 #: Name of the reading in which W = 0.
 START = "start"
-
-
-@dataclass
-class Shares(Scaled):
-    """What no iteration changes: shares of the rows that have each label."""
-
-    share: Annotated[Array, "q"]
-
-    @property
-    def varies(self) -> NDArray[np.bool_]:
-        """Labels that differ between rows, shape (q,)."""
-        return (self.share > 0) & (self.share < 1)
 
 
 @dataclass

@@ -16,8 +16,9 @@ from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.rows.contract import Profile
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Cost, Reading, Readings
+from mlfs_dask.selectors.loop import Shares
 from mlfs_dask.selectors.parameters import Param
-from mlfs_dask.selectors.reweighted_regression import ROW_SMOOTHING, START, At, ReweightedRegression, Shares
+from mlfs_dask.selectors.reweighted_regression import ROW_SMOOTHING, START, At, ReweightedRegression
 from mlfs_dask.solvers import row_sparse
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.reweighted_rows import ReweightedRows, WeightedSums

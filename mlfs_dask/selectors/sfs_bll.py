@@ -187,7 +187,7 @@ class SFSBLL(InMemory, GraphRegression):
         assert isinstance(at, BinaryAt)
         rows = binary.rows
         G, B = rows.centred()
-        B[:, fixed.constant_labels] = 0.0  # what rounding leaves of them
+        B[:, ~fixed.varies] = 0.0  # what rounding leaves of them
         gamma = self.penalty_weight(at.gamma, B)
         W, epsilon = row_sparse.reweight(G, B, gamma, at.W, at.epsilon)
         b = (rows.Y - rows.X @ W) / rows.total

@@ -15,17 +15,17 @@ import numpy as np
 from mlfs_dask.blocks.heat_kernel import column_graph
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.engine.statistic import Statistic
-from mlfs_dask.rows.contract import Profile, RowSource, profile_of
-from mlfs_dask.runtime import Resources
+from mlfs_dask.rows.contract import Profile
 from mlfs_dask.selectors.contract import method
-from mlfs_dask.selectors.costs import Cost, Readings
+from mlfs_dask.selectors.costs import Readings
 from mlfs_dask.selectors.loop import Loop, Scaled
 from mlfs_dask.selectors.parameters import Absolute, GramCap, MaxIter, Missing, Param, seed_of
 from mlfs_dask.selectors.regression import require_labelled, strength
+from mlfs_dask.selectors.reweighted_regression import At
 from mlfs_dask.selectors.scores import SOLVED_BITS, round_scores
 from mlfs_dask.solvers import proximal
 from mlfs_dask.solvers.trace import LoopTrace
-from mlfs_dask.statistics.gram import GRAM_CAP, Gram, require_gram, scale_gram
+from mlfs_dask.statistics.gram import GRAM_CAP, Gram, scale_gram
 from mlfs_dask.statistics.label_statistics import label_cosines
 from mlfs_dask.statistics.labelled import OfLabelled
 from mlfs_dask.statistics.logistic_rows import LogisticRows, LogisticSums
@@ -48,16 +48,6 @@ class Fixed(Scaled):
     quadratic: Annotated[Array, "d d", "X'X/4 of the labelled rows + 2αnL_F"]
     labels: Annotated[Array, "q q", "2βnL_Y"]
     n: Annotated[float, "", "labelled rows"]
-
-
-@dataclass
-class At:
-    """The small variables; γ as it is, and ε of the penalty."""
-
-    W: Annotated[Array, "d q"]
-    b: Annotated[Array, "q"]
-    gamma: Annotated[float, ""]
-    epsilon: Annotated[float, ""]
 
 
 @method(
@@ -115,6 +105,7 @@ class SMLFS(Loop[Fixed, At]):
     missing: Missing = "error"
     random_state: Annotated[Seed, seed_of("the sample of rows for medians")] = None
 
+    caps_features = True
     name = "SMLFS"
     records = Fixed, At
     supervision = "semi-supervised: rows with unknown labels have a part in the graph of the features"
@@ -131,10 +122,6 @@ class SMLFS(Loop[Fixed, At]):
             "labelled": OfLabelled(Gram(profile.d)),
             "sums": OfLabelled(label_products(profile)),
         }
-
-    def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
-        require_gram(profile_of(source).d, self.gram_cap, self.name)
-        return super().cost(source, resources)
 
     def setup(self, job: Readings, results: dict[str, Any]) -> Fixed:
         sums, factor = results["sums"], standard_scaling(results["moments"]).factor
@@ -166,7 +153,7 @@ class SMLFS(Loop[Fixed, At]):
         W, norms = at.W, row_norms(at.W)
         graphs = 0.5 * float(np.vdot(W, fixed.features @ W + W @ fixed.labels))
         penalty = float(((norms + at.epsilon) ** self.p - at.epsilon**self.p).sum())
-        return {"objective": float(sums[0].loss[0]) + graphs + at.gamma * penalty}
+        return {"objective": float(sums[0].loss[0]) + graphs + at.weight * penalty}
 
     def update(self, job: Readings, fixed: Fixed, at: At, sums: list[Any], trace: LoopTrace) -> At:
         # The power of a norm is touched from above by a line.
@@ -177,7 +164,7 @@ class SMLFS(Loop[Fixed, At]):
         """W and b at the minimum of the quadratic that touches the loss at the last ones."""
         right = fixed.quadratic @ at.W - fixed.features @ at.W - sums.XR
         W = proximal.solve(
-            fixed.quadratic, right, fixed.labels, rows=at.gamma * weights, start=at.W, tol=STEP_TOL, max_iter=STEPS
+            fixed.quadratic, right, fixed.labels, rows=at.weight * weights, start=at.W, tol=STEP_TOL, max_iter=STEPS
         ).W
         return replace(at, W=W, b=at.b - 4.0 / fixed.n * sums.R)
 
