@@ -284,6 +284,14 @@ def test_a_file_is_read_from_a_server_that_refuses_for_a_while(
         open_binary("memory://busy")
 
 
+def test_what_is_absent_keeps_nothing_else_from_being_removed() -> None:
+    objects = RemoteObjects("memory://removal")
+    for key in ("a", "b/c"):
+        objects.write(key, b"1")
+    objects.remove("absent", *objects.sizes())
+    assert objects.sizes() == {}
+
+
 def test_what_is_asked_again_has_no_secret(
     pauses: list[float], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
