@@ -30,6 +30,9 @@ SECTIONS = re.compile(r"(?<=<!-- sections -->\n).*", re.DOTALL)
 #: Methods from which on an option in the same words stands in one place for all of them.
 SEVERAL = 10
 
+#: Characters up to which a note is printed again, where another method has it.
+SHORT = 300
+
 #: Where options of a command stand, or those that several share.
 OPTIONS = re.compile(r"(?<=<!-- options )(\w+) -->\n.*?(?=<!-- end -->)", re.DOTALL)
 
@@ -139,7 +142,7 @@ def _method_section(name: str, shared: set[tuple[str, str]], printed: dict[str, 
     for paragraph in "\n\n".join(notes).split("\n\n"):
         if " ".join(paragraph.split()) == costs:
             continue
-        if paragraph and printed.setdefault(paragraph, name) == name:
+        if paragraph and (len(paragraph) < SHORT or printed.setdefault(paragraph, name) == name):
             parts.append(paragraph)
         elif paragraph and (more := f"More under [`{printed[paragraph]}`](#{printed[paragraph]}).") not in parts:
             parts.append(more)

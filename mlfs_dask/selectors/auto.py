@@ -183,7 +183,7 @@ class AutoSelector(Method):
 
     choice_depends_on_k = True
     scores_from_counts = True  # rounded if those of the chosen method are
-    passes = "1 (+1 for ranges and quantiles of data without them)"
+    passes = "1 (1 more where ranges or quantiles are not recorded)"
     memory = "worker: the sums of all candidates; driver: these, 4 times the sampled rows, and a fit to them"
 
     def check(self) -> None:

@@ -103,7 +103,7 @@ class GlobalSelector(PairwiseSelector, CountingSelector):
     With landmarks Q is C P⁺ C' and a diagonal (Nyström), where C holds the redundancy of all features with landmarks
     and P that of landmarks: rows of landmarks and the diagonal are exact.
     """
-    passes = "1 (2 or more with landmarks; +1 for the ranges of data without them, or quantiles)"
+    passes = "1 (2 or more with landmarks; 1 more where ranges or quantiles are not recorded)"
     #: Whether it takes pairs of labels.
     needs_label_pairs: ClassVar[bool] = True
     #: Whether the diagonal of Q is 1 in place of the entropies.

@@ -67,7 +67,7 @@ class GreedySelector(CountingSelector):
     chooses_in_turn = True
     resamples_rows = False
     weighs_features = True
-    passes = "2 to 1 + k/5 (+1 for the ranges of data without them, or quantiles)"
+    passes = "2 to 1 + k/5 (1 more where ranges or quantiles are not recorded)"
     memory = "worker: 4 bytes * c * (codes - 1)^2 * d for c candidates (64 to k; fewer where memory is short)"
 
     #: Whether the criterion takes the interaction information with the labels.

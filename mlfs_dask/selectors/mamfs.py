@@ -105,7 +105,7 @@ class MAMFS(CountingSelector):
     choice_depends_on_k = True
     resamples_rows = False
     takes_weights = False
-    passes = "1 (+1 for the ranges of data without them, or quantiles)"
+    passes = "1 (1 more where ranges or quantiles are not recorded)"
     memory = (
         "worker: 4 bytes * d * (codes - 1) * (q + 1); driver: 48 bytes * d * codes * (q + 1), the sample three times, "
         "and 16 bytes * k * d"

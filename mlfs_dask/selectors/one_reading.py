@@ -47,7 +47,7 @@ class OneReading(Method):
 
     takes_weights = True
     resamples_rows = True
-    passes = "1 (+1 over the labels alone for -k auto)"
+    passes = "1 (1 more over the labels alone for -k auto)"
     memory = "worker and driver: 8 bytes * (q * d + q²)"
 
     #: What the reading is called.

@@ -57,6 +57,7 @@ class SFAM(GraphRegression):
     name = "SFAM"
     typical_iterations = 10, 40
     adaptive = True
+    memory = "worker: 8 bytes * (3 m d + 2 d q + m²) for m anchors, and d² in the first reading; driver: 8 bytes * 5 d²"
 
     @property
     def prediction_weight(self) -> float:

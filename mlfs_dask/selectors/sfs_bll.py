@@ -134,6 +134,7 @@ class SFSBLL(InMemory, GraphRegression):
     typical_iterations = 6, 16
     forms_gram = False
 
+    memory = "worker: 8 bytes * (d² + 2 d q + 2 m d + m²) for m anchors; driver: 8 bytes * 5 d²"
     workspace = f"2 d d + p + {GraphRegression.workspace}"  # X'SX, centred, and the sample
 
     def _exact_workspace(self, profile: Profile) -> tuple[str, dict[str, int]]:
