@@ -120,7 +120,8 @@ def _method_section(name: str, shared: set[tuple[str, str]], printed: dict[str, 
     prose, *sections = re.split(r"\n\n(?=\w[\w ]*\n-{3,}\n)", inspect.getdoc(method) or "")
     paper = f"{method.paper}, [doi:{method.doi}](https://doi.org/{method.doi})" if method.doi else method.paper
     parts = [f"## {name}", f"{method.title}. *{paper}.* In Python `{method.__name__}`."]
-    parts += map(_set_formula_apart, prose.split("\n\n")[1:])  # without the line that says the title again
+    title, *paragraphs = prose.split("\n\n")
+    parts += map(_set_formula_apart, paragraphs or [title])
     own, also = [], []
     for flag, default, help in _options_of_some()[name]:
         if (flag, help) in shared:

@@ -97,8 +97,8 @@ class CountingSelector(OneReading):
     of_zeros = ""
 
     passes = (
-        "1 (1 more where ranges or quantiles are not recorded, 1 more over the labels alone for -k auto, and 1 for each "
-        "further tile)"
+        "1 (1 more where ranges or quantiles are not recorded, 1 more over the labels alone for -k auto, "
+        "and 1 for each further tile)"
     )
 
     #: Whether quantiles cut 0/1 features as numbers, too.
