@@ -286,7 +286,9 @@ def test_methods(run: Run, run_json: RunJson) -> None:
         assert "----" not in method["description"]
         if method["paper"].startswith("after "):
             assert "The paper's text was not available; this is what is computed." in method["description"]
-    assert "Minimises ‖XW + 1b' − Y‖² over the labelled rows plus" in " ".join(run("methods", "lsmr").stdout.split())
+    assert "Minimises ‖XW + 1b' − Y‖² + α tr (XW)'L(XW) + μ n tr W L_Y W'" in " ".join(
+        run("methods", "lsmr").stdout.split()
+    )
     bins = next(option for option in listed["label-entropy"]["options"] if option["option"] == "--bins")
     assert (bins["type"], bins["default"]) == ("int", 2)
     assert all(option["option"] != "--random-state" for method in listed.values() for option in method["options"])
