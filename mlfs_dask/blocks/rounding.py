@@ -12,5 +12,8 @@ SAME = 1e-9
 #: Of squares, or of weights, up to which a variance or a difference of them is rounding.
 NEGLIGIBLE = 1e-12
 
+#: Of the largest eigenvalue of a Gram matrix, up to which others are zero: what its rank is counted by.
+RANK = 1e-10
+
 #: Decimal places of information, of which the others differ by the order of summation.
 INFORMATION_DIGITS = 12

@@ -194,7 +194,7 @@ def choose(method: Method, readings: Readings, outcome: Scores, k: int, pairs: P
     clusters = find_clusters(readings, ranking[may_be_chosen[ranking]], bound, k, fills_up=prunes, names=readings.names)
     warnings: list[Warning] = []
     if prunes:
-        first = clusters.representatives
+        first = clusters["feature"][clusters["feature"] == clusters["representative"]]
         ranking = kept_first(ranking, first)
         if len(first) < k and chosen is None:
             warnings.append(
@@ -204,8 +204,8 @@ def choose(method: Method, readings: Readings, outcome: Scores, k: int, pairs: P
                 )
             )
         k = len(first)
-    of_chosen = np.isin(clusters.members["representative"], ranking[:k])
-    return Choice(outcome, ranking, k, clusters.members[of_chosen], warnings)
+    of_chosen = np.isin(clusters["representative"], ranking[:k])
+    return Choice(outcome, ranking, k, clusters[of_chosen], warnings)
 
 
 def _choose_groups(

@@ -31,7 +31,7 @@ from mlfs_dask.selectors.regression import strength
 from mlfs_dask.solvers import row_sparse
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.gram import GRAM_CAP, Gram, scale_gram
-from mlfs_dask.statistics.row_system import Adaptive, RowSystem, SystemSums, settle_rows
+from mlfs_dask.statistics.row_system import RowSystem, SystemSums, settle_rows
 from mlfs_dask.statistics.scaling import Scaling, standard_scaling
 from mlfs_dask.typing import Array, Seed, numbers
 
@@ -218,7 +218,8 @@ class GraphRegression(AnchoredLoop[Fixed, At]):
             float(self.kappa),
             self._weight,
             smoothing=SMOOTHING * at.unit if self.counts_distances else None,
-            adaptive=Adaptive(at.unit, self.prediction_weight) if self.adaptive else None,
+            eta=at.unit if self.adaptive else None,
+            theta=self.prediction_weight,
         )
 
     def reading(self, fixed: Fixed, at: At) -> Sequence[Statistic]:

@@ -9,7 +9,6 @@ representatives, the next part is read, together with the representatives so far
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,23 +31,6 @@ DECIMALS = 9
 
 #: A row of a table of clusters.
 ROW = np.dtype([("cluster", "i8"), ("feature", "i8"), ("representative", "i8"), ("similarity", "f8")])
-
-
-@dataclass(frozen=True)
-class Clusters:
-    """Clusters of features that say the same.
-
-    Attributes
-    ----------
-    representatives : int64 array
-        In the order of the ranking.
-    members : array of `ROW`
-        Every feature that was looked at, in the order of the ranking: number of its cluster from 1, its representative,
-        and the correlation with it without its sign; of a representative 1.
-    """
-
-    representatives: NDArray[np.int64]
-    members: NDArray[np.void]
 
 
 def part_size(k: int, d: int) -> int:
@@ -90,8 +72,8 @@ def planned_reading(source: Profile | RowSource, k: int, *, fills_up: bool) -> R
 
 def find_clusters(
     readings: Readings, ranking: NDArray[np.int64], bound: float, k: int, *, fills_up: bool, names: Names
-) -> Clusters:
-    """Clusters of the first features of a ranking.
+) -> NDArray[np.void]:
+    """Clusters of the first features of a ranking: features that say the same.
 
     Parameters
     ----------
@@ -108,6 +90,12 @@ def find_clusters(
     names : Names
         Of the features.
 
+    Returns
+    -------
+    array of `ROW`
+        Every feature that was looked at, in the order of the ranking: number of its cluster from 1, its representative,
+        and the correlation with it without its sign; of a representative 1.
+
     Raises
     ------
     DataError
@@ -117,7 +105,6 @@ def find_clusters(
     size = part_size(k, len(ranking)) if len(ranking) else 0
     found: list[int] = []
     members: list[tuple[int, int, int, float]] = []
-    number: dict[int, int] = {}
     kept = set(readings.kept.tolist())
     start = 0
     while start < len(ranking):
@@ -131,17 +118,16 @@ def find_clusters(
             near = alike[place[f], places] if places else np.empty(0)
             best = int(np.argmax(near)) if len(near) else -1
             if f in kept or best < 0 or near[best] < bound:
-                number[f] = len(found) + 1
                 found.append(f)
                 places.append(place[f])
-                members.append((number[f], f, f, 1.0))
+                members.append((len(found), f, f, 1.0))
             else:
-                members.append((number[found[best]], f, found[best], float(near[best])))
+                members.append((best + 1, f, found[best], float(near[best])))
             if fills_up and len(found) == k:
-                return Clusters(np.array(found, np.int64), np.array(members, ROW))
+                return np.array(members, ROW)
         if not fills_up:
             break
-    return Clusters(np.array(found, np.int64), np.array(members, ROW))
+    return np.array(members, ROW)
 
 
 def _correlations(readings: Readings, columns: NDArray[np.int64], names: Names) -> Array:

@@ -12,6 +12,7 @@ import numpy as np
 
 from mlfs_dask.blocks.anchors import Anchors
 from mlfs_dask.blocks.proximal import row_norms
+from mlfs_dask.blocks.rounding import RANK
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.selectors.anchored_regression import AnchoredRegression, MeanDegree, Propagation, add_smoothness
@@ -26,9 +27,6 @@ from mlfs_dask.statistics.labelled import OfLabelled
 from mlfs_dask.statistics.products import LabelMoments, label_products
 from mlfs_dask.statistics.propagated_labels import PropagatedLabels, PropagationSums
 from mlfs_dask.typing import Array
-
-#: Dependence of a direction with the labels, relative to the largest, up to which it is the rounding of 0.
-INDEPENDENT = 1e-10
 
 
 @method(
@@ -136,5 +134,5 @@ class SMDRIC(AnchoredRegression):
         """P, shape (d, c), of the directions that depend on the labels."""
         C = row_sparse.solve_gram(self.mu * G, XF, 1.0 - self.mu, np.ones(len(G))).P
         values, vectors = np.linalg.eigh(XF.T @ C)
-        dependent = values > INDEPENDENT * max(values[-1], 0.0)
+        dependent = values > RANK * max(values[-1], 0.0)
         return np.asarray(C @ (vectors[:, dependent] / np.sqrt(values[dependent])))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import linalg
 
-from mlfs_dask.blocks.rounding import NEGLIGIBLE
+from mlfs_dask.blocks.rounding import NEGLIGIBLE, RANK
 from mlfs_dask.errors import MlfsError
 from mlfs_dask.solvers import conjugate_gradients as cg
 from mlfs_dask.typing import Array
@@ -26,9 +26,6 @@ FEATURE_MATRICES = cg.MATRICES + 4
 
 #: Relative residual of the solve for W above which a loop has not converged.
 RESIDUAL_TOL = 1e-3
-
-#: Squared singular values of R^{-1/2}M below this fraction of the largest are zero: the rank of the labels.
-_RANK = 1e-10
 
 
 @dataclass(frozen=True)
@@ -127,7 +124,7 @@ def solve_products(
         values, E = start.values, start.vectors
     # In these coordinates the columns of M are about orthonormal in R⁻¹: all directions of W are solved for with the
     # same accuracy, however small the singular values of M behind them.
-    least = _RANK * max(float(values.max(initial=0.0)), np.finfo(np.float64).tiny)
+    least = RANK * max(float(values.max(initial=0.0)), np.finfo(np.float64).tiny)
     sizes = np.sqrt(np.maximum(values, least))
     right = (M @ E) / sizes
     solution = cg.conjugate_gradients(
@@ -151,7 +148,7 @@ def _eigenpairs(K: Array) -> tuple[Array, Array]:
 
 
 def _root(values: Array, vectors: Array) -> tuple[Array, int]:
-    good = values > _RANK * max(values[-1], 0.0)
+    good = values > RANK * max(values[-1], 0.0)
     vectors = vectors[:, good]
     root: Array = (vectors / np.sqrt(values[good])) @ vectors.T
     return root, int(good.sum())

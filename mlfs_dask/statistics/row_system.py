@@ -4,7 +4,7 @@ Given W, b and values U of the anchors, the labels f of a row minimise
 ‖x_iW + b − f‖² + Σ_l κ_il (f_l − y_il)² + Σ_a g_ia ‖f − u_a‖², κ_il being κ where y_il is known and else 0:
 f = (x_iW + b + κ_i∘y_i + Σ_a g_ia u_a) / (1 + κ_i + Σ_a g_ia), label by label. The row's weights of anchors are those
 of its nearest ones by the features, g_ia = c z_ia; or of the nearest ones by the features and f, in turn with f
-(`Adaptive`); or, where distances count and not their squares (`smoothing`), g_ia = c z_ia / (2√(‖f − u_a‖² + e²)), in
+(`eta`); or, where distances count and not their squares (`smoothing`), g_ia = c z_ia / (2√(‖f − u_a‖² + e²)), in
 turn with f, too. The turns start from the f without a graph, so that nothing of a row is kept from one iteration to the
 next.
 """
@@ -71,19 +71,6 @@ class SystemSums(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Adaptive:
-    """How far rows are from anchors that follow them: η‖x − c_a‖² + ‖f − u_a‖² + θ‖(x − c_a)W‖².
-
-    Attributes
-    ----------
-    eta, theta : float
-    """
-
-    eta: float
-    theta: float = 0.0
-
-
-@dataclass(frozen=True)
 class RowSystem(Statistic):
     """Statistic: `SystemSums`.
 
@@ -99,7 +86,10 @@ class RowSystem(Statistic):
         κ and c.
     smoothing : float, optional
         e, where distances count and not their squares.
-    adaptive : Adaptive, optional
+    eta : float, optional
+        η, where anchors follow their rows and are η‖x − c_a‖² + ‖f − u_a‖² + θ‖(x − c_a)W‖² far from them.
+    theta : float
+        θ.
     """
 
     anchors: Anchors
@@ -109,7 +99,8 @@ class RowSystem(Statistic):
     kappa: float
     weight: float
     smoothing: float | None = None
-    adaptive: Adaptive | None = None
+    eta: float | None = None
+    theta: float = 0.0
 
     compiled = True
 
@@ -122,7 +113,7 @@ class RowSystem(Statistic):
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         (d, q), m = self.W.shape, self.anchors.count
-        moving = m + 1 if self.adaptive else 0
+        moving = 0 if self.eta is None else m + 1
         return (d, q), (m + 1, q), (moving, d), (m + 1,), (m + 1, d), (m + 1, m + 1), (3,)
 
     def scratch_bytes(self, profile: Profile) -> int:
@@ -131,7 +122,7 @@ class RowSystem(Statistic):
         # Products with a block are matrices of their own before they are added, scaled W and centres others.
         own = 16 * d * q + 28 * m * m + (12 * min(m * d, 3 * group_values(profile)) if profile.sparse else 8 * m * d)
         weigh = weigh_scratch_bytes(profile, d, m, s)
-        if self.adaptive:
+        if self.eta is not None:
             weigh = max(weigh, 40 * rows * m + 16 * m * d)
         return int(group_scratch_bytes(profile, 10 * q) + 60 * rows * (s + 1) + weigh + own)
 
@@ -151,7 +142,7 @@ class RowSystem(Statistic):
             AH = sp.csr_array(sp.diags_array(settled / level) @ H)
             backward_block(X, F, scaling.centre, sums.XF)
             sums.HF[...] += H.T @ F
-            if self.adaptive:
+            if self.eta is not None:
                 grouped_block(X, H, scaling.centre, sums.HX)
             sums.masses[...] += np.asarray(H.sum(axis=0)).ravel()
             grouped_block(X, AH, scaling.centre, sums.AHX)
@@ -161,11 +152,11 @@ class RowSystem(Statistic):
 
     def _scaled_centres(self) -> tuple[Array, Array] | None:
         """Centres as columns for products with rows that are not scaled, shape (d, m), and their part of distances."""
-        if self.adaptive is None:
+        if self.eta is None:
             return None
         C = self.anchors.centres
-        squares = self.adaptive.eta * np.einsum("ij,ij->i", C, C)
-        return self.scaling.scale_rows(-2.0 * self.adaptive.eta * C.T), squares
+        squares = self.eta * np.einsum("ij,ij->i", C, C)
+        return self.scaling.scale_rows(-2.0 * self.eta * C.T), squares
 
     def _solve(
         self, X: Matrix, XW: Array, Y: Array, kappa: Array, centres: tuple[Array, Array] | None
@@ -190,9 +181,8 @@ class RowSystem(Statistic):
         columns, squares = centres
         forward_block(X, columns, self.scaling.centre, D)
         D += squares
-        assert self.adaptive is not None
-        if self.adaptive.theta > 0:
-            D += _less_own(XW, self.anchors.centres @ self.W, self.adaptive.theta)
+        if self.theta > 0:
+            D += _less_own(XW, self.anchors.centres @ self.W, self.theta)
         F = right / level
         for _ in range(TURNS):
             Z = self._nearest(D + _less_own(F, self.U, 1.0))
