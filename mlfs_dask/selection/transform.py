@@ -15,9 +15,8 @@ from mlfs_dask import runtime
 from mlfs_dask.errors import DataError
 from mlfs_dask.selection.runs import Run, read_run
 from mlfs_dask.storage.convert import convert
-from mlfs_dask.storage.dataset import Dataset
+from mlfs_dask.storage.dataset import Dataset, Store
 from mlfs_dask.storage.export import export_format, export_rows
-from mlfs_dask.storage.object_store import is_store
 from mlfs_dask.storage.opening import open_dataset, reading_of
 from mlfs_dask.storage.subset_spec import choose_columns
 from mlfs_dask.typing import Matrix
@@ -105,7 +104,7 @@ def write_chosen(
         columns = choose_columns([names_of[i] for i in columns.tolist()], dataset.feature_names.tolist(), "feature")
     names = [str(name) for name in dataset.feature_names[columns]]
     if to_store:
-        of_store: dict[str, Any] = {"format": "anndata"} if is_store(store) else {}
+        of_store: dict[str, Any] = {"format": "anndata"} if isinstance(dataset, Store) else {}
         left_out = np.delete(dataset.feature_names, columns)
         conversion = convert(
             store,
