@@ -29,6 +29,7 @@ from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.object_store import RemoteObjects, is_url, local_path, require_writable
 from mlfs_dask.storage.publish import behind_links, explained, put, working_folder
 from mlfs_dask.storage.readers.csv import MISSING_TEXTS
+from mlfs_dask.storage.readers.label_columns import repeated_name
 from mlfs_dask.typing import Matrix
 
 Blocks = Iterable[tuple[Matrix, csr_array]]
@@ -498,9 +499,7 @@ def _write_labels_xml(file: Path, label_names: Sequence[str]) -> None:
 
 
 def _distinct_names(table: _Table, what: str) -> None:
-    names = [*table.feature_names, *table.label_names]
-    if len(set(names)) < len(names):
-        twice = next(name for number, name in enumerate(names) if name in names[:number])
+    if twice := repeated_name([*table.feature_names, *table.label_names]):
         raise DataError(
             f"two columns have the same name, which {what} cannot hold",
             column=twice,

@@ -24,6 +24,9 @@ UNKNOWN, MINUS_ONE = -1, -2
 #: Bytes of a batch where a file is read for its values or for some of its columns alone.
 BATCH_BYTES = 8 << 20
 
+#: Rows of a few columns that are read together.
+SCAN_ROWS = 1 << 16
+
 #: Bytes of a label of a row while it is written out as unknown.
 UNKNOWN_BYTES = 40
 

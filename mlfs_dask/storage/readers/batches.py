@@ -15,12 +15,10 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.storage.readers.base import Batch, Header, Part, ReadOptions, sort_categories
+from mlfs_dask.storage.readers.base import SCAN_ROWS, Batch, Header, Part, ReadOptions, sort_categories
 from mlfs_dask.storage.readers.label_columns import unique_names
 from mlfs_dask.storage.readers.parquet import is_text, narrowest
 from mlfs_dask.storage.readers.table import TableReader, choose_columns
-
-_SCAN_ROWS = 1 << 16
 
 #: Rows of a piece of a LazyFrame: with as many, eight pieces take the processor as long as the whole.
 _PIECE_ROWS = 1 << 18
@@ -126,7 +124,7 @@ class BatchReader(TableReader):
     def _text_batches(self, columns: Sequence[int]) -> Iterator[Any]:
         for column in columns:
             for piece in range(len(self._scan.starts) - 1):
-                yield from self._scan.read([self._names[column]], _SCAN_ROWS, piece)
+                yield from self._scan.read([self._names[column]], SCAN_ROWS, piece)
 
 
 def open_batches(scan: Scan, options: ReadOptions, *, what: str) -> BatchReader:

@@ -37,7 +37,8 @@ _SUFFIXES = {".gz": "gzip", ".xz": "xz", ".bz2": "bzip2", ".zst": "zstd"}
 PIECE_BYTES = 1 << 20
 #: Bytes of a line at most: a row of some millions of numbers. A packed file of a few MB can hold one of many GB.
 LONGEST_LINE = 1 << 27
-_STREAM_PIECE_BYTES = 1 << 16
+#: Bytes that are asked for where few are needed: packed ones, a line of a header, the rest of a line.
+SMALL_PIECE_BYTES = 1 << 16
 # One Zstandard block of 4 bytes can stand for 128 KiB, so the compressed input is fed in small pieces.
 _ZSTD_PIECE_BYTES = 1 << 12
 
@@ -271,7 +272,7 @@ class _Streams:
         start: Callable[[], Any],  # a decompressor of one stream, as of bz2
         *,
         padding: bytes = b"",
-        piece_bytes: int = _STREAM_PIECE_BYTES,
+        piece_bytes: int = SMALL_PIECE_BYTES,
     ) -> None:
         self._raw = raw
         self._start = start

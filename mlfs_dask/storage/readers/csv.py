@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.files.redaction import redact
 from mlfs_dask.storage.limits import require_arrow
-from mlfs_dask.storage.readers.base import Batch, Header, Part, ReadOptions, sort_categories
+from mlfs_dask.storage.readers.base import SCAN_ROWS, Batch, Header, Part, ReadOptions, sort_categories
 from mlfs_dask.storage.readers.compressed_io import (
     LONGEST_LINE,
     PIECE_BYTES,
@@ -51,7 +51,6 @@ logger = logging.getLogger(__name__)
 
 SAMPLE_BYTES = 8 << 20
 _TILE_BYTES = 1 << 18
-_MANY_ROWS = 1 << 16
 #: More than a number takes.
 _CELL_BYTES = 32
 _MISSING = ("", "NA", "N/A", "NaN", "nan", "NAN", "null", "NULL", "?")
@@ -129,7 +128,7 @@ class CsvReader(TableReader):
         position = part.start
         rows_wanted = max(1, batch_bytes // self._row_bytes_held(len(self._names)))
         # Of a narrow table less at a time, which stays in the cache; a column costs the same however few its rows.
-        rows_wanted = max(rows_wanted // 4, min(rows_wanted, _MANY_ROWS))
+        rows_wanted = max(rows_wanted // 4, min(rows_wanted, SCAN_ROWS))
         # Known from the file's first record on; a part in the middle counts lines only when it must.
         line = self._line_at(position) if position == self._data_start else None
         for block in self._blocks(position, part.stop, rows_wanted):

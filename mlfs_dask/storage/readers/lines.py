@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.readers.base import Part
-from mlfs_dask.storage.readers.compressed_io import LONGEST_LINE, SourceFile, line_too_long
+from mlfs_dask.storage.readers.compressed_io import LONGEST_LINE, SMALL_PIECE_BYTES, SourceFile, line_too_long
 
 NEWLINE = 10
-_SMALL_READ = 1 << 16
 
 
 class LineBlock(NamedTuple):
@@ -85,7 +84,7 @@ def line_blocks(source: SourceFile, start: int, stop: int | None, *, block_bytes
             if stop is not None:
                 # Beyond `stop` only the rest of the last line is wanted, so the reads begin small.
                 beyond = offset + filled - stop
-                count = min(count, -beyond if beyond < 0 else max(_SMALL_READ, beyond))
+                count = min(count, -beyond if beyond < 0 else max(SMALL_PIECE_BYTES, beyond))
             got = stream.readinto(memoryview(buffer)[filled : filled + count])  # type: ignore[attr-defined]
             filled += got
             if not got:
@@ -151,7 +150,7 @@ def _reading_line(stream: object) -> int:
     """Bytes up to and including the next newline; 0 when the file ends before one."""
     passed = 0
     while True:
-        piece = stream.readline(_SMALL_READ)  # type: ignore[attr-defined]
+        piece = stream.readline(SMALL_PIECE_BYTES)  # type: ignore[attr-defined]
         passed += len(piece)
         if piece.endswith(b"\n"):
             return passed

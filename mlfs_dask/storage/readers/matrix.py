@@ -839,7 +839,7 @@ class MatrixReader:
     _opener: Opener
     _lengths: tuple[int, ...]
     _stored_bytes: int
-    _enterable: bool
+    enterable: bool
     _step: int
     dtype: np.dtype[Any]
     sparse: bool
@@ -848,11 +848,6 @@ class MatrixReader:
     _kept: tuple[int, ...] | None = None
     _meaning: LabelValues = DEFAULT_VALUES
     in_threads: bool = False
-
-    @property
-    def enterable(self) -> bool:
-        """See `RowReader`."""
-        return self._enterable
 
     def row_of(self, position: int) -> int:
         """See `RowReader`."""
@@ -869,7 +864,7 @@ class MatrixReader:
     def parts(self, part_bytes: int) -> list[Part]:
         """Ranges of rows that begin where chunks do; one part for each matrix that only goes forward."""
         n = sum(self._lengths)
-        if not self._enterable or self._stored_bytes <= part_bytes:
+        if not self.enterable or self._stored_bytes <= part_bytes:
             return [Part(0, 0, None)]
         rows = max(1, n * part_bytes // self._stored_bytes)
         rows = max(rows - rows % self._step, self._step)
@@ -984,7 +979,7 @@ def matrix_reader(
             _opener=opener,
             _lengths=tuple(X.shape[0] for X, _ in pairs),
             _stored_bytes=sum(X.stored_bytes for X, _ in pairs),
-            _enterable=all(r.enterable for r in rows) and len(kinds) == 1,
+            enterable=all(r.enterable for r in rows) and len(kinds) == 1,
             dtype=pairs[0][0].dtype if len({X.dtype for X, _ in pairs}) == 1 else np.dtype(np.float64),
             sparse=True in kinds,
             nonzeros=sum(X.count for X, _ in pairs),

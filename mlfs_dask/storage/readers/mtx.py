@@ -20,7 +20,7 @@ import numpy as np
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.limits import filled_temporary_file
 from mlfs_dask.storage.readers.base import ReadOptions, damaged
-from mlfs_dask.storage.readers.compressed_io import SourceFile, open_source
+from mlfs_dask.storage.readers.compressed_io import SMALL_PIECE_BYTES, SourceFile, open_source
 from mlfs_dask.storage.readers.matrix import (
     PIECE_BYTES,
     BandedRows,
@@ -41,7 +41,6 @@ _BANNER = re.compile(
 _SIZE = re.compile(rb"\d{1,18}")  # 64-bit integers
 _FILLED_LINE = re.compile(rb"[^\s][^\n]*")
 _NO_TEXT = re.compile(rb"[^\t\n\r -~]")
-_LONGEST_LINE = 1 << 16
 _DEFAULTS = ReadOptions()
 
 
@@ -88,7 +87,7 @@ class _Matrix:
         parsed, line = 0, self.line
         with self.source.open(self.start) as stream:
             while text := stream.read(PIECE_BYTES):
-                text += stream.readline(_LONGEST_LINE)
+                text += stream.readline(SMALL_PIECE_BYTES)
                 text = text if text.endswith(b"\n") else text + b"\n"
                 odd = _NO_TEXT.search(text)
                 if odd:  # SciPy's parser crashes over such bytes
@@ -141,7 +140,7 @@ class _Matrix:
 def _read_header(path: str, options: ReadOptions) -> _Matrix:
     source = open_source(path, options.storage_options)
     with source.open() as stream:
-        banner = stream.readline(_LONGEST_LINE)
+        banner = stream.readline(SMALL_PIECE_BYTES)
         match = _BANNER.fullmatch(banner)
         if match is None:
             raise DataError(
@@ -153,7 +152,7 @@ def _read_header(path: str, options: ReadOptions) -> _Matrix:
             )
         start, line = len(banner), 1
         while True:
-            text = stream.readline(_LONGEST_LINE)
+            text = stream.readline(SMALL_PIECE_BYTES)
             start, line = start + len(text), line + 1
             if not text or (text.strip() and not text.startswith(b"%")):
                 break

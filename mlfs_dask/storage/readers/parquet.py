@@ -32,6 +32,7 @@ from mlfs_dask.storage.limits import filled_temporary_file, require_arrow
 from mlfs_dask.storage.object_store import is_url, local_path
 from mlfs_dask.storage.readers.base import (
     BOOLEAN_SPELLINGS,
+    SCAN_ROWS,
     Batch,
     Header,
     Part,
@@ -47,7 +48,6 @@ from mlfs_dask.storage.readers.table import Place, TableReader, as_text, choose_
 
 logger = logging.getLogger(__name__)
 
-_SCAN_ROWS = 1 << 16
 
 #: Bytes that reading a row group may hold where a reading makes no store: through a temporary file it takes three times
 #: as long. Writers' default, a million rows, takes 4 MiB a column; a plan counts what it is, and takes fewer threads.
@@ -77,7 +77,7 @@ class ParquetReader(TableReader):
     def _text_batches(self, columns: Sequence[int]) -> Iterator[Any]:
         with _open(self.path, self._storage_options, self._constants) as file:
             for column in columns:
-                yield from file.iter_batches(batch_size=_SCAN_ROWS, columns=[self._names[column]])
+                yield from file.iter_batches(batch_size=SCAN_ROWS, columns=[self._names[column]])
 
     def dictionary(self, feature: int) -> list[str]:
         """Texts of an ordered dictionary in its order, also those that no row has; [] where row groups differ.
@@ -331,7 +331,7 @@ def _content(file: Any, column: Any) -> str:
         return ""
     numbers = empty = True
     row = first = 0
-    for batch in file.iter_batches(batch_size=_SCAN_ROWS, columns=[column.name]):
+    for batch in file.iter_batches(batch_size=SCAN_ROWS, columns=[column.name]):
         values = batch.column(0).cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
         if not row:
             first = int((values[:1] == 1).any())
