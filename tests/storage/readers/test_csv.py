@@ -310,7 +310,7 @@ def test_batches_keep_to_their_size(write, monkeypatch: pytest.MonkeyPatch) -> N
     assert max(batch.X.shape[0] for batch in found) <= 201
     assert sum(batch.X.shape[0] for batch in found) == 5050
     assert [batch.first_line for batch in found[:2]] == [2, 2 + found[0].X.shape[0]]
-    monkeypatch.setattr(csv_module, "_MANY_ROWS", 100)
+    monkeypatch.setattr(csv_module, "SCAN_ROWS", 100)
     reader = open_csv(write("a,b,y\n" + "1,2,0\n" * 5000), LAST)
 
     def longest(rows: int) -> int:
