@@ -17,7 +17,6 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from typing import Literal, TypeVar
-from urllib.parse import urlsplit
 
 from mlfs_dask import runtime
 from mlfs_dask.errors import (
@@ -130,8 +129,8 @@ def _setting_of(error: BaseException, store: str = "") -> tuple[Fault, str, str]
     """The fault, the problem and the cure where an error says that a setting is missing or wrong."""
     for pattern, fault, problem, cure in _SETTINGS:
         if found := re.search(pattern, _obstore_text(error)):
-            url = urlsplit(store)
-            words = {"bucket": url.netloc, "credentials": CREDENTIALS.get(url.scheme, "")}
+            scheme, _, path = store.partition("://")
+            words = {"bucket": path.partition("/")[0], "credentials": CREDENTIALS.get(scheme, "")}
             return fault, problem, cure.format(*found.groups(), **words)
     return None
 
@@ -206,7 +205,7 @@ def error_words(error: BaseException) -> str:
 
 def access_error(store: str, error: BaseException, *, verb: Literal["read", "write"] = "read") -> StoreAccessError:
     """What is said where the system or a server, and no damage, keeps a store from being read or written."""
-    fault, scheme = fault_of(error), urlsplit(store).scheme
+    fault, scheme = fault_of(error), store.partition("://")[0] if "://" in store else ""
     credentials = CREDENTIALS.get(scheme)
     _, problem, cure = _setting_of(next(_causes(error)), store) or ("", "", "")
     if fault == "setting":

@@ -25,7 +25,7 @@ WEB = ("http", "https")
 CONNECT_SECONDS, READ_SECONDS = 10.0, 30.0
 
 #: Names of options and variables that say where a server is, which the address of a bucket does not.
-_ENDPOINT = re.compile("^(AWS_|AZURE_|GOOGLE_|)(?!.*USE_).*(ENDPOINT(_URL(_S3)?)?|BASE_URL)$", re.IGNORECASE)
+_ENDPOINT = re.compile("^(?!.*use_).*(endpoint(_url(_s3)?)?|base_url)$", re.IGNORECASE)
 
 #: Stores by their address, options and settings: their connections are shared by all who read from them.
 _stores: dict[str, Any] = {}
@@ -65,6 +65,10 @@ def open_store(url: str, options: Mapping[str, Any] | None = None) -> tuple[Any,
     settings = {name: value for name, value in os.environ.items() if name.startswith(("AWS_", "AZURE_", "GOOGLE_"))}
     key = repr((address, given, settings, CONNECT_SECONDS, READ_SECONDS))
     if key not in _stores:
+        for name, value in {**settings, **given}.items():
+            # obstore panics, which is no Exception.
+            if _ENDPOINT.search(name) and "://" not in str(value):
+                raise UsageError(f"{name} is {value!r}, a URL was expected\n  cure: begin it with https:// or http://")
         _stores[key] = _connect(address, given)
     return _stores[key], path.strip("/")
 
@@ -82,10 +86,6 @@ def _imported(module: str, what: str) -> Any:
 def _connect(address: str, given: dict[str, Any]) -> Any:
     stores = _imported("obstore.store", address)
     scheme = address.partition("://")[0]
-    for name, value in {**os.environ, **given}.items():
-        # obstore panics, which is no Exception.
-        if _ENDPOINT.search(name) and "://" not in str(value):
-            raise UsageError(f"{name} is {value!r}, a URL was expected\n  cure: begin it with https:// or http://")
     client = {
         "connect_timeout": timedelta(seconds=CONNECT_SECONDS),
         "read_timeout": timedelta(seconds=READ_SECONDS),
