@@ -564,6 +564,9 @@ class Ranges(Statistic):
     q: int
     weighted: bool = False
 
+    kind = "ranges"
+    state_names = ("minimum", "maximum", "missing", "zeros", "present", "labels")
+
     @property
     def state_bytes(self) -> int:
         return 8 * (6 * self.d + 3 * self.q)

@@ -17,7 +17,7 @@ import pytest
 from scipy import sparse as sp
 
 import mlfs_dask
-from mlfs_dask import BRCC, ELC, LabelEntropy
+from mlfs_dask import BRCC, ELC, Chi2, LabelEntropy
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.opening import reopen
 from mlfs_dask.storage.readers.base import LabelSpec
@@ -243,6 +243,13 @@ def test_a_column_of_rows_is_read_in_batches(tmp_path: Path, monkeypatch: pytest
     coded = found.rows.columns["sick"]
     assert coded.categories == ("False", "True")
     np.testing.assert_array_equal(coded.values, sky)
+
+
+def test_ranges_of_features_are_read_for_once(tmp_path: Path) -> None:
+    found = mlfs_dask.open_dataset(h5ad(tmp_path, "dense"))
+    with mlfs_dask.cache(tmp_path / "cache"):
+        methods = [method(3, bins=4, unknown="negative") for method in (LabelEntropy, Chi2, LabelEntropy)]
+        assert [method.fit(found).report_.passes for method in methods] == [2, 1, 0]
 
 
 def cut(path: Path) -> None:

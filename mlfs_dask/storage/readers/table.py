@@ -152,6 +152,7 @@ class TableReader(ABC):
         self, array: Any, numbers: NDArray[np.float64], column: int, row: int, place: Place
     ) -> NDArray[np.float64]:
         """Codes of texts or what labels mean, of a column whose numbers are read."""
+        import pyarrow as pa
 
         def refuse(at: int) -> NoReturn:
             value, label = array[at].as_py(), self._labels.index(column)
@@ -167,7 +168,9 @@ class TableReader(ABC):
         found = [self._meaning.of_text(text) if codes is None else codes.get(text) for text in texts]
         found.append(self._meaning.of_text("NA") if codes is None else np.nan)
         table = np.array([np.inf if number is None else number for number in found])
-        places = array.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False)
+        # `to_numpy` of an array loads pandas: 60 MiB that no plan knows of.
+        numbers = _numbers(pa.RecordBatch.from_arrays([array.indices], names=["codes"]), FLOAT64)[:, 0]
+        places = np.where(np.isnan(numbers), len(texts), numbers).astype(np.int64)
         values: NDArray[np.float64] = table[places]
         wrong = np.flatnonzero(np.isinf(values))
         if wrong.size and codes is None:

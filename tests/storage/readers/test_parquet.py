@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -149,6 +151,15 @@ def test_codes_are_the_sorted_texts_of_all_row_groups(tmp_path: Path) -> None:
     np.testing.assert_array_equal(X[:4], [[2, 2], [1, 1], [nan, nan], [0, 0]])
     np.testing.assert_array_equal(Y[:4, 0], [1, 0, -1, 1])
     check_splits(reader)
+    code = (
+        "import sys; from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions; "
+        "from mlfs_dask.storage.readers.parquet import open_parquet; "
+        f"reader = open_parquet({path!r}, ReadOptions(labels=LabelSpec(count=1))); "
+        "print(sum(len(batch.X) for part in reader.parts(1) for batch in reader.blocks(part, batch_bytes=1 << 20))); "
+        "print('pandas' in sys.modules)"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.split() == ["40", "False"]
 
 
 @pytest.mark.parametrize("save", [save, save_feather])
