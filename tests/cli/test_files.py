@@ -160,7 +160,7 @@ def test_a_file_is_what_its_store_would_be(source: tuple[Path, Any], tmp_path: P
     assert lazy.ranking_.tolist() == ELC(3, unknown="negative").fit(X, Y).ranking_.tolist()
 
 
-def test_folders_that_name_columns(tmp_path: Path) -> None:
+def test_folders_that_name_columns(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """year=2023/kind=a/0.parquet: numbers and categories, of which a label is made, too."""
     X, _ = problem()
     numbers, kinds = np.arange(N) * 4 // N + 2020, np.array(["a", "b c"])[np.arange(N) % 2]
@@ -175,7 +175,10 @@ def test_folders_that_name_columns(tmp_path: Path) -> None:
     order = np.lexsort((np.arange(N), kinds, numbers))
     whole = np.concatenate([block.X for block in found.rows.stream(0, found.rows.profile.partitions)])
     np.testing.assert_array_equal(whole, np.column_stack([X, numbers, kinds == "b c"])[order])
+    told = f"{tmp_path / 'hive'}: column '__index_level_0__' is the index of a pandas table: it is left out"
+    assert caplog.messages.count(told) == 1
     mlfs_dask.convert(tmp_path / "hive", tmp_path / "store.zarr", labels=LabelSpec(columns=tuple(LABELS)))
+    assert caplog.messages.count(told) == 1
     assert mlfs_dask.open_dataset(tmp_path / "store.zarr").feature_names.tolist() == found.feature_names.tolist()
     spec = LabelSpec(columns=("kind",), classes=True)
     assert mlfs_dask.open_dataset(tmp_path / "hive", labels=spec, drop=LABELS).label_counts[2].sum() > 0

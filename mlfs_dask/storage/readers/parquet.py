@@ -15,6 +15,7 @@ read from there.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -262,7 +263,7 @@ def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
         index = {}
     for column, what in index.items():
         if column not in label_columns and names[column] not in options.drop:
-            logger.warning("%s: column %r %s: it is left out", redact(path), names[column], what)
+            _warn_left_out(redact(options.folder or path), names[column], what)
     texts = frozenset(column for column in (*features, *label_columns) if is_text(schema.field(column), path))
     reader = ParquetReader(
         header=Header.of_columns(names, features, label_columns, n_rows=sum(rows)),
@@ -311,6 +312,12 @@ def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
     reader = replace(reader, ordered=frozenset(ordered))
     reader = reader.with_categories(categories) if categories else reader
     return reader.with_found_classes(labels) if labels.classes else reader
+
+
+@functools.lru_cache(maxsize=1024)
+def _warn_left_out(place: str, column: str, what: str) -> None:
+    """Warn of a column once for a file, or for a folder, however many files it has and however often it is opened."""
+    logger.warning("%s: column %r %s: it is left out", place, column, what)
 
 
 def _index_columns(schema: Any, names: Sequence[str], path: str) -> list[int]:
