@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shutil
@@ -122,9 +123,9 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-@pytest.fixture
-def start_dask(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
-    """Start `dask scheduler` and `dask worker` processes, and end them after the test, the last one first.
+@contextlib.contextmanager
+def dask_processes(folder: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Start `dask scheduler` and `dask worker` processes in a folder, and end them afterwards, the last one first.
 
     `prefix` are the words of a command that starts them; with `nanny` a worker that dies is started again.
     """
@@ -134,24 +135,46 @@ def start_dask(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]
         program: str, *arguments: object, prefix: Sequence[str] = (), nanny: bool = False
     ) -> subprocess.Popen[bytes]:
         options = ["--no-dashboard", *(["--no-nanny"] if program == "worker" and not nanny else [])]
-        with (tmp_path / f"dask-{len(started)}.log").open("wb") as log:
+        with (folder / f"dask-{len(started)}.log").open("wb") as log:
             process = subprocess.Popen(
                 [*prefix, sys.executable, "-m", "dask", program, *map(str, arguments), *options],
                 stdout=log,
                 stderr=log,
-                cwd=tmp_path,
+                cwd=folder,
             )
         started.append(process)
         return process
 
-    yield start
-    for process in reversed(started):
-        process.terminate()
-        try:
-            process.wait(3)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    try:
+        yield start
+    finally:
+        for process in reversed(started):
+            process.terminate()
+            try:
+                process.wait(3)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+@pytest.fixture
+def start_dask(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """`dask_processes` of a test."""
+    with dask_processes(tmp_path) as start:
+        yield start
+
+
+@pytest.fixture(scope="session")
+def two_workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Scheduler file of two workers for all tests that neither end a worker nor ask for a fresh one."""
+    folder = tmp_path_factory.mktemp("two-workers")
+    address = folder / "scheduler.json"
+    with dask_processes(folder) as start:
+        start("scheduler", "--scheduler-file", address, "--port", 0, "--host", "127.0.0.1")
+        for _ in range(2):
+            words = ("--nthreads", 1, "--memory-limit", "1GiB", "--host", "127.0.0.1")
+            start("worker", "--scheduler-file", address, *words)
+        yield address
 
 
 @pytest.fixture(scope="session")

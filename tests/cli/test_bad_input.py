@@ -260,10 +260,13 @@ def test_k_of_a_transform(run: Run, run_json: RunJson, store: Path, tmp_path: Pa
 
 
 @pytest.mark.cluster
-def test_more_workers_than_partitions(run_json: RunJson, store: Path, tmp_path: Path) -> None:
+def test_more_workers_than_partitions(run_json: RunJson, store: Path, two_workers: Path, tmp_path: Path) -> None:
+    from mlfs_dask.storage.opening import open_dataset
+
+    assert open_dataset(store).rows.profile.partitions == 1
     words = ("select", "label-entropy", store, "-k", "1", "-o")
     here = run_json(*words, tmp_path / "here")
-    there = run_json(*words, tmp_path / "there", "--workers", "3", "--memory-limit", "1GiB")
+    there = run_json(*words, tmp_path / "there", "--scheduler-file", two_workers, "--min-workers", "2")
     assert there["selected"] == here["selected"]
 
 

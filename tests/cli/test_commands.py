@@ -453,7 +453,7 @@ def test_plan_lists_the_arrays_of_the_driver(run: Run, run_json: RunJson, tiny_s
 
 
 def test_plan_of_a_loop_tells_the_most_and_what_is_typical(run: Run, tiny_store: Path) -> None:
-    where = ("--workers", "1", "--memory-limit", "1GiB", "--graph", "anchors")
+    where = ("--in-process", "--graph", "anchors", "--quick")
     text = run("plan", "access-mfs", tiny_store, *where).stdout
     found = json.loads(run("plan", "access-mfs", tiny_store, *where, "--json").stdout)
     few, many = found["typical_passes"]
@@ -542,12 +542,11 @@ def parted_store(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
 
 
 WRITE_LABELS = ("-k", "2", "--graph", "anchors", "--n-trees", "10", "--max-iter", "3", "--write-labels")
-TWO_WORKERS = ("--workers", "2", "--memory-limit", "1GiB")
 
 
 @pytest.mark.cluster
 def test_workers_write_the_labels_that_they_recover(
-    run_json: RunJson, parted_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run_json: RunJson, parted_store: Path, two_workers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import zarr
 
@@ -558,7 +557,7 @@ def test_workers_write_the_labels_that_they_recover(
         raise AssertionError("labels of rows in the client")
 
     monkeypatch.setattr("mlfs_dask.storage.labels_store.LabelsStore.write", refuse)
-    run_json(*words, "-o", tmp_path / "there", *TWO_WORKERS)
+    run_json(*words, "-o", tmp_path / "there", "--scheduler-file", two_workers, "--min-workers", "2")
     here, there = (zarr.open_group(tmp_path / name / "labels.zarr", mode="r") for name in ("here", "there"))
     assert here["X"].chunks == there["X"].chunks == (25, 3)
     assert there["X"][...] == pytest.approx(here["X"][...], abs=1e-6)
@@ -568,12 +567,20 @@ def test_workers_write_the_labels_that_they_recover(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["here", "there"]
 
 
-@pytest.mark.parametrize("where", [("--in-process",), pytest.param(TWO_WORKERS, marks=pytest.mark.cluster)])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.cluster)])
 def test_interrupted_labels_leave_no_run_and_can_be_resumed(
-    run: Run, run_json: RunJson, parted_store: Path, tmp_path: Path, where: tuple[str, ...]
+    run: Run,
+    run_json: RunJson,
+    parted_store: Path,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    workers: int,
 ) -> None:
     import zarr
 
+    where: tuple[object, ...] = ("--in-process",)
+    if workers:
+        where = ("--scheduler-file", request.getfixturevalue("two_workers"), "--min-workers", workers)
     words = ("select", "smfs", parted_store, *WRITE_LABELS, "-o", tmp_path / "run", "--checkpoint-every", "0", *where)
     written: list[Path] = []
 
@@ -827,25 +834,6 @@ def test_demo_arguments(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # in processes of their own
-
-
-@pytest.mark.cluster
-def test_json_is_all_there_is_on_standard_output(tiny_store: Path, tmp_path: Path) -> None:
-    """With real workers, whose processes share the descriptor; progress and logs go elsewhere."""
-    words = ["select", "elc", str(tiny_store), "-k", "2", "-o", "run", "--workers", "2", "--memory-limit", "1GiB"]
-    process = subprocess.run(
-        [sys.executable, "-m", "mlfs_dask", *words, "--json", "-v", "--progress", "json"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert process.returncode == 0, process.stderr
-    result = json.loads(process.stdout)
-    assert result["selected"] == read_run(str(tmp_path / "run")).feature_names[:2]
-    assert "starting 2 local workers" in process.stderr
-    events = [json.loads(line) for line in process.stderr.splitlines() if line.startswith("{")]
-    assert {"pass", "partitions", "pass-done"} <= {event["kind"] for event in events}
 
 
 def test_a_lost_cluster_leaves_no_run(run: Run, tiny_store: Path, tmp_path: Path, free_port: int) -> None:

@@ -337,11 +337,13 @@ def test_files_by_commands(tmp_path: Path, run_json: Any, run: Any) -> None:
 
 
 @pytest.mark.cluster
-def test_workers_open_files_themselves(tmp_path: Path, run_json: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_open_files_themselves(
+    tmp_path: Path, two_workers: Path, run_json: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("mlfs_dask.storage.file_rows.PARTITION_BYTES", PARTITION_BYTES)
     path = h5ad(tmp_path, "csr")
     alone = run_json("select", "elc", path, "-k", "3", "-o", tmp_path / "alone")
-    words = ("--workers", "1", "--memory-limit", "600MiB")
+    words = ("--scheduler-file", two_workers, "--min-workers", "2")
     shared = run_json("select", "elc", path, "-k", "3", "-o", tmp_path / "shared", *words)
     assert shared["selected"] == alone["selected"]
     assert (shared["passes"], shared["peak_worker_bytes"] > 0) == (1, True)

@@ -118,7 +118,9 @@ def scores(run: Path) -> list[tuple[str, str]]:
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_ctrl_c_ends_a_pass_at_its_next_blocks_and_can_be_resumed(store: Path, tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_pass_at_its_next_blocks_and_can_be_resumed(
+    store: Path, tmp_path: Path, run: Callable[..., Any]
+) -> None:
     """Runs of 20 blocks, some at a time, which would otherwise be read to their ends."""
     out = tmp_path / "run"
     words = ("select", "mfsir", store, "-k", "2", "--graph", "anchors", "--tol", "0", "--max-iter", "3")
@@ -138,7 +140,7 @@ def test_ctrl_c_ends_a_pass_at_its_next_blocks_and_can_be_resumed(store: Path, t
     assert stdout.count("block") <= 8
     assert not out.exists()
     subprocess.run(slowly("", *words, "-o", out, "--resume"), check=True, timeout=120, stdout=subprocess.DEVNULL)
-    subprocess.run(slowly("", *words, "-o", tmp_path / "whole"), check=True, timeout=120, stdout=subprocess.DEVNULL)
+    assert run(*words, "-o", tmp_path / "whole").exit_code == 0
     assert scores(out) == scores(tmp_path / "whole")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "whole"]
 
@@ -177,8 +179,11 @@ def test_a_signal_while_local_workers_start_is_answered_once(
 
 @pytest.mark.cluster
 def test_workers_are_started_where_they_are_asked_for(store: Path, tmp_path: Path) -> None:
-    """Two beside the client, and, where nothing is asked for, threads of one process."""
-    words = ("select", "elc", store, "-k", "2", "--cache", "none", "--progress", "json")
+    """Two beside the client, and, where nothing is asked for, threads of one process.
+
+    Processes share the descriptor of standard output, where a result as JSON stands alone.
+    """
+    words = ("select", "elc", store, "-k", "2", "--cache", "none", "--progress", "json", "--json", "-v")
     shown = {}
     for name, where in (("asked", ["--workers", "2", "--memory-limit", "1GiB"]), ("default", [])):
         done = subprocess.run(
@@ -188,6 +193,7 @@ def test_workers_are_started_where_they_are_asked_for(store: Path, tmp_path: Pat
             check=True,
         )
         shown[name] = done.stderr
+        assert json.loads(done.stdout)["selected"] == read_run(str(tmp_path / name)).feature_names[:2]
         events = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
         assert {"fit", "pass", "partitions", "pass-done"} <= {event["kind"] for event in events}
         partitions = open_dataset(store).rows.profile.partitions

@@ -744,12 +744,12 @@ def test_a_damaged_state_has_everything_read(growing):
 
 
 @pytest.mark.cluster
-def test_on_a_cluster_states_are_continued_too(growing, monkeypatch):
+def test_on_a_cluster_states_are_continued_too(growing, two_workers, monkeypatch):
     from mlfs_dask.cluster.connect import connect
     from mlfs_dask.statistics import counts
 
     X, Y, folder, sparse = growing
-    with connect(workers=2, memory_limit=600 * 2**20):
+    with connect(scheduler_file=two_workers, min_workers=2):
         for kept in (True, False):
             if not kept:
                 monkeypatch.setattr(counts, "FINALIZE_BYTES", 0)

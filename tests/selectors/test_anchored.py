@@ -87,8 +87,8 @@ def stores(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def workers():
-    with connect(workers=2, memory_limit=900 * 2**20) as client:
+def workers(two_workers):
+    with connect(scheduler_file=two_workers, min_workers=2) as client:
         yield client
 
 

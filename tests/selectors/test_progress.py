@@ -63,8 +63,8 @@ def test_every_reading_is_counted_to_its_end(method, lazily):
 
 
 @pytest.mark.cluster
-def test_workers_tell_where_they_are():
-    with connect(workers=2, memory_limit=2**30):
+def test_workers_tell_where_they_are(two_workers):
+    with connect(scheduler_file=two_workers, min_workers=2):
         for method in MODULES:
             check(method, events_of(method, lazily=True))
 

@@ -177,10 +177,11 @@ def test_a_store_that_is_removed_while_it_is_read(store: Path) -> None:
         list(blocks)
 
 
-def test_workers_find_it_too(tmp_path: Path) -> None:
+@pytest.mark.cluster
+def test_workers_find_it_too(tmp_path: Path, two_workers: Path) -> None:
     X, Y = sample(sparse=True)
     store = make_store(tmp_path / "out.zarr", X, abs(Y), partition_bytes=900)
-    with connect(workers=1):
+    with connect(scheduler_file=two_workers, min_workers=2):
         dataset = open_dataset(store)
         _ = dataset.rows
         replace(store)
