@@ -52,9 +52,9 @@ class _SettingsCommand(Command):
 
 
 def _setting_option(setting: Parameter) -> click.Option:
-    default = setting.default
-    shown = ", ".join(default) if setting.many else str(default)
-    truth = setting.types == (bool,)
+    default, truth = setting.default, setting.types == (bool,)
+    shown = None if default is None else f"default: {', '.join(default) if setting.many else default}"
+    facts = "; ".join(filter(None, [shown, setting.range]))
     return click.Option(
         [*_FLAGS.get(setting.name, (setting.flag,)), setting.name],
         type=None if setting.many or truth else setting.types[0],
@@ -62,8 +62,8 @@ def _setting_option(setting: Parameter) -> click.Option:
         default=None,
         multiple=setting.many,
         callback=_names if setting.many else None,
-        metavar="|".join(setting.choices) or None,
-        help=setting.help if truth or default is None else f"{setting.help}  [default: {shown}]",
+        metavar=None if truth else setting.metavar,
+        help=f"{setting.help}  [{facts}]" if facts and not truth else setting.help,
     )
 
 

@@ -25,29 +25,32 @@ class Settings:
 
     classifiers: Annotated[
         tuple[Literal["mlknn", "logistic", "sgd"], ...],
-        Param("One or several of mlknn, logistic (binary relevance, exact) and sgd (the same, fitted block by block)."),
+        Param(
+            "Classifiers, one or several between commas. mlknn: ML-kNN. logistic: binary relevance by logistic "
+            "regressions, exact. sgd: the same, fitted block by block."
+        ),
     ] = ("mlknn",)
-    n_neighbors: Annotated[int, Param("Nearest rows that vote in ML-kNN.")] = 10
-    smoothing: Annotated[float, Param("Added to every count of ML-kNN.", above=0)] = 1.0
+    n_neighbors: Annotated[int, Param("Number of nearest rows that vote in ML-kNN.")] = 10
+    smoothing: Annotated[float, Param("Number added to every count of ML-kNN.", above=0)] = 1.0
     C: Annotated[float, Param("Inverse weight of the penalty of logistic regressions.", above=0, most=math.inf)] = 1.0
     split: Annotated[
-        Literal["kfold", "holdout", "stratified", "given"], Param("How training and test rows are parted.")
+        Literal["kfold", "holdout", "stratified", "given"], Param("Kind of the split into training and test rows.")
     ] = "kfold"
-    folds: Annotated[int, Param("Folds of a split into folds.", least=2)] = 5
-    repeats: Annotated[int, Param("Times that the split is drawn again; repeat r draws everything with seed + r.")] = 1
-    test_size: Annotated[float, Param("Share of the rows that a hold-out judges.", above=0, below=1)] = 0.2
+    folds: Annotated[int, Param("Number of folds of a split into folds.", least=2)] = 5
+    repeats: Annotated[int, Param("Number of splits that are drawn; repeat r draws everything with seed + r.")] = 1
+    test_size: Annotated[float, Param("Share of the rows that are judged in a hold-out.", above=0, below=1)] = 0.2
     seed: Annotated[int, Param("Seed of whatever is random.", least=0)] = 0
     k_grid: Annotated[
         str | None,
         Param(
-            "Numbers of features: 20, 10%, 1/6, 5:50:5, 10%:90%:10%, between commas. None: the k of the finished runs, "
-            "else 10% to 50% of the features."
+            "Numbers of features: 20, 10%, 1/6, 5:50:5, 10%:90%:10%, between commas. By default the k of the "
+            "finished runs, else 10% to 50% of the features."
         ),
     ] = None
-    metrics: Annotated[tuple[str, ...], Param("One or several by name; precision_at_N for any N.")] = DEFAULT_METRICS
+    metrics: Annotated[tuple[str, ...], Param("Metrics, between commas; precision_at_N for any N.")] = DEFAULT_METRICS
     scale: Annotated[
         Literal["standard", "none"],
-        Param("standard: zero mean and unit variance over the training rows, for the classifiers."),
+        Param("Scale of features for the classifiers. standard: zero mean and unit variance over the training rows."),
     ] = "standard"
     missing: Annotated[
         Literal["error", "mean", "median"],
@@ -62,20 +65,20 @@ class Settings:
     labelled_rows: Annotated[float, Param("Share of the training rows that keep labels.", above=0, most=1)] = 1.0
     hidden_as: Annotated[
         Literal["unknown", "zero"],
-        Param("How rows without labels look to semi-supervised methods. Other methods do not see those rows."),
+        Param("Form of rows without labels for semi-supervised methods; other methods do not see these rows."),
     ] = "unknown"
-    unlabelled_test: Annotated[bool, Param("Semi-supervised methods see the test rows, without labels.")] = False
+    unlabelled_test: Annotated[bool, Param("Whether semi-supervised methods see test rows, without labels.")] = False
     classifier_labels: Annotated[
         Literal["simulated", "full"],
         Param(
-            "Whether classifiers learn from the labels that the selector had, or from all labels of the training rows."
+            "Labels that classifiers learn from. simulated: those that the method had. full: all of the training rows."
         ),
     ] = "simulated"
     max_train_rows: Annotated[
         int | None,
         Param(
-            "Most training rows that a classifier learns from, drawn at random. None: all; but ML-kNN learns from no "
-            "more than it can search among in minutes."
+            "Largest number of training rows that a classifier learns from, drawn at random. By default all; ML-kNN "
+            "learns from as many as it can search among in minutes."
         ),
     ] = None
 

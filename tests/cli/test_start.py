@@ -64,14 +64,15 @@ def closed(number: int, words: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", program, *MLFS, *words], capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("progress", ["auto", "json"])
-def test_standard_error_may_be_closed(tiny_store: Path, tmp_path: Path, progress: str) -> None:
-    words = ["select", "elc", str(tiny_store), "-k", "2", "-o", str(tmp_path / "run"), "--progress", progress]
-    done = closed(2, [*words, "--max-iter", "3", "-v"])
-    assert done.returncode == 0, done.stderr
-    assert "did not converge after 3 iterations" in done.stdout
-    assert "mlfs:" not in done.stdout
-    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["ranking.csv", "run.json", "selected.txt"]
+def test_standard_error_may_be_closed(tiny_store: Path, tmp_path: Path) -> None:
+    for progress in ("auto", "json"):
+        run = tmp_path / progress
+        words = ["select", "elc", str(tiny_store), "-k", "2", "-o", str(run), "--progress", progress]
+        done = closed(2, [*words, "--max-iter", "3", "-v"])
+        assert done.returncode == 0, done.stderr
+        assert "did not converge after 3 iterations" in done.stdout
+        assert "mlfs:" not in done.stdout
+        assert sorted(path.name for path in run.iterdir()) == ["ranking.csv", "run.json", "selected.txt"]
     assert closed(2, words).returncode == 2  # the place is taken
 
 

@@ -80,6 +80,7 @@ def peaks(stores, tmp_path_factory):
     return json.loads(ran.stdout.splitlines()[-1])
 
 
+@pytest.mark.timeout(1200)  # the first one waits for all fits
 @pytest.mark.cluster
 @pytest.mark.parametrize("method", CASES)
 def test_peaks_are_within_the_plan_and_a_quarter_of_it(method, peaks):

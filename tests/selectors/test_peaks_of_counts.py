@@ -122,6 +122,7 @@ def peaks(stores, tmp_path_factory):
     return found
 
 
+@pytest.mark.timeout(1200)  # the first one waits for all fits
 @pytest.mark.cluster
 @pytest.mark.parametrize("case", CASES)
 def test_peaks_are_within_a_fifth_of_the_plan(case, peaks):
