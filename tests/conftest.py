@@ -37,7 +37,6 @@ def pytest_configure(config: pytest.Config) -> None:
         threadpool_limits(1, user_api="blas")
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests with worker processes of their own run one after the other where pytest itself has several processes."""
     for item in items:
