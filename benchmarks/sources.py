@@ -104,10 +104,12 @@ def main() -> None:
             code = SELECT.format(labels=LABELS, imports=imports, opened=opened)
             rows[name] = measuring.in_process(code, repeats=options.repeats)
             rows[name]["to_store"] = rows[name]["seconds"] / rows["store"]["seconds"]
+            rows[name]["to_store_cpu"] = rows[name]["cpu_seconds"] / rows["store"]["cpu_seconds"]
             assert sorted(rows[name].pop("best")) == list(range(Q)), name
         code = DUCKDB.format(names=[*FEATURES, *LABELS], folder=folder / "parquet")
         rows["DuckDB, sums of the Parquet folder"] = scan = measuring.in_process(code, repeats=options.repeats)
         rows["Parquet folder"]["to_duckdb"] = rows["Parquet folder"]["seconds"] / scan["seconds"]
+        rows["Parquet folder"]["to_duckdb_cpu"] = rows["Parquet folder"]["cpu_seconds"] / scan["cpu_seconds"]
     finally:
         if options.folder is None:
             shutil.rmtree(folder)
