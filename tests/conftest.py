@@ -37,13 +37,6 @@ def pytest_configure(config: pytest.Config) -> None:
         threadpool_limits(1, user_api="blas")
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests with worker processes of their own run one after the other where pytest itself has several processes."""
-    for item in items:
-        if config.pluginmanager.hasplugin("xdist") and item.get_closest_marker("cluster") is not None:
-            item.add_marker(pytest.mark.xdist_group("cluster"))
-
-
 def data_folder() -> Path:
     """Folder of the real data sets: $MLFS_DATA, by default beside the repository."""
     return Path(os.environ.get("MLFS_DATA") or REPOSITORY.parent / "shared" / "data")

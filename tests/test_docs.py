@@ -246,7 +246,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "html"
 
 
-@pytest.mark.xdist_group("site")
 def test_the_site_is_whole(site: Path, tmp_path: Path) -> None:
     """Every page is there, and every link in it, and between the files of the repository, leads somewhere."""
     assert {path.relative_to(DOCS).with_suffix(".html") for path in DOCS.rglob("*.md")} <= {
@@ -263,7 +262,6 @@ def test_the_site_is_whole(site: Path, tmp_path: Path) -> None:
     assert checked.returncode == 1
 
 
-@pytest.mark.xdist_group("site")
 def test_the_site_in_a_browser(site: Path, browser: Any) -> None:
     """On a phone no page is wider than the screen, every picture is there, and the search finds a page by its words."""
     from selenium.webdriver.common.by import By
