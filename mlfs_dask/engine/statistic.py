@@ -172,13 +172,16 @@ def array_bytes(value: Any) -> int:
     >>> array_bytes((np.zeros(2), "name", 3))
     16
     """
-    if hasattr(value, "parameter_bytes"):
-        return int(value.parameter_bytes)
+    if value is None or isinstance(value, (int, float, str)):  # most of them, and a plan asks often
+        return 0
     if isinstance(value, (tuple, list)):
         return sum(map(array_bytes, value))
-    if dataclasses.is_dataclass(value) and not hasattr(value, "nbytes"):
+    nbytes = getattr(value, "nbytes", None)
+    if nbytes is None:
+        nbytes = getattr(value, "parameter_bytes", None)
+    if nbytes is None and dataclasses.is_dataclass(value):
         return sum(array_bytes(getattr(value, field.name)) for field in dataclasses.fields(value))
-    return int(getattr(value, "nbytes", 0))
+    return int(nbytes or 0)
 
 
 class PartStatistic(Statistic):
