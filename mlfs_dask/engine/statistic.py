@@ -6,6 +6,7 @@ import dataclasses
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
@@ -57,7 +58,11 @@ class Statistic(ABC):
     @property
     def parameter_bytes(self) -> int:
         """Bytes of the arrays among the parameters, which every process holds during a reading."""
-        return sum(map(array_bytes, vars(self).values()))
+        return sum(
+            array_bytes(value)
+            for name, value in vars(self).items()
+            if not isinstance(getattr(type(self), name, None), cached_property)  # made of parameters, when asked for
+        )
 
     @abstractmethod
     def scratch_bytes(self, profile: Profile) -> int:

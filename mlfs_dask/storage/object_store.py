@@ -45,7 +45,9 @@ _Answer = TypeVar("_Answer")
 
 
 def at_once(request: Callable[[_Item], _Answer], items: Iterable[_Item], most: int = _REQUESTS) -> list[_Answer]:
-    """Answers to the requests for all items, in their order, of which some are made at the same time."""
+    """Answers to the requests for all items, in their order, of which so many are made at the same time."""
+    if most == 1:
+        return [request(item) for item in items]
     with runtime.TaskThreads(most, "mlfs-requests") as pool:
         return [runtime.result_of(answer) for answer in [pool.submit(request, item) for item in items]]
 
@@ -458,7 +460,8 @@ def require_writable(path: str, storage_options: Mapping[str, Any] | None = None
                         f"{path}: {parent} is {what} itself, and replacing that would delete what is in it."
                         "\n  cure: give another place"
                     )
-    for parent, inside in zip(folders, at_once(lambda folder: _is_ours(folder, storage_options), folders), strict=True):
+    found = at_once(lambda folder: _is_ours(folder, storage_options), folders, _REQUESTS if is_url(path) else 1)
+    for parent, inside in zip(folders, found, strict=True):
         if inside:
             raise UsageError(f"{path} is inside the store {parent}, which never changes\n  cure: give another place")
 
