@@ -7,7 +7,7 @@ MLFS_DATA ?= $(CURDIR)/../shared/data
 export MLFS_DATA
 
 BIN = $(VENV)/bin
-# The tests of a file in one process, so that what they share is made once; files in their order, the long ones early.
+# The tests of a file in one process, so that what they share is made once; files in their order.
 SIDE_BY_SIDE = -n 2 --dist loadfile --no-loadscope-reorder
 PIP = $(BIN)/python -m pip --disable-pip-version-check -qq
 
