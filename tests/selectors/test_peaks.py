@@ -51,8 +51,8 @@ if __name__ == "__main__":  # workers import nothing of this
 
 #: Labels and parameters; first come methods that load none of these libraries.
 CASES = {
+    "laplacian": ("some", {"graph": "anchors"}),  # before workers keep what another fit has freed
     "elc": ("all", {"n_features_to_select": "auto"}),
-    "laplacian": ("some", {"graph": "anchors"}),
     "mfsir": ("all", {"graph": "anchors", "max_iter": 3}),
     "smfs": ("some", {"graph": "anchors", "max_iter": 2, "n_trees": 30}),
     "access-mfs": ("some", {"graph": "anchors", "max_iter": 3}),
