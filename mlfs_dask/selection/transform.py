@@ -17,6 +17,7 @@ from mlfs_dask.selection.runs import Run, read_run
 from mlfs_dask.storage.convert import convert
 from mlfs_dask.storage.dataset import Dataset, Store
 from mlfs_dask.storage.export import export_format, export_rows
+from mlfs_dask.storage.object_store import is_store
 from mlfs_dask.storage.opening import open_dataset, reading_of
 from mlfs_dask.storage.subset_spec import choose_columns
 from mlfs_dask.typing import Matrix
@@ -93,7 +94,8 @@ def write_chosen(
     if not to_store:
         export_format(destination)
     record = read_run(run)
-    reading = reading or reading_of(record.store)
+    if not reading and record.store.get("reading") and not is_store(store):
+        reading = reading_of(record.store)
     dataset = open_dataset(store, **reading)
     _check_origin(dataset, record, store)
     columns = chosen_columns(record, k)

@@ -207,7 +207,8 @@ def access_error(store: str, error: BaseException, *, verb: Literal["read", "wri
     """What is said where the system or a server, and no damage, keeps a store from being read or written."""
     fault, scheme = fault_of(error), store.partition("://")[0] if "://" in store else ""
     credentials = CREDENTIALS.get(scheme)
-    _, problem, cure = _setting_of(next(_causes(error)), store) or ("", "", "")
+    settings = (_setting_of(each, store) for each in _causes(error))
+    _, problem, cure = next(filter(None, settings), ("", "", ""))
     if fault == "setting":
         return StoreAccessError(store, problem, cure)
     if fault == "not allowed":

@@ -327,6 +327,8 @@ def test_files_by_commands(tmp_path: Path, run_json: Any, run: Any) -> None:
     assert json.loads(json.dumps(judged))["store"]["n"] == N
     other = run("transform", path, out, tmp_path / "u.csv", "--label-columns", "sky,sea")
     assert (other.exit_code, "made from another" in other.stderr) == (3, True)
+    converted = run("transform", tmp_path / "t.zarr", out, tmp_path / "u.csv")
+    assert (converted.exit_code, "made from another" in converted.stderr) == (3, True)
     looped = run("select", "rfs", path, *labels, "-k", "3", "-o", tmp_path / "rfs")
     assert re.search("readings decoded .*; `mlfs convert` takes the time of a few", looped.stderr)
     nothing = run("select", "elc", path, "-k", "3", "-o", tmp_path / "no")
