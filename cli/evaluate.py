@@ -21,6 +21,7 @@ from mlfs_dask_cli.options import (
     performance_report_option,
     resume_option,
     subset_options,
+    with_facts,
 )
 from mlfs_dask_cli.output import Output, beside, size, table
 from mlfs_dask_cli.progress import show_progress
@@ -54,7 +55,6 @@ class _SettingsCommand(Command):
 def _setting_option(setting: Parameter) -> click.Option:
     default, truth = setting.default, setting.types == (bool,)
     shown = None if default is None else f"default: {', '.join(default) if setting.many else default}"
-    facts = "; ".join(filter(None, [shown, setting.range]))
     return click.Option(
         [*_FLAGS.get(setting.name, (setting.flag,)), setting.name],
         type=None if setting.many or truth else setting.types[0],
@@ -63,7 +63,7 @@ def _setting_option(setting: Parameter) -> click.Option:
         multiple=setting.many,
         callback=_names if setting.many else None,
         metavar=None if truth else setting.metavar,
-        help=f"{setting.help}  [{facts}]" if facts and not truth else setting.help,
+        help=setting.help if truth else with_facts(setting.help, shown, setting.range),
     )
 
 

@@ -11,7 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from mlfs_dask_cli.main import refuse_unknown
-from mlfs_dask_cli.options import put_into_section, write_options
+from mlfs_dask_cli.options import put_into_section, with_facts, write_options
 
 if TYPE_CHECKING:
     from mlfs_dask.selectors.parameters import Parameter
@@ -175,9 +175,7 @@ def _as_click(options: dict[str, Parameter], parameters: Mapping[str, Mapping[st
     default = first.default if same else None  # each selector then has its own
     shown = f"default: {str(default).lower() if isinstance(default, bool) else default}"
     facts = [shown] * (default is not None) + [first.range] * all(o.range == first.range for o in options.values())
-    said = "; ".join(filter(None, facts))
-    text = _with_flags(first.help, parameters)
-    help_text = f"{text}  [{said}]" if said else text
+    help_text = with_facts(_with_flags(first.help, parameters), *facts)
     return click.Option([first.flag, first.name], type=kind, default=default, help=help_text, metavar=kind.name)
 
 

@@ -112,6 +112,12 @@ def put_into_section(options: Sequence[click.Parameter], section: str) -> None:
         setattr(option, "section", section)  # noqa: B010 - no attribute of click's
 
 
+def with_facts(text: str, *facts: str | None) -> str:
+    """A help text with its default and its bounds, those that it has, behind it."""
+    said = "; ".join(filter(None, facts))
+    return f"{text}  [{said}]" if said else text
+
+
 class Command(click.Command):
     """A command whose help has a section for the options that it shares with others."""
 
