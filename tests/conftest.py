@@ -19,6 +19,8 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from mlfs_dask.blocks import gates
+
 REPOSITORY = Path(__file__).parent.parent
 
 # How long an example takes depends on what else the machine does. In continuous integration the same examples are
@@ -40,6 +42,41 @@ def pytest_configure(config: pytest.Config) -> None:
 def data_folder() -> Path:
     """Folder of the real data sets: $MLFS_DATA, by default beside the repository."""
     return Path(os.environ.get("MLFS_DATA") or REPOSITORY.parent / "shared" / "data")
+
+
+#: Groups of 7 rows, tiles of a few features, and compiled loops for whatever there is.
+SMALL_GATES = {
+    "GROUP_ROWS": 7,
+    "TILE_VALUES": 40,
+    "VALUES_AT_ONCE": 50,
+    "GRAM_ROWS": 2,
+    "LAPLACIAN_VALUES": 60,
+    "QUERY_ROWS": 5,
+    "CANDIDATE_ROWS": 11,
+    "SPARSE_ROWS": 13,
+    "SPARSE_PAIRS": 100,
+    "MASS_ROWS": 6,
+    "SCORE_BYTES": 2 * 3 * 8,
+    "SCORE_FEATURES": 3,
+    "TEST_PAIRS": 6,
+    "TEST_FEATURES": 2,
+    "FINALIZE_BYTES": 2**10,
+    "LOG_ROWS": 10,
+    "COMPILED_VALUES": 0,
+    "COMPILED_PRODUCTS": 0,
+    "COMPILED_ADDITIONS": 0,
+    "COMPILED_TABLES": 0,
+    "COMPILED_ITEMS": 0,
+    "COMPILED_PAIRS": 0,
+    "COMPILED_LOOKUPS": 0,
+}
+
+
+def set_small_gates(patch: pytest.MonkeyPatch) -> None:
+    """Have a few rows take every path of a kernel that millions take."""
+    assert set(SMALL_GATES) == {name for name in vars(gates) if name.isupper()}
+    for name, value in SMALL_GATES.items():
+        patch.setattr(gates, name, value)
 
 
 def published(name: str) -> dict[str, Any]:

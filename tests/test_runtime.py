@@ -175,9 +175,9 @@ def test_kernels_that_are_not_in_the_cache_of_numba_have_to_be_compiled(tmp_path
 def test_what_kernels_add_to_a_process_is_what_plans_say():
     code = """
 import numpy as np, mlfs_dask, mlfs_dask.runtime as r
-from mlfs_dask.selectors import counting
+from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.sparse import as_labels
-counting.COMPILE_FROM = 0
+gates.COMPILED_VALUES = 0
 X, Y = np.ones((4, 2), np.float32), as_labels(np.eye(4, 2))
 mlfs_dask.LabelEntropy(1).fit
 before = r.current_rss()

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.blocks.linear import GROUP_ROWS, TILE_BYTES, dense_tiles, tile_rows
+from mlfs_dask.blocks import gates
+from mlfs_dask.blocks.linear import dense_tiles, tile_bytes, tile_rows
 from mlfs_dask.rows.contract import Profile
 from mlfs_dask.typing import Array, Matrix
 
@@ -262,8 +263,8 @@ def weights_to_csr(indices: NDArray[np.int32], weights: Array, m: int) -> sp.csr
 
 def weigh_scratch_bytes(profile: Profile, d: int, m: int, s: int) -> int:
     """Bytes that `Anchors.weigh` allocates for a group of rows of d features; `profile.sparse` says whether sparse."""
-    scores = 0 if profile.sparse else 2 * TILE_BYTES + 4 * tile_rows(d) * m
-    return scores + 36 * min(GROUP_ROWS, profile.block_rows) * s
+    scores = 0 if profile.sparse else 2 * tile_bytes() + 4 * tile_rows(d) * m
+    return scores + 36 * min(gates.GROUP_ROWS, profile.block_rows) * s
 
 
 def _squares(rows: Array) -> Array:

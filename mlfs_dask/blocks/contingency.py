@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
+from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.entropy import count_log_count, entropy_of_counts, information, rounding_error
-from mlfs_dask.blocks.pair_scores import TILE_BYTES, Counts
+from mlfs_dask.blocks.pair_scores import Counts
 from mlfs_dask.typing import Array
 
 
@@ -51,7 +52,7 @@ def pair_interaction(
     marginal = counts.marginal[:, 0]
     of_feature = count_log_count(marginal).sum(axis=0)
     with_label = np.stack([_states(joint[:, label], marginal) for label in chosen])
-    step = max(1, TILE_BYTES // (8 * marginal.size))
+    step = max(1, gates.SCORE_BYTES // (8 * marginal.size))
     for start in range(0, len(first), step):
         some = slice(start, start + step)
         i, j = first[some], second[some]
@@ -83,7 +84,7 @@ def _known_interaction(counts: Counts, n_labels: int, chosen: NDArray[np.int64],
         return np.where(low < 0, -1, before + low * (2 * m - low - 1) // 2 + high - low - 1)
 
     first, second = np.triu_indices(len(chosen), 1)
-    step = max(1, TILE_BYTES // (8 * counts.marginal.size))
+    step = max(1, gates.SCORE_BYTES // (8 * counts.marginal.size))
     for start in range(0, len(first), step):
         i, j = first[start : start + step], second[start : start + step]
         of_i, of_j = place_of_mark[i], place_of_mark[j]

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.blocks.linear import VALUES_AT_ONCE
+from mlfs_dask.blocks import gates
 from mlfs_dask.rows.contract import Block
 from mlfs_dask.typing import Array, Matrix
 
@@ -363,7 +363,7 @@ def _count_weights(coder: BlockCoder, X: Matrix, have: sp.csr_array, weights: Ar
 
 def _add_in_strips(labels: sp.csr_array, coded: sp.csr_array, by_position: NDArray[Any]) -> None:
     """Add what rows of labels have of each position, some labels at a time: the product is a matrix of its own."""
-    step = max(1, VALUES_AT_ONCE // by_position.shape[1])
+    step = max(1, gates.VALUES_AT_ONCE // by_position.shape[1])
     for low in range(0, by_position.shape[0], step):
         strip = slice(low, low + step)
         by_position[strip] += (labels[strip] @ coded).toarray().astype(by_position.dtype, copy=False)

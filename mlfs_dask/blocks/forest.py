@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
+from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.column_keys import column_keys, column_ranges
 from mlfs_dask.blocks.isolation import TreeShape, mass_table, tree_shape
-from mlfs_dask.blocks.linear import GROUP_ROWS, group_values, tile_rows
+from mlfs_dask.blocks.linear import group_values, tile_rows
 from mlfs_dask.rows.contract import Profile
 from mlfs_dask.typing import Array, Matrix
 
@@ -103,7 +104,7 @@ class Forest:
         """Bytes that `leaf_numbers` allocates for a group of rows."""
         values = tile_rows(profile.d) * profile.d
         converted = 24 * group_values(profile) + 16 * profile.d + 4 * values if profile.sparse else 24 * values
-        return min(profile.block_rows, GROUP_ROWS) * (8 + 2 * len(self.shapes)) + converted
+        return min(profile.block_rows, gates.GROUP_ROWS) * (8 + 2 * len(self.shapes)) + converted
 
     def _walk(self, X: NDArray[np.float32]) -> NDArray[Any]:
         """Leaf numbers of some prepared rows."""

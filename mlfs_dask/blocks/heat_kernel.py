@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.blocks.linear import GRAM_ROWS
-from mlfs_dask.blocks.neighbours import QUERY_ROWS, NearestRows, Neighbours, compiles_search, pair_distances
+from mlfs_dask.blocks import gates
+from mlfs_dask.blocks.neighbours import NearestRows, Neighbours, compiles_search, pair_distances
 from mlfs_dask.blocks.rounding import ROUNDING
 from mlfs_dask.typing import Array
 
@@ -65,10 +65,10 @@ def mean_degree(points: Any, k: int, width: float) -> float:
     # to the lower index.
     indices = _nearest(points.astype(np.float32).astype(np.float64), k)
     exact = np.empty((n, k))
-    for low in range(0, n, QUERY_ROWS):
-        near = indices[low : low + QUERY_ROWS]
+    for low in range(0, n, gates.QUERY_ROWS):
+        near = indices[low : low + gates.QUERY_ROWS]
         rows = np.repeat(np.arange(low, low + len(near)), k)
-        exact[low : low + QUERY_ROWS] = pair_distances(points, points, rows, near.ravel()).reshape(near.shape)
+        exact[low : low + gates.QUERY_ROWS] = pair_distances(points, points, rows, near.ravel()).reshape(near.shape)
     distances = Neighbours(indices, exact).to_csr()
     return float(degrees(heat_kernel_graph(distances, width)).mean())
 
@@ -98,8 +98,8 @@ def column_graph(gram: Array, k: int) -> Array:
     if k < 1:
         return graph
     total, edges = 0.0, 0
-    for low in range(0, len(gram), GRAM_ROWS):
-        part = slice(low, low + GRAM_ROWS)
+    for low in range(0, len(gram), gates.GRAM_ROWS):
+        part = slice(low, low + gates.GRAM_ROWS)
         sums = squares[part, np.newaxis] + squares
         distances = sums - 2.0 * gram[part]
         distances[distances <= ROUNDING * sums] = 0.0

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask.blocks.linear import VALUES_AT_ONCE
+from mlfs_dask.blocks import gates
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def nearest_by_mass(
     n = codes.shape[1]
     indices, masses = np.empty((high - low, k), np.int64), np.empty((high - low, k), np.int64)
     columns = np.arange(n)
-    step = max(1, VALUES_AT_ONCE // max(n, 1))
+    step = max(1, gates.VALUES_AT_ONCE // max(n, 1))
     for start in range(low, high, step):
         stop = min(start + step, high)
         total = np.zeros((stop - start, n), dtype=np.int64)

@@ -13,31 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
+from mlfs_dask.blocks import gates
 from mlfs_dask.rows.contract import Profile
 from mlfs_dask.typing import Array, Matrix
-
-#: Values of a dense tile: 1 MiB of float64, which leaves the second-level cache room for the products.
-TILE_VALUES = 2**17
-
-#: Values of a temporary array that kernels work on: 8 MiB of float64.
-VALUES_AT_ONCE = 2**20
-
-#: Rows of a Gram matrix that sparse blocks are added to at a time.
-GRAM_ROWS = 256
-
-#: Rows for which a kernel computes row variables (V, F, Z) at a time.
-GROUP_ROWS = 4096
-
-#: Values of L X that are held at a time.
-LAPLACIAN_VALUES = 2**22
-
-#: Bytes that the kernels allocate for one dense tile.
-TILE_BYTES = 16 * TILE_VALUES
 
 
 def tile_rows(d: int) -> int:
     """Rows of a dense tile."""
-    return max(16, TILE_VALUES // max(d, 1))
+    return max(16, gates.TILE_VALUES // max(d, 1))
+
+
+def tile_bytes() -> int:
+    """Bytes that the kernels allocate for one dense tile."""
+    return 16 * gates.TILE_VALUES
 
 
 def dense_tiles(X: NDArray[Any], centre: Array | None) -> Iterator[tuple[slice, Array]]:
@@ -60,25 +48,25 @@ def dense_tiles(X: NDArray[Any], centre: Array | None) -> Iterator[tuple[slice, 
 
 
 def row_groups(rows: int) -> Iterator[slice]:
-    """Consecutive rows of a block, `GROUP_ROWS` at a time: what is computed for each of them is bounded.
+    """Consecutive rows of a block, `gates.GROUP_ROWS` at a time: what is computed for each of them is bounded.
 
     >>> [part.stop for part in row_groups(10_000)]
     [4096, 8192, 10000]
     """
-    for low in range(0, rows, GROUP_ROWS):
-        yield slice(low, min(low + GROUP_ROWS, rows))
+    for low in range(0, rows, gates.GROUP_ROWS):
+        yield slice(low, min(low + gates.GROUP_ROWS, rows))
 
 
 def group_scratch_bytes(profile: Profile, columns: int) -> int:
     """Bytes of so many columns for the rows of a group, and of what products of the group with matrices allocate."""
-    rows = min(GROUP_ROWS, profile.block_rows)
+    rows = min(gates.GROUP_ROWS, profile.block_rows)
     # Sparse rows are copied out of their block, and products with them are in float64.
-    return 8 * rows * columns + (28 * group_values(profile) if profile.sparse else TILE_BYTES)
+    return 8 * rows * columns + (28 * group_values(profile) if profile.sparse else tile_bytes())
 
 
 def group_values(profile: Profile) -> int:
     """Stored values of a group of sparse rows, taken for twice as long as the rows of the largest block."""
-    rows = min(2 * GROUP_ROWS, profile.block_rows)
+    rows = min(2 * gates.GROUP_ROWS, profile.block_rows)
     return -(-profile.block_values * rows // max(profile.block_rows, 1))
 
 
@@ -200,8 +188,8 @@ def gram_block(X: Matrix, weights: Array | None, centre: Array | None, into: Arr
     transposed = sp.csr_array(wide.T)
     sums, total = np.asarray(weighted.sum(axis=0)).ravel(), float(X.shape[0] if weights is None else weights.sum())
     d = X.shape[1]
-    for low in range(0, d, GRAM_ROWS):
-        part = slice(low, min(low + GRAM_ROWS, d))
+    for low in range(0, d, gates.GRAM_ROWS):
+        part = slice(low, min(low + gates.GRAM_ROWS, d))
         product = (transposed[part] @ weighted).tocoo()
         into[part][product.row, product.col] += product.data  # SciPy gives no entry twice
         if centre is not None:
@@ -210,7 +198,7 @@ def gram_block(X: Matrix, weights: Array | None, centre: Array | None, into: Arr
 
 
 def symmetrise(G: Array) -> None:
-    """Replace G by the mean of itself and its transpose, in place, `GRAM_ROWS` rows at a time.
+    """Replace G by the mean of itself and its transpose, in place, `gates.GRAM_ROWS` rows at a time.
 
     Examples
     --------
@@ -220,8 +208,8 @@ def symmetrise(G: Array) -> None:
     array([[1., 3.],
            [3., 5.]])
     """
-    for low in range(0, len(G), GRAM_ROWS):
-        strip = slice(low, low + GRAM_ROWS)
+    for low in range(0, len(G), gates.GRAM_ROWS):
+        strip = slice(low, low + gates.GRAM_ROWS)
         mean = (G[strip, low:] + G[low:, strip].T) * 0.5
         G[strip, low:] = mean
         G[low:, strip] = mean.T
@@ -251,7 +239,7 @@ def laplacian_gram(X: Matrix, graph: sp.csr_array, degrees: Array) -> Array:
     n, d = X.shape
     into = np.zeros((d, d))
     if isinstance(X, np.ndarray):
-        step = max(1, LAPLACIAN_VALUES // max(n, 1))
+        step = max(1, gates.LAPLACIAN_VALUES // max(n, 1))
         for low in range(0, d, step):
             part = slice(low, min(low + step, d))
             columns = X[:, part].astype(np.float64)  # a copy
@@ -262,7 +250,7 @@ def laplacian_gram(X: Matrix, graph: sp.csr_array, degrees: Array) -> Array:
                 into[:, part] += tile.T @ image[rows]
         return into
     wide = X.astype(np.float64)
-    step = max(1, LAPLACIAN_VALUES // max(d, 1))
+    step = max(1, gates.LAPLACIAN_VALUES // max(d, 1))
     for low in range(0, n, step):
         part = slice(low, min(low + step, n))
         rows = wide[part]
@@ -278,24 +266,24 @@ def laplacian_gram_bytes(n: int, d: int, nonzeros: int | None) -> int:
     >>> laplacian_gram_bytes(10, 2, None)
     320
     """
-    values = min(n * d, max(LAPLACIAN_VALUES, d if nonzeros is not None else n))
+    values = min(n * d, max(gates.LAPLACIAN_VALUES, d if nonzeros is not None else n))
     return 16 * values if nonzeros is None else 32 * values + 12 * nonzeros
 
 
 def sparse_strips(X: sp.csr_array) -> Iterator[slice]:
-    """Consecutive rows of `VALUES_AT_ONCE` stored values at most, but one row at least: temporaries of `gram_block`.
+    """Consecutive rows of at most `gates.VALUES_AT_ONCE` stored values, at least one row: temporaries of `gram_block`.
 
     >>> list(sparse_strips(sp.csr_array(np.eye(3))))
     [slice(0, 3, None)]
     """
     low, rows = 0, X.shape[0]
     while low < rows:
-        high = int(np.searchsorted(X.indptr, int(X.indptr[low]) + VALUES_AT_ONCE, side="right")) - 1
+        high = int(np.searchsorted(X.indptr, int(X.indptr[low]) + gates.VALUES_AT_ONCE, side="right")) - 1
         yield slice(low, high := min(max(high, low + 1), rows))
         low = high
 
 
 def gram_scratch_bytes(d: int, rows: int, stored: int) -> int:
     """Bytes that `gram_block` allocates for a sparse block of so many rows and stored values."""
-    product = 28 * min(GRAM_ROWS, d) * d
-    return 52 * stored + 8 * (rows + 2 * d) + product + 8 * min(GRAM_ROWS, d) * d
+    product = 28 * min(gates.GRAM_ROWS, d) * d
+    return 52 * stored + 8 * (rows + 2 * d) + product + 8 * min(gates.GRAM_ROWS, d) * d

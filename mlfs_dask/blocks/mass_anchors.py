@@ -13,15 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
+from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.anchors import weights_to_csr
 from mlfs_dask.blocks.forest import Forest
 from mlfs_dask.blocks.isolation import TreeShape, mass_table
-from mlfs_dask.blocks.linear import GROUP_ROWS
 from mlfs_dask.rows.contract import Profile
 from mlfs_dask.typing import Matrix
-
-#: Rows whose masses with all landmarks are held at a time.
-TILE_ROWS = 512
 
 
 class MassAnchors:
@@ -53,8 +50,8 @@ class MassAnchors:
 
     def scratch_bytes(self, profile: Profile) -> int:
         """Bytes that `weigh` allocates for a group of rows."""
-        totals = TILE_ROWS * self.count * self.tables.dtype.itemsize
-        return int(self.forest.leaf_scratch_bytes(profile) + 36 * GROUP_ROWS * self.neighbors + totals)
+        totals = gates.MASS_ROWS * self.count * self.tables.dtype.itemsize
+        return int(self.forest.leaf_scratch_bytes(profile) + 36 * gates.GROUP_ROWS * self.neighbors + totals)
 
     def weigh(self, X: Matrix) -> sp.csr_array:
         """Z of some rows, shape (rows, m), s entries a row.
@@ -69,9 +66,9 @@ class MassAnchors:
         rows, s = len(codes), self.neighbors
         indices, weights = np.zeros((rows, s), np.int32), np.ones((rows, s))
         if self.count > 1:
-            totals = np.empty((min(TILE_ROWS, rows), self.count), self.tables.dtype)
-            for low in range(0, rows, TILE_ROWS):
-                part = slice(low, min(low + TILE_ROWS, rows))
+            totals = np.empty((min(gates.MASS_ROWS, rows), self.count), self.tables.dtype)
+            for low in range(0, rows, gates.MASS_ROWS):
+                part = slice(low, min(low + gates.MASS_ROWS, rows))
                 height = part.stop - low
                 weigh_masses(codes[part], self.tables, totals[:height], indices[part], weights[part])
         return weights_to_csr(indices, weights, self.count)

@@ -15,22 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.blocks.linear import VALUES_AT_ONCE
+from mlfs_dask.blocks import gates
 from mlfs_dask.typing import Array, Matrix
-
-#: Most rows of a tile of queries, and of one of candidates: their products stay in the second-level cache.
-QUERY_ROWS = 256
-TILE_ROWS = 1024
-
-#: Candidates whose sums stay in that cache in a compiled search of sparse rows, and pairs that it may find at a time.
-SPARSE_ROWS = 16384
-SPARSE_PAIRS = 2**19
 
 #: Largest lengths of rows of a tile for which products are made in single precision.
 SINGLE_PRECISION = (1e-10, 1e12)
-
-#: Pairs of sparse rows above which the compiled search is loaded: with fewer NumPy takes less time than loading it.
-COMPILED_PAIRS = 2 * 10**6
 
 #: First row of a group that is not of the candidates.
 _ELSEWHERE = -(2**60)
@@ -43,7 +32,7 @@ _SLACK = 2.0 ** -(_DIGITS + 3)
 
 def scratch_bytes(columns: int) -> int:
     """Bytes that `NearestRows.add` allocates besides the state, at most, for rows of so many values."""
-    return 8 * (2 * QUERY_ROWS * TILE_ROWS + 6 * max(VALUES_AT_ONCE, 64 * columns))
+    return 8 * (2 * gates.QUERY_ROWS * gates.CANDIDATE_ROWS + 6 * max(gates.VALUES_AT_ONCE, 64 * columns))
 
 
 class Neighbours(NamedTuple):
@@ -83,7 +72,7 @@ class Neighbours(NamedTuple):
 
 def compiles_search(pairs: int, *, sparse: bool) -> bool:
     """Whether a search of so many pairs of rows loads the compiled loops."""
-    return sparse and pairs > COMPILED_PAIRS
+    return sparse and pairs > gates.COMPILED_PAIRS
 
 
 class NearestRows:
@@ -139,15 +128,15 @@ class NearestRows:
             Above every index that was considered before.
         """
         if self._compiled:
-            for low in range(0, C.shape[0], SPARSE_ROWS):
-                self._add_sparse(C[low : low + SPARSE_ROWS], start + low)
+            for low in range(0, C.shape[0], gates.SPARSE_ROWS):
+                self._add_sparse(C[low : low + gates.SPARSE_ROWS], start + low)
             return
-        width = max(64, min(TILE_ROWS, VALUES_AT_ONCE // max(_values_per_row(C), 1)))
+        width = max(64, min(gates.CANDIDATE_ROWS, gates.VALUES_AT_ONCE // max(_values_per_row(C), 1)))
         for low in range(0, C.shape[0], width):
             tile = C[low : low + width]
             right = _Right(tile, _squares(tile))
-            for row in range(0, self.Q.shape[0], QUERY_ROWS):
-                self._add_tile(slice(row, min(row + QUERY_ROWS, self.Q.shape[0])), right, start + low)
+            for row in range(0, self.Q.shape[0], gates.QUERY_ROWS):
+                self._add_tile(slice(row, min(row + gates.QUERY_ROWS, self.Q.shape[0])), right, start + low)
 
     def _add_tile(self, part: slice, right: _Right, start: int) -> None:
         Q, norms = self.Q[part], self._squares[part]
@@ -177,7 +166,7 @@ class NearestRows:
         share = 4 * (_most_values(Q) + 1) * float(np.finfo(np.float64).eps)
         limits = self._limits(slice(0, rows)) + share * self._squares
         lowered = _squares(tile) * (1 - share)
-        r, c = np.empty(SPARSE_PAIRS, np.int32), np.empty(SPARSE_PAIRS, np.int32)
+        r, c = np.empty(gates.SPARSE_PAIRS, np.int32), np.empty(gates.SPARSE_PAIRS, np.int32)
         sums, best = np.zeros(tile.shape[0]), np.empty(self.k)
         row = 0
         while row < rows:
@@ -284,7 +273,7 @@ class _Right:
                 columns[:-1] *= -2.0
                 columns[-1] *= -1.0
             lowered: NDArray[Any] = (self._squares * (1 - 4 * float(np.finfo(kind).eps))).astype(kind)
-            self._ready[kind] = columns, lowered, np.empty((QUERY_ROWS, self.tile.shape[0]), kind)
+            self._ready[kind] = columns, lowered, np.empty((gates.QUERY_ROWS, self.tile.shape[0]), kind)
         return self._ready[kind]
 
 
@@ -303,7 +292,7 @@ def _squares(X: Matrix) -> Array:
     if sp.issparse(X):
         return np.asarray(X.power(2).sum(axis=1), dtype=np.float64).ravel()
     squares: Array = np.empty(X.shape[0])
-    step = max(1, VALUES_AT_ONCE // max(X.shape[1], 1))
+    step = max(1, gates.VALUES_AT_ONCE // max(X.shape[1], 1))
     for low in range(0, X.shape[0], step):
         part = X[low : low + step]
         squares[low : low + step] = (part * part).sum(axis=1)
@@ -321,7 +310,7 @@ def pair_distances(Q: Matrix, C: Matrix, r: NDArray[Any], c: NDArray[Any], *, co
         neighbours_compiled.pair_distances(Q.indptr, Q.indices, Q.data, C.indptr, C.indices, C.data, r, c, distances)
         return distances
     ones = np.ones(Q.shape[1]) if sparse else None
-    step = max(1, VALUES_AT_ONCE // max(_values_per_row(Q), 1))
+    step = max(1, gates.VALUES_AT_ONCE // max(_values_per_row(Q), 1))
     for low in range(0, len(r), step):
         part = slice(low, low + step)
         difference = Q[r[part]] - C[c[part]]

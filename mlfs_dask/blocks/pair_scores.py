@@ -12,15 +12,9 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.unknown import of_marks
 from mlfs_dask.typing import Array
-
-#: Bytes of one (p, w) array of a tile, some of which stay in a processor's cache: with 4 MiB chi2 is four times slower
-#: (100 labels by 5 000 features: 17 ms against 4 ms).
-TILE_BYTES = 2**18
-
-#: Most features of a tile: it has 32 labels or more, for which terms of the features alone are computed once.
-TILE_FEATURES = 1024
 
 Over = Literal["sum", "norm", "geometric mean"]
 
@@ -240,9 +234,9 @@ def score_pairs(pair: Callable[[AnyTerms], Array], terms: AnyTerms, over: Over) 
     array([5., 1.])
     """
     aggregation, labels, scores = AGGREGATIONS[over], np.flatnonzero(terms.varying), np.zeros(terms.width)
-    step = TILE_BYTES // (8 * max(1, min(terms.width, TILE_FEATURES)))
-    for start in range(0, terms.width, TILE_FEATURES):
-        features = slice(start, start + TILE_FEATURES)
+    step = gates.SCORE_BYTES // (8 * max(1, min(terms.width, gates.SCORE_FEATURES)))
+    for start in range(0, terms.width, gates.SCORE_FEATURES):
+        features = slice(start, start + gates.SCORE_FEATURES)
         total = scores[features]
         for first in range(0, len(labels), step):
             for row in aggregation.of_pair(pair(terms.tile(labels[first : first + step], features))):

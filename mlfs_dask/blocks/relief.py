@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 from scipy.spatial.distance import cdist
 
-from mlfs_dask.blocks.linear import VALUES_AT_ONCE
-from mlfs_dask.blocks.neighbours import QUERY_ROWS
+from mlfs_dask.blocks import gates
 from mlfs_dask.typing import Array, Matrix
 
 #: Decimal places of distances: rows that are as far tie, and the first of them is nearer.
@@ -79,8 +78,8 @@ def relief_scores(
     priors = np.array([len(inside) for inside in members]) / n
     scores = np.zeros(d)
     queries = np.arange(n) if queries is None else queries
-    for low in range(0, len(queries), QUERY_ROWS):
-        rows = queries[low : low + QUERY_ROWS]
+    for low in range(0, len(queries), gates.QUERY_ROWS):
+        rows = queries[low : low + gates.QUERY_ROWS]
         distances = _manhattan(X[rows], X).round(DIGITS)
         distances[np.arange(len(rows)), rows] = np.inf  # a row is not its own neighbour
         own = classes[rows]
@@ -97,7 +96,7 @@ def relief_scores(
 def scratch_bytes(n: int, n_neighbors: int) -> int:
     """Bytes that `relief_scores` allocates beside its result."""
     # Distances, their rounding, those of a class and their order; pairs with a class.
-    return 8 * QUERY_ROWS * (4 * n + 6 * n_neighbors) + 4 * 8 * VALUES_AT_ONCE
+    return 8 * gates.QUERY_ROWS * (4 * n + 6 * n_neighbors) + 4 * 8 * gates.VALUES_AT_ONCE
 
 
 def _manhattan(Q: Matrix, X: Matrix) -> Array:
@@ -122,6 +121,6 @@ def _add_differences(
 
 def _pair_tiles(X: Matrix, pairs: int) -> Iterator[slice]:
     values = 2 * X.nnz // max(X.shape[0], 1) if sp.issparse(X) else X.shape[1]
-    step = max(1, VALUES_AT_ONCE // max(values, 1))
+    step = max(1, gates.VALUES_AT_ONCE // max(values, 1))
     for low in range(0, pairs, step):
         yield slice(low, low + step)

@@ -10,16 +10,12 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask import runtime
-from mlfs_dask.blocks import isolation
+from mlfs_dask.blocks import gates, isolation
 from mlfs_dask.blocks.forest import draw_sample, forest_seeds, grow_forest, mass_tables, sample_size
-from mlfs_dask.blocks.linear import GROUP_ROWS, VALUES_AT_ONCE
 from mlfs_dask.blocks.neighbours import NearestRows, Neighbours, compiles_search, scratch_bytes
 from mlfs_dask.typing import Array, Matrix, numbers
 
 Found = tuple[NDArray[np.int64], NDArray[Any]]
-
-#: Look-ups of masses above which the compiled search is loaded: with fewer NumPy takes less time than loading it.
-COMPILED_LOOKUPS = 10**9
 
 
 def nearest_rows(Z: Matrix, k: int) -> Neighbours:
@@ -67,7 +63,7 @@ def combinations(Z: Matrix, neighbours: Neighbours) -> Array:
     indices = neighbours.indices
     (n, k), d = indices.shape, Z.shape[1]
     weights = np.empty((n, k))
-    step = max(1, VALUES_AT_ONCE // max(k * d, 1))
+    step = max(1, gates.VALUES_AT_ONCE // max(k * d, 1))
     for low in range(0, n if k else 0, step):
         part = slice(low, min(low + step, n))
         near, own = Z[indices[part].ravel()], Z[part]
@@ -94,7 +90,7 @@ class PairDistances:
 
     def tiles(self, label: str, chosen: NDArray[np.intp]) -> Iterator[tuple[NDArray[np.intp], Array]]:
         """Some of the chosen rows, and their squared distances from all rows, for all of them in turn."""
-        height = max(1, VALUES_AT_ONCE // max(self.Z.shape))
+        height = max(1, gates.VALUES_AT_ONCE // max(self.Z.shape))
         starts = range(0, len(chosen), height)
         with runtime.stage(label, len(starts)) as report_progress:
             for low in starts:
@@ -129,7 +125,7 @@ class MassNeighbours(NamedTuple):
 
 def compiles_least_mass_rows(n: int, n_trees: int) -> bool:
     """Whether `least_mass_rows` loads its compiled search for n rows."""
-    return n * n * n_trees > COMPILED_LOOKUPS
+    return n * n * n_trees > gates.COMPILED_LOOKUPS
 
 
 def least_mass_rows(X: Matrix, k: int, *, n_trees: int, max_samples: int, seed: int) -> MassNeighbours:
@@ -179,12 +175,12 @@ def _search(label: str, search: Callable[[int, int], Found], n: int, k: int) -> 
     """What a search gives for groups of rows, one after another."""
     if k < 1:
         return np.empty((n, 0), np.int64), np.empty((n, 0))
-    starts = range(0, n, GROUP_ROWS)  # between which the search can be interrupted
+    starts = range(0, n, gates.GROUP_ROWS)  # between which the search can be interrupted
     found = []
     with runtime.stage(label, len(starts)) as report_progress:
         for low in starts:
             runtime.check_stopped()
-            found.append(search(low, min(low + GROUP_ROWS, n)))
+            found.append(search(low, min(low + gates.GROUP_ROWS, n)))
             report_progress()
     indices, distances = (np.concatenate(parts) for parts in zip(*found, strict=True))
     return indices, distances

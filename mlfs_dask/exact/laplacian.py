@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.blocks.linear import VALUES_AT_ONCE
+from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.rounding import NEGLIGIBLE
 from mlfs_dask.exact import graphs
 from mlfs_dask.exact.graphs import PairDistances, nearest_rows
@@ -75,7 +75,7 @@ def laplacian_scores(X: Matrix, *, moments: FeatureMoments, n_neighbors: int, la
 
 def workspace(*, sparse: bool) -> str:
     """What `laplacian_scores` holds besides X: X scaled and transposed, keys of neighbours, tiles of pairs."""
-    return join_terms("5.5 v" if sparse else "n d", graphs.workspace(), f"4 n k + {8 * VALUES_AT_ONCE}")
+    return join_terms("5.5 v" if sparse else "n d", graphs.workspace(), f"4 n k + {8 * gates.VALUES_AT_ONCE}")
 
 
 class _Neighbourhoods(NamedTuple):

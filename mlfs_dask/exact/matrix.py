@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.blocks.linear import GRAM_ROWS, gram_block, laplacian_gram
+from mlfs_dask.blocks import gates
+from mlfs_dask.blocks.linear import gram_block, laplacian_gram
 from mlfs_dask.solvers.laplacian import Laplacian
 from mlfs_dask.typing import Array, Matrix
 
@@ -124,4 +125,4 @@ def workspace(*, sparse: bool) -> str:
 
     Of sparse X its values; in a Gram matrix also its transpose and what weights make of it, and rows of the product.
     """
-    return f"7 v + {4 * GRAM_ROWS} d" if sparse else "n d"
+    return f"7 v + {4 * gates.GRAM_ROWS} d" if sparse else "n d"

@@ -12,8 +12,8 @@ import numpy as np
 from scipy import linalg
 from scipy import sparse as sp
 
+from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.heat_kernel import heat_kernel_graph
-from mlfs_dask.blocks.linear import VALUES_AT_ONCE
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.engine.checkpoints import Arrays
 from mlfs_dask.errors import parameter
@@ -102,5 +102,5 @@ def fit(method: MLMLFS, X: Matrix, Y: sp.csr_array, moments: FeatureMoments, sta
 
 def workspace(*, sparse: bool) -> str:
     """What `fit` holds besides X and Y: the graph, X'LX and the system for W, labels, predictions and rows of them."""
-    own = f"8 n k + {4 * VALUES_AT_ONCE} + 10 n q + 5 d d + 6 d q + strips"
+    own = f"8 n k + {4 * gates.VALUES_AT_ONCE} + 10 n q + 5 d d + 6 d q + strips"
     return join_terms(matrix.workspace(sparse=sparse), graphs.workspace(), own)

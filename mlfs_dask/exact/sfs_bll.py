@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import sparse as sp
 
-from mlfs_dask.blocks.linear import GROUP_ROWS
+from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.engine.checkpoints import Arrays
 from mlfs_dask.errors import parameter
@@ -117,8 +117,8 @@ def cosine_graph(features: ScaledMatrix, k: int) -> sp.csr_array:
 
     size = np.sqrt(np.maximum(products(rows, rows) - 2.0 * along + of_centre, 0.0))
     cosines = np.zeros(indices.shape)
-    for low in range(0, n, GROUP_ROWS):
-        part = slice(low, min(low + GROUP_ROWS, n))
+    for low in range(0, n, gates.GROUP_ROWS):
+        part = slice(low, min(low + gates.GROUP_ROWS, n))
         for j in range(indices.shape[1]):
             others = indices[part, j]
             dots = products(rows[part], rows[others]) - along[part] - along[others] + of_centre

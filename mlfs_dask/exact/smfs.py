@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.blocks.linear import VALUES_AT_ONCE
+from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.neighbours import Neighbours
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.engine import checkpoints
@@ -95,7 +95,7 @@ def workspace(*, sparse: bool, gram: bool, structure: Structure = "density") -> 
     return join_terms(
         matrix.workspace(sparse=sparse),
         # Leaf numbers, tables of masses, pairs.
-        f"0.5 n t + 0.5 t s s + {4 * VALUES_AT_ONCE}" if structure == "density" else graphs.workspace(),
+        f"0.5 n t + 0.5 t s s + {4 * gates.VALUES_AT_ONCE}" if structure == "density" else graphs.workspace(),
         "7 n k",  # masses, neighbours, W, I − W and its transpose
         f"4.25 n q + {label_recovery.GROUP_MATRICES} n c",  # Y, X P, what is known and free, what is recovered
         f"{row_sparse.FEATURE_MATRICES} d q + {1 + row_sparse.SQUARE_MATRICES} {'d d' if gram else 'm m'}",

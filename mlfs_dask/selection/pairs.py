@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.pair_tests import EFFECTS, PairTests
 from mlfs_dask.errors import DataError, number_of, parameter
 from mlfs_dask.selectors.conditional_tests import ConditionalTests
@@ -20,7 +21,6 @@ from mlfs_dask.selectors.costs import Names, Readings
 from mlfs_dask.selectors.pairs import (
     PAIR_TESTS,
     SORTED_PAIRS,
-    TILE_PAIRS,
     Control,
     CountTests,
     PairQuestion,
@@ -265,7 +265,7 @@ class Pairs:
         numbers = np.arange(d) if self.features is None else self.features
         names = [_texts(_named(self._names[0], "x", numbers)), _texts(self._label_names), _texts(EFFECTS)]
         if self.question.rows == "best":
-            step = max(1, TILE_PAIRS // max(1, self._best.shape[1]))
+            step = max(1, gates.TEST_PAIRS // max(1, self._best.shape[1]))
             for start in range(0, q, step):
                 labels, place = np.nonzero(self._best[start : start + step] >= 0)
                 labels += start

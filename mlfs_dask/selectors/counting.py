@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.counts import MAX_CODES, CodeBook
 from mlfs_dask.blocks.entropy import entropy_of_counts, information
 from mlfs_dask.blocks.pair_scores import Counts, Over, StratifiedCounts, score_pairs
@@ -48,9 +49,6 @@ from mlfs_dask.statistics.counts import (
 from mlfs_dask.statistics.resampling import Resampled, Resampling
 from mlfs_dask.statistics.sample import RowSample
 from mlfs_dask.typing import Array, Matrix, Seed, join_terms, numbers
-
-#: Stored values from which the compiled loops pay for their loading.
-COMPILE_FROM = 3_000_000
 
 #: What the readings that count are called, and those that come before.
 COUNTS = "counts"
@@ -270,7 +268,7 @@ class CountingSelector(OneReading):
             sparse=profile.sparse,
             slot_of_label=np.concatenate([slots, len(counted) + np.arange(len(unknown))]),
             n=profile.total,
-            compiled=profile.nonzeros >= COMPILE_FROM and profile.weight is None,
+            compiled=profile.nonzeros >= gates.COMPILED_VALUES and profile.weight is None,
             weighted=profile.weight is not None,
         )
         strata = None if isinstance(source, Profile) else source.strata

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.pair_scores import Sums
 from mlfs_dask.blocks.pair_tests import (
     INFORMATION,
@@ -42,10 +43,6 @@ ARROW_BYTES = 40 * 2**20
 
 #: Arrays of the size of a tile that a test holds.
 TILE_ARRAYS = 30
-
-#: Pairs of a tile, and fewest features: shorter rows of the sums are read with their neighbours anyway.
-TILE_PAIRS = 2**17
-TILE_FEATURES = 16
 
 Control = Literal["bh", "by", "holm", "partial", "knockoffs"]
 
@@ -98,7 +95,7 @@ def pairs_workspace(question: PairQuestion, q: int, d: int) -> tuple[str, dict[s
 
 def tile_features(q: int, d: int) -> int:
     """Features of a tile."""
-    return max(1, min(d, max(TILE_FEATURES, TILE_PAIRS // max(q, 1))))
+    return max(1, min(d, max(gates.TEST_FEATURES, gates.TEST_PAIRS // max(q, 1))))
 
 
 def pair_statistics(source: Profile | RowSource, question: PairQuestion) -> tuple[Statistic, ...]:

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
+from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.counts import MAX_CODES, CodeBook
-from mlfs_dask.blocks.linear import VALUES_AT_ONCE
 from mlfs_dask.blocks.missing import only_zero_and_one_block
 from mlfs_dask.blocks.row_draws import QUANTILE_ROWS, draw_row_numbers
 from mlfs_dask.rows.contract import FeatureInfo, Profile
@@ -264,7 +264,7 @@ def quantile_table(
     stored = X.nnz if sp.issparse(X) else d * len(X if rows is None else rows)
     numeric, mostly_zero = np.flatnonzero(is_numeric(features)), is_mostly_zero(features)
     table = np.full((d, len(TABLE_SHARES)), np.nan)
-    step = max(1, VALUES_AT_ONCE * d // max(stored, 1))
+    step = max(1, gates.VALUES_AT_ONCE * d // max(stored, 1))
     for some in (numeric[start : start + step] for start in range(0, len(numeric), step)):
         sample = X[:, some] if rows is None else X[np.ix_(rows, some)]
         table[some] = default_quantiles(sample, mostly_zero[some], weights)

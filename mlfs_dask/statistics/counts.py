@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask import runtime
+from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.contingency import pair_interaction, with_label_pairs
 from mlfs_dask.blocks.counts import (
     STRIP_COUNT_BYTES,
@@ -36,9 +37,8 @@ from mlfs_dask.blocks.counts import (
     tile_positions,
 )
 from mlfs_dask.blocks.entropy import entropy_of_counts
-from mlfs_dask.blocks.linear import VALUES_AT_ONCE
 from mlfs_dask.blocks.missing import count_nonzero_block, missing_weights_block
-from mlfs_dask.blocks.pair_scores import TILE_BYTES, Counts
+from mlfs_dask.blocks.pair_scores import Counts
 from mlfs_dask.blocks.pair_tests import code_tests
 from mlfs_dask.blocks.products import positives_block
 from mlfs_dask.blocks.sparse import count_labels
@@ -55,9 +55,6 @@ from mlfs_dask.statistics.codes import edge_rows, quantile_table, zero_share
 from mlfs_dask.statistics.resampling import NOT_RESAMPLED, Resampled, Resampling
 from mlfs_dask.statistics.sample import RowSample, SampledRows
 from mlfs_dask.typing import Array
-
-#: Bytes of temporaries that turning counts into entropies may hold.
-FINALIZE_BYTES = 32 * 2**20
 
 #: Bytes that a thread takes beside these, where several turn counts into entropies.
 FINISHING_BYTES = 2 * 2**20
@@ -180,7 +177,7 @@ class ContingencyCounts(Statistic):
     @property
     def keeps(self) -> Literal["state", "result", ""]:
         # On a cluster a state travels to the driver, which finishes it with temporaries of this size.
-        return "state" if self.state_bytes <= FINALIZE_BYTES else "result"
+        return "state" if self.state_bytes <= gates.FINALIZE_BYTES else "result"
 
     @property
     def labels(self) -> NDArray[np.int64]:
@@ -207,7 +204,7 @@ class ContingencyCounts(Statistic):
         labels += labels * (len(self.unknown) > 0)
         if not self.compiled and by_position:
             positions = width * max(1, int(self.book.n_codes.max()) - 1)
-            labels += STRIP_COUNT_BYTES * min(VALUES_AT_ONCE, self.p * positions)
+            labels += STRIP_COUNT_BYTES * min(gates.VALUES_AT_ONCE, self.p * positions)
         if self.sparse:
             # One position (int32) per stored value; the products of the small path need more.
             return labels + profile.block_values * (4 if self.compiled else 60)
@@ -286,8 +283,8 @@ class ContingencyCounts(Statistic):
 
         # Threads share what one may hold: the widest feature has to fit each.
         each = FINISHING_BYTES + self._finalize_bytes(int(n_codes.max(initial=1)))
-        threads = max(1, min(runtime.finishing_threads(), FINALIZE_BYTES // each))
-        most_bytes = FINALIZE_BYTES // threads - FINISHING_BYTES if threads > 1 else FINALIZE_BYTES
+        threads = max(1, min(runtime.finishing_threads(), gates.FINALIZE_BYTES // each))
+        most_bytes = gates.FINALIZE_BYTES // threads - FINISHING_BYTES if threads > 1 else gates.FINALIZE_BYTES
         first, *others = self._finalize_chunks(n_codes, most_bytes)
         found = finish(first)
         # Results may be larger than the counts: parts that are joined at the end would hold them twice.
@@ -322,7 +319,7 @@ class ContingencyCounts(Statistic):
     def _finalize_chunk_bytes(self, width: int, n_codes: int) -> int:
         """Bytes that turning the counts of as many features into numbers takes as are done together."""
         one = self._finalize_bytes(n_codes)
-        return max(one, min(FINALIZE_BYTES, width * one))
+        return max(one, min(gates.FINALIZE_BYTES, width * one))
 
     def _finalize_chunks(self, n_codes: NDArray[np.int64], most_bytes: int) -> list[slice]:
         """Runs of features whose temporaries stay under a number of bytes."""
@@ -503,7 +500,7 @@ class PairCountScores(CountScores):
 
     def _finalize_chunk_bytes(self, width: int, n_codes: int) -> int:
         # Beside what features take: information of labels with one another, and temporaries of some pairs.
-        between = 120 * (self.p - self.n_labels) + 8 * TILE_BYTES
+        between = 120 * (self.p - self.n_labels) + 8 * gates.SCORE_BYTES
         return super()._finalize_chunk_bytes(width, n_codes) + between * (1 + (len(self.unknown) > 0))
 
 

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.blocks.linear import GROUP_ROWS, TILE_BYTES, TILE_VALUES, dense_tiles, group_values, row_groups
+from mlfs_dask.blocks import gates
+from mlfs_dask.blocks.linear import dense_tiles, group_values, row_groups, tile_bytes
 from mlfs_dask.blocks.pair_scores import Sums
 from mlfs_dask.blocks.products import positives_block
 from mlfs_dask.blocks.unknown import no_labels, spread_rows, with_unknown_columns
@@ -101,13 +102,13 @@ class CovariateProducts(Statistic):
         c, d, q = self.n_covariates, self.n_features, self.n_labels
         labels = min(profile.label_nonzeros, profile.block_rows * max(q, 1))
         rows = 16 * profile.block_rows * (1 + c) + 8 * labels
-        products = rows + 16 * (1 + c) * (d + q) + (8 * profile.block_values if profile.sparse else TILE_BYTES)
+        products = rows + 16 * (1 + c) * (d + q) + (8 * profile.block_values if profile.sparse else tile_bytes())
         if not len(self.unknown):
             return products
         # Entries -1; once for each covariate those of a group of rows; a dense part of these; products, before they are
         # added, the sparse ones twice.
-        group = min(labels, 2 * GROUP_ROWS * profile.labels_of_row)
-        spread = 30 * labels + 40 * group * (1 + c) + 8 * max(TILE_VALUES, len(self.unknown) * (1 + c))
+        group = min(labels, 2 * gates.GROUP_ROWS * profile.labels_of_row)
+        spread = 30 * labels + 40 * group * (1 + c) + 8 * max(gates.TILE_VALUES, len(self.unknown) * (1 + c))
         return products + spread + group_values(profile) * 28 * profile.sparse + 3 * self._unknown_bytes
 
     def finishing_bytes(self, profile: Profile) -> int:
@@ -168,7 +169,7 @@ class CovariateProducts(Statistic):
         if not dense:
             PX += (S.T @ X).toarray()
             return
-        step = max(1, TILE_VALUES // S.shape[1])
+        step = max(1, gates.TILE_VALUES // S.shape[1])
         for low in range(0, X.shape[0], step):
             PX += (X[low : low + step].T @ S[low : low + step].toarray()).T
 

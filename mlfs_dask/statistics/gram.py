@@ -9,10 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
+from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.linear import (
-    GRAM_ROWS,
-    TILE_BYTES,
-    VALUES_AT_ONCE,
     backward_block,
     dense_tiles,
     forward_block,
@@ -20,6 +18,7 @@ from mlfs_dask.blocks.linear import (
     gram_scratch_bytes,
     sparse_strips,
     symmetrise,
+    tile_bytes,
 )
 from mlfs_dask.blocks.unknown import with_unknown_columns
 from mlfs_dask.engine.statistic import State, Statistic
@@ -109,7 +108,7 @@ class Gram(Statistic):
 
     def finishing_bytes(self, profile: Profile) -> int:
         known = 8 * self.size * (len(self.unknown) > 0)
-        return known + 24 * GRAM_ROWS * self.n_features
+        return known + 24 * gates.GRAM_ROWS * self.n_features
 
     def zero(self) -> State:
         rows, *sums = self.shapes
@@ -276,7 +275,7 @@ class NormalProduct(Statistic):
 
     def scratch_bytes(self, profile: Profile) -> int:
         rows: int = 16 * profile.block_rows * self.P.shape[1]
-        stored = 16 * profile.block_values if profile.sparse else TILE_BYTES
+        stored = 16 * profile.block_values if profile.sparse else tile_bytes()
         return rows + self.P.nbytes + stored + profile.block_bytes * (self.label_weights is not None)
 
     def add(self, state: State, block: Block) -> None:
@@ -335,8 +334,8 @@ def require_gram(d: int, cap: int, of: str = "", cure: str = "") -> None:
 
 def scale_gram(G: Array, factor: Array) -> Array:
     """diag(factor) G diag(factor), symmetric as G is, in the place of G, some rows at a time."""
-    for low in range(0, len(G), GRAM_ROWS):
-        rows = slice(low, low + GRAM_ROWS)
+    for low in range(0, len(G), gates.GRAM_ROWS):
+        rows = slice(low, low + gates.GRAM_ROWS)
         # The product of both factors first, or rounding would part the two triangles.
         G[rows] *= np.outer(factor[rows], factor)
     return G
@@ -355,5 +354,5 @@ def row_weights(Y: sp.csr_array, label_weights: Array) -> Array:
 
 def gram_scratch(profile: Profile, m: int) -> int:
     if profile.sparse:
-        return gram_scratch_bytes(m, profile.block_rows, min(profile.block_values, VALUES_AT_ONCE))
-    return 8 * m * m + 2 * TILE_BYTES
+        return gram_scratch_bytes(m, profile.block_rows, min(profile.block_values, gates.VALUES_AT_ONCE))
+    return 8 * m * m + 2 * tile_bytes()

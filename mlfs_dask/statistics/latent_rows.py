@@ -15,10 +15,11 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse as sp
 
+from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.anchors import Anchors, weigh_scratch_bytes
 from mlfs_dask.blocks.factorisation import factors_from_pairs
 from mlfs_dask.blocks.label_sets import LabelSets
-from mlfs_dask.blocks.linear import GROUP_ROWS, backward_block, forward_block, group_scratch_bytes, row_groups
+from mlfs_dask.blocks.linear import backward_block, forward_block, group_scratch_bytes, row_groups
 from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.rows.contract import Block, Profile
 from mlfs_dask.statistics.scaling import Scaling
@@ -111,7 +112,8 @@ class LatentRows(Statistic):
         if isinstance(self.anchors, Anchors):
             weigh = weigh_scratch_bytes(profile, d, self._m, self.anchors.neighbors)
         elif self.anchors is not None:
-            weigh = (48 + 24 * profile.labels_of_row) * min(GROUP_ROWS, profile.block_rows)  # keys and groups of rows
+            rows = min(gates.GROUP_ROWS, profile.block_rows)
+            weigh = (48 + 24 * profile.labels_of_row) * rows  # keys and groups of rows
         product = 16 * d * self._width * (1 + self.with_normal)
         return group_scratch_bytes(profile, 7 * self._width) + weigh + product
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
+from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.counts import BlockCoder, CodeBook, code_indicators, layout_counts, table_items
 from mlfs_dask.blocks.entropy import count_log_count
 from mlfs_dask.blocks.pair_scores import Counts
@@ -45,16 +46,6 @@ COLUMN_ENTRY_BYTES = 64
 
 #: Fraction of the driver's memory that what partners share with features may take.
 PARTNERS_FRACTION = 0.25
-
-#: Loading the compiled loops pays from so many additions on, or from so many counts in the tables of all blocks, since
-#: NumPy makes a new table for every block. From so many counts in a table on, NumPy's products take too much memory.
-COMPILED_WORK = 100_000_000
-COMPILED_TABLES = 2**25
-COMPILED_ITEMS = 2**22
-
-#: Most rows for which c log c is looked up in a table of all counts c: 8 MiB, of which the processor's cache holds the
-#: entries of small counts.
-MAX_LOG_ROWS = 2**20
 
 
 @dataclass(frozen=True)
@@ -106,7 +97,7 @@ class PairInformation(ContingencyCounts):
     @property
     def has_log_table(self) -> bool:
         """Whether logarithms of counts are looked up by compiled loops."""
-        return self.compiled and self.n <= MAX_LOG_ROWS
+        return self.compiled and self.n <= gates.LOG_ROWS
 
     @cached_property
     def logs(self) -> Array | None:
@@ -255,7 +246,7 @@ def pair_information(
     work = profile.nonzeros * (codes + (labels + codes * labels) * with_labels)
     items = table_items(statistic.coder.layout, statistic.p)
     tables = items * -(-profile.n // max(profile.block_rows, 1))
-    large = work >= COMPILED_WORK or tables >= COMPILED_TABLES or items >= COMPILED_ITEMS
+    large = work >= gates.COMPILED_ADDITIONS or tables >= gates.COMPILED_TABLES or items >= gates.COMPILED_ITEMS
     return replace(statistic, compiled=large and profile.weight is None)
 
 

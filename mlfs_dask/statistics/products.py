@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
+from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.moments import ColumnMoments, add_zeros, integer_sums, merge_moments, moments_block
 from mlfs_dask.blocks.pair_scores import Sums
 from mlfs_dask.blocks.products import (
@@ -29,10 +30,6 @@ from mlfs_dask.typing import Array, Matrix
 
 if TYPE_CHECKING:
     from mlfs_dask.statistics.covariates import Adjustment
-
-#: Multiplications and additions above which a job loads the compiled kernels: below it, NumPy has finished
-#: before the compiler's modules are even imported.
-COMPILED_WORK = 300_000_000
 
 
 class _Sums(NamedTuple):
@@ -418,4 +415,4 @@ def wants_compiled(profile: Profile) -> bool:
     if profile.weight is not None:
         return False  # the compiled kernels count every row once
     cardinality = profile.label_nonzeros / max(profile.n, 1)
-    return profile.nonzeros * (2 + cardinality) > COMPILED_WORK
+    return profile.nonzeros * (2 + cardinality) > gates.COMPILED_PRODUCTS

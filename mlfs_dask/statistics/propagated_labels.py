@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse as sp
 
+from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.anchors import Anchors, propagate_to_anchors, weigh_scratch_bytes
 from mlfs_dask.blocks.linear import (
-    GROUP_ROWS,
     backward_block,
     gram_block,
     group_scratch_bytes,
@@ -166,7 +166,7 @@ class PropagatedGram(Statistic):
         m, d = self.anchors.centres.shape
         own = weigh_scratch_bytes(profile, d, m, self.anchors.neighbors) + group_scratch_bytes(profile, 4)
         # Rows without a weight are left out of a copy.
-        rows = min(GROUP_ROWS, profile.block_rows)
+        rows = min(gates.GROUP_ROWS, profile.block_rows)
         return gram_scratch(profile, d) + -(-profile.block_bytes * rows // max(profile.block_rows, 1)) + own
 
     def add(self, state: State, block: Block) -> None:

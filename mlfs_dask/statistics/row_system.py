@@ -17,10 +17,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse as sp
 
+from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.adaptive_graph import simplex_weights
 from mlfs_dask.blocks.anchors import Anchors, weigh_scratch_bytes
 from mlfs_dask.blocks.linear import (
-    GROUP_ROWS,
     backward_block,
     forward_block,
     group_scratch_bytes,
@@ -118,7 +118,7 @@ class RowSystem(Statistic):
 
     def scratch_bytes(self, profile: Profile) -> int:
         (d, q), m, s = self.W.shape, self.anchors.count, self.anchors.neighbors
-        rows = min(GROUP_ROWS, profile.block_rows)
+        rows = min(gates.GROUP_ROWS, profile.block_rows)
         # Products with a block are matrices of their own before they are added, scaled W and centres others.
         own = 16 * d * q + 28 * m * m + (12 * min(m * d, 3 * group_values(profile)) if profile.sparse else 8 * m * d)
         weigh = weigh_scratch_bytes(profile, d, m, s)

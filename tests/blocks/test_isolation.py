@@ -64,7 +64,7 @@ def test_the_search_finds_the_least_and_ties_go_to_lower_indices(dtype, trees, m
     np.fill_diagonal(total, 10**6)
     order = np.argsort(total, axis=1, kind="stable")[:, :8]
     for held in (2**20, 200):
-        monkeypatch.setattr("mlfs_dask.blocks.isolation.VALUES_AT_ONCE", held)
+        monkeypatch.setattr("mlfs_dask.blocks.gates.VALUES_AT_ONCE", held)
         indices, masses = nearest_by_mass(codes, tables, 0, n, 8)
         assert indices.tolist() == order.tolist()
         assert masses.tolist() == np.take_along_axis(total, order, axis=1).tolist()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import sparse as sp
 
-from mlfs_dask.blocks import neighbours
+from mlfs_dask.blocks import gates, neighbours
 from mlfs_dask.blocks.neighbours import NearestRows, Neighbours
 
 
@@ -55,9 +55,9 @@ def test_tiles_of_any_size_give_the_same_bits(monkeypatch):
     order, distances = brute(X, 9)
     assert expected.indices.tolist() == order.tolist()
     assert expected.distances == pytest.approx(distances, rel=1e-12)
-    monkeypatch.setattr(neighbours, "QUERY_ROWS", 7)
-    monkeypatch.setattr(neighbours, "TILE_ROWS", 64)
-    monkeypatch.setattr(neighbours, "VALUES_AT_ONCE", 100)
+    monkeypatch.setattr(gates, "QUERY_ROWS", 7)
+    monkeypatch.setattr(gates, "CANDIDATE_ROWS", 64)
+    monkeypatch.setattr(gates, "VALUES_AT_ONCE", 100)
     found = search(X, 9, [0, 11, 150, 300])
     assert (found.indices == expected.indices).all()
     assert (found.distances == expected.distances).all()
@@ -109,8 +109,8 @@ def test_the_compiled_search_of_sparse_rows_gives_the_same_bits(cuts, monkeypatc
         distances = brute(X, 9)[1][group]
         assert expected.distances == pytest.approx(distances, rel=1e-12, abs=1e-11)
         for rows, pairs in ((16384, 2**19), (64, 100), (16, 70)):
-            monkeypatch.setattr(neighbours, "SPARSE_ROWS", rows)
-            monkeypatch.setattr(neighbours, "SPARSE_PAIRS", pairs)
+            monkeypatch.setattr(gates, "SPARSE_ROWS", rows)
+            monkeypatch.setattr(gates, "SPARSE_PAIRS", pairs)
             found = search(X, 9, cuts, group, compiled=True)
             assert found.indices.tolist() == expected.indices.tolist()
             assert found.distances.tobytes() == expected.distances.tobytes()

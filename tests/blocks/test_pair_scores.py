@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mlfs_dask.blocks import pair_scores
+from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.pair_scores import Counts, Sums, score_pairs
 from mlfs_dask.selectors import get_method
 
@@ -50,8 +50,8 @@ def test_tiles_of_labels_and_features_give_the_same_bits(name, monkeypatch):
     method = filter_of(name)
     whole = score_pairs(method.pair, terms, method.over)
     seen = []
-    monkeypatch.setattr(pair_scores, "TILE_FEATURES", 3)
-    monkeypatch.setattr(pair_scores, "TILE_BYTES", 2 * 3 * 8)
+    monkeypatch.setattr(gates, "SCORE_FEATURES", 3)
+    monkeypatch.setattr(gates, "SCORE_BYTES", 2 * 3 * 8)
     tiled = score_pairs(lambda tile: seen.append(tile) or method.pair(tile), terms, method.over)
     assert np.array_equal(tiled, whole)
     assert len(seen) == 3 * -(-np.count_nonzero(terms.varying) // 2)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse as sp
 
-from mlfs_dask.blocks import relief
+from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.relief import label_set_classes, relief_scores
 
 
@@ -31,8 +31,8 @@ def test_pairs_in_tiles_and_sparse_rows_give_the_same(monkeypatch):
     X = np.where(rng.random((60, 5)) < 0.5, rng.random((60, 5)), 0.0)
     classes = np.arange(60) % 4
     expected = relief_scores(X, classes, 3)
-    monkeypatch.setattr(relief, "VALUES_AT_ONCE", 16)
-    monkeypatch.setattr(relief, "QUERY_ROWS", 7)
+    monkeypatch.setattr(gates, "VALUES_AT_ONCE", 16)
+    monkeypatch.setattr(gates, "QUERY_ROWS", 7)
     assert relief_scores(X, classes, 3) == pytest.approx(expected, abs=1e-13)
     assert relief_scores(sp.csr_array(X), classes, 3) == pytest.approx(expected, abs=1e-13)
 

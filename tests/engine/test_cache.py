@@ -21,6 +21,7 @@ import pytest
 
 import mlfs_dask as mlfs
 from mlfs_dask import runtime
+from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.engine import cache as caching
 from mlfs_dask.engine.cache import assume_cached, cache, cache_of, entry, is_on, record_hits
@@ -510,9 +511,8 @@ def test_all_threads_make_the_results_of_cached_states_too(tmp_path, monkeypatch
 
 
 def test_of_counts_too_large_to_keep_the_scores_are_kept(stores, tmp_path, monkeypatch):
-    from mlfs_dask.statistics import counts
 
-    monkeypatch.setattr(counts, "FINALIZE_BYTES", 0)
+    monkeypatch.setattr(gates, "FINALIZE_BYTES", 0)
     dataset = mlfs.open_dataset(stores / "known.zarr")
     with cache(tmp_path):
         found = [mlfs.ENM(k).fit(dataset) for k in (2, 3)] + [mlfs.GMM(2).fit(dataset)]
@@ -746,13 +746,12 @@ def test_a_damaged_state_has_everything_read(growing):
 @pytest.mark.cluster
 def test_on_a_cluster_states_are_continued_too(growing, two_workers, monkeypatch):
     from mlfs_dask.cluster.connect import connect
-    from mlfs_dask.statistics import counts
 
     X, Y, folder, sparse = growing
     with connect(scheduler_file=two_workers, min_workers=2):
         for kept in (True, False):
             if not kept:
-                monkeypatch.setattr(counts, "FINALIZE_BYTES", 0)
+                monkeypatch.setattr(gates, "FINALIZE_BYTES", 0)
             store = grown_store(folder / f"{kept}.zarr", X, Y, (70,), sparse=sparse)
             with cache(folder / f"{kept}.cache"):
                 mlfs.ENM(3).fit(mlfs.open_dataset(store))

@@ -53,8 +53,8 @@ def test_neighbours_do_not_depend_on_how_rows_are_cut(
         patch.setattr(f"{BLOCKS}.BLOCK_ROWS", block)
         patch.setattr(f"{MODULE}.GROUP_BYTES", group)
         patch.setattr(f"{MODULE}.MIN_GROUP_ROWS", 1)
-        patch.setattr("mlfs_dask.blocks.neighbours.QUERY_ROWS", tile)
-        patch.setattr("mlfs_dask.blocks.neighbours.VALUES_AT_ONCE", tile)
+        patch.setattr("mlfs_dask.blocks.gates.QUERY_ROWS", tile)
+        patch.setattr("mlfs_dask.blocks.gates.VALUES_AT_ONCE", tile)
         rows, others = ColumnSubset(matrix, chosen, 3), ColumnSubset(matrix, asking, 3)
         own = nearest_rows(rows, k, mean_centring(rows), threads=threads)
         near = nearest_rows(rows, k, mean_centring(rows), queries=others, threads=threads)
@@ -93,7 +93,7 @@ def test_a_file_gives_the_same_neighbours_as_memory(tmp_path: Path, monkeypatch:
 @pytest.mark.parametrize("levels", [2, 10**6])
 def test_the_search_holds_what_is_planned(columns: int, levels: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{MODULE}.GROUP_BYTES", 2**21)
-    for name in (f"{BLOCKS}.BLOCK_VALUES", f"{MODULE}.BLOCK_VALUES", "mlfs_dask.blocks.neighbours.VALUES_AT_ONCE"):
+    for name in (f"{BLOCKS}.BLOCK_VALUES", f"{MODULE}.BLOCK_VALUES", "mlfs_dask.blocks.gates.VALUES_AT_ONCE"):
         monkeypatch.setattr(name, 2**16)
     n = 6000
     X = np.random.default_rng(0).integers(0, levels, (n, columns)).astype(np.float32)

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from scipy import sparse as sp
 
-from mlfs_dask.blocks import neighbours
+from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.forest import float32_scaling, forest_columns, forest_seeds, to_float32
-from mlfs_dask.exact import graphs
 from mlfs_dask.exact.graphs import least_mass_rows, nearest_rows
 from tests.reference.smfs import grow_trees, isolation_masses
 
@@ -30,7 +29,7 @@ def by_all_distances(X, k):
 
 @pytest.mark.parametrize("container", [np.asarray, sp.csr_array])
 def test_nearest_rows_are_those_of_all_distances(container, monkeypatch):
-    monkeypatch.setattr(graphs, "GROUP_ROWS", 7)
+    monkeypatch.setattr(gates, "GROUP_ROWS", 7)
     X = problem()
     found = nearest_rows(container(X), 6)
     indices, distances = by_all_distances(X, 6)
@@ -41,7 +40,7 @@ def test_nearest_rows_are_those_of_all_distances(container, monkeypatch):
 def test_the_compiled_search_of_sparse_rows_gives_the_same(monkeypatch):
     X = sp.csr_array(problem(n=90))
     expected = nearest_rows(X, 5)
-    monkeypatch.setattr(neighbours, "COMPILED_PAIRS", 0)
+    monkeypatch.setattr(gates, "COMPILED_PAIRS", 0)
     found = nearest_rows(X, 5)
     assert found.indices.tolist() == expected.indices.tolist()
     assert found.distances == pytest.approx(expected.distances)
@@ -77,9 +76,9 @@ def test_masses_are_those_of_the_smallest_common_node_in_every_tree(container):
 def test_masses_compiled_and_for_some_rows_at_a_time_are_the_same(monkeypatch):
     X = problem(n=200)
     expected = least_mass_rows(X, 4, n_trees=10, max_samples=64, seed=0)
-    monkeypatch.setattr(graphs, "COMPILED_LOOKUPS", 0)
+    monkeypatch.setattr(gates, "COMPILED_LOOKUPS", 0)
     for rows in (30, 1000):
-        monkeypatch.setattr(graphs, "GROUP_ROWS", rows)
+        monkeypatch.setattr(gates, "GROUP_ROWS", rows)
         found = least_mass_rows(X, 4, n_trees=10, max_samples=64, seed=0)
         assert found.neighbours.indices.tolist() == expected.neighbours.indices.tolist()
         assert found.neighbours.distances.tolist() == expected.neighbours.distances.tolist()

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from scipy import sparse as sp
 
 from mlfs_dask import AutoSelector, convert, open_dataset, runtime
-from mlfs_dask.blocks import neighbours
+from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.label_order import average_precision
 from mlfs_dask.engine import cache as caching
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
@@ -211,7 +211,7 @@ def test_the_second_judge_is_ten_nearest_rows(form, monkeypatch):
     expected = [(Y[np.argsort(row)[:10]].sum(axis=0) + Y.mean(axis=0)) / 11 for row in distances]
     data = form(X), sp.csr_array(Y), form(new), current_resources()
     assert neighbour_scores(*data) == pytest.approx(np.array(expected), rel=1e-12)
-    monkeypatch.setattr(neighbours, "COMPILED_PAIRS", 0)
+    monkeypatch.setattr(gates, "COMPILED_PAIRS", 0)
     assert neighbour_scores(*data) == pytest.approx(np.array(expected), rel=1e-12)
 
 

@@ -12,6 +12,7 @@ from scipy import sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 from mlfs_dask import ELC, runtime
+from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.label_space import standardised_products
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DoesNotFitError, MlfsError
@@ -84,7 +85,7 @@ def test_compiled_kernels_give_the_same_scores(monkeypatch):
     X, Y = problem(n=400)
     for container in (X, sp.csr_array(X), X.astype(np.float32)):
         expected = ELC(4).fit(container, Y).scores_
-        monkeypatch.setattr(products, "COMPILED_WORK", 0)
+        monkeypatch.setattr(gates, "COMPILED_PRODUCTS", 0)
         assert ELC(4).fit(container, Y).scores_ == pytest.approx(expected, rel=1e-9, abs=1e-10)
         monkeypatch.undo()
 

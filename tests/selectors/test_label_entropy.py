@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy import sparse as sp
 
 from mlfs_dask import GMM, LabelEntropy, runtime
+from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.counts import CodeBook
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.engine.plan import reading_fits, split_evenly
@@ -21,7 +22,6 @@ from mlfs_dask.rows.contract import FeatureInfo
 from mlfs_dask.rows.joined import JoinedRows
 from mlfs_dask.rows.sources import ArrayRows, as_rows, measure_features
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors import counting
 from mlfs_dask.selectors.costs import Readings
 from mlfs_dask.statistics import counts as counts_module
 from mlfs_dask.statistics.codes import code_book, equal_width_book, quantile_table
@@ -54,7 +54,7 @@ def test_compiled_loops_give_the_same_bits(monkeypatch):
     X, Y = problem()
     for container in (X, sp.csr_array(X)):
         expected = LabelEntropy(3, bins=4).fit(container, Y).scores_
-        monkeypatch.setattr(counting, "COMPILE_FROM", 0)
+        monkeypatch.setattr(gates, "COMPILED_VALUES", 0)
         assert LabelEntropy(3, bins=4).fit(container, Y).scores_.tobytes() == expected.tobytes()
         monkeypatch.undo()
 

@@ -26,6 +26,7 @@ from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.selectors import METHODS, get_method
+from tests.conftest import set_small_gates
 from tests.reference.twins import twin
 from tests.selectors.anchored import WITHOUT_GRAM
 from tests.storage.damage import flip
@@ -200,10 +201,12 @@ FEW = ("csr", "blocks of csr", "dask", "dask of gcxs")
 
 
 @forms(OTHERS, FURTHER, WITH_ANCHORS)
-def test_scores_depend_on_neither_containers_nor_chunks(name, parameters):
+def test_scores_depend_on_neither_containers_nor_chunks_nor_groups(name, parameters, monkeypatch):
     X, Y = problem()
-    selector = make(name, **parameters)
-    expected = fit(selector, X, Y)
+    usual = fit(make(name, **parameters), X, Y).scores_
+    set_small_gates(monkeypatch)
+    expected = fit(make(name, **parameters), X, Y)
+    np.testing.assert_allclose(expected.scores_, usual, rtol=1e-8, atol=1e-9 * np.abs(usual).max())
     for put in FEW if parameters or name in (*LOOPS, "auto") else CONTAINERS:
         found = fit(make(name, **parameters), *CONTAINERS[put](X, Y))
         check(found, expected)

@@ -13,6 +13,7 @@ from mlfs_dask import (
     GMM,
     LabelEntropy,
 )
+from mlfs_dask.blocks import gates
 from mlfs_dask.errors import DataError
 from mlfs_dask.rows.sources import as_rows
 
@@ -81,8 +82,8 @@ def test_unknown_labels_of_rows_that_do_not_count():
 def test_compiled_loops_are_not_taken_for_weights(monkeypatch):
     X, Y, weights = problem()
     expected = [selector.fit(X, Y, sample_weight=weights).scores_.tolist() for selector in (ELC(3), ENM(3))]
-    monkeypatch.setattr("mlfs_dask.statistics.products.COMPILED_WORK", 0)
-    monkeypatch.setattr("mlfs_dask.selectors.counting.COMPILE_FROM", 0)
+    monkeypatch.setattr(gates, "COMPILED_PRODUCTS", 0)
+    monkeypatch.setattr(gates, "COMPILED_VALUES", 0)
     assert [s.fit(as_rows(X, Y), sample_weight=weights).scores_.tolist() for s in (ELC(3), ENM(3))] == expected
 
 

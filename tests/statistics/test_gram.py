@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from scipy import sparse as sp
 
-from mlfs_dask.blocks.linear import GRAM_ROWS, dense_tiles
+from mlfs_dask.blocks import gates
+from mlfs_dask.blocks.linear import dense_tiles
 from mlfs_dask.blocks.sparse import as_labels, as_matrix
 from mlfs_dask.engine.readings import plan_statistics, run_reading
 from mlfs_dask.rows.sources import ArrayRows
@@ -109,7 +110,7 @@ def test_a_result_is_made_symmetric_without_another_copy_of_it():
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert found.tobytes() == expected.tobytes()
-    assert peak <= found.nbytes + 2.5 * 8 * GRAM_ROWS * d
+    assert peak <= found.nbytes + 2.5 * 8 * gates.GRAM_ROWS * d
 
 
 def test_tiles_of_a_wide_block_are_taken_one_after_another():

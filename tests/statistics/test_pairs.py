@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.engine.readings import plan_statistics, run_reading
 from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.rows.contract import FeatureInfo
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
-from mlfs_dask.statistics import pairs as pairs_module
 from mlfs_dask.statistics.codes import equal_width_book
 from mlfs_dask.statistics.pairs import pair_information, partners_that_fit
 
@@ -53,7 +53,7 @@ def test_without_a_table_of_logarithms_the_bits_are_the_same(monkeypatch):
     X, Y = table()
     source = ArrayRows(X, as_labels(Y))
     expected, _ = terms_of(source, compiled=True)
-    monkeypatch.setattr(pairs_module, "MAX_LOG_ROWS", len(X) - 1)
+    monkeypatch.setattr(gates, "LOG_ROWS", len(X) - 1)
     for kernel in ("set_information", "add_interactions"):
         monkeypatch.setattr(f"mlfs_dask.blocks.pairs_compiled.{kernel}", None)
     found, _ = terms_of(source, compiled=True)
