@@ -54,6 +54,9 @@ SKLEARN_BYTES = 190 * 2**20
 #: Bytes that libraries ask for and do not touch. The allocator of Arrow asks for 1 GiB at a time.
 UNTOUCHED_BYTES = 2**30
 
+#: Where Numba keeps the machine code of kernels if nothing tells it another place.
+INSTALLED_KERNELS = Path(__file__).parent / "blocks" / "__pycache__"
+
 #: Seconds between two looks for signals while a thread of this process works.
 LOOK_SECONDS = 0.2
 
@@ -177,12 +180,33 @@ def _loaded() -> frozenset[str]:
     """Whether this process has "kernels", and "machine code" if Numba's cache has them."""
     modules: set[str] = set()
     # Numba itself would have to be loaded to ask it. Where it keeps its cache elsewhere, they count as not compiled.
-    cache = Path(os.environ.get("NUMBA_CACHE_DIR") or Path(__file__).parent / "blocks" / "__pycache__")
-    if any(cache.rglob("*_compiled.*.nbi")):
+    cache = machine_code_folder()
+    if cache is not None and any(cache.rglob("*_compiled.*.nbi")):
         modules.add("machine code")
     if any(name.startswith("mlfs_dask.") and name.endswith("_compiled") for name in sys.modules):
         modules.add("kernels")
     return frozenset(modules)
+
+
+def machine_code_folder() -> Path | None:
+    """Where kernels are kept once they are compiled: a folder to which nobody else writes; None where there is none.
+
+    `NUMBA_CACHE_DIR` names it, or it is the installation's, or, where that may not be written to, the user's cache.
+    """
+    if named := os.environ.get("NUMBA_CACHE_DIR"):
+        return Path(named)
+    if os.access(INSTALLED_KERNELS if INSTALLED_KERNELS.exists() else INSTALLED_KERNELS.parent, os.W_OK):
+        return INSTALLED_KERNELS
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "mlfs-dask")  # noqa: PTH111
+    if not folder.is_absolute():  # of a user without a home it begins with "~", in the working folder
+        return None
+    try:
+        folder.mkdir(0o700, parents=True, exist_ok=True)
+        facts = folder.stat()
+    except OSError:
+        return None
+    private = facts.st_uid == os.geteuid() and not facts.st_mode & 0o022
+    return folder if private and os.access(folder, os.W_OK) else None
 
 
 def give_back_freed_memory() -> None:

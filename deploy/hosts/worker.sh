@@ -6,7 +6,9 @@ settings=$(realpath "${1:?usage: worker.sh SETTINGS (as in cluster.conf)}")
 # shellcheck source=cluster.conf
 . "$settings"
 DASK_CONFIG=${DASK_CONFIG:-$(dirname "$0")/../dask.yaml}
-export DASK_CONFIG PATH
+# Nothing is imported from the folder that this is started in.
+PYTHONSAFEPATH=1
+export DASK_CONFIG PATH PYTHONSAFEPATH
 exec dask worker "tls://$SCHEDULER:$PORT" --nworkers "$WORKERS" --nthreads 1 --memory-limit "$MEMORY" \
     --worker-port "$WORKER_PORTS" --nanny-port "$NANNY_PORTS" ${INTERFACE:+--interface "$INTERFACE"} \
     --death-timeout 60 --dashboard-address 127.0.0.1:0 \

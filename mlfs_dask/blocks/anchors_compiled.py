@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from mlfs_dask.blocks.compiling import njit
 from mlfs_dask.blocks.rounding import NEGLIGIBLE
 
 #: Of combinations: what is added to the diagonal, relative to its mean, and a gradient that counts as 0.
 RIDGE, SETTLED = 1e-3, 1e-12
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def keep_smallest(value, index, values, indices):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Put `value` in the place of the last of `values`, and there among the others, rising; ties by lower index."""
     p = values.size - 1
@@ -21,7 +21,7 @@ def keep_smallest(value, index, values, indices):  # type: ignore[no-untyped-def
     values[p], indices[p] = value, index
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def simplex(near, size, weights):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Write the weights of the s nearest anchors of a row, whose s + 1 least distances are `near`, rising.
 
@@ -39,7 +39,7 @@ def simplex(near, size, weights):  # type: ignore[no-untyped-def]  # pragma: no 
         weights /= total
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def combination(G, weights):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Write the weights z ≥ 0 of sum 1 with the least z'Gz + ridge ‖z‖²: of the neighbours that give a row again.
 
@@ -86,7 +86,7 @@ def combination(G, weights):  # type: ignore[no-untyped-def]  # pragma: no cover
     weights /= weights.sum()
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def solve_ones(G, inside, x):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Write x with G x = 1 on the rows and columns that are inside, by elimination; G is positive definite."""
     chosen = np.flatnonzero(inside)
@@ -108,14 +108,14 @@ def solve_ones(G, inside, x):  # type: ignore[no-untyped-def]  # pragma: no cove
         x[chosen[i]] = b[i]
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def combine(products, weights):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """`combination` of many rows: products (rows, s, s), which are overwritten; weights (rows, s), the output."""
     for i in range(weights.shape[0]):
         combination(products[i], weights[i])
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def reconstruct(near, size, chosen, products, weights):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Write the weights with which the chosen anchors give a row x again, best.
 
@@ -132,7 +132,7 @@ def reconstruct(near, size, chosen, products, weights):  # type: ignore[no-untyp
     combination(G, weights)
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+@njit(fastmath={"reassoc", "contract"})
 def squared_distance(x, y):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Squared distance of two vectors; summed in an order of the compiler's, the same for every call."""
     distance = 0.0
@@ -142,7 +142,7 @@ def squared_distance(x, y):  # type: ignore[no-untyped-def]  # pragma: no cover 
     return distance
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def weigh_dense(tile, factor, anchors, scores, rounding, products, indices, weights):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Write the nearest anchors of dense rows and their weights.
 
@@ -184,7 +184,7 @@ def weigh_dense(tile, factor, anchors, scores, rounding, products, indices, weig
         indices[i] = nearest[:s]
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def weigh_sparse(values, columns, rowptr, factor, anchors, squares, products, indices, weights):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Write the nearest anchors of sparse rows and their weights.
 

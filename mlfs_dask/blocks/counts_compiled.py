@@ -9,7 +9,8 @@ features times the labels that a row has. No kernel touches Python objects; all 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from mlfs_dask.blocks.compiling import njit
 
 #: Rows and features of a tile: 256 KiB of codes, within the second-level cache of every current processor.
 TILE_ROWS = 256
@@ -18,7 +19,7 @@ TILE_FEATURES = 1024
 _LANE_ROWS = 252  # a byte lane holds 255; a multiple of four
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def count_lanes(  # type: ignore[no-untyped-def]
     X, first, edges, missing_columns, missing_codes, slot_ptr, slot_rows, tile_ptr, lanes, marginal
 ):  # pragma: no cover - compiled
@@ -83,7 +84,7 @@ def count_lanes(  # type: ignore[no-untyped-def]
                             total[j] += lane[j]
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def _digitise_3(x, edges, f0, code):  # type: ignore[no-untyped-def] # pragma: no cover - compiled
     w = code.size
     e0 = edges[0, f0 : f0 + w]
@@ -93,7 +94,7 @@ def _digitise_3(x, edges, f0, code):  # type: ignore[no-untyped-def] # pragma: n
         code[j] = np.uint8(x[j] > e0[j]) + np.uint8(x[j] > e1[j]) + np.uint8(x[j] > e2[j])
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def _digitise_7(x, edges, f0, code):  # type: ignore[no-untyped-def] # pragma: no cover - compiled
     w = code.size
     e0 = edges[0, f0 : f0 + w]
@@ -116,7 +117,7 @@ def _digitise_7(x, edges, f0, code):  # type: ignore[no-untyped-def] # pragma: n
         )
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def _add_all(codes, start, stop, v, lane):  # type: ignore[no-untyped-def] # pragma: no cover - compiled
     w = lane.size
     for j in range(w):
@@ -134,7 +135,7 @@ def _add_all(codes, start, stop, v, lane):  # type: ignore[no-untyped-def] # pra
         r += 1
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def _add_listed(codes, listed, v, lane):  # type: ignore[no-untyped-def] # pragma: no cover - compiled
     w = lane.size
     for j in range(w):
@@ -152,7 +153,7 @@ def _add_listed(codes, listed, v, lane):  # type: ignore[no-untyped-def] # pragm
         r += 1
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def sparse_positions(  # type: ignore[no-untyped-def]
     indices, data, first, last, edge_ptr, edges, missing_code, zero_code, offset, positions
 ):  # pragma: no cover - compiled
@@ -182,7 +183,7 @@ def sparse_positions(  # type: ignore[no-untyped-def]
         positions[k] = -1 if code == zero else offset[f] + code - (1 if code > zero else 0)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def one_edge_positions(  # type: ignore[no-untyped-def]
     indices, data, first, last, edge, above, positions
 ):  # pragma: no cover - compiled
@@ -192,7 +193,7 @@ def one_edge_positions(  # type: ignore[no-untyped-def]
         positions[k] = above[f] if 0 <= f < last - first and data[k] > edge[f] else -1
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def list_slots(  # type: ignore[no-untyped-def]
     indptr, indices, signs, slot_of_label, ptr, rows
 ):  # pragma: no cover - compiled
@@ -212,7 +213,7 @@ def list_slots(  # type: ignore[no-untyped-def]
                 place[slot] += 1
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def count_positions(  # type: ignore[no-untyped-def]
     indptr, positions, slot_ptr, slot_rows, table, marginal
 ):  # pragma: no cover - compiled
@@ -234,7 +235,7 @@ def count_positions(  # type: ignore[no-untyped-def]
                     row[p] += 1
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def fill_planes(  # type: ignore[no-untyped-def]
     counts, offset, columns, reference, totals, planes
 ):  # pragma: no cover - compiled

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from mlfs_dask.blocks.compiling import njit
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def walk(X, features, thresholds, children, leaves, depth, out):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Write the leaf numbers of rows X, float32 (rows, d), into out (rows, trees); the others as in `forest.Forest`."""
     rows = X.shape[0]

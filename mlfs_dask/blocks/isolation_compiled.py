@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from mlfs_dask.blocks.compiling import njit
 from mlfs_dask.blocks.nearest_compiled import take_place
 
 #: Candidates whose sums stay in the first-level cache.
 TILE = 4096
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def nearest_by_mass(codes, tables, low, high, k, indices, masses):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Write the k rows of least summed mass for rows low..high-1; see `isolation.nearest_by_mass`.
 

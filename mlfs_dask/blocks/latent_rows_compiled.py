@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from numba import njit
+from mlfs_dask.blocks.compiling import njit
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def sweep_nonnegative(V, right, Q, sweeps):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Lower v'Qv − 2r'v over v >= 0 for every row of V, in place, one coordinate after the other, `sweeps` times.
 

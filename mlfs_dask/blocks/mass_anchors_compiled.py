@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from mlfs_dask.blocks.anchors_compiled import keep_smallest, simplex
+from mlfs_dask.blocks.compiling import njit
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def weigh_masses(codes, tables, totals, indices, weights):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Write the landmarks with which rows share least mass, and their weights.
 

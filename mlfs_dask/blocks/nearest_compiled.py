@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from numba import njit
+from mlfs_dask.blocks.compiling import njit
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def take_place(indices, best, index, value):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Put a candidate nearer than the last of the k in its place, behind those that are as near; the last one leaves.
 

@@ -8,10 +8,11 @@ have feature f, where products of tiles take as many look-ups as there are pairs
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from mlfs_dask.blocks.compiling import njit
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def screen(queries, norms, limits, first, begin, candidates, squares, slack, rows, columns, sums, best):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Find pairs that may be among the k nearest, from query `begin` on; gives the next query and the number of pairs.
 
@@ -53,7 +54,7 @@ def screen(queries, norms, limits, first, begin, candidates, squares, slack, row
     return len(norms), count
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def pair_distances(q_start, q_feature, q_value, c_start, c_feature, c_value, rows, columns, out):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Write the squared distances of sparse rows, whose features rise: (q − c)² added up in the order of features."""
     for p in range(len(rows)):
@@ -75,7 +76,7 @@ def pair_distances(q_start, q_feature, q_value, c_start, c_feature, c_value, row
         out[p] = total
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def keep(rows, columns, start, distances, keys, near, least, order):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Put candidates among the k nearest of their rows, in place, behind those of the same key.
 

@@ -6,10 +6,10 @@ bits either way. It touches no Python objects and releases the GIL.
 
 from __future__ import annotations
 
-from numba import njit
+from mlfs_dask.blocks.compiling import njit
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def set_information(  # type: ignore[no-untyped-def]
     terms, some, ptr, alone, codes, logs, n, log_n, H_f, H_s, error
 ):  # pragma: no cover - compiled
@@ -39,7 +39,7 @@ def set_information(  # type: ignore[no-untyped-def]
             terms[some[i], f] = information if information > error else 0.0
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def add_interactions(  # type: ignore[no-untyped-def]
     terms, some, ptr, alone, codes, labels, both, logs, n, log_n, shared, H_l, H_fl, H_sl, error
 ):  # pragma: no cover - compiled

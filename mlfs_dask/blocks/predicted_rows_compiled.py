@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from mlfs_dask.blocks.compiling import njit
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def correct_rows(F, marked, A, sign):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Turn rows f A into rows f (A⁻¹ + sign·diag(marked_i))⁻¹, in place.
 

@@ -7,7 +7,8 @@ of rows and features is in the second-level cache. No kernel touches Python obje
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from mlfs_dask.blocks.compiling import njit
 
 #: Rows of a tile; its moments are merged into the running ones once a tile.
 TILE_ROWS = 128
@@ -16,7 +17,7 @@ TILE_ROWS = 128
 TILE_BYTES = 512 * 1024
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(error_model="numpy")
 def add_dense(  # type: ignore[no-untyped-def]
     X, indptr, indices, signs, count, mean, m2, shift, products
 ):  # pragma: no cover - compiled
@@ -81,7 +82,7 @@ def add_dense(  # type: ignore[no-untyped-def]
             count[j] = n_rows
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(error_model="numpy")
 def add_sparse(  # type: ignore[no-untyped-def]
     values, columns, rowptr, labelptr, rows, signs, count, mean, m2, products
 ):  # pragma: no cover - compiled
@@ -108,7 +109,7 @@ def add_sparse(  # type: ignore[no-untyped-def]
                     into[columns[p]] += np.float64(values[p])
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def add_pairs(indptr, indices, signs, positives, unknown, pairs):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Add label sums (q,), unknown entries (q,) and label pairs (q, q) of one block, in place."""
     for r in range(indptr.size - 1):

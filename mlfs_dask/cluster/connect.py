@@ -25,7 +25,7 @@ from mlfs_dask.cluster.dashboard import dashboard_link
 from mlfs_dask.cluster.workers import WORKER_WAIT, cluster_of, root_of
 from mlfs_dask.engine.block_sizes import register_sizes
 from mlfs_dask.errors import ClusterLostError, DoesNotFitError, UsageError, number_of, parameter
-from mlfs_dask.files.interruption import deferred_signals
+from mlfs_dask.files.interruption import SAFE_PATH, deferred_signals, restore_environment
 from mlfs_dask.files.json_text import parse_json
 from mlfs_dask.runtime import Resources
 
@@ -560,11 +560,7 @@ def _restored_environment(names: Iterable[str]) -> Iterator[None]:
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        restore_environment(before)
 
 
 def local_settings(memory_limit: int, wait: float) -> dict[str, Any]:
@@ -590,6 +586,7 @@ def local_settings(memory_limit: int, wait: float) -> dict[str, Any]:
             "MKL_NUM_THREADS": 1,
             "OPENBLAS_NUM_THREADS": 1,
             "NUMBA_NUM_THREADS": 1,
+            **SAFE_PATH,
         },
         "distributed.worker.multiprocessing-method": "spawn",
         # A reading is planned to fit; spilling its small partials would only cost time.

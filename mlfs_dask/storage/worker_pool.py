@@ -42,12 +42,12 @@ class WorkerPool:
             self._stop = threading.Event()
             self._pool = runtime.ThreadPool(self.workers, "convert", _hear, (self._stop,))
             return self
-        context = multiprocessing.get_context("spawn")
-        self._stop = context.Event()
-        self._pool = ProcessPoolExecutor(
-            self.workers, mp_context=context, initializer=_start_worker, initargs=(self._stop,)
-        )
         with deferred_signals():
+            context = multiprocessing.get_context("spawn")
+            self._stop = context.Event()
+            self._pool = ProcessPoolExecutor(
+                self.workers, mp_context=context, initializer=_start_worker, initargs=(self._stop,)
+            )
             for _ in range(self.workers):  # a process is started for each task that finds none idle
                 self._pool.submit(int)
         return self

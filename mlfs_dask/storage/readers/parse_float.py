@@ -14,8 +14,9 @@ doi:10.1002/spe.2984
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from mlfs_dask.blocks.compiling import njit
 
 _LOWEST, _HIGHEST = -342, 308  # outside, 19 digits times 10^p are 0 or infinite
 
@@ -49,7 +50,7 @@ _ALL_ONES = np.uint64(2**64 - 1)
 _SPARE_BITS = np.uint64(0x1FF)  # product bits below the 54 that hold the mantissa and its rounding bit
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _multiply(a, b):  # type: ignore[no-untyped-def]
     """(high, low) 64 bits of the product of two uint64."""
     a_high, a_low = a >> _HALF, a & _LOW_HALF
@@ -60,7 +61,7 @@ def _multiply(a, b):  # type: ignore[no-untyped-def]
     return a_high * b_high + (middle >> _HALF) + (other >> _HALF), a * b
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _scaled(digits, power):  # type: ignore[no-untyped-def]
     """(exact, digits * 10^power) for digits > 0; not exact where 128 bits do not decide the rounding."""
     if power < _LOWEST or power > _HIGHEST:
@@ -92,7 +93,7 @@ def _scaled(digits, power):  # type: ignore[no-untyped-def]
     return True, np.uint64(bits).view(np.float64)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _leading_zeros(buffer, p):  # type: ignore[no-untyped-def]
     """Zeros before the first digit that counts."""
     zeros = 0
@@ -103,7 +104,7 @@ def _leading_zeros(buffer, p):  # type: ignore[no-untyped-def]
     return zeros
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def read_number(buffer, p):  # type: ignore[no-untyped-def]
     """Longest decimal number at `buffer[p]`, in the syntax [+-]digits[.digits][e[+-]digits].
 

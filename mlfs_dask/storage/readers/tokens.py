@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from mlfs_dask.blocks.compiling import njit
 from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN
 from mlfs_dask.storage.readers.parse_float import read_number
 
@@ -121,7 +121,7 @@ def _hash_text(value: bytes) -> int:
     return hashed
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _code_of(buffer, start, stop, declaration, nominals):  # type: ignore[no-untyped-def]
     """Code of the value `buffer[start:stop]`, quotes apart; -1 if it is not declared or has escapes."""
     quote = buffer[start]
@@ -157,26 +157,26 @@ def _code_of(buffer, start, stop, declaration, nominals):  # type: ignore[no-unt
         place = (place + 1) & mask
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _after_blanks(buffer, p):  # type: ignore[no-untyped-def]
     while buffer[p] == _BLANK or buffer[p] == _TAB or buffer[p] == _RETURN:
         p += 1
     return p
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _next_line(buffer, p):  # type: ignore[no-untyped-def]
     while buffer[p] != _NEWLINE:
         p += 1
     return p + 1
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _ends_value(c):  # type: ignore[no-untyped-def]
     return c in (_COMMA, _BLANK, _NEWLINE, _CLOSE, _RETURN, _TAB)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _value_end(buffer, p):  # type: ignore[no-untyped-def]
     """End of the ARFF value at p, quotes included; where a quote is not closed, the end of the line."""
     quote = buffer[p]
@@ -195,7 +195,7 @@ def _value_end(buffer, p):  # type: ignore[no-untyped-def]
 
 
 # The look-up among long values stays outside: passing `nominals` costs more than reading a number.
-@njit(cache=True, nogil=True)
+@njit()
 def _value_of(buffer, p, kind, declaration, single):  # type: ignore[no-untyped-def]
     """(what, value, end) of the ARFF value at p: KNOWN (NaN for `?`), LOOK_UP among nominals, or DEFER."""
     c = buffer[p]
@@ -214,7 +214,7 @@ def _value_of(buffer, p, kind, declaration, single):  # type: ignore[no-untyped-
     return (LOOK_UP if kind == NOMINAL else DEFER), 0.0, end
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _label_of(value, kind):  # type: ignore[no-untyped-def]
     """int8 label of a value or a code: 1, 0, `UNKNOWN` for NaN, `MINUS_ONE`; 2 where it is none of them."""
     if value != value or (kind == NOMINAL and value == UNKNOWN_CODE):
@@ -226,7 +226,7 @@ def _label_of(value, kind):  # type: ignore[no-untyped-def]
     return np.int8(1) if value == 1.0 else np.int8(2)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _after_row(buffer, p):  # type: ignore[no-untyped-def]
     """(whether only a weight and a comment follow, next line or offending byte, weights seen)."""
     p = _after_blanks(buffer, p)
@@ -247,7 +247,7 @@ def _after_row(buffer, p):  # type: ignore[no-untyped-def]
     return False, p, weights
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _read_index(buffer, p):  # type: ignore[no-untyped-def]
     """(index, end) of the digits at p; -1 where there are none or they pass 31 bits."""
     index = np.int64(0)
@@ -261,7 +261,7 @@ def _read_index(buffer, p):  # type: ignore[no-untyped-def]
     return index, p
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def arff_rows(  # type: ignore[no-untyped-def]
     buffer, start, stop, sparse, width, kinds, declared, targets, nominals,
     bounds, features, values, label_bounds, labels, label_values, row_starts, deferred, report,
@@ -413,19 +413,19 @@ def arff_rows(  # type: ignore[no-untyped-def]
     report[WEIGHTS] += weights
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _ends_word(c):  # type: ignore[no-untyped-def]
     return c in (_BLANK, _NEWLINE, _TAB, _RETURN, _HASH)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _word_end(buffer, p):  # type: ignore[no-untyped-def]
     while not _ends_word(buffer[p]):
         p += 1
     return p
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def svmlight_rows(  # type: ignore[no-untyped-def]
     buffer, start, stop, feature_base, n_features, n_labels, every_line,
     bounds, features, values, label_bounds, labels, label_values, classes, row_starts, deferred, report,
