@@ -43,7 +43,7 @@ from mlfs_dask.storage.readers.arff_header import (
 from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN, UNKNOWN_BYTES, Header, LabelSpec, ReadOptions
 from mlfs_dask.storage.readers.classes import ClassColumn, joined_labels
 from mlfs_dask.storage.readers.compressed_io import SourceFile, open_source
-from mlfs_dask.storage.readers.label_columns import VALUES_CURE
+from mlfs_dask.storage.readers.label_columns import VALUES_CURE, check_kept
 from mlfs_dask.storage.readers.lines import NEWLINE, LineBlock, excerpt, line_error, line_from
 from mlfs_dask.storage.readers.parse_float import number_from_text
 from mlfs_dask.storage.readers.sparse_rows import with_defaults, without_zeros
@@ -98,14 +98,15 @@ def open_arff(path: str, options: ReadOptions) -> ArffReader:
     source = open_source(path, options.storage_options)
     header = read_arff_header(source)
     names = AttributeNames(header.attributes, path)
-    labels = choose_labels(header, names, options.labels, source)
     dropped = set(names.find(options.drop, "column to leave out,", path))
+    labels = choose_labels(header, names, options.labels, source, dropped)
+    check_kept(labels, dropped, [readable(attribute.name) for attribute in header.attributes], file=path)
     meaning = options.labels.values
     if not meaning.missing_is_unknown:
         raise UsageError(
             f"{path}: a label ? of ARFF is unknown\n  cure: leave NA out, or write another value instead of ?"
         )
-    return _make_reader(source, header, [i for i in labels if i not in dropped], dropped, options.labels)
+    return _make_reader(source, header, labels, dropped, options.labels)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from mlfs_dask.errors import DataError, UsageError
@@ -314,39 +314,41 @@ def choose_labels(
     names: AttributeNames,
     spec: LabelSpec,
     source: SourceFile,
+    dropped: Collection[int] = (),
 ) -> list[int]:
     """Attributes that are labels, in the order of the file.
 
     What the user says goes before the header, whose `-C` can lie: filters that reorder attributes leave it standing.
+    `--n-labels` counts no attribute that is left out, `-C` counts all.
 
     Raises
     ------
     DataError, UsageError
     """
-    n = len(header.attributes)
     if spec.xml is not None:
         listed = read_mulan_labels(spec.xml, source.storage_options)
         return names.find_labels(listed, spec.xml)
     if spec.columns is not None:
         return names.find_labels(spec.columns, source.path)
     if spec.count is not None:
-        return _labels_at_an_end(spec.count if spec.first else -spec.count, n, source.path, "--n-labels")
+        counted = [i for i in range(len(header.attributes)) if i not in dropped]
+        return _labels_at_an_end(spec.count if spec.first else -spec.count, counted, source.path, "--n-labels")
     declared = _MEKA_LABELS.search(header.relation)
     if declared is None:
         raise UsageError(
             f"{source.path}: nothing tells which attributes are labels\n"
             "  cure: give --labels FILE.xml, --label-columns NAMES or --n-labels K"
         )
-    return _labels_at_an_end(int(declared[1]), n, source.path, "-C in @relation")
+    return _labels_at_an_end(int(declared[1]), range(len(header.attributes)), source.path, "-C in @relation")
 
 
-def _labels_at_an_end(count: int, n_attributes: int, path: str, said: str) -> list[int]:
+def _labels_at_an_end(count: int, attributes: Sequence[int], path: str, said: str) -> list[int]:
     """Meka's convention: the first `count` attributes, or the last `-count`."""
-    if not 0 < abs(count) < n_attributes:
+    if not 0 < abs(count) < len(attributes):
         raise DataError(
-            f"{said} asks for {abs(count)} labels; the file has {n_attributes} attributes, and at least "
+            f"{said} asks for {abs(count)} labels; the file has {len(attributes)} attributes to count, and at least "
             "one must be a label and one a feature",
             file=path,
             cure="give --labels FILE.xml, --label-columns NAMES or another --n-labels",
         )
-    return list(range(count)) if count > 0 else list(range(n_attributes + count, n_attributes))
+    return list(attributes[:count] if count > 0 else attributes[count:])

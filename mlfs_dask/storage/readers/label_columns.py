@@ -29,7 +29,13 @@ DEFAULT_VALUES = LabelValues()
 
 
 def split_columns(
-    names: Sequence[str], labels: LabelSpec, *, drop: Sequence[str] = (), ignored: Collection[int] = (), file: str
+    names: Sequence[str],
+    labels: LabelSpec,
+    *,
+    drop: Sequence[str] = (),
+    ignored: Collection[int] = (),
+    beside: Collection[int] = (),
+    file: str,
 ) -> tuple[list[int], list[int]]:
     """Column indices of the features and of the labels, both in the order of the file.
 
@@ -40,10 +46,11 @@ def split_columns(
     labels : LabelSpec
         `columns` holds names, or numbers counted from 1 where no column has that name.
     drop : sequence of str
-        Columns that are neither, named as labels are. A count of labels counts them too.
+        Columns that are neither, named as labels are.
     ignored : collection of int
-        Columns that hold no data of the table, such as row numbers: no count counts them, and they are read only if
-        `labels` names them.
+        Columns that hold no data of the table, such as row numbers, which are read only if `labels` names them.
+    beside : collection of int
+        Columns that do not stand in the table, but in names of folders: features, unless `labels` names them.
     file : str
         For messages.
 
@@ -56,33 +63,39 @@ def split_columns(
     UsageError
         The labels were not specified.
     DataError
-        A column that is wanted does not exist, is named twice or has no name, or nothing is left on one side.
+        A column that is wanted does not exist, is named twice or has no name, a label is left out, or nothing is left
+        on one side.
+
+    Notes
+    -----
+    A count of labels counts neither columns that are left out nor those beside the table.
 
     Examples
     --------
-    >>> split_columns(["id", "a", "sky"], LabelSpec(columns=("sky",)), drop=["1"], file="t.csv")
-    ([1], [2])
+    >>> split_columns(["a", "sky", "sea", "id"], LabelSpec(count=2), drop=["id"], file="t.csv")
+    ([0], [1, 2])
     """
     width = len(names)
+    dropped = {find_column(names, column, "column to leave out,", file=file) for column in drop}
     if labels.columns is not None:
         listed = [find_column(names, column, "label", file=file) for column in labels.columns]
         check_distinct(listed, labels.columns, file=file)
         chosen = set(listed)
+        check_kept(chosen, dropped, names, file=file)
     elif labels.count is not None:
-        counted = [index for index in range(width) if index not in ignored]
-        if not 0 < labels.count < len(counted):
+        counted = [index for index in range(width) if index not in dropped.union(ignored, beside)]
+        # Where columns are left out, or there are others, what is wrong is that no feature is left.
+        if not 0 < labels.count <= len(counted) - (not dropped and not beside):
             raise DataError(
-                f"{number_of(labels.count, 'label')} asked for; the file has {number_of(len(counted), 'column')}, and "
-                "at least one must be a label and one a feature",
+                f"{number_of(labels.count, 'label')} asked for; the file has {number_of(len(counted), 'column')} to "
+                "count, and at least one must be a label and one a feature",
                 file=file,
                 cure=LABEL_OPTIONS if len(counted) > 1 else "check the delimiter: it is read as one column",
             )
         chosen = set(counted[: labels.count] if labels.first else counted[-labels.count :])
     else:
         raise UsageError(f"{file}: nothing tells which columns are labels\n  cure: {LABEL_OPTIONS}")
-    dropped = {find_column(names, column, "column to leave out,", file=file) for column in drop}
     features = [index for index in range(width) if index not in chosen | dropped and index not in ignored]
-    chosen -= dropped
     if not chosen or not features:
         raise DataError(
             f"{number_of(len(features), 'feature')} and {number_of(len(chosen), 'label')} are left; at least one of "
@@ -109,6 +122,17 @@ def check_distinct(columns: Sequence[int], names: Sequence[str], *, file: str) -
             file=file,
             value=names[twice[1]],
             cure="name every label once: another name may have been meant, whose column would be a feature",
+        )
+
+
+def check_kept(labels: Collection[int], dropped: Collection[int], names: Sequence[str], *, file: str) -> None:
+    """Raise DataError if a column that is a label is left out."""
+    if both := sorted(set(labels).intersection(dropped)):
+        raise DataError(
+            "it is a label, and is to be left out",
+            file=file,
+            column=names[both[0]],
+            cure="leave it out of --drop and --obs, or name as labels the columns that are",
         )
 
 

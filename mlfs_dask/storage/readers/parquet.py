@@ -258,7 +258,10 @@ def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
     # The index of pandas, else the first column, has the names of rows.
     names_column = next((column for column, what in index.items() if what == "is the index of a pandas table"), 0)
     choice = replace(options, labels=labels)
-    features, label_columns = choose_columns(names, choice, ignored=index, names_column=names_column, file=path)
+    beside = range(len(names) - len(constants), len(names))
+    features, label_columns = choose_columns(
+        names, choice, ignored=index, beside=beside, names_column=names_column, file=path
+    )
     if options.transpose:
         index = {}
     for column, what in index.items():

@@ -273,17 +273,21 @@ class TableReader(ABC):
 
 
 def choose_columns(
-    names: Sequence[str], options: ReadOptions, *, ignored: Collection[int], names_column: int = 0, file: str
+    names: Sequence[str],
+    options: ReadOptions,
+    *,
+    ignored: Collection[int],
+    beside: Collection[int] = (),
+    names_column: int = 0,
+    file: str,
 ) -> tuple[list[int], list[int]]:
     """Columns of the features and of the labels; of a table with features as rows, those of samples and none."""
-    if not options.transpose and options.obs:
+    if not options.transpose:
         obs = [find_column(names, name, "column of rows,", file=file) for name in options.obs]
         features, labels = split_columns(
-            names, options.labels, drop=(*options.drop, *options.obs), ignored=ignored, file=file
+            names, options.labels, drop=(*options.drop, *options.obs), ignored=ignored, beside=beside, file=file
         )
         return sorted(obs) if options.only_obs else features, labels
-    if not options.transpose:
-        return split_columns(names, options.labels, drop=options.drop, ignored=ignored, file=file)
     dropped = {find_column(names, name, "column to leave out,", file=file) for name in options.drop}
     return [column for column in range(len(names)) if column not in {names_column, *ignored, *dropped}], []
 

@@ -219,6 +219,7 @@ def test_errors(
         (ReadOptions(LabelSpec(count=3)), "3 labels asked for; the file has 3 columns"),
         (ReadOptions(LabelSpec(count=1), drop=("a", "b")), "0 features and 1 label are left"),
         (ReadOptions(LabelSpec(count=1), drop=("z",)), "the column to leave out, 'z' is none"),
+        (ReadOptions(LabelSpec(columns=("sky",)), drop=("3",)), "column 'sky': it is a label, and is to be left out"),
         (key(categorical="z"), "the column of categories 'z'"),
         (key(header="banana"), "header must be yes or no, not 'banana'"),
         (ReadOptions(), "nothing tells which columns are labels"),
