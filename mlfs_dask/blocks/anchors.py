@@ -258,7 +258,9 @@ def anchor_bytes(m: int, d: int) -> int:
 def weights_to_csr(indices: NDArray[np.int32], weights: Array, m: int) -> sp.csr_array:
     """Z, shape (rows, m), of s anchors and their weights a row."""
     rows, s = indices.shape
-    return sp.csr_array((weights.ravel(), indices.ravel(), np.arange(0, rows * s + 1, s)), shape=(rows, m))
+    # With 64-bit offsets SciPy would copy the indices of what Z is multiplied by.
+    ends = np.arange(0, rows * s + 1, s, dtype=np.int32)
+    return sp.csr_array((weights.ravel(), indices.ravel(), ends), shape=(rows, m))
 
 
 def weigh_scratch_bytes(profile: Profile, d: int, m: int, s: int) -> int:

@@ -147,7 +147,7 @@ def grouped_block(X: Matrix, Z: sp.csr_array, centre: Array, into: Array) -> Non
         for part, tile in dense_tiles(X, centre):
             into += Z[part].T @ tile
         return
-    product = (Z.T @ X.astype(np.float64)).tocoo()
+    product = (sp.csr_array(Z.T) @ X.astype(np.float64)).tocoo()  # Z'X of a CSC matrix would convert X
     into[product.row, product.col] += product.data  # SciPy gives no entry twice
     into -= np.outer(np.asarray(Z.sum(axis=0)).ravel(), centre)
 

@@ -70,7 +70,7 @@ class MeansOfPresent(Statistic):
         return 17 * self.n_features
 
     def scratch_bytes(self, profile: Profile) -> int:
-        return 2 * profile.block_bytes + 24 * self.n_features
+        return (5 if profile.sparse else 3) * profile.block_bytes + 24 * self.n_features
 
     def zero(self) -> State:
         d = self.n_features

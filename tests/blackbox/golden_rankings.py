@@ -255,7 +255,7 @@ def fit_selection(selection: Selection, described: dict[str, dict[str, Any]], *,
             continue
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # loops that are stopped, labels that are never positive
+                warnings.simplefilter("ignore", UserWarning)  # loops that are stopped, labels that are never positive
                 selector.fit(data, Y, **weights)
         except ValueError:
             found[name, title] = Ranking(exit_code=3)

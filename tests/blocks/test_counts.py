@@ -84,11 +84,15 @@ def test_hand_case(form, compiled):
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_value_on_an_edge_lies_below_it(compiled):
-    X = np.array([[1.0], [np.nextafter(1.0, 2.0)]])
-    Y = sp.csr_array(np.ones((2, 1), dtype=np.int8))
-    _, marginal = full_table(book([[1.0]]), X, Y, np.array([0]), compiled=compiled)
-    assert marginal.ravel().tolist() == [1, 1]
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("n_edges", [1, 2, 3, 7, 9])
+def test_value_on_an_edge_lies_below_it(compiled, form, n_edges):
+    edges = 1.0 + np.arange(n_edges)
+    X = np.concatenate([edges, np.nextafter(edges, np.inf)])[:, np.newaxis]
+    Y = sp.csr_array(np.ones((2 * n_edges, 1), dtype=np.int8))
+    _, marginal = full_table(book([edges, edges]), form(np.hstack([X, X])), Y, np.array([0]), compiled=compiled)
+    # The first edge alone is in code 0, each value just above an edge with the next edge, the last one alone.
+    assert marginal.tolist() == [[1, 1], *[[2, 2]] * (n_edges - 1), [1, 1]]
 
 
 @pytest.mark.parametrize("compiled", [False, True])

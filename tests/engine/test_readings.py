@@ -26,11 +26,22 @@ from mlfs_dask.engine.graph import build_reading, partitions_of, read_key
 from mlfs_dask.engine.plan import ReadingPlan
 from mlfs_dask.engine.readings import plan_statistics, run_reading
 from mlfs_dask.engine.statistic import Statistic
+from mlfs_dask.engine.tasks import merge_states
 from mlfs_dask.errors import ClusterLostError
 from mlfs_dask.rows.sources import ArrayRows, as_rows
 from mlfs_dask.runtime import PROCESS_BYTES, Resources
 
 HERE = Resources(1, 1, 4 * 2**30, 4 * 2**30)
+
+
+def test_a_merge_that_runs_twice_gives_the_same():
+    statistic = ColumnSums(2, 1)
+    partials = [([tuple(np.full(size, value) for size in (2, 1))], {"here": value}) for value in (1, 2)]
+    for _ in range(2):
+        (state,), peaks = merge_states([statistic], partials)
+        assert [part.tolist() for part in state] == [[3, 3], [3]]
+        assert peaks["here"] == 2
+    assert partials[0][0][0][0].tolist() == [1, 1]
 
 
 @dataclass(frozen=True)

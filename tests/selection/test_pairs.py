@@ -1,5 +1,6 @@
 """Pairs of labels and features: their tests against SciPy's, what is adjusted, kept and written, and what it costs."""
 
+import csv
 import json
 import warnings
 
@@ -104,6 +105,19 @@ def test_the_best_of_every_label_are_the_head_of_its_list(monkeypatch):
     rising = table.dropna().sort_values(["label_index", "p_value", "feature_index"])
     expected = rising.groupby("label_index").head(3).reset_index(drop=True)
     assert best.equals(expected)
+
+
+def test_a_feature_that_cannot_be_tested_has_no_best_label(tmp_path):
+    X, Y = problem()
+    X[:, 0] = 3.0
+    store, run = make_store(tmp_path / "store", X, Y), tmp_path / "run"
+    result = CliRunner().invoke(command, ["select", "br-cc", str(store), "-k3", "--pairs", "all", "-o", str(run)])
+    assert result.exit_code == 0, result.output
+    rows = csv.DictReader((run / "ranking.csv").read_text().splitlines())
+    labels = {row["feature_index"]: row["best_label"] for row in rows}
+    assert labels.pop("10") == ""  # constant in `problem`
+    assert labels.pop("0") == ""
+    assert all(labels.values())
 
 
 def test_per_label_and_min_labels_choose_by_the_pairs():
@@ -211,7 +225,7 @@ def test_what_cannot_be_asked_is_refused():
     with pytest.raises(UsageError, match="pairs must be 'best:N', 'significant' or 'all'; got 'best:0'"):
         table_of(X, Y, pairs="best:0")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+        warnings.simplefilter("ignore", UserWarning)
         with pytest.raises(UsageError, match="there are no labels to test features with"):
             get_estimator("laplacian")(3, pairs="all").fit(X)
 

@@ -49,7 +49,7 @@ def hide(Y, by, seed=1):
 def quiet(selector, X, Y=None):
     """Fitted, whatever it warns of."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+        warnings.simplefilter("ignore", UserWarning)
         return selector.fit(X, Y)
 
 

@@ -23,7 +23,7 @@ def test_the_peak_of_all_arrays_is_below_one_byte_for_each_pair_of_features(meth
     few = {"n_trees": 20} if method == "smfs" else {}
     selector = get_estimator(method)(n_features_to_select=10, gram_cap=500, max_iter=4, **few)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # four iterations are too few to converge
+        warnings.simplefilter("ignore", UserWarning)  # four iterations are too few to converge
         get_estimator(method)(n_features_to_select=1, max_iter=1).fit(X[:, :20], Y)  # loads what has to be loaded
         tracemalloc.start()
         try:

@@ -121,7 +121,7 @@ def make(name, k=4, **parameters):
 def fit(selector, *rows, **given):
     """Fitted, whatever it warns of."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+        warnings.simplefilter("ignore", UserWarning)
         return selector.fit(*rows, **given)
 
 

@@ -41,6 +41,14 @@ def problem(seed=0, n=240, d=6, q=3):
     return X, Y, np.array(["a", "b", "c"])[batch]
 
 
+@pytest.mark.parametrize("strata", [np.arange(240.0) % 3, np.array([f"s{i % 3}" for i in range(240)], object)])
+def test_a_row_without_a_stratum_is_refused(strata):
+    X, Y, _ = problem()
+    strata[7] = np.nan
+    with pytest.raises(DataError, match=r"'strata' is missing.* in row 7 "):
+        mlfs.BRCC(2).fit(X, Y, strata=strata)
+
+
 def tables(x, y, strata):
     """2 × 2 tables of a code and a label, a stratum each."""
     for s in np.unique(strata):

@@ -99,6 +99,22 @@ def test_memory_is_within_the_plan(form, weighted, threads):
     assert peak <= plan.peak_worker_bytes - PROCESS_BYTES
 
 
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("weights", [None, np.array([1.0, 2.0])])
+def test_temporaries_of_a_product_are_within_the_plan(form, weights):
+    rng, n, d = np.random.default_rng(0), 40_000, 60
+    X = form(rng.random((n, d), dtype=np.float32) * (rng.random((n, d)) < 0.3))
+    source = ArrayRows(as_matrix(X), as_labels(rng.random((n, 2)) < 0.4), block_bytes=2**30)
+    statistic = NormalProduct(Scaling(np.ones(d), np.ones(d)), np.ones((d, 1)), label_weights=weights)
+    (block,), state = source.stream(0, 1), statistic.zero()
+    statistic.add(state, block)  # loads what is loaded late
+    tracemalloc.start()
+    statistic.add(state, block)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak <= statistic.scratch_bytes(source.profile) + 2**16
+
+
 def test_a_result_is_made_symmetric_without_another_copy_of_it():
     d = 1500
     statistic, G = Gram(d), np.random.default_rng(0).normal(size=(d, d))

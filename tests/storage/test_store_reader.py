@@ -40,6 +40,50 @@ def layout_of(array, name):
     return ArrayLayout.of(name, json.loads(metadata.to_bytes()))
 
 
+def sharded(**changes):
+    """Metadata of an array that the reader takes, with changes by the path to a value."""
+    inner = {
+        "chunk_shape": [2, 2],
+        "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
+        "index_codecs": [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}],
+        "index_location": "end",
+    }
+    document = {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": [8, 2],
+        "data_type": "float32",
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [8, 2]}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "fill_value": 0,
+        "codecs": [{"name": "sharding_indexed", "configuration": inner | changes.pop("inner", {})}],
+    }
+    return document | changes
+
+
+BIG_ENDIAN = [{"name": "bytes", "configuration": {"endian": "big"}}]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"inner": {"codecs": BIG_ENDIAN}},
+        {"inner": {"codecs": [{"name": "transpose", "configuration": {"order": [1, 0]}}, *BIG_ENDIAN]}},
+        {"inner": {"index_codecs": [*BIG_ENDIAN, {"name": "crc32c"}], "index_location": "start"}},
+        {"inner": {"index_codecs": BIG_ENDIAN}},
+        {"inner": {"chunk_shape": [2, 1]}},
+        {"data_type": "complex64"},
+        {"fill_value": 1},
+        {"chunk_key_encoding": {"name": "default", "configuration": {"separator": "."}}},
+    ],
+    ids=str,
+)
+def test_an_array_whose_bytes_mean_something_else_is_not_read(changes):
+    assert ArrayLayout.of("X", sharded()).shape == (8, 2)
+    with pytest.raises((ValueError, DataError, KeyError)):
+        ArrayLayout.of("X", sharded(**changes))
+
+
 def write_array(group, name, values, *, chunk, shard, compressors=None):
     array = group.create_array(
         name,

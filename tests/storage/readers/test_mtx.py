@@ -45,6 +45,16 @@ def test_pairs(tmp_path: Path, form, labels) -> None:
     check_splits(reader, sizes=(1, 150))
 
 
+@pytest.mark.parametrize(("turn_x", "turn_y"), [(False, False), (True, False), (False, True), (True, True)])
+def test_instances_are_rows_or_columns_whichever_agree_and_rows_where_both_do(tmp_path: Path, turn_x, turn_y) -> None:
+    saved = save(tmp_path, X=X.T if turn_x else X, Y=Y.T if turn_y else Y)
+    for found, expected in zip(read_all(open_mtx(saved)), (X, Y), strict=False):
+        np.testing.assert_array_equal(found, expected)
+    square = np.triu(np.ones((6, 6), np.int8))
+    _, labels, *_ = read_all(open_mtx(save(tmp_path, X=X[:6], Y=square)))
+    np.testing.assert_array_equal(labels, square)
+
+
 @pytest.mark.usefixtures("small")
 def test_entries_in_any_order_and_layout(tmp_path: Path) -> None:
     entries = sp.coo_array(X)
