@@ -22,6 +22,7 @@ from mlfs_dask.storage.readers.base import Header, LabelSpec, ReadOptions
 from mlfs_dask.storage.readers.batches import open_batches, scan_of
 from mlfs_dask.storage.readers.detect import open_source, resolve_sources
 from mlfs_dask.storage.readers.obs import obs_names, read_obs
+from mlfs_dask.storage.sources import examine
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -175,8 +176,9 @@ def open_backed(adata: Any) -> FileRows:
     DataError, UsageError
     """
     path = str(adata.filename)
+    whole = examine([path])
     reader = require_rows(open_anndata_matrix(path, adata.n_obs, tuple(map(str, adata.var_names))), path)
-    return open_rows(reader, path, column_names=lambda: reader.header.feature_names)
+    return open_rows(reader, path, whole=whole, column_names=lambda: reader.header.feature_names)
 
 
 def open_file(
@@ -204,6 +206,7 @@ def open_file(
     options = ReadOptions(
         labels=spec, storage_options=dict(storage_options or {}), keys=dict(keys or {}), drop=tuple(drop)
     )
+    whole = examine([path], storage_options)
     reader = require_rows(open_source([path], options, format), path)
     dataset: FileDataset
     rows = open_rows(
@@ -211,6 +214,7 @@ def open_file(
         path,
         declared=spec.values.minus_one,
         options=storage_options,
+        whole=whole,
         reading={"labels": repr(spec), "format": format, "keys": options.keys, "drop": options.drop},
         column_names=lambda: dataset.feature_names.tolist(),
         columns_of_rows=lambda: FileColumns(path, options, format, reader.header.n_rows or 0),

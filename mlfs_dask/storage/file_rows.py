@@ -24,9 +24,9 @@ from mlfs_dask.rows.contract import Block, FeatureInfo, Profile, RowSource
 from mlfs_dask.rows.covariates import RowColumn
 from mlfs_dask.storage.chunking import PARTITION_BYTES
 from mlfs_dask.storage.label_values import MinusOne
-from mlfs_dask.storage.object_store import ZARR_ROOTS, is_url, local_path
+from mlfs_dask.storage.object_store import AGAIN, ZARR_ROOTS, is_url, local_path
 from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN, Part, Reader, RowReader
-from mlfs_dask.storage.sources import Source, examine
+from mlfs_dask.storage.sources import Source, examine, require_unchanged
 from mlfs_dask.storage.store_reader import BLOCK_BYTES
 
 #: Bytes of an index and of a value of sparse X in `RowReader.blocks`, whose batches are counted with values of 8 bytes.
@@ -201,7 +201,7 @@ class FileRows(RowSource):
                     row, X if X.dtype == self.dtype else X.astype(self.dtype), _settled(batch.Y, keep_minus_one)
                 )
                 row += batch.X.shape[0]
-        self._require_same("run the same command again, once nothing writes to it")
+        self._require_same(AGAIN)
 
     def _require_same(self, cure: str) -> None:
         """Raise DataError unless the files are those that were opened."""
@@ -275,6 +275,7 @@ def open_rows(
     *,
     declared: MinusOne | None = None,
     options: Mapping[str, Any] | None = None,
+    whole: Sequence[Source] = (),
     reading: Any = None,
     **names: Any,
 ) -> FileRows:
@@ -289,6 +290,8 @@ def open_rows(
         As of `scan_labels`.
     options : mapping, optional
         For fsspec.
+    whole : sequence of Source
+        What was there before the reader was opened. It has to be there still when the labels have been read.
     reading : plain values, optional
         How the file is read, which is a part of what it is known by.
     **names
@@ -299,7 +302,6 @@ def open_rows(
     DataError
     """
     parts, header = tuple(reader.parts(PARTITION_BYTES)), reader.header
-    whole = examine([path], options) if path else []
     known = bool(whole) and all(source.modified for source in whole)
     facts = [[source.bytes, source.modified] for source in whole]
     folder = None if is_url(path) or not path else local_path(path)
@@ -313,12 +315,14 @@ def open_rows(
         categories = np.zeros(header.n_features or 0, np.int64)
         for feature, values in header.categories.items():
             categories[feature] = len(values)
+    scan = scan_labels(reader, declared or header.minus_one)
+    require_unchanged(whole, options)
     return FileRows(
         reader,
         path,
         sources,
         dict(options or {}),
-        scan_labels(reader, declared or header.minus_one),
+        scan,
         parts,
         BLOCK_BYTES,
         n_categories=categories,

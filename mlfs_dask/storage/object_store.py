@@ -37,6 +37,7 @@ X_KEYS = ("X", "x", "data", "features")
 FILE_SUFFIXES = (".h5ad", ".parquet", ".pq", ".feather", ".arrow", ".ipc")
 #: Answers to HEAD of web servers that answer to GET: a signed address allows that alone.
 _NO_HEADS = (403, 405, 501)
+AGAIN = "run the same command again, once nothing writes to it"
 NOT_A_STORE = "make a store with `mlfs convert SOURCE... STORE`, or check the path"
 _NO_PATTERNS = "name every store: patterns (*, ?, [a-z]) are put in full by a shell, outside quotes, and not in a plan"
 
@@ -237,6 +238,18 @@ class RemoteObjects:
         found: memoryview = self._request(request)
         return found
 
+    def read_part(self, key: str, start: int, stop: int, tag: str | None) -> bytes:
+        """Bytes start..stop-1 of the object that had a tag when it was looked up; DataError of another."""
+
+        def request() -> tuple[str | None, bytes]:
+            found = self._store.get(self._place(key), options={"range": (start, stop)})
+            return found.meta.get("e_tag"), bytes(found.bytes())
+
+        came, content = self._request(request)
+        if came and tag and came != tag:
+            raise DataError("it was changed or replaced while it was read", file=self.path, cure=AGAIN)
+        return bytes(content)
+
     def write(self, key: str, content: bytes | Path) -> None:
         """Write an object, from a file where `content` is its path, some parts of it at a time."""
         size = content.stat().st_size if isinstance(content, Path) else len(content)
@@ -331,6 +344,8 @@ Objects = LocalObjects | RemoteObjects
 class RemoteFile(io.RawIOBase):
     """An object as a file that is read in any order. Each of its reads is repeated while the server is unavailable.
 
+    All of them are of the object that was there at first.
+
     Parameters
     ----------
     objects : RemoteObjects
@@ -347,6 +362,7 @@ class RemoteFile(io.RawIOBase):
         if head is None:
             raise FileNotFoundError(errno.ENOENT, "no such object", objects.path)
         self._objects, self._key, self._size, self._offset = objects, key, head["size"] or 0, 0
+        self._tag = head["e_tag"]
 
     def readable(self) -> bool:
         return True
@@ -365,7 +381,7 @@ class RemoteFile(io.RawIOBase):
         stop = min(self._offset + len(buffer), self._size)
         if stop <= self._offset:
             return 0
-        content = self._objects.read_range(self._key, self._offset, stop)
+        content = self._objects.read_part(self._key, self._offset, stop, self._tag)
         buffer[: len(content)] = content
         self._offset += len(content)
         return len(content)

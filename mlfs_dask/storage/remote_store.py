@@ -140,8 +140,11 @@ class FsspecStore:
 
     def get(self, path: str, *, options: Mapping[str, Any] | None = None) -> Any:
         part = (options or {}).get("range", {"offset": None})
-        start = part["offset"] if "offset" in part else -part["suffix"]
-        return SimpleNamespace(bytes=lambda: self._filesystem.cat_file(path, start=start))
+        if isinstance(part, tuple):
+            start, end = part
+        else:
+            start, end = part["offset"] if "offset" in part else -part["suffix"], None
+        return SimpleNamespace(meta={}, bytes=lambda: self._filesystem.cat_file(path, start=start, end=end))
 
     def get_range(self, path: str, *, start: int, end: int) -> bytes:
         return bytes(self._filesystem.cat_file(path, start=start, end=end))

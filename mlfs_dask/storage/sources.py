@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from mlfs_dask.errors import DataError, StoreNotAllowedError
-from mlfs_dask.storage.object_store import ZARR_ROOTS, RemoteObjects, expand, is_url, is_web, local_path, open_file
+from mlfs_dask.storage.object_store import (
+    AGAIN,
+    ZARR_ROOTS,
+    RemoteObjects,
+    expand,
+    is_url,
+    is_web,
+    local_path,
+    open_file,
+)
 from mlfs_dask.storage.readers.compressed_io import PIECE_BYTES
 
 
@@ -59,7 +68,7 @@ def require_unchanged(sources: Sequence[Source], storage_options: Mapping[str, A
             raise DataError(
                 "it was changed or replaced while it was read",
                 file=source.path,
-                cure="run the same command again, once nothing writes to it",
+                cure=AGAIN,
             )
 
 

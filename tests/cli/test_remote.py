@@ -20,6 +20,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import anndata
+import numpy as np
+import pandas as pd
 import pytest
 from click.testing import Result
 
@@ -27,7 +30,7 @@ from mlfs_dask import runtime
 from mlfs_dask.engine import checkpoints
 from mlfs_dask.storage import access
 from mlfs_dask.storage.object_store import RemoteObjects
-from tests.cli.web_server import Refusals, WebFiles, WholeFiles, refusing_s3, serve
+from tests.cli.web_server import Refusals, Replaced, WebFiles, WholeFiles, refusing_s3, serve
 
 Run = Callable[..., Result]
 RunJson = Callable[..., Any]
@@ -372,3 +375,31 @@ def test_names_in_a_web_address_are_percent_encoded(
         url = f"{address}/two%20words,%205%25.csv?signature=5f2e"
         words = ("convert", url, tmp_path / "t.zarr", "--format", "csv", "--label-columns", "a,b")
         assert run_json(*words)["n"] == 60
+
+
+@pytest.mark.parametrize("name", ["x.parquet", "x.h5ad"])
+def test_a_file_that_is_replaced_at_its_url(tmp_path: Path, run: Run, name: str) -> None:
+    """Before whichever request it is: what comes is all of one file, or an error that says so."""
+    for folder, names, best in (("before", ["f", "g"], 0), ("after", ["g", "f"], 1)):
+        rows = pd.DataFrame(np.arange(80.0).reshape(40, 2) % 7 * [1, 0.5], columns=names)
+        labels = pd.DataFrame({"a": (rows.iloc[:, best] > 1.5).to_numpy()}, index=[str(row) for row in rows.index])
+        (tmp_path / folder).mkdir()
+        if name == "x.parquet":
+            rows.assign(a=labels["a"].to_numpy()).to_parquet(tmp_path / folder / name)
+        else:
+            data = anndata.AnnData(rows.set_axis(labels.index), obsm={"labels": labels})
+            data.write_h5ad(tmp_path / folder / name)
+    seen = set()
+    with serve(tmp_path / "before", Replaced) as address:
+        for Replaced.left in range(1, 200):
+            command = ["select", "elc", f"{address}/{name}", "-k", 1, "-o", tmp_path / "run", "--force", "--quiet"]
+            result = run(*command, *(["--label-columns", "a"] if name == "x.parquet" else []))
+            if result.exit_code == 0:
+                seen.add(pd.read_csv(tmp_path / "run/ranking.csv")["feature_name"][0])
+            else:
+                assert result.exit_code == 3, result.stderr
+                assert "was changed or replaced" in result.stderr
+            if Replaced.left > 0:
+                break
+    assert Replaced.left > 0
+    assert seen == {"f"}

@@ -40,6 +40,28 @@ class WebFiles(http.server.SimpleHTTPRequestHandler):
         self.send_error(403, "no listing")
 
 
+class Replaced(WebFiles):
+    """Files of a folder, and after so many requests those of the folder `after` beside it.
+
+    What changes with a file is told as its ETag.
+    """
+
+    left = 0
+
+    def translate_path(self, path: str) -> str:
+        found = Path(super().translate_path(path))
+        return str(found if type(self).left > 0 else found.parent.parent / "after" / found.name)
+
+    def parse_request(self) -> bool:
+        type(self).left -= 1
+        return super().parse_request()
+
+    def end_headers(self) -> None:
+        with contextlib.suppress(OSError):
+            self.send_header("ETag", f'"{hash(Path(self.translate_path(self.path)).read_bytes())}"')
+        super().end_headers()
+
+
 class WholeFiles(WebFiles):
     """A server without range requests."""
 
