@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from mlfs_dask_cli.options import ARGUMENTS, Command, file_options, output_options, store_argument
+from mlfs_dask_cli.options import ARGUMENTS, Command, file_options, memory_option, output_options, store_argument
 from mlfs_dask_cli.output import Output, size
 from mlfs_dask_cli.summary import summary_of, summary_text
 
@@ -15,6 +15,7 @@ from mlfs_dask_cli.summary import summary_of, summary_text
 @store_argument
 @click.option("--verify", is_flag=True, help="Read everything and compare it with what was written; exit 3 if not.")
 @file_options
+@memory_option
 @output_options(progress=False)
 def inspect(store: str, verify: bool, file: dict[str, Any], output: Output) -> None:
     """Show n, d, q, nonzeros, density, labels, constant features, missing values, partitions and bytes of STORE.

@@ -14,7 +14,6 @@ import logging
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import click
@@ -158,6 +157,19 @@ progress_option = click.option(
 )
 
 
+def bounded(command: Decorated) -> Decorated:
+    """Have the system refuse a command much more memory than it may take: libraries unpack whatever data asks for."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        from mlfs_dask import runtime
+
+        with runtime.bounded_memory(runtime.memory_limit()):
+            return command(*args, **kwargs)
+
+    return wrapped
+
+
 def output_options(*, progress: bool) -> Callable[[Decorated], Decorated]:
     """Add the options of what is printed; the command receives `output`.
 
@@ -169,6 +181,7 @@ def output_options(*, progress: bool) -> Callable[[Decorated], Decorated]:
 
     def decorate(command: Decorated) -> Decorated:
         @functools.wraps(command)
+        @bounded
         def wrapped(*args: Any, as_json: bool, quiet: bool, verbose: int, **kwargs: Any) -> Any:
             set_logging(verbose, quiet=quiet)
             form = kwargs.pop("progress", "none")
@@ -273,10 +286,28 @@ def cluster_options(command: Decorated) -> Decorated:
 
     @functools.wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
+        from mlfs_dask import runtime
+
         cluster = {name: kwargs.pop(name) for name in CLUSTER_KEYWORDS}
-        return command(*args, cluster=cluster, **kwargs)
+        # Files are opened before there is a place to compute, and by this process: of workers the limit is their own.
+        with runtime.process_limits(memory_limit=None if cluster["workers"] else cluster["memory_limit"]):
+            return bounded(command)(*args, cluster=cluster, **kwargs)
 
     return stack_options(wrapped, cluster_option_list, section=COMPUTING)
+
+
+def memory_option(command: Decorated) -> Decorated:
+    """`--memory-limit` of a command that works in this process alone."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, memory_limit: int | None, **kwargs: Any) -> Any:
+        from mlfs_dask import runtime
+
+        with runtime.process_limits(memory_limit=memory_limit or runtime.available_memory() // 2):
+            return bounded(command)(*args, **kwargs)
+
+    help_text = "Memory of this process (default: half of what is free)."
+    return stack_options(wrapped, [click.option("--memory-limit", type=Bytes(), help=help_text)], section=COMPUTING)
 
 
 def performance_report_option(command: Decorated) -> Decorated:
@@ -326,13 +357,17 @@ def cache_options(command: Decorated) -> Decorated:
 
 def read_names(values: tuple[str, ...]) -> tuple[str, ...]:
     """Column names from the command line: comma-separated (quoted where they hold commas), or @FILE, a name a line."""
+    from mlfs_dask.storage.object_store import read_text_file
+
     names: list[str] = []
     for value in values:
         if value.startswith("@"):
             try:
-                names += Path(value[1:]).read_text(encoding="utf-8-sig").splitlines()
+                names += read_text_file(value[1:]).splitlines()
             except FileNotFoundError as error:
                 raise click.BadParameter(f"there is no file {value[1:]!r} with names in it.") from error
+            except UnicodeDecodeError as error:
+                raise click.BadParameter(f"{value[1:]!r} is no text in UTF-8: {error}.") from error
         else:
             try:
                 names += next(csv.reader([value]))

@@ -14,6 +14,7 @@ from mlfs_dask_cli.options import (
     command_line,
     file_options,
     force_option,
+    memory_option,
     output_options,
     resume_option,
     store_argument,
@@ -33,6 +34,7 @@ from mlfs_dask_cli.progress import show_progress
     help="Keep the best K of the ranking, a count or a share (default: as many as the run chose).",
 )
 @file_options
+@memory_option
 @resume_option
 @force_option
 @output_options(progress=True)

@@ -54,6 +54,9 @@ SKLEARN_BYTES = 190 * 2**20
 #: Bytes that libraries ask for and do not touch. The allocator of Arrow asks for 1 GiB at a time.
 UNTOUCHED_BYTES = 2**30
 
+#: Bytes of a thread's stack and of its buffers in BLAS, of which few are touched.
+THREAD_BYTES = 2**25
+
 #: Where Numba keeps the machine code of kernels if nothing tells it another place.
 INSTALLED_KERNELS = Path(__file__).parent / "blocks" / "__pycache__"
 
@@ -431,11 +434,11 @@ def bounded_memory(size: int) -> Iterator[None]:
     Parameters
     ----------
     size : int
-        Bytes that the job may hold, beside what the process has and `UNTOUCHED_BYTES`.
+        Bytes that the job may hold, beside what the process has, `UNTOUCHED_BYTES`, and `THREAD_BYTES` a core.
     """
     data_bytes = _status("VmData")
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    bound = (data_bytes or 0) + size + UNTOUCHED_BYTES
+    bound = (data_bytes or 0) + size + UNTOUCHED_BYTES + available_cores() * THREAD_BYTES
     if data_bytes is None or (soft != resource.RLIM_INFINITY and soft <= bound):
         yield
         return

@@ -13,6 +13,7 @@ import yaml
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.selectors.parameters import key_of
+from mlfs_dask.storage.object_store import read_text_file
 
 #: Values of a plan at most.
 MAX_VALUES = 100_000
@@ -99,7 +100,7 @@ def read_document(path: str | Path) -> Item:
     """
     file = str(path)
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = read_text_file(path)
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except FileNotFoundError:
         raise DataError("there is no such file", file=file, cure="check the path") from None
@@ -149,8 +150,8 @@ def _item(node: Any, file: str, constructor: Any, within: tuple[Any, ...], numbe
         return Item(entries, file, line)
     try:
         value = constructor.construct_object(node)
-    except yaml.YAMLError as error:
-        raise DataError(f"{node.value!r} is no plain value: {error}", file=file, line=line) from error
+    except (yaml.YAMLError, ValueError) as error:  # the latter of a number of thousands of digits
+        raise DataError(f"{node.value[:100]!r} is no plain value: {error}", file=file, line=line) from error
     if not isinstance(value, bool | int | float | str | None):
         raise DataError(f"{node.value!r} is read as {type(value).__name__}; put it in quotes", file=file, line=line)
     return Item(value, file, line)

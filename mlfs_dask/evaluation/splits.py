@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.errors import DataError, UsageError, parameter
+from mlfs_dask.storage.object_store import read_text_file
 
 _Pair = tuple[NDArray[np.integer[Any]], NDArray[np.integer[Any]]]
 
@@ -230,7 +230,7 @@ def read_split(path: str, n: int) -> NDArray[np.int64]:
 
 def _lines(path: str, n: int) -> list[str]:
     try:
-        lines = [line.strip() for line in Path(path).read_text(encoding="utf-8").splitlines()]
+        lines = [line.strip() for line in read_text_file(path).splitlines()]
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(
             f"cannot be read: {error}", file=path, cure="give a text file with a line for every row"

@@ -10,7 +10,6 @@ import csv
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from mlfs_dask.selectors.costs import Names, Readings
 from mlfs_dask.selectors.groups import GROUPS, Groups
 from mlfs_dask.selectors.redundancy import find_clusters
 from mlfs_dask.selectors.scores import AUTO, Scores, count_kept, kept_first, round_scores
+from mlfs_dask.storage.object_store import read_text_file
 from mlfs_dask.storage.subset_spec import list_columns
 from mlfs_dask.typing import Array
 
@@ -289,7 +289,7 @@ def _is_none(group: Any) -> bool:
 def _groups_in(path: str, names: Names, d: int) -> dict[int, str]:
     """Groups by the numbers of features, from a file."""
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")
+        text = read_text_file(path)
     except (OSError, UnicodeDecodeError, ValueError) as error:
         raise DataError(
             f"the file of groups cannot be read: {error}", file=path, cure="give a file with feature,group a line"

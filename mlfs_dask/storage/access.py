@@ -23,6 +23,7 @@ from mlfs_dask.errors import (
     TOO_MANY_FILES,
     TOO_MANY_FILES_CURE,
     DataError,
+    MlfsError,
     StoreAccessError,
     StoreNotAllowedError,
     StoreUnavailableError,
@@ -250,7 +251,7 @@ def retried(action: Callable[[], _T], store: str) -> _T:
     while True:
         try:
             return action()
-        except StoreAccessError:
+        except MlfsError:
             raise
         except Exception as error:
             if fault_of(error) != "unavailable":
@@ -285,7 +286,7 @@ def answer(request: Callable[[], _T], place: str, *, verb: Literal["read", "writ
     """
     try:
         return retried(request, place)
-    except (StoreAccessError, IsADirectoryError, runtime.StoppedError):
+    except (MlfsError, IsADirectoryError, runtime.StoppedError):
         raise
     except Exception as error:  # every file system has errors of its own
         fault = fault_of(error)

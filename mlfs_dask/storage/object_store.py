@@ -13,7 +13,7 @@ import re
 import stat
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Literal, TypeVar, cast
 
@@ -22,11 +22,16 @@ from mlfs_dask.errors import DataError, StoreNotAllowedError, UsageError
 from mlfs_dask.files.json_text import parse_json
 from mlfs_dask.storage.access import access_error, answer, fault_of, http_status
 from mlfs_dask.storage.digest import ROOT_KEY
+from mlfs_dask.storage.limits import require_memory
 from mlfs_dask.storage.remote_store import WEB, open_store
 from mlfs_dask.storage.schema import StoreSchema
 
 _BLOCK_BYTES = 4 << 20
 _REQUESTS = 64  # that ask for little
+#: Times that a text is held: as bytes, as text, in lines, in values.
+_TEXT_COPIES = 6
+#: Bytes of the name of an object and of what is said of it.
+_HEAD_BYTES = 700
 #: Bytes of a part of an upload, and parts that are sent at a time, of an object and of all: 80 MB are held.
 _PART_BYTES, _PARTS, _ALL_PARTS = 5 << 20, 4, 16
 #: What a Zarr array or group of version 3 or 2 has at its root, one of them.
@@ -63,17 +68,24 @@ def open_file(path: str | Path) -> int:
         It is a pipe or a device: opening or reading one could wait for ever.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    kind = os.fstat(descriptor).st_mode
-    if stat.S_ISREG(kind):
-        return descriptor
-    os.close(descriptor)
-    if stat.S_ISDIR(kind):
+    try:
+        require_regular(os.fstat(descriptor).st_mode, path)
+    except (OSError, DataError):
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def require_regular(mode: int, path: str | Path) -> None:
+    """Raise IsADirectoryError or DataError for what is no file, by its mode."""
+    if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    raise DataError(
-        "it is a pipe, a socket or a device, a file was expected",
-        file=str(path),
-        cure="give a file; `mlfs convert` reads standard input as -",
-    )
+    if not stat.S_ISREG(mode):
+        raise DataError(
+            "it is a pipe, a socket or a device, a file was expected",
+            file=str(path),
+            cure="give a file; `mlfs convert` reads standard input as -",
+        )
 
 
 @contextlib.contextmanager
@@ -87,10 +99,25 @@ def _read_from(path: str | Path) -> Iterator[BinaryIO]:
             raise
 
 
-def read_file(path: str | Path) -> bytes:
-    """Content of a file. Raises OSError, and DataError as `open_file`."""
+def read_file(path: str | Path, *, times: int = 1) -> bytes:
+    """Content of a file, of which so many times as much will be held.
+
+    Raises
+    ------
+    OSError
+    DataError
+        As `open_file`.
+    DoesNotFitError
+        It is too large.
+    """
     with _read_from(path) as file:
+        require_memory(f"the content of {path}", times * os.fstat(file.fileno()).st_size)
         return file.read()
+
+
+def read_text_file(path: str | Path) -> str:
+    """Content of a text file in UTF-8. Raises UnicodeDecodeError, and what `read_file` does."""
+    return read_file(path, times=_TEXT_COPIES).decode("utf-8-sig")
 
 
 class LocalFile:
@@ -125,15 +152,35 @@ class LocalObjects:
         self.path = str(path)
         self._root = Path(path)
 
+    @cached_property
+    def _real_root(self) -> str:
+        return os.path.realpath(self._root)
+
+    def _file(self, key: str) -> Path:
+        """The file of an object. A link in the folder of a stranger may lead to any file: one out of it is refused."""
+        path = self._root / key
+        if not os.path.realpath(path).startswith(f"{self._real_root}/"):
+            cure = "put a copy of the file in the place of the link (cp -rL)"
+            raise DataError(f"{key} is a link to a file elsewhere", file=self.path, cure=cure)
+        return path
+
     def exists(self, key: str = "") -> bool:
         return (self._root / key).exists() if key else self._root.is_dir()
 
     def open(self, key: str) -> LocalFile:
         """An object, for reading parts of it. Raises FileNotFoundError."""
-        return LocalFile(self._root / key)
+        return LocalFile(self._file(key))
 
     def read(self, key: str) -> bytes:
-        return read_file(self._root / key)
+        return read_file(self._file(key))
+
+    def require_plain(self, key: str) -> None:
+        """Raise what `read` does of an object that may not be read; nothing where it is absent."""
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            path = self._file(key)
+            facts = path.stat()
+            require_regular(facts.st_mode, path)
+            require_memory(f"the content of {path}", facts.st_size)
 
     def write(self, key: str, content: bytes) -> None:
         """Write an object, and the folders above it."""
@@ -205,14 +252,26 @@ class RemoteObjects:
             return {}
         start = f"{self._root}/" if self._root else ""
         try:
-            found = self._request(lambda: [head for heads in self._store.list(self._root or None) for head in heads])
+            return dict(self._request(lambda: list(self._listed(start))))
         except FileNotFoundError:  # there is no such folder
             return {}
-        return {head["path"][len(start) :]: head for head in found if head["path"].startswith(start)}
+
+    def _listed(self, start: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        count = 0
+        for heads in self._store.list(self._root or None):
+            count += len(heads)
+            require_memory(f"{self.path}: a list of {count:,} objects", count * _HEAD_BYTES)
+            yield from ((head["path"][len(start) :], head) for head in heads if head["path"].startswith(start))
 
     def read(self, key: str) -> bytes:
         """Raises FileNotFoundError."""
-        return bytes(self._request(lambda: self._store.get(self._place(key)).bytes()))
+
+        def request() -> bytes:
+            found = self._store.get(self._place(key))
+            require_memory(f"{self.path}/{key}", found.meta.get("size") or 0)
+            return bytes(found.bytes())
+
+        return bytes(self._request(request))
 
     def read_range(self, key: str, start: int, stop: int | None = None) -> memoryview:
         """Bytes start..stop-1 of an object, or as many as a negative `start` says from its end.

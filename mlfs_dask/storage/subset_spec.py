@@ -11,19 +11,21 @@ import itertools
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError, UsageError, closest
+from mlfs_dask.storage.object_store import open_file
 
 Chosen: TypeAlias = str | int | slice | range | Sequence[Any] | NDArray[Any]
 """What the user gives: an expression, names, numbers, a range, or a mask."""
 
 _RANGE = re.compile(r"\s*(-?\d*)\s*:\s*(-?\d*)\s*(?::\s*(\d*)\s*)?")
 _NUMBER = re.compile(r"\s*-?\d+\s*")
+#: Characters of a line of a file of names.
+_LONGEST_ENTRY = 1 << 20
 
 
 def choose_rows(chosen: Chosen, n: int) -> range | NDArray[np.int64]:
@@ -204,8 +206,10 @@ def _read_file(path: str, n: int, numbers: Mapping[str, int], what: str, *, risi
 def _lines_of(path: str, n: int, numbers: Mapping[str, int], what: str) -> Iterator[tuple[int, str, int]]:
     """Number, content and meaning of every line of a file that is not blank."""
     try:
-        with Path(path).open(encoding="utf-8-sig") as stream:
-            for line, ended in enumerate(stream, 1):
+        with os.fdopen(open_file(path), encoding="utf-8-sig") as stream:
+            for line, ended in enumerate(iter(lambda: stream.readline(_LONGEST_ENTRY), ""), 1):
+                if len(ended) == _LONGEST_ENTRY:
+                    raise DataError(f"a line is longer than any {what}", file=path, line=line, cure="check the file")
                 text = ended.rstrip("\n")
                 entry = text if text in numbers else _entry_in(text.strip(), numbers)
                 if entry:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -15,6 +16,8 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from mlfs_dask import runtime
@@ -149,6 +152,14 @@ def deflate_bomb(folder: Path) -> Path:
     return path
 
 
+def dictionary_bomb(folder: Path) -> Path:
+    """A categorical column of one text, whose copies the system has no memory for."""
+    texts = pa.DictionaryArray.from_arrays(pa.array([0] * 8, pa.int32()), pa.array(["a" * (UNPACKED // 3)]))
+    path = folder / "x.parquet"
+    pq.write_table(pa.table({**dict.fromkeys("fgh", texts), "y": [0, 1] * 4}), path, compression="zstd")
+    return path
+
+
 def write_zarr(path: Path, shape: tuple[int, int], compressor: dict[str, object] | None) -> None:
     for name, width in (("X", shape[1]), ("Y", 2)):
         (path / name).mkdir(parents=True)
@@ -158,17 +169,89 @@ def write_zarr(path: Path, shape: tuple[int, int], compressor: dict[str, object]
     (path / ".zgroup").write_text('{"zarr_format": 2}')
 
 
-@pytest.mark.parametrize("bomb", [zstd_bomb, deflate_bomb])
-def test_a_chunk_that_unpacks_to_more(tmp_path: Path, bomb: Callable[[Path], Path]) -> None:
+DOORS = {
+    "convert": ("convert", "FILE", "out"),
+    "select": ("select", "elc", "FILE", "-k", 1, "-o", "out"),
+    "plan": ("plan", "elc", "FILE"),
+    "evaluate": ("evaluate", "FILE", "random", "--folds", 2, "--n-neighbors", 1, "-o", "out"),
+    "inspect": ("inspect", "FILE"),
+}
+
+
+def through(door: str, path: Path, *words: object) -> list[str]:
+    """A command that reads a file."""
+    return mlfs(
+        *(str(word).replace("FILE", str(path)).replace("out", str(path.parent / "out")) for word in DOORS[door]), *words
+    )
+
+
+@pytest.mark.parametrize(
+    ("bomb", "door"),
+    [
+        *((bomb, door) for bomb in (zstd_bomb, deflate_bomb) for door in ("convert", "select", "evaluate")),
+        *((dictionary_bomb, door) for door in ("convert", "plan", "inspect")),
+    ],
+)
+def test_what_unpacks_to_more(tmp_path: Path, bomb: Callable[[Path], Path], door: str) -> None:
     """Its library unpacks all of it; the system refuses the memory."""
     path = bomb(tmp_path)
-    command = mlfs("convert", path, tmp_path / "s.zarr", "--memory-limit", "256MiB")
+    table = ("--label-columns", "y") if path.suffix == ".parquet" else ()
+    command = through(door, path, "--memory-limit", "256MiB", *table)
     done = subprocess.run([sys.executable, "-c", MEASURED, *command], capture_output=True, text=True, timeout=200)
     assert done.returncode in (3, 4), done.stderr
-    assert f"mlfs: {path}: rows 1 to 4" in done.stderr
+    assert f"mlfs: {path}: " in done.stderr
     assert "cure: " in done.stderr
-    assert int(done.stdout.splitlines()[-1]) << 10 < (256 << 20) + runtime.UNTOUCHED_BYTES + 2**28
-    assert not (tmp_path / "s.zarr").exists()
+    assert int(done.stdout.splitlines()[-1]) << 10 < (256 << 20) + runtime.UNTOUCHED_BYTES + 2**28 + 2**26
+    assert not (tmp_path / "out").exists()
+
+
+def chunk(folder: Path, put: Callable[[Path], object]) -> tuple[Path, tuple[str, ...]]:
+    """Zarr with another thing in the place of a chunk."""
+    path = folder / "x.zarr"
+    write_zarr(path, (4, 2), None)
+    put(path / "X/0.0")
+    return path, ()
+
+
+def names(folder: Path, put: Callable[[Path], object]) -> tuple[Path, tuple[str, ...]]:
+    path, _ = chunk(folder, lambda place: place.write_bytes(bytes(64)))
+    put(folder / "names.txt")
+    return path, ("--keep", f"@{folder / 'names.txt'}")
+
+
+def metadata(folder: Path) -> tuple[Path, tuple[str, ...]]:
+    """The root of a store, of 6 GiB that lie nowhere."""
+    (folder / "x.zarr").mkdir()
+    with (folder / "x.zarr/zarr.json").open("wb") as file:
+        file.truncate(6 << 30)
+    return folder / "x.zarr", ()
+
+
+def secret(place: Path) -> None:
+    (place.parents[2] / "secret").write_bytes(bytes(64))
+    place.symlink_to("../../secret")
+
+
+@pytest.mark.parametrize(
+    ("make", "code", "problem"),
+    [
+        (lambda folder: chunk(folder, os.mkfifo), 3, "it is a pipe, a socket or a device"),
+        (lambda folder: chunk(folder, lambda place: place.symlink_to("/dev/zero")), 3, "is a link to a file elsewhere"),
+        (lambda folder: chunk(folder, secret), 3, "is a link to a file elsewhere"),
+        (lambda folder: names(folder, os.mkfifo), 3, "it is a pipe, a socket or a device"),
+        (lambda folder: names(folder, lambda place: place.write_bytes(b"x" * (200 << 20))), 3, "a line is longer than"),
+        (metadata, 4, "zarr.json: projected 6,144.0 MiB"),
+    ],
+)
+def test_what_is_no_file_or_has_no_end(
+    tmp_path: Path, make: Callable[[Path], tuple[Path, tuple[str, ...]]], code: int, problem: str
+) -> None:
+    path, words = make(tmp_path)
+    command = through("select", path, "--memory-limit", "512MiB", *words)
+    done = subprocess.run([sys.executable, "-c", MEASURED, *command], capture_output=True, text=True, timeout=100)
+    assert done.returncode == code, done.stderr
+    assert problem in done.stderr
+    assert int(done.stdout.splitlines()[-1]) < 400 << 10
 
 
 def many_chunks(folder: Path) -> Path:

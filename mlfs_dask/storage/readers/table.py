@@ -19,6 +19,7 @@ from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.label_values import LabelValues
+from mlfs_dask.storage.limits import require_memory
 from mlfs_dask.storage.readers.base import UNKNOWN_BYTES, Batch, Header, LabelSpec, Part, ReadOptions, damaged
 from mlfs_dask.storage.readers.classes import MAX_CATEGORIES, ClassColumn, joined_labels
 from mlfs_dask.storage.readers.label_columns import (
@@ -205,6 +206,8 @@ class TableReader(ABC):
         for batch in self._text_batches(columns) if columns else ():
             for name, array in zip(batch.schema.names, batch.columns, strict=True):
                 found = texts[column_of[name]]
+                # Arrow ends the process where it gets no memory for the different ones, of which Python has a copy.
+                require_memory(f"{self.path}: the texts of column {name!r}", 3 * array.nbytes)
                 found.update(as_text(text) for text in pc.unique(array).to_pylist() if text is not None)
                 if len(found) > MAX_CATEGORIES:
                     raise DataError(

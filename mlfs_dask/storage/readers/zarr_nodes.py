@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import zarr
 from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
+from zarr.storage import LocalStore
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.runtime import in_context
 from mlfs_dask.storage.access import access_error
-from mlfs_dask.storage.object_store import RemoteObjects, is_url
+from mlfs_dask.storage.object_store import LocalObjects, RemoteObjects, is_url, local_path
 from mlfs_dask.storage.readers.base import ReadOptions
 from mlfs_dask.storage.readers.matrix import DAMAGE
 
@@ -40,13 +41,36 @@ def open_node(path: str, options: ReadOptions) -> Any:
     StoreAccessError
         A server does not answer, or it is not allowed to read it.
     """
-    source: Any = RemoteStore(RemoteObjects(path, options.storage_options)) if is_url(path) else path
+    source: Any = path
+    if is_url(path):
+        source = RemoteStore(RemoteObjects(path, options.storage_options))
+    elif local_path(path).is_dir():
+        source = LocalFolder(local_path(path), read_only=True)
     try:
         return zarr.open(source, mode="r")
     except PermissionError as error:
         raise access_error(path, error) from error
     except DAMAGE as error:
         raise DataError(f"there is no Zarr array or group: {error}", file=path, cure="check the path") from error
+
+
+class LocalFolder(LocalStore):
+    """Zarr's view of a local folder, in which each object is looked at before it is read."""
+
+    async def get(
+        self, key: str, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
+    ) -> Buffer | None:
+        LocalObjects(self.root).require_plain(key)
+        return await super().get(key, prototype, byte_range)
+
+    def get_sync(self, key: str, **how: Any) -> Buffer | None:
+        LocalObjects(self.root).require_plain(key)
+        return super().get_sync(key, **how)
+
+    async def get_partial_values(
+        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
+    ) -> list[Buffer | None]:
+        return [await self.get(key, prototype, part) for key, part in key_ranges]
 
 
 class RemoteStore(Store):
