@@ -72,11 +72,12 @@ SMALL_GATES = {
 }
 
 
-def set_small_gates(patch: pytest.MonkeyPatch) -> None:
-    """Have a few rows take every path of a kernel that millions take."""
+@pytest.fixture
+def small_gates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels of which a few rows take every path that millions take."""
     assert set(SMALL_GATES) == {name for name in vars(gates) if name.isupper()}
     for name, value in SMALL_GATES.items():
-        patch.setattr(gates, name, value)
+        monkeypatch.setattr(gates, name, value)
 
 
 def published(name: str) -> dict[str, Any]:

@@ -156,7 +156,7 @@ class Sums(NamedTuple):
         """Sums of squared deviations of the labels, shape (p, 1)."""
         if self.residual_m2 is not None:
             return self.residual_m2
-        result: Array = self.positives * (1 - self.positives / self.n)
+        result: Array = self.positives * (1 - self.positives / np.maximum(self.n, 1))
         return result
 
     @property

@@ -12,7 +12,6 @@ import pytest
 
 from tests.blackbox import golden_rankings as golden
 from tests.blackbox.golden_rankings import Selection
-from tests.conftest import set_small_gates
 
 # Kernels of BLAS and processors for which Numba compiles; every processor with AVX2 has the instructions of both.
 KERNELS = {"Nehalem": "nehalem", "Haswell": "haswell"}
@@ -67,9 +66,9 @@ def test_in_this_process(stores, store):
 
 
 @pytest.mark.parametrize("size", ["300", "64KiB"])
-def test_from_other_partitions(tmp_path, size, monkeypatch):
+def test_from_other_partitions(tmp_path, size, request):
     if size == "300":
-        set_small_gates(monkeypatch)
+        request.getfixturevalue("small_gates")
     golden.write_stores(tmp_path, size)
     for selection in SELECTIONS:
         if selection.store in ("dense", "counts") and selection.options in (

@@ -26,7 +26,6 @@ from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.selectors import METHODS, get_method
-from tests.conftest import set_small_gates
 from tests.reference.twins import twin
 from tests.selectors.anchored import WITHOUT_GRAM
 from tests.storage.damage import flip
@@ -201,10 +200,10 @@ FEW = ("csr", "blocks of csr", "dask", "dask of gcxs")
 
 
 @forms(OTHERS, FURTHER, WITH_ANCHORS)
-def test_scores_depend_on_neither_containers_nor_chunks_nor_groups(name, parameters, monkeypatch):
+def test_scores_depend_on_neither_containers_nor_chunks_nor_groups(name, parameters, request):
     X, Y = problem()
     usual = fit(make(name, **parameters), X, Y).scores_
-    set_small_gates(monkeypatch)
+    request.getfixturevalue("small_gates")
     expected = fit(make(name, **parameters), X, Y)
     np.testing.assert_allclose(expected.scores_, usual, rtol=1e-8, atol=1e-9 * np.abs(usual).max())
     for put in FEW if parameters or name in (*LOOPS, "auto") else CONTAINERS:
