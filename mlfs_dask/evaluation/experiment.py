@@ -225,9 +225,14 @@ class Experiment:
             if candidate.is_learnt:
                 for k in self._learnt_ks(candidate.make_selector(self._grid.largest, 0)):
                     require_features(candidate.make_selector(k, 0), self._named(table.source))
-        unknown = table.rows_with_unknown
-        if unknown.any():
-            self._warn(f"{int(unknown.sum()):,} of {table.n:,} rows have an unknown label: learnt from, not scored.")
+        tested = np.unique(np.concatenate([split.test for split in self._splits]))
+        self._unknown_entries, entries = int(table.unknown_labels[tested].sum()), len(tested) * table.q
+        self._judged_entries = entries - self._unknown_entries
+        if self._unknown_entries:
+            self._warn(
+                f"{self._unknown_entries:,} of {entries:,} labels of test rows are unknown: the "
+                f"{self._judged_entries:,} others are judged."
+            )
         widest = table.d if any(s.method == ALL for s in self._candidates) else self._grid.largest
         longest = max((len(split.train) for split in self._splits), default=0)
         most = max((len(split.test) for split in self._splits), default=0)
@@ -549,6 +554,8 @@ class Experiment:
                 for name in ("n_neighbors", "smoothing", "C", "scale", "classifier_labels", "max_train_rows")
             },
             "judging": {
+                "judged_entries": self._judged_entries,
+                "unknown_entries": self._unknown_entries,
                 "mlknn_rows": self._scoring.knn_rows,
                 "columns_in_file": self._scoring.folder is not None,
                 "logistic_solver": "exact" if self._scoring.exact_logistic else "sgd",

@@ -45,7 +45,7 @@ class SplitInputs:
     classifier_Y : csr_array
         What classifiers learn from.
     test : int64 array
-        Test rows of the split that have no unknown label.
+        Test rows of the split in which a label is known.
     """
 
     split: Split
@@ -63,7 +63,7 @@ def split_inputs(settings: Settings, table: Table, split: Split) -> SplitInputs:
     Raises
     ------
     DataError
-        No test row has known labels only, or fewer than two rows are left to learn from.
+        No label is known in any test row, or fewer than two rows are left to learn from.
     """
     random = np.random.default_rng([repeat_seed(settings.seed, split.repeat), split.fold])
     simulated = simulate(
@@ -80,11 +80,11 @@ def split_inputs(settings: Settings, table: Table, split: Split) -> SplitInputs:
     if most is not None and len(classifier_rows) > most:
         drawn = np.sort(random.choice(len(classifier_rows), most, replace=False))
         classifier_rows, classifier_Y = classifier_rows[drawn], classifier_Y[drawn]
-    test = split.test[~table.rows_with_unknown[split.test]]
+    test = split.test[table.unknown_labels[split.test] < table.q]
     if not len(test):
         raise DataError(
-            f"every test row of fold {split.fold} has an unknown label (-1)",
-            cure=f"test on rows whose labels are known ({parameter('fold_of')}), or complete their labels",
+            f"no label is known in any test row of fold {split.fold}",
+            cure=f"test on rows with known labels ({parameter('fold_of')})",
         )
     if len(classifier_rows) < 2:
         raise DataError(

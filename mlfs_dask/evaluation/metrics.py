@@ -3,11 +3,15 @@
 A row is judged by the order of its labels' scores, or by the labels that were predicted. What is left out, and how ties
 count, is the same for all metrics of a kind:
 
+- Entries that are unknown (−1) are not judged: a row is judged by the order of its known labels, a label by the rows
+  where it is known.
 - Ranking loss, one-error and average precision are means over the rows that have a label and lack a label: in any other
-  row every order is right. Coverage and precision at k are means over the rows that have a label.
+  row every order is right. Coverage is the mean over the rows that have a label, precision at k over those of them with
+  k known labels or more.
 - Ties count against the classifier in ranking loss, coverage and average precision (scikit-learn); one-error and
   precision at k take the labels of lower index first.
-- F1 of a label that is neither present nor predicted is 0. Macro AUC is the mean over labels that have both classes.
+- F1 of a label that is neither present nor predicted is 0; a label that is known in no row is left out. Macro AUC is
+  the mean over labels that have both classes.
 - A metric that has nothing to be computed from is undefined: NaN.
 
 All that depends on order within a row comes from one sort of its labels, where scikit-learn goes through the rows in
@@ -39,7 +43,7 @@ class Predictions:
     Attributes
     ----------
     truth : array or csr_array, shape (m, q)
-        0 and 1.
+        0, 1, and −1 for unknown.
     scores : float array, shape (m, q)
         Higher for labels that apply more likely; from ½ on a label is predicted.
     """
@@ -47,29 +51,29 @@ class Predictions:
     truth: NDArray[np.integer] | sp.csr_array
     scores: NDArray[np.floating]
 
-    def blocks(self) -> Iterator[tuple[NDArray[np.bool_], NDArray[np.floating]]]:
-        """Truth and scores of some rows after the others."""
+    def blocks(self) -> Iterator[tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.floating]]]:
+        """Which entries are present, which are known, and scores, of some rows after the others."""
         m, q = self.scores.shape
         step = max(1, _BLOCK_ENTRIES // max(q, 1))
         for low in range(0, m, step):
             truth = self.truth[low : low + step]
-            yield (truth if isinstance(truth, np.ndarray) else truth.toarray()) > 0, self.scores[low : low + step]
+            truth = truth if isinstance(truth, np.ndarray) else truth.toarray()
+            yield truth > 0, truth >= 0, self.scores[low : low + step]
 
     @cached_property
     def order(self) -> OrderSums:
         """What follows from the order of labels within rows."""
         sums = OrderSums.zero(self.scores.shape[1])
-        for truth, scores in self.blocks():
-            sums.add(truth, scores)
+        for truth, known, scores in self.blocks():
+            sums.add(truth, known, scores)
         return sums
 
     @cached_property
     def counts(self) -> Counts:
         """What follows from the labels that are predicted."""
-        m, q = self.scores.shape
-        counts = Counts(m, 0, *np.zeros((3, q), np.int64))
-        for truth, scores in self.blocks():
-            counts.add(truth, scores >= 0.5)
+        counts = Counts(0, 0, *np.zeros((4, self.scores.shape[1]), np.int64))
+        for truth, known, scores in self.blocks():
+            counts.add(truth, known, scores >= 0.5)
         return counts
 
 
@@ -80,13 +84,14 @@ class OrderSums:
     Attributes
     ----------
     rows, ordered : int
-        Rows that have a label; those of them that lack one, too.
+        Rows that have a label; those of them that are known to lack one, too.
     ranking_loss, precision : float
     one_error : int
         Over the ordered rows.
     coverage : int
-    hits : int64 array, shape (q,)
-        In how many rows the label of each rank applies; equal scores by index.
+    hits, long : int64 array, shape (q,)
+        Over the rows with so many known labels, of those of the first ranks the ones that apply, equal scores by index;
+        and these rows.
     """
 
     rows: int
@@ -96,31 +101,37 @@ class OrderSums:
     one_error: int
     coverage: int
     hits: NDArray[np.int64]
+    long: NDArray[np.int64]
 
     @classmethod
     def zero(cls, q: int) -> OrderSums:
         """Of no rows."""
-        return cls(0, 0, 0.0, 0.0, 0, 0, np.zeros(q, np.int64))
+        return cls(0, 0, 0.0, 0.0, 0, 0, *np.zeros((2, q), np.int64))
 
-    def add(self, truth: NDArray[np.bool_], scores: NDArray[np.floating]) -> None:
+    def add(self, truth: NDArray[np.bool_], known: NDArray[np.bool_], scores: NDArray[np.floating]) -> None:
         """Add the rows of a block."""
         some = truth.any(axis=1)
         if not some.all():
-            truth, scores = truth[some], scores[some]
+            truth, known, scores = truth[some], known[some], scores[some]
         if not len(truth):
             return
+        n_known = known.sum(axis=1)
+        if not known.all():
+            scores = np.where(known, scores, -np.inf)  # behind all others
         order = order_labels(truth, scores)
         positives, above = order.positives, order.rank + 1
-        ordered = positives < truth.shape[1]
+        ordered = positives < n_known
         wrong = np.add.reduceat(above - order.positives_above, order.starts)[ordered]
-        pairs = (positives * (truth.shape[1] - positives))[ordered]
+        pairs = (positives * (n_known - positives))[ordered]
         self.rows += len(truth)
         self.ordered += int(ordered.sum())
         self.ranking_loss += float((wrong / pairs).sum())
         self.precision += float(order.precision[ordered].sum())
         self.one_error += int((~order.truth[ordered, 0]).sum())
         self.coverage += int(order.rank[order.starts + positives - 1].sum())
-        self.hits += order.truth.sum(axis=0)
+        long = np.arange(truth.shape[1]) < n_known[:, np.newaxis]
+        self.hits += (np.cumsum(order.truth, axis=1) * long).sum(axis=0)
+        self.long += long.sum(axis=0)
 
 
 @dataclass
@@ -130,9 +141,9 @@ class Counts:
     Attributes
     ----------
     rows, exact : int
-        All rows; those whose labels are all predicted, and no others.
-    both, present, predicted : int64 array, shape (q,)
-        Entries that are present and predicted, present, predicted.
+        Rows with a known label; those whose labels are all predicted, and no others that are known.
+    both, present, predicted, known : int64 array, shape (q,)
+        Known entries that are present and predicted, present, predicted; and all of them.
     """
 
     rows: int
@@ -140,10 +151,15 @@ class Counts:
     both: NDArray[np.int64]
     present: NDArray[np.int64]
     predicted: NDArray[np.int64]
+    known: NDArray[np.int64]
 
-    def add(self, truth: NDArray[np.bool_], predicted: NDArray[np.bool_]) -> None:
+    def add(self, truth: NDArray[np.bool_], known: NDArray[np.bool_], predicted: NDArray[np.bool_]) -> None:
         """Add the rows of a block."""
-        self.exact += int((truth == predicted).all(axis=1).sum())
+        predicted = predicted & known
+        some = known.any(axis=1)
+        self.rows += int(some.sum())
+        self.exact += int(((truth == predicted).all(axis=1) & some).sum())
+        self.known += known.sum(axis=0)
         self.both += (truth & predicted).sum(axis=0)
         self.present += truth.sum(axis=0)
         self.predicted += predicted.sum(axis=0)
@@ -169,11 +185,13 @@ class Metric:
 
 def _hamming_loss(predictions: Predictions) -> float:
     counts = predictions.counts
-    return int((counts.present + counts.predicted - 2 * counts.both).sum()) / predictions.scores.size
+    wrong = int((counts.present + counts.predicted - 2 * counts.both).sum())
+    return wrong / int(counts.known.sum()) if counts.rows else np.nan
 
 
 def _subset_accuracy(predictions: Predictions) -> float:
-    return predictions.counts.exact / predictions.counts.rows
+    counts = predictions.counts
+    return counts.exact / counts.rows if counts.rows else np.nan
 
 
 def _over_ordered(total: Callable[[OrderSums], float]) -> Callable[[Predictions], float]:
@@ -192,43 +210,45 @@ def _coverage(predictions: Predictions) -> float:
 def _precision_at(k: int) -> Callable[[Predictions], float]:
     def compute(predictions: Predictions) -> float:
         order = predictions.order
-        return int(order.hits[:k].sum()) / (k * order.rows) if order.rows and k <= len(order.hits) else np.nan
+        return int(order.hits[k - 1]) / (k * int(order.long[k - 1])) if order.long[k - 1 : k].any() else np.nan
 
     return compute
 
 
 def _macro_f1(predictions: Predictions) -> float:
     counts = predictions.counts
-    return float(np.mean(2 * counts.both / np.maximum(counts.present + counts.predicted, 1)))
+    f1 = 2 * counts.both / np.maximum(counts.present + counts.predicted, 1)
+    return float(np.mean(f1[counts.known > 0])) if counts.rows else np.nan
 
 
 def _micro_f1(predictions: Predictions) -> float:
     counts = predictions.counts
-    return 2 * int(counts.both.sum()) / max(int((counts.present + counts.predicted).sum()), 1)
+    f1 = 2 * int(counts.both.sum()) / max(int((counts.present + counts.predicted).sum()), 1)
+    return f1 if counts.rows else np.nan
 
 
 def _macro_auc(predictions: Predictions) -> float:
-    m = len(predictions.scores)
+    counts = predictions.counts
     truth = sp.csc_array(predictions.truth)
-    truth.eliminate_zeros()
     areas = []
-    for label in np.flatnonzero((np.diff(truth.indptr) > 0) & (np.diff(truth.indptr) < m)):
-        present = np.zeros(m, bool)
-        present[truth.indices[truth.indptr[label] : truth.indptr[label + 1]]] = True
+    for label in np.flatnonzero((counts.present > 0) & (counts.present < counts.known)):
+        own = slice(truth.indptr[label], truth.indptr[label + 1])
+        entries = np.zeros(len(predictions.scores), np.int8)
+        entries[truth.indices[own]] = np.sign(truth.data[own])
         scores = predictions.scores[:, label]
-        areas.append(_share_above(np.sort(scores[present]), [scores[~present]]))
+        areas.append(_share_above(np.sort(scores[entries > 0]), [scores[entries == 0]]))
     return float(np.mean(areas)) if areas else np.nan
 
 
 def _micro_auc(predictions: Predictions) -> float:
-    positives = int(predictions.counts.present.sum())
-    if positives in (0, predictions.scores.size):
+    positives, known = int(predictions.counts.present.sum()), int(predictions.counts.known.sum())
+    if positives in (0, known):
         return np.nan
     # Of both kinds of entries the rarer is sorted; the other is looked up in it.
-    rarer = 2 * positives <= predictions.scores.size
-    rare = np.concatenate([scores[truth == rarer] for truth, scores in predictions.blocks()])
+    rarer = 2 * positives <= known
+    rare = np.concatenate([scores[known & (truth == rarer)] for truth, known, scores in predictions.blocks()])
     rare.sort()
-    share = _share_above(rare, (scores[truth != rarer] for truth, scores in predictions.blocks()))
+    share = _share_above(rare, (scores[known & (truth != rarer)] for truth, known, scores in predictions.blocks()))
     return share if rarer else 1 - share
 
 

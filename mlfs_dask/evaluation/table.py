@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -32,6 +32,9 @@ from mlfs_dask.typing import Matrix
 
 #: Fraction of this process's limit that data held in memory may fill, its copies counted.
 _HELD_FRACTION = 0.5
+
+#: Values of a feature that a message names.
+_SHOWN = 5
 
 #: Sparse columns are made dense above this density, where products of dense matrices take no longer
 #: (`benchmarks/judging.py density`).
@@ -67,6 +70,7 @@ class Table:
     digest: str | None = None
     test: Table | None = None
     names: Mapping[str, Any] = field(default_factory=lambda: {"feature": None, "label": None})
+    categories: Mapping[int, Sequence[str]] = field(default_factory=dict)
     subset: Mapping[str, Any] | None = None
     may_share_rows: Callable[[Mapping[str, Any]], bool] = lambda record: True
 
@@ -77,11 +81,9 @@ class Table:
         self._read: tuple[bytes, Matrix] | None = None
 
     @cached_property
-    def rows_with_unknown(self) -> NDArray[np.bool_]:
-        """Whether a row has an unknown label, shape (n,)."""
-        unknown = np.zeros(self.n, bool)
-        unknown[np.repeat(np.arange(self.n), np.diff(self.Y.indptr))[self.Y.data < 0]] = True
-        return unknown
+    def unknown_labels(self) -> NDArray[np.int64]:
+        """Labels of each row that are unknown, shape (n,)."""
+        return np.bincount(np.repeat(np.arange(self.n), np.diff(self.Y.indptr))[self.Y.data < 0], minlength=self.n)
 
     @property
     def fold_of(self) -> NDArray[np.int64] | None:
@@ -235,6 +237,7 @@ def open_table(data: Any, labels: Any = None, *, name: str | None = None, test: 
             Y=Y,
             name=name or dataset_name(data.path),
             names=names,
+            categories=data.categories,
             path=data.path,
             digest=data.digest,
             subset=data.subset_record,
@@ -288,6 +291,18 @@ def _joined(table: Table, other: Table) -> Table:
             f"{kind} {at} is {str(ours[at])!r} in the rows to learn from and {str(theirs[at])!r} in the test rows",
             cure="convert both files with the same options",
         )
+    for feature in sorted(table.categories.keys() | other.categories.keys()):
+        ours, theirs = (list(each.categories.get(feature, ())) for each in (table, other))
+        if ours != theirs:
+            name = feature if table.names["feature"] is None else repr(str(table.names["feature"][feature]))
+            unseen = [value for value in theirs if value not in ours]
+            what = f"has the value {unseen[0]!r} in test rows alone" if ours and unseen else "has other values there"
+            raise DataError(
+                f"codes of the rows to learn from and of the test rows mean different things: feature {name} {what} "
+                f"({_listed(ours)}; {_listed(theirs)})",
+                cure="append the test rows to a copy of the store (`mlfs append`), which joins values by name, and say "
+                f"which rows are which ({parameter('fold_of')})",
+            )
     return Table(
         source=JoinedRows((table.source, other.source)),
         Y=sp.csr_array(sp.vstack([table.Y, other.Y], format="csr")),
@@ -298,6 +313,13 @@ def _joined(table: Table, other: Table) -> Table:
         names=table.names,
         subset=table.subset,
     )
+
+
+def _listed(values: Sequence[str]) -> str:
+    """The values of a feature, the first of many."""
+    if not values:
+        return "numbers"
+    return ", ".join([*map(repr, values[:_SHOWN]), *(["..."] if len(values) > _SHOWN else [])])
 
 
 def dataset_name(path: str) -> str:

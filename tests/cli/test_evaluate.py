@@ -271,3 +271,19 @@ def test_one_split_chooses_no_k(run: Run, tiny_store: Path, tmp_path: Path) -> N
     assert result.exit_code == 2
     assert "there is one split only" in result.stderr
     assert not (tmp_path / "e").exists()
+
+
+def test_categories_of_test_rows_are_those_of_the_rows_to_learn_from(run: Run, tmp_path: Path) -> None:
+    """Codes count the values of a file: without a red row, green is another number."""
+    colours = ["blue", "green", "red"] * 20
+    for name, rows in (("train", range(60)), ("same", range(30)), ("fewer", [i for i in range(60) if i % 3])):
+        lines = [f"{i % 7},{colours[i]},{i % 2}" for i in rows]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["size,colour,y", *lines]) + "\n")
+        run("convert", tmp_path / f"{name}.csv", tmp_path / f"{name}.zarr", "--label-columns", "y")
+    asked = ("evaluate", tmp_path / "train.zarr", "br-cc", "--k-grid", "1", "--n-neighbors", "3", "-o")
+    assert run(*asked, tmp_path / "eval", "--test-store", tmp_path / "same.zarr").exit_code == 0
+    refused = run(*asked, tmp_path / "other", "--test-store", tmp_path / "fewer.zarr")
+    assert refused.exit_code == 3
+    assert "feature 'colour' has other values there ('blue', 'green', 'red'; 'green', 'red')" in refused.stderr
+    assert "mlfs append" in refused.stderr
+    assert not (tmp_path / "other").exists()

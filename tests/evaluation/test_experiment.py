@@ -358,17 +358,33 @@ def test_classifiers_learn_from_the_labels_that_are_left_or_from_all(monkeypatch
     assert given[2][0] == 20
 
 
-def test_rows_with_unknown_labels_are_learnt_from_and_not_scored() -> None:
+@pytest.mark.filterwarnings("ignore:.*labels? has no known positive row")
+@pytest.mark.parametrize("method", ["random", "elc", "br-cc", "chi2", "mfsir", "rfs"])
+def test_what_is_known_of_test_rows_is_judged(method: str) -> None:
     X, Y = planted()
-    Y = Y.copy()
-    Y[::3, 1] = -1
-    with pytest.warns(UserWarning, match="30 of 90 rows have an unknown label"):
-        found = evaluate(X, "random", labels=Y, folds=3, k_grid="3", metrics=("hamming_loss",))
-    scores = found.results["value"]
-    assert scores.between(0, 1).all()
-    Y[:] = -1
-    with pytest.warns(UserWarning, match="90 of 90"), pytest.raises(DataError, match="every test row"):
-        evaluate(X, "random", labels=Y, folds=3, k_grid="3")
+    Y = np.column_stack([Y, np.full(N, -1, np.int8)])  # of one label nothing is known
+    unknown = np.random.default_rng(0).random(Y.shape) < 0.5
+    unknown[:5] = True
+    unknown[:, 3] = True
+    truth = np.where(unknown, -1, Y)
+    fold_of = np.arange(N) % 3
+    options: dict[str, Any] = {"fold_of": fold_of, "k_grid": "3", "classifiers": ("mlknn",), "n_neighbors": 5}
+    with pytest.warns(UserWarning, match=rf"{unknown.sum()} of {4 * N} labels of test rows are unknown: the "):
+        found = evaluate(X, method, labels=truth, metrics=("hamming_loss", "average_precision"), **options)
+    assert found.record["judging"]["judged_entries"] == (~unknown).sum()
+    ranking = found.rankings.query("fold == 1").sort_values("rank")["feature_index"].to_numpy()
+    train, test = fold_of != 1, (fold_of == 1) & ~unknown.all(axis=1)
+    scaler = StandardScaler().fit(X[train][:, ranking])
+    model = MLkNN(5).fit(scaler.transform(X[train][:, ranking]), sp.csr_array(truth[train]))
+    scores = model.predict_proba(scaler.transform(X[test][:, ranking]))
+    expected = compute_metrics(Predictions(truth[test], scores), ("hamming_loss", "average_precision"))
+    values = found.results.query("fold == 1").set_index("metric")["value"]
+    assert values.to_dict() == pytest.approx(dict(expected), rel=1e-9)
+    with (
+        pytest.warns(UserWarning, match="are judged"),
+        pytest.raises(DataError, match="no label is known in any test row of fold 0"),
+    ):
+        evaluate(X, method, labels=np.where(fold_of[:, np.newaxis] == 0, -1, truth), **options)
 
 
 def test_other_rows_to_test_on(store: Path, tmp_path: Path) -> None:

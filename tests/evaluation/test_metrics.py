@@ -22,27 +22,28 @@ def predictions(truth: object, scores: object) -> Predictions:
 
 
 def by_definition(case: Predictions) -> dict[str, float]:
-    """Every metric as a loop over rows, labels and pairs."""
-    Y, S = np.asarray(case.truth), case.scores
-    P = (S >= 0.5).astype(np.int8)
+    """Every metric as a loop over rows, labels and pairs, of what is known."""
+    truth, S = np.asarray(case.truth), case.scores
+    known, Y, P = truth >= 0, (truth > 0).astype(np.int8), (S >= 0.5).astype(np.int8)
     m, q = Y.shape
     some = [i for i in range(m) if Y[i].any()]
-    order = [i for i in some if not Y[i].all()]
+    order = [i for i in some if (truth[i] == 0).any()]
     mean = lambda values: float(np.mean(values)) if len(values) else math.nan  # noqa: E731
     losses, errors, precisions = [], [], []
     for i in order:
-        yes, no = np.flatnonzero(Y[i]), np.flatnonzero(Y[i] == 0)
+        yes, no, judged = np.flatnonzero(Y[i]), np.flatnonzero(truth[i] == 0), np.flatnonzero(known[i])
         losses.append(np.mean([S[i, a] <= S[i, b] for a in yes for b in no]))
-        best = min(range(q), key=lambda label: (-S[i, label], label))
+        best = min(judged, key=lambda label: (-S[i, label], label))
         errors.append(1 - Y[i, best])
-        precisions.append(np.mean([sum(S[i, yes] >= S[i, a]) / sum(S[i] >= S[i, a]) for a in yes]))
+        precisions.append(np.mean([sum(S[i, yes] >= S[i, a]) / sum(S[i, judged] >= S[i, a]) for a in yes]))
+    entries = np.argwhere(known).tolist()
     found = {
-        "hamming_loss": mean([Y[i, j] != P[i, j] for i in range(m) for j in range(q)]),
-        "subset_accuracy": mean([(Y[i] == P[i]).all() for i in range(m)]),
+        "hamming_loss": mean([Y[i, j] != P[i, j] for i, j in entries]),
+        "subset_accuracy": mean([(Y[i] == P[i])[known[i]].all() for i in range(m) if known[i].any()]),
         "ranking_loss": mean(losses),
         "one_error": mean(errors),
         "average_precision": mean(precisions),
-        "coverage": mean([max(sum(S[i] >= S[i, a]) for a in np.flatnonzero(Y[i])) - 1 for i in some]),
+        "coverage": mean([max(sum(S[i, known[i]] >= S[i, a]) for a in np.flatnonzero(Y[i])) - 1 for i in some]),
     }
 
     def f1(truth: np.ndarray, predicted: np.ndarray) -> float:
@@ -53,25 +54,34 @@ def by_definition(case: Predictions) -> dict[str, float]:
         yes, no = scores[truth == 1], scores[truth == 0]
         return mean([(a > b) + 0.5 * (a == b) for a in yes for b in no])
 
-    found["macro_f1"] = mean([f1(Y[:, j], P[:, j]) for j in range(q)])
-    found["micro_f1"] = f1(Y, P)
-    found["macro_auc"] = mean([auc(Y[:, j], S[:, j]) for j in range(q) if 0 < Y[:, j].sum() < m])
-    found["micro_auc"] = auc(Y.ravel(), S.ravel())
+    columns = [j for j in range(q) if known[:, j].any()]
+    found["macro_f1"] = mean([f1(Y[known[:, j], j], P[known[:, j], j]) for j in columns])
+    found["micro_f1"] = f1(Y[known], P[known]) if entries else math.nan
+    both = [j for j in columns if 0 < Y[:, j].sum() < known[:, j].sum()]
+    found["macro_auc"] = mean([auc(Y[known[:, j], j], S[known[:, j], j]) for j in both])
+    found["micro_auc"] = auc(Y[known], S[known])
     for k in (1, 3, 5):
-        hits = [
-            np.mean([Y[i, j] for j in sorted(range(q), key=lambda label, i=i: (-S[i, label], label))[:k]]) for i in some
-        ]
-        found[f"precision_at_{k}"] = mean(hits) if k <= q else math.nan
+        hits = []
+        for i in some:
+            falling = sorted(np.flatnonzero(known[i]), key=lambda label, i=i: (-S[i, label], label))
+            if len(falling) >= k:
+                hits.append(np.mean([Y[i, j] for j in falling[:k]]))
+        found[f"precision_at_{k}"] = mean(hits)
     return found
 
 
 @settings(max_examples=60)
 @given(
-    st.integers(1, 6), st.integers(1, 5), st.integers(0, 2**32 - 1), st.sampled_from([2, 4, 1000]), st.integers(1, 20)
+    *(st.integers(1, 6), st.integers(1, 5), st.integers(0, 2**32 - 1), st.sampled_from([2, 4, 1000])),
+    *(st.integers(1, 20), st.sampled_from([0.0, 0.3, 0.9])),
 )
-def test_metrics_equal_their_definitions_for_any_blocks(m: int, q: int, seed: int, levels: int, entries: int) -> None:
+def test_metrics_equal_their_definitions_for_any_blocks(
+    m: int, q: int, seed: int, levels: int, entries: int, unknown: float
+) -> None:
     random = np.random.default_rng(seed)  # few levels make ties
-    case = predictions(random.random((m, q)) < random.random(q), random.integers(0, levels + 1, (m, q)) / levels)
+    truth = (random.random((m, q)) < random.random(q)).astype(np.int8)
+    truth[random.random((m, q)) < unknown] = -1
+    case = predictions(truth, random.integers(0, levels + 1, (m, q)) / levels)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(metrics, "_BLOCK_ENTRIES", entries)
         found = compute_metrics(case)
