@@ -1,4 +1,4 @@
-"""Interaction information of features with pairs of labels, from counts, and the labels that stand for pairs."""
+"""Association of features and labels from counts: within strata, and with pairs of labels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.entropy import count_log_count, entropy_of_counts, information, rounding_error
-from mlfs_dask.blocks.pair_scores import Counts
+from mlfs_dask.blocks.pair_scores import Counts, StratifiedCounts, quotient
 from mlfs_dask.typing import Array
 
 
@@ -172,3 +172,33 @@ def _pair_information(
     shared: Array = entropy[first] + entropy[second] - entropy_of_counts(joint, n)
     shared[shared <= rounding_error(n)] = 0.0
     return shared
+
+
+def general_association(counts: StratifiedCounts) -> Array:
+    """Cochran, Mantel and Haenszel's statistic of general association, (p, w), on (codes - 1) degrees of freedom.
+
+    In a stratum, given its rows, those of the code and those of the label, the rows that have both follow a
+    hypergeometric law: observed less expected counts, and their covariances, are added over strata.
+    """
+    n_codes, p, width = counts.strata[0].joint.shape
+    # The first code follows from the others; in places behind those that a feature has there are no rows.
+    difference, spreads = np.zeros((n_codes - 1, p, width)), []
+    rows_of = [np.maximum(n, 1.0) for *_, n in counts.strata]  # a label may be known in none of a stratum
+    for (joint, marginal, positives, _), n in zip(counts.strata, rows_of, strict=True):
+        difference += joint[1:] - marginal[1:] * (positives / n)
+        spreads.append(positives * (n - positives) / (n * n * np.maximum(n - 1, 1)))
+    if n_codes == 2:
+        variance = np.zeros((p, width))
+        for spread, n, (_, marginal, *_) in zip(spreads, rows_of, counts.strata, strict=True):
+            variance += spread * (marginal[1] * (n - marginal[1]))
+        return quotient(difference[0] ** 2, variance)
+    statistics = np.zeros((p, width))
+    for f in range(width):
+        covariance = np.zeros((p, n_codes - 1, n_codes - 1))
+        for spread, n, (_, marginal, *_) in zip(spreads, rows_of, counts.strata, strict=True):
+            rows = marginal[1:, :, f].T.astype(np.float64)[:, :, np.newaxis]  # (1 or p, codes - 1, 1)
+            within = np.reshape(n, (-1, 1, 1)) * rows * np.eye(n_codes - 1) - rows * rows.transpose(0, 2, 1)
+            covariance += spread[:, :, np.newaxis] * within
+        own = difference[:, :, f].T
+        statistics[:, f] = np.einsum("pi,pij,pj->p", own, np.linalg.pinv(covariance, hermitian=True), own)
+    return statistics

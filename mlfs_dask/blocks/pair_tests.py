@@ -2,24 +2,32 @@
 
 The law of a pair's statistic under independence is known from what the reading has summed up (Pitman 1937 for moments
 of the permutation law): Student's t where both are frequent, the hypergeometric one for rare 0/1 pairs, and between
-them a gamma law with the skewness of the pair.
+them a law with the skewness and the kurtosis of the pair. Within strata it is the sum of those of the strata.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from mlfs_dask.blocks.contingency import general_association
 from mlfs_dask.blocks.entropy import information
-from mlfs_dask.blocks.pair_scores import Counts, Sums
+from mlfs_dask.blocks.pair_scores import Counts, StratifiedCounts, Sums, quotient
 from mlfs_dask.typing import Array
 
-#: Skewness of a pair above which its score is r √(n − 1), whose variance is 1 for any data: the denominator of t
-#: is no estimate any more where one row may be all of the covariance.
-SKEWED = 0.3
+#: Skewness and excess kurtosis of a pair above which its score is r √(n − 1), whose variance is 1 for any data: the
+#: denominator of t is no estimate any more where one row may be all of the covariance.
+SKEWED, PEAKED = 0.3, 0.3
+
+#: Excess kurtosis above which the saddlepoint of the difference of two gamma variables is too low.
+SPIKED = 10.0
+
+#: Skewness and excess kurtosis up to which tails are those of t.
+_FLAT = 1e-3
 
 #: Smallest term of a tail, relative to its sum, that is added.
 _NEGLIGIBLE = 1e-17
@@ -27,6 +35,10 @@ _NEGLIGIBLE = 1e-17
 #: Names of effects, and their numbers.
 EFFECTS = ("log odds ratio", "difference of means", "information", "information, trend", "partial slope")
 LOG_ODDS, DIFFERENCE, INFORMATION, TREND, SLOPE = range(len(EFFECTS))
+
+#: Names of tests, and their numbers.
+TESTS = ("t", "exact", "z within strata", "CMH", "G", "Pearson", "partial t", "knockoffs")
+T, EXACT, WITHIN, CMH, G, PEARSON, PARTIAL_T, KNOCKOFFS = range(len(TESTS))
 
 
 class PairTests(NamedTuple):
@@ -40,10 +52,13 @@ class PairTests(NamedTuple):
         Their sign is the direction. NaN where nothing can be tested: feature or label is the same in every known row.
     p_value : float64 array
         Two-sided; NaN where nothing can be tested.
+    order : float64 array
+        Rising from the surest pair: the decimal logarithm of the p-value, also where that is below the smallest
+        float64. Infinite where nothing is tested.
     corrected : bool array
-        Whether the p-value is that of a skewed law.
-    kind : int array
-        Numbers of `EFFECTS`.
+        Whether the p-value is that of a skewed or heavy-tailed law.
+    kind, test : int array
+        Numbers of `EFFECTS` and of `TESTS`.
     """
 
     n: NDArray[Any]
@@ -51,128 +66,284 @@ class PairTests(NamedTuple):
     effect: Array
     statistic: Array
     p_value: Array
+    order: Array
     corrected: NDArray[np.bool_]
     kind: NDArray[Any]
-
-    @property
-    def order(self) -> Array:
-        """Rising from the surest pair; where p-values vanish, by the statistic. Infinite where nothing is tested."""
-        return np.where(self.p_value > 0, self.p_value, np.where(np.isnan(self.p_value), np.inf, -abs(self.statistic)))
+    test: NDArray[Any]
 
 
-class FeatureLaw(NamedTuple):
-    """What a test has to know of features beside `Sums`; arrays that broadcast to (p, w).
+class PairLaw(NamedTuple):
+    """What a test has to know of pairs beside `Sums`; arrays that broadcast to (p, w).
 
     Attributes
     ----------
     mean : float64 array
-        Over the rows of the sums.
-    skewness : float64 array
+        Of features over the rows of the sums.
     zero_one : bool array
         Features whose values are 0 and 1 alone.
+    skewness, kurtosis : float64 array
+        Of the products' law under independence; the second in excess of that of a normal law.
+    variance : float64 array, or None
+        Of the products under independence within strata; None: without strata it follows from the sums.
     """
 
     mean: Array
-    skewness: Array
     zero_one: NDArray[np.bool_]
+    skewness: Array
+    kurtosis: Array
+    variance: Array | None = None
 
 
-def correlation_tests(sums: Sums, law: FeatureLaw) -> PairTests:
+def law_within(strata: Iterable[tuple[Array, ...]]) -> tuple[Array, Array, Array]:
+    """Variance, skewness and excess kurtosis of Σ (x − mean) y over rows whose labels are shuffled within strata.
+
+    Parameters
+    ----------
+    strata : iterable of (n, positives, x2, x3, x4)
+        Of each stratum its rows, those that have the label, and the sums of the second to the fourth power of x − mean;
+        arrays that broadcast to (p, w).
+
+    Notes
+    -----
+    The variance is Σ Sxx Syy/(n − 1) over strata, that of Mantel and Haenszel for 0/1 features. Cumulants of strata
+    are added. The fourth one of a stratum is that of n independent products of the same cumulants.
+    """
+    variance: Any = 0.0
+    cumulants: list[Any] = [0.0, 0.0, 0.0]
+    for n, positives, x2, x3, x4 in strata:
+        rows = np.maximum(n, 1.0)
+        share = positives / rows
+        spread = share * (1 - share)
+        kurtosis = x4 - 3 * x2 * x2 / rows  # times n, as the next
+        variance = variance + x2 * spread * (rows / np.maximum(rows - 1, 1))
+        cumulants[0] = cumulants[0] + x2 * spread
+        cumulants[1] = cumulants[1] + x3 * (spread * (1 - 2 * share))
+        cumulants[2] = cumulants[2] + kurtosis * (spread * (1 - 6 * spread))
+    second, third, fourth = cumulants
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return variance, third / second**1.5, fourth / second**2
+
+
+def correlation_tests(sums: Sums, law: PairLaw) -> PairTests:
     """Tests of the correlation of labels and features; of means, slope and correlation they are the same.
 
     Parameters
     ----------
     sums : Sums
         All of them arrays that broadcast to (p, w), n included; covariates have taken `rank` degrees of freedom.
-    law : FeatureLaw
+    law : PairLaw
 
     Returns
     -------
     PairTests
-        The statistic is t on n − 2 degrees of freedom. Of 0/1 features the effect is the log odds ratio, with
+        The statistic is t on n − 2 degrees of freedom; within strata a normal score, whose square is the statistic of
+        Cochran, Mantel and Haenszel where features are 0/1. Of 0/1 features the effect is the log odds ratio, with
         one half added to every count (Haldane, Anscombe), of others the difference of means.
 
     Notes
     -----
     Rare labels and rare or skewed features make a t-test wrong by orders of magnitude: with 0.05 expected
     co-occurrences, a single one is 4.2 standard deviations. The skewness of a pair under independence is
-    γ = skew(x) skew(y)/√n. On its heavy side the p-value is the larger of that of t and that of a gamma law of this
-    skewness (Pearson III). Where a cell of two 0/1 columns has less than 1 / `SKEWED`² expected rows, it is that of
+    γ = skew(x) skew(y)/√n, its excess kurtosis κ = kurt(x) kurt(y)/n. The p-value is the larger of that of t and that
+    of the difference of two gamma variables with this skewness and kurtosis; where κ is at most 3/2 γ², of one gamma
+    variable (Pearson III). Where a cell of two 0/1 columns has less than 1 / `SKEWED`² expected rows, it is that of
     the hypergeometric law, half of the observed count's probability being added (mid-p).
+
+    Where one half in every cell turns the sign of a log odds ratio, it is Peto's: observed less expected rows, divided
+    by their variance (Yusuf et al. 1985).
 
     References
     ----------
     E. J. G. Pitman, "Significance tests which may be applied to samples from any populations. II. The correlation
     coefficient test", Supplement to the Journal of the Royal Statistical Society 4 (1937) 225-232,
-    doi:10.2307/2983647. H. O. Lancaster, "Significance tests in discrete distributions", Journal of the American
-    Statistical Association 56 (1961) 223-234, doi:10.1080/01621459.1961.10482105, for mid-p.
+    doi:10.2307/2983647. S. Yusuf, R. Peto, J. Lewis, R. Collins, P. Sleight, "Beta blockade during and after myocardial
+    infarction", Progress in Cardiovascular Diseases 27 (1985) 335-371, doi:10.1016/S0033-0620(85)80003-7.
+    H. O. Lancaster, "Significance tests in discrete distributions", Journal of the American
+    Statistical Association 56 (1961) 223-234, doi:10.1080/01621459.1961.10482105, for mid-p. R. Lugannani, S. Rice,
+    "Saddle point approximation for the distribution of the sum of independent random variables", Advances in Applied
+    Probability 12 (1980) 475-490, doi:10.2307/1426607. N. Mantel, "Chi-square tests with one degree of freedom",
+    Journal of the American Statistical Association 58 (1963) 690-700, doi:10.1080/01621459.1963.10500879.
     """
     n, positives = np.asarray(sums.n, dtype=np.float64), np.asarray(sums.positives, dtype=np.float64)
     others, degrees = n - positives, n - 2 - sums.rank
     with np.errstate(divide="ignore", invalid="ignore"):
         spread = positives * others / n if sums.residual_m2 is None else sums.residual_m2
-        r = np.clip(sums.products / np.sqrt(sums.m2 * spread), -1.0, 1.0)
-        t = r * np.sqrt(degrees / (1 - r * r))
-        share = positives / n
-        skewness = law.skewness * skewness_of_share(share) / np.sqrt(n)
         effect = sums.products / spread
-    tested = (sums.m2 > 0) & (spread > 0) & (degrees > 0)
-    t = np.where(tested, t, np.nan)
-    p = 2 * special.stdtr(np.broadcast_to(degrees, t.shape), -np.abs(t))
-    corrected = tested & (np.abs(skewness) > SKEWED)
-    score = np.where(corrected, np.abs(r) * np.sqrt(np.maximum(n - 1 - sums.rank, 0)), np.abs(t))
-    heavy = tested & np.isfinite(score) & _on_heavy_side(np.copysign(score, r), skewness)
+        tested = (sums.m2 > 0) & (spread > 0) & (degrees > 0)
+        skewness, kurtosis = (np.where(np.isfinite(each), each, 0.0) for each in (law.skewness, law.kurtosis))
+        corrected = tested & ((np.abs(skewness) > SKEWED) | (kurtosis > PEAKED))
+        if law.variance is None:
+            r = np.clip(sums.products / np.sqrt(sums.m2 * spread), -1.0, 1.0)
+            statistic = r * np.sqrt(degrees / (1 - r * r))
+            score = np.where(corrected, np.abs(r) * np.sqrt(np.maximum(n - 1 - sums.rank, 0)), np.abs(statistic))
+        else:
+            tested &= law.variance > 0
+            statistic = sums.products / np.sqrt(law.variance)
+            score = np.abs(statistic)
+    statistic = np.where(tested, statistic, np.nan)
+    shape = statistic.shape
+    if law.variance is None:
+        log_p = log_p_of_t(np.abs(statistic), np.broadcast_to(degrees, shape))
+    else:
+        log_p = np.log(2) + special.log_ndtr(-np.abs(statistic))
+    heavy = tested & np.isfinite(score) & (score > 1) & ((np.abs(skewness) > _FLAT) | (kurtosis > _FLAT))
     if heavy.any():
-        p[heavy] = np.maximum(p[heavy], 2 * _gamma_tail(score[heavy], np.abs(skewness[heavy])))
+        skewed = np.broadcast_to(skewness, shape)[heavy] * np.sign(statistic[heavy])
+        tail = log_heavy_tail(score[heavy], skewed, np.broadcast_to(kurtosis, shape)[heavy])
+        log_p[heavy] = np.maximum(log_p[heavy], np.log(2) + tail)
     kind = np.where(law.zero_one, LOG_ODDS, DIFFERENCE)
-    if law.zero_one.any():
-        counted = sums.residual_m2 is None and np.asarray(sums.positives).dtype.kind in "iu"
+    test = np.full(shape, T) if law.variance is None else np.broadcast_to(np.where(law.zero_one, CMH, WITHIN), shape)
+    if law.zero_one.any() and sums.residual_m2 is None:
+        counted = np.asarray(sums.positives).dtype.kind in "iu"
         both, ones = sums.products + positives * law.mean, n * law.mean
         if counted:
             both, ones = np.rint(both), np.rint(ones)
+        cells = np.stack(np.broadcast_arrays(both, positives - both, ones - both, others - ones + both))
         with np.errstate(divide="ignore", invalid="ignore"):
-            cells = both, positives - both, ones - both, others - ones + both
-            odds = np.log((cells[0] + 0.5) * (cells[3] + 0.5) / ((cells[1] + 0.5) * (cells[2] + 0.5)))
+            smoothed = cells + 0.5
+            odds = np.log(smoothed[0] * smoothed[3] / (smoothed[1] * smoothed[2]))
+            odds = np.where(odds * sums.products < 0, sums.products * (n - 1) / (sums.m2 * spread), odds)
             rarest = np.minimum(positives, others) * np.minimum(ones, n - ones) / n
         effect = np.where(law.zero_one, odds, effect)
-        exact = tested & law.zero_one & (rarest < 1 / SKEWED**2) & counted
+        exact = tested & law.zero_one & (rarest < 1 / SKEWED**2) & counted & (law.variance is None)
         if exact.any():
             n_exact, positives_exact, ones_exact, both_exact = (
                 np.broadcast_to(array, exact.shape)[exact] for array in (n, positives, ones, both)
             )
-            p[exact] = hypergeometric_mid_p(both_exact, n_exact, positives_exact, ones_exact)
+            log_p[exact] = _log_mid_p(both_exact, n_exact, positives_exact, ones_exact)
             corrected = corrected | exact
-    effect = np.where(tested, effect, np.nan)
-    return PairTests(np.asarray(sums.n), np.asarray(sums.positives), effect, t, np.minimum(p, 1.0), corrected, kind)
+            test = np.where(exact, EXACT, test)
+    if sums.residual_m2 is not None:  # effects are those of a linear model
+        kind = np.full(kind.shape, DIFFERENCE)
+    effect, order = np.where(tested, effect, np.nan), _order(np.minimum(log_p, 0.0))
+    n_rows, with_label = np.asarray(sums.n), np.asarray(sums.positives)
+    return PairTests(n_rows, with_label, effect, statistic, p_of_order(order), order, corrected, kind, test)
 
 
-def code_tests(counts: Counts) -> Array:
-    """Tests of the information of labels and codes, shape (3, p, w): information, p-value, and direction.
+def _order(log_p: Array) -> Array:
+    """`PairTests.order` of natural logarithms of p-values, NaN where nothing is tested."""
+    return np.where(np.isnan(log_p), np.inf, log_p / np.log(10))
+
+
+def p_of_order(order: Array) -> Array:
+    """P-values, NaN where nothing is tested."""
+    return np.where(np.isinf(order) & (order > 0), np.nan, np.exp(order * np.log(10)))
+
+
+#: P-values below which their logarithms are made of their own.
+_UNDERFLOWING = 1e-290
+
+
+def log_p_of_t(t: Array, degrees: Array) -> Array:
+    """Logarithms of two-sided p-values of Student's t, NaN of NaN."""
+    p = 2 * special.stdtr(degrees, -t)
+    with np.errstate(divide="ignore"):
+        log_p: Array = np.log(p)
+    small = (p < _UNDERFLOWING) & np.isfinite(t)
+    if small.any():
+        a, squares = degrees[small] / 2, t[small] ** 2
+        x = degrees[small] / (degrees[small] + squares)
+        # The tail of the beta law by its continued fraction (DLMF 8.17.22), backwards: it converges fast so far out.
+        fraction = np.ones(len(a))
+        for m in range(30, 0, -1):
+            even = m * (0.5 - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+            odd = -(a + m - 1) * (a + m - 0.5) * x / ((a + 2 * m - 2) * (a + 2 * m - 1))
+            fraction = 1 + odd / (1 + even / fraction)
+        log_p[small] = a * np.log(x) - 0.5 * np.log1p(degrees[small] / squares) - np.log(a) - special.betaln(a, 0.5)
+        log_p[small] -= np.log(fraction)
+    return log_p
+
+
+def _log_p_of_chi2(statistic: Array, degrees: Array) -> Array:
+    """Logarithms of upper tails of χ², NaN of NaN."""
+    p = special.chdtrc(degrees, statistic)
+    with np.errstate(divide="ignore"):
+        log_p: Array = np.log(p)
+    small = (p < _UNDERFLOWING) & np.isfinite(statistic)
+    if small.any():
+        shape, half = degrees[small] / 2, statistic[small] / 2
+        term = total = np.ones(len(half))
+        for k in range(1, 40):  # of the asymptotic series in 1/x, whose terms fall so far out
+            term = term * (shape - k) / half
+            total = total + term
+        log_p[small] = (shape - 1) * np.log(half) - half - special.gammaln(shape) + np.log(total)
+    return log_p
+
+
+def code_tests(counts: Counts | StratifiedCounts, *, pearson: bool = False) -> Array:
+    """Tests of labels and codes, (4, p, w): information, statistic, `PairTests.order`, direction; NaN where none is.
+
+    Within strata there are two more: rows where the label is known, and those that have it.
 
     The direction is the sign of the trend over rising codes, doubled where the p-value is corrected.
 
+    Parameters
+    ----------
+    counts : Counts or StratifiedCounts
+    pearson : bool
+        Test by Pearson's statistic and not by G.
+
     Notes
     -----
-    The statistic is G = 2 n M, which has the χ² law on (codes − 1) degrees of freedom where all cells expect some rows.
-    Where a code with the label is too rare or too skewed for that, the p-value is the least of those of the single
-    codes, each as of a 0/1 feature (`correlation_tests`), times their number (Bonferroni).
+    The statistic is G = 2 n M, or Pearson's, which have the χ² law on (codes − 1) degrees of freedom where all cells
+    expect some rows; within strata Cochran, Mantel and Haenszel's of general association. Where a code with the label
+    is too rare or too skewed for that, the p-value is the least of those of the single codes, each as of a 0/1 feature
+    (`correlation_tests`), times their number (Bonferroni).
     """
-    shared, n = information(counts), np.asarray(counts.n, dtype=np.float64)
-    some = counts.marginal > 0
-    codes = np.count_nonzero(some, axis=0)
-    p = special.chdtrc(np.maximum(codes - 1, 1), 2 * n * shared)
-    least, corrected, trend = np.ones(shared.shape), np.zeros(shared.shape, bool), np.zeros(shared.shape)
-    for code, (joint, rows) in enumerate(zip(counts.joint, counts.marginal, strict=True)):
-        share = rows / n
-        products, m2 = joint - counts.positives * share, rows * (n - rows) / n
-        law = FeatureLaw(share, skewness_of_share(share), np.ones((1, 1), bool))
-        tested = correlation_tests(Sums(products, m2, counts.positives, n), law)
-        least = np.fmin(least, tested.p_value)
+    strata = counts.strata if isinstance(counts, StratifiedCounts) else (counts,)
+    joint, marginal, positives, n = (
+        np.sum([np.asarray(each[i], dtype=np.float64) for each in strata], axis=0) for i in range(4)
+    )
+    n = np.maximum(n, 1.0)
+    codes = np.count_nonzero(marginal > 0, axis=0)
+    if isinstance(counts, StratifiedCounts):
+        shared, statistic = counts.pooled(information), general_association(counts)
+    else:
+        shared = information(counts)
+        statistic = pearson_statistic(counts) if pearson else 2 * np.asarray(counts.n, dtype=np.float64) * shared
+    log_p = _log_p_of_chi2(statistic, np.broadcast_to(np.maximum(codes - 1, 1), statistic.shape))
+    least, corrected, trend = np.zeros(shared.shape), np.zeros(shared.shape, bool), np.zeros(shared.shape)
+    varies = np.zeros(shared.shape, bool)
+    for code in range(len(joint)):
+        products, laws = np.zeros(shared.shape), []
+        for own in strata:
+            rows_of = np.maximum(np.asarray(own.n, dtype=np.float64), 1.0)
+            rows, share = own.marginal[code], own.marginal[code] / rows_of
+            products = products + own.joint[code] - own.positives * share
+            x2 = rows * (1 - share)
+            laws.append((rows_of, own.positives, x2, x2 * (1 - 2 * share), x2 * (1 - 3 * share * (1 - share))))
+        variance, skewness, kurtosis = law_within(laws)
+        share, m2 = marginal[code] / n, np.sum([each[2] for each in laws], axis=0)
+        one = len(strata) == 1
+        law = PairLaw(share, np.ones((1, 1), bool), skewness, kurtosis, None if one else variance)
+        own_positives = counts.positives if isinstance(counts, Counts) else positives
+        tested = correlation_tests(Sums(products, m2, own_positives, n), law)
+        least = np.fmin(least, tested.order * np.log(10))
         corrected |= tested.corrected
+        varies |= variance > 0
         trend += code * products
-    p = np.where(corrected, np.minimum(least * np.where(codes > 2, codes, 1), 1), p)
-    varies = (codes > 1) & (counts.positives > 0) & (counts.positives < n)
-    return np.where(varies, np.stack([shared, p, np.sign(trend) * (1 + corrected)]), np.nan)
+    log_p = np.where(corrected, np.minimum(least + np.log(np.where(codes > 2, codes, 1)), 0), log_p)
+    found = np.stack([shared, statistic, log_p / np.log(10), np.sign(trend) * (1 + corrected)])
+    known = [np.broadcast_to(each, shared.shape) for each in (n, positives)] if len(strata) > 1 else []
+    return np.concatenate([np.where(varies, found, np.nan), *(each[np.newaxis] for each in known)])
+
+
+def pearson_statistic(counts: Counts) -> Array:
+    """Pearson's χ² of labels and codes, shape (p, w)."""
+    joint, marginal, positives, n = counts
+    terms: Array = np.zeros(joint.shape[1:])
+    for observed, share in zip(joint, marginal / n, strict=True):
+        terms += quotient((observed - share * positives) ** 2, share)
+    # 1/E of the rows with the label and of those without: n / (share n_l (n − n_l)) together.
+    terms *= n / (positives * (n - positives))
+    return terms
+
+
+def kurtosis_of_share(share: Array) -> Array:
+    """Excess kurtosis of a 0/1 column of which a share is 1; infinite or NaN of a constant one."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        kurtosis: Array = 1 / (share * (1 - share)) - 6
+    return kurtosis
 
 
 def skewness_of_share(share: Array) -> Array:
@@ -186,45 +357,71 @@ def skewness_of_share(share: Array) -> Array:
     return skewness
 
 
-def _on_heavy_side(statistics: Array, skewness: Array) -> NDArray[np.bool_]:
-    """Which statistics, in standard deviations, lie in the heavier tail of their law."""
-    with np.errstate(invalid="ignore"):  # of infinite ones
-        heavier = statistics * skewness > 0
-    # Below one standard deviation the heavy side is the lighter one.
-    result: NDArray[np.bool_] = heavier & (np.abs(statistics) > 1) & (np.abs(skewness) > 1e-3)
-    return result
+def log_heavy_tail(score: Array, skewness: Array, kurtosis: Array) -> Array:
+    """Logarithm of P(score or more) of a law with mean 0, variance 1, and this skewness and excess kurtosis.
 
-
-def _gamma_tail(score: Array, skewness: Array) -> Array:
-    """P(score or more) of a gamma law with mean 0, variance 1 and this skewness, above 0 (Pearson III)."""
-    shape = 4 / skewness**2
-    tail: Array = special.gammaincc(shape, shape + score * np.sqrt(shape))
-    return tail
-
-
-def skewed_scores(statistics: Array, skewness: Array) -> Array:
-    """Standard normal scores of statistics whose law is skewed: on the heavy side, those of a gamma law's tail.
+    The law is that of the difference of two gamma variables of one scale, whose tail is a saddlepoint's (Lugannani &
+    Rice 1980), within some percent; with no more kurtosis than a gamma variable has, of one gamma variable (Pearson
+    III), and above `SPIKED` of the one on this side, which is an upper bound.
 
     Parameters
     ----------
-    statistics, skewness : float64 array
+    score : float64 array
+        Above 0.
+    skewness, kurtosis : float64 array
+        Of the same shape.
+
+    Examples
+    --------
+    >>> np.exp(log_heavy_tail(np.array([4.0, 4.0]), np.array([1.0, 0.0]), np.array([1.5, 1.5]))).round(5)
+    array([0.00229, 0.00085])
+    """
+    kurtosis = np.maximum(kurtosis, 1.5 * skewness**2)
+    scale = np.sqrt(kurtosis / 6)
+    both = scale**-2.0  # of the shapes of the two variables the sum, and the difference
+    more = np.clip(skewness / (2 * scale**3), -both, both)
+    right, left = (both + more) / 2, (both - more) / 2
+    log_tail = np.full(len(score), -np.inf)
+    # One variable; or the second one is nearly always 0, and the tail of the first at most too large.
+    single = (left <= 1e-9 * both) | (kurtosis > SPIKED)
+    with np.errstate(divide="ignore"):
+        log_tail[single] = np.log(special.gammaincc(right[single], more[single] + score[single] / scale[single]))
+    double = ~np.isfinite(log_tail) & (right > 1e-9 * both)
+    right, left, more, both, reach = (each[double] for each in (right, left, more, both, score / scale))
+    # The saddlepoint in units of the scale solves right/(1 − u) − left/(1 + u) = more + reach.
+    u = 2 * reach / (both + np.sqrt(both**2 + 4 * (more + reach) * reach))
+    w = np.sqrt(2 * (right * (u + np.log1p(-u)) + left * (np.log1p(u) - u) + u * reach))
+    v = u * np.sqrt(right / (1 - u) ** 2 + left / (1 + u) ** 2)
+    normal = special.log_ndtr(-w)
+    ratio = np.exp(-0.5 * w**2 - normal) / np.sqrt(2 * np.pi) * (1 / v - 1 / w)
+    with np.errstate(divide="ignore"):  # on a side that has hardly a tail
+        log_tail[double] = normal + np.log1p(np.maximum(ratio, -1))
+    return log_tail
+
+
+def heavy_scores(statistics: Array, skewness: Array, kurtosis: Array) -> Array:
+    """Standard normal scores of statistics, no larger than they are: those of the tails of a heavier law.
+
+    Parameters
+    ----------
+    statistics, skewness, kurtosis : float64 array
         Of one shape.
 
     Examples
     --------
-    >>> skewed_scores(np.array([4.0, -4.0, 4.0]), np.array([1.0, 1.0, 0.0])).round(2)
+    >>> heavy_scores(np.array([4.0, -4.0, 4.0]), np.array([1.0, 1.0, 0.0]), np.zeros(3)).round(2)
     array([ 2.83, -4.  ,  4.  ])
     """
-    scores = statistics.copy()
-    heavy = _on_heavy_side(statistics, skewness)
-    size = np.abs(statistics[heavy])
-    tail = np.maximum(_gamma_tail(size, np.abs(skewness[heavy])), np.finfo(float).tiny)
-    scores[heavy] = np.sign(statistics[heavy]) * np.minimum(size, -special.ndtri(tail))
+    scores, size = statistics.copy(), np.abs(statistics)
+    heavy = (size > 1) & ((np.abs(skewness) > _FLAT) | (kurtosis > _FLAT))
+    log_tail = log_heavy_tail(size[heavy], skewness[heavy] * np.sign(statistics[heavy]), kurtosis[heavy])
+    bound = -special.ndtri_exp(np.minimum(log_tail, np.log(0.5)))
+    scores[heavy] = np.sign(statistics[heavy]) * np.minimum(size[heavy], bound)
     return scores
 
 
-def hypergeometric_mid_p(both: Array, n: Array, positives: Array, ones: Array) -> Array:
-    """Two-sided mid-p of the number of rows that have two properties, as the margins are given.
+def _log_mid_p(both: Array, n: Array, positives: Array, ones: Array) -> Array:
+    """Logarithm of the two-sided mid-p of the number of rows that have two properties, as the margins are given.
 
     It is twice the smaller tail, to which the observed number counts half. Numbers are summed outwards from the
     observed one, as many as matter: few where a cell is rare.
@@ -236,20 +433,18 @@ def hypergeometric_mid_p(both: Array, n: Array, positives: Array, ones: Array) -
 
     Examples
     --------
-    >>> hypergeometric_mid_p(*np.array([[3.0], [6.0], [3.0], [3.0]]))  # 2 * 1/2 * 1/20
+    >>> np.exp(_log_mid_p(*np.array([[3.0], [6.0], [3.0], [3.0]]))).round(9)  # 2 * 1/2 * 1/20
     array([0.05])
     """
     cells = np.stack([both, positives - both, ones - both, n - positives - ones + both])
-    own = np.exp(
-        _log_factorials(positives, n - positives, ones, n - ones)
-        - special.gammaln(n + 1)
-        - special.gammaln(cells + 1).sum(axis=0)
-    )
+    log_own = _log_factorials(positives, n - positives, ones, n - ones) - special.gammaln(n + 1)
+    log_own -= special.gammaln(cells + 1).sum(axis=0)
     # Outwards: the two cells that grow, and the two that shrink.
     outwards = both * n >= positives * ones
     grow = np.where(outwards, cells[[0, 3]], cells[[1, 2]])
     shrink = np.where(outwards, cells[[1, 2]], cells[[0, 3]])
-    tail, term, active = own / 2, own.copy(), np.arange(len(own))
+    # Relative to the probability of the observed number, which may be below the smallest float64.
+    tail, term, active = np.full(len(log_own), 0.5), np.ones(len(log_own)), np.arange(len(log_own))
     while len(active):
         grow += 1
         term = term * (shrink[0] * shrink[1]) / (grow[0] * grow[1])
@@ -258,8 +453,11 @@ def hypergeometric_mid_p(both: Array, n: Array, positives: Array, ones: Array) -
         going = term > _NEGLIGIBLE * tail[active]
         if not going.all():
             active, term, grow, shrink = active[going], term[going], grow[:, going], shrink[:, going]
-    p: Array = 2 * np.minimum(tail, 1 - tail)
-    return p
+    log_tail: Array = np.log(tail) + log_own
+    # Of a tail above one half, by rounding, the other one.
+    other = np.log1p(-np.minimum(np.exp(log_tail), 1 - 1e-16))
+    log_p: Array = np.log(2) + np.minimum(log_tail, np.where(log_tail > np.log(0.5), other, np.inf))
+    return log_p
 
 
 def _log_factorials(*numbers: Array) -> Array:

@@ -40,6 +40,11 @@ class Block(NamedTuple):
     weights: Array | None = None
     covariates: Array | None = None
 
+    def chosen(self, rows: NDArray[np.intp]) -> Block:
+        """Some of the rows, copied."""
+        weights, covariates = (None if each is None else each[rows] for each in (self.weights, self.covariates))
+        return Block(self.start, self.X[rows], self.Y[rows], weights, covariates)
+
 
 @dataclass(frozen=True)
 class FeatureInfo:

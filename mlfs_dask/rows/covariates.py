@@ -171,10 +171,19 @@ class Covariates:
     columns : tuple of RowColumn
     features : tuple of (int, str)
         Features that are covariates: column of X in the view, and name.
+    in_strata : bool
+        Whether the last column has the strata of the rows.
     """
 
     columns: tuple[RowColumn, ...] = ()
     features: tuple[tuple[int, str], ...] = ()
+    in_strata: bool = False
+
+    @property
+    def stratum_columns(self) -> slice | None:
+        """The numbers of a row that are indicators of its stratum; None without strata."""
+        width = sum(column.width for column in self.columns)
+        return slice(width - self.columns[-1].width, width) if self.in_strata else None
 
     @property
     def width(self) -> int:
@@ -221,7 +230,7 @@ class Covariates:
             if places is not None and number not in places:
                 raise UsageError(f"feature {name!r} is a covariate, and has to be among the chosen features")
         kept = [(number if places is None else places[number], name) for number, name in self.features]
-        return Covariates(tuple(column.cut(numbers) for column in self.columns), tuple(kept))
+        return Covariates(tuple(column.cut(numbers) for column in self.columns), tuple(kept), self.in_strata)
 
 
 def as_column(name: str, values: Any, n: int) -> ArrayColumn:
@@ -359,6 +368,15 @@ def stratified_labels(Y: csr_array, codes: NDArray[Any], n_strata: int) -> csr_a
     return csr_array((data, indices, indptr), shape=(rows, n_strata * (1 + q)))
 
 
+def indicated(indicators: Array) -> NDArray[np.int64]:
+    """Codes of rows, shape (rows,), of which there are indicators of each category but the first.
+
+    >>> indicated(np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0]])).tolist()
+    [0, 2, 1]
+    """
+    return (indicators @ np.arange(1.0, 1 + indicators.shape[1])).astype(np.int64)
+
+
 def strata_of(Y: csr_array) -> NDArray[np.int64]:
     """Strata of rows, shape (rows,), of which Y has the `stratified_labels`: a row's first entry.
 
@@ -366,6 +384,19 @@ def strata_of(Y: csr_array) -> NDArray[np.int64]:
     [1, 0]
     """
     return np.asarray(Y.indices[Y.indptr[:-1]], np.int64)
+
+
+def without_strata(Y: csr_array, n_strata: int) -> csr_array:
+    """Labels, shape (rows, q), of which Y has the `stratified_labels`.
+
+    >>> without_strata(csr_array(np.array([[0, 1, 0, -1], [1, 0, 0, 0]], np.int8)), 2).toarray().tolist()
+    [[-1], [0]]
+    """
+    rows, columns = Y.shape
+    own = np.ones(len(Y.indices), bool)
+    own[Y.indptr[:-1]] = False
+    indices = Y.indices[own] // n_strata - 1
+    return csr_array((Y.data[own], indices, Y.indptr - np.arange(rows + 1)), shape=(rows, columns // n_strata - 1))
 
 
 def labels_in_strata(labels: NDArray[np.int64], n_strata: int) -> NDArray[np.int64]:
@@ -410,7 +441,7 @@ def find_covariates(source: RowSource, names: str | Sequence[str], strata: str |
             columns.append(_find_column(source, name, "covariate"))
     if strata is not None:
         columns.append(find_strata(source, strata))
-    return Covariates(tuple(columns), tuple(features))
+    return Covariates(tuple(columns), tuple(features), strata is not None)
 
 
 def find_strata(source: RowSource, name: str) -> RowColumn:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.blocks import gates
-from mlfs_dask.blocks.pair_tests import EFFECTS, PairTests
+from mlfs_dask.blocks.pair_tests import EFFECTS, TESTS, PairTests
 from mlfs_dask.errors import DataError, number_of, parameter
 from mlfs_dask.selectors.conditional_tests import ConditionalTests
 from mlfs_dask.selectors.contract import Method, UnknownLabelsFound
@@ -47,6 +47,9 @@ COLUMNS = (
     "statistic",
     "p_value",
     "q_value",
+    "log10_p",
+    "test",
+    "corrected",
 )
 
 
@@ -108,25 +111,27 @@ class Adjusted:
         return float(self._values[count - 1]) if count else -1.0
 
 
-def simes(p: Array) -> Array:
-    """P-values, shape (w,), of features for going with any label, from those of all labels, shape (q, w).
+def simes(p: Array, least: int = 1) -> Array:
+    """P-values, shape (w,), of features for going with `least` labels or more, from those of all labels, shape (q, w).
 
-    NaN is left out; 1 where nothing else is there.
+    NaN is left out; 1 where fewer are there.
 
     References
     ----------
     R. J. Simes, "An improved Bonferroni procedure for multiple tests of significance", Biometrika 73 (1986) 751-754,
-    doi:10.1093/biomet/73.3.751.
+    doi:10.1093/biomet/73.3.751. Y. Benjamini, R. Heller, "Screening for partial conjunction hypotheses", Biometrics 64
+    (2008) 1215-1222, doi:10.1111/j.1541-0420.2007.00984.x, equation 5, for more labels than one.
 
     Examples
     --------
-    >>> simes(np.array([[0.01, np.nan], [0.015, np.nan], [np.nan, np.nan]]))
-    array([0.015, 1.   ])
+    >>> p = np.array([[0.01, np.nan], [0.015, np.nan], [np.nan, np.nan]])
+    >>> simes(p), simes(p, 2)
+    (array([0.015, 1.   ]), array([0.015, 1.   ]))
     """
-    rising = np.sort(p, axis=0)  # NaN last
-    count = np.count_nonzero(~np.isnan(p), axis=0)
-    rising *= count / np.arange(1, len(p) + 1)[:, np.newaxis]
-    combined: Array = np.fmin(np.fmin.reduce(rising, axis=0), 1.0)
+    rising = np.sort(p, axis=0)[least - 1 :]  # NaN last
+    count = np.count_nonzero(~np.isnan(p), axis=0) - (least - 1)
+    rising = rising * (count / np.arange(1, 1 + len(rising))[:, np.newaxis])
+    combined: Array = np.fmin(np.fmin.reduce(rising, axis=0, initial=np.nan), 1.0)
     return combined
 
 
@@ -152,8 +157,8 @@ class Pairs:
         Best place of each feature among those of a label, from 0; very large where it is not among the `question.best`.
     surest : float64 array, shape (d,)
         `PairTests.order` of each feature with its best label.
-    any_label : float64 array, shape (d,)
-        P-value of each feature for going with any label (`simes`).
+    any_label, min_labels : float64 array, shape (d,)
+        P-values of each feature for going with any label, and with as many as `question.min_labels` (`simes`).
     summary : dict
         Plain data, for the record.
     warnings : list of Warning
@@ -177,7 +182,7 @@ class Pairs:
         q, d = tests.shape
         self._step = tile_features(q, d)
         self.any_label, self.best_label, self.surest = np.ones(d), np.full(d, -1), np.full(d, np.inf)
-        any_label = getattr(tests, "any_label", None)
+        self.min_labels, any_label = np.ones(d), getattr(tests, "any_label", None)
         if any_label is not None:
             self.any_label = any_label
         best = min(question.best, d)
@@ -196,6 +201,8 @@ class Pairs:
                 filled += len(known)
             if any_label is None:
                 self.any_label[chosen] = simes(p)
+            if question.min_labels:
+                self.min_labels[chosen] = simes(p, question.min_labels)
             order = tested.order
             first = order.argmin(axis=0)
             self.surest[chosen] = order[first, np.arange(len(first))]
@@ -242,7 +249,14 @@ class Pairs:
 
     def discovered(self, level: float) -> tuple[NDArray[np.bool_], Array]:
         """Features that go with any label at a level of `question.control` over features, and their adjusted values."""
-        adjusted = Adjusted(np.sort(self.any_label), control=self.question.control).at(self.any_label)
+        return self._discovered(self.any_label, level)
+
+    def discovered_for_labels(self, level: float) -> NDArray[np.bool_]:
+        """Features that go with as many labels as `question.min_labels`, at a level over features."""
+        return self._discovered(self.min_labels, level)[0]
+
+    def _discovered(self, p: Array, level: float) -> tuple[NDArray[np.bool_], Array]:
+        adjusted = Adjusted(np.sort(p), control=self.question.control).at(p)
         return adjusted <= level, adjusted
 
     # ------------------------------------------------------------------ the table
@@ -263,7 +277,7 @@ class Pairs:
 
         q, d = self.tests.shape
         numbers = np.arange(d) if self.features is None else self.features
-        names = [_texts(_named(self._names[0], "x", numbers)), _texts(self._label_names), _texts(EFFECTS)]
+        names = [_texts(_named(self._names[0], "x", numbers)), *map(_texts, (self._label_names, EFFECTS, TESTS))]
         if self.question.rows == "best":
             step = max(1, gates.TEST_PAIRS // max(1, self._best.shape[1]))
             for start in range(0, q, step):
@@ -284,7 +298,11 @@ class Pairs:
         import pyarrow as pa
 
         shape = tested.p_value.shape
-        n, positives, effect, statistic, p, _, kind = (np.broadcast_to(array, shape)[chosen] for array in tested)
+        n, positives, effect, statistic, p, order, corrected, kind, test = (
+            np.broadcast_to(array, shape)[chosen] for array in tested
+        )
+        knockoffs = self.question.control == "knockoffs"  # have no p-values
+        log_p = np.full(len(p), np.nan) if knockoffs else np.where(np.isnan(p), np.nan, order)
         columns = [
             _column(features if self.features is None else self.features[features]),
             names[0].take(_column(features)),
@@ -295,8 +313,11 @@ class Pairs:
             _column(effect),
             names[2].take(_column(kind)),
             _column(statistic),
-            _column(np.full(len(p), np.nan) if self.question.control == "knockoffs" else p),
+            _column(np.full(len(p), np.nan) if knockoffs else p),
             _column(self.adjusted.at(p)),
+            _column(log_p),
+            names[3].take(_column(test)),
+            pa.array(corrected, pa.bool_()),
         ]
         return pa.RecordBatch.from_arrays(columns, names=list(COLUMNS))
 
@@ -401,8 +422,8 @@ def _left_out(tests: ConditionalTests, names: Names) -> str:
         where_known = ", or others determine a feature where they are known"
     return (
         f"{count:,} of {number_of(tests.shape[0], 'label')} {'is' if count == 1 else 'are'} not tested given the other "
-        f"features, since too few rows have them, or have them not{where_known}: {', '.join([*shown, *more])}. "
-        f"Marginal tests take them: {parameter('control', 'bh')}"
+        f"features ({tests.reason}{where_known}): {', '.join([*shown, *more])}. Marginal tests take them: "
+        f"{parameter('control', 'bh')}"
     )
 
 
@@ -421,8 +442,8 @@ def chosen_by_pairs(method: Method, pairs: Pairs, discovered: NDArray[np.bool_] 
         asked.append("can be tested with any label")
         chosen = (pairs.place < method.per_label) & (True if chosen is None else chosen)
     if method.min_labels is not None:
-        asked.append(f"is significant for {number_of(method.min_labels, 'label')} or more")
-        chosen = (pairs.significant >= method.min_labels) & (True if chosen is None else chosen)
+        asked.append(f"goes with {number_of(method.min_labels, 'label')} or more at the rate {method.fdr:g}")
+        chosen = pairs.discovered_for_labels(method.fdr) & (True if chosen is None else chosen)
     if chosen is None or chosen.any():
         return chosen
     raise DataError(

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import eigh
 from scipy.special import ndtri
 
 from mlfs_dask.blocks.pair_scores import quotient
-from mlfs_dask.blocks.pair_tests import SKEWED, SLOPE, PairTests, skewed_scores
+from mlfs_dask.blocks.pair_tests import KNOCKOFFS, PARTIAL_T, PEAKED, SKEWED, SLOPE, PairTests, heavy_scores
 from mlfs_dask.errors import DataError, number_of, parameter
 from mlfs_dask.selectors.costs import Names
 from mlfs_dask.selectors.pairs import PairQuestion, SumTests, tile_features
@@ -33,6 +34,9 @@ SINGULAR, COLLINEAR = 1e-6, 0.01
 
 #: Fewest rows with and without a label for tests given the others, and fewest of collinear features.
 COVERED, WELL_COVERED = 20, 250
+
+_TOO_FEW = "a label takes {} rows that have it, and as many that have it not"
+_CURE = "leave some of the features out ({}), or choose {}"
 
 
 class ConditionalTests:
@@ -74,8 +78,8 @@ class ConditionalTests:
         self._marginal, self._question, self._sums = marginal, question, marginal.sums
         self._n, self._positives = self._sums.n, self._sums.positives
         self.any_label: Array | None = np.ones(d) if question.control == "knockoffs" else None
-        self._found, self._corrected = np.full((3, q, d), np.nan), np.zeros((q, d), bool)
-        self._skewness = marginal.skewness
+        self._found, self._corrected = np.full((4, q, d), np.nan), np.zeros((q, d), bool)
+        self._found[3] = np.inf
         self.unknown = unknown = marginal.unknown
         if len(unknown) and question.control == "knockoffs":
             raise DataError(
@@ -84,6 +88,7 @@ class ConditionalTests:
                 cure=f"choose {parameter('control', 'partial')}, which tests each label over the rows where it is "
                 f"known, or {parameter('unknown', 'negative')} if -1 means negative",
             )
+        self.reason = _TOO_FEW.format(COVERED)
         tested = np.zeros(q, bool)
         every = np.setdiff1d(np.arange(q), unknown)
         grams = grams.reshape(-1, d, d)
@@ -95,9 +100,12 @@ class ConditionalTests:
                 tested[self._test(np.array([label]), grams[1 + place], place, names)] = True
             except DataError as error:  # of its rows alone
                 refusal = refusal or error
+        self.left_out = np.flatnonzero(~tested)
         if refusal is not None and not tested.any():
             raise refusal
-        self.left_out = np.flatnonzero(~tested)
+        if q and not tested.any():
+            cure = _CURE.format(parameter("exclude"), parameter("control", "bh"))
+            raise DataError(f"no label can be tested given the other features: {self.reason}", cure=cure)
 
     def _test(self, labels: NDArray[np.intp], G: Array, place: int | None, names: Names) -> NDArray[np.intp]:
         """Test labels that are known in the same rows, of which G is X'X; which of them were.
@@ -129,8 +137,14 @@ class ConditionalTests:
         R = G if len(vary) == d else G[np.ix_(vary, vary)]
         np.fill_diagonal(R, 1.0)
         triangle = self._factored(R, vary, names)
-        own = np.flatnonzero(rows >= (WELL_COVERED if triangle.least_eigenvalue < COLLINEAR else COVERED))
+        collinear = triangle.least_eigenvalue < COLLINEAR
+        own = np.flatnonzero(rows >= (WELL_COVERED if collinear else COVERED))
         tested = labels[own]
+        if len(own) < len(labels) and collinear:
+            determined = _determined(R, COLLINEAR, vary, names)
+            self.reason = f"{_TOO_FEW.format(WELL_COVERED)}, as others nearly determine features {determined}"
+        if not len(own):
+            return tested
         correlations = (sums.products[np.ix_(own, vary)] / np.sqrt(m2[vary] * spread[own])).T
         scored = np.sqrt(n) * correlations
         for start in range(0, len(vary), tile_features(q, d)):
@@ -138,11 +152,14 @@ class ConditionalTests:
             p = marginal.at(*np.meshgrid(tested, features)).p_value  # of features by labels
             most = scored[start : start + len(features)]
             most[:] = np.sign(most) * np.minimum(np.abs(most), -ndtri(np.maximum(p, np.finfo(float).tiny) / 2))
-        skewness = self._skewness[np.ix_(tested, vary)].T
+        law = marginal.law(*np.meshgrid(tested, vary))
+        skewness, kurtosis = (np.where(np.isfinite(each), each, 0.0) for each in (law.skewness, law.kurtosis))
         freedom = n - len(vary) - 1 - rank
-        found = partial_p_values(triangle, correlations, scored, n, freedom, lambda t: skewed_scores(t, skewness))
+        found = partial_p_values(
+            triangle, correlations, scored, n, freedom, lambda t: heavy_scores(t, skewness, kurtosis)
+        )
         slopes = found[0] * np.sqrt(spread[own].T / m2[vary, np.newaxis])
-        levels = found[2]
+        levels, order = np.exp(found[2]), found[2] / np.log(10)
         if self.any_label is not None:
             share = sums.positives[own] / n
             together = marginal.moments.pairs[np.ix_(tested, tested)] / n - share * share.T
@@ -150,10 +167,12 @@ class ConditionalTests:
             covariance = together / (deviation * deviation.T) - correlations.T @ triangle.solve(correlations)
             covariance *= n / freedom
             noise = np.random.default_rng(question.seed).standard_normal(correlations.shape)
-            levels, self.any_label[vary] = _knockoff_levels(R, triangle, scored / np.sqrt(n), covariance, noise, n)
-        for values, of_tested in zip(self._found, (slopes, found[1], levels), strict=True):
+            larger = _knockoff_statistics(R, triangle, scored / np.sqrt(n), covariance, noise, n)
+            levels = np.stack([knockoff_q_values(of_label) for of_label in larger.T], axis=1)
+            self.any_label[vary], order = knockoff_q_values(larger.sum(axis=1)), -larger
+        for values, of_tested in zip(self._found, (slopes, found[1], levels, order), strict=True):
             values[np.ix_(tested, vary)] = of_tested.T
-        self._corrected[np.ix_(tested, vary)] = np.abs(skewness.T) > SKEWED
+        self._corrected[np.ix_(tested, vary)] = ((np.abs(skewness) > SKEWED) | (kurtosis > PEAKED)).T
         return tested
 
     def _require_rows(self, n: float, d: int, question: PairQuestion) -> None:
@@ -174,15 +193,11 @@ class ConditionalTests:
         triangle = factored(R)
         if triangle is not None and triangle.least_eigenvalue >= SINGULAR:
             return triangle
-        # The nearest of what can be told: what is most like another, or what the others determine best.
-        like = np.abs(R - np.eye(len(R))).max(axis=0) if triangle is None else triangle.inverse_diagonal
-        most = vary[np.argsort(-like, kind="stable")[:SHOWN]]
-        shown = ", ".join(str(index) if names.features is None else repr(str(names.features[index])) for index in most)
         least = "0" if triangle is None else f"{triangle.least_eigenvalue:.1g}"
         raise DataError(
             f"features are determined by others (the least eigenvalue of their correlations is {least}), which cannot "
-            f"be tested given these; first of all {shown}",
-            cure=f"leave some of them out ({parameter('exclude')}), or choose {parameter('control', 'bh')}",
+            f"be tested given these; first of all {_determined(R, SINGULAR, vary, names)}",
+            cure=_CURE.format(parameter("exclude"), parameter("control", "bh")),
         )
 
     def tile(self, features: slice) -> PairTests:
@@ -193,16 +208,26 @@ class ConditionalTests:
         return self._tests((labels, features), n[labels, 0], self._positives[labels, 0])
 
     def _tests(self, chosen: Any, n: Any, positives: Any) -> PairTests:
-        effect, statistic, p = (values[chosen] for values in self._found)
-        return PairTests(n, positives, effect, statistic, p, self._corrected[chosen], np.full(p.shape, SLOPE))
+        effect, statistic, p, order = (values[chosen] for values in self._found)
+        test = PARTIAL_T if self.any_label is None else KNOCKOFFS
+        kinds = np.full(p.shape, SLOPE), np.full(p.shape, test)
+        return PairTests(n, positives, effect, statistic, p, order, self._corrected[chosen], *kinds)
 
 
-def _knockoff_levels(
+def _determined(R: Array, below: float, vary: NDArray[np.intp], names: Names) -> str:
+    """The features that others determine: those of which directions are made in which features hardly vary."""
+    values, vectors = eigh(R)
+    part = np.square(vectors[:, : max(1, int(np.searchsorted(values, below)))]).sum(axis=1)
+    most = np.argsort(-part, kind="stable")[:SHOWN]
+    most = np.sort(most[part[most] >= 0.1 * part[most[0]]])
+    shown = [f"{i}" if names.features is None else repr(str(names.features[i])) for i in vary[most].tolist()]
+    return ", ".join(shown)
+
+
+def _knockoff_statistics(
     R: Array, triangle: Factored, correlations: Array, residual: Array, noise: Array, n: float
-) -> tuple[Array, Array]:
-    """Least levels of each label's list, shape (d, q), and of the list of features for any label, shape (d,)."""
+) -> Array:
+    """How much surer features are than their knockoffs, shape (d, q)."""
     s = maximum_entropy(R)
     knockoffs = knockoff_correlations(triangle, s, correlations, residual, noise, n)
-    larger = lasso_statistics(R, s, correlations, knockoffs, n)
-    levels = np.stack([knockoff_q_values(of_label) for of_label in larger.T], axis=1)
-    return levels, knockoff_q_values(larger.sum(axis=1))
+    return lasso_statistics(R, s, correlations, knockoffs, n)

@@ -360,7 +360,9 @@ class Method:
         """What is asked of pairs."""
         rows, _, best = (self.pairs or "").partition(":")
         best_of_label = max(int(best or 0), self.per_label or 0)
-        return PairQuestion(rows or None, best_of_label, self.control or "bh", self.fdr, self.seed)
+        return PairQuestion(
+            rows or None, best_of_label, self.control or "bh", self.fdr, self.seed, self.min_labels or 0
+        )
 
     @property
     def _tests_first(self) -> bool:
@@ -393,7 +395,7 @@ class Method:
         held = numbers(sum(statistic.result_bytes for statistic in statistics))
         if len(unknown_labels(source)):
             profile = profile_of(source)
-            held += 3 * profile.q * profile.d  # means, squares and skewness of features over the rows of each label
+            held += 4 * profile.q * profile.d  # means, squares and shapes of features over the rows of each label
         place = next((i for i, step in enumerate(steps) if _reads_rows(step)), 0)
         first = steps[place] if steps else ""
         if isinstance(first, Reading) and _reads_rows(first) and first.times == 1 and not self._tests_first:
@@ -489,10 +491,20 @@ class Method:
                 f"{parameter('n_features_to_select')} cannot be 'auto' with ranks in strata, each of which would "
                 f"have a number of its own\n  cure: give a count, or choose {parameter('strata_by', 'sum')}"
             )
-        if self.asks_pairs and (source.strata is not None or self.ranks_strata):
+        if self.asks_pairs and self.ranks_strata:
             raise UsageError(
-                "pairs are not tested within strata that are counted or ranked apart\n  cure: leave out what asks for "
-                "pairs, or take a method of means and products, as br-cc"
+                f"pairs are not tested within strata that are ranked apart\n  cure: leave out what asks for pairs, or "
+                f"choose {parameter('strata_by', 'sum')}"
+            )
+        if self.min_labels is not None and self.control == "knockoffs":
+            raise UsageError(
+                f"knockoffs give no p-values, of which {parameter('min_labels')} is made\n  cure: choose "
+                f"{parameter('control', 'partial')}"
+            )
+        if self.asks_pairs and source.strata is not None and self.pair_question.given_others:
+            raise UsageError(
+                f"{self.method} counts in strata, of which nothing is tested given the other features\n  cure: choose "
+                f"{parameter('control', 'bh')}, or take a method of means and products, as br-cc"
             )
         asked = [name for name in ("prune", "redundancy", "groups") if getattr(self, name) is not None]
         if asked and (self.ranks_strata or (source.covariates is not None and self.group_by == "joint")):

@@ -6,7 +6,9 @@ from typing import Annotated, Any
 
 import numpy as np
 
+from mlfs_dask.blocks.contingency import general_association
 from mlfs_dask.blocks.pair_scores import Counts, StratifiedCounts, quotient
+from mlfs_dask.blocks.pair_tests import pearson_statistic
 from mlfs_dask.blocks.rounding import NEGLIGIBLE
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.counting import CountFilter
@@ -49,43 +51,13 @@ class Chi2(CountFilter):
     array([5.333, 1.333, 0.   ])
     """
 
+    tests_pearson = True
+
     def pair(self, counts: Counts) -> Array:
-        joint, marginal, positives, n = counts
-        terms: Array = np.zeros(joint.shape[1:])
-        for observed, share in zip(joint, marginal / n, strict=True):
-            terms += quotient((observed - share * positives) ** 2, share)
-        # 1/E of the rows with the label and of those without: n / (share n_l (n − n_l)) together.
-        terms *= n / (positives * (n - positives))
-        return terms
+        return pearson_statistic(counts)
 
     def pair_of_strata(self, counts: StratifiedCounts) -> Array:
-        """Cochran, Mantel and Haenszel's statistic of general association, on (codes - 1) degrees of freedom.
-
-        In a stratum, given its rows, those of the code and those of the label, the rows that have both follow a
-        hypergeometric law: observed less expected counts, and their covariances, are added over strata.
-        """
-        n_codes, p, width = counts.strata[0].joint.shape
-        # The first code follows from the others; in places behind those that a feature has there are no rows.
-        difference, spreads = np.zeros((n_codes - 1, p, width)), []
-        rows_of = [np.maximum(n, 1.0) for *_, n in counts.strata]  # a label may be known in none of a stratum
-        for (joint, marginal, positives, _), n in zip(counts.strata, rows_of, strict=True):
-            difference += joint[1:] - marginal[1:] * (positives / n)
-            spreads.append(positives * (n - positives) / (n * n * np.maximum(n - 1, 1)))
-        if n_codes == 2:
-            variance = np.zeros((p, width))
-            for spread, n, (_, marginal, *_) in zip(spreads, rows_of, counts.strata, strict=True):
-                variance += spread * (marginal[1] * (n - marginal[1]))
-            return quotient(difference[0] ** 2, variance)
-        statistics = np.zeros((p, width))
-        for f in range(width):
-            covariance = np.zeros((p, n_codes - 1, n_codes - 1))
-            for spread, n, (_, marginal, *_) in zip(spreads, rows_of, counts.strata, strict=True):
-                rows = marginal[1:, :, f].T.astype(np.float64)[:, :, np.newaxis]  # (1 or p, codes - 1, 1)
-                within = np.reshape(n, (-1, 1, 1)) * rows * np.eye(n_codes - 1) - rows * rows.transpose(0, 2, 1)
-                covariance += spread[:, :, np.newaxis] * within
-            own = difference[:, :, f].T
-            statistics[:, f] = np.einsum("pi,pij,pj->p", own, np.linalg.pinv(covariance, hermitian=True), own)
-        return statistics
+        return general_association(counts)
 
 
 @method(
@@ -195,6 +167,7 @@ class ELAChi2(CountFilter):
     array([4., 0., 0.])
     """
 
+    tests_pearson = True
     known_entries = False  # a row stands for the labels that it is known to have
     memory = "worker: 8 bytes * d * (codes - 1) * (q + 1)"
     takes_strata = False

@@ -20,6 +20,7 @@ from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.counts import MAX_CODES, CodeBook
 from mlfs_dask.blocks.entropy import entropy_of_counts, information
 from mlfs_dask.blocks.pair_scores import Counts, Over, StratifiedCounts, score_pairs
+from mlfs_dask.blocks.pair_tests import CMH, PEARSON, G
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DataError, parameter
 from mlfs_dask.rows.contract import FeatureInfo, Profile, RowSource, profile_of, unknown_labels
@@ -99,6 +100,8 @@ class CountingSelector(OneReading):
         "and 1 for each further tile)"
     )
 
+    #: Whether pairs are tested by Pearson's statistic and not by G.
+    tests_pearson: ClassVar[bool] = False
     #: Whether quantiles cut 0/1 features as numbers, too.
     quantiles_cut_binary: ClassVar[bool] = False
 
@@ -286,7 +289,9 @@ class CountingSelector(OneReading):
         """What a reading of counts has to test pairs, where that is asked for and not done from sums."""
         if not self._tests_codes:
             return ()
-        return (CodeTests.of(tile, profile_of(source).q, unknown_labels(source)),)
+        n_strata = len(source.strata.categories or ()) if isinstance(source, RowSource) and source.strata else 0
+        of = profile_of(source).q, unknown_labels(source)
+        return (CodeTests.of(tile, *of, n_strata=n_strata, pearson=self.tests_pearson),)
 
     @property
     def _tests_codes(self) -> bool:
@@ -367,7 +372,11 @@ class CountingSelector(OneReading):
             categories = features.n_categories
             ordered = np.ones(profile.d, bool) if categories is None else categories <= 2
             job.pair_tests = CountTests(
-                np.concatenate(found, axis=-1), ordered, profile.total - label_counts[0], label_counts[2]
+                np.concatenate(found, axis=-1),
+                ordered,
+                CMH if source.strata is not None else PEARSON if self.tests_pearson else G,
+                profile.total - label_counts[0],
+                label_counts[2],
             )
         entropies = label_entropies(label_counts, profile.total)
         if source.strata is not None:

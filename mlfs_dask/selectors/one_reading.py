@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DataError, DoesNotFitError, parameter
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of, unknown_labels
+from mlfs_dask.rows.view import RowView
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import Method
 from mlfs_dask.selectors.costs import Cost, Reading, Readings
@@ -290,12 +291,18 @@ class OneReading(Method):
         planned = self.resampling
         if not planned.shuffles:
             return planned
-        statistic = label_sample(job.source.labels_only().profile, self.seed)
-        (sample,) = job.run(LABELS, statistic, labels_only=True)
-        if job.source.strata is None:
+        source, covariates = job.source, job.source.covariates
+        column = source.strata
+        if column is None and covariates is not None and covariates.in_strata:
+            column = covariates.columns[-1]
+            source = RowView(source, strata=column)
+        labels = source.labels_only()
+        (sample,) = job.run(LABELS, label_sample(labels.profile, self.seed), source=labels)
+        if column is None:
             return replace(planned, pool=draw_pool(sample, planned.seed))
-        n_strata = len(job.source.strata.categories or ())
-        pool, strata = pool_in_strata(sample, planned.seed, job.source.profile.n, n_strata)
+        n_strata = len(column.categories or ())
+        columns = None if covariates is None else covariates.stratum_columns
+        pool, strata = pool_in_strata(sample, planned.seed, source.profile.n, n_strata, columns)
         return replace(planned, pool=pool, strata=strata)
 
     def _discover(self, statistic: Array, null: Array) -> tuple[NDArray[np.bool_], Array]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -10,13 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.blocks import gates
-from mlfs_dask.blocks.pair_scores import Sums
+from mlfs_dask.blocks.pair_scores import Sums, quotient
 from mlfs_dask.blocks.pair_tests import (
     INFORMATION,
     TREND,
-    FeatureLaw,
+    PairLaw,
     PairTests,
     correlation_tests,
+    kurtosis_of_share,
+    law_within,
+    p_of_order,
     skewness_of_share,
 )
 from mlfs_dask.blocks.rounding import SAME
@@ -26,7 +28,7 @@ from mlfs_dask.rows.contract import Profile, RowSource, profile_of, unknown_labe
 from mlfs_dask.solvers.partial_tests import KNOCKOFF_MATRICES, LABEL_MATRICES, TEST_MATRICES
 from mlfs_dask.statistics.covariates import Adjustment, covariate_products
 from mlfs_dask.statistics.gram import GRAM_CAP, Gram
-from mlfs_dask.statistics.moments import FeatureShapes
+from mlfs_dask.statistics.moments import FeatureShapes, Shapes
 from mlfs_dask.statistics.products import label_products
 from mlfs_dask.typing import Array, join_terms, numbers
 
@@ -66,6 +68,8 @@ class PairQuestion:
         At which a pair is significant.
     seed : int
         Of knockoffs.
+    min_labels : int
+        Labels with which features are to go; 0: none are asked for.
     """
 
     rows: str | None
@@ -73,6 +77,7 @@ class PairQuestion:
     control: Control
     level: float
     seed: int = 0
+    min_labels: int = 0
 
     @property
     def given_others(self) -> bool:
@@ -118,7 +123,11 @@ def pair_statistics(source: Profile | RowSource, question: PairQuestion) -> tupl
             )
         statistics.append(Gram(profile.d, unknown=unknown_labels(source), weighted=profile.weight is not None))
     kinds = None if isinstance(source, Profile) else source.features.n_categories
-    if kinds is None or not (kinds == 2).all():
+    covariates = None if isinstance(source, Profile) else source.covariates
+    if covariates is not None and covariates.in_strata:
+        of_strata = profile.q, covariates.stratum_columns, covariates.columns[-1].identity
+        statistics.append(FeatureShapes(profile.d, unknown_labels(source), *of_strata))
+    elif kinds is None or not (kinds == 2).all():
         statistics.append(FeatureShapes(profile.d, unknown_labels(source)))
     of_covariates = covariate_products(source)
     return tuple(statistics if of_covariates is None else [*statistics, of_covariates])
@@ -149,55 +158,87 @@ class SumTests:
         self.shape: tuple[int, int] = moments.products.shape
         terms, mean = moments.terms, moments.known_mean
         m2, share, n = moments.m2[np.newaxis], moments.mean[np.newaxis], np.asarray(terms.n).reshape(-1, 1)
-        skewness = skewness_of_share(mean)
+        self._strata: Shapes | None = None
+        #: Of each label, where its rows stand among those of `Shapes`.
+        self._place = np.zeros(self.shape[0], dtype=np.int64)
+        self._place[self.unknown] = 1 + np.arange(len(self.unknown))
+        skewness, kurtosis = skewness_of_share(mean), kurtosis_of_share(mean)
         if shapes:
             zero_one = shapes[0].zero_one[np.newaxis]
+            if len(shapes[0].rows) > 1:
+                self._strata = shapes[0]
             numeric = np.flatnonzero(~shapes[0].zero_one)
-            skewness[:, numeric] = shapes[0].skewness[numeric]
-            if len(self.unknown):
-                skewness[np.ix_(self.unknown, numeric)] = shapes[0].known[:, numeric]
+            places = self._place if len(self.unknown) else self._place[:1]
+            skewness[:, numeric] = shapes[0].skewness[np.ix_(places, numeric)]
+            kurtosis[:, numeric] = shapes[0].kurtosis[np.ix_(places, numeric)]
         else:
             # A 0/1 feature in which missing values are filled with a share: x² is less than x there.
             ones = moments.n * share
             zero_one = np.abs(m2 + ones * share - ones) <= SAME * ones
-        if adjustment is not None:  # effects are those of a linear model, also where features are 0/1
-            moments, zero_one = adjustment.moments(moments), np.zeros_like(zero_one)
+        if adjustment is not None:
+            moments = adjustment.moments(moments)
             terms = moments.terms
         self.moments, self.adjustment = moments, adjustment
         self._sums: Sums = terms._replace(n=n)
-        self._law = FeatureLaw(mean, skewness, zero_one)
+        self._features = mean, zero_one, skewness, kurtosis
 
     @property
     def sums(self) -> Sums:
         """Arrays that broadcast to (q, d)."""
         return self._sums
 
-    @property
-    def skewness(self) -> Array:
-        """Of pairs under independence, shape (q, d)."""
-        n, positives = self._sums.n, self._sums.positives
-        with np.errstate(invalid="ignore"):  # of constant features and labels
-            skewness: Array = self._law.skewness * skewness_of_share(positives / n) / np.sqrt(n)
-        return skewness
-
     def tile(self, features: slice) -> PairTests:
         """The tests of all labels with some features, arrays that broadcast to (q, w)."""
-        return self._tests(lambda array: _columns(array, features))
+        return correlation_tests(*self._terms(np.arange(self.shape[0])[:, np.newaxis], features))
 
     def at(self, labels: NDArray[np.intp], features: NDArray[np.intp]) -> PairTests:
-        """The tests of chosen pairs, arrays of shape (m,)."""
-        return self._tests(lambda array: np.broadcast_to(array, self.shape)[labels, features])
+        """The tests of chosen pairs, arrays of the shape of their numbers."""
+        return correlation_tests(*self._terms(labels, features))
 
-    def _tests(self, cut: Callable[[NDArray[Any]], NDArray[Any]]) -> PairTests:
-        of = self._sums
+    def law(self, labels: NDArray[np.intp], features: NDArray[np.intp]) -> PairLaw:
+        """What the tests of chosen pairs know of their law."""
+        return self._terms(labels, features)[1]
+
+    def _terms(self, labels: NDArray[np.intp], features: Any) -> tuple[Sums, PairLaw]:
+        """Sums and law of labels, in a column or each with a feature of its own, with a tile of features or some."""
+        of, in_column = self._sums, isinstance(features, slice)
+
+        def cut(array: NDArray[Any]) -> NDArray[Any]:
+            if in_column:
+                return array if array.shape[1] == 1 else array[:, features]
+            chosen: NDArray[Any] = np.broadcast_to(array, self.shape)[labels, features]
+            return chosen
+
         residual = None if of.residual_m2 is None else cut(of.residual_m2)
         rank = of.rank if np.ndim(of.rank) == 0 else cut(of.rank)
         sums = Sums(cut(of.products), cut(of.m2), cut(of.positives), cut(of.n), residual, rank)
-        return correlation_tests(sums, FeatureLaw(*map(cut, self._law)))
+        mean, zero_one, skewness, kurtosis = map(cut, self._features)
+        if self._strata is not None:
+            return sums, self._law_within(sums, mean, zero_one, labels, features)
+        n, share = np.asarray(sums.n, dtype=np.float64), sums.positives / np.maximum(sums.n, 1)
+        with np.errstate(invalid="ignore"):  # of constant features and labels
+            skewness = skewness * skewness_of_share(share) / np.sqrt(n)
+            kurtosis = kurtosis * kurtosis_of_share(share) / n
+        return sums, PairLaw(mean, zero_one, skewness, kurtosis)
 
-
-def _columns(array: NDArray[Any], features: slice) -> NDArray[Any]:
-    return array if array.shape[1] == 1 else array[:, features]
+    def _law_within(self, sums: Sums, mean: Array, zero_one: Any, labels: NDArray[np.intp], features: Any) -> PairLaw:
+        """The law where labels are shuffled within strata; what covariates take of the variance is taken."""
+        shapes, place = self._strata, self._place[labels] if len(self.unknown) else np.zeros_like(labels[:1])
+        assert shapes is not None
+        assert sums.residual_m2 is not None
+        strata, squares, spread = [], np.zeros((1, 1)), np.zeros((1, 1))
+        for rows, central, positives in zip(shapes.rows, shapes.central, shapes.positives, strict=True):
+            n, own = rows[place], positives[labels]
+            if isinstance(features, slice):
+                powers = tuple(central[place[:, 0], i, features] for i in range(3))
+            else:
+                powers = tuple(central[place, i, features] for i in range(3))
+            strata.append((n, own, *powers))
+            squares = squares + powers[0]
+            spread = spread + own * (1 - own / np.maximum(n, 1))
+        variance, skewness, kurtosis = law_within(strata)
+        variance = variance * quotient(sums.m2, squares) * quotient(sums.residual_m2, spread)
+        return PairLaw(mean, zero_one, skewness, kurtosis, variance)
 
 
 class CountTests:
@@ -205,16 +246,19 @@ class CountTests:
 
     Parameters
     ----------
-    results : float64 array, shape (3, q, d)
+    results : float64 array, shape (4, q, d) or (6, q, d)
+        Those within strata have the rows where labels are known, and those that have them, behind.
     ordered : bool array, shape (d,)
         Features whose codes have an order.
+    test : int
+        Number of the test.
     n : int or float
     positives : array, shape (q,)
     """
 
-    def __init__(self, results: Any, ordered: NDArray[np.bool_], n: Any, positives: NDArray[Any]) -> None:
+    def __init__(self, results: Any, ordered: NDArray[np.bool_], test: int, n: Any, positives: NDArray[Any]) -> None:
         self.shape: tuple[int, int] = results.shape[1:]
-        self._results, self._ordered = results, ordered
+        self._results, self._ordered, self._test = results, ordered, test
         self._n, self._positives = np.asarray(n).reshape(-1, 1), positives[:, np.newaxis]
 
     def tile(self, features: slice) -> PairTests:
@@ -226,8 +270,11 @@ class CountTests:
         return self._tests(results, self._ordered[features], n[labels, 0], self._positives[labels, 0])
 
     def _tests(self, results: Any, ordered: NDArray[np.bool_], n: Any, positives: Any) -> PairTests:
-        information, p, direction = results
+        information, statistic, order, direction, *known = results
+        n, positives = (each.astype(self._positives.dtype) for each in known) if known else (n, positives)
         sign = np.where(ordered & (direction < 0), -1.0, 1.0)
         kind = np.where(ordered, TREND, INFORMATION)
         corrected = np.abs(direction) > 1
-        return PairTests(n, positives, sign * information, 2 * n * sign * information, p, corrected, kind)
+        effect, order = sign * information, np.where(np.isnan(order), np.inf, order)
+        p, test = p_of_order(order), np.array(self._test)
+        return PairTests(n, positives, effect, sign * statistic, p, order, corrected, kind, test)

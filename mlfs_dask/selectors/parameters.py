@@ -432,7 +432,8 @@ BestOfLabel: TypeAlias = Annotated[
 ]
 
 MinLabels: TypeAlias = Annotated[
-    int | None, Param("Least number of labels for which a feature has to be significant to be kept.")
+    int | None,
+    Param("Least number of labels that a feature has to go with, at the rate `fdr` over features, to be kept."),
 ]
 
 PValueControl: TypeAlias = Annotated[

@@ -20,8 +20,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import linalg
 from scipy.sparse.linalg import LinearOperator, eigsh
-from scipy.special import stdtr
 
+from mlfs_dask.blocks.pair_tests import log_p_of_t
 from mlfs_dask.typing import Array
 
 #: Matrices of d × d numbers that a fit holds: partial tests beside X'X, and knockoffs.
@@ -97,7 +97,7 @@ def partial_p_values(
     scored: Array,
     n: float,
     freedom: float,
-    skewed_scores: Callable[[Array], Array],
+    heavy_scores: Callable[[Array], Array],
 ) -> tuple[Array, Array, Array]:
     """Coefficients, partial t statistics, and p-values of the larger of two tests.
 
@@ -117,12 +117,12 @@ def partial_p_values(
         Rows.
     freedom : float
         Degrees of freedom that are left, above 0: n − d − 1 without covariates.
-    skewed_scores : callable
+    heavy_scores : callable
         Normal scores of (d, q) statistics.
 
     Returns
     -------
-    coefficients, t, p : float64 array, shape (d, q)
+    coefficients, t, log p : float64 array, shape (d, q)
         The first of standardised features and labels.
     """
     scale = R.inverse_diagonal[:, np.newaxis] / freedom
@@ -134,9 +134,8 @@ def partial_p_values(
 
     coefficients, t, residual = tested(correlations, np.zeros(1))
     _, of_scores, _ = tested(scored / np.sqrt(n), residual)
-    least = np.minimum(np.abs(skewed_scores(t)), np.abs(of_scores))
-    p: Array = 2.0 * stdtr(freedom, -least)
-    return coefficients, t, p
+    least = np.minimum(np.abs(heavy_scores(t)), np.abs(of_scores))
+    return coefficients, t, log_p_of_t(least, np.broadcast_to(freedom, least.shape))
 
 
 # ---------------------------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ from mlfs_dask.blocks.counts import (
 )
 from mlfs_dask.blocks.entropy import entropy_of_counts
 from mlfs_dask.blocks.missing import count_nonzero_block, missing_weights_block
-from mlfs_dask.blocks.pair_scores import Counts
+from mlfs_dask.blocks.pair_scores import Counts, StratifiedCounts
 from mlfs_dask.blocks.pair_tests import code_tests
 from mlfs_dask.blocks.products import positives_block
 from mlfs_dask.blocks.sparse import count_labels
@@ -373,23 +373,45 @@ class CountScores(ContingencyCounts):
 
 @dataclass(frozen=True)
 class CodeTests(ContingencyCounts):
-    """Tests of every label with the codes of features, shape (3, q, w): `code_tests`."""
+    """Tests of every label with the codes of features, shape (4, q, w), of strata (6, q, w): `code_tests`.
+
+    Parameters
+    ----------
+    n_strata : int
+        Strata in which labels are counted; 0: none.
+    pearson : bool
+        Test by Pearson's statistic.
+    """
+
+    n_strata: int = field(default=0, kw_only=True)
+    pearson: bool = field(default=False, kw_only=True)
 
     @classmethod
-    def of(cls, counts: ContingencyCounts, q: int, unknown: NDArray[np.int64]) -> Self:
+    def of(cls, counts: ContingencyCounts, q: int, unknown: NDArray[np.int64], *, n_strata: int, pearson: bool) -> Self:
         """The tests of all q labels with the features of other counts, of which they may have the state."""
         own = {each.name: getattr(counts, each.name) for each in fields(ContingencyCounts)}
-        return cls(**own | {"slot_of_label": np.arange(q + len(unknown)), "unknown": unknown})
+        own |= {"slot_of_label": np.arange(q + len(unknown)), "unknown": unknown}
+        return cls(**own, n_strata=n_strata, pearson=pearson)
+
+    @property
+    def result_parameters(self) -> Mapping[str, Any]:
+        return {**super().result_parameters, "tests": [self.n_strata, self.pearson]}
+
+    @property
+    def _n_tested(self) -> int:
+        """Numbers of a feature that the tests are."""
+        return 6 * (self.p // self.n_strata) if self.n_strata else 4 * self.p
 
     def _result_bytes(self, width: int) -> int:
-        return 8 * (1 + 3 * self.p) * width
+        return 8 * (1 + self._n_tested) * width
 
     def _finalize_bytes(self, n_codes: int) -> int:
-        return super()._finalize_bytes(n_codes) + 8 * (n_codes + 30) * self.p
+        return super()._finalize_bytes(n_codes) + 8 * (n_codes + 40) * self.p
 
     def features_from_counts(self, counts: Counts) -> tuple[Array, Array]:
-        tests = code_tests(counts.known(self.marks) if len(self.unknown) else counts)
-        return tests, entropy_of_counts(counts.marginal[:, 0], counts.n)
+        known = counts.known(self.marks) if len(self.unknown) else counts
+        terms = StratifiedCounts.of(known, self.n_strata) if self.n_strata else known
+        return code_tests(terms, pearson=self.pearson), entropy_of_counts(counts.marginal[:, 0], counts.n)
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,9 @@ from mlfs_dask.blocks.unknown import no_labels, spread_rows, with_unknown_column
 from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.errors import DataError, parameter
 from mlfs_dask.rows.contract import Block, Profile, RowSource, profile_of, unknown_labels
-from mlfs_dask.statistics.moments import first_values
+from mlfs_dask.statistics.moments import CONSTANT, first_values
 from mlfs_dask.statistics.products import AdjustedMoments, LabelMoments, drop_rounding
 from mlfs_dask.typing import Array, Matrix
-
-#: Share of a sum of squares about the first row up to which what is left about the mean is rounding.
-CONSTANT = 2.0**-44
 
 #: Share of the length of a covariate, or of a feature's or a label's sum of squares, up to which what the others leave
 #: of it is rounding: sums have 16 digits, and a covariate that is nearly a combination of others costs as many as are

@@ -60,9 +60,7 @@ class OfLabelled(PartStatistic):
         labelled = labelled_rows(block.Y, partly=self.partly)
         if labelled.all():
             return block
-        rows = np.flatnonzero(labelled)
-        weights, covariates = (None if each is None else each[rows] for each in (block.weights, block.covariates))
-        return block._replace(X=block.X[rows], Y=block.Y[rows], weights=weights, covariates=covariates)
+        return block.chosen(np.flatnonzero(labelled))
 
     # The cache keeps the state of the other one, under a name of its own.
 

@@ -16,7 +16,11 @@ from mlfs_dask.blocks.products import label_products_block, label_sums_block, po
 from mlfs_dask.blocks.unknown import no_labels, with_unknown_columns
 from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.rows.contract import Block, Profile
+from mlfs_dask.rows.covariates import indicated
 from mlfs_dask.typing import Array, Matrix
+
+#: Share of a sum of squares about the first row up to which what is left about the mean is rounding.
+CONSTANT = 2.0**-44
 
 
 @dataclass(frozen=True)
@@ -129,17 +133,40 @@ class Shapes(NamedTuple):
 
     Attributes
     ----------
-    skewness : float64 array, shape (d,)
-        NaN of a constant feature.
     zero_one : bool array, shape (d,)
         Features whose values are 0 and 1 alone.
-    known : float64 array, shape (u, d)
-        Skewness over the rows where each of u labels is known that may be unknown.
+    rows : float64 array, shape (S, 1 + u)
+        Of each stratum the rows, and those in which each of u labels is known that may be unknown.
+    central : float64 array, shape (S, 1 + u, 3, d)
+        Sums over these of the second to the fourth power of deviations from their mean.
+    positives : float64 array, shape (S, q)
+        Rows that have each label; without labels where there is one stratum.
     """
 
-    skewness: Array
     zero_one: NDArray[np.bool_]
-    known: Array
+    rows: Array
+    central: Array
+    positives: Array
+
+    @property
+    def skewness(self) -> Array:
+        """(1 + u, d), of one stratum; NaN of a constant feature."""
+        second, third, _ = self._central
+        with np.errstate(all="ignore"):
+            result: Array = third / second**1.5 * np.sqrt(self.rows[0][:, np.newaxis])
+        return result
+
+    @property
+    def kurtosis(self) -> Array:
+        """(1 + u, d), of one stratum, in excess of that of a normal law; NaN of a constant feature."""
+        second, _, fourth = self._central
+        with np.errstate(all="ignore"):
+            result: Array = fourth / second**2 * self.rows[0][:, np.newaxis] - 3
+        return result
+
+    @property
+    def _central(self) -> Array:
+        return np.moveaxis(self.central[0], 1, 0)
 
 
 @dataclass(frozen=True)
@@ -152,54 +179,88 @@ class FeatureShapes(Statistic):
     unknown : int64 array, shape (u,), optional
         Labels that may have unknown entries, rising. Sums over the rows where one is known are those over all rows less
         those over the rows in which it is unknown.
+    n_labels : int
+        Labels that are counted in strata.
+    strata : slice, optional
+        Covariates that are indicators of each stratum but the first.
+    identity : plain values
+        Equal for equal strata.
     """
 
     n_features: int
     unknown: NDArray[np.int64] = field(default_factory=no_labels)
+    n_labels: int = 0
+    strata: slice | None = None
+    identity: Any = None
 
-    kind = "shapes"
-    state_names = ("rows", "shift", "sums", "others")
+    kind = "four powers"
+    state_names = ("rows", "shift", "sums", "others", "positives")
+
+    @property
+    def _n_strata(self) -> int:
+        return 1 if self.strata is None else 1 + self.strata.stop - self.strata.start
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        return {"unknown": self.unknown} if len(self.unknown) else {}
+        unknown = {"unknown": self.unknown} if len(self.unknown) else {}
+        return unknown | ({} if self.strata is None else {"strata": self.identity})
+
+    @property
+    def _sums_bytes(self) -> int:
+        """Bytes of the sums of one power."""
+        return 8 * self._n_strata * (1 + len(self.unknown)) * self.n_features
 
     @property
     def state_bytes(self) -> int:
-        return 8 + 33 * self.n_features + len(self.unknown) * (8 + 24 * self.n_features)
+        return 9 * self.n_features + 4 * self._sums_bytes + 8 * self._n_strata * (1 + len(self.unknown) + self.n_labels)
 
     @property
     def result_bytes(self) -> int:
-        return (9 + 8 * len(self.unknown)) * self.n_features
+        return self.state_bytes
 
     def scratch_bytes(self, profile: Profile) -> int:
         own = 0
         if len(self.unknown):  # rows of labels, powers as they are multiplied, and products before they are added
             own = 60 * profile.labels_of_row * profile.block_rows + 20 * len(self.unknown) * profile.d
             own += 36 * profile.block_values if profile.sparse else 8 * profile.block_rows * profile.d
+        if self.strata is not None:  # the rows of a stratum
+            own += profile.block_bytes + 40 * profile.block_rows * (1 + profile.labels_of_row)
         if profile.sparse:
             return own + 40 * profile.block_values + 64 * profile.d
         return own + 2 * profile.block_bytes + 24 * profile.block_rows * profile.d + 64 * profile.d
 
     def finishing_bytes(self, profile: Profile) -> int:
-        return 80 * profile.d * (1 + len(self.unknown))
+        return 80 * profile.d + 8 * self._sums_bytes
 
     def zero(self) -> State:
-        d, axis = self.n_features, (1 + len(self.unknown),) if len(self.unknown) else ()
-        return np.zeros(1 + len(self.unknown)), np.zeros(d), np.zeros((*axis, 3, d)), np.zeros(d, dtype=bool)
-
-    def _sums(self, state: State) -> Array:
-        """Sums of powers, shape (1 + u, 3, d): over all rows, and over those in which each label is unknown."""
-        sums: Array = state[2].reshape(-1, 3, self.n_features)
-        return sums
+        d, axes = self.n_features, (self._n_strata, 1 + len(self.unknown))
+        labels = np.zeros((self._n_strata, self.n_labels))
+        return np.zeros(axes), np.zeros(d), np.zeros((*axes, 4, d)), np.zeros(d, dtype=bool), labels
 
     def add(self, state: State, block: Block) -> None:
-        rows, shift, _, others = state
-        X, weights, sums = block.X, block.weights, self._sums(state)
+        rows, shift, sums, others, positives = state
+        X = block.X
         if X.shape[0] == 0:
             return
-        if rows[0] == 0:
+        if not rows.any():
             shift[:] = first_values(X)
+        if self.strata is None:
+            self._add(rows[0], sums[0], shift, block)
+        else:
+            assert block.covariates is not None
+            codes = indicated(block.covariates[:, self.strata])
+            for stratum in np.unique(codes).tolist():
+                own = np.flatnonzero(codes == stratum)
+                part = block.chosen(own) if len(own) < len(codes) else block
+                self._add(rows[stratum], sums[stratum], shift, part)
+                positives[stratum] += label_sums_block(weighted_block(positives_block(part.Y), part.weights))
+        known = np.flatnonzero(~others)
+        if len(known):
+            others[known] = ~only_zero_and_one_block(X, known)
+
+    def _add(self, rows: Array, sums: Array, shift: Array, block: Block) -> None:
+        """Add the rows of one stratum to its numbers of rows, (1 + u,), and sums of powers, (1 + u, 4, d)."""
+        X, weights = block.X, block.weights
         rows[0] += X.shape[0] if weights is None else weights.sum()
         with np.errstate(over="ignore", invalid="ignore"):
             # A Dask array may mix sparse blocks with dense ones.
@@ -217,31 +278,32 @@ class FeatureShapes(Statistic):
                 marks = weighted_block(sp.csr_array(marks), weights)
                 rows[1:] += label_sums_block(marks)
                 origin = np.zeros(self.n_features)
-                for p in range(3):
+                for p in range(4):
                     values = deviations ** (p + 1) if dense else _power(X, p + 1)
                     sums[1:, p] += label_products_block(values, marks, origin)
-        known = np.flatnonzero(~others)
-        if len(known):
-            others[known] = ~only_zero_and_one_block(X, known)
 
     def merge(self, into: State, other: State) -> None:
-        if other[0][0] == 0:
+        if not other[0].any():
             return
-        if into[0][0] == 0:
+        if not into[0].any():
             into[1][:] = other[1]
-        move, n, mine, theirs = other[1] - into[1], other[0][:, np.newaxis], self._sums(into), self._sums(other)
-        first, second, third = theirs[:, 0], theirs[:, 1], theirs[:, 2]
+        move, n = other[1] - into[1], other[0][:, :, np.newaxis]
+        first, second, third, fourth = np.moveaxis(other[2], 2, 0)
         with np.errstate(over="ignore", invalid="ignore"):
-            mine[:, 0] += first + n * move
-            mine[:, 1] += second + 2 * move * first + n * move**2
-            mine[:, 2] += third + 3 * move * second + 3 * move**2 * first + n * move**3
+            into[2][:, :, 0] += first + n * move
+            into[2][:, :, 1] += second + 2 * move * first + n * move**2
+            into[2][:, :, 2] += third + 3 * move * second + 3 * move**2 * first + n * move**3
+            into[2][:, :, 3] += fourth + 4 * move * third + 6 * move**2 * second + 4 * move**3 * first + n * move**4
         np.add(into[0], other[0], out=into[0])
         np.logical_or(into[3], other[3], out=into[3])
+        np.add(into[4], other[4], out=into[4])
 
     def finalize(self, state: State) -> Shapes:
-        rows, sums, others = state[0], self._sums(state), state[3]
-        known = _skewness(sums[0] - sums[1:], (rows[0] - rows[1:])[:, np.newaxis])
-        return Shapes(_skewness(sums[0], rows[0]), ~others, known)
+        rows, _, sums, others, positives = state
+        known_rows, known = rows.copy(), sums.copy()
+        known_rows[:, 1:] = rows[:, :1] - rows[:, 1:]
+        known[:, 1:] = sums[:, :1] - sums[:, 1:]
+        return Shapes(~others, known_rows, _central(known, known_rows[:, :, np.newaxis]), positives)
 
 
 def _power(X: Any, exponent: int) -> sp.csr_array:
@@ -249,18 +311,20 @@ def _power(X: Any, exponent: int) -> sp.csr_array:
     return sp.csr_array((X.data.astype(np.float64) ** exponent, X.indices, X.indptr), shape=X.shape)
 
 
-def _skewness(sums: Array, n: Any) -> Array:
-    """Skewness, shape (..., d), from sums of three powers, (..., 3, d), over n rows."""
-    with np.errstate(all="ignore"):
-        mean, second, third = sums[..., 0, :] / n, sums[..., 1, :] / n, sums[..., 2, :] / n
-        variance = second - mean**2
-        skewness = (third - 3 * mean * second + 2 * mean**3) / variance**1.5
-        result: Array = np.where(variance > 0, skewness, np.nan)
-    return result
+def _central(sums: Array, n: Array) -> Array:
+    """Sums of three powers of deviations from the mean, (..., 3, d), from those of four powers, (..., 4, d)."""
+    first, second, third, fourth = np.moveaxis(sums, -2, 0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = first / np.maximum(n, 1)
+        x2 = second - first * mean
+        x3 = third - mean * (3 * second - 2 * first * mean)
+        x4 = fourth - mean * (4 * third - mean * (6 * second - 3 * first * mean))
+    constant = x2 <= CONSTANT * second  # what is left is rounding
+    return np.stack([np.where(constant, 0.0, each) for each in (x2, x3, x4)], axis=-2)
 
 
 def _add_powers(sums: Array, deviations: Array, weights: Array | None) -> None:
-    """Add sums over the rows of the first three powers of deviations, which are changed."""
+    """Add sums over the rows of the first four powers of deviations, which are changed."""
     ones, power = np.ones(len(deviations)) if weights is None else weights, deviations.copy()
     for total in sums:
         total += ones @ power

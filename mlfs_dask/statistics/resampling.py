@@ -19,8 +19,8 @@ With more rows a label set is drawn from the pool's distribution in place of tha
 rows is then off by 0.2 % of the rows (one standard error) at most, by which the distribution of a score under
 independence moves little: of n M(f; l) for instance it does not depend on the share at all as n grows.
 
-Where labels are counted in strata, rows get the labels of other rows of their stratum: under independence within
-strata the scores have the same distribution. The pool of every stratum is shuffled by itself, at the places that follow
+Where rows have strata, they get the labels of other rows of their stratum: under independence within strata the scores
+have the same distribution. The pool of every stratum is shuffled by itself, at the places that follow
 from a row's number in its stratum; of more than m rows this is not known, and places are drawn, with repetition. Rows
 of a stratum without any row in the pool keep their labels, which makes a test no surer.
 
@@ -47,7 +47,7 @@ from mlfs_dask.engine.readings import plan_statistics
 from mlfs_dask.engine.statistic import Arrays, State, Statistic
 from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.rows.contract import Block, Profile, RowSource, profile_of
-from mlfs_dask.rows.covariates import strata_of
+from mlfs_dask.rows.covariates import indicated, strata_of, without_strata
 from mlfs_dask.runtime import Resources
 from mlfs_dask.statistics.sample import RowSample, SampledRows, draw_rows
 
@@ -69,10 +69,20 @@ class PooledStrata:
         Where each stratum begins.
     numbers : int64 array, shape (n,), or None
         Number of every row in its stratum, where the pool has all rows.
+    columns : slice or None
+        Covariates that tell the strata of rows; None: their labels do, which are counted in strata.
     """
 
     first: NDArray[np.int64]
     numbers: NDArray[np.int64] | None
+    columns: slice | None = None
+
+    def of_rows(self, block: Block) -> NDArray[np.int64]:
+        """Strata of the rows of a block."""
+        if self.columns is None:
+            return strata_of(block.Y)
+        assert block.covariates is not None
+        return indicated(block.covariates[:, self.columns])
 
     def places(self, strata: NDArray[np.int64], start: int, key: int) -> NDArray[np.int64]:
         """Places in the pool of rows from number `start` on, in a shuffle; −1 of a stratum that has none there."""
@@ -99,7 +109,7 @@ class Resampling:
     pool : csr_array of int8, shape (m, q), or None
         Labels that shuffled rows get (`draw_pool`). None: for a plan, or without shuffles.
     strata : PooledStrata or None
-        Of the pool, where labels are counted in strata.
+        Of the pool, where rows have strata.
     """
 
     shuffles: int = 0
@@ -134,14 +144,13 @@ class Resampling:
             pool = block.Y if self.pool is None else self.pool
             if self.strata is None:
                 return block._replace(Y=pool[shuffled_places(start, rows, pool.shape[0], key)])
-            places = self.strata.places(strata_of(block.Y), start, key)
+            places = self.strata.places(self.strata.of_rows(block), start, key)
             if (places < 0).any():
                 pool = sp.csr_array(sp.vstack([pool, block.Y], format="csr"))
                 places = np.where(places < 0, pool.shape[0] - rows + np.arange(rows), places)
             return block._replace(Y=pool[places])
         drawn = np.flatnonzero(row_bits(start, rows, key) & np.uint64(1) == half)
-        weights, covariates = (None if each is None else each[drawn] for each in (block.weights, block.covariates))
-        return block._replace(X=block.X[drawn], Y=block.Y[drawn], weights=weights, covariates=covariates)
+        return block.chosen(drawn)
 
 
 #: The rows as they are, alone.
@@ -166,7 +175,9 @@ def draw_pool(sample: SampledRows, seed: int) -> sp.csr_array:
     return sp.csr_array(sample.Y[order])
 
 
-def pool_in_strata(sample: SampledRows, seed: int, n: int, n_strata: int) -> tuple[sp.csr_array, PooledStrata]:
+def pool_in_strata(
+    sample: SampledRows, seed: int, n: int, n_strata: int, columns: slice | None
+) -> tuple[sp.csr_array, PooledStrata]:
     """The labels of a sample of n rows, stratum by stratum, each in a random order.
 
     Parameters
@@ -174,6 +185,8 @@ def pool_in_strata(sample: SampledRows, seed: int, n: int, n_strata: int) -> tup
     sample : SampledRows
         With labels in strata.
     seed, n, n_strata : int
+    columns : slice or None
+        Covariates that tell the strata of rows, whose labels are then those of all strata.
     """
     pool, strata, numbers = draw_pool(sample, seed), strata_of(sample.Y), None
     first = np.concatenate([[0], np.cumsum(np.bincount(strata, minlength=n_strata))])
@@ -181,7 +194,8 @@ def pool_in_strata(sample: SampledRows, seed: int, n: int, n_strata: int) -> tup
         in_turn = np.argsort(strata, kind="stable")
         numbers = np.empty(n, np.int64)
         numbers[in_turn] = np.arange(n) - first[strata[in_turn]]
-    return sp.csr_array(pool[np.argsort(strata_of(pool), kind="stable")]), PooledStrata(first, numbers)
+    pool = sp.csr_array(pool[np.argsort(strata_of(pool), kind="stable")])
+    return pool if columns is None else without_strata(pool, n_strata), PooledStrata(first, numbers, columns)
 
 
 class Resampled(Statistic):

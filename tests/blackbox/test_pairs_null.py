@@ -4,6 +4,7 @@ import csv
 import os
 import shutil
 import subprocess
+import warnings
 
 import numpy as np
 import pytest
@@ -52,6 +53,50 @@ def test_nothing_is_significant_where_nothing_goes_together(family, control):
     for level, count in found.items():
         assert count <= stats.binom.ppf(0.999, SETS, level), (family, control, level, found)
         assert any_label[level] <= stats.binom.ppf(0.999, SETS, level), (family, control, level, any_label)
+
+
+def unequal_strata(rng):
+    """In one of four strata 0/1 features and labels are at 30 %, elsewhere at 1 %; within each they are independent."""
+    batch = np.arange(2000) % 4
+    share = np.where(batch == 0, 0.3, 0.01)[:, np.newaxis]
+    return (rng.random((2000, 60)) < share).astype(float), (rng.random((2000, 5)) < share).astype(np.int8), batch
+
+
+def spikes(rng):
+    """Symmetric, but rare: −1 and +1 in 2 % of the rows; labels of 5 %."""
+    X = (rng.random((500, 60)) < 0.02) * rng.choice([-1.0, 1.0], (500, 60))
+    return X, (rng.random((500, 5)) < 0.05).astype(np.int8), None
+
+
+def signed_hashing(rng):
+    """Words hashed with signs, a few of them frequent; labels of 1 to 5 %."""
+    counts = rng.poisson(8 / np.arange(1, 501) ** 1.1, (1000, 500))
+    bucket = np.zeros((500, 60))
+    bucket[np.arange(500), rng.integers(0, 60, 500)] = rng.choice([-1.0, 1.0], 500)
+    return counts @ bucket, (rng.random((1000, 5)) < np.arange(1, 6) / 100).astype(np.int8), None
+
+
+@pytest.mark.parametrize("law", [unequal_strata, spikes, signed_hashing])
+@pytest.mark.parametrize("asked", [{"control": "bh"}, {"control": "holm"}, {"control": "partial"}, {}])
+def test_levels_of_laws_that_no_t_test_knows(law, asked):
+    """A short form of benchmarks/null_sets.py; with no control the number of features follows from shuffles."""
+    sets, kept, p = 30, 0, []
+    for seed in range(sets):
+        X, Y, batch = law(np.random.default_rng([seed, 11]))
+        X = X[:, X.any(axis=0)]
+        with warnings.catch_warnings(action="ignore"):  # labels of too few rows are left out
+            try:
+                mlfs.BRCC("auto", random_state=seed, **asked).fit(X, Y, strata=batch)
+                kept += 1
+            except ValueError as error:
+                if "no feature" not in str(error):
+                    raise
+            if asked:
+                tested = mlfs.BRCC(1, pairs="all", **asked).fit(X, Y, strata=batch)
+                p.append(tested.pairs_["p_value"].to_numpy(zero_copy_only=False).astype(float))
+    assert kept <= stats.binom.ppf(0.999, sets, 0.1)
+    if asked:
+        assert np.nanmean(np.concatenate(p, axis=None) < 0.05) < 0.06
 
 
 @pytest.mark.skipif(shutil.which("plink2") is None, reason="plink2 is not installed (Debian: plink2)")

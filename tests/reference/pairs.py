@@ -1,7 +1,7 @@
 """Tests of labels and features as SciPy has them, one pair after another."""
 
 import numpy as np
-from scipy import stats
+from scipy import optimize, stats
 
 
 def pair_tests(X, Y):
@@ -21,15 +21,17 @@ def pair_test(x, y):
     r, p = stats.pearsonr(x, y)
     t = r * np.sqrt((n - 2) / (1 - r * r)) if abs(r) < 1 else np.inf * r
     skewness = stats.skew(x) * stats.skew(y) / np.sqrt(n)
-    score = abs(r) * np.sqrt(n - 1) if abs(skewness) > 0.3 else abs(t)
-    if skewness * r > 0 and score > 1 and abs(skewness) > 1e-3:
-        p = max(p, 2 * stats.pearson3.sf(score, abs(skewness)))
+    kurtosis = stats.kurtosis(x) * stats.kurtosis(y) / n
+    score = abs(r) * np.sqrt(n - 1) if abs(skewness) > 0.3 or kurtosis > 0.3 else abs(t)
+    p = max(p, 2 * heavy_tail(score, skewness * np.sign(r), kurtosis))
     if set(np.unique(x)) != {0.0, 1.0}:
         return x[y == 1].mean() - x[y == 0].mean(), t, p
     counts = np.array([[np.sum((x == i) & (y == j)) for i in (0, 1)] for j in (0, 1)])
     odds = counts + 0.5
     effect = np.log(odds[1, 1] * odds[0, 0] / (odds[0, 1] * odds[1, 0]))
     expected = np.outer(counts.sum(1), counts.sum(0)) / n
+    if effect * r < 0:
+        effect = (counts[1, 1] - expected[1, 1]) / stats.hypergeom(n, int(x.sum()), int(y.sum())).var()
     if expected.min() < 1 / 0.09:
         law = stats.hypergeom(n, int(x.sum()), int(y.sum()))
         half = law.pmf(counts[1, 1]) / 2
@@ -50,7 +52,8 @@ def partial_tests(X, Y):
         slopes[label] = beta[1:]
         t[label] = beta[1:] / np.sqrt(np.diag(inverse)[1:] * squares / (n - d - 1))
         skewness = stats.skew(X) * stats.skew(y) / np.sqrt(n)
-        first = [normal_score(value, own) for value, own in zip(t[label], skewness, strict=True)]
+        kurtosis = stats.kurtosis(X) * stats.kurtosis(y) / n
+        first = [normal_score(*each) for each in zip(t[label], skewness, kurtosis, strict=True)]
         marginal = np.array([pair_test(x, y)[2] for x in X.T])
         r = np.array([stats.pearsonr(x, y)[0] for x in X.T])
         scored = np.sign(r) * np.minimum(np.abs(r) * np.sqrt(n), stats.norm.isf(marginal / 2))
@@ -61,7 +64,50 @@ def partial_tests(X, Y):
     return slopes, t, p
 
 
-def normal_score(value, skewness):
-    if value * skewness <= 0 or abs(value) <= 1 or abs(skewness) <= 1e-3:
-        return value
-    return np.sign(value) * min(abs(value), stats.norm.isf(stats.pearson3.sf(abs(value), abs(skewness))))
+def normal_score(value, skewness, kurtosis):
+    tail = heavy_tail(abs(value), skewness * np.sign(value), kurtosis)
+    return np.sign(value) * min(abs(value), stats.norm.isf(min(tail, 0.5)))
+
+
+def heavy_tail(score, skewness, kurtosis):
+    """P(score or more) of a law with these cumulants; 0 where that of t is as large."""
+    if not score > 1 or np.isinf(score) or max(abs(skewness), kurtosis) <= 1e-3:
+        return 0.0
+    if kurtosis <= 1.5 * skewness**2:
+        return stats.pearson3.sf(score, skewness) if skewness > 0 else 0.0
+    # The difference of two gamma variables of one scale, at the saddlepoint of its cumulants' generating function.
+    scale = np.sqrt(kurtosis / 6)
+    right, left = (1 + skewness / (2 * scale)) / scale**2 / 2, (1 - skewness / (2 * scale)) / scale**2 / 2
+    if kurtosis > 10:
+        return stats.gamma.sf(score + (right - left) * scale, right, scale=scale)
+
+    def generating(s):
+        return -right * np.log(1 - scale * s) - left * np.log(1 + scale * s) - (right - left) * scale * s
+
+    def slope(s):
+        return right * scale / (1 - scale * s) - left * scale / (1 + scale * s) - (right - left) * scale
+
+    s = optimize.brentq(lambda s: slope(s) - score, 0, (1 - 1e-13) / scale, xtol=1e-15, rtol=1e-14)
+    w = np.sqrt(2 * (s * score - generating(s)))
+    v = s * scale * np.sqrt(right / (1 - scale * s) ** 2 + left / (1 + scale * s) ** 2)
+    return stats.norm.sf(w) + stats.norm.pdf(w) * (1 / v - 1 / w)
+
+
+def shuffled_within(x, Y, strata):
+    """(2, q) arrays of z and p-values of a feature, labels being shuffled within strata: Mantel and Haenszel's."""
+    found = []
+    for y in Y.T:
+        covariance, variance, third, fourth, second = 0.0, 0.0, 0.0, 0.0, 0.0
+        for stratum in np.unique(strata):
+            rows = (strata == stratum) & (y >= 0)
+            own, label, n = x[rows] - x[rows].mean(), y[rows] - y[rows].mean(), rows.sum()
+            covariance += own @ label
+            variance += (own @ own) * (label @ label) / (n - 1)
+            second += n * own.var() * label.var()
+            third += n * np.mean(own**3) * np.mean(label**3)
+            cumulants = [np.mean(each**4) - 3 * each.var() ** 2 for each in (own, label)]
+            fourth += n * cumulants[0] * cumulants[1]
+        z = covariance / np.sqrt(variance)
+        tail = heavy_tail(abs(z), third / second**1.5 * np.sign(z), fourth / second**2)
+        found.append((z, 2 * max(stats.norm.sf(abs(z)), tail)))
+    return np.array(found).T

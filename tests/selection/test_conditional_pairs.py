@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from pyarrow import parquet
 from scipy import sparse as sp
 
-from mlfs_dask.errors import DataError, DoesNotFitError
+from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.selectors import conditional_tests
 from mlfs_dask_cli.main import mlfs as command
@@ -95,7 +95,7 @@ def test_labels_are_tested_given_the_others_over_the_rows_where_they_are_known(a
     for name, (features, labels) in rows.items():
         expected = [alone(features if name == "shifted" else X, label) for label in range(3)]
         selector = get_estimator("br-cc")(3, pairs="all", control="partial")
-        with pytest.warns(UserWarning, match="1 of 4 labels is not .*determine a feature where they are known: 3"):
+        with pytest.warns(UserWarning, match=r"1 of 4 labels is not .*determine a feature where they are known\): 3"):
             selector.fit(features, labels, **({"covariates": C} if adjusted else {}))
         table = selector.pairs_.to_pandas()
         for column in ("n", "positives", "effect", "statistic", "p_value"):
@@ -138,7 +138,7 @@ def test_null_data_has_no_more_significant_pairs_than_the_rate(control):
 
 
 def test_without_the_correction_for_rare_values_it_would_have(monkeypatch):
-    monkeypatch.setattr(conditional_tests, "skewed_scores", lambda t, skewness: t)
+    monkeypatch.setattr(conditional_tests, "heavy_scores", lambda t, skewness, kurtosis: t)
     monkeypatch.setattr(conditional_tests, "ndtri", lambda p: np.full(np.shape(p), -np.inf))
     assert rejecting(control="partial", runs=20) > 0.6
 
@@ -147,11 +147,13 @@ def test_what_is_unsafe_is_refused_with_the_reason():
     X, Y = problem()
     with pytest.raises(DataError, match=r"20 rows are too few to test each of 1\d features given the others: it takes"):
         table_of(X[:20], Y[:20], control="partial")
-    with pytest.raises(
-        DataError, match=r"determined by others .*first of all .*\b3\b.*\b16\b|\b16\b.*\b3\b"
-    ) as refused:
+    with pytest.raises(DataError, match=r"determined by others .*first of all 3, 16\n") as refused:
         table_of(np.column_stack([X, X[:, 3]]), Y, control="partial")
-    assert "leave some of them out (exclude)" in refused.value.cure
+    assert "leave some of the features out (exclude)" in refused.value.cure
+    near = X[:300, 3] + 0.04 * X[:300].std() * np.random.default_rng(0).normal(size=300)
+    for asked in ({"control": "partial"}, {"control": "knockoffs", "n_features_to_select": "auto"}):
+        with pytest.raises(DataError, match=r"no label can be .* 250 rows that have it.* determine features 3, 16\n"):
+            table_of(np.column_stack([X[:300], near]), Y[:300], fdr=0.2, **asked)
     with pytest.raises(DataError, match=r"no list of 16 features can be certified by knockoffs at the rate 0\.05"):
         table_of(X, Y, control="knockoffs", fdr=0.05)
     unknown = Y.copy()
@@ -203,3 +205,19 @@ def test_the_command_writes_them(tmp_path):
     assert "once all others are known" in page.read_text()
     planned = CliRunner().invoke(command, ["plan", "br-cc", str(store), "--control", "partial", "--json"])
     assert "2 d d" in json.loads(planned.stdout)["arrays"]
+
+
+def test_the_surest_pairs_of_knockoffs_are_those_that_differ_most_from_theirs():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 40))
+    strong = np.arange(40)[-8:]
+    Y = (X[:, strong] @ np.linspace(0.3, 1.0, 8) + rng.normal(size=2000) > 0).astype(np.int8)[:, np.newaxis]
+    _, table = table_of(X, Y, control="knockoffs", pairs="best:4", fdr=0.2)
+    assert set(table["feature_index"]) == set(strong[-4:])
+    assert table["q_value"].nunique() == 1  # by which they would tie
+    assert table["log10_p"].isna().all()
+    assert set(table["test"]) == {"knockoffs"}
+    chosen, _ = table_of(X, Y, control="knockoffs", per_label=4, fdr=0.2, n_features_to_select=None)
+    assert set(np.flatnonzero(chosen.support_)) == set(strong[-4:])
+    with pytest.raises(UsageError, match="knockoffs give no p-values, of which min_labels is made"):
+        table_of(X, Y, control="knockoffs", min_labels=1, fdr=0.2)

@@ -11,10 +11,11 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
+from scipy import integrate, stats
 from scipy import sparse as sp
-from scipy import stats
 
 from mlfs_dask import runtime
+from mlfs_dask.blocks.pair_tests import log_heavy_tail
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.selection import pairs as selection_pairs
@@ -22,7 +23,7 @@ from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.selectors import METHODS
 from mlfs_dask_cli.main import mlfs as command
 from tests.problems import quiet
-from tests.reference.pairs import pair_tests
+from tests.reference.pairs import pair_tests, shuffled_within
 from tests.storage.stores import make_store
 
 
@@ -102,7 +103,7 @@ def test_the_best_of_every_label_are_the_head_of_its_list(monkeypatch):
     X, Y = problem()
     _, table = table_of(X, Y)
     _, best = table_of(X, Y, pairs="best:3")
-    rising = table.dropna().sort_values(["label_index", "p_value", "feature_index"])
+    rising = table.dropna().sort_values(["label_index", "log10_p", "feature_index"])
     expected = rising.groupby("label_index").head(3).reset_index(drop=True)
     assert best.equals(expected)
 
@@ -123,7 +124,6 @@ def test_a_feature_that_cannot_be_tested_has_no_best_label(tmp_path):
 def test_per_label_and_min_labels_choose_by_the_pairs():
     X, Y = problem()
     _, table = table_of(X, Y)
-    significant = (table["q_value"] <= 0.1).groupby(table["feature_index"]).sum()
     rising = table.dropna().sort_values(["label_index", "p_value"])
     place = rising.groupby("label_index").cumcount()
     union = rising.assign(place=place)[place < 2].sort_values(["place", "p_value"])["feature_index"].unique()
@@ -131,12 +131,19 @@ def test_per_label_and_min_labels_choose_by_the_pairs():
     assert chosen.ranking_[: chosen.report_.k].tolist() == union.tolist()
     assert set(np.flatnonzero(chosen.support_)) == set(union)
     assert table_of(X, Y, per_label=2, n_features_to_select=2)[0].ranking_[:2].tolist() == union[:2].tolist()
-    several, _ = table_of(X, Y, min_labels=1, n_features_to_select=None)
-    assert set(np.flatnonzero(several.support_)) == set(significant.index[significant >= 1])
+    X[:, 3] = Y[:, 2] | Y[:, 3]  # goes with two labels
+    p = np.sort(grid(table_of(X, Y)[1], "p_value", 4)[:, :-1], axis=0)
+    for least in (1, 2):  # Benjamini and Heller's p-values of partial conjunctions, adjusted over features
+        factors = (5 - least) / np.arange(1, 6 - least)
+        several_p = np.append((p[least - 1 :] * factors[:, np.newaxis]).min(axis=0), 1.0)
+        expected = stats.false_discovery_control(several_p) <= 0.1
+        several, _ = table_of(X, Y, min_labels=least, n_features_to_select=None)
+        assert several.support_.tolist() == expected.tolist()
+        assert expected.any()
     everything, _ = table_of(X, Y, per_label=99, n_features_to_select=None)
     assert everything.support_.sum() == X.shape[1] - 1  # a constant has no place
-    with pytest.raises(DataError, match=r"(?s)no feature is significant for 5 labels or more .*\(min_labels\)"):
-        table_of(X, Y, min_labels=5)
+    with pytest.raises(DataError, match=r"(?s)no feature goes with 4 labels or more at the rate 0.1 .*\(min_labels\)"):
+        table_of(X, Y, min_labels=4)
 
 
 @pytest.mark.parametrize("method", ["br-cc", "rfs"])
@@ -249,12 +256,16 @@ def test_methods_of_counts_test_the_information_of_codes(method):
     alone = quiet(get_estimator(method)(3, **parameters), X, Y)
     assert selector.report_.passes == alone.report_.passes
     assert set(table["effect_kind"]) == {"information, trend"}
+    assert set(table["test"]) == {"Pearson" if method == "chi2" else "G"}
     effect, statistic, p = (grid(table, name, 3) for name in ("effect", "statistic", "p_value"))
     for label in range(3):
         for feature in range(6):
             counts = np.array([np.bincount(X[Y[:, label] == y, feature].astype(int), minlength=3) for y in (0, 1)])
             g, of_g, _, expected = stats.chi2_contingency(counts, correction=False, lambda_="log-likelihood")
-            np.testing.assert_allclose([abs(statistic[label, feature]), abs(effect[label, feature])], [g, g / 1200])
+            np.testing.assert_allclose(abs(effect[label, feature]), g / 1200)
+            if method == "chi2":
+                g, of_g, *_ = stats.chi2_contingency(counts, correction=False)
+            np.testing.assert_allclose(abs(statistic[label, feature]), g)
             trend = np.corrcoef(X[:, feature], Y[:, label])[0, 1]
             assert np.sign(statistic[label, feature]) == np.sign(trend)
             if expected.min() >= 1 / 0.09:
@@ -262,3 +273,109 @@ def test_methods_of_counts_test_the_information_of_codes(method):
                 continue
             single = pair_tests((X[:, [feature]] == [0, 1, 2]).astype(float), Y[:, [label]])[2]
             np.testing.assert_allclose(p[label, feature], min(3 * single.min(), 1), rtol=1e-8)
+
+
+def stratified():
+    """Numbers with spikes, rare and frequent 0/1 features, and labels, whose shares and spreads differ by stratum."""
+    rng = np.random.default_rng(2)
+    n = 700
+    batch = np.minimum(rng.integers(0, 3, n), rng.integers(0, 30, n))
+    X = np.where(rng.random((n, 6)) < 0.05, rng.normal(size=(n, 6)) * 10.0 ** np.arange(-1, 2)[batch, np.newaxis], 0)
+    X[:, :3] = rng.random((n, 3)) < np.outer(10.0 ** -np.arange(3)[batch], [0.1, 0.5, 0.9])
+    X[:, 5] += 40 + 3 * batch
+    Y = (rng.random((n, 3)) < np.outer([0.5, 0.3, 0.1], [0.05, 0.3, 1.0])[batch]).astype(np.int8)
+    X[:, 4] += 3 * Y[:, 1]
+    Y[rng.random(n) < 0.2 + 0.3 * X[:, 1], 2] = -1
+    return X, Y, np.array(["a", "b", "c"])[batch]
+
+
+@pytest.mark.parametrize("put", ["dense", "sparse", "dask", "known"])
+def test_pairs_in_strata_are_those_of_shuffles_within_them(put):
+    X, Y, batch = stratified()
+    if put == "known":
+        Y = np.abs(Y)
+    rows = {"sparse": (sp.csr_array(X), sp.csr_array(Y)), "dask": (da.from_array(X, chunks=(90, 4)), Y)}
+    selector = get_estimator("br-cc")(3, pairs="all")
+    table = selector.fit(*rows.get(put, (X, Y)), strata=batch).pairs_.to_pandas()
+    z, p = (grid(table, name, 3) for name in ("statistic", "p_value"))
+    for feature in range(6):
+        for found, expected in zip((z, p), shuffled_within(X[:, feature], Y, batch), strict=True):
+            np.testing.assert_allclose(found[:, feature], expected, rtol=1e-7)
+    tests = table.groupby("feature_index")["test"].unique().map(list).tolist()
+    assert tests == [["CMH"]] * 3 + [["z within strata"]] * 3
+    assert (np.sign(table["effect"]) == np.sign(table["statistic"])).all()
+    weighted = get_estimator("br-cc")(3, pairs="all").fit(X, Y, np.full(len(X), 1), strata=batch).pairs_.to_pandas()
+    np.testing.assert_allclose(grid(weighted, "p_value", 3), p, rtol=1e-7)
+
+
+def test_methods_of_counts_test_pairs_in_strata_by_cochran_mantel_and_haenszel():
+    X, Y, batch = stratified()
+    X[:, 3:] = np.digitize(X[:, 3:], [-1, 1, 44])
+    table = get_estimator("chi2")(3, pairs="all", bins=2).fit(X[:, :3], Y, strata=batch).pairs_.to_pandas()
+    z, p, n = (grid(table, name, 3) for name in ("statistic", "p_value", "n"))
+    corrected = grid(table, "corrected", 3)
+    for feature in range(3):
+        expected, of_z = shuffled_within(X[:, feature], Y, batch)
+        np.testing.assert_allclose(z[:, feature], np.sign(expected) * expected**2, rtol=1e-9)
+        of_chi2 = np.where(corrected[:, feature], of_z, stats.chi2.sf(expected**2, 1))
+        np.testing.assert_allclose(p[:, feature], of_chi2, rtol=1e-7)
+    assert corrected.any()
+    assert not corrected.all()
+    assert n.tolist() == np.repeat((Y >= 0).sum(axis=0), 3).reshape(3, 3).tolist()
+    assert set(table["test"]) == {"CMH"}
+    with pytest.raises(UsageError, match="chi2 counts in strata, of which nothing is tested given the other features"):
+        get_estimator("chi2")(3, control="partial").fit(X, Y, strata=batch)
+
+
+def test_the_tail_of_a_heavy_law_is_that_of_its_draws():
+    rng = np.random.default_rng(0)
+    for skewness, kurtosis in [(0.0, 1.0), (0.6, 2.0), (-0.6, 5.0), (1.0, 30.0)]:
+        scale = np.sqrt(kurtosis / 6)
+        right, left = ((1 + sign * skewness / (2 * scale)) / scale**2 / 2 for sign in (1, -1))
+        drawn = scale * (rng.gamma(right, size=10**6) - rng.gamma(left, size=10**6) - right + left)
+        assert [stats.skew(drawn), stats.kurtosis(drawn)] == pytest.approx([skewness, kurtosis], abs=0.1 * kurtosis)
+        for score in (1.5, 3.0, 4.0):
+            tail = np.exp(log_heavy_tail(np.array([score]), np.array([skewness]), np.array([kurtosis])))[0]
+            assert 0.7 * tail < (drawn >= score).mean() < 1.1 * tail, (skewness, kurtosis, score)
+
+
+def test_the_surest_pairs_are_told_apart_where_p_values_are_too_small_for_numbers():
+    rng = np.random.default_rng(0)
+    Y = (rng.random((20_000, 2)) < 0.5).astype(np.int8)
+    X = Y[:, [0]] * np.array([1.0, 2.0, 4.0, 3.0]) + rng.normal(size=(20_000, 4))
+    _, table = table_of(X, Y, pairs="best:2")
+    own = table[table["label_index"] == 0]
+    assert own["feature_index"].tolist() == [2, 3]
+    assert own["p_value"].tolist() == [0, 0]
+    for t, log10_p in zip(own["statistic"], own["log10_p"], strict=True):
+        law = stats.t(19_998)
+        relative, _ = integrate.quad(lambda x, t=t, law=law: np.exp(law.logpdf(x) - law.logpdf(t)), t, t + 2)
+        assert log10_p == pytest.approx((law.logpdf(t) + np.log(2 * relative)) / np.log(10), rel=1e-9)
+    X, Y = codes_problem()
+    for method in ("chi2", "label-entropy"):
+        _, table = table_of(np.tile(X, (100, 1)), np.tile(Y, (100, 1)), method, bins=3, binning="equal-width")
+        pair = table.sort_values("log10_p").iloc[0]
+        assert pair["p_value"] == 0
+        assert pair["log10_p"] == pytest.approx((-abs(pair["statistic"]) / 2) / np.log(10), rel=1e-9)  # of two degrees
+
+
+def test_effect_and_statistic_have_one_sign():
+    X, Y = np.zeros((1000, 1)), np.zeros((1000, 1), np.int8)
+    X[:2], Y[2:9] = 1, 1
+    _, table = table_of(X, Y, n_features_to_select=1)
+    assert table["statistic"][0] < 0
+    assert table["effect"][0] == pytest.approx((0 - 0.014) / stats.hypergeom(1000, 2, 7).var())  # Peto's
+
+
+def test_features_of_few_labels_are_not_taken_for_those_of_several():
+    """Three features that go with all labels make a hundred chance pairs significant in a list over all pairs."""
+    false, true = 0, 0
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        Y = (rng.random((500, 20)) < 0.3).astype(np.int8)
+        X = rng.normal(size=(500, 100))
+        X[:, :3] += Y.sum(axis=1, keepdims=True)
+        chosen = np.flatnonzero(quiet(get_estimator("br-cc")(None, min_labels=1), X, Y).support_)
+        false, true = false + (chosen >= 3).sum(), true + (chosen < 3).sum()
+    assert true == 30
+    assert false <= 10  # at a rate of 0.1 some 3; of the features that are significant for some label there are 40

@@ -37,13 +37,13 @@ def fixed_knockoffs(X, R, s, rng):
 def test_t_is_that_of_least_squares():
     X, Y, R, r = problem()
     n, d = X.shape
-    beta, t, p = partial_p_values(factored(R), r, np.sqrt(n) * r, n, n - len(r) - 1, lambda t: t)
+    beta, t, log_p = partial_p_values(factored(R), r, np.sqrt(n) * r, n, n - len(r) - 1, lambda t: t)
     coefficients = np.linalg.solve(X.T @ X, X.T @ Y)
     residual = ((Y - X @ coefficients) ** 2).sum(axis=0) / (n - d - 1)
     expected = coefficients / np.sqrt(np.diag(np.linalg.inv(X.T @ X))[:, np.newaxis] * residual)
     np.testing.assert_allclose(beta, coefficients, rtol=1e-9)
     np.testing.assert_allclose(t, expected, rtol=1e-9)
-    np.testing.assert_allclose(p, 2 * stats.t.sf(np.abs(expected), n - d - 1), rtol=1e-8)
+    np.testing.assert_allclose(np.exp(log_p), 2 * stats.t.sf(np.abs(expected), n - d - 1), rtol=1e-8)
 
 
 def test_p_is_the_larger_of_two():

@@ -106,7 +106,7 @@ def test_shuffles_in_strata_give_rows_the_labels_of_their_stratum(monkeypatch, p
     source = RowView(ArrayRows(np.zeros((n, 1)), as_labels(Y), block_bytes=1000), strata=column)
     labels = source.labels_only()
     (sample,), _ = run_reading(labels, [label_sample(labels.profile, 3)], HERE)
-    pool, pooled = pool_in_strata(sample, 3, n, n_strata)
+    pool, pooled = pool_in_strata(sample, 3, n, n_strata, None)
     resampling = Resampling(3, 0, seed=3, pool=pool, strata=pooled)
     own = {s: {row.tobytes() for row in Y[strata == s]} for s in range(n_strata)}
     seen = []

@@ -1,0 +1,138 @@
+"""Levels of tests of pairs, on data in which no feature goes with any label: every discovery is false.
+
+    python benchmarks/null_sets.py                          # half an hour on one core
+    python benchmarks/null_sets.py --laws spikes strata --runs 40 --controls bh shuffles
+
+Of every set of data (laws below) what is counted is whether `-k auto` keeps anything at a rate of 0.1, by each control,
+and the share of p-values below 0.05. A control keeps its level where anything is kept in at most 10 % of the sets;
+29 of 200 is the .98 limit of that. Written to benchmarks/results/null_sets.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from measuring import RESULTS
+from numpy.typing import NDArray
+from real_sets import markdown
+
+from mlfs_dask.errors import DataError
+from mlfs_dask.selection.estimator import get_estimator
+
+Drawn = tuple[NDArray[np.float64], NDArray[np.int8], "NDArray[np.int64] | None"]
+
+#: How pairs are tested; "shuffles": the number that is kept follows from shuffled labels.
+CONTROLS = ("bh", "by", "holm", "partial", "knockoffs", "shuffles", "chi2")
+
+
+def labels(rng: np.random.Generator, n: int, *shares: float) -> NDArray[np.int8]:
+    return (rng.random((n, len(shares))) < shares).astype(np.int8)
+
+
+def strata(rng: np.random.Generator) -> Drawn:
+    """In one of four strata 0/1 features and labels are at 30 %, elsewhere at 1 %."""
+    batch = np.arange(2000) % 4
+    share = np.where(batch == 0, 0.3, 0.01)[:, np.newaxis]
+    X = (rng.random((2000, 60)) < share).astype(float)
+    return X, (rng.random((2000, 5)) < share).astype(np.int8), batch
+
+
+def spread(rng: np.random.Generator) -> Drawn:
+    """In one of four strata features have ten times the spread, and labels are at 50 %, elsewhere at 5 %."""
+    batch = np.arange(2000) % 4
+    X = rng.standard_normal((2000, 60)) * np.where(batch == 0, 10.0, 1.0)[:, np.newaxis] + batch[:, np.newaxis]
+    share = np.where(batch == 0, 0.5, 0.05)[:, np.newaxis]
+    return X, (rng.random((2000, 5)) < share).astype(np.int8), batch
+
+
+def spikes(rng: np.random.Generator, n: int = 500, share: float = 0.05) -> Drawn:
+    """Features -1, 0, +1 of which 2 % are not 0; labels of 5 % of 500 rows."""
+    X = (rng.random((n, 60)) < 0.02) * rng.choice([-1.0, 1.0], (n, 60))
+    return X, labels(rng, n, *[share] * 5), None
+
+
+def rare_spikes(rng: np.random.Generator) -> Drawn:
+    """The same of 5 000 rows, and labels of 1 %."""
+    return spikes(rng, 5000, 0.01)
+
+
+def hashing(rng: np.random.Generator) -> Drawn:
+    """Words hashed with a sign to 60 features, their frequencies falling as 1/rank; labels of 1 to 5 %."""
+    n, vocabulary = 1000, 2000
+    counts = rng.poisson(8 / np.arange(1, vocabulary + 1) ** 1.1, (n, vocabulary))
+    X = np.zeros((n, 60))
+    bucket, sign = rng.integers(0, 60, vocabulary), rng.choice([-1.0, 1.0], vocabulary)
+    for b in range(60):
+        X[:, b] = counts[:, bucket == b] @ sign[bucket == b]
+    return X, labels(rng, n, 0.01, 0.02, 0.03, 0.04, 0.05), None
+
+
+def log_normal(rng: np.random.Generator) -> Drawn:
+    """Log-normal features of 500 rows; labels of 2 to 50 %."""
+    return rng.lognormal(sigma=1.5, size=(500, 60)), labels(rng, 500, 0.02, 0.05, 0.1, 0.3, 0.5), None
+
+
+def clusters(rng: np.random.Generator) -> Drawn:
+    """20 donors of 100 rows, features with an intraclass correlation of .1, labels of donors: rows go together."""
+    donor = np.repeat(np.arange(20), 100)
+    X = np.sqrt(0.1) * rng.standard_normal((20, 60))[donor] + np.sqrt(0.9) * rng.standard_normal((2000, 60))
+    return X, labels(rng, 20, *[0.4] * 5)[donor], None
+
+
+LAWS = {law.__name__: law for law in (strata, spread, spikes, rare_spikes, hashing, log_normal, clusters)}
+
+
+def kept(law: str, control: str, seed: int) -> tuple[int, float]:
+    """Features that `-k auto` keeps at 0.1, and the share of p-values below 0.05."""
+    X, Y, batch = LAWS[law](np.random.default_rng([seed, 11]))
+    asked: dict[str, Any] = {} if control in ("shuffles", "chi2") else {"control": control}
+    if control == "chi2":
+        asked = {"control": "bh"}
+    selector = get_estimator("chi2" if control == "chi2" else "br-cc")("auto", random_state=seed, **asked)
+    with warnings.catch_warnings(action="ignore"):  # labels of too few rows are left out
+        try:
+            number = int(selector.fit(X, Y, strata=batch).support_.sum())
+        except DataError as error:
+            if "no feature" not in str(error):
+                raise
+            number = 0
+        if control in ("shuffles", "knockoffs"):
+            return number, np.nan
+        tested = get_estimator("chi2" if control == "chi2" else "br-cc")(1, pairs="all", **asked)
+        table = tested.fit(X, Y, strata=batch).pairs_
+    p = table["p_value"].to_numpy(zero_copy_only=False).astype(float)
+    return number, float(np.mean(p[~np.isnan(p)] < 0.05))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--laws", nargs="+", choices=list(LAWS), default=list(LAWS))
+    parser.add_argument("--controls", nargs="+", choices=CONTROLS, default=list(CONTROLS))
+    parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--results", type=Path, default=RESULTS / "null_sets.json")
+    options = parser.parse_args()
+    rows: dict[str, Any] = json.loads(options.results.read_text()) if options.results.exists() else {}
+    for law in options.laws:
+        for control in options.controls:
+            told = [kept(law, control, seed) for seed in range(options.runs)]
+            numbers, below = np.array(told).T
+            row = {"sets": options.runs, "any": int((numbers > 0).sum()), "kept": float(numbers.mean())}
+            if not np.isnan(below).any():
+                row["p < 0.05"] = float(below.mean())
+            rows.setdefault(law, {})[control] = row
+            print(law, control, row, flush=True)
+            options.results.write_text(json.dumps(rows, indent=1) + "\n")
+    cells = [
+        [law, *(f"{row[c]['any']} of {row[c]['sets']}" if c in row else "" for c in CONTROLS)]
+        for law, row in rows.items()
+    ]
+    print(markdown(["anything kept", *CONTROLS], cells))
+
+
+if __name__ == "__main__":
+    main()
