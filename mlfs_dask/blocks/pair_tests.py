@@ -294,8 +294,9 @@ def code_tests(counts: Counts | StratifiedCounts, *, pearson: bool = False) -> A
     joint, marginal, positives, n = (
         np.sum([np.asarray(each[i], dtype=np.float64) for each in strata], axis=0) for i in range(4)
     )
-    n = np.maximum(n, 1.0)
+    rows_known, n = n, np.maximum(n, 1.0)
     codes = np.count_nonzero(marginal > 0, axis=0)
+    stratified = isinstance(counts, StratifiedCounts)
     if isinstance(counts, StratifiedCounts):
         shared, statistic = counts.pooled(information), general_association(counts)
     else:
@@ -314,8 +315,7 @@ def code_tests(counts: Counts | StratifiedCounts, *, pearson: bool = False) -> A
             laws.append((rows_of, own.positives, x2, x2 * (1 - 2 * share), x2 * (1 - 3 * share * (1 - share))))
         variance, skewness, kurtosis = law_within(laws)
         share, m2 = marginal[code] / n, np.sum([each[2] for each in laws], axis=0)
-        one = len(strata) == 1
-        law = PairLaw(share, np.ones((1, 1), bool), skewness, kurtosis, None if one else variance)
+        law = PairLaw(share, np.ones((1, 1), bool), skewness, kurtosis, variance if stratified else None)
         own_positives = counts.positives if isinstance(counts, Counts) else positives
         tested = correlation_tests(Sums(products, m2, own_positives, n), law)
         least = np.fmin(least, tested.order * np.log(10))
@@ -324,7 +324,7 @@ def code_tests(counts: Counts | StratifiedCounts, *, pearson: bool = False) -> A
         trend += code * products
     log_p = np.where(corrected, np.minimum(least + np.log(np.where(codes > 2, codes, 1)), 0), log_p)
     found = np.stack([shared, statistic, log_p / np.log(10), np.sign(trend) * (1 + corrected)])
-    known = [np.broadcast_to(each, shared.shape) for each in (n, positives)] if len(strata) > 1 else []
+    known = [np.broadcast_to(each, shared.shape) for each in (rows_known, positives)] if stratified else []
     return np.concatenate([np.where(varies, found, np.nan), *(each[np.newaxis] for each in known)])
 
 
@@ -335,7 +335,7 @@ def pearson_statistic(counts: Counts) -> Array:
     for observed, share in zip(joint, marginal / n, strict=True):
         terms += quotient((observed - share * positives) ** 2, share)
     # 1/E of the rows with the label and of those without: n / (share n_l (n − n_l)) together.
-    terms *= n / (positives * (n - positives))
+    terms *= quotient(np.asarray(n, dtype=np.float64), positives * (n - positives))
     return terms
 
 

@@ -50,6 +50,7 @@ from mlfs_dask.selectors.scores import (
     Scores,
     constant_warnings,
     falsely_chosen,
+    known_in_no_row,
     lower_constant,
     rank,
     rank_stability,
@@ -405,7 +406,13 @@ def fit(method: Method, data: Any, sample_weight: Any = None, *, covariates: Any
     of_constant = constant_warnings(k, profile.d, n_constant, informed=bool(outcome.warnings))
     of_constant = [] if choice.chosen_groups else of_constant  # groups are chosen whole
     of_pairs = [] if pairs is None else pairs.warnings
-    emitted = [*outcome.warnings, *of_pairs, *of_constant, *choice.warnings]
+    never, of_unknown = readings.never_known, []
+    if whole.label_counts is not None and method.unknown == "use":
+        never = method.refuse_unknown(whole.label_counts[0], profile.total, readings.names)
+    if len(never):
+        said = known_in_no_row(never, readings.names.labels)
+        of_unknown = [UserWarning(f"{said}, and {'has' if len(never) == 1 else 'have'} no part in the scores")]
+    emitted = [*outcome.warnings, *of_unknown, *of_pairs, *of_constant, *choice.warnings]
     for warning in emitted:
         warnings.warn(warning, stacklevel=_caller_level())
     ranking = ranking_of_all(choice.ranking, features, d)
@@ -548,6 +555,7 @@ def with_columns(method: Method, rows: Opened, covariates: Any, strata: Any) -> 
         columns |= {column.name: column for column in of_rows}
         names = [column.name for column in of_rows]
         setattr(method, name, names if name == "covariates" else names[0])
+    method.check()
     return method, replace(rows, source=RowView(rows.source, columns=columns))
 
 

@@ -397,7 +397,7 @@ class AutoSelector(Method):
         assert features.minimum is not None
         assert features.maximum is not None
         assert label_counts is not None
-        self.refuse_unknown(label_counts[0], readings.names)
+        self.examine_unknown(readings, label_counts[0])
         missing = np.zeros(len(features.minimum)) if features.n_missing is None else features.n_missing
         largest = np.maximum(np.abs(features.minimum), np.abs(features.maximum))
         # The judges standardise: squares of larger values are infinite.

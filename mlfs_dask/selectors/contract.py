@@ -25,6 +25,7 @@ from typing import Any, ClassVar, TypeVar, dataclass_transform
 import numpy as np
 from numpy.typing import NDArray
 
+from mlfs_dask.blocks.rounding import SAME
 from mlfs_dask.engine.readings import is_cached, run_reading
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DataError, UsageError, number_of, parameter
@@ -58,7 +59,7 @@ from mlfs_dask.selectors.parameters import (
     read_parameter,
 )
 from mlfs_dask.selectors.redundancy import part_size, planned_reading
-from mlfs_dask.selectors.scores import AUTO, Scores, count_kept, round_scores, unknown_labels_error
+from mlfs_dask.selectors.scores import AUTO, Scores, count_kept, known_in_no_row, round_scores, unknown_labels_error
 from mlfs_dask.statistics.gram import GRAM_CAP, Gram
 from mlfs_dask.statistics.missing import FILL_READING, fill_statistics, fill_values
 from mlfs_dask.statistics.products import LabelProducts, label_products
@@ -471,12 +472,13 @@ class Method:
         UsageError
             It cannot be adjusted for covariates.
         """
+        counts = source.label_counts if self.unknown != "negative" else None
         source, names = self.rows(source), self.names(names)
         if self.asks_pairs and not source.profile.q:
             raise UsageError("there are no labels to test features with: leave out what asks for pairs of them")
         self._refuse_columns(source)
-        if source.label_counts is not None:
-            self.refuse_unknown(source.label_counts[0], names)
+        if counts is not None:
+            self.refuse_unknown(counts[0], source.profile.total, names)
         self.refuse_missing(source.features.n_missing, names)
 
     def _refuse_columns(self, source: RowSource) -> None:
@@ -530,10 +532,24 @@ class Method:
         """Whether it is fitted within each stratum."""
         return self.strata is not None and self.strata_by == "rank"
 
-    def refuse_unknown(self, unknown: NDArray[np.integer[Any]], names: Names) -> None:
-        """Refuse unknown labels, counted by label, where `unknown` says so."""
+    def refuse_unknown(self, unknown: NDArray[np.integer[Any]], total: float, names: Names) -> NDArray[np.intp]:
+        """Refuse unknown labels, counted by label, where `unknown` says so, or where no row has a known one.
+
+        Returns
+        -------
+        int64 array
+            Labels that are known in none of the `total` rows.
+
+        Raises
+        ------
+        DataError
+        """
         if unknown.any() and self.unknown == "refuse":
             raise unknown_labels_error(unknown, names.labels)
+        never = np.flatnonzero(unknown >= total * (1 - SAME)) if total else np.zeros(0, np.intp)
+        if len(never) == len(unknown) > 0 and self.supervision != "unsupervised":
+            raise DataError(known_in_no_row(never, names.labels), cure="give labels 1 and 0 for some rows")
+        return never
 
     def examine_unknown(self, readings: Readings, unknown: NDArray[np.integer[Any]]) -> None:
         """`refuse_unknown`, or go back to the beginning where a reading was not told of those that it found.
@@ -544,7 +560,8 @@ class Method:
         UnknownLabelsFound
             The fit begins again with these.
         """
-        self.refuse_unknown(unknown, readings.names)
+        if readings.source.strata is None:
+            readings.never_known = self.refuse_unknown(unknown, readings.source.profile.total, readings.names)
         asked = self.known_entries or self.asks_pairs or (self.groups is not None and self.group_by == "joint")
         if unknown.any() and asked and readings.source.unknown_labels is None:
             found, strata = np.flatnonzero(unknown), readings.source.strata

@@ -347,6 +347,8 @@ class Readings:
         self.records: list[ReadingRecord] = []
         self.kept = np.empty(0, np.int64) if kept is None else kept
         self.begun: Begun | None = None
+        #: Labels that are known in no row.
+        self.never_known = np.empty(0, np.intp)
         self._results = results
         #: Statistics that the next reading of features feeds too, and what came of them.
         self.attached: Sequence[Statistic] = ()

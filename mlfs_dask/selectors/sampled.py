@@ -62,7 +62,7 @@ class SampledMethod(OneReading):
             ranges, label_counts = results["ranges"]
             features = replace(ranges, n_categories=features.n_categories)
         assert label_counts is not None
-        self.refuse_unknown(label_counts[0], job.names)
+        self.examine_unknown(job, label_counts[0])
         spread = _spread(features)
         self.examine_features(job, spread, spread)
         return {"sample": results["sample"], "features": features, "spread": spread}

@@ -174,7 +174,7 @@ def uninformative_warning(
     constant, d : int
         Features that are constant, and all.
     constant_labels, q : int
-        Labels that are the same in every row, and all.
+        Labels that are the same in every row where they are known, and all.
     otherwise : str
         The reason where neither all features nor all labels are.
     weighs_features : bool
@@ -213,17 +213,33 @@ def never_positive_warnings(
     never = np.flatnonzero(positives == 0)
     if not len(never):
         return []
-    shown = [str(label) if names is None else repr(str(names[label])) for label in never[:SHOWN]]
-    if len(never) > len(shown):
-        shown.append(f"{len(never) - len(shown):,} more")
-    listed = " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
-    where = f"column{'s' if len(never) > 1 else ''} {listed} of Y, counted from 0" if names is None else listed
     return [
         UserWarning(
             f"{title}: {len(never):,} of {number_of(q, 'label')} {'has' if len(never) == 1 else 'have'} "
-            f"no known positive row ({where}). {consequence}"
+            f"no known positive row ({_listed(never, names)}). {consequence}"
         )
     ]
+
+
+def known_in_no_row(labels: NDArray[np.intp], names: Sequence[str] | None) -> str:
+    """What is said of labels of which no entry is known.
+
+    >>> known_in_no_row(np.array([0, 2]), ["a", "b", "c"])
+    "labels 'a' and 'c' are known in no row"
+    """
+    one = len(labels) == 1
+    listed = _listed(labels, names)
+    listed = f"({listed})" if names is None else listed
+    return f"label{'' if one else 's'} {listed} {'is' if one else 'are'} known in no row"
+
+
+def _listed(labels: NDArray[np.intp], names: Sequence[str] | None) -> str:
+    """The first labels by name or place."""
+    shown = [str(label) if names is None else repr(str(names[label])) for label in labels[:SHOWN]]
+    if len(labels) > len(shown):
+        shown.append(f"{len(labels) - len(shown):,} more")
+    listed = " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
+    return f"column{'s' if len(labels) > 1 else ''} {listed} of Y, counted from 0" if names is None else listed
 
 
 def round_scores(scores: Array, bits: int = SCORE_BITS) -> Array:

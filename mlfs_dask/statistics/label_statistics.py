@@ -14,7 +14,6 @@ from mlfs_dask.blocks.products import label_pairs_block, label_sums_block, posit
 from mlfs_dask.blocks.row_draws import row_bits
 from mlfs_dask.blocks.unknown import of_marks, with_unknown_columns
 from mlfs_dask.engine.statistic import State, Statistic
-from mlfs_dask.errors import DataError
 from mlfs_dask.rows.contract import Block, Profile, RowSource, profile_of, unknown_labels
 from mlfs_dask.typing import Array
 
@@ -53,16 +52,8 @@ class LabelKnowledge(NamedTuple):
         ----------
         n : int
             All rows.
-
-        Raises
-        ------
-        DataError
-            No entry is known.
         """
-        known = n - self.unknown
-        if not known.any():
-            raise DataError("no label of any row is known", cure="give labels 1 and 0 for some rows")
-        shares: Array = self.positive / np.maximum(known, 1)
+        shares: Array = self.positive / np.maximum(n - self.unknown, 1)
         return shares
 
 

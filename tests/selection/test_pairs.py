@@ -379,3 +379,25 @@ def test_features_of_few_labels_are_not_taken_for_those_of_several():
         false, true = false + (chosen >= 3).sum(), true + (chosen < 3).sum()
     assert true == 30
     assert false <= 10  # at a rate of 0.1 some 3; of the features that are significant for some label there are 40
+
+
+@pytest.mark.parametrize("method", ["br-cc", "chi2", "label-entropy", "br-or", "ela-chi", "rfs"])
+@pytest.mark.parametrize("strata", [None, np.arange(120) % 3])
+def test_labels_of_which_nothing_is_to_be_learnt_are_told_and_not_tested(method, strata):
+    if strata is not None and method in ("ela-chi", "rfs"):
+        pytest.skip("takes no strata")
+    X, Y = problem()
+    Y = np.column_stack([Y, np.zeros(120), np.full(120, -1)]).astype(np.int8)
+    further = {"rfs": {"max_iter": 2}, "label-entropy": {"n_promising_labels": 1.0}}.get(method, {})
+    selector = get_estimator(method)(3, pairs="all", **further)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("error", RuntimeWarning)
+        warnings.simplefilter("always", UserWarning)
+        table = selector.fit(X, Y, strata=strata).pairs_.to_pandas()
+    never = "label (column 5 of Y, counted from 0) is known in no row, and has no part in the scores"
+    assert never in [str(warning.message) for warning in told]
+    assert grid(table, "n", 6)[:, 0].tolist() == [120] * 5 + [0]
+    for column in ("effect", "statistic", "p_value", "q_value", "log10_p"):
+        assert np.isnan(grid(table, column, 6)[4:]).all()
+        assert not np.isnan(grid(table, column, 6)[:4, :-1]).any()
+    assert not grid(table, "corrected", 6)[4:].any()

@@ -27,7 +27,7 @@ def test_zeros_may_stand_for_unknown_rows(graph):
 @pytest.mark.parametrize("graph", ["exact", "anchors"])
 def test_labels_that_are_all_unknown_are_refused(graph):
     X, Y = problem()
-    with pytest.raises(DataError, match=r"no row of Y has a known label\n.*give labels 1 and 0 for some rows"):
+    with pytest.raises(DataError, match=r"are known in no row\n.*give labels 1 and 0 for some rows"):
         AccessMFS(graph=graph).fit(X, np.full_like(Y, -1))
     with pytest.raises(DataError, match="no row of Y has a known label that is positive"):
         AccessMFS(graph=graph, unknown_labels="zeros").fit(X, np.zeros_like(Y))

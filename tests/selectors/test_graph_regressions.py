@@ -86,7 +86,7 @@ def test_rows_without_labels_count_in_the_graph(method):
     together = quiet(method(3), X, hidden).scores_
     noise = np.where(labelled[:, np.newaxis], X, np.random.default_rng(0).normal(size=X.shape))
     assert np.abs(quiet(method(3), noise, hidden).scores_ - together).max() > 0.01 * together.max()
-    with pytest.raises(DataError, match="no label of any row is known\n  cure: give labels 1 and 0"):
+    with pytest.raises(DataError, match="are known in no row\n  cure: give labels 1 and 0"):
         method(3).fit(X, np.full_like(Y, -1))
 
 

@@ -234,3 +234,18 @@ def test_naive_bayes_learns_each_label_where_it_is_known_and_is_judged_there():
     expected = twin("mamfs")(X[:, :8], unknown, 4)
     for rows in containers(X[:, :8], unknown):
         assert fit(make("mamfs", n_judged=300), *rows).scores_ == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_labels_that_are_known_in_no_row_are_refused_by_all_methods_in_one_way(name):
+    X, Y = problem()
+    Y = np.full_like(Y, -1)
+    said = r"^labels \(columns 0, 1.* of Y, counted from 0\) are known in no row\n"
+    for rows in containers(X, Y):
+        if get_method(name).supervision == "unsupervised":
+            fit(make(name), *rows)
+            continue
+        if isinstance(rows[0], da.Array) and name in ("fssrdm", "leda", "lsmr", "sfss", "smdr-ic", "smile"):
+            said = "no row has all its labels known"  # a reading of labelled rows tells that first
+        with pytest.raises(DataError, match=said):
+            fit(make(name), *rows)
