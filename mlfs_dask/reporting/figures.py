@@ -343,6 +343,7 @@ def score_curve(
     """
     import pandas as pd
 
+    scores = scores[~np.isnan(scores)]  # excluded features have none
     d = len(scores)
     # All of the first thousand, beyond them as many as a page can show.
     shown = np.unique(np.concatenate([np.arange(min(d, 1000)), np.linspace(0, d - 1, min(d, 1000)).astype(np.int64)]))

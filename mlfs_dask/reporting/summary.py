@@ -77,7 +77,8 @@ def chosen_features(runs: Sequence[LabelledRun], styles: Styles) -> Figure:
 
 def best_features(labelled: LabelledRun, styles: Styles) -> Figure:
     """The best features of a run, with their scores."""
-    names, scores = labelled.run.feature_names, labelled.run.scores
+    scores = labelled.run.scores[~np.isnan(labelled.run.scores)]  # excluded features have none, and come last
+    names = labelled.run.feature_names[: len(scores)]
     name = f"{anchor('ranking', labelled.label)}-best"
     return draw.best_features(labelled.label, names, scores, styles.of(labelled.name), name=name)
 

@@ -346,9 +346,9 @@ def fit(method: Method, data: Any, sample_weight: Any = None, *, covariates: Any
     ClusterLostError
     """
     started = time.perf_counter()
-    method.check()
     rows = opened(data)
     method, rows = with_columns(method, rows, covariates, strata)
+    method.check()
     if method.strata is not None and method.strata_by == "rank":
         return _fit_within_strata(method, rows, sample_weight)
     n, d = rows.source.profile.n, rows.source.profile.d
@@ -425,8 +425,8 @@ def fit(method: Method, data: Any, sample_weight: Any = None, *, covariates: Any
     support = np.zeros(d, dtype=bool)
     support[ranking[:k]] = True
     scores = lower_constant(outcome.scores, varies)
-    scores = of_all_features(scores, features, d, scores.min())
-    q_values = None if outcome.q_values is None else of_all_features(outcome.q_values, features, d, 1.0)
+    scores = of_all_features(scores, features, d, np.nan)
+    q_values = None if outcome.q_values is None else of_all_features(outcome.q_values, features, d, np.nan)
     stability, facts_of_resamples = None, {}
     if outcome.resampled_scores is not None:
         stability = rank_stability(method.ranked_by(outcome.resampled_scores), k, varies)
@@ -503,6 +503,11 @@ def begin(method: Method, params: dict[str, Any], rows: Opened, k: int) -> Begun
     earlier, excluded = record.get("params") or {}, record["extra"].get("excluded_features", [])
     other = [name for name, value in params.items() if earlier.get(name) != as_json(value)]
     other += [name for name in ("prune", "groups", "per_label", "min_labels") if earlier.get(name) is not None]
+    if not set(method.keep or ()) <= set(run.ranking[: record["extra"].get("chosen_in_turn", 0)].tolist()):
+        raise UsageError(
+            f"a run from the start begins from the features of {parameter('keep')}, and {given} has chosen others "
+            "before them\n  cure: leave out one of the two"
+        )
     if facts(method, rows.names).get("excluded_features", []) != excluded:
         other.append("exclude")
     if other:
@@ -555,7 +560,6 @@ def with_columns(method: Method, rows: Opened, covariates: Any, strata: Any) -> 
         columns |= {column.name: column for column in of_rows}
         names = [column.name for column in of_rows]
         setattr(method, name, names if name == "covariates" else names[0])
-    method.check()
     return method, replace(rows, source=RowView(rows.source, columns=columns))
 
 

@@ -216,7 +216,7 @@ def ranking_text(
     feature_names: Sequence[str] | NDArray[Any],
     columns: Mapping[str, NDArray[Any]],
 ) -> str:
-    r"""Text of `ranking.csv`; scores are written so that they read back to the same bits.
+    r"""Text of `ranking.csv`; scores are written so that they read back to the same bits, NaN as nothing.
 
     Examples
     --------
@@ -229,7 +229,7 @@ def ranking_text(
     writer.writerow([*COLUMNS, *columns])
     values = (array[ranking].tolist() for array in (scores, *columns.values()))
     writer.writerows(
-        (rank, index, feature_names[index], *own)
+        (rank, index, feature_names[index], *("" if value != value else value for value in own))
         for rank, (index, *own) in enumerate(zip(ranking.tolist(), *values, strict=True), start=1)
     )
     return stream.getvalue()
@@ -322,7 +322,7 @@ def read_run(path: str) -> Run:
                 raise ValueError(f"rank {rank} where {expected} was expected")
             indices.append(int(index))
             names.append(name)
-            scores.append(float(score))
+            scores.append(float(score or "nan"))  # of an excluded feature there is none
             for values, place in zip(replicates.values(), places, strict=True):
                 values.append(float(row[place]))
         except (ValueError, IndexError) as error:

@@ -165,10 +165,28 @@ class Method:
             raise UsageError(f"{parameter('prune')} lists clusters, too; leave {parameter('redundancy')} out.")
         if self.groups is not None:
             self._check_groups()
+        self._check_effects()
         if self.start_ is not None and not self.chooses_in_turn:
             raise UsageError(
                 f"{self.method} has nothing to go on from: it scores all features alike; more of them cost no more. "
                 f"Leave {parameter('start_')} out; {parameter('keep', 'RUN/selected.txt')} keeps the features of a run."
+            )
+
+    def _check_effects(self) -> None:
+        """Refuse values of parameters that change nothing without another one."""
+        asked = {
+            "fdr": (self.n_features_to_select == AUTO or self.asks_pairs, ("n_features_to_select", AUTO), "pairs"),
+            "group_by": (self.groups is not None, ("groups",), None),
+            "strata_by": (self.strata is not None, ("strata",), None),
+        }
+        for each in self.all_parameters():
+            needed = asked.get(each.name)
+            if needed is None or needed[0] or getattr(self, each.name) == each.default:
+                continue
+            others = [parameter(*needed[1]), *([parameter(needed[2])] if needed[2] else [])]
+            raise UsageError(
+                f"{parameter(each.name)} changes nothing without {' or '.join(others)}\n  cure: give that too, or "
+                f"leave {parameter(each.name)} out"
             )
 
     def _check_groups(self) -> None:
@@ -474,6 +492,12 @@ class Method:
         """
         counts = source.label_counts if self.unknown != "negative" else None
         source, names = self.rows(source), self.names(names)
+        if self.min_labels is not None and source.strata is None and self.min_labels > source.profile.q:
+            there = number_of(source.profile.q, "label")
+            raise UsageError(
+                f"{parameter('min_labels')} is {self.min_labels}, and there are {there}\n  cure: give a number up to "
+                f"{source.profile.q}"
+            )
         if self.asks_pairs and not source.profile.q:
             raise UsageError("there are no labels to test features with: leave out what asks for pairs of them")
         self._refuse_columns(source)

@@ -304,6 +304,12 @@ class Adjustment:
                 "labels are unknown (-1), which this method does not take together with covariates",
                 cure=f"drop those rows or labels, or choose {parameter('unknown', 'negative')} if -1 means negative",
             )
+        if sums.n - 2 < self.rank:
+            raise DataError(
+                f"covariates and strata take {self.rank:,} degrees of freedom, and {sums.n:,.0f} rows leave none to "
+                "test or rank by",
+                cure=f"give fewer ({parameter('covariates')}, {parameter('strata')}), or more rows",
+            )
         share, QY = sums.positives / (sums.n or 1), self._of_labels(sums)
         m2, label_m2 = _left(sums.m2, self.QX), _left(sums.label_m2, QY)
         with np.errstate(over="ignore", invalid="ignore"):

@@ -1,7 +1,8 @@
 """Which rows, features or labels are meant: numbers, ranges, names, or a file of them.
 
 An expression is `0:100000`, `::10`, `5`, or several of these with commas between them; numbers count from 0, and ranges
-end before their last number, as in Python. `@FILE`, or the path of a file, has one number or name a line.
+end before their last number, as in Python. In a name * stands for any characters, and ? for one. `@FILE`, or the path
+of a file, has one number or name a line.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import csv
 import itertools
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -118,7 +119,7 @@ def _choose(
                 raise UsageError(f"a mask of {what}s needs {n} entries; it has the shape {entries.shape}.")
             indices = np.flatnonzero(entries)
         else:
-            read = [_number(str(entry), n, numbers, what) for entry in entries.tolist()]
+            read = [number for entry in entries.tolist() for number in _numbers(str(entry), n, numbers, what)]
             indices = _in_order(read, _distinct(read, what), rising=rising)
     if not len(indices):
         numbered = "" if n == 0 else f", with numbers from 0 to {n - 1:,}"
@@ -140,18 +141,37 @@ def _read(text: str, n: int, numbers: Mapping[str, int], what: str, *, rising: b
         raise UsageError(f"there is no {what} {unknown[0]!r}, and no file {text!r}.{_cure(unknown[0], numbers, what)}")
     if len(entries) == 1 and entries[0] not in numbers and _RANGE.fullmatch(entries[0]):
         return _range(entries[0], n)  # not an array: it may be long
+    ranges = [entry not in numbers and bool(_RANGE.fullmatch(entry)) for entry in entries]
     numbers_read = [
-        np.array(_range(entry, n), np.int64)
-        if entry not in numbers and _RANGE.fullmatch(entry)
-        else np.array([_number(entry, n, numbers, what)])
-        for entry in entries
+        np.array(_range(entry, n) if is_range else _numbers(entry, n, numbers, what), np.int64)
+        for entry, is_range in zip(entries, ranges, strict=True)
     ]
+    if not any(ranges):
+        _distinct([number for each in numbers_read for number in each.tolist()], what)
     read = np.concatenate([np.empty(0, np.int64), *numbers_read])
     return _in_order(read, np.unique(read), rising=rising)
 
 
 def _is_known(entry: str, numbers: Mapping[str, int]) -> bool:
-    return entry in numbers or bool(_RANGE.fullmatch(entry) or _NUMBER.fullmatch(entry))
+    return entry in numbers or bool(_RANGE.fullmatch(entry) or _NUMBER.fullmatch(entry) or matching(entry, numbers))
+
+
+def matching(pattern: str, names: Iterable[str]) -> list[int]:
+    """Places of the names that a pattern means, in which * stands for any characters, and ? for one.
+
+    >>> matching("gene_*", ["gene_1", "age", "gene_2"]), matching("gene", ["gene_1"])
+    ([0, 2], [])
+    """
+    if not set(pattern) & set("*?"):
+        return []
+    meant = re.compile("".join({"*": ".*", "?": "."}.get(each, re.escape(each)) for each in pattern), re.DOTALL)
+    return [place for place, name in enumerate(names) if meant.fullmatch(name)]
+
+
+def _numbers(entry: str, n: int, numbers: Mapping[str, int], what: str) -> list[int]:
+    """What an entry that is no range means: one number, or those of a pattern of names."""
+    found = [] if entry in numbers else matching(entry.strip(), numbers)
+    return found or [_number(entry, n, numbers, what)]
 
 
 def _range(text: str, n: int) -> range:

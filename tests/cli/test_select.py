@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -109,3 +110,54 @@ def test_what_cannot_run_is_refused_before_the_first_method_does(
     result = run("select", "gmm,elc", tiny_store, "-k", 2, "-o", tmp_path / "all", *option)
     assert result.exit_code == (2 if option[0] == "--max-iter" else 4)
     assert not (tmp_path / "all").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("-k 2 --fdr 0.2", "--fdr changes nothing without -k auto or --pairs"),
+        ("-k 2 --group-by max", "--group-by changes nothing without --groups"),
+        ("-k 2 --strata-by rank", "--strata-by changes nothing without --strata"),
+        ("--min-labels 9", "--min-labels is 9, and there are 2 labels"),
+        ("-k 2 --keep near,near", "--keep: feature 1 is chosen twice."),
+        ("-k 2 --keep 'y*'", "there is no feature 'y*'"),
+    ],
+)
+def test_options_that_would_change_nothing_are_usage(
+    run: Run, tiny_store: Path, tmp_path: Path, options: str, said: str
+) -> None:
+    result = run("select", "br-cc", tiny_store, *shlex.split(options), "-o", tmp_path / "run")
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_names_take_patterns_and_excluded_features_have_no_score(run: Run, tmp_path: Path) -> None:
+    rows = [f"{i % 2},{i % 3},{i % 5},{i % 7},{i % 2},{(i + 1) % 2}" for i in range(42)]
+    (tmp_path / "t.csv").write_text("\n".join(["gene_a,gene_b,age,id,fault_1,fault_2", *rows]) + "\n")
+    store = tmp_path / "t.zarr"
+    run("convert", tmp_path / "t.csv", store, "--label-columns", "fault_*", "--drop", "i?")
+    chosen = run("select", "br-cc", store, "-k", "2", "--exclude", "gene_*", "--keep", "ag?", "-o", tmp_path / "run")
+    assert chosen.exit_code == 2  # one feature is left
+    result = run("select", "br-cc", store, "-k", "1", "--exclude", "gene_*", "--keep", "ag?", "-o", tmp_path / "run")
+    assert result.exit_code == 0, result.stderr
+    ranking = (tmp_path / "run" / "ranking.csv").read_text().splitlines()
+    assert [line.split(",")[2] for line in ranking] == ["feature_name", "age", "gene_a", "gene_b"]
+    assert [line.endswith(",") for line in ranking] == [False, False, True, True]
+    told = run("report", tmp_path / "run", "-o", tmp_path / "report.html")
+    assert told.exit_code == 0, told.stderr
+    assert "nan" not in (tmp_path / "report.html").read_text().lower().replace("nand", "")
+    assert run("select", "br-cc", store, "-k", "1", "--labels", "fault_?", "-o", tmp_path / "two").exit_code == 0
+
+
+def test_a_run_goes_on_only_where_a_run_from_the_start_would_choose_the_same(
+    run: Run, tiny_store: Path, tmp_path: Path
+) -> None:
+    first = tmp_path / "first"
+    assert run("select", "mrmr", tiny_store, "-k", "2", "-o", first).exit_code == 0
+    chosen = [line.split(",")[2] for line in (first / "ranking.csv").read_text().splitlines()[1:]]
+    more = ("select", "mrmr", tiny_store, "-k", "3", "--start", first, "--keep")
+    refused = run(*more, chosen[-1], "-o", tmp_path / "other")
+    assert refused.exit_code == 2
+    assert "a run from the start begins from the features of --keep" in refused.stderr
+    assert run(*more, chosen[1], "-o", tmp_path / "same").exit_code == 0

@@ -401,3 +401,11 @@ def test_labels_of_which_nothing_is_to_be_learnt_are_told_and_not_tested(method,
         assert np.isnan(grid(table, column, 6)[4:]).all()
         assert not np.isnan(grid(table, column, 6)[:4, :-1]).any()
     assert not grid(table, "corrected", 6)[4:].any()
+
+
+def test_covariates_that_leave_no_degree_of_freedom_are_told():
+    X, Y = problem(n=20)
+    for parameters in ({}, {"pairs": "all"}, {"control": "bh", "n_features_to_select": "auto"}):
+        selector = get_estimator("br-cc")(**{"n_features_to_select": 2} | parameters)
+        with pytest.raises(DataError, match="covariates and strata take 19 degrees of freedom, and 20 rows leave none"):
+            selector.fit(X, Y, covariates=np.random.default_rng(0).normal(size=(20, 25)))

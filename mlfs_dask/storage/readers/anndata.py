@@ -32,8 +32,8 @@ from mlfs_dask.storage.readers.encoded import (
 )
 from mlfs_dask.storage.readers.label_columns import (
     DEFAULT_VALUES,
-    check_distinct,
     find_column,
+    find_label_columns,
     numbered_apart,
     repeated_name,
 )
@@ -178,8 +178,7 @@ def _label_columns(root: Any, options: ReadOptions, path: str) -> tuple[Any, tup
     if options.labels.columns is not None:
         frame = _element(root, "obs", path)
         known = columns_of(frame)
-        chosen = [find_column(known, name, "label", file=path) for name in options.labels.columns]
-        check_distinct(chosen, options.labels.columns, file=path)
+        chosen = find_label_columns(known, options.labels.columns, file=path)
         return frame, tuple(known[index] for index in sorted(chosen))
     node = _element(root, options.keys.get("y", _LABELS), path)
     if is_array(node) or not is_dataframe(node):

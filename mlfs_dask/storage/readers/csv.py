@@ -40,7 +40,7 @@ from mlfs_dask.storage.readers.compressed_io import (
 from mlfs_dask.storage.readers.label_columns import (
     DEFAULT_VALUES,
     bad_label,
-    find_column,
+    find_columns,
     is_nameless,
     unique_names,
 )
@@ -429,7 +429,7 @@ def open_csv(path: str, options: ReadOptions = _DEFAULTS, *, tabs: bool = False)
     features, labels = choose_columns(names, options, ignored=ignored, file=path)
     if not body.strip():
         raise DataError("a header row and no rows after it", file=path, cure="check the file")
-    dropped = {find_column(names, name, "column to leave out,", file=path) for name in options.drop}
+    dropped = find_columns(names, options.drop, "column to leave out,", file=path)
     # What is empty in the sample has to be so behind it.
     empty = {column for column, content in ignored.items() if content == _NOTHING} - {*features, *labels, *dropped}
     reader = CsvReader(
@@ -454,11 +454,8 @@ def open_csv(path: str, options: ReadOptions = _DEFAULTS, *, tabs: bool = False)
     texts, decimal = reader._text_columns(complete)
     if options.transpose:
         reader.require_numbers(texts)
-    asked = {
-        find_column(names, name, "column of categories", file=path)
-        for name in options.keys.get("categorical", "").split(",")
-        if name
-    }
+    by_option = filter(None, options.keys.get("categorical", "").split(","))
+    asked = set(find_columns(names, by_option, "column of categories", file=path))
     texts |= asked
     if options.labels.values.has_texts:  # also where the sample holds none
         texts |= {*labels}

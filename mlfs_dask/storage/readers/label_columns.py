@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -14,6 +14,7 @@ from scipy.sparse import csr_array
 from mlfs_dask.errors import DataError, UsageError, number_of
 from mlfs_dask.storage.label_values import LabelValues, zero_in_sparse
 from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN, LabelSpec
+from mlfs_dask.storage.subset_spec import matching
 
 LABEL_OPTIONS = (
     "say which columns are labels: --labels FILE.xml, --label-columns NAMES, or --n-labels K "
@@ -76,11 +77,9 @@ def split_columns(
     ([0], [1, 2])
     """
     width = len(names)
-    dropped = {find_column(names, column, "column to leave out,", file=file) for column in drop}
+    dropped = set(find_columns(names, drop, "column to leave out,", file=file))
     if labels.columns is not None:
-        listed = [find_column(names, column, "label", file=file) for column in labels.columns]
-        check_distinct(listed, labels.columns, file=file)
-        chosen = set(listed)
+        chosen = set(find_label_columns(names, labels.columns, file=file))
         check_kept(chosen, dropped, names, file=file)
     elif labels.count is not None:
         counted = [index for index in range(width) if index not in dropped.union(ignored, beside)]
@@ -148,6 +147,29 @@ def is_nameless(name: str) -> bool:
     (True, True, False)
     """
     return _PLACEHOLDER.fullmatch(name) is not None
+
+
+def find_columns(names: Sequence[str], columns: Iterable[str], what: str, *, file: str) -> list[int]:
+    """Indices of columns given by name, by number from 1, or by a pattern of names as `gene_*`.
+
+    >>> find_columns(["gene_1", "gene_2", "y"], ["y", "gene_*"], "label", file="t.csv")
+    [2, 0, 1]
+    """
+    place_of = {name: place for place, name in enumerate(names)}
+    found: list[int] = []
+    for column in columns:
+        if column in place_of:
+            found.append(place_of[column])
+        else:
+            found += matching(column, names) or [find_column(names, column, what, file=file)]
+    return found
+
+
+def find_label_columns(names: Sequence[str], columns: Sequence[str], *, file: str) -> list[int]:
+    """`find_columns` of labels, each of which is to be named once."""
+    found = find_columns(names, columns, "label", file=file)
+    check_distinct(found, columns if len(columns) == len(found) else [names[place] for place in found], file=file)
+    return found
 
 
 def find_column(names: Sequence[str], column: str, what: str, *, file: str) -> int:

@@ -16,7 +16,7 @@ from mlfs_dask.storage.limits import require_memory
 from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN, LabelSpec
 from mlfs_dask.storage.readers.classes import ClassColumn
 from mlfs_dask.storage.readers.compressed_io import format_suffix, open_source
-from mlfs_dask.storage.readers.label_columns import bad_label, check_distinct, find_column, unique_names
+from mlfs_dask.storage.readers.label_columns import bad_label, find_label_columns, unique_names
 
 logger = logging.getLogger(__name__)
 
@@ -64,8 +64,7 @@ def read_label_table(
     names = [str(name) for name in table.columns]
     chosen = list(range(len(names)))
     if labels.columns is not None:
-        chosen = [find_column(names, name, "label", file=source) for name in labels.columns]
-        check_distinct(chosen, labels.columns, file=source)
+        chosen = find_label_columns(names, labels.columns, file=source)
     if not chosen:
         raise DataError("the table has no columns of labels", file=source, cure="give them behind the first column")
     _tell_differences(table.index, rows, source, file, row)

@@ -36,7 +36,7 @@ from mlfs_dask.storage.readers.compressed_io import open_source
 from mlfs_dask.storage.readers.hdf5_heap import HeapCheckedFile
 from mlfs_dask.storage.readers.label_columns import (
     DEFAULT_VALUES,
-    find_column,
+    find_columns,
     label_block,
     sparse_label_block,
 )
@@ -1009,7 +1009,7 @@ def matrix_reader(
 def _without_features(reader: MatrixReader, d: int, drop: Sequence[str], left_out: Collection[int]) -> MatrixReader:
     header = reader.header
     names = header.feature_names or tuple(f"x{feature}" for feature in range(d))
-    gone = {*left_out, *(find_column(names, name, "column to leave out,", file=reader.path) for name in drop)}
+    gone = {*left_out, *find_columns(names, drop, "column to leave out,", file=reader.path)}
     remaining = [feature for feature in range(d) if feature not in gone]
     new = {feature: place for place, feature in enumerate(remaining)}
     return replace(

@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 from mlfs_dask.blocks.sparse import columns_of_block
 from mlfs_dask.storage.dataset import Store, open_store
 from mlfs_dask.storage.readers.base import Batch, Header, Part, ReadOptions
-from mlfs_dask.storage.readers.label_columns import find_column
+from mlfs_dask.storage.readers.label_columns import find_columns
 from mlfs_dask.typing import Matrix
 
 
@@ -98,9 +98,5 @@ def open_store_reader(path: str, options: ReadOptions) -> StoreReader:
     """
     dataset = open_store(path, storage_options=options.storage_options)
     names: Any = tuple(map(str, dataset.feature_names))
-    place_of = {name: place for place, name in enumerate(names)}
-    gone = [
-        place_of[name] if name in place_of else find_column(names, name, "column to leave out,", file=path)
-        for name in options.drop
-    ]
+    gone = find_columns(names, options.drop, "column to leave out,", file=path)
     return StoreReader(dataset, np.delete(np.arange(len(names)), gone))

@@ -26,6 +26,7 @@ from mlfs_dask.storage.readers.label_columns import (
     DEFAULT_VALUES,
     bad_label,
     find_column,
+    find_columns,
     label_block,
     split_columns,
 )
@@ -291,7 +292,7 @@ def choose_columns(
             names, options.labels, drop=(*options.drop, *options.obs), ignored=ignored, beside=beside, file=file
         )
         return sorted(obs) if options.only_obs else features, labels
-    dropped = {find_column(names, name, "column to leave out,", file=file) for name in options.drop}
+    dropped = set(find_columns(names, options.drop, "column to leave out,", file=file))
     return [column for column in range(len(names)) if column not in {names_column, *ignored, *dropped}], []
 
 
