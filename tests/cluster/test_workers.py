@@ -5,12 +5,14 @@ Some of the workers run other code, are frozen, die, come late, or do not see th
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -36,12 +38,13 @@ PACKAGE = Path(mlfs.__file__).parent
 
 @pytest.fixture(scope="module")
 def scheduler_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """File of a scheduler whose workers are those of one test at a time."""
+    """File of a scheduler whose workers are those of one test at a time; it forgets none for being silent."""
     folder = tmp_path_factory.mktemp("scheduler")
     options = ["--host", "127.0.0.1", "--port", "0", "--scheduler-file", str(folder / "scheduler.json")]
     with (folder / "log").open("wb") as log:
         words = [sys.executable, "-m", "dask", "scheduler", *options, "--no-dashboard"]
-        process = subprocess.Popen(words, stdout=log, stderr=log)
+        patient = {**os.environ, "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "None"}
+        process = subprocess.Popen(words, stdout=log, stderr=log, env=patient)
     yield folder / "scheduler.json"
     process.kill()
     process.wait()
@@ -165,12 +168,15 @@ def test_a_frozen_worker_is_left_out(
     with connect(scheduler_file=str(scheduler_file), min_workers=2) as client:
         assert client is not None
         monkeypatch.setattr(cluster_workers, "ANSWER_SECONDS", 1.5)
+        monkeypatch.setattr(cluster_workers, "GIVEN_UP_SECONDS", math.inf)  # it stays until it is asked a second time
         os.kill(freezes_late.pid, signal.SIGSTOP)  # it was admitted, and does not hold up what is asked of all
         resources = runtime.current_resources()
         assert resources.workers == 2
         assert resources.process_bytes >= runtime.PROCESS_BYTES
         freezes_late.kill()
         freezes_late.wait()
+        while len(client.scheduler_info(n_workers=-1)["workers"]) > 1:
+            time.sleep(0.05)
         frozen = start_worker()
         client.wait_for_workers(2, timeout=60)
         os.kill(frozen.pid, signal.SIGSTOP)
