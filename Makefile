@@ -93,7 +93,7 @@ dist: $(VENV)/.dist
 
 constraints:
 	$(PYTHON) -m venv --clear $(VENV)-image
-	$(VENV)-image/bin/python -m pip -qq install ".[cloud,compare]"
+	$(VENV)-image/bin/python -m pip -qq install ".[cloud]"
 	{ echo '# What deploy/Dockerfile installs, so that an image built later is the same: make constraints PYTHON=python3.13'; \
 	  $(VENV)-image/bin/python -m pip freeze --exclude mlfs-dask; } > deploy/constraints.txt
 

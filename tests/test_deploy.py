@@ -439,6 +439,8 @@ def test_the_image_has_one_version_of_everything() -> None:
     text = (DEPLOY / "Dockerfile").read_text()
     assert "COPY deploy/constraints.txt /src/" in text
     assert "--constraint /src/constraints.txt" in text
+    # The image and `make constraints` ask for the same extras, which there are.
+    assert re.findall(r'install .*"(?:/src|\.)\[(.*)\]"', text + (REPOSITORY / "Makefile").read_text()) == ["cloud"] * 2
 
 
 Manifest = dict[str, Any]
