@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -42,9 +43,10 @@ from mlfs_dask.evaluation.table import open_table
 from mlfs_dask.files.json_text import as_json
 from mlfs_dask.rows.contract import RowSource
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selection.fit import Opened, fit, numbered, opened, require_features, versions
+from mlfs_dask.selection.fit import Opened, fit, opened, require_features, versions
 from mlfs_dask.selection.runs import Run
 from mlfs_dask.selectors.costs import Names
+from mlfs_dask.selectors.scores import no_part_in_scores
 from mlfs_dask.storage.subset_spec import origin_of
 
 if TYPE_CHECKING:
@@ -176,6 +178,7 @@ class Experiment:
         self._partial_results: PartialResults | None = None
         self._started = time.perf_counter()
         self.warnings: list[str] = []
+        self._given: set[str] = set()
         self._resources: Resources = runtime.current_resources()
         self._scorer = Scorer(settings, centred=not table.source.profile.sparse)
         self._grid = self._read_grid()
@@ -233,6 +236,8 @@ class Experiment:
                 f"{self._unknown_entries:,} of {entries:,} labels of test rows are unknown: the "
                 f"{self._judged_entries:,} others are judged."
             )
+        if len(never := np.flatnonzero(np.bincount(table.Y.indices[table.Y.data < 0], minlength=table.q) == table.n)):
+            self._warn(no_part_in_scores(never, table.names["label"]))
         widest = table.d if any(s.method == ALL for s in self._candidates) else self._grid.largest
         longest = max((len(split.train) for split in self._splits), default=0)
         most = max((len(split.test) for split in self._splits), default=0)
@@ -322,6 +327,7 @@ class Experiment:
 
     def _warn(self, text: str) -> None:
         self.warnings.append(text)
+        self._given.add(text)
         warnings.warn(text, stacklevel=2)
 
     # ------------------------------------------------------------------ running
@@ -431,9 +437,11 @@ class Experiment:
             elif settings.hidden_as == "unknown":
                 Y = as_unknown(Y, part.labelled)
         source, records = table.part(rows, Y, self._resources)
+        part_rows = self._named(source)
         for k in missing:
             try:
-                fitted = fit(numbered(candidate.make_selector(k, seed), self._named(source)), source)
+                with self._each_warning_once():
+                    fitted = fit(candidate.make_selector(k, seed), part_rows)
             except DataError as error:  # rows have no names of features
                 raise error.with_column_name(table.names["feature"]) from error
             report = fitted.report
@@ -452,9 +460,19 @@ class Experiment:
                 self._partial_results.save(name, facts)
         return facts
 
+    @contextmanager
+    def _each_warning_once(self) -> Iterator[None]:
+        """Give warnings of the block that no earlier fold has given."""
+        with warnings.catch_warnings(record=True) as caught:
+            yield
+        for each in caught:
+            if str(each.message) not in self._given:
+                self._given.add(str(each.message))
+                warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+
     def _named(self, source: RowSource) -> Opened:
-        """Rows with the names of their features, by which options of methods may ask for them."""
-        return replace(opened(source), names=Names(self._table.names["feature"]))
+        """Rows with the names of their features and labels, for options of methods and for messages."""
+        return replace(opened(source), names=Names(self._table.names["feature"], self._table.names["label"]))
 
     def _learnt_ks(self, selector: Any) -> list[int]:
         """Numbers of features for which rankings are learnt."""

@@ -50,8 +50,8 @@ from mlfs_dask.selectors.scores import (
     Scores,
     constant_warnings,
     falsely_chosen,
-    known_in_no_row,
     lower_constant,
+    no_part_in_scores,
     rank,
     rank_stability,
 )
@@ -410,8 +410,7 @@ def fit(method: Method, data: Any, sample_weight: Any = None, *, covariates: Any
     if whole.label_counts is not None and method.unknown == "use":
         never = method.refuse_unknown(whole.label_counts[0], profile.total, readings.names)
     if len(never):
-        said = known_in_no_row(never, readings.names.labels)
-        of_unknown = [UserWarning(f"{said}, and {'has' if len(never) == 1 else 'have'} no part in the scores")]
+        of_unknown = [UserWarning(no_part_in_scores(never, readings.names.labels))]
     emitted = [*outcome.warnings, *of_unknown, *of_pairs, *of_constant, *choice.warnings]
     for warning in emitted:
         warnings.warn(warning, stacklevel=_caller_level())

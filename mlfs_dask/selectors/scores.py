@@ -233,6 +233,11 @@ def known_in_no_row(labels: NDArray[np.intp], names: Sequence[str] | None) -> st
     return f"label{'' if one else 's'} {listed} {'is' if one else 'are'} known in no row"
 
 
+def no_part_in_scores(labels: NDArray[np.intp], names: Sequence[str] | None) -> str:
+    """Warning of labels of which no entry is known, where other labels have one."""
+    return f"{known_in_no_row(labels, names)}, and {'has' if len(labels) == 1 else 'have'} no part in the scores"
+
+
 def _listed(labels: NDArray[np.intp], names: Sequence[str] | None) -> str:
     """The first labels by name or place."""
     shown = [str(label) if names is None else repr(str(names[label])) for label in labels[:SHOWN]]
