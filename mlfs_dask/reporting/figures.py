@@ -1,13 +1,12 @@
 """Figures of runs and comparisons, drawn with matplotlib: as SVG that takes a page's colours, and as SVG files.
 
-Colours are those of Okabe and Ito, a little darker where white paper needs it, and fixed for a method over all figures
-and pages; markers and dashes tell runs apart without colour.
+Colours are those of Okabe and Ito, a little darker where white paper needs it. A method has the same colour on all
+pages unless another run has it there; markers and dashes tell runs apart without colour.
 """
 
 from __future__ import annotations
 
 import io
-import itertools
 import math
 import re
 import warnings
@@ -81,7 +80,10 @@ class Style:
 
 @dataclass
 class Styles:
-    """One style a run, on all figures: that of its method, or the next one that is free."""
+    """One style a run, on all figures: that of its method, or the next one with another colour and marker.
+
+    Of more than eight runs no two have both in common.
+    """
 
     known: dict[str, Style] = field(default_factory=dict)
     taken: set[int] = field(default_factory=set)
@@ -95,15 +97,22 @@ class Styles:
     def _new(self, method: str | None) -> Style:
         if method in (ALL, RANDOM):
             return Style(QUIET, "", "--" if method == ALL else ":")
-        number = ORDER.index(method) if method in ORDER else 0
-        if number in self.taken:
-            number = next(free for free in itertools.count() if free not in self.taken)
+        first = ORDER.index(method) if method in ORDER else 0
+        numbers = range(len(SERIES) * len(MARKERS))
+
+        def alike(number: int) -> int:
+            style = self._style(number)
+            others = map(self._style, self.taken)
+            return sum((each.colour == style.colour) + (each.marker == style.marker) for each in others)
+
+        number = min((*numbers[first:], *numbers[:first]), key=lambda number: (number in self.taken, alike(number)))
         self.taken.add(number)
-        return Style(
-            SERIES[number % len(SERIES)],
-            MARKERS[number % len(MARKERS)],
-            DASHES[number // len(SERIES) % len(DASHES)],
-        )
+        return self._style(number)
+
+    @staticmethod
+    def _style(number: int) -> Style:
+        turn, colour = divmod(number, len(SERIES))
+        return Style(SERIES[colour], MARKERS[(colour + turn) % len(MARKERS)], DASHES[turn % len(DASHES)])
 
 
 @contextmanager

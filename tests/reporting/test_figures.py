@@ -39,7 +39,14 @@ def test_a_run_has_one_style_everywhere() -> None:
     assert styles.of("everything", "all").colour == QUIET
     assert styles.of("chance", "random").dash != styles.of("everything").dash
     many = [styles.of(str(number)) for number in range(20)]
-    assert len({(style.colour, style.marker, style.dash) for style in [first, second, *many]}) == 22
+    assert len({(style.colour, style.marker) for style in [first, second, *many]}) == 22
+
+
+@pytest.mark.parametrize("step", [1, 5, 8])
+def test_eight_methods_differ_in_colour_and_in_marker(step: int) -> None:
+    styles, methods = Styles(), [figures.ORDER[step * number % len(METHODS)] for number in range(8)]
+    shown = [styles.of(method, method) for method in methods]
+    assert len({style.colour for style in shown}) == len({style.marker for style in shown}) == len(set(methods))
 
 
 def test_a_method_has_one_colour_on_every_page() -> None:
