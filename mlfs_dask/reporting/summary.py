@@ -175,7 +175,14 @@ def _standing(comparison: Comparison, case: tuple[str, str], order: Sequence[str
     table = means.pivot(index="dataset", columns="run", values="mean")
     datasets = list(table.index)
     best, title = selected[0], title_of(comparison, *case)
-    text = f"{best} is the best of {len(selected)} methods" if len(selected) > 1 else f"{best} is the one method"
+    sign = _sign(comparison, case[0])
+    methods = {run["run"]: run["method"] for run in comparison.record["runs"]}
+    values = sign * table.mean()
+    best_selected = values[values.index.isin(selected)].max()
+    text = ""
+    if any(round(values[run] - best_selected, 3) > 0 for run in table if methods[run] == RANDOM):
+        text = "Random features are better than every method here. "
+    text += f"{best} is the best of {len(selected)} methods" if len(selected) > 1 else f"{best} is the one method"
     if len(datasets) == 1:
         row = means[means["run"] == best].iloc[0]
         spread = "" if np.isnan(row["std"]) else f" ± {row['std']:.3f}"
@@ -185,8 +192,6 @@ def _standing(comparison: Comparison, case: tuple[str, str], order: Sequence[str
         ranks = of_case(comparison.ranks, *case).set_index("run")["average_rank"]
         if len(ranks):
             text += f" Average ranks: {_listed([f'{run} {ranks[run]:.2f}' for run in order if run in ranks])}."
-    sign = _sign(comparison, case[0])
-    methods = {run["run"]: run["method"] for run in comparison.record["runs"]}
     rivals = [*selected[1:2], *(run for run in order if methods[run] in (RANDOM, ALL))]
     compared = []
     tested = False

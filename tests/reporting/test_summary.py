@@ -98,7 +98,7 @@ def test_several_data_sets(folders: Folders) -> None:
 def test_random_features_are_no_method(tmp_path: Path) -> None:
     means = {"random": 0.9, "elc": 0.5}
     text = block(compare([write_evaluation(tmp_path / "e", "e", steady(means), runs=list(means))])).texts[0]
-    assert text.startswith("elc is the one method on e: ")
+    assert text.startswith("Random features are better than every method here. elc is the one method on e: ")
     assert "worse than random features" in text
     alone = write_evaluation(tmp_path / "f", "f", steady(means), runs=["random"])
     assert block(compare([alone])).texts == ["No method was evaluated here that selects features."]
