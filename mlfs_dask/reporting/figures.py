@@ -694,12 +694,13 @@ def pair_map(
         features,
         labels,
         strength,
+        roots=True,
         name=name,
         title=f"{run}: pairs",
-        caption=f"{run}: −log₁₀ p of features with labels, positive where the label goes with more of the feature; "
-        "empty where a pair is not in the table.",
+        caption=f"{run}: −log₁₀ p of features with labels, positive where the label goes with more of the feature, "
+        "coloured by its square root; empty where a pair is not in the table.",
         alt=f"Heat map. The surest pair is {features[feature]} with {labels[label]}, "
-        f"{'more' if surest > 0 else 'less'} of the one with the other, p about 1e-{abs(surest):.0f} or less.",
+        f"{'more' if surest > 0 else 'less'} of the one with the other, p about 1e-{abs(surest):.0f}.",
     )
 
 
@@ -712,14 +713,19 @@ def _signed_map(
     title: str,
     caption: str,
     alt: str,
+    roots: bool = False,
 ) -> Figure:
-    """A heat map of values of both signs, shape (labels, features)."""
+    """A heat map of values of both signs, shape (labels, features); `roots`: coloured by their square roots."""
     import pandas as pd
+    from matplotlib.colors import FuncNorm, Normalize
 
     def draw(axes: Axes) -> None:
         limit = max(float(np.nanmax(np.abs(values))), 1e-12)
         shown = np.ma.masked_invalid(values.T)
-        mesh = axes.pcolormesh(shown, cmap="RdBu_r", vmin=-limit, vmax=limit, edgecolors="face", linewidth=0.2)
+        norm = Normalize(-limit, limit)
+        if roots:
+            norm = FuncNorm((lambda v: np.sign(v) * np.sqrt(np.abs(v)), lambda v: np.sign(v) * v**2), -limit, limit)
+        mesh = axes.pcolormesh(shown, cmap="RdBu_r", norm=norm, edgecolors="face", linewidth=0.2)
         axes.invert_yaxis()
         axes.set_yticks(np.arange(len(features)) + 0.5, [shortened(text) for text in features])
         axes.set_xticks(np.arange(len(labels)) + 0.5, [shortened(text, 18) for text in labels], rotation=90)

@@ -21,11 +21,8 @@ from mlfs_dask.storage.object_store import is_url, open_objects
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Features and labels of a picture, and rows of a table.
-MAX_FEATURES, MAX_LABELS, MAX_ROWS = 30, 40, 15
-
-#: −log₁₀ p that is as dark as any above it.
-DARKEST = 30.0
+#: Features and labels of a picture, and rows of a table, of one label and in all.
+MAX_FEATURES, MAX_LABELS, MAX_ROWS_OF_LABEL, MAX_ROWS = 30, 40, 3, 15
 
 
 def pairs_section(runs: Sequence[LabelledRun]) -> Section:
@@ -49,6 +46,8 @@ def _pairs_of(labelled: LabelledRun) -> pd.DataFrame | None:
     file: Any = io.BytesIO(objects.read(PAIRS)) if is_url(folder) else f"{folder}/{PAIRS}"
     first = labelled.run.ranking[: max(MAX_FEATURES, min(labelled.run.k, 10 * MAX_FEATURES))].tolist()
     table = parquet.read_table(file, filters=[("feature_index", "in", first)]).to_pandas()
+    if "log10_p" not in table:  # of an earlier version
+        table["log10_p"] = np.log10(table["p_value"].where(table["p_value"] > 0))
     return table.dropna(subset=["q_value"])
 
 
@@ -59,19 +58,22 @@ def _block(labelled: LabelledRun, table: pd.DataFrame) -> Block:
         f"({_CONTROLS[summary['control']]}): {summary['features']:,} features with {summary['labels']:,} labels. What "
         f"is tested: {summary['hypothesis']}."
     ]
-    surest = table.sort_values(["q_value", "p_value"], kind="stable")  # knockoffs have no p-values
+    # Knockoffs have no p-values.
+    surest = table.assign(size=-table["statistic"].abs()).sort_values(["log10_p", "size"], kind="stable")
+    surest = surest[surest.groupby("label_index").cumcount() < MAX_ROWS_OF_LABEL]
     rows = [
         [
             text_cell(pair.feature), text_cell(pair.label), number_cell(pair.effect, "+.3g"),
-            text_cell(pair.effect_kind), number_cell(pair.p_value, ".2g"), number_cell(pair.q_value, ".2g"),
+            text_cell(pair.effect_kind), number_cell(pair.statistic, "+.3g"),
+            number_cell(pair.p_value, ".2g"), number_cell(pair.q_value, ".2g"),
         ]
         for pair in surest[:MAX_ROWS].itertuples()
     ]  # fmt: skip
-    columns = ["feature", "label", "effect", "its kind", "p", "q"]
+    columns = ["feature", "label", "effect", "its kind", "statistic", "p", "q"]
     return Block(
         labelled.label,
         texts=texts,
-        tables=[Table(f"{labelled.label}: the surest pairs of its first features", columns, rows)],
+        tables=[Table(f"{labelled.label}: surest pairs, up to {MAX_ROWS_OF_LABEL} of a label", columns, rows)],
         figures=[_picture(labelled, table)],
     )
 
@@ -90,8 +92,8 @@ def _picture(labelled: LabelledRun, table: pd.DataFrame) -> Figure:
     places = [i for i, f in enumerate(labelled.run.ranking.tolist()[: 10 * MAX_FEATURES]) if f in there][:MAX_FEATURES]
     features = labelled.run.ranking[places]
     table = table[table["feature_index"].isin(features)]
-    p = table["p_value"].fillna(table["q_value"]).to_numpy()  # knockoffs have levels alone
-    strength = np.minimum(-np.log10(np.maximum(p, 1e-300)), DARKEST)
+    levels = np.log10(table["q_value"].clip(lower=np.finfo(np.float64).tiny))  # knockoffs have these alone
+    strength = -table["log10_p"].fillna(levels).to_numpy()
     strongest = table.assign(strength=strength).groupby("label_index")["strength"].max()
     labels = np.sort(strongest.sort_values(ascending=False, kind="stable").index[:MAX_LABELS].to_numpy())
     values: NDArray[np.float64] = np.full((len(labels), len(features)), np.nan)

@@ -6,9 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import Result
 
+from mlfs_dask.reporting.contents import read_contents
+from mlfs_dask.reporting.pairs import pairs_section
 from tests.evaluation.evaluations import steady, write_evaluation
 
 Run = Callable[..., Result]
@@ -132,3 +135,23 @@ def test_refusals(
     result = run(*words)
     assert result.exit_code == code
     assert message in result.stderr
+
+
+def test_pairs_whose_p_values_are_too_small_for_numbers_are_told_apart(run: Run, tmp_path: Path) -> None:
+    """Twenty features go with one label so surely that every p is 0, and one with the other label."""
+    a, b = np.arange(4000) % 2, np.arange(4000) % 3 == 0
+    columns = [np.where(np.arange(4000) % 89 < flipped, 1 - a, a) for flipped in range(1, 21)]
+    table = np.column_stack([*columns[::-1], np.where(np.arange(4000) % 11 < 4, ~b, b), a, b]).astype(int)
+    names = [*(f"flipped{number}" for number in range(20, 0, -1)), "of_b", "a", "b"]
+    np.savetxt(tmp_path / "t.csv", table, "%d", ",", header=",".join(names), comments="")
+    run("convert", tmp_path / "t.csv", tmp_path / "t.zarr", "--n-labels", 2)
+    assert run("select", "br-cc", tmp_path / "t.zarr", "-k", 21, "--pairs", "all", "-o", tmp_path / "r").exit_code == 0
+    (block,) = pairs_section(read_contents([tmp_path / "r"]).runs).blocks
+    ((table_of_pairs,), (picture,)) = block.tables, block.figures
+    shown = [(row[0].text, row[1].text) for row in table_of_pairs.rows]
+    best = [f"flipped{number}" for number in range(1, 4)]
+    assert [feature for feature, label in shown if label == "a"] == best
+    assert ("of_b", "b") in shown
+    strength = picture.data.set_index("feature")["a"]
+    assert (strength.drop("of_b").sort_values(ascending=False).index == [f"flipped{i}" for i in range(1, 21)]).all()
+    assert strength.drop("of_b").is_unique
