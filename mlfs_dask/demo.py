@@ -36,8 +36,8 @@ LABELS: dict[str, frozenset[int]] = {
 
 METHODS = ("elc", "label-entropy", "mfsir")
 N_KEPT = 16
-FOLDS = 3
-K_GRID = "4,8,16,32"
+FOLDS = 5
+K_GRID = "16,20,24,32"
 METRICS = ("hamming_loss", "ranking_loss", "average_precision", "macro_f1")
 
 _MARK = "demo made by mlfs"

@@ -65,6 +65,8 @@ def test_the_page_shows_what_was_chosen(demo: tuple[Path, list[str]]) -> None:
     folder, _ = demo
     page = (folder / "index.html").read_text(encoding="utf-8")
     assert "<h1>Which pixels tell? Digits with several labels</h1>" in page
+    # Chosen pixels are better than random ones, and a half of them or fewer does what all of them do.
+    assert re.search(r"better than random features and (as good as|0\.00\d (better|worse) than) all features", page)
     for method in METHODS:
         ranking = read_run(str(folder / method)).ranking
         row, column = divmod(int(ranking[0]), 8)
