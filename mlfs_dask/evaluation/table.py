@@ -276,19 +276,26 @@ def _all_labels(dataset: Any) -> sp.csr_array:
 
 def _joined(table: Table, other: Table) -> Table:
     """The rows of one table, and after them those of another, which are the test rows."""
-    if (table.d, table.q) != (other.d, other.q):
-        raise DataError(
-            f"the rows to learn from have {table.d:,} features and {table.q:,} labels, the test rows {other.d:,} and "
-            f"{other.q:,}",
-            cure="convert both files with the same options",
-        )
     for kind in ("feature", "label"):
         ours, theirs = table.names[kind], other.names[kind]
         if ours is None or theirs is None or np.array_equal(ours, theirs):
             continue
-        at = int(np.flatnonzero(np.asarray(ours) != np.asarray(theirs))[0])
+        sides = (("test rows", theirs, set(ours)), ("rows to learn from", ours, set(theirs)))
+        found = (
+            f"{str(name)!r} is in the {rows} alone" for rows, mine, its in sides for name in mine if name not in its
+        )
+        alone = next(found, "")
+        at = int(np.argmax(np.asarray(ours[: len(theirs)]) != np.asarray(theirs[: len(ours)])))
         raise DataError(
-            f"{kind} {at} is {str(ours[at])!r} in the rows to learn from and {str(theirs[at])!r} in the test rows",
+            f"{kind} {alone}"
+            if alone
+            else f"{kind} {at} is {str(ours[at])!r} in the rows to learn from and {str(theirs[at])!r} in the test rows",
+            cure="convert both files with the same options",
+        )
+    if (table.d, table.q) != (other.d, other.q):
+        raise DataError(
+            f"the rows to learn from have {table.d:,} features and {table.q:,} labels, the test rows {other.d:,} and "
+            f"{other.q:,}",
             cure="convert both files with the same options",
         )
     for feature in sorted(table.categories.keys() | other.categories.keys()):

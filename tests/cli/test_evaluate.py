@@ -286,4 +286,11 @@ def test_categories_of_test_rows_are_those_of_the_rows_to_learn_from(run: Run, t
     assert refused.exit_code == 3
     assert "feature 'colour' has other values there ('blue', 'green', 'red'; 'green', 'red')" in refused.stderr
     assert "mlfs append" in refused.stderr
+    (tmp_path / "more.csv").write_text("size,colour,y\n1,blue,0\n2,green,1\n3,red,2\n")
+    for name in ("train", "more"):
+        run("convert", tmp_path / f"{name}.csv", tmp_path / f"{name}.c.zarr", "--label-columns", "y", "--label-classes")
+    asked = ("evaluate", tmp_path / "train.c.zarr", "br-cc", "--k-grid", "1", "-o", tmp_path / "other")
+    refused = run(*asked, "--test-store", tmp_path / "more.c.zarr")
+    assert refused.exit_code == 3
+    assert "label 'y=0' is in the test rows alone" in refused.stderr
     assert not (tmp_path / "other").exists()

@@ -407,8 +407,10 @@ def test_other_rows_to_test_on(store: Path, tmp_path: Path) -> None:
     assert mine == pytest.approx(expected.results["value"].tolist(), rel=1e-9, nan_ok=True)
     assert found.results.query("run == 'a.elc'")["value"].tolist() == pytest.approx(mine, nan_ok=True)
     narrow = make_store(tmp_path / "narrow.zarr", X2[:, :5], Y2)
-    with pytest.raises(DataError, match="have 8 features and 3 labels, the test rows 5 and 3"):
+    with pytest.raises(DataError, match='feature "é 5\'" is in the rows to learn from alone'):
         evaluate(store, "elc", test=narrow)
+    with pytest.raises(DataError, match="have 8 features and 3 labels, the test rows 5 and 3"):
+        evaluate(X, "elc", labels=Y, test=(X2[:, :5], Y2))
 
 
 class Memory(PartialResults):
