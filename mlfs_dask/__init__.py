@@ -18,6 +18,7 @@ from mlfs_dask._version import __version__ as __version__
 
 _PLACES = {
     "Dataset": "mlfs_dask.storage.dataset",
+    "LabelSpec": "mlfs_dask.storage.readers.base",
     "MLkNN": "mlfs_dask.evaluation.mlknn",
     "append": "mlfs_dask.storage.append",
     "cache": "mlfs_dask.engine.cache",
@@ -44,7 +45,10 @@ def __getattr__(name: str) -> Any:
         return sorted([*_places(), "__version__"])
     place = _PLACES.get(name) or (None if name.startswith("_") else _places().get(name))
     if place is None:
-        raise AttributeError(f"module 'mlfs_dask' has no attribute {name!r}")
+        from mlfs_dask.errors import closest
+
+        meant = "" if name.startswith("_") else f". {closest(name, list(_places()))}"
+        raise AttributeError(f"module 'mlfs_dask' has no attribute {name!r}{meant}", name=name, obj=None)
     value = getattr(importlib.import_module(place), name)
     if name in _PLACES:
         globals()[name] = value

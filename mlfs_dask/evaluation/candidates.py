@@ -6,6 +6,7 @@ of an evaluation stands for all its candidates, with the rankings that it has le
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -90,6 +91,12 @@ def read_candidate(text: str | Candidate) -> Candidate:
     """
     if isinstance(text, Candidate):
         return text
+    if not isinstance(text, str | os.PathLike):
+        raise UsageError(
+            "a candidate is the name of a method, with its parameters as 'elc:lambda=0.1', or the folder of a run; "
+            f"got {text!r}"
+        )
+    text = os.fspath(text)
     name, _, options = text.partition(":")
     if name in (RANDOM, ALL):
         if options:

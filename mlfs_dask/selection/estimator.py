@@ -16,7 +16,7 @@ from sklearn.feature_selection import SelectorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from mlfs_dask import runtime
-from mlfs_dask.blocks.sparse import as_labels, columns_of_block
+from mlfs_dask.blocks.sparse import columns_of_block
 from mlfs_dask.errors import DataError, UsageError, number_of
 from mlfs_dask.rows.contract import Profile, RowSource
 from mlfs_dask.rows.covariates import as_column
@@ -36,7 +36,7 @@ from mlfs_dask.selectors.containers import (
 )
 from mlfs_dask.selectors.contract import Method
 from mlfs_dask.selectors.costs import Names, Plan
-from mlfs_dask.selectors.labels import label_matrix
+from mlfs_dask.selectors.labels import named_labels
 from mlfs_dask.statistics.write_rows import ArraySink, RowSink
 from mlfs_dask.typing import Array
 
@@ -117,9 +117,9 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         y : array-like, shape (n, q) or (n,)
             Labels 1, 0, and -1 for unknown; where dense labels are 1 and -1 alone, -1 is negative. A single column may
             hold classes, among which -1 is unknown, too: two of them are one label, and of more each is a label. None
-            with a Dataset, with AnnData whose labels are in `obsm["labels"]`, and for methods without supervision; of
-            AnnData also the name of a column of `obs`; of files, LazyFrames and datasets of Arrow a list of the names
-            of the columns that are labels.
+            with a Dataset, with AnnData whose labels are in `obsm["labels"]`, and for methods without supervision. Of
+            tables, files and AnnData (its `obs`) also the names of the columns that are labels, as a list, or of one.
+            Labels keep the names of columns; a class is named as `condition=drug`.
         covariates : array-like or table, shape (n, c) or (n,), optional
             What scores are adjusted for: numbers, and texts or pandas categories, of which each value but the first is
             an indicator. Of methods that follow from means and products alone.
@@ -221,7 +221,8 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         X, y, feature_names, label_names = open_container(X, y)
         supervised = self.plain.supervision != "unsupervised"
         if isinstance(X, RowSource) and y is not None:
-            Y = as_labels(label_matrix(y))
+            Y, named = named_labels(y)
+            label_names = label_names if named is None else named
             if Y.shape[0] != X.profile.n:
                 raise DataError(
                     f"X has {X.profile.n} rows and Y has {Y.shape[0]}", cure="give labels for the same rows"
@@ -230,8 +231,9 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         if y is None and (is_dataset(X) or isinstance(X, RowSource)):
             rows = opened(X)
             if isinstance(X, RowSource):
-                named = label_names is not None and len(label_names) == X.profile.q
-                rows = replace(rows, names=Names(feature_names, label_names if named else None))
+                several = label_names is not None and len(label_names) == X.profile.q
+                rows = replace(rows, names=Names(feature_names, label_names if several else None))
+                rows = self._with_columns(rows, container)
             if rows.source.profile.q or not supervised:
                 self._set_features(rows.source.profile.d, rows.names.features)
                 return rows
@@ -264,23 +266,27 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         if y is None:
             y = _unknown_labels(X, 0)
         elif not (is_dask_array(y) and y.ndim == 2):
-            y = label_matrix(y)
+            y, named = named_labels(y)
+            label_names = label_names if named is None else named
         source = as_rows(X, y)
         if source.profile.n < 1 or source.profile.d < 1 or (source.profile.q < 1 and supervised):
             raise DataError(
                 f"X has shape {(source.profile.n, source.profile.d)} and Y {source.profile.q} columns; "
                 "at least one row, feature and label are needed"
             )
-        # A column of classes may have become several labels.
         several = label_names is not None and len(label_names) == source.profile.q
         names = Names(
             getattr(self, "feature_names_in_", None), label_names if several else None, feature_column(container)
         )
-        if self.covariates is not None or self.strata is not None:
-            obs = anndata_columns(container)
-            columns = {name: as_column(name, values, source.profile.n) for name, values in obs.items()}
-            source = RowView(source, columns=columns, feature_names=names.features)
-        return replace(opened(source), names=names)
+        return self._with_columns(replace(opened(source), names=names), container)
+
+    def _with_columns(self, rows: Opened, container: Any) -> Opened:
+        """The rows, with the columns of `obs` of AnnData where covariates or strata name some."""
+        if (self.covariates is None and self.strata is None) or rows.source.columns:
+            return rows
+        source, obs = rows.source, anndata_columns(container)
+        columns = {name: as_column(name, values, source.profile.n) for name, values in obs.items()}
+        return replace(rows, source=RowView(source, columns=columns, feature_names=rows.names.features))
 
     def _set_features(self, d: int, names: Any) -> None:
         self.n_features_in_ = d

@@ -571,7 +571,7 @@ def _fit_within_strata(method: Method, rows: Opened, sample_weight: Any) -> Fit:
     codes, d = source.read_column(column), source.profile.d
     plan = numbered(method, rows).plan(source, runtime.current_resources())
     within = copy.copy(method)
-    within.strata = None
+    within.strata, within.strata_by = None, "sum"
     fits, total, sizes = [], np.zeros(d), {}
     for code, name in enumerate(column.categories or ()):
         chosen = np.flatnonzero(codes == code)

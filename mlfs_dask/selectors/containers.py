@@ -42,15 +42,15 @@ def open_container(X: Any, y: Any = None) -> Container:
     ----------
     X : path or URL, Dataset, AnnData, LazyFrame of polars, dataset of Arrow, dask DataFrame, or anything else
     y : array-like, dask DataFrame or Series, or None
-        Of a file, a LazyFrame and a dataset of Arrow also names of columns, as a list; of AnnData also the name of a
-        column of `obs`, by default `obsm["labels"]`.
+        Of a file and of a table also names of columns, or the name of one; of AnnData those of columns of `obs`, by
+        default `obsm["labels"]`.
 
     Raises
     ------
     DataError
         There is no such store, file or column; a view of AnnData whose X lies in a file.
     """
-    names_of_labels = y if isinstance(y, list | tuple) and y and all(isinstance(name, str) for name in y) else None
+    names_of_labels = [*y] if isinstance(y, list | tuple) and y and all(isinstance(name, str) for name in y) else None
     if isinstance(X, str | os.PathLike):
         from mlfs_dask.storage.opening import open_dataset  # the one place where a selector opens a store
         from mlfs_dask.storage.readers.base import LabelSpec
@@ -69,8 +69,11 @@ def open_container(X: Any, y: Any = None) -> Container:
     if is_dataset(X) and y is None:
         return Container(X, None, X.feature_names, X.label_names)
     label_names = None
-    if is_anndata(X) and (y is None or isinstance(y, str)):
-        y, label_names = _anndata_labels(X, y)
+    names_of_labels = [y] if isinstance(y, str) else names_of_labels
+    if is_anndata(X) and (y is None or names_of_labels is not None):
+        y, label_names = _anndata_labels(X, names_of_labels)
+    elif names_of_labels is not None and set(names_of_labels) <= set(table_columns(X) or ()):
+        X, y = _without_columns(X, names_of_labels), X[names_of_labels]
     y, names = _open_table(y, "Y")
     label_names = names if label_names is None else label_names
     if is_dask_frame(y):
@@ -326,15 +329,21 @@ def _anndata_matrix(adata: Any) -> Any:
     )
 
 
-def _anndata_labels(adata: Any, column: str | None) -> tuple[Any, Any]:
-    """The labels of an AnnData object, and their names where these are known."""
-    if column is not None:
-        if column not in adata.obs:
-            raise DataError(
-                f"obs of this AnnData object has no column {column!r}",
-                cure=f"name one of {', '.join(map(repr, adata.obs.columns))}, or give the labels themselves",
-            )
-        return adata.obs[column].to_numpy(), None
+def _without_columns(table: Any, names: list[str]) -> Any:
+    """A table of pandas, polars or Dask without some columns."""
+    return table.drop(columns=names) if hasattr(table, "iloc") or is_dask_frame(table) else table.drop(names)
+
+
+def _anndata_labels(adata: Any, columns: list[str] | None) -> tuple[Any, Any]:
+    """The labels of an AnnData object, of columns of `obs` or of `obsm`, and their names where these are known."""
+    if columns is not None:
+        for column in columns:
+            if column not in adata.obs:
+                raise DataError(
+                    f"obs of this AnnData object has no column {column!r}",
+                    cure=f"name one of {', '.join(map(repr, adata.obs.columns))}, or give the labels themselves",
+                )
+        return adata.obs[columns], None
     if ANNDATA_LABELS not in adata.obsm:
         raise DataError(
             f"this AnnData object has no labels in obsm[{ANNDATA_LABELS!r}]",

@@ -177,7 +177,6 @@ class Method:
         asked = {
             "fdr": (self.n_features_to_select == AUTO or self.asks_pairs, ("n_features_to_select", AUTO), "pairs"),
             "group_by": (self.groups is not None, ("groups",), None),
-            "strata_by": (self.strata is not None, ("strata",), None),
         }
         for each in self.all_parameters():
             needed = asked.get(each.name)
@@ -329,7 +328,7 @@ class Method:
     def _plan_of_strata(self, source: Profile | RowSource, resources: Resources) -> Plan:
         """What a fit within every stratum costs: each reads the partitions that have some of its rows, at most all."""
         within = copy.copy(self)
-        within.strata = None
+        within.strata, within.strata_by = None, "sum"
         if isinstance(source, Profile) or self.strata is None:
             return within.plan(source, resources)
         # Of some rows it is not known what may be known of all.
@@ -490,6 +489,11 @@ class Method:
         UsageError
             It cannot be adjusted for covariates.
         """
+        if self.strata_by != "sum" and self.strata is None:
+            raise UsageError(
+                f"{parameter('strata_by')} changes nothing without {parameter('strata')}\n  cure: give that too, or "
+                f"leave {parameter('strata_by')} out"
+            )
         counts = source.label_counts if self.unknown != "negative" else None
         source, names = self.rows(source), self.names(names)
         if self.min_labels is not None and source.strata is None and self.min_labels > source.profile.q:

@@ -54,9 +54,24 @@ def label_matrix(y: Any) -> sp.csr_array:
            [ 0,  1,  0],
            [-1, -1, -1]], dtype=int8)
     """
+    return named_labels(y)[0]
+
+
+def named_labels(y: Any) -> tuple[sp.csr_array, list[str] | None]:
+    """`label_matrix`, and the names of the labels where columns or classes have some.
+
+    A label that is a class is named after its column and the class.
+
+    Examples
+    --------
+    >>> named_labels(["cat", "dog", "cat"])[1]
+    ['dog']
+    """
     if sp.issparse(y) or type(y).__module__.partition(".")[0] == "sparse":
-        return as_labels(y)
+        return as_labels(y), None
     names = table_columns(y)
+    if names is None and getattr(y, "name", None) is not None and getattr(y, "ndim", 1) == 1:  # a series
+        names = [y.name]
     array = _as_array(y)
     if array.ndim not in (1, 2):
         raise DataError(
@@ -68,16 +83,29 @@ def label_matrix(y: Any) -> sp.csr_array:
     if array.ndim == 1:
         _note_three_values(array)
     if array.ndim == 1 or array.shape[1] == 1:
-        return _column_labels(array.ravel(), "one-dimensional y")
+        labels, classes = _column_labels(array.ravel(), "one-dimensional y")
+        return labels, _label_names(names and names[0], classes)
     matrix = _numbers(array)
     if matrix is not None and not _holds_classes(matrix):
         absent = np.isnan(matrix) if matrix.dtype.kind == "f" else None
         matrix = matrix if absent is None else np.where(absent, 1, matrix)
         _check_entries(matrix, names)
         entries = _without_two_signs(matrix)
-        return as_labels(entries if absent is None else np.where(absent, -1, entries))
+        labels = as_labels(entries if absent is None else np.where(absent, -1, entries))
+        return labels, None if names is None else [str(name) for name in names]
     columns = [_column_labels(array[:, i], _column_name(i, names)) for i in range(array.shape[1])]
-    return sp.csr_array(sp.hstack(columns, format="csr"))
+    of_columns = [
+        _label_names(f"y{i}" if names is None else names[i], classes) for i, (_, classes) in enumerate(columns)
+    ]
+    found = [name for each in of_columns for name in each or ()]
+    return sp.csr_array(sp.hstack([labels for labels, _ in columns], format="csr")), found
+
+
+def _label_names(column: Any, classes: list[Any] | None) -> list[str] | None:
+    """Names of the labels of a column: of classes, where it holds some; None where it has no name."""
+    if classes is None:
+        return None if column is None else [str(column)]
+    return [str(each) if column is None else f"{column}={each}" for each in classes]
 
 
 def _as_array(y: Any) -> NDArray[Any]:
@@ -194,8 +222,8 @@ def _check_entries(matrix: NDArray[Any], names: Any) -> None:
     )
 
 
-def _column_labels(values: NDArray[Any], place: str) -> sp.csr_array:
-    """The labels of one column, which holds the entries of a label or classes; shape (n, labels)."""
+def _column_labels(values: NDArray[Any], place: str) -> tuple[sp.csr_array, list[Any] | None]:
+    """The labels of one column, shape (n, labels), and the class of each; None of a column of entries."""
     n = len(values)
     unknown = np.zeros(n, dtype=bool)
     if values.dtype.kind == "O":
@@ -208,7 +236,7 @@ def _column_labels(values: NDArray[Any], place: str) -> sp.csr_array:
         if _is_entry(numbers).all():
             entries = np.full((n, 1), -1, dtype=np.int8)
             entries[~unknown, 0] = _without_two_signs(numbers)
-            return as_labels(entries)
+            return as_labels(entries), None
         continuous = ~np.isfinite(numbers) | (numbers != np.floor(numbers))
         if continuous.any():
             value = numbers[int(np.flatnonzero(continuous)[0])]
@@ -232,4 +260,4 @@ def _column_labels(values: NDArray[Any], place: str) -> sp.csr_array:
     row = np.concatenate([rows, np.repeat(absent, q)])
     column = np.concatenate([codes, np.tile(np.arange(q), len(absent))]).astype(np.int32)
     entries = np.concatenate([np.ones(len(rows), np.int8), np.full(q * len(absent), -1, np.int8)])
-    return as_labels(sp.coo_array((entries, (row, column)), shape=(n, q)))
+    return as_labels(sp.coo_array((entries, (row, column)), shape=(n, q))), names.tolist()

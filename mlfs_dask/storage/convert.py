@@ -121,7 +121,7 @@ def convert(
     sources: str | Path | Sequence[str | Path],
     store: str | Path,
     *,
-    labels: LabelSpec | None = None,
+    labels: LabelSpec | Sequence[str] | None = None,
     format: str | None = None,
     keys: Mapping[str, str] | None = None,
     workers: int | None = None,
@@ -146,7 +146,7 @@ def convert(
         Several files are concatenated in their order.
     store : path or URL
         Appears whole or not at all.
-    labels : LabelSpec, optional
+    labels : LabelSpec or sequence of str, optional
         Which columns are labels, where the format does not say, and what their values mean. By default -1 is unknown
         beside 0 and 1, and negative where no label is 0.
     format : str, optional
@@ -202,8 +202,10 @@ def convert(
     For .mat and .h5ad files, whose library reads for one thread at a time, worker processes are started with "spawn":
     a script that converts large ones needs `if __name__ == "__main__":`.
     """
+    if not isinstance(labels, LabelSpec):
+        labels = LabelSpec(columns=None if labels is None else tuple(labels))
     options = Options(
-        labels=labels or LabelSpec(),
+        labels=labels,
         format=format,
         keys=dict(keys or {}),
         dtype=dtype,

@@ -120,7 +120,7 @@ def test_anndata_with_x_in_a_file(tmp_path, sparse):
     found = ELC(3).fit(adata)
     check(found, X, names_of_transformed=False)
     assert found.report_.passes == 1
-    assert found._fitted.names.labels.tolist() == LABELS
+    assert list(found._fitted.names.labels) == LABELS
     adata.obsm["labels"] = 1 - Y  # those in memory count, and they are others than those in the file
     assert ELC(3).fit(adata).report_.store["digest"] != found.report_.store["digest"]
     with pytest.raises(DataError, match=r"holds X in a file\n  cure: fit\(adata.to_memory\(\)\)"):
@@ -146,13 +146,40 @@ def test_data_frames_of_dask():
         ELC(3).fit(frame, Y).transform(frame[NAMES[::-1]])
 
 
-def test_a_table_of_classes_has_no_names_of_labels():
+def test_labels_of_classes_are_named_after_column_and_class():
     """The one column has become three labels."""
     pd = pytest.importorskip("pandas")
     X, _ = problem()
     table = pd.DataFrame({"kind": np.r_[np.arange(N - 1) % 3 + 1, -1]})
-    with pytest.raises(DataError, match=r"3 unknown entries \(-1\) in 3 of its labels, first in column 0 of Y"):
+    with pytest.raises(DataError, match=r"3 unknown entries \(-1\) in 3 of its labels, first in label 'kind=1'"):
         ELC(3, unknown="refuse").fit(X, table)
+    kinds = np.array(["mouse", "rat"])[np.arange(N) % 2]
+    for y in (pd.Series(kinds, name="kind"), pd.DataFrame({"kind": kinds})):
+        assert ELC(3).fit(X, y)._fitted.names.labels == ["kind=rat"]  # which the sign of an effect is of
+    assert ELC(3).fit(X, kinds)._fitted.names.labels == ["rat"]
+    two = pd.DataFrame({"kind": np.array(["a", "b", "c"])[np.arange(N) % 3], "sex": kinds})
+    assert ELC(3).fit(X, two)._fitted.names.labels == ["kind=a", "kind=b", "kind=c", "sex=rat"]
+    frame = pd.DataFrame(X, columns=NAMES).assign(u=np.arange(N) % 2, v=np.arange(N) % 3 > 0)
+    found = ELC(3).fit(frame, ["u", "v"])
+    assert found._fitted.names.labels == ["u", "v"]
+    assert found.feature_names_in_.tolist() == NAMES
+    assert ELC(3).fit(frame.drop(columns="v"), "u")._fitted.names.labels == ["u"]
+
+
+def test_columns_of_obs_are_labels_covariates_and_strata_of_anndata_in_memory_and_in_a_file(tmp_path):
+    ad, pd = pytest.importorskip("anndata"), pytest.importorskip("pandas")
+    X, Y = problem()
+    obs = pd.DataFrame({"u": Y[:, 0], "v": Y[:, 1], "batch": np.array(["p", "q"])[np.arange(N) % 2]})
+    obs.index = obs.index.astype(str)
+    whole = ad.AnnData(X, obs=obs, var=pd.DataFrame(index=NAMES))
+    whole.write_h5ad(tmp_path / "data.h5ad")
+    expected = mlfs_dask.BRCC(3).fit(X, Y[:, :2], strata=obs["batch"]).scores_
+    for adata in (whole, ad.read_h5ad(tmp_path / "data.h5ad", backed="r")):
+        found = mlfs_dask.BRCC(3, strata="batch").fit(adata, ["u", "v"])
+        np.testing.assert_allclose(found.scores_, expected)
+        assert list(found._fitted.names.labels) == ["u", "v"]
+    with pytest.raises(DataError, match="obs of this AnnData object has no column 'w'"):
+        mlfs_dask.BRCC(3).fit(whole, ["u", "w"])
 
 
 # ---------------------------------------------------------------- tables

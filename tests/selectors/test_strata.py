@@ -168,6 +168,7 @@ def test_what_cannot_be_pooled_is_refused_with_the_cure():
     np.testing.assert_array_equal(negative.scores_, mlfs.Chi2(3).fit(X, np.maximum(unknown, 0), strata=batch).scores_)
 
 
+@pytest.mark.filterwarnings("ignore:label .* is known in no row")
 @pytest.mark.parametrize("name", ["chi2", "br-or", "enm", "gmm", "label-entropy"])
 @pytest.mark.parametrize("bins", [2, 3])
 def test_labels_count_in_strata_over_the_rows_where_they_are_known(name, bins):
