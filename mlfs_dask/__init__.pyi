@@ -13,6 +13,7 @@ from mlfs_dask.storage.convert import convert as convert
 from mlfs_dask.storage.dataset import Dataset as Dataset
 from mlfs_dask.storage.label_values import label_matrix as label_matrix
 from mlfs_dask.storage.opening import open_dataset as open_dataset
+from mlfs_dask.storage.readers.base import LabelSpec as LabelSpec
 from typing import Any, Literal
 
 _PLACES: dict[str, str]

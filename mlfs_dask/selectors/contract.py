@@ -574,8 +574,10 @@ class Method:
         """
         if unknown.any() and self.unknown == "refuse":
             raise unknown_labels_error(unknown, names.labels)
-        never = np.flatnonzero(unknown >= total * (1 - SAME)) if total else np.zeros(0, np.intp)
-        if len(never) == len(unknown) > 0 and self.supervision != "unsupervised":
+        if not total or self.supervision == "unsupervised":
+            return np.zeros(0, np.intp)
+        never = np.flatnonzero(unknown >= total * (1 - SAME))
+        if len(never) == len(unknown) > 0:
             raise DataError(known_in_no_row(never, names.labels), cure="give labels 1 and 0 for some rows")
         return never
 

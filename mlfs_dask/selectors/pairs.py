@@ -226,7 +226,7 @@ class SumTests:
         shapes, place = self._strata, self._place[labels] if len(self.unknown) else np.zeros_like(labels[:1])
         assert shapes is not None
         assert sums.residual_m2 is not None
-        strata, squares, spread = [], np.zeros((1, 1)), np.zeros((1, 1))
+        strata, squares, spread = [], np.zeros(()), np.zeros(())
         for rows, central, positives in zip(shapes.rows, shapes.central, shapes.positives, strict=True):
             n, own = rows[place], positives[labels]
             if isinstance(features, slice):

@@ -304,6 +304,9 @@ def test_pairs_in_strata_are_those_of_shuffles_within_them(put):
     tests = table.groupby("feature_index")["test"].unique().map(list).tolist()
     assert tests == [["CMH"]] * 3 + [["z within strata"]] * 3
     assert (np.sign(table["effect"]) == np.sign(table["statistic"])).all()
+    best = get_estimator("br-cc")(3, pairs="best:2").fit(*rows.get(put, (X, Y)), strata=batch).pairs_.to_pandas()
+    rising = table.sort_values(["label_index", "log10_p"]).groupby("label_index").head(2).reset_index(drop=True)
+    assert best.drop(columns="q_value").equals(rising.drop(columns="q_value"))
     weighted = get_estimator("br-cc")(3, pairs="all").fit(X, Y, np.full(len(X), 1), strata=batch).pairs_.to_pandas()
     np.testing.assert_allclose(grid(weighted, "p_value", 3), p, rtol=1e-7)
 
