@@ -335,7 +335,7 @@ def test_select_arguments(run: Run, monkeypatch: pytest.MonkeyPatch, replace: Re
     result = run(
         *("select", "label-entropy", "s.zarr", "-k", "0.5", "-o", tmp_path / "run", "--seed", "7", "--force"),
         *("--n-promising-labels", "3", "--bins", "4", "--binning", "quantile", "--missing", "code"),
-        *("--fdr", "0.2", "--resamples", "30"),
+        *("--resamples", "30"),
         *("--scheduler", "tls://a:1", "--tls-ca-file", "ca", "--tls-cert", "cert", "--tls-key", "key"),
         *("--wait", "5"),
     )
@@ -352,7 +352,7 @@ def test_select_arguments(run: Run, monkeypatch: pytest.MonkeyPatch, replace: Re
                 "resamples": 30,
                 "random_state": 7,
                 **{each.name: each.default for each in Method.common_parameters},
-                "fdr": 0.2,
+                "fdr": 0.1,
             },
             dataset,
         )

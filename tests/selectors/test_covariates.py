@@ -193,6 +193,7 @@ def partly_known(seed=0):
     return X, np.column_stack([Y, one_batch, np.full(len(Y), np.int8(-1))]), C
 
 
+@pytest.mark.filterwarnings("ignore:label .* is known in no row")
 @pytest.mark.parametrize("name", ["anova-f", "br-cc", "gmlc"])
 def test_a_label_is_adjusted_over_the_rows_where_it_is_known(name):
     X, Y, C = partly_known()
@@ -236,6 +237,7 @@ def test_unknown_entries_at_the_mean_are_adjusted(name):
         np.testing.assert_allclose(found.scores_, expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:label .* is known in no row")
 def test_rows_of_labels_that_are_partly_unknown_are_weighted_and_cut_anywhere():
     X, Y, C = partly_known(seed=1)
     weights = np.random.default_rng(0).integers(1, 4, len(X)).astype(float)

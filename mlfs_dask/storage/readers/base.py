@@ -227,11 +227,25 @@ class RowReader(Reader, Protocol):
 
 @dataclass(frozen=True)
 class LabelSpec:
-    """Which columns are labels, and what their values mean, as the user said it on the command line.
+    """Which columns are labels, and what their values mean: what the label options of `mlfs convert` say.
 
-    At most one of `xml`, `columns`, `count` is given; formats that carry their labels apart need none. `positive`,
-    `negative` and `unknown` are those of `LabelValues`. With `classes` each class of a column becomes a label, and with
-    `separator`, which stands between them, each tag.
+    At most one of `xml`, `columns` and `count` is given; formats that carry their labels apart need none.
+
+    Parameters
+    ----------
+    xml : str, optional
+        File of Mulan that names the labels.
+    columns : tuple of str, optional
+        Names, numbers from 1, or patterns as `fault_*`.
+    count : int, optional
+        The last columns, with `first` the first ones.
+    first : bool
+    positive, negative, unknown : tuple of str
+        Values that mean so.
+    classes : bool
+        Each class of a column becomes a label.
+    separator : str, optional
+        What stands between the tags of a column, each of which becomes a label.
     """
 
     xml: str | None = None
