@@ -28,7 +28,7 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 @click.argument("method", metavar="[METHOD]", required=False, shell_complete=_complete)
 @output_options(progress=False)
 def methods(method: str | None, output: Output) -> None:
-    """List the methods: name, paper, supervision, passes, memory, options; or describe METHOD with its options."""
+    """List the methods, a line each; with -v also paper, passes, memory and options. Or describe METHOD."""
     from mlfs_dask.selectors import METHODS, get_method
     from mlfs_dask.selectors.contract import Method
 
@@ -38,10 +38,12 @@ def methods(method: str | None, output: Output) -> None:
         return
     listed = [_describe(get_method(name)) for name in sorted(METHODS)]
     common = [_option(option) for option in Method.common_parameters]
-    texts = [*map(_text, listed), f"options of every method: {_in_short(common)}"]
-    output.result(
-        {"methods": listed, "options_of_every_method": common}, "\n\n".join(texts), following=["mlfs", "methods", "elc"]
-    )
+    width = max(len(each["name"]) for each in listed)
+    text = "\n".join(f"{each['name']:<{width}}  {each['title']}" for each in listed)
+    if click.get_current_context().params["verbose"]:
+        text = "\n\n".join([*map(_text, listed), f"options of every method: {_in_short(common)}"])
+    told = {"methods": listed, "options_of_every_method": common}
+    output.result(told, text, following=["mlfs", "methods", "elc"])
 
 
 def _describe(selector: Any) -> dict[str, Any]:

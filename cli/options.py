@@ -60,6 +60,8 @@ class Bytes(click.ParamType):
             self.fail(f"{value!r} is no size; write bytes or a unit, as in 500MB or 1.5GiB.")
         if size <= 0:
             self.fail(f"{value!r} is no size; it must be positive.")
+        if not unit and param is not None and param.name == "memory_limit" and size < 2**20:
+            self.fail(f"{value!r} are bytes, in which no process runs; give a unit, as in {digits}GiB.")
         return size
 
 

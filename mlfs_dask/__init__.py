@@ -26,6 +26,7 @@ _PLACES = {
     "convert": "mlfs_dask.storage.convert",
     "evaluate": "mlfs_dask.evaluation.experiment",
     "label_matrix": "mlfs_dask.storage.label_values",
+    "methods": "mlfs_dask.selection.estimator",
     "open_dataset": "mlfs_dask.storage.opening",
     "report": "mlfs_dask.reporting.page",
     "run_batch": "mlfs_dask.batch.running",

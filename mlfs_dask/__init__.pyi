@@ -8,6 +8,7 @@ from mlfs_dask.evaluation.experiment import evaluate as evaluate
 from mlfs_dask.evaluation.mlknn import MLkNN as MLkNN
 from mlfs_dask.reporting.page import report as report
 from mlfs_dask.selection.estimator import LabelRecoverer, Selector, WeightedSelector
+from mlfs_dask.selection.estimator import methods as methods
 from mlfs_dask.storage.append import append as append
 from mlfs_dask.storage.convert import convert as convert
 from mlfs_dask.storage.dataset import Dataset as Dataset

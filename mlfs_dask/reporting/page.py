@@ -177,6 +177,8 @@ def build(
     """
     _require_shape(contents, image_shape)
     compared, notes = contents.compared()
+    if metrics and not compared:
+        raise UsageError(f"there is no evaluation here, of which the metric {metrics[0]!r} could be shown.")
     for metric in metrics:
         if not all(metric in comparison.metrics for comparison in compared):
             known = dict.fromkeys(name for comparison in compared for name in comparison.metrics)

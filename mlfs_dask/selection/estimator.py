@@ -24,7 +24,7 @@ from mlfs_dask.rows.sources import as_rows
 from mlfs_dask.rows.view import RowView
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selection.fit import Opened, Report, fit, numbered, opened
-from mlfs_dask.selectors import get_method
+from mlfs_dask.selectors import METHODS, get_method
 from mlfs_dask.selectors.containers import (
     anndata_columns,
     feature_column,
@@ -415,6 +415,17 @@ def estimator_of(method: type[Method]) -> type[Selector]:
     # Pickles find it where users do.
     facts = {"plain": method, "__init__": method.__init__, "__doc__": method.__doc__, "__module__": "mlfs_dask"}
     return type(method.__name__, bases, facts)
+
+
+def methods() -> dict[str, str]:
+    """Titles of all methods by the names of their classes; `help(mlfs_dask.ELC)` tells more of one.
+
+    Examples
+    --------
+    >>> methods()["FisherScore"]
+    'Fisher score with labels as classes'
+    """
+    return {each.__name__: each.title for each in map(get_method, sorted(METHODS))}
 
 
 def get_estimator(name: str) -> type[Selector]:

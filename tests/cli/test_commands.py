@@ -292,7 +292,10 @@ def test_methods(run: Run, run_json: RunJson) -> None:
     bins = next(option for option in listed["label-entropy"]["options"] if option["option"] == "--bins")
     assert (bins["type"], bins["default"]) == ("int", 2)
     assert all(option["option"] != "--random-state" for method in listed.values() for option in method["options"])
-    text = run("methods").stdout
+    lines = run("methods").stdout.splitlines()
+    assert [line.split()[0] for line in lines[: len(listed)]] == sorted(listed)  # a line each
+    assert any(line.startswith("label-entropy ") and line.endswith("Entropy-based label selection") for line in lines)
+    text = run("methods", "-v").stdout
     assert "label-entropy  Entropy-based label selection" in text
     assert "--bins 2" in text
     for name, method in listed.items():

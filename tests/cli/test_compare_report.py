@@ -155,3 +155,17 @@ def test_pairs_whose_p_values_are_too_small_for_numbers_are_told_apart(run: Run,
     strength = picture.data.set_index("feature")["a"]
     assert (strength.drop("of_b").sort_values(ascending=False).index == [f"flipped{i}" for i in range(1, 21)]).all()
     assert strength.drop("of_b").is_unique
+
+
+def test_a_metric_of_runs_alone_is_refused(run: Run, tiny_store: Path, tmp_path: Path) -> None:
+    assert run("select", "elc", tiny_store, "-k", "2", "-o", tmp_path / "run").exit_code == 0
+    refused = run("report", tmp_path / "run", "--metric", "blah", "-o", tmp_path / "page.html")
+    assert refused.exit_code == 2
+    assert "there is no evaluation here, of which the metric 'blah' could be shown" in refused.stderr
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_a_limit_of_memory_without_a_unit_asks_for_one(run: Run, tiny_store: Path, tmp_path: Path) -> None:
+    refused = run("select", "elc", tiny_store, "-k", "2", "-o", tmp_path / "run", "--memory-limit", "20")
+    assert refused.exit_code == 2
+    assert "'20' are bytes, in which no process runs; give a unit, as in 20GiB" in refused.stderr
