@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -10,12 +11,14 @@ from typing import Any
 import click
 
 from mlfs_dask.errors import number_of
+from mlfs_dask.files.redaction import redact
 from mlfs_dask_cli.method_group import MethodGroup, make_selector
 from mlfs_dask_cli.options import (
     PATH,
     Command,
     cache_options,
     cluster_options,
+    command_line,
     force_option,
     keep_option,
     labels_option,
@@ -141,12 +144,13 @@ class _Selection:
         from mlfs_dask.selection.runs import write_run
 
         dataset, selector = self._dataset, self.selector
+        told = {"started": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"), "command": redact(command_line())}
         every = self._checkpoint_every
         settings = {"resume": self._resume, "keep_end": self._write_labels}
         checkpointing = nullcontext() if every is None else keep_checkpoints(self._states, every=every, **settings)
         with checkpointing:
             fitted = fit(selector, dataset)
-            record = fitted.report.to_dict()
+            record = {**fitted.report.to_dict(), **told}
             write_run(
                 self.run,
                 ranking=fitted.ranking,

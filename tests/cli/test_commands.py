@@ -375,6 +375,8 @@ def test_select_arguments(run: Run, monkeypatch: pytest.MonkeyPatch, replace: Re
     assert kwargs["ranking"].tolist() == [2, 0, 1]
     assert kwargs["scores"].tolist() == [0.5, 0.1, 0.9]
     assert kwargs["feature_names"].tolist() == ["p", "r", "s"]
+    assert kwargs["record"].pop("command").startswith("mlfs select label-entropy s.zarr -k 0.5 ")
+    assert kwargs["record"].pop("started").endswith("+00:00")
     assert (kwargs["record"], kwargs["force"]) == (report, True)
 
 
@@ -404,10 +406,11 @@ def test_plan_then_select(run_json: RunJson, tiny_store: Path, tmp_path: Path, m
     for field in (
         *("method", "params", "store", "n", "d", "q", "k", "seed", "passes", "tasks", "bytes_read"),
         *("wall_seconds", "plan", "peak_worker_bytes", "peak_driver_bytes", "iterations", "converged"),
-        *("objective", "versions"),
+        *("objective", "versions", "started"),
     ):
         assert field in run.record, field
     assert run.record["store"]["digest"] == open_dataset(tiny_store).digest
+    assert run.record["command"].startswith(f"mlfs select {method} {tiny_store} ")
 
 
 def test_a_taken_place_is_refused_before_anything_runs(
