@@ -184,6 +184,17 @@ def test_folders_that_name_columns(tmp_path: Path, caplog: pytest.LogCaptureFixt
     assert mlfs_dask.open_dataset(tmp_path / "hive", labels=spec, drop=LABELS).label_counts[2].sum() > 0
 
 
+@pytest.mark.parametrize("folders", [("00123", "007", "7"), ("1_0", "10"), ("1", str(10**16))])
+def test_folders_that_are_no_numbers_stay_texts(tmp_path: Path, folders: tuple[str, ...]) -> None:
+    for folder in folders:
+        (tmp_path / f"id={folder}").mkdir()
+        table().to_parquet(tmp_path / f"id={folder}" / "0.parquet")
+    found = mlfs_dask.open_dataset(tmp_path, labels=LabelSpec(columns=tuple(LABELS)))
+    assert found.categories == {D: tuple(sorted(folders))}
+    classes = mlfs_dask.open_dataset(tmp_path, labels=LabelSpec(columns=("id",), classes=True), drop=LABELS)
+    assert sorted(classes.label_names) == sorted(f"id={folder}" for folder in folders)
+
+
 def test_what_has_no_row_blocks_is_to_be_converted(tmp_path: Path) -> None:
     X, Y = problem()
     as_anndata(sp.csc_matrix(X), Y).write_h5ad(tmp_path / "columns.h5ad")

@@ -18,6 +18,8 @@ from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN
 
 #: Different texts that a column of classes or of categories may hold.
 MAX_CATEGORIES = 100_000
+#: Python's `float` takes more for numbers: 1_0 and digits of other scripts. An identifier such as 007 is none.
+_NUMBER = re.compile(r"[+-]?(?!0\d)(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _FRACTION = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?")
 #: So few different fractions may be classes.
 _FEW = 20
@@ -28,14 +30,13 @@ def class_of(text: str) -> str:
 
     Examples
     --------
-    >>> class_of(" red "), class_of("3.0"), class_of("+1")
-    ('red', '3', '1')
+    >>> class_of(" red "), class_of("3.0"), class_of("+1"), class_of("007"), class_of("1_0")
+    ('red', '3', '1', '007', '1_0')
     """
     text = text.strip()
-    try:
-        number = float(text)
-    except ValueError:
+    if not _NUMBER.fullmatch(text):
         return text
+    number = float(text)
     return str(int(number)) if number.is_integer() and abs(number) < 2**53 else text
 
 

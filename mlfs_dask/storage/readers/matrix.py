@@ -133,8 +133,8 @@ def check_dataset(dataset: Any, *, file: str) -> Any:
     Raises
     ------
     DataError
-        Chunks without entries, pickled objects, values in other files: somebody else's file could name any of this
-        machine.
+        Chunks without entries, pickled objects, values of another dataset, or in another file: somebody else's file could
+        name any of this machine.
     DoesNotFitError
         A chunk, which is unpacked whole, takes more memory than there is.
     """
@@ -147,11 +147,21 @@ def check_dataset(dataset: Any, *, file: str) -> Any:
             file=file,
             cure="write it as numbers or as texts",
         )
-    if getattr(dataset, "external", None):
+    # HDF5 looks for them in the file that h5py reads for it, and finds zeros, or other values, or nothing.
+    if getattr(dataset, "is_virtual", False):
+        raise DataError(
+            f"{dataset.name} is a virtual dataset, which shows values of others",
+            file=file,
+            value=dataset.virtual_sources()[0].file_name,
+            cure="write its values into an ordinary one, with h5repack -l CONTI for example",
+        )
+    holder = dataset.file.filename if hasattr(dataset, "virtual_sources") else HeapCheckedFile.__name__
+    external = [each[0] for each in getattr(dataset, "external", None) or ()]
+    if external or HeapCheckedFile.__name__ not in holder:
         raise DataError(
             f"the values of {dataset.name} lie in another file, which could be any of this machine",
             file=file,
-            value=dataset.external[0][0],
+            value=external[0] if external else holder,
             cure="write them into one file, with h5repack for example",
         )
     require_memory(f"{file}: a chunk of {dataset.name}", math.prod(chunks) * int(dataset.dtype.itemsize))

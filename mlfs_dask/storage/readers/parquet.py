@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, ClassVar, cast
@@ -510,6 +511,11 @@ class _WithConstants:
         return self._file.bytes_held(group, [column for column in columns if column < len(self._file.schema)])
 
 
+#: Folders that are numbers, as writers of Parquet name them: 00123, 1_0 and what a float64 does not hold are texts.
+_FOLDER_INTEGER = re.compile(r"-?(0|[1-9]\d{0,14})", re.ASCII)
+_FOLDER_FRACTION = re.compile(r"nan|-?(inf|(?=.*[.e])(0|[1-9]\d*)(\.\d+)?(e[+-]?\d+)?)", re.ASCII | re.IGNORECASE)
+
+
 def _folder_columns(path: str, folder: str) -> dict[str, Any]:
     """Columns that folders between the named one and a file stand for, ``year=2024``: numbers, texts, None."""
     if not folder or not path.startswith(folder.rstrip("/") + "/"):
@@ -518,11 +524,12 @@ def _folder_columns(path: str, folder: str) -> dict[str, Any]:
     for part in path.removeprefix(folder.rstrip("/")).split("/")[:-1]:
         name, equals, text = part.partition("=")
         if equals and name:
-            value = unquote(text)
-            try:
-                columns[unquote(name)] = None if text == "__HIVE_DEFAULT_PARTITION__" else float(value)
-            except ValueError:
-                columns[unquote(name)] = value
+            value: Any = None if text == "__HIVE_DEFAULT_PARTITION__" else unquote(text)
+            if value and _FOLDER_INTEGER.fullmatch(value):
+                value = int(value)
+            elif value and _FOLDER_FRACTION.fullmatch(value):
+                value = float(value)
+            columns[unquote(name)] = value
     return columns
 
 

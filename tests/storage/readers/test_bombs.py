@@ -120,6 +120,18 @@ def raw_values(file: h5py.File) -> None:
     file.create_dataset("X", X.shape, "f8", external=[("/etc/hostname", 0, X.nbytes)])
 
 
+def virtual_values(file: h5py.File) -> None:
+    file.move("X", "other")
+    layout = h5py.VirtualLayout(X.shape, "f8")
+    layout[:] = h5py.VirtualSource(".", "other", X.shape)
+    file.create_virtual_dataset("X", layout)
+
+
+def linked_values(file: h5py.File) -> None:
+    file.move("X", "other")
+    file["X"] = h5py.ExternalLink("other.h5", "other")
+
+
 def many_names(path: Path) -> Path:
     def change(file: h5py.File) -> None:
         file["matrix/data"], file["matrix/indices"], file["matrix/indptr"] = X.ravel(), [0, 1] * 4, [0, 2, 4, 6, 8]
@@ -207,6 +219,8 @@ BOMBS: dict[str, tuple[Callable[[Path], Path], type[Exception], str]] = {
         "the offsets of 1,000,000,000,000 rows: projected",
     ),
     "elsewhere.h5ad": (lambda p: hdf5(p, raw_values), DataError, "value '/etc/hostname': the values of /X lie in"),
+    "virtual.h5ad": (lambda p: hdf5(p, virtual_values), DataError, "value '.': /X is a virtual dataset.*\n.*h5repack -l"),
+    "linked.h5ad": (lambda p: hdf5(p, linked_values), DataError, r"other.h5': the values of /other lie in another file"),
     "barcodes.h5": (many_names, DoesNotFitError, "all of /matrix/barcodes: projected"),
     "offsets.mat": (mat_7, DoesNotFitError, "all of /X/jc: projected 8,388,608.0 MiB"),
     "name.mat": (lambda p: mat_5(p, long_name), DataError, "take 134,217,728 bytes, not at most 1,024"),
