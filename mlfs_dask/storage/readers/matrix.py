@@ -133,8 +133,8 @@ def check_dataset(dataset: Any, *, file: str) -> Any:
     Raises
     ------
     DataError
-        Chunks without entries, pickled objects, values of another dataset, or in another file: somebody else's file could
-        name any of this machine.
+        Chunks without entries, pickled objects, values of another dataset, or in another file: somebody else's file
+        could name any of this machine.
     DoesNotFitError
         A chunk, which is unpacked whole, takes more memory than there is.
     """
