@@ -39,7 +39,7 @@ ZARR_ROOTS = (ROOT_KEY, ".zgroup", ".zarray")
 #: What the features of a Zarr group of others are called.
 X_KEYS = ("X", "x", "data", "features")
 #: Of files whose rows are read where they lie.
-FILE_SUFFIXES = (".h5ad", ".parquet", ".pq", ".feather", ".arrow", ".ipc")
+FILE_SUFFIXES = (".h5ad", ".h5mu", ".parquet", ".pq", ".feather", ".arrow", ".ipc")
 #: Answers to HEAD of web servers that answer to GET: a signed address allows that alone.
 _NO_HEADS = (403, 405, 501)
 AGAIN = "run the same command again, once nothing writes to it"
@@ -586,7 +586,9 @@ def is_store(path: str | Path, storage_options: Mapping[str, Any] | None = None)
         return True
     if not isinstance(document, dict) or "mlfs" in (document.get("attributes") or {}):
         return True
-    return document.get("node_type") != "array" and not any(objects.exists(f"{key}/{ROOT_KEY}") for key in X_KEYS)
+    return document.get("node_type") != "array" and not any(
+        objects.exists(f"{key}/{ROOT_KEY}") for key in (*X_KEYS, "mod")
+    )
 
 
 def read_schema(objects: Objects) -> tuple[StoreSchema, bytes]:

@@ -21,6 +21,7 @@ from mlfs_dask.storage.label_values import MinusOne
 from mlfs_dask.storage.obs import ObsColumns
 from mlfs_dask.storage.readers.base import Reader, ReadOptions
 from mlfs_dask.storage.readers.encoded import (
+    column_of,
     column_rows,
     columns_of,
     encoding_of,
@@ -64,9 +65,11 @@ def open_anndata(path: str, options: ReadOptions = _DEFAULTS) -> Reader:
     path : str
     options : ReadOptions
         `labels.columns` are columns of `obs`, of true and false or categorical (see `column_rows`). `keys` may hold
-        ``x`` (default X; ``layers/NAME``), ``y`` (default obsm/labels; a matrix or a data frame), ``label_names``
-        (an array of texts; default the data frame's columns, uns/mlfs/label_names, or uns/label_names) and ``names``
-        (names of the features: a column of `var`, or ``unique`` to number apart those of its index that stand twice).
+        ``x`` (default X; ``layers/NAME``, ``raw/X``, ``mod/NAME/X`` of MuData, whose rows `obs` of that modality
+        describes), ``y`` (default obsm/labels; a matrix or a data frame), ``label_names`` (an array of texts; default
+        the data frame's columns, uns/mlfs/label_names, or uns/label_names) and ``names`` (names of the features: an
+        array of texts, a column of the `var` that describes X, or ``unique`` to number apart those of its index that
+        stand twice).
 
     Raises
     ------
@@ -124,7 +127,25 @@ def _open_root(path: str, options: ReadOptions) -> Iterator[Any]:
             yield root
         return
     with open_hdf5(path, options.storage_options) as hdf5:
+        for frame in ("obs", "var"):
+            if frame in hdf5 and is_array(hdf5[frame]):
+                raise DataError(
+                    f"{frame} is one table, as anndata before 0.7 wrote it",
+                    file=path,
+                    cure="write the file again: anndata.read_h5ad(OLD).write_h5ad(NEW)",
+                )
         yield hdf5
+
+
+def _frames(options: ReadOptions) -> tuple[str, str]:
+    """What stands before the elements of X's rows (``mod/NAME/`` in MuData), and the data frame of its columns.
+
+    The latter is "" where there is none: columns of `obsm` have no names in `var`.
+    """
+    key = options.keys.get("x", "X")
+    group = "/".join(key.split("/", 2)[:2]) + "/" if key.startswith("mod/") else ""
+    kind, _, _ = key.removeprefix(group).partition("/")
+    return group, {"X": f"{group}var", "layers": f"{group}var", "raw": f"{group}raw/var"}.get(kind, "")
 
 
 def _element(root: Any, key: str, path: str) -> Any:
@@ -134,7 +155,9 @@ def _element(root: Any, key: str, path: str) -> Any:
     above, _, _ = key.rpartition("/")
     where = root[above] if inside and above and above in root else root
     there = ", ".join(f"{above}/{name}" if where is not root else name for name in where) or f"nothing in {above}"
-    if key == "X" or key.startswith("layers"):
+    if "mod" in root and not key.startswith("mod/"):
+        cure = f"name a matrix of one modality: --key x=mod/NAME/X (there are {', '.join(root['mod'])})"
+    elif key == "X" or key.startswith("layers"):
         cure = "name the matrix with --key x=NAME"
     else:
         columns = ", ".join(columns_of(root["obs"])[:8]) if "obs" in root else ""
@@ -145,17 +168,30 @@ def _element(root: Any, key: str, path: str) -> Any:
 
 
 def _feature_names(root: Any, options: ReadOptions, path: str) -> tuple[str, ...] | None:
-    """Names of the features: the index of `var`, or the column of it that `names` of the keys says."""
-    if "var" not in root:
+    """Names of the features: the index of the frame that describes X, or what `names` of the keys says."""
+    _, frame = _frames(options)
+    key, columns = options.keys.get("names"), tuple[str, ...]()
+    if key is not None and "/" in key and key in root:
+        names = texts_of(root[key], file=path)
+    elif key is None and (not frame or frame not in root):
         return None
-    var, key = root["var"], options.keys.get("names")
-    columns = columns_of(var)
-    if key is not None and (key in columns or key != "unique"):
-        names = texts_of(var[columns[find_column(columns, key, "column of names,", file=path)]], file=path)
+    elif not frame:
+        raise DataError(
+            "no data frame describes the columns of X, of which names=NAME would be a column",
+            file=path,
+            value=key,
+            cure="leave names out, or name an array of the file: --key names=uns/NAME",
+        )
     else:
-        names = index_of(var, file=path) or ()
-        if key == "unique":
-            return numbered_apart(names) or None
+        var = _element(root, frame, path)
+        columns = columns_of(var)
+        if key is not None and (key in columns or key != "unique"):
+            found = find_column(columns, key, "column of names,", file=path)
+            names = texts_of(column_of(var, columns[found]), file=path)
+        else:
+            names = index_of(var, file=path) or ()
+            if key == "unique":
+                return numbered_apart(names) or None
     twice = repeated_name(names)
     if twice is not None:
         others = [name for name in columns if name != key]
@@ -176,11 +212,11 @@ def _feature_names(root: Any, options: ReadOptions, path: str) -> tuple[str, ...
 def _label_columns(root: Any, options: ReadOptions, path: str) -> tuple[Any, tuple[str, ...]] | None:
     """The data frame that holds the labels and their columns, if a data frame does."""
     if options.labels.columns is not None:
-        frame = _element(root, "obs", path)
+        frame = _element(root, _frames(options)[0] + "obs", path)
         known = columns_of(frame)
         chosen = find_label_columns(known, options.labels.columns, file=path)
         return frame, tuple(known[index] for index in sorted(chosen))
-    node = _element(root, options.keys.get("y", _LABELS), path)
+    node = _element(root, _labels_key(options), path)
     if is_array(node) or not is_dataframe(node):
         return None
     return node, columns_of(node)
@@ -194,9 +230,14 @@ def _label_names(root: Any, options: ReadOptions, path: str) -> tuple[str, ...] 
     if key is not None:
         return texts_of(_element(root, key, path), file=path)
     for known in ("uns/mlfs/label_names", "uns/label_names"):
+        known = _frames(options)[0] + known
         if known in root:
             return texts_of(root[known], file=path)
     return None
+
+
+def _labels_key(options: ReadOptions) -> str:
+    return options.keys.get("y", _frames(options)[0] + _LABELS)
 
 
 def _categories(root: Any, path: str) -> dict[int, tuple[str, ...]]:
@@ -211,7 +252,7 @@ def _categories(root: Any, path: str) -> dict[int, tuple[str, ...]]:
 @contextlib.contextmanager
 def _open_pair(path: str, options: ReadOptions) -> Iterator[list[Pair]]:
     with _open_root(path, options) as root:
-        x, y = options.keys.get("x", "X"), options.keys.get("y", _LABELS)
+        x, y = options.keys.get("x", "X"), _labels_key(options)
         frame = _label_columns(root, options, path)
         Y: Rows = (
             column_rows(*frame, options.labels, file=path)[0]
@@ -232,10 +273,12 @@ def var_column(path: str, name: str, options: ReadOptions) -> tuple[str, ...]:
         It is damaged, or encoded in an unknown way.
     """
     with _open_root(path, options) as root, damage_in(path, "var"):
-        frame = _element(root, "var", path)
-        if name not in columns_of(frame):
-            raise UsageError(f"var of {path} has no column {name!r}. {closest(name, columns_of(frame))}")
-        return texts_of(frame[name], file=path)
+        var = _frames(options)[1]
+        frame = _element(root, var, path) if var else {}
+        known = columns_of(frame) if var else ()
+        if name not in known:
+            raise UsageError(f"{var or 'var'} of {path} has no column {name!r}. {closest(name, known)}")
+        return texts_of(column_of(frame, name), file=path)
 
 
 def open_anndata_matrix(path: str, n: int, names: tuple[str, ...]) -> MatrixReader:
@@ -258,7 +301,7 @@ def _open_matrix(path: str, n: int) -> Iterator[list[Pair]]:
 def obs_columns(path: str, options: ReadOptions) -> tuple[str, ...]:
     """Names of the columns of `obs`."""
     with _open_root(path, options) as root, damage_in(path, "obs"):
-        return columns_of(_element(root, "obs", path))
+        return columns_of(_element(root, _frames(options)[0] + "obs", path))
 
 
 def obs_of(path: str, names: Sequence[str], options: ReadOptions) -> ObsColumns:
@@ -286,10 +329,12 @@ def obs_of(path: str, names: Sequence[str], options: ReadOptions) -> ObsColumns:
 @contextlib.contextmanager
 def _obs_columns(path: str, names: Sequence[str], options: ReadOptions) -> Iterator[dict[str, _ObsColumn]]:
     with _open_root(path, options) as root, damage_in(path, "obs"):
-        frame = _element(root, "obs", path)
+        frame = _element(root, _frames(options)[0] + "obs", path)
         known = columns_of(frame)
         places = [find_column(known, name, "column of rows,", file=path) for name in names]
-        yield {name: _ObsColumn(frame[known[place]], path) for name, place in zip(names, places, strict=True)}
+        yield {
+            name: _ObsColumn(column_of(frame, known[place]), path) for name, place in zip(names, places, strict=True)
+        }
 
 
 class _ObsColumn:
@@ -337,4 +382,4 @@ class _ObsColumn:
 
 def is_anndata(root: Any) -> bool:
     """Whether a Zarr group is AnnData."""
-    return encoding_of(root) == "anndata" or ("X" in root and "obs" in root and "var" in root)
+    return encoding_of(root) in ("anndata", "MuData") or ("X" in root and "obs" in root and "var" in root)

@@ -6,7 +6,7 @@ h5py and zarr name things alike, so one code serves both; the anndata library is
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,6 +113,23 @@ def columns_of(frame: Any) -> tuple[str, ...]:
     return tuple(name.decode() if isinstance(name, bytes) else str(name) for name in names)
 
 
+class _Categorical(dict[str, Any]):
+    """Codes and categories of a column, as a group of today's encoding has them."""
+
+    attrs: ClassVar[dict[str, str]] = {"encoding-type": "categorical"}
+
+
+def column_of(frame: Any, name: str) -> Any:
+    """The node of a column of a data frame.
+
+    The codes of a categorical of anndata 0.7 are an array, whose categories lie in `__categories` of the frame.
+    """
+    categories = f"__categories/{name}"
+    if is_array(frame[name]) and categories in frame:
+        return _Categorical(codes=frame[name], categories=frame[categories])
+    return frame[name]
+
+
 def index_of(frame: Any, *, file: str) -> tuple[str, ...] | None:
     """Texts of a data frame's index."""
     name = frame.attrs.get("_index", "_index")
@@ -137,7 +154,7 @@ def column_rows(frame: Any, names: Sequence[str], labels: LabelSpec, *, file: st
     file : str
         For messages.
     """
-    columns = [_Column(frame[name], name, labels, file=file) for name in names]
+    columns = [_Column(column_of(frame, name), name, labels, file=file) for name in names]
     label_names = tuple(label for column in columns for label in column.label_names)
 
     def read(start: int, stop: int) -> NDArray[np.float64]:

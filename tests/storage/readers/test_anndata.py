@@ -9,11 +9,12 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+import zarr
 from scipy import sparse as sp
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.convert import convert
-from mlfs_dask.storage.readers.anndata import open_anndata
+from mlfs_dask.storage.readers.anndata import obs_of, open_anndata
 from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
 from mlfs_dask.storage.readers.detect import open_source
 from tests.problems import write_zarr
@@ -136,6 +137,71 @@ def test_labels_in_obs(write) -> None:
     reader = open_anndata(path, ReadOptions(labels=LabelSpec(columns=("sea", "sky"))))
     assert reader.header.label_names == ("sky", "sea")
     np.testing.assert_array_equal(read_all(reader)[1], np.column_stack([Y[:, 0], Y[:, 1] == 1]))
+
+
+@pytest.mark.parametrize("group", ["", "mod/rna/"])
+def test_names_are_those_of_the_matrix_that_is_read(write, tmp_path: Path, group: str) -> None:
+    obs = pd.DataFrame({"sick": Y[:, 2] == 1}, index=[f"cell{i}" for i in range(31)])
+    data = annotated(
+        obs=obs, layers={"double": 2 * X}, obsm={"labels": Y, "pca": X}, uns={"axes": np.array(list("abcd"))}
+    )
+    data.raw = anndata.AnnData(X[:, ::-1].copy(), obs=obs, var=pd.DataFrame({"id": list("wxyz")}, index=list("rstu")))
+    path = write(data)
+    if group and path.endswith(".h5ad"):  # as MuData has it
+        path, inner = str(tmp_path / "t.h5mu"), path
+        with h5py.File(inner) as source, h5py.File(path, "w") as root:
+            root.attrs["encoding-type"] = "MuData"
+            source.copy(source["/"], root.create_group("mod"), "rna")
+    elif group:
+        root = zarr.open_group(tmp_path / "mu.zarr", zarr_format=zarr.open_group(path).metadata.zarr_format)
+        root.attrs["encoding-type"] = "MuData"
+        root.create_group("mod")
+        path = str(Path(path).rename(tmp_path / "mu.zarr" / "mod" / "rna").parents[1])
+
+    def read(**keys: str) -> tuple[tuple[str, ...] | None, np.ndarray]:
+        keys = {name: value if value == "id" else group + value for name, value in keys.items()}
+        reader = open_source([path], ReadOptions(labels=LabelSpec(columns=("sick",)), keys=keys))
+        found = read_all(reader)
+        np.testing.assert_array_equal(found[1][:, 0], Y[:, 2] == 1)
+        return reader.header.feature_names, found[0]
+
+    for keys, names, values in [
+        ({"x": "X"}, GENES, X),
+        ({"x": "layers/double"}, GENES, 2 * X),
+        ({"x": "raw/X"}, tuple("rstu"), X[:, ::-1]),
+        ({"x": "raw/X", "names": "id"}, tuple("wxyz"), X[:, ::-1]),
+        ({"x": "obsm/pca"}, None, X),
+        ({"x": "obsm/pca", "names": "uns/axes"}, tuple("abcd"), X),
+    ]:
+        found = read(**keys)
+        assert found[0] == names
+        np.testing.assert_array_equal(found[1], values)
+    with pytest.raises(DataError, match="no data frame describes the columns of X"):
+        read(x="obsm/pca", names="id")
+    if group:
+        with pytest.raises(DataError, match=r"there is no X.*\n  cure: .* --key x=mod/NAME/X \(there are rna\)"):
+            open_source([path], ReadOptions(labels=LabelSpec(columns=("sick",))))
+
+
+def test_categories_as_older_versions_wrote_them(tmp_path: Path) -> None:
+    kinds = np.array(["T cell", "B", "NK"])
+    path = write_h5ad(annotated(), tmp_path)
+    with h5py.File(path, "r+") as root:
+        obs = root["obs"]
+        obs["kind"] = (Y[:, 1] + 1).astype(np.int8)
+        obs["__categories/kind"] = kinds.astype(h5py.string_dtype())
+        obs["kind"].attrs["categories"] = obs["__categories/kind"].ref
+        obs.attrs["column-order"] = ["kind"]
+    options = ReadOptions(labels=LabelSpec(columns=("kind",)))
+    reader = open_anndata(path, options)
+    assert reader.header.label_names == tuple(f"kind={kind}" for kind in kinds)
+    np.testing.assert_array_equal(read_all(reader)[1], Y[:, [1]] + 1 == np.arange(3))
+    assert obs_of(path, ["kind"], ReadOptions()).categories == {"kind": tuple(kinds)}
+    with h5py.File(path, "r+") as root:
+        del root["obs"]
+        root["obs"] = np.zeros(31, [("index", "S4"), ("kind", np.int8)])
+    with pytest.raises(DataError, match=r"anndata before 0\.7 wrote it\n  cure: .*read_h5ad"):
+        open_anndata(path, options)
 
 
 def test_label_names_from_uns(write) -> None:
