@@ -79,6 +79,7 @@ def fit(method: SMFS, X: Matrix, Y: sp.csr_array, moments: FeatureMoments) -> Ex
     extra: dict[str, Any] = {
         "alpha": alpha,
         "beta": loop.regression.beta,
+        "critical_beta": loop.regression.critical,
         "epsilon": loop.regression.epsilon,
         "gram": loop.G is not None,
         "graph": {"kind": "exact"},
@@ -224,6 +225,7 @@ class _Loop:
             normal=self._normal,
             gram_of=lambda columns: X.gram(s, columns),
             max_features=min(method.gram_cap, SET_FEATURES),
+            reaches_zero=method.consistency != "none",
             state=None if state is None else state.arrays,
         )
         self.weighted_labels = self._weighted(self.Y)

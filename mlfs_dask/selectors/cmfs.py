@@ -25,8 +25,8 @@ from mlfs_dask.selectors.costs import Cost, Reading, Readings
 from mlfs_dask.selectors.iterative import anchor_sample
 from mlfs_dask.selectors.loop import Loop, Scaled, placeholder
 from mlfs_dask.selectors.parameters import Absolute, MaxIter, Missing, Param, seed_of
-from mlfs_dask.selectors.regression import strength
-from mlfs_dask.solvers import proximal
+from mlfs_dask.selectors.regression import penalty_weight
+from mlfs_dask.solvers import proximal, row_sparse
 from mlfs_dask.solvers.blockwise import unit_rows
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.labelled import AtShares
@@ -170,13 +170,13 @@ class CMFS(Loop[Fixed, At]):
     def start(self, job: Readings, fixed: Fixed, results: Mapping[str, Any], trace: LoopTrace) -> At:
         """B of a non-negative factorisation of Y, and A for the V of this factorisation."""
         d, m, q = len(fixed.centre), len(fixed.keys), len(fixed.pairs)
-        nothing = At(np.zeros((d, 0)), np.zeros(d), np.zeros((0, q)), np.zeros((m, 0)), float(self.gamma))
+        nothing = At(np.zeros((d, 0)), np.zeros(d), np.zeros((0, q)), np.zeros((m, 0)), 0.0)
         B, sums = first_factors(
             fixed.pairs, self._latent(q), lambda both: job.run(START, self._rows(fixed, nothing, both))[0]
         )
         at = replace(nothing, A=np.zeros((d, len(B))), B=B, U=np.zeros((m, len(B))))
-        critical = 2.0 * float(row_norms(sums.XV).max(initial=0.0))
-        return self._step(fixed, replace(at, gamma=strength(at.gamma, critical, absolute=self.absolute)), sums)
+        critical = row_sparse.critical_weight(sums.XV)
+        return self._step(fixed, replace(at, gamma=penalty_weight(self, "gamma", critical, trace.penalties)), sums)
 
     def reading(self, fixed: Fixed, at: At) -> Sequence[Statistic]:
         return [self._rows(fixed, at)]
@@ -218,4 +218,4 @@ class CMFS(Loop[Fixed, At]):
         return row_norms(at.A)
 
     def facts(self, fixed: Fixed, at: At) -> dict[str, Any]:
-        return {"n_latent": len(at.B), "gamma": at.gamma, "label_sets": len(fixed.keys)}
+        return {"n_latent": len(at.B), "label_sets": len(fixed.keys)}

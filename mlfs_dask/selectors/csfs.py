@@ -19,7 +19,7 @@ from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Cost, Reading, Readings
 from mlfs_dask.selectors.loop import Loop, Shares
 from mlfs_dask.selectors.parameters import Absolute, GramCap, MaxIter, Missing, Param, seed_of
-from mlfs_dask.selectors.regression import strength
+from mlfs_dask.selectors.regression import penalty_weight
 from mlfs_dask.selectors.reweighted_regression import START, At
 from mlfs_dask.solvers import row_sparse
 from mlfs_dask.solvers.trace import LoopTrace
@@ -106,10 +106,10 @@ class CSFS(Loop[Fixed, At]):
         return Fixed(scaling.centre, scaling.factor, share, gram)
 
     def start(self, job: Readings, fixed: Fixed, results: Mapping[str, Any], trace: LoopTrace) -> At:
-        at = At(np.zeros((len(fixed.centre), len(fixed.share))), fixed.share, float(self.alpha), 0.0)
+        at = At(np.zeros((len(fixed.centre), len(fixed.share))), fixed.share, 0.0, 0.0)
         sums: WeightedSums = job.run(START, *self.reading(fixed, at))[0]
-        critical = 2.0 * float(row_norms(sums.centred_products()).max(initial=0.0))
-        return self._step(fixed, replace(at, weight=strength(at.weight, critical, absolute=self.absolute)), sums)
+        critical = row_sparse.critical_weight(sums.centred_products())
+        return self._step(fixed, replace(at, weight=penalty_weight(self, "alpha", critical, trace.penalties)), sums)
 
     def reading(self, fixed: Fixed, at: At) -> Sequence[Statistic]:
         return [ReweightedRows(fixed.scaling, at.W, at.b, None, gram=False)]

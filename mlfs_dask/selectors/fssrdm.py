@@ -9,12 +9,11 @@ from typing import Annotated
 
 import numpy as np
 
-from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.rows.contract import Profile, RowSource
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.parameters import Absolute, MaxIter, Param
-from mlfs_dask.selectors.regression import Regression, strength
+from mlfs_dask.selectors.regression import Regression, penalty_weight
 from mlfs_dask.selectors.scores import Scores
 from mlfs_dask.solvers import row_sparse
 from mlfs_dask.solvers.proximal import Solution
@@ -91,7 +90,7 @@ class FSSRDM(Regression):
         C = label_cosines(sums.pairs)
         C /= np.maximum(C.sum(axis=1, keepdims=True), 1.0)
         A = B @ C  # X'HF, (d, q)
-        critical = 2.0 * float(row_norms(A).max(initial=0.0))
+        critical = row_sparse.critical_weight(A)
         if critical == 0.0:
             return Scores(np.zeros(len(G)), converged=True)
         # The largest eigenvalue of A'A relative to X'X, from its q × q twin.
@@ -100,7 +99,7 @@ class FSSRDM(Regression):
         quadratic = A @ A.T
         quadratic *= -self.beta / largest
         quadratic += G
-        solution = row_sparse.minimise(
-            quadratic, A, strength(self.gamma, critical, absolute=self.absolute), tol=self.tol, max_iter=self.max_iter
-        )
-        return self.solved(Solution(*solution), {"largest_beta": 1.0 / largest, "labelled_rows": int(sums.n)})
+        facts = {"largest_beta": 1.0 / largest, "labelled_rows": int(sums.n)}
+        gamma = penalty_weight(self, "gamma", critical, facts)
+        solution = row_sparse.minimise(quadratic, A, gamma, tol=self.tol, max_iter=self.max_iter)
+        return self.solved(Solution(*solution), facts)

@@ -23,7 +23,7 @@ from mlfs_dask.selectors.in_memory import InMemory
 from mlfs_dask.selectors.iterative import anchor_sample, anchors_of_points, point_bytes, standardised_points
 from mlfs_dask.selectors.loop import Loop, Scaled, placeholder
 from mlfs_dask.selectors.parameters import Absolute, GramCap, MaxIter, Missing, Param, seed_of
-from mlfs_dask.selectors.regression import strength
+from mlfs_dask.selectors.regression import penalty_weight
 from mlfs_dask.selectors.scores import SOLVED_BITS, round_scores
 from mlfs_dask.solvers import proximal
 from mlfs_dask.solvers.trace import LoopTrace
@@ -240,8 +240,8 @@ class GLFS(InMemory, Loop[Fixed, At]):
         XZ, total, _ = sums[0]
         if at.beta == 0.0:
             largest = max(float(row_norms(XZ[:, columns]).max()) for columns in proximal.parts(fixed.label_groups))
-            beta = strength(self.beta, 2.0 * float(np.abs(XZ).max(initial=0.0)), absolute=self.absolute)
-            gamma = strength(self.gamma, 2.0 * largest, absolute=self.absolute)
+            beta = penalty_weight(self, "beta", 2.0 * float(np.abs(XZ).max(initial=0.0)), trace.penalties)
+            gamma = penalty_weight(self, "gamma", 2.0 * largest, trace.penalties)
             at = replace(at, beta=beta or 1.0, gamma=gamma or 1.0)
         W = proximal.solve(
             fixed.gram,

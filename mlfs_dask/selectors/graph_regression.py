@@ -27,7 +27,7 @@ from mlfs_dask.selectors.parameters import (
     Param,
     seed_of,
 )
-from mlfs_dask.selectors.regression import strength
+from mlfs_dask.selectors.regression import penalty_weight
 from mlfs_dask.solvers import row_sparse
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.gram import GRAM_CAP, Gram, scale_gram
@@ -116,9 +116,9 @@ class AnchoredLoop(Loop[F, A]):
         points = standardised_points(results["sample"].X, scaling)
         return anchors_of_points(points, m, scaling, self.anchor_neighbors, self.seed)
 
-    def penalty_weight(self, weight: float, B: Array) -> float:
+    def penalty_weight(self, weight: float, B: Array, trace: LoopTrace) -> float:
         """γ as it is, which is 0 before the first step for W; B is its X'F."""
-        return weight or strength(float(self.gamma), 2.0 * float(row_norms(B).max(initial=0.0)), absolute=self.absolute)
+        return weight or penalty_weight(self, "gamma", row_sparse.critical_weight(B), trace.penalties)
 
 
 @family
@@ -241,7 +241,7 @@ class GraphRegression(AnchoredLoop[Fixed, At]):
         rows: SystemSums = sums[0]
         b, U, XF = settle_rows(self._system(fixed, at), rows)
         XF[:, ~fixed.varies] = 0.0  # what rounding leaves of labels that are the same everywhere
-        gamma = self.penalty_weight(at.gamma, XF)
+        gamma = self.penalty_weight(at.gamma, XF, trace)
         W, epsilon = row_sparse.reweight(self.quadratic(fixed, at, rows), XF, gamma, at.W, at.epsilon)
         C = self._centres(at, rows)
         if self.adaptive:
@@ -254,7 +254,7 @@ class GraphRegression(AnchoredLoop[Fixed, At]):
         return row_norms(at.W)
 
     def facts(self, fixed: Fixed, at: At) -> dict[str, Any]:
-        return {"gamma": at.gamma, "anchors": len(at.U)}
+        return {"anchors": len(at.U)}
 
 
 def _about(masses: Array, sums: Array, points: Array) -> float:

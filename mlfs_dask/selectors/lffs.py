@@ -13,6 +13,7 @@ from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.selectors.anchored_regression import AnchoredRegression, MeanDegree, centred_labels
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.parameters import Absolute, MaxIter, Param
+from mlfs_dask.selectors.regression import penalty_weight
 from mlfs_dask.selectors.scores import Scores
 from mlfs_dask.solvers.latent_span import Span, solve
 from mlfs_dask.statistics.anchor_sums import AnchorTotals
@@ -100,14 +101,14 @@ class LFFS(AnchoredRegression):
         span = Span(XX, XY, YY, graph, self.alpha, self.beta * self.n_neighbors, correlation=R)
         # The best B for W = 0, but for the graph of the rows.
         fit = self.alpha**2 / (1.0 + self.alpha) * YY
-        solution, gamma = solve(
+        facts = {"anchors": len(graph.masses)}
+        solution = solve(
             span,
             G,
             np.linalg.eigh(fit - R)[1][:, ::-1][:, : self._latent(len(YY))].T,
             rotates=True,
-            gamma=self.gamma,
-            absolute=self.absolute,
+            weigh=lambda critical: penalty_weight(self, "gamma", critical, facts),
             tol=self.tol,
             max_iter=self.max_iter,
         )
-        return self.solved(solution, {"gamma": gamma, "anchors": len(graph.masses)})
+        return self.solved(solution, facts)

@@ -5,14 +5,14 @@ The sums X'X, X'Y and Y'Y, which one reading gives, are all that it needs.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
 from mlfs_dask.blocks.proximal import shrink_entries
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.parameters import Absolute, MaxIter, Param
-from mlfs_dask.selectors.regression import Regression, strength
+from mlfs_dask.selectors.regression import Regression, penalty_weight
 from mlfs_dask.selectors.scores import Scores
 from mlfs_dask.solvers.proximal import Solution, solve
 from mlfs_dask.statistics.label_statistics import cosine_distances, label_cosines
@@ -115,12 +115,10 @@ class LLSF(Regression):
         critical = float(np.abs(B).max(initial=0.0))
         if critical == 0.0:
             return Scores(np.zeros(len(G)), converged=True)
-        given: dict[str, Any] = {
-            "entries": strength(self.beta, critical, absolute=self.absolute),
-            "tol": self.tol,
-            "max_iter": self.max_iter,
-        }
-        return self.solved(solve(G, B, self.alpha * sums.n * R, **given), {"critical_beta": critical})
+        facts: dict[str, float] = {}
+        beta = penalty_weight(self, "beta", critical, facts)
+        R *= self.alpha * sums.n
+        return self.solved(solve(G, B, R, entries=beta, tol=self.tol, max_iter=self.max_iter), facts)
 
     def _published(self, G: Array, B: Array, R: Array, target: float) -> Solution:
         """The authors' iteration; `target` is ‖Y‖²."""

@@ -26,7 +26,7 @@ from mlfs_dask.rows.contract import Profile, RowSource, profile_of, unknown_labe
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import Method
 from mlfs_dask.selectors.costs import Cost, Reading, Readings
-from mlfs_dask.selectors.scores import Scores, never_positive_warnings, not_converged
+from mlfs_dask.selectors.scores import Scores, never_positive_warnings, not_converged, zero_weights_warning
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.gram import require_gram
 from mlfs_dask.statistics.label_statistics import FilledPairs, Labels
@@ -86,7 +86,7 @@ class LoopMethod(Method):
         """Warnings about the scores and about how the loop ended; `facts` are those of the record."""
         if not scores.any():
             text = f"{self.name} cannot rank the features: {self.uninformative}. All features get the same score."
-            return [UserWarning(text)]
+            return zero_weights_warning(self.name, facts) or [UserWarning(text)]
         return [] if trace.converged else [self._not_converged(trace)]
 
     @property
@@ -109,6 +109,7 @@ class LoopMethod(Method):
         self, job: Readings, scores: Array, trace: LoopTrace, extra: dict[str, Any], positives: NDArray[np.int64]
     ) -> Scores:
         """The scores, with the trace of the loop for the record; `positives` are the rows that have each label."""
+        extra = {**trace.values, **trace.penalties, **extra}
         warnings = self._warnings(trace, scores, extra)
         if scores.any() and (said := self.without_positives):
             warnings += never_positive_warnings(self.name, positives, job.names.labels, said)
@@ -117,7 +118,7 @@ class LoopMethod(Method):
             iterations=trace.iterations,
             converged=trace.converged,
             objective=trace.objective,
-            extra={**trace.values, **extra},
+            extra=extra,
             warnings=warnings,
         )
 

@@ -17,7 +17,7 @@ from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.selectors.anchored_regression import AnchoredRegression, MeanDegree, add_smoothness
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.parameters import Absolute, MaxIter, Param
-from mlfs_dask.selectors.regression import strength
+from mlfs_dask.selectors.regression import penalty_weight
 from mlfs_dask.selectors.scores import Scores
 from mlfs_dask.solvers.proximal import solve
 from mlfs_dask.statistics.anchor_sums import AnchorTotals
@@ -100,12 +100,6 @@ class LSMR(AnchoredRegression):
         critical = float(row_norms(B).max(initial=0.0))
         if critical == 0.0:
             return Scores(np.zeros(len(G)), converged=True)
-        solution = solve(
-            G,
-            B,
-            R,
-            rows=0.5 * strength(self.gamma, 2.0 * critical, absolute=self.absolute),
-            tol=self.tol,
-            max_iter=self.max_iter,
-        )
-        return self.solved(solution, {"anchors": len(graph.masses), "labelled_rows": int(sums.n)})
+        facts = {"anchors": len(graph.masses), "labelled_rows": int(sums.n)}
+        rows = 0.5 * penalty_weight(self, "gamma", 2.0 * critical, facts)
+        return self.solved(solve(G, B, R, rows=rows, tol=self.tol, max_iter=self.max_iter), facts)

@@ -13,6 +13,7 @@ import numpy as np
 from mlfs_dask.selectors.anchored_regression import AnchoredRegression, MeanDegree, centred_labels
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.parameters import Absolute, MaxIter, Param
+from mlfs_dask.selectors.regression import penalty_weight
 from mlfs_dask.selectors.scores import Scores
 from mlfs_dask.solvers.latent_span import Span, solve
 from mlfs_dask.statistics.anchor_sums import AnchorTotals
@@ -96,13 +97,13 @@ class MDFS(AnchoredRegression):
         # F rotated to the eigenvectors of L_0, in which its columns do not interact.
         values, vectors = np.linalg.eigh(self._label_laplacian(sums))
         coupling = np.maximum(values, 0.0) * (self.beta / self.alpha)
-        solution, gamma = solve(
+        facts = {"anchors": len(graph.masses)}
+        solution = solve(
             Span(XX, XY, YY, graph, 1.0, self.n_neighbors / self.alpha, coupling),
             XX,
             vectors.T,
-            gamma=self.gamma / self.alpha if self.absolute else self.gamma,
-            absolute=self.absolute,
+            weigh=lambda critical: penalty_weight(self, "gamma", critical * self.alpha, facts) / self.alpha,
             tol=self.tol,
             max_iter=self.max_iter,
         )
-        return self.solved(solution, {"gamma": gamma * self.alpha, "anchors": len(graph.masses)})
+        return self.solved(solution, facts)

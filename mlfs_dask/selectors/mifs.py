@@ -15,6 +15,7 @@ from mlfs_dask.selectors.anchored_regression import AnchoredRegression, MeanDegr
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.in_memory import InMemory
 from mlfs_dask.selectors.parameters import Absolute, MaxIter, Param
+from mlfs_dask.selectors.regression import penalty_weight
 from mlfs_dask.selectors.scores import Scores
 from mlfs_dask.solvers.latent_span import Span, solve
 from mlfs_dask.statistics.anchor_sums import AnchorTotals
@@ -125,14 +126,14 @@ class MIFS(InMemory, AnchoredRegression):
     def scores(self, *, k: int, sums: LabelMoments, gram: Array, graph: AnchorTotals, factor: Array) -> Scores:
         XX, XY = self.system(sums, gram, factor)
         YY, graph = centred_labels(sums, graph)
-        solution, gamma = solve(
+        facts = {"anchors": len(graph.masses)}
+        solution = solve(
             Span(XX, XY, YY, graph, self.alpha, self.beta * self.n_neighbors),
             XX,
             np.linalg.eigh(YY)[1][:, ::-1][:, : self.latent(len(YY))].T,
             rotates=True,
-            gamma=self.gamma,
-            absolute=self.absolute,
+            weigh=lambda critical: penalty_weight(self, "gamma", critical, facts),
             tol=self.tol,
             max_iter=self.max_iter,
         )
-        return self.solved(solution, {"gamma": gamma, "anchors": len(graph.masses)})
+        return self.solved(solution, facts)

@@ -111,6 +111,7 @@ class MLMLFS(InMemory, ReweightedRegression[Fixed]):
     random_state: Annotated[Seed, seed_of("the sample and of k-means, and of the start of the published form")] = None
 
     name = "MLMLFS"
+    penalty = "lambda_"
     records = Fixed, At
     box = (-1.0, 1.0)
     supervision = "semi-supervised: labels may be unknown"
@@ -122,10 +123,6 @@ class MLMLFS(InMemory, ReweightedRegression[Fixed]):
     )
 
     setup_workspace = "sample + 6 m d"  # k-means
-
-    @property
-    def penalty(self) -> float:
-        return float(self.lambda_)
 
     @property
     def power(self) -> float:
@@ -171,7 +168,7 @@ class MLMLFS(InMemory, ReweightedRegression[Fixed]):
         return Fixed(shares.centre, shares.factor, shares.share, smooth)
 
     def start(self, job: Readings, fixed: Fixed, results: Mapping[str, Any], trace: LoopTrace) -> At:
-        return self.first_step(fixed, self.zero(fixed), results["sums"])
+        return self.first_step(fixed, self.zero(fixed), results["sums"], trace)
 
     def reading(self, fixed: Any, at: At) -> Sequence[Statistic]:
         return [OfLabelled(statistic, partly=True) for statistic in super().reading(fixed, at)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -15,7 +16,7 @@ from mlfs_dask.selectors.contract import family
 from mlfs_dask.selectors.costs import Cost, Readings
 from mlfs_dask.selectors.one_reading import OneReading
 from mlfs_dask.selectors.parameters import GramCap, Missing, seed_of
-from mlfs_dask.selectors.scores import SOLVED_BITS, Scores, not_converged, round_scores
+from mlfs_dask.selectors.scores import SOLVED_BITS, Scores, not_converged, round_scores, zero_weights_warning
 from mlfs_dask.solvers.proximal import Solution
 from mlfs_dask.statistics.gram import GRAM_CAP, Gram, require_gram, scale_gram
 from mlfs_dask.statistics.products import LabelMoments
@@ -28,7 +29,6 @@ class Regression(OneReading):
 
     takes_covariates = True
     resamples_rows = False
-    of_zeros = "no feature goes with any label, or the penalty is too large"
     passes = "1"
     memory = "worker: 8 bytes * (d² + q d + q²); driver: 8 bytes * (d² + 12 q d)"
 
@@ -66,6 +66,10 @@ class Regression(OneReading):
         self.examine_labels(job, results["sums"])
         return super().prepare(job, results)
 
+    def warnings(self, job: Readings, outcome: Scores, results: Mapping[str, Any]) -> list[Warning]:
+        zero = [] if outcome.scores.any() else zero_weights_warning(self.method, outcome.extra)
+        return zero or super().warnings(job, outcome, results)
+
     def system(self, sums: LabelMoments, gram: Array, factor: Array | None = None) -> tuple[Array, Array]:
         """X'X and X'(Y − mean) of features scaled by `factor`, in the place of their sums, shapes (d, d) and (d, q).
 
@@ -90,9 +94,14 @@ class Regression(OneReading):
         )
 
 
-def strength(weight: float, critical: float, *, absolute: bool) -> float:
-    """The weight of a penalty as it is; `critical` is the least at which W = 0."""
-    return weight if absolute else weight * critical
+def penalty_weight(method: Any, name: str, critical: float, facts: dict[str, Any]) -> float:
+    """The weight of a penalty as it is, of which `name` is the parameter; `critical` is the least at which W = 0.
+
+    The two become facts for the record.
+    """
+    weight = float(getattr(method, name)) * (1.0 if method.absolute else critical)
+    facts |= {name: weight, f"critical_{name}": critical}
+    return weight
 
 
 def require_labelled(n: float) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
@@ -15,7 +14,7 @@ from mlfs_dask.selectors.contract import family
 from mlfs_dask.selectors.costs import Readings
 from mlfs_dask.selectors.loop import F, Loop
 from mlfs_dask.selectors.parameters import Absolute, MaxIter, Missing, Param, seed_of
-from mlfs_dask.selectors.regression import strength
+from mlfs_dask.selectors.regression import penalty_weight
 from mlfs_dask.solvers import row_sparse
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.reweighted_rows import ReweightedRows, WeightedSums
@@ -57,10 +56,8 @@ class ReweightedRegression(Loop[F, At]):
 
     workspace = f"{2 + row_sparse.SQUARE_MATRICES} d d + 6 d q"  # X'SX and its factors, X'SY and what follows it
 
-    @property
-    @abstractmethod
-    def penalty(self) -> float:
-        """Weight of the penalty, relative to the least at which W = 0, or as it is."""
+    #: Parameter of the penalty's weight, relative to the least at which W = 0, or as it is.
+    penalty: ClassVar[str] = "gamma"
 
     @property
     def power(self) -> float:
@@ -74,18 +71,22 @@ class ReweightedRegression(Loop[F, At]):
     def zero(self, fixed: Any) -> At:
         """W = 0, and b the shares of the labels."""
         low, high = self.box
-        return At(np.zeros((len(fixed.centre), len(fixed.share))), low + (high - low) * fixed.share, self.penalty, 0.0)
+        return At(
+            np.zeros((len(fixed.centre), len(fixed.share))),
+            low + (high - low) * fixed.share,
+            float(getattr(self, self.penalty)),
+            0.0,
+        )
 
     def start(self, job: Readings, fixed: F, results: Mapping[str, Any], trace: LoopTrace) -> At:
         at = self.zero(fixed)
         sums: WeightedSums = job.run(START, *self.reading(fixed, at))[0]
-        return self.first_step(fixed, at, sums)
+        return self.first_step(fixed, at, sums, trace)
 
-    def first_step(self, fixed: Any, at: At, sums: WeightedSums) -> At:
+    def first_step(self, fixed: Any, at: At, sums: WeightedSums, trace: LoopTrace) -> At:
         """W from the sums at W = 0, which also tell the least weight of the penalty that leaves it there."""
         slope = (sums.XY - np.outer(sums.X, at.b))[:, fixed.varies]
-        critical = 2.0 * float(row_norms(slope).max(initial=0.0))
-        weight = strength(at.weight, critical, absolute=self.absolute)
+        weight = penalty_weight(self, self.penalty, row_sparse.critical_weight(slope), trace.penalties)
         return self.step(fixed, replace(at, weight=weight), sums, 1.0)
 
     def reading(self, fixed: Any, at: At) -> Sequence[Statistic]:

@@ -87,10 +87,6 @@ class RFS(ReweightedRegression[Shares]):
     memory = "worker: 8 bytes * (d² + 2 d q); driver: 8 bytes * (4 d² + 8 d q)"
 
     @property
-    def penalty(self) -> float:
-        return float(self.gamma)
-
-    @property
     def _published(self) -> bool:
         return self.variant == "published"
 

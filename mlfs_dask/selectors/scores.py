@@ -193,6 +193,27 @@ def uninformative_warning(
     return UserWarning(f"{title} cannot rank the features: {reason}. {consequence}")
 
 
+def zero_weights_warning(title: str, facts: Mapping[str, Any]) -> list[Warning]:
+    """The warning of a method whose scores are all 0, where penalties are why: the facts have their weights.
+
+    >>> print(*zero_weights_warning("RFS", {"gamma": 30.0, "critical_gamma": 12.0}))
+    RFS cannot rank the features: the penalty leaves all weights at 0. gamma has the weight 30, which is 2.5 times 12, \
+the least at which they are 0. Give a smaller gamma. All features get the same score.
+    """
+    names = [key.removeprefix("critical_") for key in facts if key.startswith("critical_") and facts[key] > 0]
+    told = []
+    for name in names:
+        weight, critical = facts[name], facts[f"critical_{name}"]
+        start = "" if weight >= critical else " in the first iteration"
+        least = f"{weight / critical:.4g} times {critical:.4g}, the least at which they are 0{start}"
+        told.append(f"{parameter(name)} has the weight {weight:.4g}, which is {least}")
+    text = (
+        f"{title} cannot rank the features: the penalty leaves all weights at 0. {'; '.join(told)}. "
+        f"Give a smaller {' and '.join(map(parameter, names))}. All features get the same score."
+    )
+    return [UserWarning(text)] if names else []
+
+
 def never_positive_warnings(
     title: str, positives: NDArray[np.integer[Any]], names: Sequence[str] | None, consequence: str
 ) -> list[Warning]:

@@ -189,7 +189,7 @@ class SFSBLL(InMemory, GraphRegression):
         rows = binary.rows
         G, B = rows.centred()
         B[:, ~fixed.varies] = 0.0  # what rounding leaves of them
-        gamma = self.penalty_weight(at.gamma, B)
+        gamma = self.penalty_weight(at.gamma, B, trace)
         W, epsilon = row_sparse.reweight(G, B, gamma, at.W, at.epsilon)
         b = (rows.Y - rows.X @ W) / rows.total
         U = anchor_values(binary.ZF, binary.masses, at.U)

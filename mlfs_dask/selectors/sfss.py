@@ -17,6 +17,7 @@ from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.selectors.anchored_regression import AnchoredRegression, MeanDegree, centred_labels
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.parameters import Absolute, MaxIter, Param
+from mlfs_dask.selectors.regression import penalty_weight
 from mlfs_dask.selectors.scores import Scores
 from mlfs_dask.solvers import row_sparse
 from mlfs_dask.solvers.latent_span import Span, Tied, solve
@@ -116,10 +117,14 @@ class SFSS(AnchoredRegression):
         others.ZY[...] = 0.0
         nothing = np.zeros_like(XY), np.zeros_like(YY), others
         span = Span(XX, *nothing, alpha=0.0, smooth=self.n_neighbors / self.mu, tied=Tied(XY, YY, known))
-        gamma = self.gamma / self.mu if self.absolute else self.gamma
-        solution, gamma = solve(
-            span, G, np.eye(len(YY)), gamma=gamma, absolute=self.absolute, tol=self.tol, max_iter=self.max_iter
+        facts = {"anchors": len(graph.masses), "labelled_rows": int(sums.n)}
+        solution = solve(
+            span,
+            G,
+            np.eye(len(YY)),
+            weigh=lambda critical: penalty_weight(self, "gamma", critical * self.mu, facts) / self.mu,
+            tol=self.tol,
+            max_iter=self.max_iter,
         )
         solution = solution._replace(objective=[self.mu * value for value in solution.objective])
-        facts = {"gamma": self.mu * gamma, "anchors": len(graph.masses), "labelled_rows": int(sums.n)}
         return self.solved(solution, facts)

@@ -18,7 +18,7 @@ from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.selectors.anchored_regression import AnchoredRegression, MeanDegree, Propagation, add_smoothness
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.parameters import Absolute, MaxIter, Param
-from mlfs_dask.selectors.regression import strength
+from mlfs_dask.selectors.regression import penalty_weight
 from mlfs_dask.selectors.scores import Scores
 from mlfs_dask.solvers import proximal, row_sparse
 from mlfs_dask.statistics.gram import Gram, scale_gram
@@ -117,17 +117,17 @@ class SMDRIC(AnchoredRegression):
             return Scores(np.zeros(len(G)), converged=True)
         system = G.copy()
         add_smoothness(self.lambda_ * self.n_neighbors, system, G, graph.of_all_rows())
+        facts = {"anchors": len(labels), "labelled_rows": int(sums.n), "directions": B.shape[1]}
         solution = proximal.solve(
             system,
             B,
             np.zeros((B.shape[1],) * 2),
-            entries=strength(self.alpha, largest[0], absolute=self.absolute),
-            rows=strength(self.beta, largest[1], absolute=self.absolute),
+            entries=penalty_weight(self, "alpha", largest[0], facts),
+            rows=penalty_weight(self, "beta", largest[1], facts),
             split=True,
             tol=self.tol,
             max_iter=self.max_iter,
         )
-        facts = {"anchors": len(labels), "labelled_rows": int(sums.n), "directions": B.shape[1]}
         return self.solved(solution._replace(W=solution.W.sum(axis=0)), facts)
 
     def _projection(self, G: Array, XF: Array) -> Array:

@@ -64,9 +64,6 @@ from mlfs_dask.typing import Array, Seed, numbers
 #: for recovered ones; 1/3 lies between.
 ANCHORED_ALPHA = 1 / 3
 
-#: Largest row norm of P, in units of ε, up to which P counts as zero.
-VANISHED = 1e3
-
 #: Iterations that fits of seven real sets took, least and most: labels of 30 % of the rows or entries known, or 20 % of
 #: the positive ones missing.
 TYPICAL_ITERATIONS = (2, 23)
@@ -562,6 +559,7 @@ class SMFS(IterativeSelector[Fixed, At]):
         return {
             "alpha": fixed.recovery.alpha,
             "beta": at.regression.beta,
+            "critical_beta": at.regression.critical,
             "epsilon": at.regression.epsilon,
             "gram": len(fixed.gram) > 0,
             "graph": {"kind": "anchors", "anchors": anchors.count, "anchor_neighbors": anchors.neighbors},
@@ -578,12 +576,15 @@ class SMFS(IterativeSelector[Fixed, At]):
         )
 
     def _warnings(self, trace: LoopTrace, scores: Array, facts: Mapping[str, Any]) -> list[Warning]:
-        if not scores.any() or scores.max() > VANISHED * facts["epsilon"]:
+        """Without known entries that are kept the objective falls until P = 0."""
+        beta, critical, none = facts["beta"], facts["critical_beta"], parameter("consistency", "none")
+        if self.consistency != "none" or not beta >= critical > 0:
             return super()._warnings(trace, scores, facts)
-        many = ""
-        if self.consistency == "none":
-            many = f", or, with {parameter('consistency', 'none')}, iterations were too many"
-        text = f"SMFS went to P = 0: {parameter('beta')} is too large{many}. Scores are what is left of P."
+        text = (
+            f"SMFS with {none} has gone to P = 0: {parameter('beta')} has the weight {beta:.4g}, and P = 0 from "
+            f"{critical:.4g} on, which falls with every iteration. Scores are what iterations left of P. Leave out "
+            f"{none}, or give a smaller {parameter('max_iter')}."
+        )
         return [UserWarning(text)]
 
 

@@ -20,7 +20,7 @@ from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Readings
 from mlfs_dask.selectors.loop import Loop, Scaled
 from mlfs_dask.selectors.parameters import Absolute, GramCap, MaxIter, Missing, Param, seed_of
-from mlfs_dask.selectors.regression import require_labelled, strength
+from mlfs_dask.selectors.regression import penalty_weight, require_labelled
 from mlfs_dask.selectors.reweighted_regression import At
 from mlfs_dask.selectors.scores import SOLVED_BITS, round_scores
 from mlfs_dask.solvers import proximal
@@ -141,7 +141,7 @@ class SMLFS(Loop[Fixed, At]):
         sums = results["sums"]
         share = np.clip(sums.positives / fixed.n, 0.5 / fixed.n, 1.0 - 0.5 / fixed.n)
         slope = -sums.scaled_products(fixed.factor).T
-        gamma = strength(self.gamma, float(row_norms(slope).max(initial=0.0)), absolute=self.absolute) or 1.0
+        gamma = penalty_weight(self, "gamma", float(row_norms(slope).max(initial=0.0)), trace.penalties) or 1.0
         at = At(np.zeros(slope.shape), np.log(share / (1.0 - share)), gamma, 0.0)
         at = self._step(fixed, at, LogisticSums(slope, np.zeros(len(share)), np.zeros(1)), np.ones(len(slope)))
         return replace(at, epsilon=SMOOTHING * float(np.sqrt((row_norms(at.W) ** 2).mean())))

@@ -169,7 +169,7 @@ class UAFSBH(AnchoredLoop[Fixed, At]):
     def update(self, job: Readings, fixed: Fixed, at: At, sums: list[Any], trace: LoopTrace) -> At:
         binary: BinarySums = sums[0]
         B = binary.rows.centred_products()
-        gamma = self.penalty_weight(at.gamma, B)
+        gamma = self.penalty_weight(at.gamma, B, trace)
         W, epsilon = row_sparse.reweight(fixed.gram, B, gamma, at.W, at.epsilon)
         U = anchor_values(binary.ZF, binary.masses, at.U)
         return self._balanced(fixed, At(W, binary.rows.Y / binary.rows.total, at.C, U, at.thresholds, gamma, epsilon))
@@ -178,7 +178,7 @@ class UAFSBH(AnchoredLoop[Fixed, At]):
         return row_norms(at.W)
 
     def facts(self, fixed: Fixed, at: At) -> dict[str, Any]:
-        return {"gamma": at.gamma, "anchors": len(at.U)}
+        return {"anchors": len(at.U)}
 
 
 def spectral_values(graph: AnchorTotals, centres: Array) -> Array:

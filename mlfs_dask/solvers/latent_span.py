@@ -9,13 +9,13 @@ system (Woodbury, in m + 1 unknowns), so that V'V, X'V and Y'V follow from the s
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.solvers import row_sparse
 from mlfs_dask.solvers.proximal import Solution
 from mlfs_dask.statistics.anchor_sums import AnchorTotals
@@ -164,12 +164,11 @@ def solve(
     B: Array,
     *,
     rotates: bool = False,
-    gamma: float,
-    absolute: bool,
+    weigh: Callable[[float], float],
     tol: float,
     max_iter: int,
-) -> tuple[Solution, float]:
-    """W of least objective by blocks, and γ as it is. No step raises the objective.
+) -> Solution:
+    """W of least objective by blocks. No step raises the objective.
 
     Parameters
     ----------
@@ -180,9 +179,8 @@ def solve(
         The first one.
     rotates : bool
         Whether B is a variable.
-    gamma : float
-        Relative to the least at which the first W is 0, unless it is `absolute`.
-    absolute : bool
+    weigh : callable
+        γ, given the least at which the first W is 0.
     tol : float
         Relative change of the objective at which the loop ends.
     max_iter : int
@@ -194,12 +192,12 @@ def solve(
         if rotates:
             B = span.rotated(latent, B)
         XV = latent.XV
-        weight = weight or (gamma if absolute else gamma * 2.0 * float(row_norms(XV).max(initial=0.0)))
+        weight = weight or weigh(row_sparse.critical_weight(XV))
         if weight == 0.0:
-            return Solution(W, objective, True), weight
+            return Solution(W, objective, True)
         W, epsilon = row_sparse.reweight(G, XV, weight, W, epsilon)
         value = float(np.vdot(W, G @ W - 2.0 * XV)) + span.rest(latent, B)
         objective.append(value + weight * row_sparse.penalty(W, epsilon))
         if len(objective) > 1 and objective[-2] - objective[-1] <= tol * objective[-2]:
-            return Solution(W, objective, True), weight
-    return Solution(W, objective, False), weight
+            return Solution(W, objective, True)
+    return Solution(W, objective, False)

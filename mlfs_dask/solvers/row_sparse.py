@@ -53,6 +53,11 @@ def smoothing(P: Array) -> float:
     return SMOOTHING * float(np.sqrt((norms**2).mean())) if norms.size else 0.0
 
 
+def critical_weight(B: Array) -> float:
+    """The least β at which P is 0."""
+    return 2.0 * float(row_norms(B).max(initial=0.0))
+
+
 def weights(P: Array, epsilon: float, power: float = 1.0) -> Array:
     """tⁱ = 1/D_ii of the next step, shape (d,), for a penalty by a power of the norms of rows, at most 1.
 
@@ -128,6 +133,8 @@ def reweight(G: Array, B: Array, beta: float, P: Array, epsilon: float, power: f
     >>> P.round(1).tolist(), epsilon > 0
     ([[2.0], [0.0]], True)
     """
+    if beta >= critical_weight(B) and not (power < 1.0 and P.any()):
+        return np.zeros_like(P), 0.0
     for _ in range(REWEIGHTINGS):
         t = weights(P, epsilon, power) if epsilon else np.ones(len(P))
         P, before = solve_gram(G, B, beta, t, start=P).P, P
@@ -146,6 +153,8 @@ def minimise(G: Array, B: Array, beta: float, *, tol: float, max_iter: int) -> t
     ([[2.0], [0.0]], True)
     """
     P, epsilon, t, objective = np.zeros_like(B), 0.0, np.ones(len(B)), []
+    if beta >= critical_weight(B):
+        return P, [0.0], True
     for _ in range(max_iter):
         P = solve_gram(G, B, beta, t, start=P).P
         epsilon = epsilon or smoothing(P)

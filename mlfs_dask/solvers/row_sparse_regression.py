@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.solvers import row_sparse
 from mlfs_dask.solvers.working_set import WorkingSet
 from mlfs_dask.typing import Array
@@ -27,6 +26,10 @@ FEATURE_STEPS = 5
 
 #: Maximum number of features without X'SX that a P-step solves for at a time: 32 MiB of X'SX.
 SET_FEATURES = 2048
+
+
+#: Numbers of a saved state.
+NUMBERS = "beta", "critical", "epsilon", "tol"
 
 
 class RowSparseRegression:
@@ -50,14 +53,16 @@ class RowSparseRegression:
         G of some features, for their indices.
     max_features : int
         Features that are solved for at a time without G; 0 for conjugate gradients on all.
+    reaches_zero : bool
+        Whether P is 0 where that is the minimum, and not what steps towards it leave.
 
     Attributes
     ----------
     P : float64 array, shape (d, q)
     GP : float64 array, shape (d, q), or None
         G P, which the caller sets after an update where `needs_product`.
-    beta, epsilon : float
-        ε of `row_sparse`.
+    beta, critical, epsilon : float
+        The least β at which P is 0 for the last B, and ε of `row_sparse`.
     """
 
     def __init__(
@@ -71,11 +76,13 @@ class RowSparseRegression:
         normal: Callable[[Array], Array] | None = None,
         gram_of: Callable[[NDArray[np.intp]], Array] | None = None,
         max_features: int = 0,
+        reaches_zero: bool = True,
         state: Mapping[str, Any] | None = None,
     ) -> None:
         d, q = B.shape
-        self.beta = BETA_FRACTION * 2.0 * float(row_norms(B).max(initial=0.0)) if beta is None else float(beta)
-        self._inner = inner_iterations
+        self.critical = row_sparse.critical_weight(B)
+        self.beta = BETA_FRACTION * self.critical if beta is None else float(beta)
+        self._inner, self._reaches_zero = inner_iterations, reaches_zero
         self._gram = gram
         self._diagonal = diagonal
         self._normal = normal
@@ -86,7 +93,7 @@ class RowSparseRegression:
         rows: dict[str, Any] = {}
         if state is not None:
             self.P, self.GP = state["P"], state.get("GP")
-            self.beta, self.epsilon, self.tol = (float(state[name]) for name in ("beta", "epsilon", "tol"))
+            self.beta, self.critical, self.epsilon, self.tol = (float(state[name]) for name in NUMBERS)
             self._t = row_sparse.weights(self.P, self.epsilon)
             rows = {name: state[name] for name in ("rows", "inactive", "violation") if name in state}
         self._working: WorkingSet | None = None
@@ -106,6 +113,11 @@ class RowSparseRegression:
 
     def update(self, B: Array) -> int:
         """P by Eq. 10 and D by Eq. 9 in turn; returns the number of steps."""
+        self.critical = row_sparse.critical_weight(B)
+        if self._reaches_zero and self.beta >= self.critical > 0:
+            self.P = np.zeros_like(self.P)
+            self.GP = None if self.GP is None else np.zeros_like(self.P)
+            return 0
         if self._working is not None and self.GP is not None:
             self._working.update_inactive_rows(self.P, self.GP, B, self.beta, self.epsilon)
             assert self._diagonal is not None
@@ -155,6 +167,8 @@ class RowSparseRegression:
 
     def has_settled(self, tol: float, objective: float) -> bool:
         """Whether an exact P-step would gain no more than `tol` of the objective."""
+        if not self.P.any():
+            return True
         if self._working is not None:
             # Where the active features do not all fit in the set, only the change of the objective ends the loop.
             full = len(self._working.rows) == self._working.max_rows
@@ -163,13 +177,12 @@ class RowSparseRegression:
 
     def finish(self, B: Array) -> None:
         """Set the features outside the last working set from their gradient."""
-        if self._working is not None and self.GP is not None:
+        if self._working is not None and self.GP is not None and self.P.any():
             self._working.update_inactive_rows(self.P, self.GP, B, self.beta, self.epsilon)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Arrays to resume from."""
-        numbers = {"beta": self.beta, "epsilon": self.epsilon, "tol": self.tol}
-        arrays = {name: np.asarray(value) for name, value in numbers.items()}
+        arrays = {name: np.asarray(getattr(self, name)) for name in NUMBERS}
         arrays["P"] = self.P
         if self._working is not None and self.GP is not None:
             working = self._working

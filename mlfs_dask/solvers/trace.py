@@ -23,11 +23,14 @@ class LoopTrace:
         Whether the loop ended by its own rule.
     values : dict of list
         What a method records beside the objective, by name.
+    penalties : dict of float
+        Weights of the penalties, and the least ones at which the first W is 0.
     """
 
     objective: list[float] = field(default_factory=list)
     converged: bool = False
     values: dict[str, list[float]] = field(default_factory=dict)
+    penalties: dict[str, float] = field(default_factory=dict)
 
     @property
     def iterations(self) -> int:

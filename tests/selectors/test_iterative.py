@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import warnings
 import weakref
 
@@ -18,8 +19,11 @@ from mlfs_dask.errors import DataError
 from mlfs_dask.rows.sources import as_rows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selection.estimator import get_estimator
+from mlfs_dask.selectors import METHODS
 from mlfs_dask.selectors.costs import Readings
 from mlfs_dask.statistics.sample import RowSample
+from tests.problems import semi_supervised_problem
+from tests.selectors.anchored import quiet
 
 HERE = Resources(1, 1, 2**33, 2**33)
 
@@ -241,3 +245,39 @@ def test_a_constant_feature_is_last_also_where_features_are_as_they_are(graph, c
     assert found.scores_[0] == 0.0
     assert found.report_.extra["constant_features"] == 1
     assert found.scores_[1:].all()
+
+
+def penalties():
+    """Methods whose penalty can leave all weights at 0, with the parameters of its weight."""
+    for name in METHODS:
+        of_method = get_estimator(name).plain.all_parameters()
+        found = [
+            each.name for each in of_method if re.search("^Weight of .*least weight at which .*(= 0|is 0)", each.help)
+        ]
+        if found:
+            yield pytest.param(name, found, id=name)
+
+
+@pytest.mark.parametrize(("method", "names"), list(penalties()))
+def test_a_penalty_that_leaves_no_weight_is_named_with_the_least_that_does(method, names):
+    selector = get_estimator(method)(3, **dict.fromkeys(names, 1.5 if method != "smfs" else 1e4))
+    with pytest.warns(UserWarning, match="the penalty leaves all weights at 0") as told:
+        selector.fit(X, Y)
+    assert not selector.scores_.any()
+    assert selector.report_.converged
+    facts = selector.report_.extra
+    for name in names:
+        times = facts[name] / facts[f"critical_{name}"]
+        assert times == pytest.approx(1.5) or method == "smfs"
+        assert f"{name} has the weight {facts[name]:.4g}, which is {times:.4g} times" in str(told[0].message)
+    assert str(told[0].message).endswith(f"Give a smaller {' and '.join(names)}. All features get the same score.")
+    absolute = {} if method == "smfs" else {"absolute": True}
+    weights = {name: 0.7 * facts[f"critical_{name}"] for name in names}
+    assert quiet(selector.set_params(**absolute, **weights), X, Y).scores_.any()
+
+
+def test_smfs_without_consistency_says_that_p_has_gone_to_0():
+    X, Y = semi_supervised_problem(1)
+    told = "has gone to P = 0: beta has the weight .*, and P = 0 from .* on.* Leave out consistency='none'"
+    with pytest.warns(UserWarning, match=told):
+        assert get_estimator("smfs")(3, consistency="none").fit(X, Y).scores_.any()

@@ -35,13 +35,6 @@ def test_what_is_typical_depends_on_the_gram_cap(graph, gram_cap, typical):
 
 
 @pytest.mark.parametrize("graph", ["exact", "anchors"])
-def test_penalty_beyond_the_largest_useful_one_leaves_nothing(graph):
-    X, Y = problem()
-    with pytest.warns(UserWarning, match=r"SMFS went to P = 0: beta is too large\. Scores are what is left of P"):
-        SMFS(3, graph=graph, beta=1e9, unknown_labels="coded", **SMALL).fit(X, Y)
-
-
-@pytest.mark.parametrize("graph", ["exact", "anchors"])
 def test_no_positive_label_at_all_is_told(graph):
     X, Y = problem()
     with pytest.warns(UserWarning, match="SMFS cannot rank the features: no row has a known positive label"):
