@@ -176,8 +176,8 @@ def convert(
 ) -> None:
     """Convert SOURCE files (several are concatenated) to the store STORE.
 
-    Reads Mulan and Meka ARFF, svmlight, XMLC text, CSV, TSV, Parquet, Feather, .npz, MatrixMarket, .mat, .h5ad and
-    .zarr, text also packed (.gz, .xz, .bz2, .zst), from paths, URLs, or standard input (-).
+    Reads Mulan and Meka ARFF, svmlight, XMLC text, CSV, TSV, Parquet, Feather, .npz, MatrixMarket, .mat, HDF5,
+    netCDF 4, .h5ad and .zarr, text also packed (.gz, .xz, .bz2, .zst), from paths, URLs, or standard input (-).
 
     \b
       mlfs convert emotions.arff emotions.zarr --labels emotions.xml

@@ -39,7 +39,20 @@ ZARR_ROOTS = (ROOT_KEY, ".zgroup", ".zarray")
 #: What the features of a Zarr group of others are called.
 X_KEYS = ("X", "x", "data", "features")
 #: Of files whose rows are read where they lie.
-FILE_SUFFIXES = (".h5ad", ".h5mu", ".parquet", ".pq", ".feather", ".arrow", ".ipc")
+FILE_SUFFIXES = (
+    ".h5ad",
+    ".h5mu",
+    ".h5",
+    ".hdf5",
+    ".hdf",
+    ".nc",
+    ".nc4",
+    ".parquet",
+    ".pq",
+    ".feather",
+    ".arrow",
+    ".ipc",
+)
 #: Answers to HEAD of web servers that answer to GET: a signed address allows that alone.
 _NO_HEADS = (403, 405, 501)
 AGAIN = "run the same command again, once nothing writes to it"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from mlfs_dask.storage.readers.encoded import (
     index_of,
     is_array,
     is_dataframe,
+    open_root,
     rows_of,
     texts_of,
 )
@@ -46,7 +46,6 @@ from mlfs_dask.storage.readers.matrix import (
     check_dataset,
     damage_in,
     matrix_reader,
-    open_hdf5,
     whole,
 )
 
@@ -117,24 +116,17 @@ def open_anndata(path: str, options: ReadOptions = _DEFAULTS) -> Reader:
 
 @contextlib.contextmanager
 def _open_root(path: str, options: ReadOptions) -> Iterator[Any]:
-    if path.rstrip("/").lower().endswith(".zarr") or Path(path).is_dir():
-        from mlfs_dask.storage.readers.zarr_nodes import open_node  # which .h5ad does not need
-
-        root = open_node(path, options)
+    with open_root(path, options) as root:
         if is_array(root):
             raise DataError("it is one Zarr array, a group was expected", file=path, cure="check the path and --format")
-        with damage_in(path, "the store"):
-            yield root
-        return
-    with open_hdf5(path, options.storage_options) as hdf5:
         for frame in ("obs", "var"):
-            if frame in hdf5 and is_array(hdf5[frame]):
+            if frame in root and is_array(root[frame]):
                 raise DataError(
                     f"{frame} is one table, as anndata before 0.7 wrote it",
                     file=path,
                     cure="write the file again: anndata.read_h5ad(OLD).write_h5ad(NEW)",
                 )
-        yield hdf5
+        yield root
 
 
 def _frames(options: ReadOptions) -> tuple[str, str]:

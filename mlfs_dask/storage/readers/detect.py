@@ -36,7 +36,8 @@ class Format:
     keys: tuple[str, ...] | None = None
 
 
-_ARRAYS = ("x", "y")
+_NAMES = ("names", "label_names")
+_ARRAYS = ("x", "y", *_NAMES)
 FORMATS = {
     known.name: known
     for known in (
@@ -48,26 +49,33 @@ FORMATS = {
         Format("parquet", "Parquet", (".parquet", ".pq"), "parquet:open_parquet", ()),
         Format("feather", "Feather, Arrow IPC", (".feather", ".arrow", ".ipc"), "parquet:open_parquet", ()),
         Format("npz", "NumPy .npz, dense, or sparse by SciPy", (".npz",), "npz:open_npz", _ARRAYS),
-        Format("npy", "NumPy .npy, a pair X.npy Y.npy", (".npy",), "npz:open_npz", ()),
-        Format("mtx", "MatrixMarket, a pair X.mtx Y.mtx", (".mtx",), "mtx:open_mtx", ()),
+        Format("npy", "NumPy .npy, a pair X.npy Y.npy", (".npy",), "npz:open_npz", _NAMES),
+        Format("mtx", "MatrixMarket, a pair X.mtx Y.mtx", (".mtx",), "mtx:open_mtx", _NAMES),
         Format("mat", "MATLAB .mat, version 5 or 7.3", (".mat",), "mat:open_mat", (*_ARRAYS, "orientation")),
         Format(
             "h5ad",
             "AnnData .h5ad, MuData .h5mu",
             (".h5ad", ".h5mu"),
             "anndata:open_anndata",
-            (*_ARRAYS, "label_names", "names"),
+            _ARRAYS,
         ),
-        Format("10x", "10x Genomics .h5", (".h5",), "tenx:open_tenx", ("labels", "feature_types")),
-        Format("anndata", "AnnData .zarr", (), "anndata:open_anndata", (*_ARRAYS, "label_names", "names")),
-        Format("zarr", "Zarr X and Y, in a group or a pair", (".zarr",), "zarr_pair:open_zarr_pair", _ARRAYS),
+        Format(
+            "hdf5",
+            "HDF5 or netCDF 4 X and Y",
+            (".h5", ".hdf5", ".hdf", ".nc", ".nc4"),
+            "array_pair:open_array_pair",
+            _ARRAYS,
+        ),
+        Format("10x", "10x Genomics .h5", (), "tenx:open_tenx", ("labels", "feature_types")),
+        Format("anndata", "AnnData .zarr", (), "anndata:open_anndata", _ARRAYS),
+        Format("zarr", "Zarr X and Y, in a group or a pair", (".zarr",), "array_pair:open_array_pair", _ARRAYS),
     )
 }
 # One of these is X or Y alone when two of them are given.
 _PAIRED = ("npz", "npy", "mtx", "zarr")
 _BY_COLUMNS = ("csv", "tsv", "parquet", "feather")
 # Labels are an array of their own here, which no label option can name.
-_LABELS_APART = ("npz", "npy", "mtx", "mat", "zarr")
+_LABELS_APART = ("npz", "npy", "mtx", "mat", "zarr", "hdf5")
 _ARCHIVES = (".zip", ".tar", ".tgz", ".7z", ".rar")
 _SNIFF_BYTES = 4096
 _DEFAULTS = ReadOptions()
@@ -227,8 +235,8 @@ def _holds_one(path: str, name: str, options: ReadOptions) -> bool:
         from mlfs_dask.storage.readers.npz import matrices_in
 
         return len(matrices_in(path, options)) == 1
+    from mlfs_dask.storage.readers.array_pair import is_matrix
     from mlfs_dask.storage.readers.zarr_nodes import open_node
-    from mlfs_dask.storage.readers.zarr_pair import is_matrix
 
     return is_matrix(open_node(path, options))
 
@@ -236,8 +244,8 @@ def _holds_one(path: str, name: str, options: ReadOptions) -> bool:
 def _format_of(path: str, options: ReadOptions) -> str:
     suffix = format_suffix(path.rstrip("/"))
     by_suffix = next((known.name for known in FORMATS.values() if suffix in known.suffixes), None)
-    if by_suffix == "zarr" or (by_suffix is None and _is_zarr_folder(path)):
-        return _kind_of_zarr(path, options)
+    if by_suffix in ("zarr", "hdf5") or (by_suffix is None and _is_zarr_folder(path)):
+        return _kind_of_group(path, options)
     if by_suffix is not None:
         return by_suffix
     if suffix in (".txt", ".dat", ".data", ""):
@@ -267,10 +275,11 @@ def _format_by_content(path: str, options: ReadOptions) -> str | None:
         (b"PK\x03\x04", "npz"),
         (b"\x93NUMPY", "npy"),
         (b"MATLAB", "mat"),
+        (b"\x89HDF", "hdf5"),
         (b"%%MatrixMarket", "mtx"),
     ):
         if first.startswith(mark):
-            return name
+            return _kind_of_group(path, options) if name == "hdf5" else name
     lines = first.decode("utf-8", errors="replace").removeprefix("\ufeff").splitlines()
     content = [line for line in lines if line.strip() and not line.lstrip().startswith(("%", "#"))]
     if not content:
@@ -315,15 +324,18 @@ def _is_zarr_folder(path: str) -> bool:
     return any((folder / name).is_file() for name in ZARR_ROOTS)
 
 
-def _kind_of_zarr(path: str, options: ReadOptions) -> str:
+def _kind_of_group(path: str, options: ReadOptions) -> str:
+    """The format of a Zarr folder or an HDF5 file, by what is in it."""
     from mlfs_dask.storage.readers.anndata import is_anndata
-    from mlfs_dask.storage.readers.encoded import is_array
-    from mlfs_dask.storage.readers.matrix import damage_in
-    from mlfs_dask.storage.readers.zarr_nodes import open_node
+    from mlfs_dask.storage.readers.encoded import is_array, open_root
 
-    node: Any = open_node(path, options)
-    with damage_in(path, "the store"):
-        return "anndata" if not is_array(node) and is_anndata(node) else "zarr"
+    with open_root(path, options) as root:
+        zarr = not hasattr(root, "filename")
+        if not is_array(root) and is_anndata(root):
+            return "anndata" if zarr else "h5ad"
+        if not zarr and any(not is_array(node) and "barcodes" in node for node in root.values()):
+            return "10x"
+    return "zarr" if zarr else "hdf5"
 
 
 def _expanded(source: str, options: ReadOptions) -> list[str]:

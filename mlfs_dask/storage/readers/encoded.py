@@ -1,11 +1,16 @@
-"""Elements of AnnData's encoding in an HDF5 file or a Zarr group: matrices, texts, columns of data frames.
+"""Elements of an HDF5 file or a Zarr group: matrices, texts, and columns of data frames in AnnData's encoding.
 
 h5py and zarr name things alike, so one code serves both; the anndata library is not needed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import base64
+import contextlib
+import functools
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
@@ -13,16 +18,19 @@ from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.limits import require_memory
-from mlfs_dask.storage.readers.base import UNKNOWN, LabelSpec
+from mlfs_dask.storage.readers.base import UNKNOWN, LabelSpec, ReadOptions
 from mlfs_dask.storage.readers.classes import ClassColumn, class_of
 from mlfs_dask.storage.readers.label_columns import bad_label
 from mlfs_dask.storage.readers.matrix import (
     CsrRows,
     DenseRows,
     Rows,
+    Sliceable,
     array_rows,
     check_dataset,
+    damage_in,
     flat_rows,
+    open_hdf5,
     rows_of_columns,
     unpacked_array,
     whole,
@@ -32,6 +40,20 @@ _SPARSE = ("csr_matrix", "csc_matrix")
 
 
 _SCAN_ROWS = 1 << 20
+
+
+@contextlib.contextmanager
+def open_root(path: str, options: ReadOptions) -> Iterator[Any]:
+    """The root of a Zarr folder (an array or a group) or of an HDF5 file."""
+    if path.rstrip("/").lower().endswith(".zarr") or Path(path).is_dir():
+        from mlfs_dask.storage.readers.zarr_nodes import open_node  # which HDF5 does not need
+
+        root = open_node(path, options)
+        with damage_in(path, "the store"):
+            yield root
+        return
+    with open_hdf5(path, options.storage_options) as root:
+        yield root
 
 
 def encoding_of(node: Any) -> str:
@@ -82,8 +104,9 @@ def dense_rows(array: Any, *, file: str, what: str) -> Rows:
     """Rows of an h5py or zarr array; one dimension counts as one column."""
     chunks = check_dataset(array, file=file).chunks
     whole = getattr(array, "shards", None) or chunks
+    decode = _decoder(array)
     if len(array.shape) == 1:
-        return flat_rows(array, (int(array.shape[0]), 1), step=int(whole[0]) if whole else None)
+        return flat_rows(decode(array), (int(array.shape[0]), 1), step=int(whole[0]) if whole else None)
     if len(array.shape) != 2:
         raise DataError(
             f"{what} has {len(array.shape)} dimensions, rows and columns were expected",
@@ -93,8 +116,66 @@ def dense_rows(array: Any, *, file: str, what: str) -> Rows:
         )
     unpacked = unpacked_array(array, file=file)
     if unpacked is not None:
-        return flat_rows(unpacked, tuple(array.shape))
-    return array_rows(array, chunks=chunks, step=int(whole[0]) if whole else None)
+        return flat_rows(decode(unpacked), tuple(array.shape))
+    return array_rows(decode(array), chunks=chunks, step=int(whole[0]) if whole else None)
+
+
+class _Decoded:
+    """An array whose values stand for others: some are missing, numbers are scaled and shifted."""
+
+    def __init__(self, marks: Sequence[float], scale: float, offset: float, unsigned: bool, array: Sliceable) -> None:
+        stored = np.dtype(array.dtype)
+        self._array, self._scale, self._offset = array, scale, offset
+        self._stored = np.dtype(f"{stored.byteorder}u{stored.itemsize}") if unsigned else stored
+        self._marks = np.array(marks).astype(stored if stored.kind == "f" else None)
+        self.shape = array.shape
+        self.dtype = np.result_type(stored, np.float32) if (scale, offset) == (1, 0) else np.dtype(np.float64)
+
+    def __getitem__(self, key: Any, /) -> NDArray[Any]:
+        stored = np.asarray(self._array[key])
+        values = stored.view(self._stored).astype(self.dtype) * self.dtype.type(self._scale)
+        values += self.dtype.type(self._offset)
+        values[np.isin(stored, self._marks)] = np.nan
+        return values
+
+    def close(self) -> None:
+        getattr(self._array, "close", lambda: None)()
+
+
+def _decoder(array: Any) -> Callable[[Any], Any]:
+    """What makes values of those that are stored, as xarray does by the conventions of CF (NUG for `_Unsigned`)."""
+    attributes = array.attrs
+    marks = [attributes[name] for name in ("_FillValue", "missing_value") if name in attributes]
+    # In version 2 of Zarr xarray has the missing value as the fill value of the array.
+    if "_ARRAY_DIMENSIONS" in attributes and array.metadata.zarr_format == 2 and array.fill_value is not None:
+        marks.append(array.fill_value)
+    numbers = [number for mark in marks for number in np.ravel(_mark(mark)).tolist() if number == number]
+    scale, offset = (
+        float(np.ravel(attributes.get(name, n))[0]) for name, n in (("scale_factor", 1), ("add_offset", 0))
+    )
+    unsigned = array.dtype.kind == "i" and str(attributes.get("_Unsigned", "")).lower() == "true"
+    if array.dtype.kind not in "iuf" or not (numbers or unsigned or (scale, offset) != (1, 0)):
+        return lambda stored: stored
+    return functools.partial(_Decoded, numbers, scale, offset, unsigned)
+
+
+def _mark(mark: Any) -> Any:
+    """A value for missing ones; xarray writes that of floats into Zarr 3 as the base64 of its bytes."""
+    return struct.unpack("<d", base64.b64decode(mark)) if isinstance(mark, str) else mark
+
+
+def coordinate_of(root: Any, array: Any, *, file: str) -> tuple[str, ...]:
+    """Texts of the coordinate of the second dimension of an array, () where it has none."""
+    if not is_array(array) or len(array.shape) != 2:
+        return ()
+    if hasattr(array, "dims"):  # of HDF5; netCDF has scales without values, too
+        scales = [
+            scale for scale in array.dims[1].values() if b"not a netCDF variable" not in scale.attrs.get("NAME", b"")
+        ]
+    else:
+        names = getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS") or ()
+        scales = [root[name] for name in names[1:] if not is_array(root) and name in root]
+    return texts_of(scales[0], file=file) if scales and scales[0].shape == array.shape[1:] else ()
 
 
 def texts_of(node: Any, *, file: str) -> tuple[str, ...]:

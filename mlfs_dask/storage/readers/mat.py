@@ -19,6 +19,7 @@ import contextlib
 import functools
 import itertools
 import logging
+import math
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -45,6 +46,7 @@ from mlfs_dask.storage.readers.matrix import (
     hdf5_in,
     head,
     matrix_reader,
+    names_in,
     open_random,
     rows_of_columns,
     spooled,
@@ -76,7 +78,9 @@ _TYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8"
 _MATRIX, _COMPRESSED = 14, 15
 _CLASSES = {1: "cell", 2: "struct", 3: "object", 4: "char", 5: "sparse", 16: "function", 17: "opaque"}
 _NUMERIC_CLASSES = range(6, 16)
-_SPARSE_CLASS = 5
+_CELLS, _CHARACTERS, _SPARSE_CLASS = 1, 4, 5
+#: Of a text as an object of Python, and of what it is read from.
+_CELL_BYTES = 128
 _NUMERIC_7 = {"double", "single", "logical"} | {f"{u}int{bits}" for u in ("", "u") for bits in (8, 16, 32, 64)}
 _COMPLEX_FLAG = 0x0800
 #: Of flags, dimensions and name, which stand before the values: 8, 8 and at most 63 bytes in a file of MATLAB's.
@@ -93,8 +97,9 @@ def open_mat(path: str, options: ReadOptions = _DEFAULTS) -> MatrixReader:
     path : str
     options : ReadOptions
         `keys` may hold ``x`` and ``y``: names of variables, several of them (stacked) separated by commas;
-        and ``orientation``: ``rows`` if each row of Y is an instance, ``columns`` if each column is. That is
-        needed only where Y is square and nothing else tells.
+        ``orientation``: ``rows`` if each row of Y is an instance, ``columns`` if each column is (that is needed only
+        where Y is square and nothing else tells); and ``names`` and ``label_names``: cell arrays of texts or ``@FILE``,
+        by default `feature_names` and `label_names`.
 
     Raises
     ------
@@ -109,17 +114,19 @@ def open_mat(path: str, options: ReadOptions = _DEFAULTS) -> MatrixReader:
     with _open_variables(path, options) as variables:
         names = _choose(variables, options, path)
         transposed = _orient(variables, names, orientation, path)
+        texts = names_in(options, file=path, texts=lambda name: variables[name].texts() if name in variables else None)
     opener = functools.partial(_open_pairs, path, options, tuple(names), transposed)
-    return matrix_reader(path, opener, options)
+    return matrix_reader(path, opener, options, **texts)
 
 
 @dataclass(frozen=True)
 class _Variable:
-    """A variable: its shape in MATLAB's sense, and how its rows or its columns are had as `Rows`."""
+    """A variable: its shape in MATLAB's sense, how its rows or its columns are had as `Rows`, and its texts if any."""
 
     shape: tuple[int, ...]
     problem: str | None
     rows: Callable[[bool], Rows]
+    texts: Callable[[], list[str] | None] = lambda: None
 
 
 @contextlib.contextmanager
@@ -259,7 +266,8 @@ def _version_7(hdf5: Any, path: str) -> dict[str, _Variable]:
             variables[name] = _Variable(tuple(item.shape[::-1]), None, functools.partial(_dense_7, item, path))
         else:
             shape = tuple(getattr(item, "shape", ()))
-            variables[name] = _Variable(shape, f"it is a {kind}, not a numeric matrix", _no_rows)
+            texts = functools.partial(_texts_7, hdf5, item, path) if kind == "cell" else lambda: None
+            variables[name] = _Variable(shape, f"it is a {kind}, not a numeric matrix", _no_rows, texts)
     return variables
 
 
@@ -278,6 +286,16 @@ def _dense_7(item: Any, path: str, turned: bool) -> Rows:
     check_dataset(item, file=path)
     # Instances are rows of MATLAB's matrix, that is, columns of the data set.
     return array_rows(item, turned=not turned, chunks=item.chunks)
+
+
+def _texts_7(hdf5: Any, cells: Any, path: str) -> list[str]:
+    """Texts of a cell array: references to arrays of 16-bit characters."""
+    require_memory(f"{path}: the cells of {cells.name}", _CELL_BYTES * math.prod(cells.shape))
+    arrays = [hdf5[reference] for reference in check_dataset(cells, file=path)[()].T.ravel()]
+    return [
+        "" if "MATLAB_empty" in array.attrs else whole(array, file=path).astype("<u2").tobytes().decode("utf-16-le")
+        for array in arrays
+    ]
 
 
 def _sparse_7(item: Any, path: str) -> _Variable:
@@ -351,6 +369,17 @@ class _Element:
         data = self.exactly(size)
         self.exactly(padding)
         return data
+
+    def text(self) -> str:
+        """The characters of a variable, entered behind its flags."""
+        self.header(), self.header()  # dimensions and name
+        kind, size, padding = self.tag()
+        if size > _MAX_HEADER_BYTES:
+            raise damaged(f"a text takes {size:,} bytes, not at most {_MAX_HEADER_BYTES:,}", self._path)
+        content = self.exactly(size)
+        self.exactly(padding)
+        wide = "utf-16-" + ("be" if self._order == ">" else "le")
+        return content.decode({4: wide, 17: wide, 16: "utf-8"}.get(kind, "latin-1"))
 
     def vector(self) -> tuple[np.dtype[Any], int, int]:
         """(type, values, padding in bytes) of the next element, which holds numbers."""
@@ -435,7 +464,8 @@ def _variable_5(file: BinaryIO, path: str, order: str, position: int) -> tuple[s
         raise damaged(f"variable {name}: its shape cannot be", path, value=shape)
     if kind not in _NUMERIC_CLASSES and kind != _SPARSE_CLASS:
         text = f"it is a {_CLASSES.get(kind, 'variable')}, not a numeric matrix"
-        return name, _Variable(shape, text, _no_rows)
+        texts = functools.partial(_texts_5, file, path, order, position, shape) if kind == _CELLS else lambda: None
+        return name, _Variable(shape, text, _no_rows, texts)
     if word & _COMPLEX_FLAG:
         return name, _Variable(shape, "it holds complex numbers", _no_rows)
     if kind == _SPARSE_CLASS:
@@ -449,6 +479,25 @@ def _values_5(file: BinaryIO, path: str, order: str, position: int) -> _Element:
     for _ in range(3):
         element.header()
     return element
+
+
+def _texts_5(file: BinaryIO, path: str, order: str, position: int, shape: tuple[int, ...]) -> list[str]:
+    """Texts of a cell array, each of which is a variable without a name."""
+    require_memory(f"{path}: the cells of a variable", _CELL_BYTES * math.prod(shape))
+    element = _values_5(file, path, order, position)
+    texts = []
+    for _ in range(math.prod(shape)):
+        _, size, _ = element.tag()
+        flags = element.header() if size else b""
+        kind = struct.unpack(element._order + "I", flags[:4])[0] & 0xFF if flags else _CHARACTERS
+        if kind != _CHARACTERS:
+            raise DataError(
+                f"a cell holds a {_CLASSES.get(kind, 'number')}, texts were expected",
+                file=path,
+                cure="name a cell array of texts",
+            )
+        texts.append(element.text() if flags else "")
+    return texts
 
 
 def _dense_5(file: BinaryIO, path: str, order: str, position: int, shape: tuple[int, ...], turned: bool) -> Rows:

@@ -30,7 +30,7 @@ from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError
 from mlfs_dask.runtime import memory_limit
 from mlfs_dask.storage.label_values import LabelValues, MinusOne
 from mlfs_dask.storage.limits import filled_temporary_file, memory_cure, require_memory
-from mlfs_dask.storage.object_store import is_url, open_binary
+from mlfs_dask.storage.object_store import is_url, open_binary, read_text_file
 from mlfs_dask.storage.readers.base import UNKNOWN_BYTES, Batch, Header, Part, ReadOptions, damaged
 from mlfs_dask.storage.readers.compressed_io import open_source
 from mlfs_dask.storage.readers.hdf5_heap import HeapCheckedFile
@@ -155,9 +155,10 @@ def check_dataset(dataset: Any, *, file: str) -> Any:
             value=dataset.virtual_sources()[0].file_name,
             cure="write its values into an ordinary one, with h5repack -l CONTI for example",
         )
-    holder = dataset.file.filename if hasattr(dataset, "virtual_sources") else HeapCheckedFile.__name__
+    # HDF5 names a file of Python by its repr, and what a link leads to by a path.
+    holder = dataset.file.filename if hasattr(dataset, "virtual_sources") else "<"
     external = [each[0] for each in getattr(dataset, "external", None) or ()]
-    if external or HeapCheckedFile.__name__ not in holder:
+    if external or not holder.startswith("<"):
         raise DataError(
             f"the values of {dataset.name} lie in another file, which could be any of this machine",
             file=file,
@@ -931,6 +932,38 @@ class MatrixReader:
         if isinstance(Y, np.ndarray):
             return label_block(Y, names=names, file=self.path, place=place, meaning=self._meaning)
         return sparse_label_block(Y, names=names, file=self.path, place=place, meaning=self._meaning)
+
+
+def names_in(
+    options: ReadOptions, *, file: str, texts: Callable[[str], Sequence[str] | None] = lambda name: None
+) -> dict[str, Any]:
+    """Names of features and labels, as `matrix_reader` takes them.
+
+    `texts` gives the texts of an array, None where there is none. The keys ``names`` and ``label_names`` name the
+    arrays (by default `feature_names` and `label_names`), or are ``@FILE``, a text file with a name a line.
+
+    Raises
+    ------
+    DataError
+        There is no such array or file.
+    """
+    found = {}
+    for key, usual in (("names", "feature_names"), ("label_names", "label_names")):
+        given = options.keys.get(key, usual)
+        if given.startswith("@"):
+            try:
+                found[usual] = tuple(read_text_file(given[1:]).splitlines())
+            except (FileNotFoundError, UnicodeDecodeError) as error:
+                raise DataError(f"{key}: it is no text in UTF-8: {error}", file=given[1:], cure="check it") from error
+        elif (names := texts(given)) is not None:
+            found[usual] = tuple(names)
+        elif key in options.keys:
+            raise DataError(
+                f"there is no array of texts {given!r}",
+                file=file,
+                cure=f"correct --key {key}=NAME, or give a file with a name a line: --key {key}=@FILE",
+            )
+    return found
 
 
 def matrix_reader(

@@ -32,6 +32,7 @@ from mlfs_dask.storage.readers.matrix import (
     Sliceable,
     fortran_rows,
     matrix_reader,
+    names_in,
 )
 
 _BANNER = re.compile(
@@ -53,6 +54,7 @@ def open_mtx(paths: Sequence[str], options: ReadOptions = _DEFAULTS) -> MatrixRe
         Local paths or URLs; may be compressed. Each may hold the instances as rows or as columns: whichever makes their
         numbers agree, rows if both do.
     options : ReadOptions
+        `keys` may hold ``names`` and ``label_names``: ``@FILE``, a name a line.
 
     Raises
     ------
@@ -64,7 +66,8 @@ def open_mtx(paths: Sequence[str], options: ReadOptions = _DEFAULTS) -> MatrixRe
         ((x, y) for x, y in itertools.product((False, True), repeat=2) if matrices[0].shape[x] == matrices[1].shape[y]),
         (False, False),  # the reader says that they disagree
     )
-    return matrix_reader(" ".join(paths), functools.partial(_open_pair, matrices, turned), options)
+    opener = functools.partial(_open_pair, matrices, turned)
+    return matrix_reader(" ".join(paths), opener, options, **names_in(options, file=paths[0]))
 
 
 @dataclass(frozen=True)

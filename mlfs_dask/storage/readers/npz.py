@@ -40,6 +40,7 @@ from mlfs_dask.storage.readers.matrix import (
     flat_rows,
     fortran_rows,
     matrix_reader,
+    names_in,
     open_random,
     rows_of_columns,
     spooled,
@@ -66,7 +67,8 @@ def open_npz(paths: str | Sequence[str], options: ReadOptions = _DEFAULTS) -> Ma
         labels, target, targets, or the only one there is. A sparse matrix under the key K is five arrays
         K_data, K_indices, K_indptr, K_shape, K_format; without a key, as `scipy.sparse.save_npz` writes it,
         it is X.
-        Arrays `feature_names` and `label_names` are used when present; where there is an `unknown_label`, as `mlfs
+        ``names`` and ``label_names`` are arrays of texts, or ``@FILE``; by default `feature_names` and `label_names`.
+        Where there is an `unknown_label`, as `mlfs
         transform` writes it, -1 is unknown.
 
     Raises
@@ -77,14 +79,13 @@ def open_npz(paths: str | Sequence[str], options: ReadOptions = _DEFAULTS) -> Ma
     """
     paths = (paths,) if isinstance(paths, str) else tuple(paths)
     opener = functools.partial(_open_pair, paths, options)
-    names: dict[str, Any] = {}
-    if paths[0].lower().endswith(".npz"):
+    if not paths[0].lower().endswith(".npz"):
+        names = names_in(options, file=paths[0])
+    else:
         with _Archive.open(paths[0], options) as archive:
+            names = names_in(options, file=paths[0], texts=archive.texts)
             if "unknown_label" in archive.names:
                 names["minus_one"] = "unknown"
-            for key in ("feature_names", "label_names"):
-                if key in archive.names:
-                    names[key] = tuple(map(_as_text, archive.small(key).ravel().tolist()))
             if "categories" in archive.names:
                 stored = parse_json(str(archive.small("categories")[()]))
                 names["categories"] = {int(key): tuple(value) for key, value in stored.items()}
@@ -212,6 +213,10 @@ class _Archive:
             and (len(self._layout(name).shape) in (1, 2) or name in (*X_KEYS, *Y_KEYS))
         ]
         return [prefix.removesuffix("_") for prefix in sparse] + dense
+
+    def texts(self, name: str) -> list[str] | None:
+        """An array of texts; None where there is none."""
+        return list(map(_as_text, self.small(name).ravel().tolist())) if name in self.names else None
 
     def small(self, name: str) -> NDArray[Any]:
         """A whole array, for those that are small by nature."""

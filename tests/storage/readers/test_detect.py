@@ -74,7 +74,24 @@ def unnamed_zarr_group(folder: Path) -> str:
     return str(Path(zarr_group(folder)).rename(folder / "plain"))
 
 
+def hdf5(name: str, root: str = ""):
+    """X and Y in an HDF5 file; in a group `root`, as AnnData has them."""
+
+    def write(folder: Path) -> str:
+        import h5py
+
+        with h5py.File(folder / name, "w") as file:
+            file["X"], file["obsm/labels" if root else "Y"] = X, Y
+            file.attrs["encoding-type"] = root
+        return str(folder / name)
+
+    return write
+
+
 CASES = {
+    "hdf5": (hdf5("t.h5"), ReadOptions()),
+    "hdf5 without suffix": (hdf5("t"), ReadOptions()),
+    "anndata as h5": (hdf5("t.h5", "anndata"), ReadOptions()),
     "arff": (text("t.arff", ARFF), LAST),
     "arff.gz": (text("T.ARFF.gz", gzip.compress(ARFF.encode())), LAST),
     "arff as txt": (text("t.txt", "% comment\n\n" + ARFF), LAST),
@@ -102,6 +119,99 @@ def test_formats(tmp_path: Path, case: str) -> None:
     found = read_all(open_source([write(tmp_path)], options))
     np.testing.assert_array_equal(found[0], X)
     np.testing.assert_array_equal(found[1], Y)
+
+
+NAMES = {"genes": ["A", "B c", "é"], "tags": ["p", "q"]}
+
+
+def npz_with_names(folder: Path) -> list[str]:
+    np.savez(folder / "t.npz", X=X, Y=Y, **NAMES)
+    return [str(folder / "t.npz")]
+
+
+def mat_with_names(folder: Path) -> list[str]:
+    import scipy.io
+
+    cells = {key: np.array(names, object) for key, names in NAMES.items()}
+    scipy.io.savemat(folder / "t.mat", {"X": X, "Y": Y, **cells}, do_compression=True)
+    return [str(folder / "t.mat")]
+
+
+def mat_7_with_names(folder: Path) -> list[str]:
+    import h5py
+
+    with h5py.File(folder / "t.mat", "w", userblock_size=512) as file:
+        file["X"], file["Y"] = X.T, Y.T
+        for key, names in NAMES.items():
+            refs = []
+            for number, name in enumerate(names):
+                file[f"#refs#/{key}{number}"] = np.frombuffer(name.encode("utf-16-le"), "u2")[:, None]
+                refs.append(file[f"#refs#/{key}{number}"].ref)
+            file.create_dataset(key, data=np.array([refs], h5py.ref_dtype)).attrs["MATLAB_class"] = np.bytes_("cell")
+    return [str(folder / "t.mat")]
+
+
+def hdf5_with_names(folder: Path) -> list[str]:
+    import h5py
+
+    with h5py.File(hdf5("t.h5")(folder), "r+") as file:
+        for key, names in NAMES.items():
+            file[key] = names
+    return [str(folder / "t.h5")]
+
+
+def zarr_with_names(folder: Path) -> list[str]:
+    import zarr
+
+    root = zarr.open_group(zarr_group(folder))
+    for key, names in NAMES.items():
+        root.create_array(key, shape=(len(names),), dtype=str)[:] = np.array(names)
+    return [str(folder / "t.zarr")]
+
+
+def pair_with_names(save):
+    def write(folder: Path) -> list[str]:
+        for key, names in NAMES.items():
+            (folder / key).write_text("\n".join(names) + "\n")
+        return [save(folder, "X", X), save(folder, "Y", Y)]
+
+    return write
+
+
+def save_npy(folder: Path, name: str, values: np.ndarray) -> str:
+    np.save(folder / f"{name}.npy", values)
+    return str(folder / f"{name}.npy")
+
+
+def save_mtx(folder: Path, name: str, values: np.ndarray) -> str:
+    import scipy.io
+
+    scipy.io.mmwrite(folder / f"{name}.mtx", sp.coo_array(values), symmetry="general")
+    return str(folder / f"{name}.mtx")
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        npz_with_names,
+        mat_with_names,
+        mat_7_with_names,
+        hdf5_with_names,
+        zarr_with_names,
+        pair_with_names(save_npy),
+        pair_with_names(save_mtx),
+    ],
+)
+def test_names_of_arrays(tmp_path: Path, write) -> None:
+    paths = write(tmp_path)
+    mark = f"@{tmp_path}/" if len(paths) == 2 else ""
+    keys = {"names": f"{mark}genes", "label_names": f"{mark}tags"}
+    keys |= {"orientation": "rows"} if paths[0].endswith(".mat") else {}
+    reader = open_source(paths, ReadOptions(keys=keys))
+    assert [list(reader.header.feature_names), list(reader.header.label_names)] == [*NAMES.values()]
+    np.testing.assert_array_equal(read_all(reader)[0], X)
+    with pytest.raises(DataError, match=r"none.*\n  cure: |there is no array of texts 'none'"):
+        open_source(paths, ReadOptions(keys={**keys, "names": f"{mark}none"}))
 
 
 def test_format_by_option(tmp_path: Path) -> None:

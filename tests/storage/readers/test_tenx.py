@@ -153,4 +153,6 @@ def test_no_labels_and_other_files(tmp_path: Path) -> None:
     with h5py.File(path, "w") as file:
         file["X"] = np.ones((2, 2))
     with pytest.raises(DataError, match="a 10x file has one matrix with barcodes, this one has 0"):
-        open_source([path], table(tmp_path, [0]))
+        open_source([path], table(tmp_path, [0]), "10x")
+    with pytest.raises(DataError, match="the group has no array 'Y' for Y; it has X"):
+        open_source([path])

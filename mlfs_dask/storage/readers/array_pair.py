@@ -1,4 +1,4 @@
-"""X and Y as Zarr arrays, version 2 or 3: two arrays given by path, or two in one group.
+"""X and Y as arrays of Zarr (version 2 or 3) or HDF5 (netCDF 4): two in one group, or of Zarr two given by path.
 
 Either may also be a sparse group in AnnData's encoding. Parts begin where chunks (or shards) do.
 """
@@ -13,24 +13,25 @@ from typing import Any
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.object_store import X_KEYS
 from mlfs_dask.storage.readers.base import ReadOptions
-from mlfs_dask.storage.readers.encoded import encoding_of, is_array, rows_of, texts_of
-from mlfs_dask.storage.readers.matrix import MatrixReader, Pair, damage_in, matrix_reader
-from mlfs_dask.storage.readers.zarr_nodes import open_node
+from mlfs_dask.storage.readers.encoded import coordinate_of, encoding_of, is_array, open_root, rows_of, texts_of
+from mlfs_dask.storage.readers.label_columns import repeated_name
+from mlfs_dask.storage.readers.matrix import MatrixReader, Pair, damage_in, matrix_reader, names_in
 
 Y_KEYS = ("Y", "y", "labels", "target", "targets")
 _DEFAULTS = ReadOptions()
 
 
-def open_zarr_pair(paths: str | Sequence[str], options: ReadOptions = _DEFAULTS) -> MatrixReader:
+def open_array_pair(paths: str | Sequence[str], options: ReadOptions = _DEFAULTS) -> MatrixReader:
     """Open a group with X and Y, or the pair X, Y.
 
     Parameters
     ----------
     paths : str, or two of them
-        Folders or URLs.
+        Folders or URLs of Zarr, or one HDF5 file.
     options : ReadOptions
         `keys` may hold ``x`` and ``y``, the arrays of a group; by default X, x, data, features and Y, y, labels,
-        target, targets. Arrays `feature_names` and `label_names` of a group are used when present.
+        target, targets; and ``names`` and ``label_names``, arrays of texts or ``@FILE``; by default
+        `feature_names` and `label_names`, or the coordinates of the columns, as xarray and netCDF name them.
 
     Raises
     ------
@@ -38,13 +39,14 @@ def open_zarr_pair(paths: str | Sequence[str], options: ReadOptions = _DEFAULTS)
         No such array, shapes that disagree, an encoding that is not known.
     """
     paths = (paths,) if isinstance(paths, str) else tuple(paths)
-    names: dict[str, Any] = {}
-    if len(paths) == 1:
-        root = open_node(paths[0], options)
-        with damage_in(paths[0], "a name"):
-            for key in ("feature_names", "label_names"):
-                if not is_array(root) and key in root:
-                    names[key] = texts_of(root[key], file=paths[0])
+    with open_root(paths[0], options) as root, damage_in(paths[0], "a name"):
+        names = names_in(options, file=paths[0], texts=functools.partial(_texts_in, root, paths[0]))
+        if len(paths) == 1:
+            for key, known, what in (("feature_names", X_KEYS, "X"), ("label_names", Y_KEYS, "Y")):
+                node = _matrix(root, options.keys.get(what.lower()), known, what, paths[0])
+                coordinate = coordinate_of(root, node, file=paths[0])
+                if key not in names and coordinate and repeated_name(coordinate) is None:
+                    names[key] = coordinate
     opener = functools.partial(_open_pair, paths, options)
     return matrix_reader(" ".join(paths), opener, options, **names)
 
@@ -54,13 +56,17 @@ def is_matrix(node: Any) -> bool:
     return is_array(node) or encoding_of(node) in ("csr_matrix", "csc_matrix")
 
 
+def _texts_in(root: Any, path: str, name: str) -> tuple[str, ...] | None:
+    return texts_of(root[name], file=path) if not is_array(root) and name in root else None
+
+
 @contextlib.contextmanager
 def _open_pair(paths: tuple[str, ...], options: ReadOptions) -> Iterator[list[Pair]]:
-    nodes = [open_node(path, options) for path in paths]
-    with damage_in(paths[0], "the store"):
+    with contextlib.ExitStack() as stack:
+        nodes = [stack.enter_context(open_root(path, options)) for path in paths]
         X = _matrix(nodes[0], options.keys.get("x"), X_KEYS, "X", paths[0])
         Y = _matrix(nodes[-1], options.keys.get("y"), Y_KEYS, "Y", paths[-1])
-    yield [(rows_of(X, file=paths[0], what="X"), rows_of(Y, file=paths[-1], what="Y"))]
+        yield [(rows_of(X, file=paths[0], what="X"), rows_of(Y, file=paths[-1], what="Y"))]
 
 
 def _matrix(node: Any, key: str | None, known: Sequence[str], what: str, path: str) -> Any:
