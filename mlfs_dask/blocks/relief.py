@@ -18,7 +18,7 @@ from scipy.spatial.distance import cdist
 from mlfs_dask.blocks import gates
 from mlfs_dask.typing import Array, Matrix
 
-#: Decimal places of distances: rows that are as far tie, and the first of them is nearer.
+#: Decimal places of distances: rows that are as far tie, and share the places that are left.
 DIGITS = 9
 
 
@@ -65,7 +65,8 @@ def relief_scores(
 
     Notes
     -----
-    Neighbours are near by Manhattan distance, equal ones in the order of the rows. Holds `scratch_bytes`.
+    Neighbours are near by Manhattan distance; rows that are as far as the last one share what is left of `n_neighbors`.
+    Holds `scratch_bytes`.
 
     Examples
     --------
@@ -84,19 +85,33 @@ def relief_scores(
         distances[np.arange(len(rows)), rows] = np.inf  # a row is not its own neighbour
         own = classes[rows]
         for c, inside in enumerate(members):
-            near = np.argsort(distances[:, inside], axis=1, kind="stable")[:, :n_neighbors]
-            is_finite = np.isfinite(np.take_along_axis(distances[:, inside], near, axis=1))
+            of_class = distances[:, inside]
+            near = nearest_shares(of_class, n_neighbors)
             weights = np.where(own == c, -1.0, priors[c] / np.maximum(1.0 - priors[own], 1.0 / n))
-            weights /= n * np.maximum(is_finite.sum(axis=1), 1)
-            query, place = np.nonzero(is_finite)
-            _add_differences(X, rows[query], inside[near[query, place]], weights[query], scores)
+            weights /= n * np.maximum(np.minimum(np.isfinite(of_class).sum(axis=1), n_neighbors), 1)
+            query, place = np.nonzero(near)
+            _add_differences(X, rows[query], inside[place], weights[query] * near[query, place], scores)
     return scores
 
 
-def scratch_bytes(n: int, n_neighbors: int) -> int:
+def nearest_shares(distances: Array, k: int) -> Array:
+    """What each row counts among the k nearest: 1, of rows that tie in the last places their part, 0 of others.
+
+    >>> nearest_shares(np.array([[2.0, 1.0, 2.0, 3.0, np.inf]]), 2)
+    array([[0.5, 1. , 0.5, 0. , 0. ]])
+    """
+    k = min(k, distances.shape[1])
+    last = np.partition(distances, k - 1, axis=1)[:, [k - 1]]
+    nearer, ties = distances < last, (distances == last) & np.isfinite(last)
+    left = (k - nearer.sum(axis=1, keepdims=True)) / np.maximum(ties.sum(axis=1, keepdims=True), 1)
+    shares: Array = nearer + ties * left
+    return shares
+
+
+def scratch_bytes(n: int) -> int:
     """Bytes that `relief_scores` allocates beside its result."""
-    # Distances, their rounding, those of a class and their order; pairs with a class.
-    return 8 * gates.QUERY_ROWS * (4 * n + 6 * n_neighbors) + 4 * 8 * gates.VALUES_AT_ONCE
+    # Distances, their rounding, those of a class, their order and shares; pairs with a class, if all rows tie.
+    return 8 * gates.QUERY_ROWS * 12 * n + 4 * 8 * gates.VALUES_AT_ONCE
 
 
 def _manhattan(Q: Matrix, X: Matrix) -> Array:

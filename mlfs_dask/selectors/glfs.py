@@ -215,12 +215,18 @@ class GLFS(InMemory, Loop[Fixed, At]):
         return anchors_of_points(points, self._count_groups(profile), scaling, 1, self.seed)
 
     def _group_labels(self, pairs: Array) -> Array:
-        """Group of every label, shape (q,), by k-means of the columns of Y, whose distances follow from Y'Y."""
-        values, vectors = np.linalg.eigh(pairs)
+        """Group of every label, shape (q,), by k-means of the columns of Y, whose distances follow from Y'Y.
+
+        The order of the labels has no part in what k-means draws: they are put in that of what they share with others.
+        """
+        order = np.lexsort([*np.sort(pairs, axis=1).T, np.diag(pairs)])
+        values, vectors = np.linalg.eigh(pairs[np.ix_(order, order)])
         points = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
         centres = place_anchors(points, min(self.n_label_groups, len(points)), self.seed)
         distances = [np.square(points - centre).sum(axis=1) for centre in centres]
-        return np.asarray(np.argmin(distances, axis=0), dtype=np.float64)
+        groups = np.empty(len(points))
+        groups[order] = np.argmin(distances, axis=0)
+        return groups
 
     def start(self, job: Readings, fixed: Fixed, results: Mapping[str, Any], trace: LoopTrace) -> At:
         return At(np.zeros((2, len(fixed.centre), len(fixed.share))), fixed.share, 0.0, 0.0)

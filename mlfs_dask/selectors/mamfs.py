@@ -178,11 +178,13 @@ class MAMFS(CountingSelector):
         if not relevance.any():
             return Scores(scores, warnings=warnings, informative=True)
         rows = CodedRows.of_sample(sample, varying, book)
-        first, copy_of = np.unique(
-            first_of_same(np.round(shared[:, varying].T, INFORMATION_DIGITS), rows.partition_keys()[:, np.newaxis]),
-            return_inverse=True,
+        told, keys = np.round(shared[:, varying], INFORMATION_DIGITS), rows.partition_keys()
+        first, copy_of = np.unique(first_of_same(told.T, keys[:, np.newaxis]), return_inverse=True)
+        # Features that tie in both are in the order of their keys, not in that of the columns.
+        entropies = np.round(entropy[varying], INFORMATION_DIGITS)
+        order = np.lexsort(
+            [*told[:, first], keys[first], -entropies[first], -np.round(told.sum(axis=0), INFORMATION_DIGITS)[first]]
         )
-        order = np.lexsort([-entropy[varying[first]], -relevance[varying[first]]])
         first, copy_of = first[order], np.argsort(order)[copy_of]
         rows, chosen = rows.choose(first), varying[first]
         judged = held_out(statistics[1].chosen, self.seed)

@@ -85,7 +85,7 @@ class ReliefF(SampledMethod):
         """The sample again, its rows scaled with what the scaling allocates, distances and pairs."""
         m, stored = len(sample.chosen), -(-profile.nonzeros // max(profile.n, 1)) if profile.sparse else profile.d
         scaled = (24 if profile.sparse else 16) * m * stored
-        return sample.result_bytes + scaled + scratch_bytes(m, self.n_neighbors) + m * profile.q
+        return sample.result_bytes + scaled + scratch_bytes(m) + m * profile.q
 
     def notes(self, profile: Profile) -> list[str]:
         m = len(self.draw_sample(profile).chosen)

@@ -99,3 +99,28 @@ def test_the_largest_eigenvalue_of_mfsir_may_have_nothing_to_do_with_labels(opti
     X = np.concatenate([H[:, 1:6], np.repeat(H[:, 7:8], 20, axis=1)], axis=1).astype(float)
     found = selector_class("mfsir")(3, **options).fit(X, Y)
     assert 64 * 20 <= found.report_.extra["rho"] * (1 + 1e-9) <= 64 * 20 * 1.03
+
+
+def tied_problem():
+    """0/1 features, of which most are equally rare, rows that are equally near, and labels in more than five groups."""
+    rng = np.random.default_rng(1)
+    Y = (rng.random((300, 12)) < 0.3).astype(np.int8)
+    X = np.array([rng.permutation(300) < 3 for _ in range(40)]).T.astype(float)
+    X[:, :5] = np.maximum(X[:, :5], Y[:, :5] * (rng.random((300, 5)) < 0.5))
+    return X, Y
+
+
+@pytest.mark.parametrize(
+    ("method", "shuffled"), [("mamfs", "features"), ("relieff", "rows"), ("glfs", "labels")], ids=str
+)
+def test_ties_do_not_depend_on_the_order(method, shuffled):
+    X, Y = tied_problem()
+    Y = Y if method == "glfs" else Y[:, :3]
+    expected = selector(method, {}).fit(X, Y).scores_
+    for seed in range(3):
+        rows, features, labels = (
+            np.random.default_rng(seed).permutation(size) if kind == shuffled else np.arange(size)
+            for kind, size in (("rows", len(X)), ("features", X.shape[1]), ("labels", Y.shape[1]))
+        )
+        found = selector(method, {}).fit(X[rows][:, features], Y[rows][:, labels]).scores_
+        np.testing.assert_allclose(found, expected[features], rtol=1e-9, atol=1e-9 * expected.max())

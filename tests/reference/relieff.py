@@ -30,8 +30,12 @@ def relieff(X, Y, *, n_neighbors, min_rows, nominal=()):
     for i in range(n):
         for c in share:
             others = [j for j in range(n) if j != i and classes[j] == c]
-            near = sorted(others, key=lambda j: (round(diff(i, j).sum(), 9), j))[:n_neighbors]
+            far = {j: round(diff(i, j).sum(), 9) for j in others}
+            k = min(n_neighbors, len(others))
+            last = sorted(far.values())[:k][-1:]
+            nearer, ties = [j for j in others if [far[j]] < last], [j for j in others if [far[j]] == last]
             factor = -1.0 if c == classes[i] else share[c] / (1 - share[classes[i]])
-            for j in near:
-                weights += factor * diff(i, j) / (n * len(near))
+            for j in nearer + ties:
+                part = 1 if j in nearer else (k - len(nearer)) / len(ties)
+                weights += factor * part * diff(i, j) / (n * k)
     return weights
