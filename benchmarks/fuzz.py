@@ -3,14 +3,16 @@
     python benchmarks/fuzz.py [--seed N] [--count N] [--targets csv,store ...] [--findings DIR]
 
 Each input is a small valid one of which bytes, numbers or values of JSON were changed. Input i of a target and a seed
-is always the same. Right is success, or one of our own errors; anything else is a finding: another exception, a crash,
-more than 20 s of the processor or 10 minutes in all, or more than 1 GiB. Inputs are read in forked processes whose
-memory is limited. The findings are kept in files and printed, and the exit code is 1 if there is one.
+is always the same. It is read as `convert` does, and by one of the commands that take it as it is. Right is success, or
+one of our own errors (exit code 2, 3 or 4); anything else is a finding: another exception, a crash, more than 20 s of
+the processor or 10 minutes in all, or more than 1 GiB. Inputs are read in forked processes whose memory is limited. The
+findings are kept in files and printed, and the exit code is 1 if there is one.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import gc
 import gzip
@@ -23,6 +25,7 @@ import resource
 import shutil
 import signal
 import struct
+import subprocess
 import sys
 import tempfile
 import time
@@ -55,11 +58,37 @@ class Target:
         Reads the folder that holds the files of one input.
     mutate : callable, optional
         Changes the files; by default the bytes of one.
+    commands : tuple of str
+        Commands that take the files; {out} is a folder for what they write.
     """
 
     make: Callable[[], list[dict[str, bytes]]]
     read: Callable[[Path], object]
     mutate: Callable[[dict[str, bytes], random.Random], dict[str, bytes]] | None = None
+    commands: tuple[str, ...] = ()
+
+
+def opened_by(file: str, options: str = "", *further: str) -> tuple[str, ...]:
+    """The commands that open a store, or a file where it lies; `further` are options of a selection."""
+    given = f"{{folder}}/{file} {options}"
+    select = f"select br-cc {given} -k 1 --missing mean --cache none --force -o {{out}}/run"
+    return (
+        select,
+        f"transform {given} {{out}}/run {{out}}/x.csv --force",
+        f"inspect {given}",
+        f"plan chi2 {given}",
+        f"select label-entropy {given} -k 1 --missing code --cache none --force -o {{out}}/counted",
+        f"evaluate {given} br-cc random --missing mean --k-grid 1 --folds 2 --n-neighbors 1 --force -o {{out}}/eval",
+        *(f"{select} {each}" for each in further),
+    )
+
+
+def run_command(command: str, folder: Path) -> int:
+    """Exit code of `mlfs` in this process."""
+    from mlfs_dask_cli.main import mlfs
+
+    arguments = command.format(folder=folder, out=folder.parent / "out").split()
+    return int(mlfs.main(arguments, prog_name="mlfs", standalone_mode=False) or 0)
 
 
 def mutated(content: bytes, chance: random.Random) -> bytes:
@@ -111,6 +140,14 @@ def mutate_json(value: Any, chance: random.Random) -> Any:
     if isinstance(value, str) and chance.random() < 0.3:
         return mutated(value.encode(), chance).decode("utf-8", "replace")
     return chance.choice(VALUES)
+
+
+def mutate_records(files: dict[str, bytes], chance: random.Random) -> dict[str, bytes]:
+    """A record one value of which was changed; now and then the bytes of any file."""
+    if chance.random() < 0.3:
+        return mutate_one(files, chance)
+    name = chance.choice(sorted(name for name in files if name.endswith(".json")))
+    return {**files, name: json.dumps(mutate_json(json.loads(files[name]), chance)).encode()}
 
 
 def mutate_packed(files: dict[str, bytes], chance: random.Random) -> dict[str, bytes]:
@@ -206,8 +243,8 @@ def read_store(folder: Path) -> None:
     dataset = open_dataset(folder / "s.zarr")
     _ = dataset.feature_names, dataset.label_names, dataset.kinds, dataset.categories, dataset.label_counts
     needed = dataset.rows.profile.buffer_bytes
-    if needed > MEMORY // 4:  # refused by the plan
-        raise DoesNotFitError("buffers", projected=needed, available=MEMORY // 4, cure="")
+    if needed > MEMORY // 2:  # refused by the plan
+        raise DoesNotFitError("buffers", projected=needed, available=MEMORY // 2, cure="")
     for number, _ in enumerate(dataset.rows.stream(0, dataset.rows.profile.partitions)):
         if number > 200:
             break
@@ -223,7 +260,7 @@ def read_plan(folder: Path) -> None:
 def read_a_run(folder: Path) -> None:
     from mlfs_dask.selection.runs import read_run
 
-    read_run(str(folder))
+    read_run(str(folder / "run"))
 
 
 def read_state(folder: Path) -> None:
@@ -419,14 +456,29 @@ def make_store() -> list[dict[str, bytes]]:
     return found
 
 
-def make_run() -> list[dict[str, bytes]]:
-    from mlfs_dask.selection.runs import write_run
+REPORTS = (
+    "transform {folder}/s.zarr {folder}/run {out}/x.csv --force",
+    *(f"report {{folder}}/{place} -o {{out}}/x.html --force" for place in ("run", "eval", "compare", "batch")),
+    "compare {folder}/eval -o {out}/compare --force",
+    "evaluate {folder}/s.zarr {folder}/run {folder}/eval -o {out}/eval --force",
+)
 
-    record = {"d": 3, "k": 2, "method": "elc", "params": {}, "store": {"path": "a.zarr", "digest": "0"}}
-    ranking, scores = np.array([2, 0, 1]), np.array([3.0, 2, 1])
+
+def make_records() -> list[dict[str, bytes]]:
+    """A store, and folders of everything that is made of it."""
+    plan = "stores: [s.zarr]\nmethods: [elc]\nk: 1\nevaluation: {folds: 2, n_neighbors: 1}\n"
     with tempfile.TemporaryDirectory() as folder:
-        write_run(f"{folder}/run", ranking=ranking, scores=scores, feature_names=list("abc"), record=record)
-        return [files_in(Path(folder) / "run")]
+        write_input({**make_store()[0], "plan.yaml": plan.encode()}, Path(folder))
+        for command in (
+            "select br-cc s.zarr -k 1 --resamples 4 --pairs all -o run",
+            "evaluate s.zarr elc random --k-grid 1,2 --folds 3 --n-neighbors 1 -o eval",
+            "compare eval -o compare",
+            "batch plan.yaml -o batch",
+        ):
+            subprocess.run(
+                [sys.executable, "-m", "mlfs_dask", *command.split()], cwd=folder, check=True, capture_output=True
+            )
+        return [files_in(Path(folder))]
 
 
 def make_state() -> list[dict[str, bytes]]:
@@ -451,14 +503,24 @@ TARGETS = {
     "xml": Target(texts("x.xml", XML), read_labels),
     "npz": Target(make_npz, read_source("x.npz"), mutate_members),
     "mat": Target(make_mat, read_source("x.mat")),
-    "parquet": Target(lambda: make_tables(feather=False), read_source("x.parquet", columns=("sky", "sea"))),
-    "feather": Target(lambda: make_tables(feather=True), read_source("x.feather", columns=("sky", "sea"))),
-    "h5ad": Target(make_h5ad, read_source("x.h5ad")),
+    "parquet": Target(
+        lambda: make_tables(feather=False),
+        read_source("x.parquet", columns=("sky", "sea")),
+        commands=opened_by("x.parquet", "--label-columns sky,sea"),
+    ),
+    "feather": Target(
+        lambda: make_tables(feather=True),
+        read_source("x.feather", columns=("sky", "sea")),
+        commands=opened_by("x.feather", "--label-columns sky,sea"),
+    ),
+    "h5ad": Target(
+        make_h5ad, read_source("x.h5ad"), commands=opened_by("x.h5ad", "", "--strata kind", "--label-columns kind")
+    ),
     "10x": Target(make_tenx, read_source("x.h5", keys={"labels": "{folder}/labels.csv"})),
-    "zarr": Target(make_zarr, read_source("x.zarr")),
-    "store": Target(make_store, read_store, mutate_store),
+    "zarr": Target(make_zarr, read_source("x.zarr"), commands=opened_by("x.zarr")),
+    "store": Target(make_store, read_store, mutate_store, opened_by("s.zarr")),
     "plan": Target(texts("plan.yaml", PLAN), read_plan),
-    "run": Target(make_run, read_a_run),
+    "run": Target(make_records, read_a_run, mutate_records, REPORTS),
     "checkpoint": Target(make_state, read_state, mutate_members),
 }
 
@@ -487,7 +549,9 @@ def write_input(files: dict[str, bytes], folder: Path, before: dict[str, bytes] 
             path.write_bytes(content)
 
 
-def read_inputs(name: str, some: Iterator[dict[str, bytes]], first: int, folder: Path, at: mmap.mmap) -> None:
+def read_inputs(
+    name: str, corpus: list[dict[str, bytes]], some: Iterator[dict[str, bytes]], first: int, folder: Path, at: mmap.mmap
+) -> None:
     """In a process of its own: read inputs until one of them is a finding."""
     import logging
     import warnings
@@ -496,23 +560,32 @@ def read_inputs(name: str, some: Iterator[dict[str, bytes]], first: int, folder:
     from mlfs_dask.errors import MlfsError
 
     logging.disable(logging.CRITICAL)
-    runtime.available_memory = lambda root="/": MEMORY // 4  # type: ignore[assignment]
+    runtime.available_memory = lambda root="/": MEMORY // 2  # type: ignore[assignment]
     warnings.simplefilter("ignore")
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MEMORY,) * 2)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     timers = {signal.ITIMER_PROF: CPU_SECONDS, signal.ITIMER_REAL: SECONDS}  # whose signals end the process
+    target = TARGETS[name]
+    write_input(corpus[0], folder)
+    for command in target.commands:  # which import, compile, and make a run
+        if run_command(command, folder):
+            raise SystemError(f"{command}, of the valid input")
     before = None
     for number, files in enumerate(some, first):
         at[:8] = struct.pack("<q", number)
         write_input(files, folder, before)
         before = files
+        os.ftruncate(1, 0)
         for timer, seconds in timers.items():
             signal.setitimer(timer, seconds)
         try:
-            TARGETS[name].read(folder)
-        except MlfsError:
-            pass
+            with contextlib.suppress(MlfsError):
+                target.read(folder)
+            if target.commands:
+                command = target.commands[number % len(target.commands)]
+                if (code := run_command(command, folder)) not in (0, 2, 3, 4):
+                    raise SystemError(f"exit code {code} of {command}")
         finally:
             for timer in timers:
                 signal.setitimer(timer, 0)
@@ -533,13 +606,15 @@ def fuzz(name: str, seed: int, count: int, findings: Path) -> int:
         while number < count:
             last = min(number + RUN, count)
             sys.stdout.flush()
+            at[:8] = struct.pack("<q", number)
+            log.unlink(missing_ok=True)
             process = os.fork()
             if not process:
-                with log.open("w") as stream:
+                with log.open("a") as stream:
                     os.dup2(stream.fileno(), 2)
                     os.dup2(stream.fileno(), 1)
                     try:
-                        read_inputs(name, inputs(name, corpus, seed, number, last), number, folder, at)
+                        read_inputs(name, corpus, inputs(name, corpus, seed, number, last), number, folder, at)
                     except BaseException:
                         traceback.print_exc(file=stream)
                         stream.flush()

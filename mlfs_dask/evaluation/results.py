@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from mlfs_dask.errors import DataError, UsageError
-from mlfs_dask.files.json_text import as_json, parse_json, require_known_format
+from mlfs_dask.files.json_text import as_json, parse_json, parse_record
 from mlfs_dask.storage.publish import read_text, write_folder
 
 if TYPE_CHECKING:
@@ -34,6 +34,50 @@ RANDOM, ALL = "random", "all"
 #: Record and table of a batch, whose jobs are runs and evaluations.
 BATCH, JOBS = "batch.json", "jobs.csv"
 FORMAT_VERSION = 2
+
+
+class RunEntry(TypedDict):
+    """A run, as records of evaluations and comparisons have it."""
+
+    run: str
+    method: str
+
+
+class Metric(TypedDict):
+    """A metric, as records of evaluations and comparisons have it."""
+
+    name: str
+    title: str
+    better: str
+
+
+class _Splits(TypedDict):
+    kind: str
+    folds: int
+    repeats: int
+    test_size: float | None
+    seed: Any
+
+
+class _GridPoint(TypedDict):
+    k: int
+
+
+class EvalRecord(TypedDict):
+    """Content of `eval.json`, as far as others read it."""
+
+    store: dict[str, Any]
+    runs: list[RunEntry]
+    classifiers: list[str]
+    splits: _Splits
+    k_grid: list[_GridPoint]
+    metrics: list[Metric]
+    settings: dict[str, Any]
+
+
+class _BatchRecord(TypedDict):
+    jobs: list[str]
+
 
 #: Column -> dtype of each table.
 RESULT_COLUMNS = {
@@ -236,16 +280,8 @@ def read_eval(path: str | Path) -> Evaluation:
     DataError
         If it is none, a file in it is damaged, or a newer version wrote it.
     """
-    try:
-        record = parse_json(read_text(str(path), RECORD, what="evaluation", cure=_CURE))
-        version = int(record["format_version"])
-        if record["kind"] != "eval":
-            raise ValueError(f"kind is {record['kind']!r}")
-    except (ValueError, KeyError, TypeError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(f"no record of an evaluation ({error!r}).", file=f"{path}/{RECORD}", cure=_CURE) from error
-    require_known_format(version, FORMAT_VERSION, file=f"{path}/{RECORD}")
+    text, file = read_text(str(path), RECORD, what="evaluation", cure=_CURE), f"{path}/{RECORD}"
+    record = parse_record(text, EvalRecord, kind="eval", what=WHAT, newest=FORMAT_VERSION, file=file, cure=_CURE)
     results = _frame(str(path), RESULTS, RESULT_COLUMNS)
     rankings = _frame(str(path), RANKINGS, RANKING_COLUMNS)
     return Evaluation(results, rankings, _frame(str(path), FITS, FIT_COLUMNS), record)
@@ -306,8 +342,8 @@ def _is_finished(folder: Path) -> bool:
 def _job_folders(path: str | Path) -> list[Path]:
     text = read_text(str(path), BATCH, what="batch", cure="run `mlfs batch --resume`, or name the folders in jobs/")
     try:
-        names = [str(name) for name in parse_json(text)["jobs"]]
-    except (ValueError, TypeError, KeyError) as error:
+        names = parse_json(text, _BatchRecord)["jobs"]
+    except ValueError as error:
         raise DataError(f"damaged: {error}", file=f"{path}/{BATCH}", cure="name the folders in jobs/") from error
     return [Path(path) / "jobs" / name for name in names]
 

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from types import UnionType
+from typing import Any, TypedDict, get_args, get_origin, get_type_hints, is_typeddict
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.files.redaction import redact
 
 
-def parse_json(text: str | bytes) -> Any:
+def parse_json(text: str | bytes, form: Any = Any) -> Any:
     """What a JSON text says.
+
+    Parameters
+    ----------
+    text : str or bytes
+    form : type, optional
+        What it has to be, as in `json_reader`.
 
     Raises
     ------
     ValueError
-        It is no JSON, or is nested so deeply that Python's parser gives up, with a RecursionError of its own.
+        It is no JSON, has another form, or is nested so deeply that Python's parser gives up, with a RecursionError of
+        its own.
 
     Examples
     --------
@@ -26,11 +34,86 @@ def parse_json(text: str | bytes) -> Any:
     >>> parse_json("[" * 100_000)
     Traceback (most recent call last):
     ValueError: it is nested too deeply
+    >>> parse_json('{"k": ["a", 3]}', dict[str, list[str]])
+    Traceback (most recent call last):
+    ValueError: k: 1: a text was expected, not 3
     """
     try:
-        return json.loads(text)
+        return json_reader(form)(json.loads(text))
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+    except TypeError as error:
+        raise ValueError(str(error)) from None
+
+
+def json_reader(form: Any) -> Callable[[Any], Any]:
+    """Return the function that gives a value of JSON as a type has it, or raises TypeError with place and value.
+
+    Parameters
+    ----------
+    form : type
+        str, bool, float, int (from 0, below 2**53: programs that read JSON agree on those), list, tuple or dict of one
+        of these, a TypedDict, of which other keys stay as they are, one of these or None, or Any.
+    """
+    if is_typeddict(form):
+        fields = {name: json_reader(of) for name, of in get_type_hints(form).items()}
+
+        def document(value: Any) -> Any:
+            found = _of(value, Mapping, "a mapping")
+            if missing := form.__required_keys__ - found.keys():
+                raise TypeError(f"{min(missing)} is missing")
+            return {key: _inside(fields[key], key, each) if key in fields else each for key, each in found.items()}
+
+        return document
+    kind, items = get_origin(form), [json_reader(of) for of in get_args(form) if of is not ...]
+    if kind is dict:
+        return lambda value: {
+            items[0](key): _inside(items[1], key, each) for key, each in _of(value, Mapping, "a mapping").items()
+        }
+    if kind in (tuple, list):
+        return lambda value: kind(
+            _inside(items[0], str(number), each) for number, each in enumerate(_of(value, list, "a list"))
+        )
+    if kind is UnionType:
+        return lambda value: None if value is None else items[0](value)
+    return _PLAIN.get(form, lambda value: value)
+
+
+def _inside(read: Callable[[Any], Any], place: str, value: Any) -> Any:
+    try:
+        return read(value)
+    except TypeError as error:
+        raise TypeError(f"{place}: {error}") from None
+
+
+def _of(value: Any, kind: Any, what: str) -> Any:
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise TypeError(f"{what} was expected, not {value!r:.100}")
+    return value
+
+
+def _count(value: Any) -> int:
+    if not 0 <= _of(value, int, "a whole number") < 2**53:
+        raise TypeError(f"a whole number from 0 was expected, not {value!r:.100}")
+    return int(value)
+
+
+_PLAIN: dict[Any, Callable[[Any], Any]] = {
+    str: lambda value: _of(value, str, "a text"),
+    bool: lambda value: _of(value, bool, "true or false"),
+    float: lambda value: _of(value, int | float, "a number"),
+    int: _count,
+}
+
+
+def parse_categories(text: str) -> dict[int, tuple[str, ...]]:
+    """Feature index -> its values in the order of their codes, as a JSON text has them.
+
+    Raises
+    ------
+    ValueError
+    """
+    return {int(feature): values for feature, values in parse_json(text, dict[str, tuple[str, ...]]).items()}
 
 
 def as_json(value: Any) -> Any:
@@ -47,6 +130,30 @@ def as_json(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return redact(value) if isinstance(value, str) else value
+
+
+class _Head(TypedDict):
+    format_version: int
+    kind: str
+
+
+def parse_record(text: str, form: Any, *, kind: str, what: str, newest: int, file: str, cure: str) -> Any:
+    """What the record of a folder says, if it is of this kind and form.
+
+    Raises
+    ------
+    DataError
+    """
+    try:
+        head = parse_json(text, _Head)
+        if head["kind"] != kind:
+            raise ValueError(f"kind is {head['kind']!r}")
+        require_known_format(head["format_version"], newest, file=file)
+        return parse_json(text, form)
+    except DataError:
+        raise
+    except ValueError as error:
+        raise DataError(f"this is not the record of {what}: {error}.", file=file, cure=cure) from error
 
 
 def require_known_format(version: int, newest: int, *, file: str | None) -> None:

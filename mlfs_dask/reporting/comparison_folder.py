@@ -11,12 +11,12 @@ import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.evaluation.comparison import FORMAT_VERSION, Comparison
-from mlfs_dask.evaluation.results import parse_frame
-from mlfs_dask.files.json_text import as_json, parse_json, require_known_format
+from mlfs_dask.evaluation.results import Metric, RunEntry, parse_frame
+from mlfs_dask.files.json_text import as_json, parse_json, parse_record
 from mlfs_dask.reporting.figures import Figure, Styles, critical_differences, curve, stability_curve, write_figure
 from mlfs_dask.reporting.tables import cases, csv_text, of_case, title_of
 from mlfs_dask.storage.object_store import is_url, local_path
@@ -55,6 +55,48 @@ FRAMES = {
         "peak_worker_bytes": "int64",
     },
 }
+
+
+class _Dataset(TypedDict):
+    dataset: str
+
+
+class CompareRecord(TypedDict):
+    """Content of `compare.json`, as far as others read it."""
+
+    alpha: float
+    control: str | None
+    k: int | None
+    runs: list[RunEntry]
+    datasets: list[_Dataset]
+    metrics: list[Metric]
+    classifiers: list[str]
+    notes: list[str]
+
+
+class _Friedman(TypedDict):
+    n_datasets: int
+    n_methods: int
+    chi2: float
+    chi2_p_value: float
+    f: float | None
+    f_p_value: float
+
+
+class RankTest(TypedDict):
+    """A test, as `tests.json` has it."""
+
+    metric: str
+    classifier: str
+    runs: list[str]
+    left_out: list[str]
+    alpha: float
+    control: str | None
+    friedman: _Friedman | None
+    nemenyi_difference: float | None
+    bonferroni_dunn_difference: float | None
+    wilcoxon_p_value: float | None
+
 
 WHAT = "a comparison"
 _CURE = "give the folder that `mlfs compare -o` wrote, or compare again."
@@ -174,26 +216,24 @@ def read_comparison(path: str | Path) -> Comparison:
         If it is none, a file in it is damaged, or a newer version wrote it.
     """
 
-    def parsed(name: str) -> Any:
-        text = read_text(str(path), name, what="comparison", cure=_CURE)
-        try:
-            return parse_json(text)
-        except ValueError as error:
-            raise DataError(f"damaged: {error}", file=f"{path}/{name}", cure=_CURE) from error
+    def text_of(name: str) -> str:
+        return read_text(str(path), name, what="comparison", cure=_CURE)
 
-    record = parsed(RECORD)
-    if not isinstance(record, dict) or record.get("kind") != "compare":
-        raise DataError("this is not the record of a comparison.", file=f"{path}/{RECORD}", cure=_CURE)
-    require_known_format(int(record["format_version"]), FORMAT_VERSION, file=f"{path}/{RECORD}")
-    tests = parsed(TESTS)
+    text, file = text_of(RECORD), f"{path}/{RECORD}"
+    record = parse_record(text, CompareRecord, kind="compare", what=WHAT, newest=FORMAT_VERSION, file=file, cure=_CURE)
+    text = text_of(TESTS)
+    try:
+        tests = parse_json(text, list[RankTest])
+    except ValueError as error:
+        raise DataError(f"damaged: {error}", file=f"{path}/{TESTS}", cure=_CURE) from error
     for test in tests:
         if test["friedman"] is not None and test["friedman"]["f"] is None:
             test["friedman"]["f"] = math.inf  # which JSON has not
     frames = {}
     for name, columns in FRAMES.items():
-        file = Path(path) / f"{name}.csv"
+        table = Path(path) / f"{name}.csv"
         try:
-            frames[name] = parse_frame(file.read_text(encoding="utf-8"), columns)
+            frames[name] = parse_frame(table.read_text(encoding="utf-8"), columns)
         except (OSError, ValueError, TypeError) as error:
-            raise DataError(f"missing or damaged: {error}", file=str(file), cure=_CURE) from error
+            raise DataError(f"missing or damaged: {error}", file=str(table), cure=_CURE) from error
     return Comparison(**frames, tests=tests, record=record)

@@ -14,7 +14,7 @@ from mlfs_dask.evaluation.comparison import Comparison, compare
 from mlfs_dask.evaluation.results import BATCH, JOBS, Evaluation, finished_jobs, missing_jobs_note, read_eval
 from mlfs_dask.files.redaction import redact
 from mlfs_dask.reporting.comparison_folder import read_comparison
-from mlfs_dask.selection.runs import Run, read_run
+from mlfs_dask.selection.runs import Run, RunRecord, read_run
 from mlfs_dask.selectors import METHODS, get_method
 from mlfs_dask.selectors.parameters import key_of
 from mlfs_dask.storage.object_store import is_url, open_objects
@@ -101,6 +101,9 @@ def read_contents(paths: Sequence[str | Path]) -> Contents:
     runs: list[Run] = []
     for path in map(str, paths):
         _add(contents, runs, path)
+    for run in runs:
+        if missing := RunRecord.__annotations__.keys() - run.record.keys():
+            raise DataError(f"{min(missing)} is missing", file=f"{run.path}/{RUN}", cure="select the features again")
     records = [each.record for each in contents.evaluations] + [each.record for each in contents.comparisons]
     contents.runs = label_runs(runs, [run for record in records for run in record["runs"]])
     return contents

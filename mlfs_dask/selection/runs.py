@@ -12,7 +12,7 @@ import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,32 @@ SHARED = "shared"
 
 _WHAT = "a run"
 _CURE = "give the folder that `mlfs select -o` wrote, or run the selection again."
+
+
+class _Required(TypedDict):
+    k: int
+    d: int
+
+
+class RunRecord(_Required, total=False):
+    """Content of `run.json`, as far as others read it."""
+
+    method: str
+    params: dict[str, Any]
+    store: dict[str, Any] | None
+    n: int
+    q: int
+    passes: int
+    bytes_read: int
+    peak_worker_bytes: int
+    peak_driver_bytes: int
+    wall_seconds: float
+    plan: dict[str, Any]
+    iterations: int
+    converged: bool | None
+    objective: list[float | None]
+    extra: dict[str, Any]
+    warnings: list[str]
 
 
 @dataclass(frozen=True)
@@ -301,11 +327,10 @@ def read_run(path: str) -> Run:
 
     record_text = text_of(RECORD)
     try:
-        record = parse_json(record_text)
-        k, n_features = int(record["k"]), int(record["d"])
-    except (ValueError, KeyError, TypeError, OverflowError) as error:
+        record = parse_json(record_text, RunRecord)
+    except ValueError as error:
         raise DataError(f"this is not the record of a run ({error}).", file=f"{path}/{RECORD}", cure=_CURE) from error
-    file = f"{path}/{RANKING}"
+    k, n_features, file = record["k"], record["d"], f"{path}/{RANKING}"
     rows = csv.reader(io.StringIO(text_of(RANKING), newline=""))
     header = tuple(next(rows, ()))
     if header[: len(COLUMNS)] != COLUMNS:

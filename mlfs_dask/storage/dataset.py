@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.blocks.sparse import count_labels
 from mlfs_dask.errors import DataError, MlfsError, UsageError, number_of
-from mlfs_dask.files.json_text import parse_json
+from mlfs_dask.files.json_text import parse_categories, parse_json
 from mlfs_dask.files.redaction import redact
 from mlfs_dask.rows.contract import FeatureInfo
 from mlfs_dask.rows.covariates import MAX_CATEGORIES, Place, RowColumn
@@ -378,9 +378,8 @@ class Store(Dataset):
         """Feature index -> its values in the order of their codes."""
         text = str(self._read("uns/mlfs/categories", 1)[0])
         try:
-            document = parse_json(text)
-            return {int(feature): tuple(map(str, values)) for feature, values in document.items()}
-        except (ValueError, TypeError, AttributeError) as error:
+            return parse_categories(text)
+        except ValueError as error:
             raise DataError(f"uns/mlfs/categories is damaged: {error}", file=self.path, cure=_CURE) from error
 
     @cached_property

@@ -597,11 +597,17 @@ def is_store(path: str | Path, storage_options: Mapping[str, Any] | None = None)
         return not any(objects.exists(root) for root in ZARR_ROOTS)
     except (OSError, ValueError):
         return True
-    if not isinstance(document, dict) or "mlfs" in (document.get("attributes") or {}):
+    if not isinstance(document, dict) or "mlfs" in attributes_of(document):
         return True
     return document.get("node_type") != "array" and not any(
         objects.exists(f"{key}/{ROOT_KEY}") for key in (*X_KEYS, "mod")
     )
+
+
+def attributes_of(document: Any) -> Mapping[str, Any]:
+    """The attributes in the metadata of a Zarr group; none where they are no mapping."""
+    attributes = document.get("attributes") if isinstance(document, dict) else None
+    return attributes if isinstance(attributes, dict) else {}
 
 
 def read_schema(objects: Objects) -> tuple[StoreSchema, bytes]:
@@ -638,6 +644,4 @@ def _parse_schema(root: bytes, path: str) -> StoreSchema:
     except ValueError as error:
         cure = "restore a copy, or convert the source files again"
         raise DataError(f"{ROOT_KEY} is damaged: {error}", file=path, cure=cure) from None
-    attributes = document.get("attributes") if isinstance(document, dict) else None
-    attribute = attributes.get("mlfs") if isinstance(attributes, dict) else None
-    return StoreSchema.from_json(attribute, path=path)
+    return StoreSchema.from_json(attributes_of(document).get("mlfs"), path=path)

@@ -15,10 +15,10 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypedDict, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any, TypedDict, get_type_hints
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.files.json_text import require_known_format
+from mlfs_dask.files.json_text import json_reader, require_known_format
 
 FORMAT_VERSION = 1
 
@@ -204,8 +204,8 @@ class StoreSchema:
             )
         require_known_format(version, FORMAT_VERSION, file=path)
         try:
-            counts = _get(document, "label_counts", _mapping)
-            partitions = Partitions(**_fields(Partitions, _get(document, "partitions", _mapping), "partitions."))
+            counts = _get(document, "label_counts", _MAPPING)
+            partitions = Partitions(**_fields(Partitions, _get(document, "partitions", _MAPPING), "partitions."))
             labels = _fields(cls, counts, "label_counts.", names=_LABEL_COUNTS)
             present = [name for name in _MAY_BE_ABSENT if name in document]
             others = [name for name in _READERS[cls] if name not in ("partitions", *_LABEL_COUNTS, *_MAY_BE_ABSENT)]
@@ -268,8 +268,8 @@ def _get(document: Mapping[str, Any], key: str, read: Callable[[Any], Any], pref
     _require(key in document, f"key {prefix + key!r} is missing")
     try:
         return read(document[key])
-    except (TypeError, ValueError):
-        raise _Malformed(f"key {prefix + key!r} has the wrong form") from None
+    except TypeError as error:
+        raise _Malformed(f"key {prefix + key!r} has the wrong form: {error}") from None
 
 
 def _fields(
@@ -280,44 +280,7 @@ def _fields(
     return {name: _get(document, name, readers[name], prefix) for name in names or readers}
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError
-    return value
-
-
-def _count(value: Any) -> int:
-    # Programs that read JSON agree on whole numbers below 2**53; no store comes near.
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**53:
-        raise TypeError
-    return value
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise TypeError
-    return value
-
-
-def _reader(hint: Any) -> Callable[[Any], Any]:
-    """The function that gives a value of JSON as a type has it, or raises TypeError."""
-    if is_typeddict(hint):
-        fields = {name: _reader(of) for name, of in get_type_hints(hint).items()}
-        return lambda value: {name: read(_mapping(value).get(name)) for name, read in fields.items()}
-    kind, items = get_origin(hint), [_reader(of) for of in get_args(hint) if of is not ...]
-    if kind is dict:
-        return lambda value: {items[0](key): items[1](item) for key, item in _mapping(value).items()}
-    if kind in (tuple, list):
-
-        def sequence(value: Any) -> Any:
-            if not isinstance(value, list):
-                raise TypeError
-            return kind(map(items[0], value))
-
-        return sequence
-    return {str: _text, int: _count}.get(hint, lambda value: value)
-
-
+_MAPPING = json_reader(dict[str, Any])
 _READERS: dict[type, dict[str, Callable[[Any], Any]]] = {
-    kind: {name: _reader(hint) for name, hint in get_type_hints(kind).items()} for kind in (Partitions, StoreSchema)
+    kind: {name: json_reader(hint) for name, hint in get_type_hints(kind).items()} for kind in (Partitions, StoreSchema)
 }

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
@@ -401,3 +402,46 @@ def test_nothing_is_written_into_a_folder_that_would_be_replaced_with_it(
             article = "an" if folder == "evaluation" else "a"
             assert f"{tmp_path / folder} is {article} {folder} itself, and replacing that would" in result.stderr
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("file", "place", "value", "told"),
+    [
+        ("t.zarr/zarr.json", "attributes", 3, "no Zarr array or group"),
+        ("comparison/compare.json", "datasets", [127], "datasets: 0: a mapping was expected, not 127"),
+        ("comparison/tests.json", 0, {}, "is missing"),
+        ("evaluation/eval.json", "splits", [], "splits: a mapping was expected, not []"),
+        ("run/run.json", "objective", [3, "x"], "objective: 1: a number was expected, not 'x'"),
+        ("run/run.json", "k", 1.5, "k: a whole number was expected, not 1.5"),
+        ("t.parquet", b"mlfs", b'{"labels": 3}', "labels: a list was expected, not 3"),
+        ("t.parquet", b"mlfs", b"1" * 5000, "what mlfs says of the table is damaged: Exceeds the limit"),
+        ("t.parquet", b"pandas", b'{"index_columns": 3}', "index_columns: a list was expected, not 3"),
+    ],
+)
+def test_metadata_of_another_type(
+    tmp_path: Path, run: Run, run_json: RunJson, file: str, place: Any, value: Any, told: str
+) -> None:
+    rows = CSV.partition("\n")[2]
+    store = converted(run_json, tmp_path, CSV + 5 * rows)
+    run_json("select", "elc", store, "-k", "1", "-o", tmp_path / "run")
+    if file.startswith(("comparison", "evaluation")):
+        run_json(
+            "evaluate", store, "elc", "random", "--folds", "2", "-o", tmp_path / "evaluation", "--n-neighbors", "2"
+        )
+        run_json("compare", tmp_path / "evaluation", "-o", tmp_path / "comparison")
+    run_json("transform", store, tmp_path / "run", tmp_path / "t.parquet")
+    path = tmp_path / file
+    if path.suffix == ".parquet":
+        table = pq.read_table(path)
+        pq.write_table(table.replace_schema_metadata({place: value}), path)
+    else:
+        document = json.loads(path.read_text())
+        document[place] = value
+        path.write_text(json.dumps(document))
+    folder = path.parent if path.suffix == ".json" else path
+    commands = {"zarr.json": ("inspect",), "t.parquet": ("inspect",)}.get(
+        path.name, ("report", "-o", tmp_path / "page.html")
+    )
+    result = run(commands[0], folder, *commands[1:])
+    assert result.exit_code == 3, result.output
+    assert told in result.stderr

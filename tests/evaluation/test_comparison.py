@@ -195,12 +195,15 @@ def test_only_shared_numbers_of_features_are_compared(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"splits": {"kind": "kfold", "folds": 4, "seed": 1}}, "do not have the same splits"),
+        (
+            {"splits": {"kind": "kfold", "folds": 4, "repeats": 1, "test_size": None, "seed": 1}},
+            "do not have the same splits",
+        ),
         ({"simulation": {"missing": 0.2}}, "do not have the same simulation"),
         ({"store": {"digest": "other", "d": 10}}, "do not have the same store"),
         ({}, "the run 'elc' on 'a' is in two of the evaluations, judged by mlknn; name one of them"),
         (
-            {"runs": [{"run": "elc", "params": {"C": 2}}]},
+            {"runs": [{"run": "elc", "method": "elc", "params": {"C": 2}}]},
             "the run 'elc' has other parameters in two evaluations of 'a'",
         ),
     ],

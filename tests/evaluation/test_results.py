@@ -58,7 +58,7 @@ def test_a_place_that_is_taken_is_kept(evaluation: Evaluation, tmp_path: Path) -
     ("file", "text", "message"),
     [
         ("eval.json", None, "not a finished evaluation"),
-        ("eval.json", "{}", "no record of an evaluation"),
+        ("eval.json", "{}", "not the record of an evaluation"),
         ("eval.json", '{"format_version": 1, "kind": "compare"}', "kind is 'compare'"),
         ("eval.json", '{"format_version": 3, "kind": "eval"}', "format_version 3 is newer"),
         ("results.csv", None, "not a finished evaluation"),

@@ -30,7 +30,7 @@ def test_evaluations_alone_are_compared(folders: Folders) -> None:
 
 def test_a_batch_is_its_finished_jobs(folders: Folders, tmp_path: Path) -> None:
     (tmp_path / "batch.json").write_text('{"kind": "batch"}')
-    with pytest.raises(DataError, match="damaged: 'jobs'"):
+    with pytest.raises(DataError, match="damaged: jobs is missing"):
         read_contents([tmp_path])
     (tmp_path / "batch.json").write_text('{"kind": "batch", "jobs": ["two", "failed", "one", "missing"]}')
     with pytest.raises(DataError, match="no job of this batch is finished"):

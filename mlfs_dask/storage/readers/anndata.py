@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError, UsageError, closest
-from mlfs_dask.files.json_text import parse_json
+from mlfs_dask.files.json_text import parse_categories
 from mlfs_dask.storage.label_values import MinusOne
 from mlfs_dask.storage.obs import ObsColumns
 from mlfs_dask.storage.readers.base import Reader, ReadOptions
@@ -237,8 +237,7 @@ def _categories(root: Any, path: str) -> dict[int, tuple[str, ...]]:
     key = "uns/mlfs/categories"
     if key not in root:
         return {}
-    stored = parse_json(texts_of(root[key], file=path)[0])
-    return {int(feature): tuple(values) for feature, values in stored.items()}
+    return parse_categories(texts_of(root[key], file=path)[0])
 
 
 @contextlib.contextmanager

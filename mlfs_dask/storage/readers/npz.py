@@ -25,7 +25,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.files.json_text import parse_json
+from mlfs_dask.files.json_text import parse_categories
 from mlfs_dask.storage.limits import require_memory
 from mlfs_dask.storage.readers.base import ReadOptions, damaged
 from mlfs_dask.storage.readers.matrix import (
@@ -87,8 +87,7 @@ def open_npz(paths: str | Sequence[str], options: ReadOptions = _DEFAULTS) -> Ma
             if "unknown_label" in archive.names:
                 names["minus_one"] = "unknown"
             if "categories" in archive.names:
-                stored = parse_json(str(archive.small("categories")[()]))
-                names["categories"] = {int(key): tuple(value) for key, value in stored.items()}
+                names["categories"] = parse_categories(str(archive.small("categories")[()]))
     return matrix_reader(" ".join(paths), opener, options, **names)
 
 

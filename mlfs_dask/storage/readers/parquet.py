@@ -20,7 +20,7 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, BinaryIO, ClassVar, cast
+from typing import Any, BinaryIO, ClassVar, TypedDict, cast
 from urllib.parse import unquote
 
 import numpy as np
@@ -57,6 +57,21 @@ STREAMED_BYTES = 1 << 30
 # A writer's usual limits for a page and a dictionary are 1 MiB each.
 _COLUMN_BYTES = 2 << 20
 _METADATA_KEY = b"mlfs"
+
+
+class _Stored(TypedDict, total=False):
+    """What `mlfs transform` writes of a table."""
+
+    labels: list[str]
+    categories: dict[str, list[str]]
+
+
+class _Pandas(TypedDict, total=False):
+    """What pandas writes of one: the columns of the index, a mapping where they are a range."""
+
+    index_columns: list[Any]
+
+
 _DEFAULTS = ReadOptions()
 
 
@@ -247,7 +262,7 @@ def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
         schema, rows, group_bytes = file.schema, file.rows, file.group_bytes
         needed = max((file.bytes_held(group, range(len(schema))) for group in range(len(rows))), default=0)
         names = tuple(schema.names)
-        stored = parse_json((schema.metadata or {}).get(_METADATA_KEY, b"{}"))
+        stored = _metadata(schema, _METADATA_KEY, _Stored, path)
         index = dict.fromkeys(_index_columns(schema, names, path), "is the index of a pandas table")
         for column, name in enumerate(names):
             if is_nameless(name) and column not in index and (content := _content(file, schema.field(column))):
@@ -326,12 +341,16 @@ def _warn_left_out(place: str, column: str, what: str) -> None:
 
 def _index_columns(schema: Any, names: Sequence[str], path: str) -> list[int]:
     """Columns that pandas wrote for the index of a table, which says nothing about the rows."""
+    columns = _metadata(schema, b"pandas", _Pandas, path).get("index_columns", ())
+    return [column for column, name in enumerate(names) if name in columns]
+
+
+def _metadata(schema: Any, key: bytes, form: Any, path: str) -> Any:
+    """What a program wrote of the table behind its schema; {} where it wrote nothing."""
     try:
-        described = schema.pandas_metadata or {}
-        columns = described.get("index_columns", ())
-        return [column for column, name in enumerate(names) if name in columns]
-    except (ValueError, TypeError, AttributeError) as error:
-        raise damaged(f"what pandas says of the table is damaged: {error}", path) from error
+        return parse_json((schema.metadata or {}).get(key, b"{}"), form)
+    except ValueError as error:
+        raise damaged(f"what {key.decode()} says of the table is damaged: {error}", path) from error
 
 
 def _content(file: Any, column: Any) -> str:
