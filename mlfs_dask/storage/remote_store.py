@@ -85,12 +85,15 @@ def _imported(module: str, what: str) -> Any:
 
 def _connect(address: str, given: dict[str, Any]) -> Any:
     stores = _imported("obstore.store", address)
-    scheme = address.partition("://")[0]
+    scheme, settings = address.partition("://")[0], {**os.environ, **given}
+    endpoints = [value for name, value in settings.items() if _ENDPOINT.search(name)]
+    emulated = any(name.lower().endswith("use_emulator") for name in settings)
     client = {
         "connect_timeout": timedelta(seconds=CONNECT_SECONDS),
         "read_timeout": timedelta(seconds=READ_SECONDS),
         "timeout": timedelta(days=1),  # of a whole request, which takes as long as it has to
-        "allow_http": scheme != "https",  # where an endpoint says so; a web address leads from https to nothing else
+        # Where the address or an endpoint says so: a server on https leads to nothing else.
+        "allow_http": scheme == "http" or emulated or any("http://" in str(value) for value in endpoints),
         **given.pop("client_options", {}),
     }
     if scheme in ("s3", "s3a"):

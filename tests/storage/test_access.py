@@ -21,6 +21,7 @@ from mlfs_dask.errors import DataError, StoreAccessError, StoreNotAllowedError, 
 from mlfs_dask.storage import access, remote_store
 from mlfs_dask.storage.access import access_error, answer, error_words, fault_of, retried
 from mlfs_dask.storage.object_store import RemoteObjects, open_binary
+from mlfs_dask.storage.remote_store import open_store
 from tests.cli.web_server import WebFiles, serve
 
 
@@ -311,3 +312,13 @@ def test_answers_are_sorted(pauses: list[float]) -> None:
         with pytest.raises(kind) as caught:
             answer(failing(error), "https://host/t.csv")
         assert type(caught.value) is kind
+
+
+@pytest.mark.parametrize(("endpoint", "plain"), [(None, "false"), ("https://host", "false"), ("http://host", "true")])
+def test_only_an_endpoint_without_tls_has_requests_without_it(
+    endpoint: str | None, plain: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A redirect is such a request."""
+    monkeypatch.setattr("os.environ", {} if endpoint is None else {"AWS_ENDPOINT_URL": endpoint})
+    options = {"region": "us-east-1", "skip_signature": "true"}
+    assert open_store("s3://bucket/x", options)[0].client_options["allow_http"] == plain
