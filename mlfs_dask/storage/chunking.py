@@ -238,6 +238,7 @@ def plan_workers(
     source_bytes: int | None,
     base_bytes: int,
     n_features: int = 0,
+    reader_bytes: int = 0,
     threads: bool = False,
 ) -> int:
     """How many workers read and write.
@@ -255,6 +256,8 @@ def plan_workers(
         What the calling process holds, with the source opened.
     n_features : int
         Features, if known; 0 otherwise.
+    reader_bytes : int
+        What an open file takes in each worker.
     threads : bool
         Workers are threads of the calling process, which loads the reader's libraries once.
 
@@ -267,7 +270,7 @@ def plan_workers(
     """
     if source_bytes is not None and source_bytes <= 2 * MAX_BATCH:
         return 1
-    useful = COLUMN_BYTES * n_features + BATCH_MULTIPLE * (1 << 20)
+    useful = COLUMN_BYTES * n_features + reader_bytes + BATCH_MULTIPLE * (1 << 20)
     if threads:
         fitting = min(workers, (memory_limit - max(base_bytes, PROCESS_BYTES)) // useful)
     else:
@@ -276,7 +279,13 @@ def plan_workers(
 
 
 def plan_conversion(
-    *, memory_limit: int, workers: int, base_bytes: int, n_features: int = 0, threads: bool = False
+    *,
+    memory_limit: int,
+    workers: int,
+    base_bytes: int,
+    n_features: int = 0,
+    reader_bytes: int = 0,
+    threads: bool = False,
 ) -> ConversionPlan:
     """Size of the batches.
 
@@ -291,6 +300,8 @@ def plan_conversion(
         compiled tokenizers come.
     n_features : int
         Features, if known; 0 otherwise.
+    reader_bytes : int
+        What an open file takes in each worker.
     threads : bool
         Workers are threads of the calling process.
 
@@ -299,7 +310,7 @@ def plan_conversion(
     DoesNotFitError
         If the smallest batch does not fit.
     """
-    extra = COLUMN_BYTES * n_features
+    extra = COLUMN_BYTES * n_features + reader_bytes
     held = base_bytes
     base_bytes += QUANTILE_BYTES * n_features if n_features <= MAX_QUANTILE_FEATURES else 0
     if workers > 1 and not threads:
@@ -310,7 +321,9 @@ def plan_conversion(
     fixed = base_bytes + workers * (MARGIN_BYTES + extra)
     batch = min(MAX_BATCH, (memory_limit - fixed) // (workers * BATCH_MULTIPLE))
     if batch < MIN_BATCH and workers > 1:
-        return plan_conversion(memory_limit=memory_limit, workers=1, base_bytes=held, n_features=n_features)
+        return plan_conversion(
+            memory_limit=memory_limit, workers=1, base_bytes=held, n_features=n_features, reader_bytes=reader_bytes
+        )
     if batch < MIN_BATCH:
         needed = fixed + BATCH_MULTIPLE * MIN_BATCH
         raise DoesNotFitError(

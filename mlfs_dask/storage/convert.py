@@ -458,6 +458,7 @@ def _record_hashes(hashing: Future[dict[str, str | None]], wip: Path) -> dict[st
 def _plan(reader: Reader, memory_limit: int, workers: int, source_bytes: int | None) -> ConversionPlan:
     n_features = reader.header.n_features or 0
     facts: dict[str, Any] = {"memory_limit": memory_limit, "threads": reader.in_threads}
+    facts["reader_bytes"] = max(getattr(each, "opened_bytes", 0) for each in getattr(reader, "readers", [reader]))
     workers = plan_workers(
         workers=workers, source_bytes=source_bytes, base_bytes=runtime.current_rss(), n_features=n_features, **facts
     )

@@ -27,10 +27,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from mlfs_dask.errors import DataError
+from mlfs_dask import runtime
+from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError
 from mlfs_dask.files.json_text import parse_json
 from mlfs_dask.files.redaction import redact
-from mlfs_dask.storage.limits import filled_temporary_file, require_arrow
+from mlfs_dask.storage.limits import filled_temporary_file, memory_cure, require_arrow, require_memory
 from mlfs_dask.storage.object_store import is_url, local_path
 from mlfs_dask.storage.readers.base import (
     BOOLEAN_SPELLINGS,
@@ -56,6 +57,11 @@ logger = logging.getLogger(__name__)
 STREAMED_BYTES = 1 << 30
 # A writer's usual limits for a page and a dictionary are 1 MiB each.
 _COLUMN_BYTES = 2 << 20
+#: What Arrow holds while it reads a column, however few rows it has, and of a file that is open: for each byte of its
+#: metadata, and for each column.
+_READER_BYTES, _METADATA_TIMES, _SCHEMA_BYTES = 6 << 10, 10, 5 << 9
+#: Column chunks that are read at once, and rows of a column from which on Arrow's own threads read columns.
+_CHUNKS, _THREADED_ROWS = 1 << 14, 1 << 13
 _METADATA_KEY = b"mlfs"
 
 
@@ -77,13 +83,20 @@ _DEFAULTS = ReadOptions()
 
 @dataclass(frozen=True, kw_only=True)
 class ParquetReader(TableReader):
-    """One Parquet or Feather file; made by `open_parquet`. Positions are rows."""
+    """One Parquet or Feather file; made by `open_parquet`. Positions are rows.
+
+    Attributes
+    ----------
+    opened_bytes : int
+        What the open file takes, before a row is read.
+    """
 
     _storage_options: dict[str, Any]
     _constants: Mapping[str, Any]
     _group_starts: tuple[int, ...]
     _group_bytes: tuple[int, ...]
     _needed_bytes: int = 0
+    opened_bytes: int = 0
 
     enterable: ClassVar[bool] = True
     sparse: ClassVar[bool] = False
@@ -137,7 +150,7 @@ class ParquetReader(TableReader):
     def held_bytes(self, batch_bytes: int) -> int:
         """See `RowReader`."""
         # Columns of a batch, before and after they become numbers, and what Arrow holds of a row group.
-        return 2 * batch_bytes + min(self._needed_bytes, max(STREAMED_BYTES, _allowed(batch_bytes)))
+        return self.opened_bytes + 2 * batch_bytes + min(self._needed_bytes, max(STREAMED_BYTES, _allowed(batch_bytes)))
 
     def only_labels(self) -> ParquetReader:
         """See `RowReader`."""
@@ -207,7 +220,7 @@ class ParquetReader(TableReader):
                     columns = self._columns[place : place + some]
                     at = 0
                     for batch in file.iter_batches(
-                        batch_size=max(1, batch_bytes // (8 * some)),
+                        batch_size=max(1, allowed // (8 * some)),  # a cast of a column costs as much for a few rows
                         row_groups=[group],
                         columns=[self._names[column] for column in columns],
                     ):
@@ -261,6 +274,7 @@ def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
     with _open(path, options.storage_options, constants) as file:
         schema, rows, group_bytes = file.schema, file.rows, file.group_bytes
         needed = max((file.bytes_held(group, range(len(schema))) for group in range(len(rows))), default=0)
+        opened_bytes = file.opened_bytes
         names = tuple(schema.names)
         stored = _metadata(schema, _METADATA_KEY, _Stored, path)
         index = dict.fromkeys(_index_columns(schema, names, path), "is the index of a pandas table")
@@ -298,6 +312,7 @@ def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
         _meaning=labels.values,
         _names_column=names_column,
         _needed_bytes=needed,
+        opened_bytes=opened_bytes,
         dtype=narrowest(schema.field(column).type for column in features),
     )
     if options.transpose:
@@ -387,26 +402,30 @@ class _ParquetFile:
         self._widths = [_width(kind) if _is_number(kind) else None for kind in self.schema.types]
         self.rows = [group.num_rows for group in groups]
         self.group_bytes = [group.total_byte_size for group in groups]
+        self.opened_bytes = _METADATA_TIMES * self._file.metadata.serialized_size + _SCHEMA_BYTES * self._width
 
     def iter_batches(
         self, batch_size: int, columns: Sequence[str], row_groups: Sequence[int] | None = None
     ) -> Iterator[Any]:
         """Some columns of some row groups, at most `batch_size` rows at a time."""
         indices = [self.schema.get_field_index(name) for name in columns]
-        for run in self._runs(range(len(self.rows)) if row_groups is None else row_groups, batch_size):
-            if self._unpacks(sum(self.rows[group] for group in run), run[0], indices):
-                # Arrow's own threads unpack columns side by side, and reuse each other's memory.
-                table = self._file.read_row_groups(run, columns=list(columns))
+        most = max(1, _CHUNKS // max(1, len(columns)))
+        for run in self._runs(range(len(self.rows)) if row_groups is None else row_groups, batch_size, most):
+            rows = sum(self.rows[group] for group in run)
+            if self._unpacks(rows, run[0], indices):
+                # Arrow's own threads unpack columns side by side, and reuse each other's memory; of few rows they
+                # scatter what each column takes beside its values over the heaps of all threads.
+                table = self._file.read_row_groups(run, columns=list(columns), use_threads=rows >= _THREADED_ROWS)
                 yield from table.to_batches(max_chunksize=batch_size)
             else:
                 yield from self._file.iter_batches(batch_size=batch_size, columns=list(columns), row_groups=run)
 
-    def _runs(self, groups: Sequence[int], max_rows: int) -> Iterator[list[int]]:
-        """Row groups that have so many rows together, or one by one."""
+    def _runs(self, groups: Sequence[int], max_rows: int, most: int) -> Iterator[list[int]]:
+        """Row groups, at most so many, that have so many rows together, or one by one."""
         run: list[int] = []
         rows = 0
         for group in groups:
-            if run and rows + self.rows[group] > max_rows:
+            if run and (rows + self.rows[group] > max_rows or len(run) == most):
                 yield run
                 run, rows = [], 0
             run.append(group)
@@ -433,7 +452,7 @@ class _ParquetFile:
         if unpacked is None or unpacked > sum(needed):
             return sum(needed)
         # Beside the values, what is unpacked at a time by as many threads.
-        return unpacked + sum(needed[: pa.cpu_count()])
+        return unpacked + sum(needed[: pa.cpu_count()]) + _READER_BYTES * len(columns)
 
     def bytes_needed(self, group: int, columns: Sequence[int]) -> list[int]:
         """Bytes that streaming each column of a group holds: a page and a dictionary, packed and unpacked.
@@ -442,7 +461,7 @@ class _ParquetFile:
         where its metadata are damaged.
         """
         size = self.group_bytes[group] // self._width + 1
-        return [2 * min(size, _COLUMN_BYTES)] * len(columns)
+        return [2 * min(size, _COLUMN_BYTES) + _READER_BYTES] * len(columns)
 
 
 class _FeatherFile:
@@ -456,6 +475,7 @@ class _FeatherFile:
         narrowest = self._reader([int(np.argmin(self._widths))] if self._widths else None)
         self.rows = [narrowest.get_batch(group).num_rows for group in range(narrowest.num_record_batches)]
         self.group_bytes = [rows * sum(self._widths) for rows in self.rows]
+        self.opened_bytes = _SCHEMA_BYTES * len(self._widths)
 
     def _reader(self, columns: list[int] | None) -> Any:
         import pyarrow as pa
@@ -506,7 +526,7 @@ class _WithConstants:
         self.schema = file.schema
         for name, array in self._arrays.items():
             self.schema = self.schema.append(pa.field(name, array.type))
-        self.rows, self.group_bytes = file.rows, file.group_bytes
+        self.rows, self.group_bytes, self.opened_bytes = file.rows, file.group_bytes, file.opened_bytes
         self.bytes_needed = file.bytes_needed
 
     def iter_batches(
@@ -568,17 +588,33 @@ def _open(
                 file=path,
                 cure="read and write it with pyarrow.feather, which writes version 2",
             )
-        # The first also of memory, of which a damaged file asks for any amount; the last of names.
+        # Of memory a damaged file asks for any amount; the last of names.
         damage = (pa.ArrowException, OSError, UnicodeDecodeError)
         known, name = (_FeatherFile, "Feather") if mark == _FEATHER else (_ParquetFile, "Parquet")
+        problem, opened_bytes = f"it is no {name} file, or cut off", 0
         try:
+            if known is _ParquetFile and stream.seek(0, 2) >= 8:
+                size = stream.seek(-8, 2)
+                footer = min(int.from_bytes(stream.read(4), "little"), size)
+                require_memory(f"{path}: what it says of its columns", _METADATA_TIMES * footer)
+                stream.seek(0)
             file = known(stream if is_url(path) or known is _FeatherFile else pa.OSFile(str(local_path(path))))
-        except damage as error:
-            raise damaged(f"it is no {name} file, or cut off: {error}", path) from error
-        try:
+            problem, opened_bytes = "the file is damaged", file.opened_bytes
             yield _WithConstants(file, constants) if constants else file
-        except damage as error:
-            raise damaged(f"the file is damaged: {error}", path) from error
+        except MlfsError:
+            raise
+        except (MemoryError, *damage) as error:
+            asked = re.search(r"of size (\d+)", str(error))
+            if (isinstance(error, MemoryError) or "bad_alloc" in str(error)) and int(
+                asked[1] if asked else 0
+            ) < 1 << 48:
+                raise DoesNotFitError(
+                    f"{path}: what it unpacks to", projected=None, available=runtime.memory_limit(), cure=memory_cure()
+                ) from error
+            raise damaged(f"{problem}: {error}", path) from error
+        finally:
+            if opened_bytes > SMALL_BYTES:
+                runtime.give_back_freed_memory()
 
 
 def _runs(sizes: Sequence[int], allowed: int) -> Iterator[int]:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -14,7 +15,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import feather, parquet
 
-from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask import runtime
+from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.storage.readers import parquet as parquet_module
 from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
 from mlfs_dask.storage.readers.parquet import open_parquet
@@ -298,3 +300,23 @@ def test_labels_in_texts(tmp_path: Path) -> None:
     parquet.write_table(pa.table({"a": range(8), "y": texts}), tmp_path / "t.parquet")
     reader = open_parquet(str(tmp_path / "t.parquet"), ReadOptions(labels=LabelSpec(count=1)))
     assert read_all(reader)[1].ravel().tolist() == [1, 0, 1, 0, -1, -1, -1, 1]
+
+
+def test_what_many_columns_take_is_planned_and_refused_as_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = save(tmp_path, 1, **{f"c{column}": [0.0, 1.0] * 10 for column in range(1000)})
+    before = runtime.current_rss()
+    reader = open_parquet(path, LAST)
+    metadata = parquet.read_metadata(path)
+    assert reader.held_bytes(1 << 16) > 1000 * metadata.num_columns * metadata.num_row_groups
+    assert metadata.serialized_size > 1 << 21
+    monkeypatch.setattr(runtime, "memory_limit", lambda: before)
+    with pytest.raises(DoesNotFitError, match="what it says of its columns: projected"):
+        open_parquet(path, LAST)
+    monkeypatch.undo()
+    monkeypatch.setattr(
+        parquet.ParquetFile, "__init__", Mock(side_effect=OSError("Couldn't deserialize thrift: std::bad_alloc"))
+    )
+    with pytest.raises(DoesNotFitError, match="or give more memory"):
+        open_parquet(path, LAST)
