@@ -18,7 +18,7 @@ import numpy as np
 from mlfs_dask import runtime
 from mlfs_dask.blocks.adaptive_graph import column_graph
 from mlfs_dask.blocks.anchors import anchor_values, join_coincident, place_anchors
-from mlfs_dask.blocks.column_keys import key_places, mean_of_copies
+from mlfs_dask.blocks.column_keys import key_places
 from mlfs_dask.blocks.duplicate_labels import DuplicateLabels
 from mlfs_dask.blocks.linear import forward_block, laplacian_gram_bytes
 from mlfs_dask.blocks.proximal import row_norms
@@ -64,15 +64,12 @@ class Fixed(Scaled):
     ----------
     sketch : NystromSketch or None
         Of X'X, above the cap.
-    keys : ColumnKeys' result, or None
-        By which copies of features are known, above the cap.
     labelled : int
         Rows of which any label is known.
     """
 
     gram: Annotated[Array, "g g"]
     sketch: NystromSketch | None
-    keys: Any
     duplicates: DuplicateLabels
     labelled: int
     n: int
@@ -265,7 +262,6 @@ class AccessMFS(IterativeSelector[Fixed, At]):
         fixed = Fixed(
             **placeholders(Fixed, sizes),
             sketch=None,
-            keys=None,
             duplicates=DuplicateLabels(np.arange(profile.q)),
             labelled=0,
             n=profile.n,
@@ -330,7 +326,7 @@ class AccessMFS(IterativeSelector[Fixed, At]):
             sketch = NystromSketch(Omega, image[:, :width], float((products.m2 * scaling.factor**2).sum()))
             results["X'X M"] = image[:, width:]
         labelled = n - labels.rows[1] if self.unknown_labels == "coded" else labels.rows[0]
-        return Fixed(scaling.centre, scaling.factor, G, sketch, results.get("keys"), duplicates, int(labelled), n)
+        return Fixed(scaling.centre, scaling.factor, G, sketch, duplicates, int(labelled), n)
 
     def _require_known(self, labels: LabelKnowledge, n: int) -> None:
         """Refuse labels of which none is known.
@@ -433,8 +429,7 @@ class AccessMFS(IterativeSelector[Fixed, At]):
         return At(**{name: arrays[name] for name in ("W", "mean", "U", "T", "coupling")}, regression=regression)
 
     def loop_scores(self, fixed: Fixed, at: At) -> Array:
-        scores = row_norms(at.W)
-        return scores if fixed.keys is None else mean_of_copies(scores, fixed.keys)
+        return row_norms(at.W)
 
     def row_labels(self, fixed: Fixed, at: At) -> PredictedRows:
         return PredictedRows(fixed.scaling, self._prediction(fixed, at))

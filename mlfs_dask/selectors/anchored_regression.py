@@ -19,6 +19,7 @@ from mlfs_dask.selectors.loop import placeholder
 from mlfs_dask.selectors.parameters import AnchorCount, AnchorNeighbors, Param, seed_of
 from mlfs_dask.selectors.regression import Regression
 from mlfs_dask.statistics.anchor_sums import AnchorSums, AnchorTotals
+from mlfs_dask.statistics.column_keys import ColumnKeys
 from mlfs_dask.statistics.gram import Gram
 from mlfs_dask.statistics.labelled import OfLabelled
 from mlfs_dask.statistics.moments import Moments
@@ -65,6 +66,7 @@ class AnchoredRegression(Regression):
         profile = profile_of(source)
         return {
             "moments": Moments(profile.d),
+            "keys": ColumnKeys(profile.d),
             "sample": anchor_sample(profile, self._count_anchors(profile), self.seed),
         }
 

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from mlfs_dask.blocks.column_keys import mean_of_copies
 from mlfs_dask.engine import checkpoints
 from mlfs_dask.engine.checkpoints import Arrays
 from mlfs_dask.engine.readings import records_from_facts, records_to_facts
@@ -163,7 +164,10 @@ class Loop(LoopMethod, Generic[F, A]):
         return {"d": profile.d, "q": profile.q}
 
     def first(self, profile: Profile) -> dict[str, Statistic]:
-        """Statistics of the first reading, by name: "moments", "labels", and what the method adds."""
+        """Statistics of the first reading, by name: "moments", "labels", and what the method adds.
+
+        With "keys" of the features (`ColumnKeys`) features that are equal in every row get the mean of their scores.
+        """
         return {"moments": Moments(profile.d), "labels": Labels(profile.q)}
 
     def setup(self, job: Readings, results: dict[str, Any]) -> F:
@@ -286,6 +290,7 @@ class Loop(LoopMethod, Generic[F, A]):
         else:
             trace, at = LoopTrace(**saved.facts["trace"]), self.restored(job, fixed, saved.arrays)
             job.records += records_from_facts(saved.facts["records"])
+        keys = results.pop("keys", None)
         del results  # rows of a sample are not held by the loop
         while not trace.converged and trace.iterations < self.max_iter:
             statistics = self.reading(fixed, at)
@@ -298,7 +303,10 @@ class Loop(LoopMethod, Generic[F, A]):
             if checkpoint.keeps_end if ends else checkpoint.due():
                 facts = {"trace": trace.facts(), "records": records_to_facts(job.records)}
                 checkpoint.save(self.state(at), facts)
-        result = self._result(job, self.loop_scores(fixed, at), trace, self.facts(fixed, at), positives)
+        scores = self.loop_scores(fixed, at)
+        if keys is not None:
+            scores = mean_of_copies(scores, keys)
+        result = self._result(job, scores, trace, self.facts(fixed, at), positives)
         return dataclasses.replace(result, row_labels=self.row_labels(fixed, at))
 
 

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from mlfs_dask.blocks.column_keys import mean_of_copies
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DataError, DoesNotFitError, parameter
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of, unknown_labels
@@ -64,7 +65,10 @@ class OneReading(Method):
     # ------------------------------------------------------------------ for subclasses
 
     def reads(self, source: Profile | RowSource) -> dict[str, Statistic]:
-        """Statistics of the reading, by the names that their results have."""
+        """Statistics of the reading, by the names that their results have.
+
+        With "keys" of the features (`ColumnKeys`) features that are equal in every row get the mean of their scores.
+        """
         return {"sums": label_products(source if self.known_entries else profile_of(source))}
 
     @property
@@ -214,8 +218,11 @@ class OneReading(Method):
                 yield named
 
     def _scored(self, results: Mapping[str, Any], k: int) -> Scores:
+        results = dict(results)
+        keys = results.pop("keys", None)
         scores = self.scores(k=k, **results)
-        return scores if isinstance(scores, Scores) else Scores(scores)
+        outcome = scores if isinstance(scores, Scores) else Scores(scores)
+        return outcome if keys is None else replace(outcome, scores=mean_of_copies(outcome.scores, keys))
 
     def _tested(self, results: Mapping[str, Any], k: int) -> Array:
         association = self.association(**results)

@@ -18,6 +18,7 @@ from mlfs_dask.selectors.one_reading import OneReading
 from mlfs_dask.selectors.parameters import GramCap, Missing, seed_of
 from mlfs_dask.selectors.scores import SOLVED_BITS, Scores, not_converged, round_scores, zero_weights_warning
 from mlfs_dask.solvers.proximal import Solution
+from mlfs_dask.statistics.column_keys import ColumnKeys
 from mlfs_dask.statistics.gram import GRAM_CAP, Gram, require_gram, scale_gram
 from mlfs_dask.statistics.products import LabelMoments
 from mlfs_dask.typing import Array, Seed
@@ -41,7 +42,8 @@ class Regression(OneReading):
 
     def reads(self, source: Profile | RowSource) -> dict[str, Statistic]:
         profile = profile_of(source)
-        return super().reads(source) | {"gram": Gram(profile.d, weighted=profile.weight is not None)}
+        gram = Gram(profile.d, weighted=profile.weight is not None)
+        return super().reads(source) | {"gram": gram, "keys": ColumnKeys(profile.d)}
 
     @property
     def workspace(self) -> str:

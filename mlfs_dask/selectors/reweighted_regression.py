@@ -10,6 +10,7 @@ import numpy as np
 
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.engine.statistic import Statistic
+from mlfs_dask.rows.contract import Profile
 from mlfs_dask.selectors.contract import family
 from mlfs_dask.selectors.costs import Readings
 from mlfs_dask.selectors.loop import F, Loop
@@ -17,6 +18,7 @@ from mlfs_dask.selectors.parameters import Absolute, MaxIter, Missing, Param, se
 from mlfs_dask.selectors.regression import penalty_weight
 from mlfs_dask.solvers import row_sparse
 from mlfs_dask.solvers.trace import LoopTrace
+from mlfs_dask.statistics.column_keys import ColumnKeys
 from mlfs_dask.statistics.reweighted_rows import ReweightedRows, WeightedSums
 from mlfs_dask.typing import Array, Seed
 
@@ -63,6 +65,9 @@ class ReweightedRegression(Loop[F, At]):
     def power(self) -> float:
         """Power of the norms of rows of W in the penalty."""
         return 1.0
+
+    def first(self, profile: Profile) -> dict[str, Statistic]:
+        return super().first(profile) | {"keys": ColumnKeys(profile.d)}
 
     def quadratic(self, fixed: F) -> Array | None:
         """The quadratic form of W, (d, d), if there is one."""

@@ -24,6 +24,7 @@ from mlfs_dask.selectors.parameters import Param
 from mlfs_dask.solvers import row_sparse
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.binary_rows import BinaryRows, BinarySums
+from mlfs_dask.statistics.column_keys import ColumnKeys
 from mlfs_dask.statistics.row_system import TURNS
 from mlfs_dask.typing import Array
 
@@ -144,6 +145,9 @@ class SFSBLL(InMemory, GraphRegression):
 
     def sizes(self, profile: Profile) -> dict[str, int]:
         return super().sizes(profile) | {"t": TURNS}
+
+    def first(self, profile: Profile) -> dict[str, Statistic]:
+        return super().first(profile) | {"keys": ColumnKeys(profile.d)}
 
     def setup(self, job: Readings, results: dict[str, Any]) -> Fixed:
         fixed = super().setup(job, results)

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from mlfs_dask import runtime
 from mlfs_dask.blocks.anchors import FEWEST_ANCHORS, Anchors
-from mlfs_dask.blocks.column_keys import mean_of_copies
 from mlfs_dask.blocks.forest import Forest, forest_seeds, grow_forest, sample_size
 from mlfs_dask.blocks.isolation import TreeShape
 from mlfs_dask.blocks.mass_anchors import MassAnchors, landmark_dtype, landmark_tables
@@ -91,8 +90,6 @@ class Fixed(Scaled):
     coupled : bool
         Whether recovered labels have a part in P. Where every row with a weight is known in all labels they have none,
         and neither P nor U changes them.
-    keys : ColumnKeys' result, or None
-        By which copies of features are known, above the cap.
     facts : dict
         Numbers for the record.
     """
@@ -102,7 +99,6 @@ class Fixed(Scaled):
     recovery: RowRecovery
     sums: Any
     coupled: bool
-    keys: Any
     facts: dict[str, int]
 
 
@@ -311,7 +307,6 @@ class SMFS(IterativeSelector[Fixed, At]):
             recovery=recovery,
             sums=None,
             coupled=True,
-            keys=None,
             facts={},
         )
         regression = SimpleNamespace(P=placeholder(d, q), needs_product=not sizes["g"])
@@ -437,7 +432,6 @@ class SMFS(IterativeSelector[Fixed, At]):
             recovery,
             sums,
             coupled=bool(labels.rows[2]) if coded else True,
-            keys=results.get("keys"),
             facts=facts,
         )
 
@@ -548,8 +542,7 @@ class SMFS(IterativeSelector[Fixed, At]):
 
     def loop_scores(self, fixed: Fixed, at: At) -> Array:
         at.regression.finish(at.B)
-        scores = row_norms(at.regression.P)
-        return scores if fixed.keys is None else mean_of_copies(scores, fixed.keys)
+        return row_norms(at.regression.P)
 
     def row_labels(self, fixed: Fixed, at: At) -> RecoveredRows:
         return RecoveredRows(fixed.scaling, replace(fixed.recovery, P=at.regression.P, U=at.U))

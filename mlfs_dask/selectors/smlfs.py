@@ -144,7 +144,8 @@ class SMLFS(Loop[Fixed, At]):
         gamma = penalty_weight(self, "gamma", float(row_norms(slope).max(initial=0.0)), trace.penalties) or 1.0
         at = At(np.zeros(slope.shape), np.log(share / (1.0 - share)), gamma, 0.0)
         at = self._step(fixed, at, LogisticSums(slope, np.zeros(len(share)), np.zeros(1)), np.ones(len(slope)))
-        return replace(at, epsilon=SMOOTHING * float(np.sqrt((row_norms(at.W) ** 2).mean())))
+        norms = row_norms(at.W)[fixed.factor > 0]  # constant features have no part in it
+        return replace(at, epsilon=SMOOTHING * float(np.sqrt((norms**2).mean())) if len(norms) else 0.0)
 
     def reading(self, fixed: Fixed, at: At) -> Sequence[Statistic]:
         return [OfLabelled(LogisticRows(fixed.scaling, at.W, at.b))]

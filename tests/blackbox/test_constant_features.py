@@ -42,6 +42,12 @@ def selector(method, k=4):
     return selector_class(method)(k)
 
 
+def test_constant_features_change_nothing_where_the_penalty_is_not_convex():
+    X, Y = problem()
+    of_all, of_varying = (selector("smlfs").set_params(p=0.5).fit(x, Y).scores_ for x in (X, X[:, VARYING]))
+    assert of_all[VARYING] == pytest.approx(of_varying, rel=1e-12)
+
+
 @pytest.mark.parametrize("container", ["dense", "sparse", "chunks"])
 @pytest.mark.parametrize("method", DESCRIBED)
 def test_constant_features_come_last_and_change_no_other_score(method, container):

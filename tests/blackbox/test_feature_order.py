@@ -23,6 +23,9 @@ FORMS = [
     ("mfsir", {"gram_cap": 0}),
     ("smfs", {"graph": "anchors", "n_anchors": 20, "gram_cap": 0}),
     ("mddm", {"constraint": "subspace"}),
+    ("rfs", {"variant": "published"}),
+    ("llsf", {"variant": "published"}),
+    ("mlmlfs", {"p": 0.5}),
 ]
 
 #: Solved for some of the features at a time, which leaves copies as near as a tolerance before their mean is taken.

@@ -72,7 +72,7 @@ def twin_scores(method, X, Y, C, weights=None):
         "gram": XR.T @ (w[:, np.newaxis] * XR),
     }  # fmt: skip
     source = as_rows(X, Y > 0)
-    results = {name: results[name] for name in method.reads(source)}
+    results = {name: results[name] for name in method.reads(source) if name != "keys"}
     results = method.prepare(SimpleNamespace(source=source, names=Names()), results)
     scores = method.scores(k=3, **results)
     scores = getattr(scores, "scores", scores)
