@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.storage.label_values import is_missing
 from mlfs_dask.storage.object_store import RemoteObjects, is_url, local_path, require_writable
 from mlfs_dask.storage.publish import behind_links, explained, put, working_folder
-from mlfs_dask.storage.readers.csv import MISSING_TEXTS
 from mlfs_dask.storage.readers.label_columns import repeated_name
 from mlfs_dask.typing import Matrix
 
@@ -516,7 +516,7 @@ def _write_csv(table: _Table, file: Path) -> None:
 
     _distinct_names(table, "CSV")
     for feature, texts in table.categories.items():
-        missing = [text for text in texts if text in MISSING_TEXTS]
+        missing = [text for text in texts if is_missing(text)]
         if missing:
             raise DataError(
                 "this text of a category stands for a missing value in CSV",

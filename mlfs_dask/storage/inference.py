@@ -119,6 +119,14 @@ def infer_schema(
             else f"{beside}, so -1 is taken as unknown ({minus_ones:,} entries); "
             "if -1 means negative, say --labels-negative -1, and --labels-unknown 0 if 0 means unknown"
         )
+    counts = {
+        "positive": int(statistics.positive.sum()),
+        "negative": n * q - statistics.label_nonzeros,
+        "unknown": int(statistics.unknown.sum()),
+    }
+    for what, count in counts.items():
+        if count == 0 and (values := getattr(options.labels.values, what)):
+            warnings.append(f"no label is {' or '.join(values)}, which --labels-{what} names: check how it is written")
     if minus_ones and zeros and said == "negative":
         warnings.append(
             f"-1 ({minus_ones:,} entries) and 0 ({zeros:,}) are both taken as negative; say --labels-unknown 0 if 0 "

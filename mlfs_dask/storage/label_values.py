@@ -19,19 +19,31 @@ MinusOne: TypeAlias = Literal["unknown", "negative"]
 POSITIVE, NEGATIVE, UNKNOWN, MINUS_ONE = 1.0, 0.0, math.nan, -1.0
 """What a value of a label becomes. `MINUS_ONE` is unknown or negative: which follows from all labels together."""
 
-#: Texts in small letters that stand for no value.
-MISSING_TEXTS = frozenset({"", "?", "na", "n/a", "<na>", "nan", "null"})
+#: Texts that stand for no value, in features and in labels: those of pandas, and ?.
+MISSING_TEXTS = frozenset(
+    ["", "?", "None", "NaN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "-1.#IND", "-1.#QNAN", "#NA", "#N/A N/A"]
+    + [letters for text in ("na", "n/a", "<na>", "nan", "null", "#n/a") for letters in (text, text.upper())]
+)
 _MISSING = "a missing value"
 _WORDS = {POSITIVE: ("true", "yes", "t", "y"), NEGATIVE: ("false", "no", "f", "n")}
 
 _Key: TypeAlias = float | str
 
 
+def is_missing(text: str) -> bool:
+    """Whether a text stands for no value.
+
+    >>> is_missing(" NA"), is_missing("none")
+    (True, False)
+    """
+    return text.strip() in MISSING_TEXTS
+
+
 def _key(text: str) -> _Key:
     """A value as it is looked up: a number, however it is written, or a text in small letters."""
-    text = text.strip().lower()
-    if text in MISSING_TEXTS:
+    if is_missing(text):
         return _MISSING
+    text = text.strip().lower()
     try:
         return float(text)
     except ValueError:
@@ -82,11 +94,17 @@ class LabelValues:
         return not (self.positive or self.negative or self.unknown)
 
     @cached_property
-    def _meanings(self) -> dict[_Key, float]:
-        """What every known value becomes."""
+    def _said(self) -> dict[_Key, float]:
+        """What every value becomes that was said."""
         said: dict[_Key, float] = {}
         for meaning, texts in ((POSITIVE, self.positive), (NEGATIVE, self.negative), (UNKNOWN, self.unknown)):
             said |= {_key(text): meaning for text in texts}
+        return said
+
+    @cached_property
+    def _meanings(self) -> dict[_Key, float]:
+        """What every known value becomes."""
+        said = self._said
         meanings: dict[_Key, float] = {_MISSING: UNKNOWN}
         if not (self.positive and self.negative):
             meanings |= {1.0: POSITIVE, 0.0: NEGATIVE, -1.0: NEGATIVE if self.unknown else MINUS_ONE}
@@ -112,11 +130,6 @@ class LabelValues:
         return any(isinstance(key, str) and key != _MISSING for key in keys)
 
     @property
-    def missing_is_unknown(self) -> bool:
-        """Whether a missing value is unknown."""
-        return math.isnan(self._meanings[_MISSING])
-
-    @property
     def zero(self) -> float | None:
         """What 0 becomes, and with it every entry that a sparse matrix leaves out; None where it is refused."""
         return self._meanings.get(0.0)
@@ -129,6 +142,10 @@ class LabelValues:
     def of_text(self, text: str) -> float | None:
         """What a text becomes; None where it is no label."""
         return self._meanings.get(_key(text))
+
+    def of_class(self, text: str) -> float | None:
+        """What a text becomes in a column of classes, where 1 and yes are classes; None where it is a class."""
+        return ({_MISSING: UNKNOWN} | self._said).get(_key(text))
 
     def of_numbers(self, values: NDArray[Any], refuse: Callable[[int], NoReturn]) -> NDArray[Any]:
         """What numbers become: `POSITIVE`, `NEGATIVE`, `UNKNOWN` (NaN) and `MINUS_ONE`.

@@ -234,6 +234,13 @@ def test_texts_that_stand_for_no_value_are_unknown(tmp_path: Path, kind: str, mi
     assert dense(open_dataset(made.store).Y.compute()).tolist() == [[1, 1], [-1, 0], [0, -1], [1, -1]]
 
 
+def test_a_value_that_no_label_has_is_told(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("x,y\n1,1\n2,0\n3,1\n")
+    labels = LabelSpec(count=1, unknown=("missing",))
+    made = convert(tmp_path / "t.csv", tmp_path / "t.zarr", labels=labels, workers=1)
+    assert made.warnings == ("no label is missing, which --labels-unknown names: check how it is written",)
+
+
 def test_missing_labels_can_be_negative(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("x,a,b\n1,1,yes\n2,,NA\n3,0,no\n")
     made = convert(tmp_path / "t.csv", tmp_path / "out.zarr", labels=LabelSpec(count=2, negative=("NA",)))

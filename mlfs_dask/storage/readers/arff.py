@@ -102,7 +102,7 @@ def open_arff(path: str, options: ReadOptions) -> ArffReader:
     labels = choose_labels(header, names, options.labels, source, dropped)
     check_kept(labels, dropped, [readable(attribute.name) for attribute in header.attributes], file=path)
     meaning = options.labels.values
-    if not meaning.missing_is_unknown:
+    if not math.isnan(meaning.of_text("NA") or 0):
         raise UsageError(
             f"{path}: a label ? of ARFF is unknown\n  cure: leave NA out, or write another value instead of ?"
         )

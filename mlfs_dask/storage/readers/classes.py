@@ -2,42 +2,41 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import re
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, hstack
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.storage.label_values import MISSING_TEXTS, LabelValues
+from mlfs_dask.storage.label_values import POSITIVE, LabelValues
 from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN
 
 #: Different texts that a column of classes or of categories may hold.
 MAX_CATEGORIES = 100_000
-#: Python's `float` takes more for numbers: 1_0 and digits of other scripts. An identifier such as 007 is none.
-_NUMBER = re.compile(r"[+-]?(?!0\d)(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _FRACTION = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?")
+#: A whole number, which a column of numbers may write with a sign or a point.
+_WHOLE = re.compile(r"[+-]?(0|[1-9]\d*)(\.0*)?", re.ASCII)
+_LIST = re.compile(r"[\[{].*[\]}]", re.DOTALL)
+#: Half a list, or a text in quotes.
+_PIECE = re.compile(r"\[[^\]]*|[^\[]*\]|'.*'|\".*\"", re.DOTALL)
 #: So few different fractions may be classes.
 _FEW = 20
 
 
-def class_of(text: str) -> str:
-    """The class that a text names: without blanks around it, and whole numbers written as such.
+def text_of_number(number: float) -> str:
+    """The class that a number is: whole numbers without a point.
 
-    Examples
-    --------
-    >>> class_of(" red "), class_of("3.0"), class_of("+1"), class_of("007"), class_of("1_0")
-    ('red', '3', '1', '007', '1_0')
+    >>> text_of_number(3.0), text_of_number(0.5)
+    ('3', '0.5')
     """
-    text = text.strip()
-    if not _NUMBER.fullmatch(text):
-        return text
-    number = float(text)
-    return str(int(number)) if number.is_integer() and abs(number) < 2**53 else text
+    return str(int(number)) if float(number).is_integer() else repr(number)
 
 
 def sort_classes(classes: Iterable[str]) -> tuple[str, ...]:
@@ -54,7 +53,9 @@ class ClassColumn:
     """A column whose texts are classes, or several tags with a separator between them.
 
     A column of nothing but 0 and 1, words for true and false, or other values that mean positive, negative and unknown,
-    is one label of the column's name; of any other, and of -1, 0 and 1, each class is a label.
+    is one label of the column's name; of any other, and of -1, 0 and 1, each class is a label. Texts that are all lists
+    of JSON or Python name the tags in them. Classes are the texts without blanks around them; where all are whole
+    numbers, 3 and 3.0 are one.
 
     Attributes
     ----------
@@ -68,6 +69,8 @@ class ClassColumn:
     meaning : LabelValues
     is_one_label : bool
         Whether all that it holds means positive, negative or unknown.
+    tags : dict of str to tuple of str
+        The classes that each text names, or some text of another file.
     """
 
     name: str
@@ -76,6 +79,7 @@ class ClassColumn:
     separator: str | None
     meaning: LabelValues
     is_one_label: bool
+    tags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -86,24 +90,56 @@ class ClassColumn:
         Raises
         ------
         DataError
-            They are measurements.
+            They are measurements, or lists that cannot be read.
         """
         texts = tuple(sorted(texts))
-        known = [text for text in texts if not _is_missing(text)]
-        classes = sort_classes(each for text in known for each in split_tags(text, separator))
+        known = [text for text in texts if meaning.of_class(text) is None]
+        are_lists = bool(known) and all(_LIST.fullmatch(text.strip()) for text in known)
+
+        def refuse(problem: str, value: str, cure: str) -> NoReturn:
+            raise DataError(problem, file=file, column=name, value=value, cure=cure)
+
+        tags: dict[str, tuple[str, ...]] = {}
+        for text in known:
+            parts = _listed(text) if are_lists else [text] if separator is None else text.split(separator)
+            tags[text] = tuple(part.strip() for part in parts or () if part.strip())
+            if parts is None:
+                refuse("it is no list of JSON or Python", text, 'write lists as ["joy", "fear"], or tags as joy;fear')
+            if separator is not None and any(map(_PIECE.fullmatch, tags[text])):
+                refuse(
+                    f"split at {separator!r}, it leaves a bracket or quotes",
+                    text,
+                    'write tags without them, or all as lists: ["joy", "fear"]',
+                )
+            if are_lists and len(set(tags[text])) < len(tags[text]):
+                refuse(
+                    "a list names a class twice",
+                    text,
+                    "name each class once; write 0 and 1 of each label as columns, or as a list of fixed size",
+                )
+        found = {each for some in tags.values() for each in some}
+        if all(map(_WHOLE.fullmatch, found)):
+            tags = {text: tuple(str(int(each.partition(".")[0])) for each in some) for text, some in tags.items()}
+            found = {each for some in tags.values() for each in some}
+        classes = sort_classes(found)
         measured = [each for each in classes if _FRACTION.fullmatch(each)]
-        if 2 * len(measured) > max(len(classes), _FEW):
-            raise DataError(
+        if separator is None and not are_lists and 2 * len(measured) > max(len(classes), _FEW):
+            refuse(
                 f"a column of classes was expected, and this one has {len(classes):,} different numbers",
-                file=file,
-                column=name,
-                value=measured[0],
-                cure="binarise it, or name other columns as labels",
+                measured[0],
+                "binarise it, or name other columns as labels",
             )
         one = separator is None and all(meaning.of_text(text) is not None for text in known)
         if meaning.is_default and {"-1", "0", "1"} <= set(classes):  # said to be classes: a sentiment
             one = False
-        return cls(name, texts, classes, separator, meaning, one)
+        for text in texts:
+            if not one and meaning.of_class(text) == POSITIVE:
+                refuse(
+                    "it was said to be positive, and the column holds classes",
+                    text,
+                    "leave it out of --labels-positive: each class is a label of its own",
+                )
+        return cls(name, texts, classes, separator, meaning, one, tags)
 
     @property
     def label_names(self) -> tuple[str, ...]:
@@ -128,7 +164,6 @@ class ClassColumn:
     def labels(self, values: NDArray[np.float64]) -> csr_array:
         """Labels of some rows, int8 of shape (rows, labels), with entries as of `Batch.Y`."""
         codes = np.where(np.isnan(values), len(self.texts), values).astype(np.intp)
-        missing = self._is_missing[codes]
         if self.is_one_label:
             meanings = [self.meaning.of_text(text) for text in (*self.texts, "NA")]
             roles = np.array(meanings, np.float64)[codes]
@@ -137,7 +172,7 @@ class ClassColumn:
             return csr_array((matrix.data, matrix.indices, matrix.indptr.astype(np.int64)), shape=matrix.shape)
         places, bounds = self._labels_of_texts
         counts = bounds[codes + 1] - bounds[codes]
-        unknown = self.meaning.missing_is_unknown & missing
+        unknown = self._is_unknown[codes]
         counts[unknown] = len(self.classes)
         indptr = np.concatenate([[0], np.cumsum(counts)])
         rows = np.repeat(np.arange(len(values)), counts)
@@ -149,27 +184,34 @@ class ClassColumn:
         return csr_array((data, columns, indptr.astype(np.int64)), shape=(len(values), len(self.classes)))
 
     @cached_property
-    def _is_missing(self) -> NDArray[np.bool_]:
-        """Whether each text, and what stands behind the last, is no value."""
-        return np.array([*map(_is_missing, self.texts), True])
+    def _is_unknown(self) -> NDArray[np.bool_]:
+        """Whether the classes of each text, and of what stands behind the last, are unknown."""
+        meanings = [self.meaning.of_class(text) for text in (*self.texts, "NA")]
+        return np.array([meaning is not None and np.isnan(meaning) for meaning in meanings])
 
     @cached_property
     def _labels_of_texts(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Labels of every text on end, rising, and where those of each begin."""
         place = {each: number for number, each in enumerate(self.classes)}
-        found = [sorted({place[each] for each in split_tags(text, self.separator)}) for text in (*self.texts, "")]
+        found = [sorted({place[each] for each in self.tags.get(text, ())}) for text in (*self.texts, "")]
         bounds = np.concatenate([[0], np.cumsum([len(labels) for labels in found])]).astype(np.int64)
         return np.array([label for labels in found for label in labels], np.int32), bounds
 
 
-def _is_missing(text: str) -> bool:
-    return text.strip().lower() in MISSING_TEXTS
-
-
-def split_tags(text: str, separator: str | None) -> list[str]:
-    """The classes that a text names: one, or the tags between separators."""
-    parts = [] if _is_missing(text) else [text] if separator is None else text.split(separator)
-    return [class_of(part) for part in parts if part.strip()]
+def _listed(text: str) -> list[str] | None:
+    """Items of a list as JSON or Python write it; None where it is none, or holds more than texts and numbers."""
+    try:
+        items = json.loads(text, strict=False)
+    except ValueError:
+        if re.search(r"['\"]\s+['\"]", text):
+            return None  # NumPy's, which has no commas: Python would join the texts
+        try:
+            items = ast.literal_eval(text)
+        except (ValueError, SyntaxError, RecursionError):
+            return None
+    if not isinstance(items, list | set) or not all(isinstance(item, str | int | float) for item in items):
+        return None
+    return [item if isinstance(item, str) else text_of_number(item) for item in items]
 
 
 def joined_labels(blocks: Sequence[csr_array]) -> csr_array:

@@ -9,6 +9,7 @@ known before the last row (svmlight), the widest file counts.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -26,7 +27,7 @@ from mlfs_dask.storage.readers.base import (
     sort_categories,
 )
 from mlfs_dask.storage.readers.classes import united_classes
-from mlfs_dask.storage.readers.table import TableReader
+from mlfs_dask.storage.readers.table import IDENTIFYING_ROWS, TableReader
 
 # Positions of file k begin at k * 2^48, so a part or a position says by itself to which file it belongs.
 _FILE_BITS = 48
@@ -135,13 +136,13 @@ def concatenate(readers: Sequence[Reader]) -> Reader:
         The files differ in names, widths or declared categories; the first difference is named.
     """
     if len(readers) == 1:
-        return readers[0]
+        return _without_identifiers(readers)[0]
     readers = united_classes(readers)
     first = readers[0]
     for reader in readers[1:]:
         for what in ("feature", "label"):
             check_names(first.header, reader.header, what, paths=(first.path, reader.path))
-    readers = _united(readers)
+    readers = _without_identifiers(_united(readers))
     first = readers[0]
     for reader in readers[1:]:
         check_categories(first.header, reader.header, paths=(first.path, reader.path))
@@ -229,6 +230,23 @@ def _united(readers: Sequence[Reader]) -> list[Reader]:
             values[feature] |= found.get(feature) or set(finder.header.categories.get(feature, ()))
     united = {feature: _order(finders, feature, texts) or sort_categories(texts) for feature, texts in values.items()}
     return [finder.with_categories(united) for finder in finders]
+
+
+def _without_identifiers(readers: Sequence[Reader]) -> Sequence[Reader]:
+    """Readers without the columns of texts in which each row has a text of its own."""
+    tables = [reader for reader in readers if isinstance(reader, TableReader)]
+    if len(tables) != len(readers):
+        return readers
+    found = set()
+    for feature, texts in tables[0].header.categories.items():
+        counts = [table.text_counts(feature) for table in tables]
+        rows = sum(rows for rows, _ in counts)
+        alone = rows >= IDENTIFYING_ROWS and all(rows == different for rows, different in counts)
+        if alone and (math.isinf(rows) or rows == len(texts)):
+            found.add(feature)
+        elif math.isinf(rows):
+            raise tables[0].too_many_texts(feature)
+    return [table.without(found) for table in tables] if found else readers
 
 
 def _order(finders: Sequence[TableReader], feature: int, texts: set[str]) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ import itertools
 import logging
 import re
 import signal
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, NamedTuple, NoReturn
 
@@ -27,8 +27,9 @@ from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.files.redaction import redact
+from mlfs_dask.storage.label_values import MISSING_TEXTS, is_missing
 from mlfs_dask.storage.limits import require_arrow
-from mlfs_dask.storage.readers.base import SCAN_ROWS, Batch, Header, Part, ReadOptions, sort_categories
+from mlfs_dask.storage.readers.base import SCAN_ROWS, Batch, Header, Part, ReadOptions
 from mlfs_dask.storage.readers.compressed_io import (
     LONGEST_LINE,
     PIECE_BYTES,
@@ -45,7 +46,7 @@ from mlfs_dask.storage.readers.label_columns import (
     unique_names,
 )
 from mlfs_dask.storage.readers.lines import line_number
-from mlfs_dask.storage.readers.table import TableReader, choose_columns
+from mlfs_dask.storage.readers.table import NUMBER, TableReader, choose_columns
 
 logger = logging.getLogger(__name__)
 
@@ -53,15 +54,7 @@ SAMPLE_BYTES = 8 << 20
 _TILE_BYTES = 1 << 18
 #: More than a number takes.
 _CELL_BYTES = 32
-_MISSING = ("", "NA", "N/A", "NaN", "nan", "NAN", "null", "NULL", "?")
-MISSING_TEXTS = [*_MISSING, *(f" {text}" for text in _MISSING)]
-_NUMBER = re.compile(r"\s*[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|inf(inity)?|nan)\s*", re.IGNORECASE)
-_DECIMAL_COMMA = re.compile(_NUMBER.pattern.replace(r"\.", ","), re.IGNORECASE)
-_GROUPED = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
-#: What a person reads as a number, with a decimal comma, a minus sign of its own or a per cent sign.
-_READ_AS_NUMBER = re.compile(r"\s*[+\-−]?\d+([.,]\d+)?\s*%?\s*")
-_FEW, _STRAY = 50, 0.1
-"""A column of at least so many different values, of which at most this share are texts, holds no categories."""
+_DECIMAL_COMMA = re.compile(NUMBER.pattern.replace(r"\.", ","), re.IGNORECASE)
 _NOTHING = "nothing"
 _BOM = b"\xef\xbb\xbf"
 _DEFAULTS = ReadOptions()
@@ -93,7 +86,6 @@ class CsvReader(TableReader):
 
     _source: SourceFile
     _delimiter: str
-    _decimal: str = "."
     _data_start: int
     _row_bytes: float
     _sample_has_quotes: bool
@@ -249,7 +241,7 @@ class CsvReader(TableReader):
             ),
             parse_options=arrow_csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=block.quoted),
             convert_options=arrow_csv.ConvertOptions(
-                null_values=MISSING_TEXTS,
+                null_values=[blank + text for text in MISSING_TEXTS for blank in ("", " ")],
                 strings_can_be_null=True,
                 true_values=[],
                 false_values=[],
@@ -259,44 +251,14 @@ class CsvReader(TableReader):
             ),
         )
 
-    def _check_categories(self, sample: bytes, column: int, texts: set[str]) -> None:
-        """Refuse a column of measurements that a few texts would turn into categories; tell of what may be one."""
-        others = {text for text in texts if not _NUMBER.fullmatch(text)}
-        with_commas = bool(others) and all(_GROUPED.fullmatch(t) or _DECIMAL_COMMA.fullmatch(t) for t in others)
-        name, n_numbers = self._names[column], len(texts) - len(others)
-        if with_commas or (len(texts) >= _FEW and len(others) <= len(texts) * _STRAY):
-            problem = "numbers with commas in them" if with_commas else "a few texts among many different numbers"
-            for line, fields in _records(sample.decode("utf-8", "replace"), self._delimiter):
-                if fields[column] in others:
-                    raise DataError(
-                        f"{problem}: {len(others):,} of its {len(texts):,} different values are no numbers",
-                        file=self.path,
-                        line=self._line_at(self._data_start) + line,
-                        column=name,
-                        value=fields[column],
-                        cure="correct them (an empty field is a missing value); or, if the column holds categories, "
-                        f"say so with --key categorical={name}",
-                    )
-            return
-        if others and all(map(_READ_AS_NUMBER.fullmatch, texts)):
-            why = f"{min(others)!r} and the like are no numbers here; write them as -1.5 if they are measurements"
-        elif n_numbers > len(others) > 0:
-            more = "" if len(others) == 1 else " and other texts"
-            why = (
-                f"beside {n_numbers} different numbers it holds {min(others)!r}{more}; in a column of measurements "
-                "leave such fields empty"
-            )
-        else:
-            return
-        logger.warning(
-            "%s: column %r is taken for categories: %s (--key categorical=%s: they are categories)",
-            redact(self.path),
-            name,
-            why,
-            name,
-        )
-
     # ---- where something is, looked up only for messages
+
+    def _where(self, column: int, values: Collection[str]) -> dict[str, Any]:
+        sample = self._source.read_range(self._data_start, SAMPLE_BYTES).decode("utf-8", "replace")
+        for line, fields in _records(sample, self._delimiter):
+            if len(fields) == len(self._names) and fields[column] in values:
+                return {"line": self._line_at(self._data_start) + line}
+        return {}
 
     def _line_at(self, position: int) -> int:
         """Line number of the uncompressed byte `position`."""
@@ -343,13 +305,13 @@ class CsvReader(TableReader):
                 )
 
     def _explain_value(self, text: str, at: int) -> None:
-        number = _NUMBER if self._decimal == "." else _DECIMAL_COMMA
+        number = NUMBER if self._decimal == "." else _DECIMAL_COMMA
         columns = [column for column in self._parsed if column not in self._texts]
         for line, fields in _records(text, self._delimiter):
             for column in columns:
                 value = fields[column]
                 empty = column in self._empty
-                if value in MISSING_TEXTS or (number.fullmatch(value) and not empty):
+                if is_missing(value) or (number.fullmatch(value) and not empty):
                     continue
                 line += self._line_at(at)
                 if empty:
@@ -461,12 +423,9 @@ def open_csv(path: str, options: ReadOptions = _DEFAULTS, *, tabs: bool = False)
         texts |= {*labels}
     reader = replace(reader, _texts=frozenset(texts), _decimal=decimal)
     categorical = [place for place, column in enumerate(features) if column in texts]
-    values = reader.distinct(categorical)
-    for place in categorical:
-        if features[place] not in asked:
-            reader._check_categories(complete, features[place], values[place])
     if categorical:
-        reader = reader.with_categories({place: sort_categories(texts) for place, texts in values.items()})
+        by_key = [place for place in categorical if features[place] in asked]
+        reader = reader.with_found_texts(categorical, asked=by_key)
     return reader.with_found_classes(options.labels) if options.labels.classes else reader
 
 
@@ -601,7 +560,7 @@ def _ignored_columns(sample: bytes, names: Sequence[str], delimiter: str, *, hea
             break
         from_zero = {column for column in from_zero if fields[column] == str(rows)}
         from_one = {column for column in from_one if fields[column] == str(rows + 1)}
-        empty = {column for column in empty if fields[column] in MISSING_TEXTS}
+        empty = {column for column in empty if is_missing(fields[column])}
         rows += 1
     # Two numbers of a table without a header could be labels.
     if rows < (3 if headerless else 1):
@@ -612,7 +571,7 @@ def _ignored_columns(sample: bytes, names: Sequence[str], delimiter: str, *, hea
 
 def _is_row_of_numbers(fields: Sequence[str]) -> bool:
     """Whether a first line holds data: numbers, and not the column numbers that data frames write."""
-    if not all(_NUMBER.fullmatch(text) or text in _MISSING for text in fields):
+    if not all(NUMBER.fullmatch(text) or is_missing(text) for text in fields):
         return False
     # The index that a data frame writes has no name.
     named = list(fields[1:] if not fields[0] else fields)

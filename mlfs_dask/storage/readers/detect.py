@@ -46,8 +46,10 @@ FORMATS = {
         Format("xmlc", "XMLC text: header `n d q`, or `n d` and labels apart", (".xmlc",), "xmlc:open_xmlc"),
         Format("csv", "CSV with a header row", (".csv",), "csv:open_csv", ("categorical", "header")),
         Format("tsv", "the same with tabs", (".tsv", ".tab"), "csv:open_tsv", ("categorical", "header")),
-        Format("parquet", "Parquet", (".parquet", ".pq"), "parquet:open_parquet", ()),
-        Format("feather", "Feather, Arrow IPC", (".feather", ".arrow", ".ipc"), "parquet:open_parquet", ()),
+        Format("parquet", "Parquet", (".parquet", ".pq"), "parquet:open_parquet", ("categorical",)),
+        Format(
+            "feather", "Feather, Arrow IPC", (".feather", ".arrow", ".ipc"), "parquet:open_parquet", ("categorical",)
+        ),
         Format("npz", "NumPy .npz, dense, or sparse by SciPy", (".npz",), "npz:open_npz", _ARRAYS),
         Format("npy", "NumPy .npy, a pair X.npy Y.npy", (".npy",), "npz:open_npz", _NAMES),
         Format("mtx", "MatrixMarket, a pair X.mtx Y.mtx", (".mtx",), "mtx:open_mtx", _NAMES),

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.limits import require_memory
 from mlfs_dask.storage.readers.base import UNKNOWN, LabelSpec, ReadOptions
-from mlfs_dask.storage.readers.classes import ClassColumn, class_of
+from mlfs_dask.storage.readers.classes import ClassColumn, text_of_number
 from mlfs_dask.storage.readers.label_columns import bad_label
 from mlfs_dask.storage.readers.matrix import (
     CsrRows,
@@ -260,25 +261,26 @@ class _Column:
                 categories = texts_of(node["categories"], file=file)
                 node = node["codes"]
                 numbers = [meaning.of_text(text) for text in categories]
-                if labels.separator is not None:
-                    tags = ClassColumn.of(name, set(categories), labels.separator, meaning, file=file)
-                    width = len(tags.classes)
-                    require_memory(f"{file}: {width:,} tags of column {name}", 8 * width * (len(categories) + 1))
-                    codes = np.array([*(tags.codes[text] for text in categories), np.nan])
-                    self.label_names = tags.label_names
-                    table = tags.labels(codes).toarray().astype(np.float64)
-                    self._table = np.where(table == UNKNOWN, np.nan, table)
-                elif None not in numbers:
+                if labels.separator is None and None not in numbers:
                     missing = meaning.of_text("NA")
                     self._table = np.array([*numbers, missing], np.float64)[:, None]
                 elif not meaning.is_default and not labels.classes:
                     bad_label(categories[numbers.index(None)], 0, names=[name], file=file, meaning=meaning)
-                elif len(categories) < node.shape[0]:
-                    require_memory(f"{file}: {len(categories):,} labels of column {name}", 8 * len(categories) ** 2)
-                    self.label_names = tuple(f"{name}={text}" for text in categories)
-                    self._table = np.vstack([np.eye(len(categories)), np.full(len(categories), np.nan)])
-                else:
+                elif labels.separator is None and len(categories) >= node.shape[0]:
                     raise _no_label(file, name, "as many values as rows")
+                else:
+                    found = ClassColumn.of(name, set(categories), labels.separator, meaning, file=file)
+                    if labels.separator is None:  # in the order of the categories
+                        rank = {
+                            each: place for place, text in enumerate(categories) for each in found.tags.get(text, ())
+                        }
+                        found = replace(found, classes=tuple(sorted(found.classes, key=rank.__getitem__)))
+                    width = len(found.classes)
+                    require_memory(f"{file}: {width:,} labels of column {name}", 8 * width * (len(categories) + 1))
+                    codes = np.array([*(found.codes[text] for text in categories), np.nan])
+                    self.label_names = found.label_names
+                    table = found.labels(codes).toarray().astype(np.float64)
+                    self._table = np.where(table == UNKNOWN, np.nan, table)
             elif "values" in node and "mask" in node:
                 self._mask = check_dataset(node["mask"], file=file)
                 node = node["values"]
@@ -298,7 +300,7 @@ class _Column:
         for start in range(0, self.length, _SCAN_ROWS):
             values = np.asarray(self._values[start : start + _SCAN_ROWS]).astype(np.float64)
             found.update(np.unique(values[~np.isnan(values)]).tolist())
-        texts = [class_of(repr(number)) for number in sorted(found)]
+        texts = map(text_of_number, sorted(found))
         column = ClassColumn.of(self._name, texts, None, labels.values, file=self._file)
         return None if column.is_one_label else column
 

@@ -22,7 +22,7 @@ from mlfs_dask.storage.chunking import COLUMN_BYTES
 from mlfs_dask.storage.label_values import LabelValues
 from mlfs_dask.storage.readers import tokens
 from mlfs_dask.storage.readers.base import UNKNOWN, UNKNOWN_BYTES, Batch, LabelSpec, Part
-from mlfs_dask.storage.readers.classes import MAX_CATEGORIES, ClassColumn, class_of
+from mlfs_dask.storage.readers.classes import MAX_CATEGORIES, ClassColumn, text_of_number
 from mlfs_dask.storage.readers.compressed_io import PIECE_BYTES
 from mlfs_dask.storage.readers.lines import NEWLINE, LineBlock, excerpt, line_error, line_from, line_number
 from mlfs_dask.storage.readers.parse_float import number_from_text
@@ -211,7 +211,7 @@ class IndexedTextReader(TextReader):
                 found.update(np.unique(rows.classes[~np.isnan(rows.classes)]).tolist())
             if len(found) > MAX_CATEGORIES:
                 break
-        texts = [class_of(repr(number)) for number in found]
+        texts = map(text_of_number, found)
         column = ClassColumn.of(CLASS, texts, None, values, file=self.path)
         return reader.with_classes({CLASS: column})
 

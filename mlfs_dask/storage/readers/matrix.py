@@ -158,7 +158,7 @@ def check_dataset(dataset: Any, *, file: str) -> Any:
     # HDF5 names a file of Python by its repr, and what a link leads to by a path.
     holder = dataset.file.filename if hasattr(dataset, "virtual_sources") else "<"
     external = [each[0] for each in getattr(dataset, "external", None) or ()]
-    if external or not holder.startswith("<"):
+    if external or not (holder.startswith("<") or holder == file):
         raise DataError(
             f"the values of {dataset.name} lie in another file, which could be any of this machine",
             file=file,

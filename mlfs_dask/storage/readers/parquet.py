@@ -15,11 +15,10 @@ read from there.
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, ClassVar, TypedDict, cast
 from urllib.parse import unquote
 
@@ -45,9 +44,9 @@ from mlfs_dask.storage.readers.base import (
     sort_categories,
 )
 from mlfs_dask.storage.readers.classes import MAX_CATEGORIES
-from mlfs_dask.storage.readers.label_columns import is_nameless, unique_names
+from mlfs_dask.storage.readers.label_columns import find_columns, is_nameless, unique_names
 from mlfs_dask.storage.readers.matrix import SMALL_BYTES, FileArray, fortran_rows, open_random
-from mlfs_dask.storage.readers.table import Place, TableReader, as_text, choose_columns
+from mlfs_dask.storage.readers.table import Place, TableReader, as_text, choose_columns, warn_left_out
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +62,8 @@ _READER_BYTES, _METADATA_TIMES, _SCHEMA_BYTES = 6 << 10, 10, 5 << 9
 #: Column chunks that are read at once, and rows of a column from which on Arrow's own threads read columns.
 _CHUNKS, _THREADED_ROWS = 1 << 14, 1 << 13
 _METADATA_KEY = b"mlfs"
+#: What pandas calls an index without a name; other programs keep the column, and leave out what says that it is one.
+_INDEX = re.compile(r"__index_level_\d+__")
 
 
 class _Stored(TypedDict, total=False):
@@ -92,7 +93,7 @@ class ParquetReader(TableReader):
     """
 
     _storage_options: dict[str, Any]
-    _constants: Mapping[str, Any]
+    _made: _Made
     _group_starts: tuple[int, ...]
     _group_bytes: tuple[int, ...]
     _needed_bytes: int = 0
@@ -105,7 +106,7 @@ class ParquetReader(TableReader):
         return self._names[column]
 
     def _text_batches(self, columns: Sequence[int]) -> Iterator[Any]:
-        with _open(self.path, self._storage_options, self._constants) as file:
+        with _open(self.path, self._storage_options, self._made) as file:
             for column in columns:
                 yield from file.iter_batches(batch_size=SCAN_ROWS, columns=[self._names[column]])
 
@@ -117,7 +118,7 @@ class ParquetReader(TableReader):
         """
         name = self._names[self._features[feature]]
         longest: list[str] = []
-        with _open(self.path, self._storage_options, self._constants) as file:
+        with _open(self.path, self._storage_options, self._made) as file:
             for group in np.flatnonzero(file.rows).tolist():
                 first = next(iter(file.iter_batches(batch_size=1, columns=[name], row_groups=[group])))
                 texts = [as_text(text) for text in first.column(0).dictionary.to_pylist()]
@@ -174,7 +175,7 @@ class ParquetReader(TableReader):
         last = int(np.searchsorted(self._group_starts, stop, side="left"))
         width = len(self._columns)
         batch_bytes = batch_bytes * 8 * width // self._row_bytes_held(width)
-        with _open(self.path, self._storage_options, self._constants) as file:
+        with _open(self.path, self._storage_options, self._made) as file:
             needed = max(file.bytes_held(group, self._columns) for group in range(first, last))
             groups = range(first, last)
             if needed <= allowed:
@@ -270,39 +271,49 @@ def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
     DataError
         No such file, a column of a type that is neither number nor text, an unknown label column.
     """
-    constants = _folder_columns(path, options.folder)
-    with _open(path, options.storage_options, constants) as file:
+    made = _Made(_folder_columns(path, options.folder))
+    with _open(path, options.storage_options, made) as file:
+        names = tuple(file.schema.names)
+        stored = _metadata(file.schema, _METADATA_KEY, _Stored, path)
+        index = dict.fromkeys(_index_columns(file.schema, names, path), "is the index of a pandas table")
+        for column, name in enumerate(names):
+            if is_nameless(name) and column not in index and (content := _content(file, file.schema.field(column))):
+                index[column] = f"has no name and holds {content}"
+        unique_names(names, file=path)
+        labels = options.labels
+        if not labels.names_columns and "labels" in stored:
+            labels = replace(labels, columns=tuple(stored["labels"]))
+        # The index of pandas, else the first column, has the names of rows.
+        names_column = next((column for column, what in index.items() if what == "is the index of a pandas table"), 0)
+        choice = replace(options, labels=labels)
+        beside = range(len(names) - len(made.constants), len(names))
+        features, label_columns = choose_columns(
+            names, choice, ignored=index, beside=beside, names_column=names_column, file=path
+        )
+        if options.transpose:
+            index = {}
+        for column, what in index.items():
+            if column not in label_columns and names[column] not in options.drop:
+                warn_left_out(redact(options.folder or path), names[column], what)
+        made = _with_lists(made, file, [names[column] for column in features], [names[c] for c in label_columns], path)
+        features, label_columns = (made.places(names, columns) for columns in (features, label_columns))
+        file = made.of(file, path)
         schema, rows, group_bytes = file.schema, file.rows, file.group_bytes
         needed = max((file.bytes_held(group, range(len(schema))) for group in range(len(rows))), default=0)
         opened_bytes = file.opened_bytes
-        names = tuple(schema.names)
-        stored = _metadata(schema, _METADATA_KEY, _Stored, path)
-        index = dict.fromkeys(_index_columns(schema, names, path), "is the index of a pandas table")
-        for column, name in enumerate(names):
-            if is_nameless(name) and column not in index and (content := _content(file, schema.field(column))):
-                index[column] = f"has no name and holds {content}"
+    names = tuple(schema.names)
     unique_names(names, file=path)
-    labels = options.labels
-    if not labels.names_columns and "labels" in stored:
-        labels = replace(labels, columns=tuple(stored["labels"]))
-    # The index of pandas, else the first column, has the names of rows.
-    names_column = next((column for column, what in index.items() if what == "is the index of a pandas table"), 0)
-    choice = replace(options, labels=labels)
-    beside = range(len(names) - len(constants), len(names))
-    features, label_columns = choose_columns(
-        names, choice, ignored=index, beside=beside, names_column=names_column, file=path
+    texts = frozenset(
+        column
+        for some, are_labels in ((features, False), (label_columns, True))
+        for column in some
+        if is_text(schema.field(column), path, is_label=are_labels)
     )
-    if options.transpose:
-        index = {}
-    for column, what in index.items():
-        if column not in label_columns and names[column] not in options.drop:
-            _warn_left_out(redact(options.folder or path), names[column], what)
-    texts = frozenset(column for column in (*features, *label_columns) if is_text(schema.field(column), path))
     reader = ParquetReader(
         header=Header.of_columns(names, features, label_columns, n_rows=sum(rows)),
         path=path,
         _storage_options=dict(options.storage_options),
-        _constants=constants,
+        _made=made,
         _names=names,
         _features=tuple(features),
         _labels=tuple(label_columns),
@@ -326,8 +337,14 @@ def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
         if column in texts and names[column] in declared
     }
     missing = [place for place, column in enumerate(features) if column in texts and place not in categories]
+    by_key = filter(None, options.keys.get("categorical", "").split(","))
+    asked = set(find_columns(names, by_key, "column of categories", file=path))
+    plain = [place for place in missing if _is_string(schema.field(features[place]).type)]
+    reader = reader.with_found_texts(
+        plain, asked=plain if options.only_obs else [place for place in plain if features[place] in asked]
+    )
     ordered = set()
-    for place, values in reader.distinct(missing).items():
+    for place, values in reader.distinct([place for place in missing if place not in plain]).items():
         categories[place] = sort_categories(values)
         if not getattr(schema.field(features[place]).type, "ordered", False):
             continue
@@ -345,19 +362,13 @@ def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
             )
     reader = replace(reader, ordered=frozenset(ordered))
     reader = reader.with_categories(categories) if categories else reader
-    return reader.with_found_classes(labels) if labels.classes else reader
-
-
-@functools.lru_cache(maxsize=1024)
-def _warn_left_out(place: str, column: str, what: str) -> None:
-    """Warn of a column once for a file, or for a folder, however many files it has and however often it is opened."""
-    logger.warning("%s: column %r %s: it is left out", place, column, what)
+    return reader.with_found_classes(labels, made.tags) if labels.classes or made.tags else reader
 
 
 def _index_columns(schema: Any, names: Sequence[str], path: str) -> list[int]:
     """Columns that pandas wrote for the index of a table, which says nothing about the rows."""
     columns = _metadata(schema, b"pandas", _Pandas, path).get("index_columns", ())
-    return [column for column, name in enumerate(names) if name in columns]
+    return [column for column, name in enumerate(names) if name in columns or _INDEX.fullmatch(name)]
 
 
 def _metadata(schema: Any, key: bytes, form: Any, path: str) -> Any:
@@ -515,19 +526,98 @@ def _width(kind: Any) -> int:
 _FEATHER, _FEATHER_1 = b"ARROW1", b"FEA1"
 
 
-class _WithConstants:
-    """An open file, with columns that have one value each."""
+@dataclass(frozen=True)
+class _Made:
+    """Columns that are made of what a file and its path hold.
 
-    def __init__(self, file: _ParquetFile | _FeatherFile, constants: Mapping[str, Any]) -> None:
+    Attributes
+    ----------
+    constants : dict of str to value
+        Columns of one value each, behind those of the file.
+    vectors : dict of str to int
+        Columns of lists, and how long these are: behind all others each element is a column, NAME_0, NAME_1, ...
+    tags : frozenset of str
+        Columns of lists that are read as their texts in JSON.
+    """
+
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    vectors: Mapping[str, int] = field(default_factory=dict)
+    tags: frozenset[str] = frozenset()
+
+    def places(self, names: Sequence[str], columns: Sequence[int]) -> list[int]:
+        """Places of columns, those of its elements for each vector."""
+        ends = dict(zip(self.vectors, np.cumsum([len(names), *self.vectors.values()])[1:].tolist(), strict=True))
+        return [
+            place
+            for column in columns
+            for place in (
+                range(ends[names[column]] - self.vectors[names[column]], ends[names[column]])
+                if names[column] in self.vectors
+                else [column]
+            )
+        ]
+
+    def of(self, file: _ParquetFile | _FeatherFile | _WithMade, path: str) -> _ParquetFile | _FeatherFile | _WithMade:
+        """The file with these columns."""
+        file = file.stored if isinstance(file, _WithMade) else file
+        return _WithMade(file, self, path) if self.constants or self.vectors or self.tags else file
+
+
+def _with_lists(made: _Made, file: Any, features: Sequence[str], labels: Sequence[str], path: str) -> _Made:
+    """What is to be made of columns of lists: a feature for each element of a vector, a label for each tag.
+
+    Labels of lists of one size are a vector of 0 and 1.
+    """
+    import pyarrow as pa
+
+    vectors: dict[str, int] = {}
+    tags = set()
+    for name in (*features, *labels):
+        kind = file.schema.field(name).type
+        fixed = pa.types.is_fixed_size_list(kind)
+        if not (fixed or pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+            continue
+        if name in labels and not fixed and (pa.types.is_integer(kind.value_type) or _is_string(kind.value_type)):
+            tags.add(name)
+        elif _is_number(kind.value_type):
+            vectors[name] = kind.list_size if fixed else _first_length(file, name)
+    return replace(made, vectors=vectors, tags=frozenset(tags))
+
+
+def _first_length(file: Any, name: str) -> int:
+    """Length of the first list of a column; 0 where there is none."""
+    for batch in file.iter_batches(batch_size=1024, columns=[name]):
+        lists = batch.column(0).drop_null()
+        if len(lists):
+            return len(lists[0])
+    return 0
+
+
+class _WithMade:
+    """An open file with columns that are made of what it and its path hold."""
+
+    def __init__(self, file: _ParquetFile | _FeatherFile, made: _Made, path: str) -> None:
         import pyarrow as pa
 
-        self._file = file
-        self._arrays = {name: pa.array([value]) for name, value in constants.items()}
+        self.stored = file
+        self._path = path
+        self._constants = {name: pa.array([value]) for name, value in made.constants.items()}
+        self._tags = made.tags
+        self._vectors = made.vectors
+        self._elements = {f"{name}_{at}": (name, at) for name, length in made.vectors.items() for at in range(length)}
         self.schema = file.schema
-        for name, array in self._arrays.items():
+        for name in made.tags:
+            at = self.schema.get_field_index(name)
+            self.schema = self.schema.set(at, pa.field(name, pa.string()))
+        for name, array in self._constants.items():
             self.schema = self.schema.append(pa.field(name, array.type))
+        for new, (name, _) in self._elements.items():
+            self.schema = self.schema.append(pa.field(new, file.schema.field(name).type.value_type))
         self.rows, self.group_bytes, self.opened_bytes = file.rows, file.group_bytes, file.opened_bytes
-        self.bytes_needed = file.bytes_needed
+
+    def _source(self, name: str) -> str:
+        """The column of the file that one is made of."""
+        return self._elements[name][0] if name in self._elements else name
 
     def iter_batches(
         self, batch_size: int, columns: Sequence[str], row_groups: Sequence[int] | None = None
@@ -535,19 +625,69 @@ class _WithConstants:
         """Some columns of some groups, at most `batch_size` rows at a time."""
         import pyarrow as pa
 
-        stored = [name for name in columns if name not in self._arrays]
+        stored = list(dict.fromkeys(self._source(name) for name in columns if name not in self._constants))
         # Without another column the first one tells how many rows there are.
-        asked = stored or [self._file.schema.names[0]]
-        for batch in self._file.iter_batches(batch_size=batch_size, columns=asked, row_groups=row_groups):
-            index = pa.nulls(batch.num_rows, pa.int32()).fill_null(0)
-            arrays = [
-                self._arrays[name].take(index) if name in self._arrays else batch.column(name) for name in columns
-            ]
-            yield pa.RecordBatch.from_arrays(arrays, names=list(columns))
+        asked = stored or [self.stored.schema.names[0]]
+        for batch in self.stored.iter_batches(batch_size=batch_size, columns=asked, row_groups=row_groups):
+            for name in self._vectors.keys() & set(stored):
+                self._check_lengths(name, batch.column(name))
+            yield pa.RecordBatch.from_arrays([self._column(name, batch) for name in columns], names=list(columns))
+
+    def _column(self, name: str, batch: Any) -> Any:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if name in self._constants:
+            return self._constants[name].take(pa.nulls(batch.num_rows, pa.int32()).fill_null(0))
+        if name in self._elements:
+            vector, at = self._elements[name]
+            return pc.list_element(batch.column(vector), at)
+        return _json_lists(batch.column(name)) if name in self._tags else batch.column(name)
+
+    def _check_lengths(self, name: str, lists: Any) -> None:
+        import pyarrow.compute as pc
+
+        lengths = pc.unique(pc.list_value_length(lists).drop_null()).to_pylist()
+        if wrong := [length for length in lengths if length != self._vectors[name]]:
+            raise DataError(
+                f"a list of {self._vectors[name]} numbers was expected, as in the first row",
+                file=self._path,
+                column=name,
+                value=f"a list of {wrong[0]}",
+                cure=f"write vectors of one length, or leave it out: --drop {name!r}",
+            )
 
     def bytes_held(self, group: int, columns: Sequence[int]) -> int:
-        """Bytes that reading those of some columns that are stored holds."""
-        return self._file.bytes_held(group, [column for column in columns if column < len(self._file.schema)])
+        """Bytes that reading the columns of the file holds of which some are made."""
+        return self.stored.bytes_held(group, sorted({*self._places(columns)} - {-1}))
+
+    def bytes_needed(self, group: int, columns: Sequence[int]) -> list[int]:
+        """Bytes that reading the column of the file holds of which each is made."""
+        places = self._places(columns)
+        return [self.stored.bytes_needed(group, [place])[0] if place >= 0 else 0 for place in places]
+
+    def _places(self, columns: Sequence[int]) -> list[int]:
+        """Places in the file of the columns of which some are made; -1 of constants."""
+        return [self.stored.schema.get_field_index(self._source(self.schema.names[column])) for column in columns]
+
+
+def _json_lists(lists: Any) -> Any:
+    """Lists of texts or whole numbers as texts in JSON."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    values = pc.list_flatten(lists)
+    if _is_string(values.type):
+        for mark in ("\\", '"'):
+            values = pc.replace_substring(values, mark, "\\" + mark)
+        values = pc.binary_join_element_wise('"', values, '"', "", null_handling="emit_null")
+    else:
+        values = values.cast(pa.string())
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).cast(pa.int32())
+    offsets = np.concatenate([[0], np.cumsum(lengths.to_numpy(zero_copy_only=False))])
+    joined = pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pc.fill_null(values, "null")), ", ")
+    texts = pc.binary_join_element_wise("[", joined, "]", "")
+    return pc.if_else(pc.is_null(lists), pa.scalar(None, pa.string()), texts)
 
 
 #: Folders that are numbers, as writers of Parquet name them: 00123, 1_0 and what a float64 does not hold are texts.
@@ -573,9 +713,7 @@ def _folder_columns(path: str, folder: str) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _open(
-    path: str, storage_options: dict[str, Any], constants: Mapping[str, Any]
-) -> Iterator[_ParquetFile | _FeatherFile | _WithConstants]:
+def _open(path: str, storage_options: dict[str, Any], made: _Made) -> Iterator[_ParquetFile | _FeatherFile | _WithMade]:
     require_arrow()
     import pyarrow as pa
 
@@ -600,7 +738,7 @@ def _open(
                 stream.seek(0)
             file = known(stream if is_url(path) or known is _FeatherFile else pa.OSFile(str(local_path(path))))
             problem, opened_bytes = "the file is damaged", file.opened_bytes
-            yield _WithConstants(file, constants) if constants else file
+            yield made.of(file, path)
         except MlfsError:
             raise
         except (MemoryError, *damage) as error:
@@ -629,7 +767,7 @@ def _runs(sizes: Sequence[int], allowed: int) -> Iterator[int]:
     yield length
 
 
-def is_text(column: Any, path: str) -> bool:
+def is_text(column: Any, path: str, *, is_label: bool = False) -> bool:
     """Whether a column is categorical (else it is a number)."""
     import pyarrow as pa
 
@@ -648,7 +786,9 @@ def is_text(column: Any, path: str) -> bool:
         f"a column of type {column.type} is neither number nor text",
         file=path,
         column=column.name,
-        cure=f"leave it out: --drop {column.name!r}",
+        cure="write a label as 0 and 1, as a class, or as a list of texts or whole numbers"
+        if is_label
+        else f"leave it out: --drop {column.name!r}",
     )
 
 

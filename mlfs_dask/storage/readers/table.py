@@ -8,6 +8,10 @@ that they are the same for any size of batches, any split into parts and any ord
 from __future__ import annotations
 
 import contextlib
+import functools
+import logging
+import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,9 +22,19 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.storage.label_values import LabelValues
+from mlfs_dask.files.redaction import redact
+from mlfs_dask.storage.label_values import LabelValues, is_missing
 from mlfs_dask.storage.limits import require_memory
-from mlfs_dask.storage.readers.base import UNKNOWN_BYTES, Batch, Header, LabelSpec, Part, ReadOptions, damaged
+from mlfs_dask.storage.readers.base import (
+    UNKNOWN_BYTES,
+    Batch,
+    Header,
+    LabelSpec,
+    Part,
+    ReadOptions,
+    damaged,
+    sort_categories,
+)
 from mlfs_dask.storage.readers.classes import MAX_CATEGORIES, ClassColumn, joined_labels
 from mlfs_dask.storage.readers.label_columns import (
     DEFAULT_VALUES,
@@ -31,10 +45,28 @@ from mlfs_dask.storage.readers.label_columns import (
     split_columns,
 )
 
+logger = logging.getLogger(__name__)
+
 Place = Callable[[int], dict[str, Any]]
 """From a row of some batches to what a DataError says of it: its line, or its number."""
 
 FLOAT64: np.dtype[Any] = np.dtype(np.float64)
+
+#: A plain number, as Arrow reads it.
+NUMBER = re.compile(r"\s*[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|inf(inity)?|nan)\s*", re.IGNORECASE)
+#: A number as people write it: a sign, a sign of money, digits with marks between groups of three, a unit or %.
+_WRITTEN = re.compile(
+    r"(?P<sign>[+\-\u2212]?)\s*(?P<money>([A-Z]{0,3}[$\u20ac\u00a3\u00a5\u20b9\u20a9\u20bd\u20ba\u20aa])?)\s*"
+    r"(?P<inner>[+\-\u2212]?)(?P<digits>[.,]?\d[\d.,_'\u2019\u00a0\u202f ]*?)(?P<power>[eEdD][+-]?\d+)?"
+    r"\s*(?P<unit>([^\d\s.,:/+\-\u2212<>()_'\u2019][^\d]*)?)",
+    re.ASCII,
+)
+#: Marks between groups of three digits and before the fraction: as in the file first, then the others.
+_MARKS = [("", "."), *((group, ".") for group in ",_'\u2019\u00a0\u202f "), ("", ","), (".", ","), (" ", ",")]
+_FEW, _STRAY = 50, 0.1
+"""A column of at least so many different values, of which at most this share are no numbers, holds no categories."""
+#: So many rows, each with a text of its own, make a column that says nothing about other rows.
+IDENTIFYING_ROWS = 20
 
 T = TypeVar("T", bound="TableReader")
 
@@ -64,8 +96,10 @@ class TableReader(ABC):
     _texts: frozenset[int] = frozenset()
     _meaning: LabelValues = DEFAULT_VALUES
     _classes: Mapping[int, ClassColumn] = field(default_factory=dict)
-    _codes: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+    _codes: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     _names_column: int = 0
+    _decimal: str = "."
+    _counts: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     dtype: np.dtype[Any] = FLOAT64
     ordered: frozenset[int] = frozenset()
 
@@ -167,7 +201,10 @@ class TableReader(ABC):
         texts = [as_text(text) for text in array.dictionary.to_pylist()]
         codes = self._classes[column].codes if column in self._classes else self._codes.get(column)
         # A dictionary may hold more texts than the rows have.
-        found = [self._meaning.of_text(text) if codes is None else codes.get(text) for text in texts]
+        found = [
+            self._meaning.of_text(text) if codes is None else codes.get(text, math.nan if is_missing(text) else None)
+            for text in texts
+        ]
         found.append(self._meaning.of_text("NA") if codes is None else np.nan)
         table = np.array([np.inf if number is None else number for number in found])
         # `to_numpy` of an array loads pandas: 60 MiB that no plan knows of.
@@ -196,28 +233,155 @@ class TableReader(ABC):
     def distinct(self, features: Iterable[int]) -> dict[int, set[str]]:
         """Different texts of some features; one reading of the file or of those columns."""
         columns = {feature: self._features[feature] for feature in features}
-        texts = self._distinct_texts(tuple(columns.values()))
+        texts, _ = self._distinct_texts(tuple(columns.values()))
         return {feature: texts[column] for feature, column in columns.items()}
 
-    def _distinct_texts(self, columns: Sequence[int]) -> dict[int, set[str]]:
+    def _distinct_texts(self, columns: Sequence[int]) -> tuple[dict[int, set[str]], dict[int, float]]:
+        """Different texts of some columns, and rows that have one: infinity where each of very many has its own."""
         import pyarrow.compute as pc
 
         texts: dict[int, set[str]] = {column: set() for column in columns}
+        filled: dict[int, float] = dict.fromkeys(columns, 0)
         column_of = {self._arrow_name(column): column for column in columns}
         for batch in self._text_batches(columns) if columns else ():
             for name, array in zip(batch.schema.names, batch.columns, strict=True):
-                found = texts[column_of[name]]
+                column = column_of[name]
+                found = texts[column]
+                if math.isinf(filled[column]):
+                    continue
                 # Arrow ends the process where it gets no memory for the different ones, of which Python has a copy.
                 require_memory(f"{self.path}: the texts of column {name!r}", 3 * array.nbytes)
-                found.update(as_text(text) for text in pc.unique(array).to_pylist() if text is not None)
+                for counted in pc.value_counts(array).to_pylist():
+                    if counted["values"] is not None and not is_missing(text := as_text(counted["values"])):
+                        found.add(text)
+                        filled[column] += counted["counts"]
                 if len(found) > MAX_CATEGORIES:
-                    raise DataError(
-                        f"a categorical column may hold {MAX_CATEGORIES:,} different texts, and this one holds more",
-                        file=self.path,
-                        column=self._names[column_of[name]],
-                        cure="leave it out with --drop (an identifier or free text is no feature), or code it",
-                    )
-        return texts
+                    if len(found) == filled[column] and column not in self._labels:
+                        found.clear()
+                        filled[column] = math.inf
+                        continue
+                    raise self._too_many_texts(column, found)
+        return texts, filled
+
+    def too_many_texts(self, feature: int) -> DataError:
+        """The error of a feature with more texts than categories can be."""
+        return self._too_many_texts(self._features[feature], ())
+
+    def _too_many_texts(self, column: int, texts: Collection[str]) -> DataError:
+        marked = 2 * sum(_WRITTEN.fullmatch(text) is not None for text in texts) > len(texts)
+        return DataError(
+            f"a categorical column may hold {MAX_CATEGORIES:,} different texts, and this one holds more",
+            file=self.path,
+            column=self._names[column],
+            cure=f"write plain numbers, without marks as in {min(texts)!r}"
+            if marked
+            else "leave it out with --drop (an identifier or free text is no feature), or code it",
+        )
+
+    def with_found_texts(self: T, features: Sequence[int], *, asked: Collection[int] = ()) -> T:
+        """The same file, with these features read as categories, or as numbers where all their texts write numbers.
+
+        One reading of these columns. `asked` are features said to be categories.
+        """
+        texts, filled = self._distinct_texts([self._features[feature] for feature in features])
+        codes: dict[int, Mapping[str, float]] = dict(self._codes)
+        categories: dict[int, list[str]] = {}
+        for feature in features:
+            column = self._features[feature]
+            numbers = None if feature in asked else self._numbers_written(column, texts[column])
+            if numbers is None:
+                categories[feature] = sort_categories(texts[column])
+            else:
+                codes[column] = numbers
+        counts = {
+            (column := self._features[feature]): (filled[column], len(texts[column]) or filled[column])
+            for feature in features
+            if feature not in asked
+        }
+        reader = replace(self, _codes=codes, _texts=self._texts.union(codes), _counts=counts)
+        return reader.with_categories(categories) if categories else reader
+
+    def _numbers_written(self, column: int, texts: Collection[str]) -> dict[str, float] | None:
+        """The numbers that all texts of a column write, with one mark if any; None where they are categories.
+
+        Raises
+        ------
+        DataError
+            Most are numbers: a few texts would turn measurements into categories.
+        """
+        written = {text: match for text in texts if (match := _WRITTEN.fullmatch(text.strip()))}
+        marks = {text: _mark(match) for text, match in written.items()}
+        plain = [text for text, mark in marks.items() if not any(mark)]
+        others = [text for text in texts if not NUMBER.fullmatch(text)]
+        kinds = {mark for text, mark in marks.items() if any(mark) or text.strip() != "0"}
+        name, problem = self._names[column], ""
+        if written and len(written) == len(texts):
+            numbers = _values(list(written.values()), self._decimal) if len(kinds) <= 1 else None
+            if numbers is not None:
+                logger.warning(
+                    "%s: column %r holds numbers as texts, %r is read as %s (--key categorical=%s: as categories)",
+                    redact(self.path),
+                    name,
+                    min(texts),
+                    numbers[list(written).index(min(texts))],
+                    name,
+                )
+                return dict(zip(written, numbers, strict=True))
+            if len(kinds) == 1 or (len(kinds) == 2 and plain):
+                problem = (
+                    "numbers that can be read in two ways" if len(kinds) == 1 else "numbers with and without a mark"
+                )
+        most = max((sum(mark in (kind, ("", "", "")) for mark in marks.values()) for kind in kinds), default=0)
+        if not problem and len(texts) >= _FEW and len(texts) - most <= len(texts) * _STRAY:
+            problem = "a few texts among many different numbers"
+            others = [text for text in texts if text not in written]
+        if problem:
+            value = min(others or texts)
+            raise DataError(
+                f"{problem}: {len(others):,} of its {len(texts):,} different values are no plain numbers",
+                file=self.path,
+                column=name,
+                **self._where(column, {value}),
+                value=value,
+                cure="correct them (an empty field is a missing value); or, if the column holds categories, "
+                f"say so with --key categorical={name}",
+            )
+        if len(plain) > len(others) > 0:
+            more = "" if len(others) == 1 else " and other texts"
+            logger.warning(
+                "%s: column %r is taken for categories: beside %d different numbers it holds %r%s; in a column of "
+                "measurements leave such fields empty (--key categorical=%s: they are categories)",
+                redact(self.path),
+                name,
+                len(plain),
+                min(others),
+                more,
+                name,
+            )
+        return None
+
+    def _where(self, column: int, values: Collection[str]) -> dict[str, Any]:
+        """What a DataError says of the place of some values."""
+        return {}
+
+    def text_counts(self, feature: int) -> tuple[float, float]:
+        """Rows that have a text, and different texts, of a feature; infinity where each of very many has its own."""
+        return self._counts.get(self._features[feature], (0, 0))
+
+    def without(self: T, features: Collection[int]) -> T:
+        """The same file, without some features, of which one warning tells."""
+        for feature in sorted(features):
+            warn_left_out(redact(self.path), self._names[self._features[feature]], "has a text of its own in every row")
+        kept = [feature for feature in range(len(self._features)) if feature not in features]
+        names, old = self.header.feature_names, self.header.categories
+        categories = {new: old[feature] for new, feature in enumerate(kept) if feature in old}
+        header = replace(
+            self.header,
+            feature_names=None if names is None else tuple(names[feature] for feature in kept),
+            n_features=len(kept),
+            categories=categories,
+        )
+        return replace(self, header=header, _features=tuple(self._features[feature] for feature in kept))
 
     def with_categories(self: T, categories: Mapping[int, Sequence[str]]) -> T:
         """The same file, with these features read as categories in this order."""
@@ -227,8 +391,11 @@ class TableReader(ABC):
             header=replace(self.header, categories=dict(sorted(merged.items()))),
             _texts=self._texts | {self._features[feature] for feature in categories},
             _codes={
-                self._features[feature]: {text: code for code, text in enumerate(texts)}
-                for feature, texts in merged.items()
+                **self._codes,
+                **{
+                    self._features[feature]: {text: code for code, text in enumerate(texts)}
+                    for feature, texts in merged.items()
+                },
             },
         )
 
@@ -243,13 +410,20 @@ class TableReader(ABC):
         names = tuple(name for column in self._labels for name in classes[column].label_names)
         return replace(self, _classes=classes, header=replace(self.header, label_names=names, n_labels=len(names)))
 
-    def with_found_classes(self: T, labels: LabelSpec) -> T:
-        """The same file, of whose label columns each class becomes a label; one reading of them finds them."""
-        texts = self._distinct_texts(self._labels)
+    def with_found_classes(self: T, labels: LabelSpec, tags: Collection[str] = ()) -> T:
+        """The same file, of whose label columns each class becomes a label; one reading of them finds them.
+
+        Where this was not asked for, `tags` are columns of lists, and all others have to be one label.
+        """
+        texts, _ = self._distinct_texts(self._labels)
         classes = {
             column: ClassColumn.of(self._names[column], texts[column], labels.separator, labels.values, file=self.path)
             for column in self._labels
         }
+        for column in classes.values() if not labels.classes else ():
+            if column.name not in tags and not column.is_one_label:
+                value = next(text for text in column.texts if labels.values.of_text(text) is None)
+                bad_label(value, 0, names=[column.name], file=self.path, meaning=labels.values)
         return replace(self, _classes=classes, _texts=self._texts.union(self._labels)).with_classes({})
 
     # ---- a table with features as rows
@@ -294,6 +468,42 @@ def choose_columns(
         return sorted(obs) if options.only_obs else features, labels
     dropped = set(find_columns(names, options.drop, "column to leave out,", file=file))
     return [column for column in range(len(names)) if column not in {names_column, *ignored, *dropped}], []
+
+
+def _mark(written: re.Match[str]) -> tuple[str, str, str]:
+    """What a number is written with: money, a unit, and the letter of a power that only Fortran knows."""
+    power = written["power"] or ""
+    return written["money"], written["unit"].strip(), "D" if power[:1] in ("d", "D") else ""
+
+
+def _values(written: Sequence[re.Match[str]], decimal: str) -> list[float] | None:
+    """Numbers whose digits are marked alike; None where they are not, or can be read in two ways.
+
+    >>> _values([_WRITTEN.fullmatch(text) for text in ("$1,234.50", "$999")], ".")
+    [1234.5, 999.0]
+    >>> _values([_WRITTEN.fullmatch(text) for text in ("1,234", "12,000")], ".") is None
+    True
+    """
+    found: list[list[float]] = []
+    for group, point in sorted(_MARKS, key=lambda marks: marks[1] != decimal):
+        whole = rf"(0|[1-9]\d{{0,2}}({re.escape(group)}\d{{3}})*)" if group else r"\d*"
+        digits = re.compile(rf"{whole}({re.escape(point)}\d*)?")
+        if all(digits.fullmatch(each["digits"]) for each in written):
+            texts = [each["digits"].replace(group, "") if group else each["digits"] for each in written]
+            powers = [(each["power"] or "e0").upper().replace("D", "E") for each in written]
+            signs = ["-" if each["sign"] + each["inner"] in ("-", "\u2212") else "" for each in written]
+            parts = zip(signs, (text.replace(point, ".") for text in texts), powers, strict=True)
+            numbers = [float("".join(part)) for part in parts]
+            if not group and point == decimal:
+                return numbers
+            found.append(numbers)
+    return found[0] if found and all(numbers == found[0] for numbers in found) else None
+
+
+@functools.lru_cache(maxsize=1024)
+def warn_left_out(place: str, column: str, what: str) -> None:
+    """Warn of a column once for a file, or for a folder, however many files it has and however often it is opened."""
+    logger.warning("%s: column %r %s: it is left out", place, column, what)
 
 
 def as_text(value: object) -> str:

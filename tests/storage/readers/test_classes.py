@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,9 @@ from typing import Any
 import anndata
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
+from pyarrow import parquet as pq
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.append import append
@@ -157,7 +161,7 @@ def test_files_are_united_and_appended_rows_have_the_classes_of_the_store(tmp_pa
 def test_measurements_are_no_classes(tmp_path: Path) -> None:
     table = pd.DataFrame({"x": np.arange(50.0), "y": np.linspace(0, 1, 50).round(3)})
     with pytest.raises(
-        DataError, match=r"column 'y', value '0\.02': a column of classes was expected, and this one has 50"
+        DataError, match=r"column 'y', value '0\.0': a column of classes was expected, and this one has 50"
     ):
         open_source([csv(tmp_path, table)], ReadOptions(labels=LabelSpec(columns=("y",), classes=True)))
 
@@ -183,3 +187,105 @@ def test_a_column_without_classes(tmp_path: Path) -> None:
     column = ClassColumn.of("k", ["", "?"], None, LabelSpec().values, file="t")
     assert column.is_one_label
     assert column.labels(np.array([0, np.nan])).toarray().tolist() == [[-1], [-1]]
+
+
+TAGGED = [["joy", 'a "b" \\c'], [], None, ["fear"], ["joy", "fear"]]
+
+
+def in_json(tags: list[str] | None) -> str | None:
+    return None if tags is None else json.dumps(tags)
+
+
+@pytest.mark.parametrize("form", ["csv of JSON", "csv of Python", "parquet of JSON", "parquet", "parquet of numbers"])
+@pytest.mark.parametrize("separator", [None, ","])
+def test_lists_are_tags(tmp_path: Path, form: str, separator: str | None) -> None:
+    names = sorted({tag for tags in TAGGED for tag in tags or ()})
+    lists: list[Any] = TAGGED
+    if form.endswith("numbers"):
+        lists = [None if tags is None else [names.index(tag) for tag in tags] for tags in TAGGED]
+        names = ["0", "1", "2"]
+    column = pa.array(
+        [None if tags is None else str(tags) for tags in lists]
+        if form.endswith("Python")
+        else list(map(in_json, lists))
+        if form.endswith("JSON")
+        else lists
+    )
+    table = pa.table({"x": [1.0, 2, 3, 4, 5], "tags": column})
+    path = str(tmp_path / f"t.{form.split()[0]}")
+    if path.endswith("csv"):
+        table.to_pandas().to_csv(path, index=False)
+    else:
+        pq.write_table(table, path)
+    typed = form in ("parquet", "parquet of numbers")
+    labels = LabelSpec(columns=("tags",), classes=not typed or separator is not None, separator=separator)
+    reader = open_source([path], ReadOptions(labels=labels))
+    assert reader.header.label_names == tuple(f"tags={name}" for name in names)
+    a, fear, joy = [1, 0, 0], [0, 1, 0], [0, 0, 1]
+    expected = [np.add(a, joy), [0, 0, 0], [-1, -1, -1], fear, np.add(fear, joy)]
+    assert read_all(reader)[1].tolist() == np.array(expected).tolist()
+
+
+@pytest.mark.parametrize(
+    ("texts", "separator", "said"),
+    [
+        (["['a' 'b']", "['a']"], None, "it is no list of JSON or Python"),
+        (["[a, b]", "[b]"], ",", "it is no list of JSON or Python"),
+        (["['a', 'b']", "c"], ",", "split at ',', it leaves a bracket or quotes"),
+        (["'a','b'", "c"], ",", "split at ',', it leaves a bracket or quotes"),
+        (["[0, 1, 0]", "[1, 0, 0]"], None, "a list names a class twice"),
+    ],
+)
+def test_lists_that_cannot_be_read(tmp_path: Path, texts: list[str], separator: str | None, said: str) -> None:
+    path = csv(tmp_path, pd.DataFrame({"x": [1.0, 2.0], "k": texts}))
+    with pytest.raises(DataError, match=f"column 'k', value .*{re.escape(said)}.*\n  cure: "):
+        open_source([path], ReadOptions(labels=LabelSpec(columns=("k",), classes=True, separator=separator)))
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.float32()), pa.list_(pa.float64(), 3)])
+def test_vectors_are_features(tmp_path: Path, kind: pa.DataType) -> None:
+    vectors = [[1, 2, 3], None, [4, 5, 6]]
+    hot = pa.array([[0, 1], [1, 0], [0, 0]], pa.list_(pa.int8(), 2))
+    path = str(tmp_path / "t.parquet")
+    pq.write_table(pa.table({"v": pa.array(vectors, kind), "x": [7.0, 8, 9], "hot": hot}), path)
+    reader = open_source([path], ReadOptions(labels=LabelSpec(count=1)))
+    assert (reader.header.feature_names, reader.header.label_names) == (("v_0", "v_1", "v_2", "x"), ("hot_0", "hot_1"))
+    X, Y = read_all(reader)
+    np.testing.assert_array_equal(X, [[1, 2, 3, 7], [np.nan, np.nan, np.nan, 8], [4, 5, 6, 9]])
+    assert Y.tolist() == [[0, 1], [1, 0], [0, 0]]
+
+
+def test_vectors_of_different_lengths_are_refused(tmp_path: Path) -> None:
+    path = str(tmp_path / "t.parquet")
+    pq.write_table(pa.table({"v": [[1.0, 2], [3]], "y": [0, 1]}), path)
+    with pytest.raises(DataError, match="column 'v', value 'a list of 1': a list of 2 numbers was expected"):
+        read_all(open_source([path], ReadOptions(labels=LabelSpec(count=1))))
+
+
+@pytest.mark.parametrize("write", [csv, parquet, h5ad])
+def test_classes_are_the_texts_that_stand_there(tmp_path: Path, write: Write) -> None:
+    texts = ["0389", "389", "4E10", "250.0", "0389"]
+    table = pd.DataFrame({"x": range(5), "k": texts})
+    if write is h5ad:
+        obs = table[["k"]].astype("category").set_axis(list("abcde"))
+        anndata.AnnData(np.ones((5, 1)), obs=obs).write_h5ad(path := tmp_path / "t.h5ad")
+    else:
+        path = tmp_path / "t"
+        (table.to_csv if write is csv else table.to_parquet)(path := path.with_suffix(f".{write.__name__}"))
+    reader = open_source([str(path)], ReadOptions(labels=LabelSpec(columns=("k",), classes=True)))
+    assert set(reader.header.label_names or ()) == {f"k={text}" for text in texts}
+
+
+@pytest.mark.parametrize("write", [csv, parquet, arff, h5ad])
+@pytest.mark.parametrize("meaning", ["unknown", "negative"])
+def test_values_that_are_no_classes(tmp_path: Path, write: Write, meaning: str) -> None:
+    """`none` is a text of the column `kind` that was said to be unknown, or negative."""
+    options = ReadOptions(
+        labels=LabelSpec(columns=("kind",), classes=True, **{meaning: ("none",)}),
+        drop=() if write is h5ad else ("grade", "ok", "tags"),
+    )
+    reader = open_source([write(tmp_path, TABLE)], options)
+    assert reader.header.label_names == ("kind=cat", "kind=dog")
+    entry = -1 if meaning == "unknown" else 0
+    kinds = {"cat": [1, 0], "dog": [0, 1], "none": [entry, entry], None: [-1, -1]}
+    assert read_all(reader)[1].tolist() == [kinds[kind] for kind in TABLE["kind"].replace({np.nan: None})]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,7 @@ from mlfs_dask.errors import DataError
 from mlfs_dask.storage.readers.base import Header, LabelSpec, ReadOptions
 from mlfs_dask.storage.readers.concat import concatenate
 from mlfs_dask.storage.readers.csv import open_csv
+from mlfs_dask.storage.readers.detect import open_source
 from mlfs_dask.storage.readers.parquet import open_parquet
 from tests.storage.readers.reading import check_splits, read_all
 
@@ -159,3 +160,38 @@ def test_any_split(files) -> None:
 def test_names_that_differ_between_files(files) -> None:
     with pytest.raises(DataError, match=r"1\.csv: feature 1 is 'z'; in .*0\.csv it is 'x'"):
         files("x,y\n1,0\n", "z,y\n1,0\n")
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+@pytest.mark.parametrize("files", [1, 2])
+@pytest.mark.parametrize("most", [100_000, 25])
+def test_a_column_with_a_text_of_its_own_in_every_row_is_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, form: str, files: int, most: int
+) -> None:
+    monkeypatch.setattr("mlfs_dask.storage.readers.table.MAX_CATEGORIES", most)
+    table = pd.DataFrame({"id": [f"s{row}" for row in range(80)], "x": np.arange(80) / 4, "y": np.arange(80) % 2})
+    paths = [str(tmp_path / f"{number}.{form}") for number in range(files)]
+    for path, rows in zip(paths, np.array_split(np.arange(80), files), strict=True):
+        getattr(table.iloc[rows], f"to_{form}")(path, index=False)
+    reader = open_source(paths, LAST)
+    assert reader.header.feature_names == ("x",)
+    assert "column 'id' has a text of its own in every row: it is left out" in caplog.text
+    np.testing.assert_array_equal(read_all(reader)[0][:, 0], table["x"])
+    if most > 80:
+        assert open_source(paths, replace(LAST, keys={"categorical": "id"})).header.feature_names == ("id", "x")
+
+
+@pytest.mark.parametrize("most", [100_000, 25])
+def test_texts_that_stand_in_two_files_identify_no_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr("mlfs_dask.storage.readers.table.MAX_CATEGORIES", most)
+    texts = [f"s{row}" for row in range(24 if most > 25 else 40)]
+    pd.DataFrame({"id": texts, "y": 1}).to_csv(tmp_path / "0.csv", index=False)
+    pd.DataFrame({"id": texts[:22] * 2, "y": 0}).to_csv(tmp_path / "1.csv", index=False)
+    paths = [str(tmp_path / f"{number}.csv") for number in range(2)]
+    if most > 25:
+        assert open_source(paths, LAST).header.feature_names == ("id",)
+    else:
+        with pytest.raises(DataError, match="column 'id': a categorical column may hold 25 different texts"):
+            open_source(paths, LAST)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from mlfs_dask.storage.readers import csv as csv_module
 from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
 from mlfs_dask.storage.readers.concat import concatenate
 from mlfs_dask.storage.readers.csv import open_csv
+from mlfs_dask.storage.readers.detect import open_source
 from tests.storage.readers.reading import batches_of, check_splits, read_all
 
 LAST = ReadOptions(labels=LabelSpec(count=1))
@@ -105,8 +107,6 @@ def test_columns(write, text: str, options: ReadOptions, features: tuple[str, ..
         ("code,x,y\n2,1,0\n10,1,1\n", key(categorical="code"), {0: ("10", "2")}, None),
         ('a,b,y\n5,1,0\n"1,234",2,1\n', key(categorical="a"), {0: ("1,234", "5")}, None),
         ('a,b,y\n5,1,0\n"1,234",2,1\n', key(categorical="1"), {0: ("1,234", "5")}, None),
-        ("a,y\n15%,0\n3,1\n", LAST, {0: ("15%", "3")}, "'a' is taken for categories: '15%' and the like are no"),
-        ("a,y\n−1.5,0\n3,1\n", LAST, {0: ("3", "−1.5")}, "'a' is taken for categories: '−1.5' and the like are no"),
         # Sizes 1, 2 and "none" may be categories, and a missing measurement: nobody but the user knows.
         ("a,b,y\n1,x,0\n2,1,1\nn.d.,z,0\n", LAST, {0: ("1", "2", "n.d."), 1: ("1", "x", "z")},
          "'a' is taken for categories: beside 2 different numbers it holds 'n.d.'; in a column of measurements leave"),
@@ -130,6 +130,32 @@ def test_categories_and_what_is_told(
     assert reader.header.categories == categories
     assert len(caplog.messages) == (said is not None)
     assert (said or "") in caplog.text
+
+
+MARKED = {
+    "3": ["$1,234.50", "$999", "$-2"],
+    "EUR": ["1.234,50 €", "999 €", "-2 €"],
+    "unit": ["1234.5 mg/L", "999 mg/L", "\u22122mg/L"],
+    "percent": ["1234.5%", "999 %", "-2%"],
+    "blanks": ["1 234,5", "999", "-2"],
+    "Fortran": ["1.2345D+03", "999d0", "-0.2D1"],
+    "swiss": ["1'234.5", "999", "-2"],
+}
+
+
+@pytest.mark.parametrize("texts", MARKED.values(), ids=MARKED)
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_numbers_with_marks_are_numbers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, form: str, texts: list[str]
+) -> None:
+    table = pd.DataFrame({"a": [*texts, None], "y": [0, 1, 0, 1]})
+    path = str(tmp_path / f"t.{form}")
+    (table.to_csv if form == "csv" else table.to_parquet)(path, index=False)
+    reader = open_source([path], LAST)
+    assert read_all(reader)[0][:, 0].tolist() == pytest.approx([1234.5, 999, -2, np.nan], nan_ok=True)
+    assert "column 'a' holds numbers as texts" in caplog.text
+    as_categories = open_source([path], replace(LAST, keys={"categorical": "a"}))
+    assert set(as_categories.header.categories[0]) == set(texts)
 
 
 def error_of(path: str, options: ReadOptions = LAST, **how: int) -> DataError:
@@ -175,10 +201,11 @@ ERRORS: list[tuple[str | bytes, int | None, Any, Any, tuple[str, ...]]] = [
        ("the column has no name", "name it, or leave it out: --drop 2"))
       for values in ((0, 2, 3), (5, 6, 7), "abc", (0, "", 2))),
     # measurements that a text would make categories
-    ('a,b,y\n5,1,0\n"1,234",2,1\n"2,000,000.5",3,1\n', 3, "a", "1,234",
-     ("numbers with commas in them: 2 of its 3 different values are no numbers",)),
-    *(("a,y\n" + "".join(f'"{text}",{i % 2}\n' for i, text in enumerate(texts * 3)), 2, "a", texts[0],
-       ("numbers with commas in them", "--key categorical=a")) for texts in (["3,7", "12,1"], ["-0,5", "1", "2"])),
+    *((f'a,b,y\n5,1,0\n"{text}",2,1\n"{more}",3,1\n', 3, "a", text, (said, "--key categorical=a"))
+      for text, more, said in (
+          ("1,234", "12,000", "numbers that can be read in two ways: 2 of its 3 different values"),
+          ("15%", "3%", "numbers with and without a mark"), ("$3", "$4", "numbers with and without a mark"),
+          ("1_000", "2_0", "numbers that can be read in two ways"))),
     (STRAY, 22, "a", "n.d.", ("a few texts among many different numbers: 1 of its 50 different values",)),
     # quotes
     ("a,k,y\n" + "1,x,0\n" * 50 + '1,"x,0\n' + "1,x,0\n" * 50, 52, None, None, (UNCLOSED, 'written twice ("")')),

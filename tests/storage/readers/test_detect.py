@@ -239,7 +239,7 @@ ODD = "neither its name nor its first line"
         ({"t.csv": TABLE}, ReadOptions(LAST.labels, keys={"x": "A"}), None,
          "csv has no key 'x'\n  cure: its keys are categorical, header"),
         ({"t.parquet": TABLE}, ReadOptions(LAST.labels, keys={"x": "A"}), None,
-         "parquet has no key 'x'\n  cure: leave --key out"),
+         "parquet has no key 'x'\n  cure: its keys are categorical"),
         ({"t.arff": ARFF}, ReadOptions(LAST.labels, keys={"x": "A"}), None, "ARFF files have no key 'x'"),
         ({"t.npz": "any"}, LAST, None, "labels are an array of their own here.*\n  cure: .*--key y=NAME"),
         *(({name: "PK\x03\x04 and more"}, LAST, None,
