@@ -338,10 +338,10 @@ def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
     }
     missing = [place for place, column in enumerate(features) if column in texts and place not in categories]
     by_key = filter(None, options.keys.get("categorical", "").split(","))
-    asked = set(find_columns(names, by_key, "column of categories", file=path))
+    asked = {*find_columns(names, by_key, "column of categories", file=path), *beside}
     plain = [place for place in missing if _is_string(schema.field(features[place]).type)]
     reader = reader.with_found_texts(
-        plain, asked=plain if options.only_obs else [place for place in plain if features[place] in asked]
+        plain, asked=[place for place in plain if options.only_obs or features[place] in asked]
     )
     ordered = set()
     for place, values in reader.distinct([place for place in missing if place not in plain]).items():

@@ -57,7 +57,7 @@ NUMBER = re.compile(r"\s*[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|inf(inity)?|nan)
 #: A number as people write it: a sign, a sign of money, digits with marks between groups of three, a unit or %.
 _WRITTEN = re.compile(
     r"(?P<sign>[+\-\u2212]?)\s*(?P<money>([A-Z]{0,3}[$\u20ac\u00a3\u00a5\u20b9\u20a9\u20bd\u20ba\u20aa])?)\s*"
-    r"(?P<inner>[+\-\u2212]?)(?P<digits>[.,]?\d[\d.,_'\u2019\u00a0\u202f ]*?)(?P<power>[eEdD][+-]?\d+)?"
+    r"(?P<inner>[+\-\u2212]?)(?P<digits>(?!0\d)[.,]?\d[\d.,_'\u2019\u00a0\u202f ]*?)(?P<power>[eEdD][+-]?\d+)?"
     r"\s*(?P<unit>([^\d\s.,:/+\-\u2212<>()_'\u2019][^\d]*)?)",
     re.ASCII,
 )
@@ -316,8 +316,9 @@ class TableReader(ABC):
         kinds = {mark for text, mark in marks.items() if any(mark) or text.strip() != "0"}
         name, problem = self._names[column], ""
         if written and len(written) == len(texts):
-            numbers = _values(list(written.values()), self._decimal) if len(kinds) <= 1 else None
-            if numbers is not None:
+            ways = _values(list(written.values()), self._decimal) if len(kinds) <= 1 else []
+            if len(ways) == 1:
+                numbers = ways[0]
                 logger.warning(
                     "%s: column %r holds numbers as texts, %r is read as %s (--key categorical=%s: as categories)",
                     redact(self.path),
@@ -327,10 +328,10 @@ class TableReader(ABC):
                     name,
                 )
                 return dict(zip(written, numbers, strict=True))
-            if len(kinds) == 1 or (len(kinds) == 2 and plain):
-                problem = (
-                    "numbers that can be read in two ways" if len(kinds) == 1 else "numbers with and without a mark"
-                )
+            if ways:
+                problem = "numbers that can be read in two ways"
+            elif len(kinds) == 2 and plain:
+                problem = "numbers with and without a mark"
         most = max((sum(mark in (kind, ("", "", "")) for mark in marks.values()) for kind in kinds), default=0)
         if not problem and len(texts) >= _FEW and len(texts) - most <= len(texts) * _STRAY:
             problem = "a few texts among many different numbers"
@@ -476,13 +477,13 @@ def _mark(written: re.Match[str]) -> tuple[str, str, str]:
     return written["money"], written["unit"].strip(), "D" if power[:1] in ("d", "D") else ""
 
 
-def _values(written: Sequence[re.Match[str]], decimal: str) -> list[float] | None:
-    """Numbers whose digits are marked alike; None where they are not, or can be read in two ways.
+def _values(written: Sequence[re.Match[str]], decimal: str) -> list[list[float]]:
+    """Numbers whose digits are marked alike, in every way that they can be read.
 
     >>> _values([_WRITTEN.fullmatch(text) for text in ("$1,234.50", "$999")], ".")
-    [1234.5, 999.0]
-    >>> _values([_WRITTEN.fullmatch(text) for text in ("1,234", "12,000")], ".") is None
-    True
+    [[1234.5, 999.0]]
+    >>> _values([_WRITTEN.fullmatch(text) for text in ("1,234", "12,000")], ".")
+    [[1234.0, 12000.0], [1.234, 12.0]]
     """
     found: list[list[float]] = []
     for group, point in sorted(_MARKS, key=lambda marks: marks[1] != decimal):
@@ -495,9 +496,10 @@ def _values(written: Sequence[re.Match[str]], decimal: str) -> list[float] | Non
             parts = zip(signs, (text.replace(point, ".") for text in texts), powers, strict=True)
             numbers = [float("".join(part)) for part in parts]
             if not group and point == decimal:
-                return numbers
-            found.append(numbers)
-    return found[0] if found and all(numbers == found[0] for numbers in found) else None
+                return [numbers]
+            if numbers not in found:
+                found.append(numbers)
+    return found
 
 
 @functools.lru_cache(maxsize=1024)
