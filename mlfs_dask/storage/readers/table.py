@@ -57,7 +57,7 @@ NUMBER = re.compile(r"\s*[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|inf(inity)?|nan)
 #: A number as people write it: a sign, a sign of money, digits with marks between groups of three, a unit or %.
 _WRITTEN = re.compile(
     r"(?P<sign>[+\-\u2212]?)\s*(?P<money>([A-Z]{0,3}[$\u20ac\u00a3\u00a5\u20b9\u20a9\u20bd\u20ba\u20aa])?)\s*"
-    r"(?P<inner>[+\-\u2212]?)(?P<digits>(?!0\d)[.,]?\d[\d.,_'\u2019\u00a0\u202f ]*?)(?P<power>[eEdD][+-]?\d+)?"
+    r"(?P<inner>[+\-\u2212]?)(?P<digits>[.,]?\d[\d.,_'\u2019\u00a0\u202f ]*?)(?P<power>[eEdD][+-]?\d+)?"
     r"\s*(?P<unit>([^\d\s.,:/+\-\u2212<>()_'\u2019][^\d]*)?)",
     re.ASCII,
 )
@@ -311,12 +311,13 @@ class TableReader(ABC):
         """
         written = {text: match for text in texts if (match := _WRITTEN.fullmatch(text.strip()))}
         marks = {text: _mark(match) for text, match in written.items()}
-        plain = [text for text, mark in marks.items() if not any(mark)]
-        others = [text for text in texts if not NUMBER.fullmatch(text)]
+        plain = [text for text in texts if NUMBER.fullmatch(text)]
+        others = [text for text in texts if text not in plain]
         kinds = {mark for text, mark in marks.items() if any(mark) or text.strip() != "0"}
         name, problem = self._names[column], ""
         if written and len(written) == len(texts):
-            ways = _values(list(written.values()), self._decimal) if len(kinds) <= 1 else []
+            is_code = any(re.match(r"0\d", match["digits"]) for match in written.values())
+            ways = _values(list(written.values()), self._decimal) if len(kinds) <= 1 and not is_code else []
             if len(ways) == 1:
                 numbers = ways[0]
                 logger.warning(
@@ -333,7 +334,7 @@ class TableReader(ABC):
             elif len(kinds) == 2 and plain:
                 problem = "numbers with and without a mark"
         most = max((sum(mark in (kind, ("", "", "")) for mark in marks.values()) for kind in kinds), default=0)
-        if not problem and len(texts) >= _FEW and len(texts) - most <= len(texts) * _STRAY:
+        if len(texts) >= _FEW and 0 < len(texts) - most <= len(texts) * _STRAY:
             problem = "a few texts among many different numbers"
             others = [text for text in texts if text not in written]
         if problem:
