@@ -44,15 +44,12 @@ source_option_list = [
         "--labels",
         "labels_xml",
         metavar="FILE",
-        help="Mulan's XML file that names the labels; or the file that holds them, of XMLC text in two files and with "
-        "--transpose.",
+        help="As --label-file.",
     ),
-    click.option("--n-labels", metavar="N", type=click.IntRange(min=1), help="The last N columns are labels."),
-    click.option("--labels-first", is_flag=True, help="With --n-labels: the first N columns are."),
     click.option(
         "--transpose",
         is_flag=True,
-        help="Rows of the table are features and columns samples; --labels FILE.csv has the labels of the samples.",
+        help="Rows of the table are features and columns samples; --label-file FILE.csv has the labels of the samples.",
     ),
 ]
 
@@ -78,8 +75,6 @@ def source_options(command: Decorated) -> Decorated:
     def wrapped(
         *args: Any,
         labels_xml: str | None,
-        n_labels: int | None,
-        labels_first: bool,
         transpose: bool,
         partition_size: int | None,
         workers: int | None,
@@ -92,13 +87,10 @@ def source_options(command: Decorated) -> Decorated:
         from mlfs_dask.storage.readers.base import LabelSpec
 
         spec = file.get("labels", LabelSpec())
-        ways = [bool(labels_xml) and not transpose, spec.columns is not None, n_labels is not None]
-        if sum(ways) > 1:
-            raise click.UsageError("--labels, --label-columns and --n-labels exclude one another; give one.")
-        if labels_first and n_labels is None:
-            raise click.UsageError("--labels-first goes with --n-labels.")
+        if labels_xml and spec.xml:
+            raise click.UsageError("--labels and --label-file are the same; give one.")
         source = {"format": None, "keys": {}, "drop": (), **file, "transpose": transpose}
-        source["labels"] = replace(spec, xml=labels_xml, count=n_labels, first=labels_first)
+        source["labels"] = replace(spec, xml=labels_xml or spec.xml)
         source |= {"workers": workers, "memory_limit": memory_limit}
         if partition_size is not None:
             source["partition_bytes"] = partition_size

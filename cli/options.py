@@ -382,6 +382,18 @@ def read_names(values: tuple[str, ...]) -> tuple[str, ...]:
 
 file_option_list = [
     click.option(
+        "--label-file",
+        metavar="FILE",
+        help="File that names the labels (Mulan's XML), or a table that holds them.",
+    ),
+    click.option(
+        "--label-key",
+        metavar="NAME",
+        help="Column of the data that names the row of --label-file, whose first column has these names.",
+    ),
+    click.option("--n-labels", metavar="N", type=click.IntRange(min=1), help="The last N columns are labels."),
+    click.option("--labels-first", is_flag=True, help="With --n-labels: the first N columns are."),
+    click.option(
         "--label-columns",
         metavar="NAMES",
         multiple=True,
@@ -427,6 +439,10 @@ def file_options(command: Decorated) -> Decorated:
     @functools.wraps(command)
     def wrapped(
         *args: Any,
+        label_file: str | None,
+        label_key: str | None,
+        n_labels: int | None,
+        labels_first: bool,
         label_columns: tuple[str, ...],
         label_classes: bool,
         label_separator: str | None,
@@ -440,10 +456,18 @@ def file_options(command: Decorated) -> Decorated:
     ) -> Any:
         if label_separator == "":
             raise click.UsageError("--label-separator is the text between two tags, and cannot be empty.")
+        if labels_first and n_labels is None:
+            raise click.UsageError("--labels-first goes with --n-labels.")
+        if label_key is not None and label_file is None:
+            raise click.UsageError("--label-key goes with --label-file.")
 
         from mlfs_dask.storage.readers.base import LabelSpec
 
         labels = LabelSpec(
+            xml=label_file,
+            key=label_key,
+            count=n_labels,
+            first=labels_first,
             columns=read_names(label_columns) or None,
             positive=read_names(labels_positive),
             negative=read_names(labels_negative),

@@ -91,7 +91,7 @@ def infer_schema(
     for count, what, cure in (
         (n, "rows", "check that the file is whole"),
         (d, "features", "check which columns are labels"),
-        (q, "labels", "say which columns are labels: --labels, --label-columns or --n-labels"),
+        (q, "labels", "say which columns are labels: --label-file, --label-columns or --n-labels"),
     ):
         if count == 0:
             raise DataError(f"there are no {what}", file=reader.path, cure=cure)

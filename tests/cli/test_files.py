@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import sparse as sp
+from scipy.io import mmwrite
 
 import mlfs_dask
 from mlfs_dask import BRCC, ELC, Chi2, LabelEntropy
@@ -375,3 +376,52 @@ def test_files_at_a_url(tmp_path: Path) -> None:
             found = ELC(3, unknown="negative").fit(there)
             assert found.scores_.tolist() == ELC(3, unknown="negative").fit(here).scores_.tolist()
             assert found.report_.store["path"] == f"{url}/{place.name}"
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+@pytest.mark.parametrize("key", ["text", "number"])
+def test_labels_in_a_table_of_their_own(run: Any, tmp_path: Path, form: str, key: str) -> None:
+    rows = table()
+    ids = [f"{row:04}" if key == "text" else str(7 * row) for row in range(len(rows))]
+    data = rows.drop(columns=LABELS).assign(id=ids if key == "text" or form == "csv" else list(map(int, ids)))
+    getattr(data, f"to_{form}")(tmp_path / f"x.{form}", index=False)
+    known = rows[LABELS].set_axis(ids).sample(frac=0.9, random_state=0)
+    known.to_csv(tmp_path / "labels.csv", index_label="name")
+    said = ["--label-file", tmp_path / "labels.csv", "--label-key", "id"]
+    done = run("convert", tmp_path / f"x.{form}", tmp_path / "t.zarr", *said)
+    assert "40 of 400 rows are not in " in done.stderr
+    assert "their labels are unknown" in done.stderr
+    found = mlfs_dask.open_dataset(tmp_path / "t.zarr")
+    assert (found.feature_names.tolist(), found.label_names.tolist()) == (NAMES, LABELS)
+    Y = found.Y.compute()
+    expected = known.reindex(ids).fillna(-1).to_numpy()
+    np.testing.assert_array_equal(Y if isinstance(Y, np.ndarray) else Y.todense(), expected)
+    run("convert", tmp_path / f"x.{form}", tmp_path / "one.zarr", *said, "--label-columns", LABELS[1])
+    assert mlfs_dask.open_dataset(tmp_path / "one.zarr").label_names.tolist() == [LABELS[1]]
+    if form == "csv":
+        return
+    run("select", "br-cc", tmp_path / f"x.{form}", "-k", 3, "-o", tmp_path / "run", *said, "--label-columns", LABELS[1])
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["dataset"]["q"] == 1
+
+
+def test_labels_in_a_table_row_by_row(run: Any, tmp_path: Path) -> None:
+    rows = table()
+    mmwrite(tmp_path / "x.mtx", sp.coo_array(rows[NAMES].to_numpy()))
+    rows[LABELS].set_axis([f"row {row}" for row in range(len(rows))]).to_csv(tmp_path / "labels.csv")
+    run("convert", tmp_path / "x.mtx", tmp_path / "t.zarr", "--label-file", tmp_path / "labels.csv")
+    found = mlfs_dask.open_dataset(tmp_path / "t.zarr")
+    assert found.label_names.tolist() == LABELS
+    np.testing.assert_array_equal(found.label_counts[2], rows[LABELS].sum())
+
+
+def test_keys_that_no_label_has_are_an_error(run: Any, tmp_path: Path) -> None:
+    rows = table()
+    rows.assign(id=range(len(rows))).drop(columns=LABELS).to_parquet(tmp_path / "x.parquet")
+    (tmp_path / "labels.csv").write_text("id,y\na,1\nb,0\n")
+    said = ["inspect", tmp_path / "x.parquet", "--label-file", tmp_path / "labels.csv"]
+    failed = run(*said, "--label-key", "id")
+    assert failed.exit_code == 3
+    assert "column 'id', value '0': none of its keys is in the table of labels" in failed.stderr
+    failed = run(*said)
+    assert failed.exit_code == 2
+    assert "--label-key NAME" in failed.stderr

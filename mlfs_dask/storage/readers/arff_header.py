@@ -337,7 +337,7 @@ def choose_labels(
     if declared is None:
         raise UsageError(
             f"{source.path}: nothing tells which attributes are labels\n"
-            "  cure: give --labels FILE.xml, --label-columns NAMES or --n-labels K"
+            "  cure: give --label-file FILE.xml, --label-columns NAMES or --n-labels K"
         )
     return _labels_at_an_end(int(declared[1]), range(len(header.attributes)), source.path, "-C in @relation")
 
@@ -349,6 +349,6 @@ def _labels_at_an_end(count: int, attributes: Sequence[int], path: str, said: st
             f"{said} asks for {abs(count)} labels; the file has {len(attributes)} attributes to count, and at least "
             "one must be a label and one a feature",
             file=path,
-            cure="give --labels FILE.xml, --label-columns NAMES or another --n-labels",
+            cure="give --label-file FILE.xml, --label-columns NAMES or another --n-labels",
         )
     return list(attributes[:count] if count > 0 else attributes[count:])

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from scipy.sparse import csr_array
 
-from mlfs_dask.errors import DataError
+from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.label_values import LabelValues, MinusOne
 from mlfs_dask.typing import Matrix
 
@@ -229,12 +229,15 @@ class RowReader(Reader, Protocol):
 class LabelSpec:
     """Which columns are labels, and what their values mean: what the label options of `mlfs convert` say.
 
-    At most one of `xml`, `columns` and `count` is given; formats that carry their labels apart need none.
+    Of `columns` and `count` at most one is given; formats that carry their labels apart need none.
 
     Parameters
     ----------
     xml : str, optional
-        File of Mulan that names the labels.
+        File of Mulan that names the labels, or a table of them (CSV), whose columns are labels or hold those of
+        `columns`.
+    key : str, optional
+        Column of the data that names a row of that table, as its first column does.
     columns : tuple of str, optional
         Names, numbers from 1, or patterns as `fault_*`.
     count : int, optional
@@ -249,6 +252,7 @@ class LabelSpec:
     """
 
     xml: str | None = None
+    key: str | None = None
     columns: tuple[str, ...] | None = None
     count: int | None = None
     first: bool = False
@@ -257,6 +261,14 @@ class LabelSpec:
     unknown: tuple[str, ...] = ()
     classes: bool = False
     separator: str | None = None
+
+    def __post_init__(self) -> None:
+        names_labels = self.xml is not None and self.xml.endswith(".xml")
+        if names_labels + (self.columns is not None) + (self.count is not None) > 1 or (self.xml and self.count):
+            raise UsageError(
+                "--label-file, --label-columns and --n-labels exclude one another; only a table of labels can be given "
+                "with --label-columns"
+            )
 
     @property
     def names_columns(self) -> bool:

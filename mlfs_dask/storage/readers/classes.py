@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,6 +72,9 @@ class ClassColumn:
     tags : dict of str to tuple of str
         The classes that each text names, or some text of another file.
     """
+
+    has_all: ClassVar[bool] = True
+    """Whether every text of the rows is among its own."""
 
     name: str
     texts: tuple[str, ...]

@@ -419,13 +419,15 @@ def open_csv(path: str, options: ReadOptions = _DEFAULTS, *, tabs: bool = False)
     by_option = filter(None, options.keys.get("categorical", "").split(","))
     asked = set(find_columns(names, by_option, "column of categories", file=path))
     texts |= asked
-    if options.labels.values.has_texts:  # also where the sample holds none
+    if options.labels.values.has_texts or options.labels.key is not None:  # also where the sample holds none
         texts |= {*labels}
     reader = replace(reader, _texts=frozenset(texts), _decimal=decimal)
     categorical = [place for place, column in enumerate(features) if column in texts]
     if categorical:
         by_key = [place for place in categorical if features[place] in asked]
         reader = reader.with_found_texts(categorical, asked=by_key)
+    if options.labels.key is not None:
+        return reader.with_label_table(options.labels, options.storage_options)
     return reader.with_found_classes(options.labels) if options.labels.classes else reader
 
 

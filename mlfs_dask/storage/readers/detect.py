@@ -78,6 +78,8 @@ _PAIRED = ("npz", "npy", "mtx", "zarr")
 _BY_COLUMNS = ("csv", "tsv", "parquet", "feather")
 # Labels are an array of their own here, which no label option can name.
 _LABELS_APART = ("npz", "npy", "mtx", "mat", "zarr", "hdf5")
+#: Suffixes of tables of labels beside the data.
+_TABLES = (".csv", ".tsv", ".tab", ".txt")
 _ARCHIVES = (".zip", ".tar", ".tgz", ".7z", ".rar")
 _SNIFF_BYTES = 4096
 _DEFAULTS = ReadOptions()
@@ -169,16 +171,26 @@ def _check_options(path: str, known: Format, options: ReadOptions) -> None:
             f"{path}: {known.name} has no columns of rows, which --obs would keep"
             "\n  cure: leave --obs out, or give the data as CSV, Parquet or AnnData"
         )
-    if options.labels.classes and known.name in _LABELS_APART:
+    if options.labels.classes and known.name in _LABELS_APART and not _has_table(known.name, options):
         raise UsageError(
             f"{path}: labels are a matrix here, and no columns of classes\n  cure: leave --label-classes and "
             "--label-separator out"
         )
-    if known.name in _LABELS_APART and options.labels.names_columns:
+    if options.labels.key is not None and known.name not in _BY_COLUMNS:
         raise UsageError(
-            f"{path}: labels are an array of their own here, which --labels, --label-columns and --n-labels say "
+            f"{path}: {known.name} has no column of keys\n  cure: leave --label-key out; a table beside .mtx has its "
+            "rows in the order of the matrix"
+        )
+    if known.name in _LABELS_APART and options.labels.names_columns and not _has_table(known.name, options):
+        raise UsageError(
+            f"{path}: labels are an array of their own here, which --label-file, --label-columns and --n-labels say "
             "nothing of\n  cure: leave them out; --key y=NAME says which array it is"
         )
+
+
+def _has_table(name: str, options: ReadOptions) -> bool:
+    """Whether labels stand in a table beside a single matrix."""
+    return name == "mtx" and format_suffix(options.labels.xml or "") in _TABLES
 
 
 def _call(name: str, source: str | tuple[str, ...], options: ReadOptions) -> Reader:
@@ -200,6 +212,13 @@ def _with_labels(path: str, name: str, options: ReadOptions) -> ReadOptions:
         if xml is not None:
             logger.info("%s: labels are those named in %s", redact(path), redact(xml))
             return replace(options, labels=replace(labels, xml=xml))
+    if name in _BY_COLUMNS and labels.xml is not None and format_suffix(labels.xml) in _TABLES:
+        if labels.key is None:
+            raise UsageError(
+                f"{path}: nothing tells which row of {labels.xml} has the labels of a row"
+                "\n  cure: --label-key NAME, the column whose values stand in the first column of that table"
+            )
+        return options
     if name in _BY_COLUMNS and labels.xml is not None:
         from mlfs_dask.storage.readers.mulan_xml import read_mulan_labels
 
@@ -220,7 +239,7 @@ def _xml_beside(path: str, options: ReadOptions) -> str | None:
 def _as_pair(paths: Sequence[str], name: str, options: ReadOptions) -> tuple[str, ...] | None:
     """X and Y, if each of the files holds one matrix alone."""
     alone = [_holds_one(path, name, options) for path in paths]
-    if len(paths) == 2 and all(alone):
+    if all(alone) and len(paths) == 2 - _has_table(name, options):
         return tuple(paths)
     if any(alone):
         raise UsageError(

@@ -17,8 +17,8 @@ from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN, LabelSpec
 from mlfs_dask.storage.subset_spec import matching
 
 LABEL_OPTIONS = (
-    "say which columns are labels: --labels FILE.xml, --label-columns NAMES, or --n-labels K "
-    "(with --labels-first when they come first)"
+    "say which columns are labels: --label-columns NAMES, --n-labels K (with --labels-first when they come first), or "
+    "--label-file FILE"
 )
 LABEL_CURE = (
     "labels are 1, 0, and -1, ? or an empty field where unknown; binarise the column, say --label-classes if it holds "
@@ -78,8 +78,9 @@ def split_columns(
     """
     width = len(names)
     dropped = set(find_columns(names, drop, "column to leave out,", file=file))
-    if labels.columns is not None:
-        chosen = set(find_label_columns(names, labels.columns, file=file))
+    named = labels.columns if labels.key is None else (labels.key,)
+    if named is not None:
+        chosen = set(find_label_columns(names, named, file=file))
         check_kept(chosen, dropped, names, file=file)
     elif labels.count is not None:
         counted = [index for index in range(width) if index not in dropped.union(ignored, beside)]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.files.redaction import redact
@@ -16,7 +18,7 @@ from mlfs_dask.storage.limits import require_memory
 from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN, LabelSpec
 from mlfs_dask.storage.readers.classes import ClassColumn
 from mlfs_dask.storage.readers.compressed_io import format_suffix, open_source
-from mlfs_dask.storage.readers.label_columns import bad_label, find_label_columns, unique_names
+from mlfs_dask.storage.readers.label_columns import bad_label, find_label_columns, is_nameless, unique_names
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +54,76 @@ def read_label_table(
     DataError
         It is no table, has none of the rows, one of them twice, or something else than labels.
     """
+    index, values, label_names = _named_labels(source, labels, storage_options, row=row)
+    _tell_differences(index, rows, source, file, row)
+    require_memory(f"{source}: {len(label_names):,} labels of {len(rows):,} rows", 16 * len(label_names) * len(rows))
+    places = index.get_indexer(list(rows))
+    matrix = np.full((len(rows), len(label_names)), np.nan)
+    matrix[places >= 0] = values[places[places >= 0]]
+    return matrix, label_names
+
+
+def read_labels_in_order(
+    source: str, labels: LabelSpec, storage_options: dict[str, Any]
+) -> tuple[NDArray[np.float64], tuple[str, ...]]:
+    """Labels of all rows of a table, as `read_label_table` gives them, and their names.
+
+    A first column without a name holds names of rows, which data without such names cannot be joined by.
+    """
     table = _read(source, storage_options)
+    if labels.columns is None and is_nameless(str(table.columns[0])):
+        table = table.iloc[:, 1:]
+    return _labels_in(table, labels, source)
+
+
+@dataclass(frozen=True)
+class LabelTable:
+    """A column of keys, each of which names a row of a table of labels; it stands in for a `ClassColumn`.
+
+    Attributes
+    ----------
+    name : str
+    codes : dict of str to int
+        Row of every key.
+    label_names : tuple of str
+    """
+
+    has_all: ClassVar[bool] = False
+
+    name: str
+    codes: Mapping[str, int]
+    label_names: tuple[str, ...]
+    _entries: NDArray[np.int8]
+
+    @classmethod
+    def read(cls, source: str, labels: LabelSpec, storage_options: dict[str, Any]) -> LabelTable:
+        """The table in a file; errors are those of `read_label_table`."""
+        assert labels.key is not None
+        index, values, names = _named_labels(source, labels, storage_options, row="key")
+        entries = np.where(np.isnan(values), UNKNOWN, np.where(values == -1, MINUS_ONE, values)).astype(np.int8)
+        # What is in no row of the table is unknown.
+        entries = np.vstack([entries, np.full((1, len(names)), UNKNOWN, np.int8)])
+        return cls(labels.key, {key: place for place, key in enumerate(index)}, names, entries)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The labels, each of which takes room where it is unknown."""
+        return self.label_names
+
+    def labels(self, values: NDArray[np.float64]) -> csr_array:
+        """Labels of the rows with these places of keys, int8 of shape (rows, labels), with entries as of `Batch.Y`."""
+        places = np.where(np.isnan(values), len(self.codes), values).astype(np.intp)
+        matrix = csr_array(self._entries[places])
+        return csr_array((matrix.data, matrix.indices, matrix.indptr.astype(np.int64)), shape=matrix.shape)
+
+
+def _named_labels(
+    source: str, labels: LabelSpec, storage_options: dict[str, Any], *, row: str
+) -> tuple[Any, NDArray[np.float64], tuple[str, ...]]:
+    """Names of rows in the first column of a table, as an index of pandas, and labels with their names."""
+    table = _read(source, storage_options)
+    # R's `write.table` gives names of rows no header. As an index they would be read as numbers: 7 for 007.
+    table = table.set_index(table.columns[0]) if type(table.index).__name__ == "RangeIndex" else table
     table.index = table.index.astype(str)
     if not table.index.is_unique:
         raise DataError(
@@ -61,21 +132,20 @@ def read_label_table(
             value=table.index[table.index.duplicated()][0],
             cure=f"keep one row of each {row}",
         )
+    return (table.index, *_labels_in(table, labels, source))
+
+
+def _labels_in(table: Any, labels: LabelSpec, source: str) -> tuple[NDArray[np.float64], tuple[str, ...]]:
     names = [str(name) for name in table.columns]
     chosen = list(range(len(names)))
     if labels.columns is not None:
         chosen = find_label_columns(names, labels.columns, file=source)
     if not chosen:
         raise DataError("the table has no columns of labels", file=source, cure="give them behind the first column")
-    _tell_differences(table.index, rows, source, file, row)
     found = [_labels_of(table.iloc[:, column], names[column], labels, source) for column in sorted(chosen)]
     label_names = tuple(name for _, some in found for name in some)
-    require_memory(f"{source}: {len(label_names):,} labels of {len(rows):,} rows", 16 * len(label_names) * len(rows))
-    values = np.column_stack([block for block, _ in found])
-    places = table.index.get_indexer(list(rows))
-    matrix = np.full((len(rows), len(label_names)), np.nan)
-    matrix[places >= 0] = values[places[places >= 0]]
-    return matrix, label_names
+    require_memory(f"{source}: {len(label_names):,} labels of {len(table):,} rows", 16 * len(label_names) * len(table))
+    return np.column_stack([block for block, _ in found]), label_names
 
 
 def _read(source: str, storage_options: dict[str, Any]) -> Any:
@@ -93,7 +163,7 @@ def _read(source: str, storage_options: dict[str, Any]) -> Any:
     how: dict[str, Any] = {"sep": "\t" if tabs else ",", "dtype": str, "keep_default_na": False}
     try:
         header = pd.read_csv(io.BytesIO(text), header=None, nrows=1, **how)
-        table = pd.read_csv(io.BytesIO(text), index_col=0, **how)
+        table = pd.read_csv(io.BytesIO(text), **how)
     except (ValueError, UnicodeDecodeError) as error:
         raise DataError(f"it is no table: {error}", file=source, cure="give a CSV file with a header row") from error
     unique_names(header.iloc[0].tolist(), file=source, line=1)

@@ -16,11 +16,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.limits import filled_temporary_file
 from mlfs_dask.storage.readers.base import ReadOptions, damaged
 from mlfs_dask.storage.readers.compressed_io import SMALL_PIECE_BYTES, SourceFile, open_source
+from mlfs_dask.storage.readers.label_columns import DEFAULT_VALUES
+from mlfs_dask.storage.readers.label_table import read_labels_in_order
 from mlfs_dask.storage.readers.matrix import (
     PIECE_BYTES,
     BandedRows,
@@ -30,6 +33,7 @@ from mlfs_dask.storage.readers.matrix import (
     Pair,
     Rows,
     Sliceable,
+    array_rows,
     fortran_rows,
     matrix_reader,
     names_in,
@@ -50,9 +54,9 @@ def open_mtx(paths: Sequence[str], options: ReadOptions = _DEFAULTS) -> MatrixRe
 
     Parameters
     ----------
-    paths : two of them
+    paths : two of them, or X alone
         Local paths or URLs; may be compressed. Each may hold the instances as rows or as columns: whichever makes their
-        numbers agree, rows if both do.
+        numbers agree, rows if both do. The labels of X alone are those of the table `labels.xml`, row by row.
     options : ReadOptions
         `keys` may hold ``names`` and ``label_names``: ``@FILE``, a name a line.
 
@@ -62,6 +66,12 @@ def open_mtx(paths: Sequence[str], options: ReadOptions = _DEFAULTS) -> MatrixRe
         Not such a file, a matrix of complex numbers or a symmetric one, numbers of rows that disagree.
     """
     matrices = [_read_header(path, options) for path in paths]
+    if len(paths) == 1:
+        assert options.labels.xml is not None
+        labels, label_names = read_labels_in_order(options.labels.xml, options.labels, options.storage_options)
+        beside = functools.partial(_open_beside, matrices[0], labels)
+        names = names_in(options, file=paths[0]) | {"label_names": label_names}
+        return matrix_reader(paths[0], beside, options, meaning=DEFAULT_VALUES, **names)
     turned = next(
         ((x, y) for x, y in itertools.product((False, True), repeat=2) if matrices[0].shape[x] == matrices[1].shape[y]),
         (False, False),  # the reader says that they disagree
@@ -138,6 +148,12 @@ class _Matrix:
             for block in self.blocks():
                 spool.write(np.asarray(block, np.float64).tobytes())
         return FileArray(spool, 0, np.dtype(np.float64), self.entries, file=self.source.path, own=True)
+
+
+@contextlib.contextmanager
+def _open_beside(matrix: _Matrix, labels: NDArray[np.float64]) -> Iterator[list[Pair]]:
+    n, width = matrix.shape
+    yield [(matrix.rows(turned=n != len(labels) == width), array_rows(labels))]
 
 
 def _read_header(path: str, options: ReadOptions) -> _Matrix:

@@ -362,6 +362,8 @@ def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
             )
     reader = replace(reader, ordered=frozenset(ordered))
     reader = reader.with_categories(categories) if categories else reader
+    if labels.key is not None:
+        return reader.with_label_table(labels, options.storage_options)
     return reader.with_found_classes(labels, made.tags) if labels.classes or made.tags else reader
 
 

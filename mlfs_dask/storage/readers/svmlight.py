@@ -39,7 +39,7 @@ def open_svmlight(path: str, options: ReadOptions) -> IndexedTextReader:
     if labels.xml is not None or labels.columns is not None or options.drop:
         raise UsageError(
             f"{path}: svmlight text has no names, so labels and columns cannot be named\n"
-            "  cure: leave out --labels, --label-columns and --drop"
+            "  cure: leave out --label-file, --label-columns and --drop"
         )
     unknown = sorted(set(options.keys) - set(_KEYS))
     if unknown:

@@ -44,6 +44,7 @@ from mlfs_dask.storage.readers.label_columns import (
     label_block,
     split_columns,
 )
+from mlfs_dask.storage.readers.label_table import LabelTable
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +96,7 @@ class TableReader(ABC):
     _labels: tuple[int, ...]
     _texts: frozenset[int] = frozenset()
     _meaning: LabelValues = DEFAULT_VALUES
-    _classes: Mapping[int, ClassColumn] = field(default_factory=dict)
+    _classes: Mapping[int, ClassColumn | LabelTable] = field(default_factory=dict)
     _codes: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     _names_column: int = 0
     _decimal: str = "."
@@ -201,8 +202,9 @@ class TableReader(ABC):
         texts = [as_text(text) for text in array.dictionary.to_pylist()]
         codes = self._classes[column].codes if column in self._classes else self._codes.get(column)
         # A dictionary may hold more texts than the rows have.
+        lacking = math.nan if column in self._classes and not self._classes[column].has_all else None
         found = [
-            self._meaning.of_text(text) if codes is None else codes.get(text, math.nan if is_missing(text) else None)
+            self._meaning.of_text(text) if codes is None else codes.get(text, math.nan if is_missing(text) else lacking)
             for text in texts
         ]
         found.append(self._meaning.of_text("NA") if codes is None else np.nan)
@@ -404,13 +406,49 @@ class TableReader(ABC):
     @property
     def class_columns(self) -> dict[str, ClassColumn]:
         """Name -> column of classes that was found in the rows."""
-        return {column.name: column for column in self._classes.values()}
+        return {column.name: column for column in self._classes.values() if isinstance(column, ClassColumn)}
 
     def with_classes(self: T, columns: Mapping[str, ClassColumn]) -> T:
         """The same file with these classes, those of other files or of a store among them."""
         classes = {column: columns.get(self._names[column], old) for column, old in self._classes.items()}
         names = tuple(name for column in self._labels for name in classes[column].label_names)
         return replace(self, _classes=classes, header=replace(self.header, label_names=names, n_labels=len(names)))
+
+    def with_label_table(self: T, labels: LabelSpec, storage_options: dict[str, Any]) -> T:
+        """The same file, with the labels that stand in a table beside it; one reading of the keys finds them.
+
+        Raises
+        ------
+        DataError
+            No key is in the table.
+        """
+        import pyarrow.compute as pc
+
+        source = labels.xml or ""
+        table = LabelTable.read(source, labels, storage_options)
+        rows = missing = 0
+        first: str | None = None
+        for batch in self._text_batches(self._labels):
+            for key in pc.value_counts(batch.column(0)).to_pylist():
+                rows += key["counts"]
+                if (text := as_text(key["values"])) not in table.codes:
+                    missing += key["counts"]
+                    first = first or text
+        if missing == rows:
+            raise DataError(
+                "none of its keys is in the table of labels",
+                file=self.path,
+                column=table.name,
+                value=first,
+                cure=f"the first column of {source} has keys such as {next(iter(table.codes), '')!r}",
+            )
+        if missing:
+            logger.warning(
+                "%s: %d of %d rows are not in %s, %r for one: their labels are unknown",
+                redact(self.path), missing, rows, redact(source), first,
+            )  # fmt: skip
+        column = self._labels[0]
+        return replace(self, _classes={column: table}, _texts=self._texts.union(self._labels)).with_classes({})
 
     def with_found_classes(self: T, labels: LabelSpec, tags: Collection[str] = ()) -> T:
         """The same file, of whose label columns each class becomes a label; one reading of them finds them.

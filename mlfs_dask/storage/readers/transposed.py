@@ -50,11 +50,11 @@ def open_transposed(path: str, options: ReadOptions, open_table: Callable[..., T
         The temporary file finds no room.
     """
     labels = options.labels
-    if labels.xml is None or labels.count is not None:
+    if labels.xml is None:
         raise UsageError(
             f"{path}: rows are features, and nothing tells the labels of the samples\n"
-            "  cure: --labels FILE.csv, a table with the names of the samples in its first column, and --label-columns "
-            "NAMES of it"
+            "  cure: --label-file FILE.csv, a table with the names of the samples in its first column, and "
+            "--label-columns NAMES of it"
         )
     alone = replace(options, labels=LabelSpec(), keys={k: v for k, v in options.keys.items() if k != "names"})
     table = open_table(path, alone)

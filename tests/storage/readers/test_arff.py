@@ -134,7 +134,7 @@ def test_xml_name_that_is_not_there(write: Any) -> None:
     ("options", "problem"),
     [
         (ReadOptions(LabelSpec(columns=("zebra",))), r"the label 'zebra' is no attribute.*\n.*belong together"),
-        (ReadOptions(), r"nothing tells which.*\n.*--labels FILE.xml, --label-columns"),
+        (ReadOptions(), r"nothing tells which.*\n.*--label-file FILE.xml, --label-columns"),
         (ReadOptions(LabelSpec(count=4)), "--n-labels asks for 4 labels; the file has 4 attributes"),
         (ReadOptions(LabelSpec(count=0)), "--n-labels asks for 0 labels; the file has 4 attributes"),
         (ReadOptions(LabelSpec(count=9, first=True)), "--n-labels asks for 9 labels; the file has 4 attributes"),

@@ -250,7 +250,7 @@ def test_errors(
         (key(categorical="z"), "the column of categories 'z'"),
         (key(header="banana"), "header must be yes or no, not 'banana'"),
         (ReadOptions(), "nothing tells which columns are labels"),
-        (ReadOptions(), "--labels FILE.xml, --label-columns NAMES, or --n-labels K"),
+        (ReadOptions(), "--label-columns NAMES, --n-labels K"),
     ],
 )
 def test_options_that_do_not_fit(write, options: ReadOptions, said: str) -> None:

@@ -235,7 +235,7 @@ ODD = "neither its name nor its first line"
           for content in ("words without any mark\n", "1\n2\n", "% a comment\n", "a:b c\n")),
         ({"t.csv": TABLE, "t.svm": SVM}, LAST, None, r"t\.csv is csv and .*t\.svm is svmlight; files of one format"),
         *((files, ReadOptions(), None, rf"(?s){option}") for files in ({"t.arff": ARFF}, {"t.csv": TABLE})
-          for option in ("--labels FILE.xml", "--label-columns", "--n-labels")),
+          for option in ("--label-file", "--label-columns", "--n-labels")),
         ({"t.csv": TABLE}, ReadOptions(LAST.labels, keys={"x": "A"}), None,
          "csv has no key 'x'\n  cure: its keys are categorical, header"),
         ({"t.parquet": TABLE}, ReadOptions(LAST.labels, keys={"x": "A"}), None,
