@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -65,6 +66,16 @@ def _setting_option(setting: Parameter) -> click.Option:
         metavar=None if truth else setting.metavar,
         help=setting.help if truth else with_facts(setting.help, shown, setting.range),
     )
+
+
+def _store_first(store: str | None, candidates: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
+    """Store and candidates, where the store came last, as `mlfs select` has it, or first."""
+    from mlfs_dask.selectors import METHODS, method_name
+
+    first = method_name((store or "").partition(":")[0])
+    if first in (*METHODS, "random", "all") and candidates and not Path(str(store)).exists():
+        return candidates[-1], (str(store), *candidates[:-1])
+    return store, candidates
 
 
 #: Spellings of options that are not those of their settings.
@@ -153,6 +164,7 @@ def evaluate(
         settings = make_settings(protocol, options)
         output.result(settings.to_dict(), _settings_text(protocol, settings))
         return
+    store, candidates = _store_first(store, candidates)
     if store is None or not candidates:
         raise click.UsageError(
             "give a STORE and one or more CANDIDATEs: methods, folders of runs or evaluations, random, all."

@@ -119,6 +119,9 @@ class MethodGroup(click.Group):
             raise click.UsageError("give a METHOD and a STORE; `mlfs methods` lists the methods.", ctx)
         if args and args[0].startswith("-") and args[0] not in ctx.help_option_names and not ctx.resilient_parsing:
             raise click.UsageError(f"the method comes before its options, and {args[0]!r} came first.", ctx)
+        known = self.list_commands(ctx)
+        if len(args) > 1 and not set(self._names(args[0])) & set(known) and set(self._names(args[1])) <= set(known):
+            args = [args[1], args[0], *args[2:]]  # the store first, as `mlfs evaluate` has it
         return super().parse_args(ctx, args)
 
     def resolve_command(

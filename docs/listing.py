@@ -42,6 +42,7 @@ def files() -> dict[Path, str]:
     imports = [f"from {module} import {name} as {name}" for name, module in mlfs_dask._PLACES.items()]
     imports.append("from mlfs_dask._version import __version__ as __version__")
     imports.append("from mlfs_dask.selection.estimator import LabelRecoverer, Selector, WeightedSelector")
+    imports.append("from collections.abc import Mapping, Sequence")
     imports.append("from typing import Any, Literal")
     stub = '"""Names of the package: python docs/listing.py."""\n\n' + "\n".join(sorted(imports, key=str.lower))
     stub += "\n\n_PLACES: dict[str, str]\n\ndef _places() -> dict[str, str]: ...\n\n"
@@ -198,6 +199,7 @@ def _stub(estimator: type[Selector]) -> str:
 
 def _hint(each: Parameter) -> str:
     kinds = [f"Literal[{', '.join(map(repr, each.choices))}]"] if each.choices else [t.__name__ for t in each.types]
+    kinds += [each.param.also] * bool(each.param.also)
     return " | ".join(["Any"] if each.seeds else kinds + ["None"] * each.optional).replace("'", '"')
 
 

@@ -66,6 +66,8 @@ LOOK_SECONDS = 0.2
 #: Seconds between two warnings of tasks.
 WARNING_SECONDS = 10.0
 
+#: Seconds between two lines of the log that say how far a reading is.
+LOG_SECONDS = 10.0
 #: Topic on which workers report progress to the client.
 PROGRESS_TOPIC = "mlfs-progress"
 
@@ -660,8 +662,22 @@ def emit(kind: str, **fields: Any) -> None:
     check_stopped()
     event = {"kind": kind, **fields}
     with _lock:
-        for sink in _sinks.get():
+        for sink in _sinks.get() or (_log_progress,):
             sink(event)
+
+
+_reading: dict[str, Any] = {"label": "", "partitions": 0, "done": 0, "told": 0.0}
+
+
+def _log_progress(event: dict[str, Any]) -> None:
+    """Log how far a reading is, every `LOG_SECONDS`, where nothing else shows it, as of a fit in Python."""
+    if event["kind"] == "pass":
+        _reading.update(event, done=0, told=time.monotonic())
+    elif event["kind"] == "partitions":
+        _reading["done"] += event["done"]
+        if time.monotonic() - _reading["told"] >= LOG_SECONDS:
+            _reading["told"] = time.monotonic()
+            logger.info("%s: %d of %d partitions", _reading["label"], _reading["done"], _reading["partitions"])
 
 
 @contextlib.contextmanager

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import dask.array as da
 import numpy as np
 import pytest
 import threadpoolctl
 from scipy import linalg
 
+import mlfs_dask
 from mlfs_dask import runtime
 from mlfs_dask.cluster.connect import connect
 
@@ -473,3 +476,12 @@ def test_a_stage_that_fails_is_not_told_as_done():
     with runtime.progress_to(events.append), pytest.raises(ZeroDivisionError), runtime.stage("ranking"):
         _ = 1 / 0
     assert [event["kind"] for event in events] == ["stage"]
+
+
+def test_a_fit_in_python_logs_how_far_it_is(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "LOG_SECONDS", 0)
+    X, Y = np.random.default_rng(0).random((60, 4)), np.arange(120).reshape(60, 2) // 3 % 2
+    with caplog.at_level("INFO", logger="mlfs_dask"):
+        mlfs_dask.BRCC(n_features_to_select=2).fit(da.from_array(X, chunks=(20, 4)), Y)
+    assert any(re.fullmatch(r"\w+: [12] of 3 partitions", text) for text in caplog.messages), caplog.messages
+    assert any("tasks" in text for text in caplog.messages)

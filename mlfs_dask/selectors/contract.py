@@ -747,7 +747,7 @@ def _documentation(cls: type[Method]) -> str:
         subsequent_indent=" " * 8,
     )
     entries = [f"    n_features_to_select : int or float, optional\n{count}"]
-    entries += [each.documentation for each in cls.parameters]
+    entries += [each.documentation for each in cls.all_parameters()]
     parts = [prose, "    Parameters\n    ----------\n" + "\n".join(entries)]
     heading = "    Notes\n    -----"
     costs = f"Readings of X: {cls.passes}. Memory: {cls.memory}." if hasattr(cls, "passes") else ""

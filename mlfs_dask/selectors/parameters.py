@@ -40,6 +40,8 @@ class Param:
         Bounds that a value may have; infinite is a value where `most` is.
     metavar : str
         What stands for a value in the help of the command line; by default its type.
+    also : str
+        Types of values that Python alone takes, as a type hint.
     """
 
     text: str
@@ -48,6 +50,7 @@ class Param:
     least: float | None = None
     most: float | None = None
     metavar: str = ""
+    also: str = ""
 
 
 @dataclass(frozen=True)
@@ -236,6 +239,7 @@ class Parameter:
     def documentation(self) -> str:
         """Its entry in a numpydoc section, four blanks within a docstring."""
         kinds = [kind.__name__ for kind in self.types] + ["Generator", "RandomState"] * self.seeds
+        kinds += [kind.partition("[")[0].lower() for kind in filter(None, self.param.also.split(" | "))]
         kind = " or ".join([", ".join(kinds[:-1]), kinds[-1]] if len(kinds) > 1 else kinds)
         if self.choices:
             kind = f"{{{', '.join(map(repr, self.choices))}}}".replace("'", '"')
@@ -407,13 +411,18 @@ Keep: TypeAlias = Annotated[
     Param(
         "Features to choose in any case, first and in this order: names or numbers with commas between, or a "
         "file with one a line; in Python also a sequence.",
+        also="Sequence[Any]",
         metavar="NAMES",
     ),
 ]
 
 Exclude: TypeAlias = Annotated[
     str | None,
-    Param("Features to leave out: never read, never chosen, last in the ranking. Given as `keep`.", metavar="NAMES"),
+    Param(
+        "Features to leave out: never read, never chosen, last in the ranking. Given as `keep`.",
+        also="Sequence[Any]",
+        metavar="NAMES",
+    ),
 ]
 
 # ------------------------------------------------------------------ pairs of labels and features, of any method
@@ -479,6 +488,7 @@ GroupsOf: TypeAlias = Annotated[
     Param(
         "Groups of features, chosen whole and counted by the number to choose: a file with feature,group a "
         "line, or var:COLUMN of AnnData; in Python also a group for every feature, or a mapping.",
+        also="Sequence[Any] | Mapping[str, Any]",
         metavar="FILE|var:COLUMN",
     ),
 ]
@@ -497,6 +507,7 @@ Covariates: TypeAlias = Annotated[
     Param(
         "Covariates for which scores are adjusted: columns of the rows (`convert --obs`, obs of AnnData), and "
         "features as feature:NAME, with commas between; in Python also a sequence.",
+        also="Sequence[str]",
         metavar="NAMES",
     ),
 ]

@@ -401,7 +401,7 @@ def test_labels_in_a_table_of_their_own(run: Any, tmp_path: Path, form: str, key
     if form == "csv":
         return
     run("select", "br-cc", tmp_path / f"x.{form}", "-k", 3, "-o", tmp_path / "run", *said, "--label-columns", LABELS[1])
-    assert json.loads((tmp_path / "run" / "run.json").read_text())["dataset"]["q"] == 1
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["q"] == 1
 
 
 def test_labels_in_a_table_row_by_row(run: Any, tmp_path: Path) -> None:

@@ -161,3 +161,10 @@ def test_a_run_goes_on_only_where_a_run_from_the_start_would_choose_the_same(
     assert refused.exit_code == 2
     assert "a run from the start begins from the features of --keep" in refused.stderr
     assert run(*more, chosen[1], "-o", tmp_path / "same").exit_code == 0
+
+
+def test_the_store_may_come_first_or_last(run, tiny_store, tmp_path) -> None:
+    for words in (("select", tiny_store, "br-cc"), ("plan", tiny_store, "br-cc")):
+        assert run(*words, *(["-k", 2, "-o", tmp_path / "run"] if words[0] == "select" else [])).exit_code == 0
+    done = run("evaluate", "br-cc", "random", tiny_store, "--dry-run", "--folds", 2, "--k-grid", 2)
+    assert done.exit_code == 0, done.stderr
