@@ -55,6 +55,8 @@ _TILE_BYTES = 1 << 18
 #: More than a number takes.
 _CELL_BYTES = 32
 _DECIMAL_COMMA = re.compile(NUMBER.pattern.replace(r"\.", ","), re.IGNORECASE)
+#: First line by which Excel is told the delimiter.
+_SEPARATOR_LINE = re.compile(rb'"?sep=([\x20-\x7e\t])"?\r?\n', re.IGNORECASE)
 _NOTHING = "nothing"
 _BOM = b"\xef\xbb\xbf"
 _DEFAULTS = ReadOptions()
@@ -349,7 +351,8 @@ def open_csv(path: str, options: ReadOptions = _DEFAULTS, *, tabs: bool = False)
         separated by commas) and ``header`` (yes or no; by default a first line of nothing but numbers, other
         than 0, 1, 2... or 1, 2, 3..., is taken for a row).
     tabs : bool
-        The delimiter is a tab; otherwise whichever of ``, ; tab |`` occurs most in the first line.
+        The delimiter is a tab; otherwise the one of a first line ``sep=;``, else whichever of ``, ; tab |`` occurs most
+        in the first line, or a blank where none does.
 
     Raises
     ------
@@ -531,6 +534,8 @@ def _all_quoted(record: str, delimiter: str) -> bool:
 
 def _first_record(sample: bytes, path: str, *, tabs: bool) -> _FirstRecord:
     end = len(sample) - len(sample.removeprefix(_BOM))
+    said = _SEPARATOR_LINE.match(sample, end)
+    end = said.end() if said else end
     while True:
         start = end
         end = sample.find(b"\n", start) + 1 or len(sample)
@@ -545,6 +550,10 @@ def _first_record(sample: bytes, path: str, *, tabs: bool) -> _FirstRecord:
     text = _decoded(sample[start:end], path, lambda: line)
     outside = re.sub('"[^"]*"', "", text)
     delimiter = "\t" if tabs else max(",;\t|", key=outside.count)
+    if said:
+        delimiter = said[1].decode()
+    elif delimiter not in outside and " " in outside.strip():
+        delimiter = " "
     _, fields = next(_records(text, delimiter))
     quoted = _all_quoted(text, delimiter)
     return _FirstRecord(delimiter, fields if quoted else [name.strip() for name in fields], quoted, line, start, end)

@@ -44,7 +44,7 @@ FORMATS = {
         Format("arff", "Mulan or Meka ARFF, dense or sparse", (".arff",), "arff:open_arff"),
         Format("svmlight", "svmlight (libsvm) text", (".svm", ".svmlight", ".libsvm"), "svmlight:open_svmlight"),
         Format("xmlc", "XMLC text: header `n d q`, or `n d` and labels apart", (".xmlc",), "xmlc:open_xmlc"),
-        Format("csv", "CSV with a header row", (".csv",), "csv:open_csv", ("categorical", "header")),
+        Format("csv", "CSV with a header row", (".csv", ".raw", ".traw"), "csv:open_csv", ("categorical", "header")),
         Format("tsv", "the same with tabs", (".tsv", ".tab"), "csv:open_tsv", ("categorical", "header")),
         Format("parquet", "Parquet", (".parquet", ".pq"), "parquet:open_parquet", ("categorical",)),
         Format(
