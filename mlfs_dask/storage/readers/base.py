@@ -64,6 +64,10 @@ def damaged(problem: str, file: str, **place: Any) -> DataError:
     return DataError(problem, file=file, **place, cure="the file is damaged or cut off: fetch or write it again")
 
 
+class NoRowsError(DataError):
+    """A file that is whole and has no rows, which is left out beside others that have some."""
+
+
 @dataclass(frozen=True)
 class Header:
     """Names and declared kinds, known before any row is read.

@@ -29,7 +29,7 @@ from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.files.redaction import redact
 from mlfs_dask.storage.label_values import MISSING_TEXTS, is_missing
 from mlfs_dask.storage.limits import require_arrow
-from mlfs_dask.storage.readers.base import SCAN_ROWS, Batch, Header, Part, ReadOptions
+from mlfs_dask.storage.readers.base import SCAN_ROWS, Batch, Header, NoRowsError, Part, ReadOptions
 from mlfs_dask.storage.readers.compressed_io import (
     LONGEST_LINE,
     PIECE_BYTES,
@@ -393,7 +393,7 @@ def open_csv(path: str, options: ReadOptions = _DEFAULTS, *, tabs: bool = False)
         logger.warning("%s: column %d has no name and holds %s: it is left out", redact(path), column + 1, content)
     features, labels = choose_columns(names, options, ignored=ignored, file=path)
     if not body.strip():
-        raise DataError("a header row and no rows after it", file=path, cure="check the file")
+        raise NoRowsError("a header row and no rows after it", file=path, cure="check the file")
     dropped = find_columns(names, options.drop, "column to leave out,", file=path)
     # What is empty in the sample has to be so behind it.
     empty = {column for column, content in ignored.items() if content == _NOTHING} - {*features, *labels, *dropped}
@@ -474,7 +474,7 @@ def _sample(source: SourceFile) -> bytes:
         ),
     ):
         if is_so:
-            raise DataError(problem, file=source.path, line=line, cure=cure)
+            raise (DataError if sample.strip() else NoRowsError)(problem, file=source.path, line=line, cure=cure)
     return sample
 
 

@@ -13,7 +13,7 @@ from mlfs_dask.errors import DataError, UsageError, number_of
 from mlfs_dask.files.redaction import redact
 from mlfs_dask.storage.object_store import ZARR_ROOTS, expand
 from mlfs_dask.storage.readers import compressed_io
-from mlfs_dask.storage.readers.base import Reader, ReadOptions
+from mlfs_dask.storage.readers.base import NoRowsError, Reader, ReadOptions
 from mlfs_dask.storage.readers.compressed_io import format_suffix
 from mlfs_dask.storage.readers.concat import concatenate
 
@@ -80,6 +80,7 @@ _BY_COLUMNS = ("csv", "tsv", "parquet", "feather")
 _LABELS_APART = ("npz", "npy", "mtx", "mat", "zarr", "hdf5")
 #: Suffixes of tables of labels beside the data.
 _TABLES = (".csv", ".tsv", ".tab", ".txt")
+_GIT_LFS = b"version https://git-lfs.github.com/spec/"
 _ARCHIVES = (".zip", ".tar", ".tgz", ".7z", ".rar")
 _SNIFF_BYTES = 4096
 _DEFAULTS = ReadOptions()
@@ -119,7 +120,17 @@ def open_source(sources: Sequence[str], options: ReadOptions = _DEFAULTS, format
     if name in _PAIRED and (pair := _as_pair(paths, name, options)):
         return _call(name, pair, options)
     options = replace(options, folder=_common_folder(sources))
-    return concatenate([_call(name, path, _with_labels(path, name, options)) for path in paths])
+    readers, empty = [], None
+    for path in paths:
+        try:
+            readers.append(_call(name, path, _with_labels(path, name, options)))
+        except NoRowsError as error:
+            empty = error
+            if len(paths) > 1:
+                logger.warning("%s: it has no rows, and is left out", redact(path))
+    if empty is not None and not readers:
+        raise empty
+    return concatenate(readers)
 
 
 def _common_folder(sources: Sequence[str]) -> str:
@@ -136,6 +147,8 @@ def resolve_sources(
     if format is not None and format not in FORMATS:
         raise UsageError(f"unknown format {format!r}\n  cure: --format is one of {', '.join(FORMATS)}")
     paths = [path for source in sources for path in _expanded(str(source), options)]
+    for path in paths:
+        _refuse_pointer(path)
     formats = [format or _format_of(path, options) for path in paths]
     for path, found in zip(paths, formats, strict=True):
         if found != formats[0]:
@@ -148,6 +161,18 @@ def resolve_sources(
         twice = next(path for number, path in enumerate(paths) if path in paths[:number])
         raise UsageError(f"{twice} is given twice\n  cure: name each file once")
     return paths, name
+
+
+def _refuse_pointer(path: str) -> None:
+    """Raise DataError for what Git keeps in place of a large file."""
+    if "://" not in path and Path(path).is_file():
+        with Path(path).open("rb") as stream:
+            if stream.read(len(_GIT_LFS)) == _GIT_LFS:
+                raise DataError(
+                    "it is a pointer of Git LFS, not the file itself",
+                    file=path,
+                    cure="fetch the file with git lfs pull",
+                )
 
 
 def _check_options(path: str, known: Format, options: ReadOptions) -> None:

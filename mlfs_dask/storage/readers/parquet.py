@@ -37,6 +37,7 @@ from mlfs_dask.storage.readers.base import (
     SCAN_ROWS,
     Batch,
     Header,
+    NoRowsError,
     Part,
     ReadOptions,
     damaged,
@@ -271,8 +272,11 @@ def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
     DataError
         No such file, a column of a type that is neither number nor text, an unknown label column.
     """
-    made = _Made(_folder_columns(path, options.folder))
-    with _open(path, options.storage_options, made) as file:
+    with _open(path, options.storage_options, _Made()) as file:
+        # Some writers keep the columns of folders in the files, too.
+        constants = _folder_columns(path, options.folder)
+        made = _Made({name: value for name, value in constants.items() if name not in file.schema.names})
+        file = made.of(file, path)
         names = tuple(file.schema.names)
         stored = _metadata(file.schema, _METADATA_KEY, _Stored, path)
         index = dict.fromkeys(_index_columns(file.schema, names, path), "is the index of a pandas table")
@@ -329,7 +333,7 @@ def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
     if options.transpose:
         reader.require_numbers(texts)
     if not sum(rows):
-        raise DataError("the table has no rows", file=path, cure="check the file")
+        raise NoRowsError("the table has no rows", file=path, cure="check the file")
     declared = stored.get("categories", {})
     categories = {
         place: declared[names[column]]

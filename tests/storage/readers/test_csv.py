@@ -49,6 +49,8 @@ ROWS: list[tuple[str | bytes, tuple[str, ...] | None, list[list[float]], list[in
         for ending in (b"\n", b"\r\n") for last in (b"", ending) for mark in (b"", b"\xef\xbb\xbf")
     ),
     # delimiters and decimal commas
+    ("sep=;\na;b;y\n1,5;2;0\n2;3,25;1\n", ("a", "b"), [[1.5, 2], [2, 3.25]], [0, 1]),
+    ("sep=,\r\na;1,b,y\r\n1.5,2,0\r\n2,3.25,1\r\n", ("a;1", "b"), [[1.5, 2], [2, 3.25]], [0, 1]),
     ("a;b;y\n1,5;2;0\n2;3,25;1\n", ("a", "b"), [[1.5, 2], [2, 3.25]], [0, 1]),
     ("a|b|y\n1.5|2|0\n2|3.25|1\n", ("a", "b"), [[1.5, 2], [2, 3.25]], [0, 1]),
     ("a\tb\ty\n1.5\t2\t0\n2\t3.25\t1\n", ("a", "b"), [[1.5, 2], [2, 3.25]], [0, 1]),
