@@ -213,7 +213,7 @@ def test_files_without_rows_are_left_out(tmp_path: Path, caplog: pytest.LogCaptu
 @pytest.mark.parametrize("name", ["a.csv", "a.parquet", "a.h5ad", "a.arff", "a.npz"])
 def test_a_pointer_of_git_lfs_is_told(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 12\n")
-    with pytest.raises(DataError, match="a pointer of Git LFS.*\n  cure: fetch the file with git lfs pull"):
+    with pytest.raises(DataError, match=r"a pointer of Git LFS.*\n  cure: fetch the file with git lfs pull"):
         open_source([str(tmp_path / name)], LAST)
 
 
