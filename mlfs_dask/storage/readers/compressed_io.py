@@ -31,6 +31,7 @@ _MAGIC = {
     "zstd": (b"\x28\xb5\x2f\xfd", *(bytes([kind, 0x2A, 0x4D, 0x18]) for kind in range(0x50, 0x60))),
 }
 _BZIP2_BLOCK, _BZIP2_EMPTY = b"1AY&SY", b"\x17\x72\x45\x38\x50\x90"
+_GIT_LFS = b"version https://git-lfs.github.com/spec"
 _SUFFIXES = {".gz": "gzip", ".xz": "xz", ".bz2": "bzip2", ".zst": "zstd"}
 
 #: Bytes of a file that are read, scanned or skipped at a time; they stay in a core's cache between the two.
@@ -107,13 +108,17 @@ def open_source(path: str, storage_options: Mapping[str, Any] | None = None) -> 
     Raises
     ------
     DataError
-        The file is missing, a directory, or its name ends in .gz, .xz, .bz2 or .zst and its
+        The file is missing, a directory, a pointer of Git LFS, or its name ends in .gz, .xz, .bz2 or .zst and its
         bytes are something else.
     """
     path, options = str(path), dict(storage_options or {})
     with _explain(path), open_binary(path, options) as raw:
-        first = raw.read(16)
+        first = raw.read(len(_GIT_LFS))
         size = raw.seek(0, io.SEEK_END)
+    if first == _GIT_LFS:
+        raise DataError(
+            "it is a pointer of Git LFS, the data were not fetched", file=path, cure="run git lfs pull in the repository"
+        )
     compression = _compression_of(first)
     suffix = PurePosixPath(path).suffix.lower()
     named = _SUFFIXES.get(suffix)

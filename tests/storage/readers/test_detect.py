@@ -352,9 +352,13 @@ def test_missing_file(tmp_path: Path, suffix: str) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["csv", "txt", "npz", "mat", "parquet", "h5ad"])
-def test_empty_file(tmp_path: Path, suffix: str) -> None:
-    with pytest.raises(DataError, match="the file is empty"):
-        open_source([text(f"t.{suffix}", "")(tmp_path)], options_for(suffix))
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [("", "the file is empty"), ("version https://git-lfs.github.com/spec/v1\noid sha256:1\n", "run git lfs pull")],
+)
+def test_files_without_data(tmp_path: Path, suffix: str, content: str, problem: str) -> None:
+    with pytest.raises(DataError, match=problem):
+        open_source([text(f"t.{suffix}", content)(tmp_path)], options_for(suffix))
 
 
 def test_folder(tmp_path: Path) -> None:
