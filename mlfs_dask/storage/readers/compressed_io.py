@@ -116,9 +116,7 @@ def open_source(path: str, storage_options: Mapping[str, Any] | None = None) -> 
         first = raw.read(len(_GIT_LFS))
         size = raw.seek(0, io.SEEK_END)
     if first == _GIT_LFS:
-        raise DataError(
-            "it is a pointer of Git LFS, the data were not fetched", file=path, cure="run git lfs pull in the repository"
-        )
+        raise DataError("it is a pointer of Git LFS, the data were not fetched", file=path, cure="run git lfs pull")
     compression = _compression_of(first)
     suffix = PurePosixPath(path).suffix.lower()
     named = _SUFFIXES.get(suffix)

@@ -306,7 +306,7 @@ class IndexedTextReader(TextReader):
 
     def _bad_label(self, text: str, block: LineBlock, p: int) -> DataError:
         number = number_from_text(text)
-        if self.every_line:
+        if self.every_line and self.header.n_rows is None:
             problem, cure = "pairs index:value alone were expected", "the labels are in a file of their own"
         elif self.classes is not None:
             problem, cure = "the class of the row, a number, was expected", "begin a row without a class with a blank"

@@ -1,6 +1,7 @@
 """XMLC text (Extreme Classification Repository): a first line `n d q`, then svmlight-like rows from 0.
 
-Labels and features count from 0; a row without labels begins with a blank. The newer form has features and labels in
+Labels and features count from 0; a row without labels begins with a blank. An empty line is a row without anything where
+the first line counts it, and none elsewhere. The newer form has features and labels in
 two files of a row a line, with first lines `n d` and `n q`; they are read side by side.
 """
 
@@ -75,7 +76,18 @@ def open_xmlc(path: str, options: ReadOptions) -> IndexedTextReader | PairedText
         data_start=start,
         data_line=2,
         fills_unknown=fills_unknown(labels, n_labels, path),
+        every_line=_count_lines(source, start) == n_rows,
     )
+
+
+def _count_lines(source: SourceFile, start: int) -> int:
+    """Lines from a place on, from one reading."""
+    count, ends_line = 0, True
+    with source.open(start) as stream:
+        while piece := stream.read(PIECE_BYTES):
+            count += piece.count(b"\n")
+            ends_line = piece.endswith(b"\n")
+    return count + (not ends_line)
 
 
 def _open(path: str, options: ReadOptions) -> tuple[SourceFile, int, tuple[int, ...]]:

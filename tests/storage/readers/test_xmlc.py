@@ -43,6 +43,24 @@ def test_rows(path: Path, part_bytes: int, end: str) -> None:
     )
 
 
+@pytest.mark.parametrize("part_bytes", [1, 1 << 40])
+@pytest.mark.parametrize(
+    ("text", "features"),
+    [
+        ("3 4 3\n0 0:1\n\n1 2:7\n", [1, 0, 7]),
+        ("3 4 3\n\n0 0:1\n\n", [0, 1, 0]),
+        ("2 4 3\n0 0:1\n\n1 2:7\n", [1, 7]),
+        ("2 4 3\n0 0:1\n1 2:7\n\n", [1, 7]),
+    ],
+)
+def test_an_empty_line_is_a_row_where_the_first_line_counts_it(
+    path: Path, text: str, features: list[float], part_bytes: int
+) -> None:
+    X, Y = read(path, text, part_bytes)
+    assert [sum(row) for row in X] == features
+    assert [sum(row) for row in Y] == [int(value > 0) for value in features]
+
+
 def test_header(path: Path) -> None:
     path.write_bytes(b"\xef\xbb\xbf 2  4\t3 \n0 0:1\n1 0:1")
     reader = open_xmlc(str(path), ReadOptions())
