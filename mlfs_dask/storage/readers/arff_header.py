@@ -73,6 +73,8 @@ class ArffHeader(NamedTuple):
         Number of the line that begins there.
     sparse : bool
         Whether the first row is sparse.
+    outputs : tuple of str
+        Attributes that `@outputs` of KEEL names.
     """
 
     relation: str
@@ -80,6 +82,7 @@ class ArffHeader(NamedTuple):
     data_start: int
     data_line: int
     sparse: bool
+    outputs: tuple[str, ...] = ()
 
 
 def unescape(text: str) -> str:
@@ -114,6 +117,7 @@ def read_arff_header(source: SourceFile) -> ArffHeader:
     relation: str | None = None
     attributes: list[Attribute] = []
     lines_of: dict[str, int] = {}
+    outputs: list[str] = []
     position = number = 0
     with source.open() as stream:
         for line in stream:
@@ -147,6 +151,10 @@ def read_arff_header(source: SourceFile) -> ArffHeader:
                         )
                     lines_of[attribute.name] = number
                     attributes.append(attribute)
+                case "@outputs" | "@output":
+                    outputs += [unquote(name.strip()) or name for name in rest.split(",")]
+                case "@inputs" | "@input":
+                    pass
                 case "@data":
                     break
                 case _:
@@ -172,7 +180,7 @@ def read_arff_header(source: SourceFile) -> ArffHeader:
             if row and not row.startswith(b"%"):
                 sparse = row.startswith(b"{")
                 break
-    return ArffHeader(relation or "", attributes, position, number + 1, sparse)
+    return ArffHeader(relation or "", attributes, position, number + 1, sparse, tuple(outputs))
 
 
 def _split_word(text: str) -> tuple[str, str]:
@@ -212,7 +220,7 @@ def _parse_attribute(text: str, path: str, line: int) -> Attribute:
             raise refuse("the list of values {value, value} is malformed", "quote values that hold blanks", rest[:60])
         return Attribute(name, verbatim, "nominal", values, "", line)
     word, rest = _split_word(rest)
-    kind = word.lower()
+    kind = word.lower().partition("[")[0]  # KEEL tells the range of a number: real [0, 1]
     if kind in NUMERIC_TYPES:
         return Attribute(name, verbatim, "numeric", (), "", line)
     if kind == "string":
@@ -319,7 +327,7 @@ def choose_labels(
     """Attributes that are labels, in the order of the file.
 
     What the user says goes before the header, whose `-C` can lie: filters that reorder attributes leave it standing.
-    `--n-labels` counts no attribute that is left out, `-C` counts all.
+    `--n-labels` counts no attribute that is left out, `-C` counts all. `@outputs` of KEEL comes last.
 
     Raises
     ------
@@ -334,6 +342,8 @@ def choose_labels(
         counted = [i for i in range(len(header.attributes)) if i not in dropped]
         return _labels_at_an_end(spec.count if spec.first else -spec.count, counted, source.path, "--n-labels")
     declared = _MEKA_LABELS.search(header.relation)
+    if declared is None and header.outputs:
+        return names.find_labels([readable(name) for name in header.outputs], source.path)
     if declared is None:
         raise UsageError(
             f"{source.path}: nothing tells which attributes are labels\n"

@@ -1,8 +1,8 @@
 """XMLC text (Extreme Classification Repository): a first line `n d q`, then svmlight-like rows from 0.
 
-Labels and features count from 0; a row without labels begins with a blank. An empty line is a row without anything where
-the first line counts it, and none elsewhere. The newer form has features and labels in
-two files of a row a line, with first lines `n d` and `n q`; they are read side by side.
+Labels and features count from 0; a row without labels begins with a blank. An empty line is a row without anything
+where the first line counts it, and none elsewhere. The newer form has features and labels in two files of a row a line,
+with first lines `n d` and `n q`; they are read side by side.
 """
 
 from __future__ import annotations

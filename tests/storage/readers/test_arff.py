@@ -70,7 +70,7 @@ def arff(attributes: list[str], rows: list[str], relation: str = "r") -> str:
 
 # ---- which attributes are labels ----
 
-FOUR = ["a {0,1}", "b {0,1}", "c {0,1}", "d {0,1}"]
+FOUR = ["a {0,1}", "b integer [0, 1]", "c real[0,1]", "d{0, 1}"]
 
 
 @pytest.mark.parametrize(
@@ -84,6 +84,11 @@ FOUR = ["a {0,1}", "b {0,1}", "c {0,1}", "d {0,1}"]
         ("'R: -C 1'", LabelSpec(count=2), "cd"),
         ("r", LabelSpec(count=2, first=True), "ab"),
         ("r", LabelSpec(columns=("c", "a")), "ac"),
+        # of KEEL
+        ("r\n@inputs b, c\n@outputs a, d", LabelSpec(), "ad"),
+        ("r\n@input a,b,c\n@output d", LabelSpec(), "d"),
+        ("r\n@outputs a, d", LabelSpec(count=1), "d"),
+        ("'R: -C 1'\n@outputs d", LabelSpec(), "a"),
     ],
 )
 def test_labels_are_found(write: Any, relation: str, spec: LabelSpec, labels: str) -> None:
