@@ -80,7 +80,6 @@ _BY_COLUMNS = ("csv", "tsv", "parquet", "feather")
 _LABELS_APART = ("npz", "npy", "mtx", "mat", "zarr", "hdf5")
 #: Suffixes of tables of labels beside the data.
 _TABLES = (".csv", ".tsv", ".tab", ".txt")
-_GIT_LFS = b"version https://git-lfs.github.com/spec/"
 _ARCHIVES = (".zip", ".tar", ".tgz", ".7z", ".rar")
 _SNIFF_BYTES = 4096
 _DEFAULTS = ReadOptions()
@@ -147,8 +146,6 @@ def resolve_sources(
     if format is not None and format not in FORMATS:
         raise UsageError(f"unknown format {format!r}\n  cure: --format is one of {', '.join(FORMATS)}")
     paths = [path for source in sources for path in _expanded(str(source), options)]
-    for path in paths:
-        _refuse_pointer(path)
     formats = [format or _format_of(path, options) for path in paths]
     for path, found in zip(paths, formats, strict=True):
         if found != formats[0]:
@@ -161,18 +158,6 @@ def resolve_sources(
         twice = next(path for number, path in enumerate(paths) if path in paths[:number])
         raise UsageError(f"{twice} is given twice\n  cure: name each file once")
     return paths, name
-
-
-def _refuse_pointer(path: str) -> None:
-    """Raise DataError for what Git keeps in place of a large file."""
-    if "://" not in path and Path(path).is_file():
-        with Path(path).open("rb") as stream:
-            if stream.read(len(_GIT_LFS)) == _GIT_LFS:
-                raise DataError(
-                    "it is a pointer of Git LFS, not the file itself",
-                    file=path,
-                    cure="fetch the file with git lfs pull",
-                )
 
 
 def _check_options(path: str, known: Format, options: ReadOptions) -> None:

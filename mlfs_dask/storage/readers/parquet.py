@@ -273,8 +273,12 @@ def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
         No such file, a column of a type that is neither number nor text, an unknown label column.
     """
     with _open(path, options.storage_options, _Made()) as file:
+        if not sum(file.rows):
+            raise NoRowsError("the table has no rows", file=path, cure="check the file")
         # Some writers keep the columns of folders in the files, too.
         constants = _folder_columns(path, options.folder)
+        for name in constants.keys() & {*file.schema.names}:
+            _check_folder_column(file, name, constants[name], path)
         made = _Made({name: value for name, value in constants.items() if name not in file.schema.names})
         file = made.of(file, path)
         names = tuple(file.schema.names)
@@ -290,7 +294,7 @@ def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
         # The index of pandas, else the first column, has the names of rows.
         names_column = next((column for column, what in index.items() if what == "is the index of a pandas table"), 0)
         choice = replace(options, labels=labels)
-        beside = range(len(names) - len(made.constants), len(names))
+        beside = [column for column, name in enumerate(names) if name in constants]
         features, label_columns = choose_columns(
             names, choice, ignored=index, beside=beside, names_column=names_column, file=path
         )
@@ -332,8 +336,6 @@ def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
     )
     if options.transpose:
         reader.require_numbers(texts)
-    if not sum(rows):
-        raise NoRowsError("the table has no rows", file=path, cure="check the file")
     declared = stored.get("categories", {})
     categories = {
         place: declared[names[column]]
@@ -716,6 +718,20 @@ def _folder_columns(path: str, folder: str) -> dict[str, Any]:
                 value = float(value)
             columns[unquote(name)] = value
     return columns
+
+
+def _check_folder_column(file: Any, name: str, said: Any, path: str) -> None:
+    """Raise DataError where a column of a file is something else than the folder that the file lies in says."""
+    for batch in file.iter_batches(batch_size=SCAN_ROWS, columns=[name]):
+        for value in batch.column(0).unique().to_pylist():
+            if value != said and str(value).lower() != str(said).lower():
+                raise DataError(
+                    f"the folder says {said}",
+                    file=path,
+                    column=name,
+                    value=value,
+                    cure="move the rows to their folder, or name the files in place of the folder",
+                )
 
 
 @contextlib.contextmanager

@@ -199,29 +199,38 @@ def test_texts_that_stand_in_two_files_identify_no_row(
 
 @pytest.mark.parametrize("form", ["csv", "parquet", "feather"])
 def test_files_without_rows_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture, form: str) -> None:
-    table = pd.DataFrame({"x": [1.5, 2.5], "y": [0, 1]})
+    table = pd.DataFrame({"x": [1.5, 2.5], "kind": ["a", "b"], "y": [0, 1]})
     paths = [str(tmp_path / f"{number}.{form}") for number in range(3)]
     for path, rows in zip(paths, (0, 2, 0), strict=True):
         getattr(table[:rows], f"to_{form}")(path, **({"index": False} if form == "csv" else {}))
     X, Y = read_all(open_source(paths, LAST))
-    assert (X.tolist(), Y.tolist()) == ([[1.5], [2.5]], [[0], [1]])
+    assert (X.tolist(), Y.tolist()) == ([[1.5, 0], [2.5, 1]], [[0], [1]])
     assert [text.partition(": ")[2] for text in caplog.messages] == ["it has no rows, and is left out"] * 2
     with pytest.raises(DataError, match="no rows"):
         open_source(paths[::2], LAST)
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a.parquet", "a.h5ad", "a.arff", "a.npz"])
-def test_a_pointer_of_git_lfs_is_told(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 12\n")
-    with pytest.raises(DataError, match=r"a pointer of Git LFS.*\n  cure: fetch the file with git lfs pull"):
-        open_source([str(tmp_path / name)], LAST)
-
-
-def test_a_column_of_folders_may_stand_in_the_files_too(tmp_path: Path) -> None:
-    for year in (2023, 2024):
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ([[2023] * 2, [2024] * 2], None),
+        ([["2023"] * 2, ["2024"] * 2], None),
+        ([[2023] * 2, [2024, 2023]], "column 'year', value 2023: the folder says 2024"),
+    ],
+)
+def test_a_column_of_folders_may_stand_in_the_files_too(
+    tmp_path: Path, values: list[list[object]], problem: str | None
+) -> None:
+    for year, column in zip((2023, 2024), values, strict=True):
         (tmp_path / f"year={year}").mkdir()
-        table = pd.DataFrame({"year": [year] * 2, "x": [0.5, 1.5], "y": [0, 1]})
+        table = pd.DataFrame({"x": [0.5, 1.5], "y": [0, 1], "year": column})
         table.to_parquet(tmp_path / f"year={year}" / "0.parquet")
+    if problem is not None:
+        with pytest.raises(DataError, match=problem):
+            open_source([str(tmp_path)], LAST)
+        return
     reader = open_source([str(tmp_path)], LAST)
-    assert (reader.header.feature_names, reader.header.label_names) == (("year", "x"), ("y",))
-    assert read_all(reader)[0][:, 0].tolist() == [2023, 2023, 2024, 2024]
+    assert (reader.header.feature_names, reader.header.label_names) == (("x", "year"), ("y",))
+    codes = np.unique([value for column in values for value in column], return_inverse=True)[1]
+    numbers = codes if isinstance(values[0][0], str) else np.concatenate(values)
+    assert read_all(reader)[0][:, 1].tolist() == numbers.tolist()

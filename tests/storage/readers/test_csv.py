@@ -55,7 +55,6 @@ ROWS: list[tuple[str | bytes, tuple[str, ...] | None, list[list[float]], list[in
     ("a|b|y\n1.5|2|0\n2|3.25|1\n", ("a", "b"), [[1.5, 2], [2, 3.25]], [0, 1]),
     ("a\tb\ty\n1.5\t2\t0\n2\t3.25\t1\n", ("a", "b"), [[1.5, 2], [2, 3.25]], [0, 1]),
     ('"a, or so";b;y\n1.5;2;0\n2;3;1\n', ("a, or so", "b"), [[1.5, 2], [2, 3]], [0, 1]),
-    ("sep=;\r\na,so;b;y\r\n1;2;0\r\n2;3;1\r\n", ("a,so", "b"), [[1, 2], [2, 3]], [0, 1]),
     (b'\xef\xbb\xbf"SEP=\t"\na\tb,c,d,e\ty\n1.5\t2\t0\n', ("a", "b,c,d,e"), [[1.5, 2]], [0]),
     ("SEX rs1_A y\n1 NA 0\n2 1 1\n", ("SEX", "rs1_A"), [[1, nan], [2, 1]], [0, 1]),
     # names

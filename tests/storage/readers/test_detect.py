@@ -351,7 +351,7 @@ def test_missing_file(tmp_path: Path, suffix: str) -> None:
     assert f"t.{suffix}" in str(caught.value)
 
 
-@pytest.mark.parametrize("suffix", ["csv", "txt", "npz", "mat", "parquet", "h5ad"])
+@pytest.mark.parametrize("suffix", ["csv", "txt", "npz", "mat", "parquet", "h5ad", "arff"])
 @pytest.mark.parametrize(
     ("content", "problem"),
     [("", "the file is empty"), ("version https://git-lfs.github.com/spec/v1\noid sha256:1\n", "run git lfs pull")],
