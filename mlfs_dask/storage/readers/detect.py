@@ -68,7 +68,7 @@ FORMATS = {
             "array_pair:open_array_pair",
             _ARRAYS,
         ),
-        Format("10x", "10x Genomics .h5", (), "tenx:open_tenx", ("labels", "feature_types")),
+        Format("10x", "10x Genomics .h5, or a folder of matrix.mtx", (), "tenx:open_tenx", ("labels", "feature_types")),
         Format("anndata", "AnnData .zarr", (), "anndata:open_anndata", _ARRAYS),
         Format("zarr", "Zarr X and Y, in a group or a pair", (".zarr",), "array_pair:open_array_pair", _ARRAYS),
     )
@@ -279,6 +279,8 @@ def _format_of(path: str, options: ReadOptions) -> str:
         return _kind_of_group(path, options)
     if by_suffix is not None:
         return by_suffix
+    if _is_tenx_folder(path):
+        return "10x"
     if suffix in (".txt", ".dat", ".data", ""):
         found = _format_by_content(path, options)
         if found is not None:
@@ -355,6 +357,11 @@ def _is_zarr_folder(path: str) -> bool:
     return any((folder / name).is_file() for name in ZARR_ROOTS)
 
 
+def _is_tenx_folder(path: str) -> bool:
+    """Whether it is a folder as Cell Ranger writes it."""
+    return any(Path(path, f"barcodes.tsv{packed}").is_file() for packed in ("", ".gz"))
+
+
 def _kind_of_group(path: str, options: ReadOptions) -> str:
     """The format of a Zarr folder or an HDF5 file, by what is in it."""
     from mlfs_dask.storage.readers.anndata import is_anndata
@@ -378,7 +385,7 @@ def _expanded(source: str, options: ReadOptions) -> list[str]:
             raise DataError("no file matches", file=source, cure="check the pattern")
         return found
     folder = Path(source)
-    if url or not folder.is_dir() or _is_zarr_folder(source):
+    if url or not folder.is_dir() or _is_zarr_folder(source) or _is_tenx_folder(source):
         return [source]
     tables = sorted(
         str(file)

@@ -65,7 +65,7 @@ def open_mtx(paths: Sequence[str], options: ReadOptions = _DEFAULTS) -> MatrixRe
     DataError
         Not such a file, a matrix of complex numbers or a symmetric one, numbers of rows that disagree.
     """
-    matrices = [_read_header(path, options) for path in paths]
+    matrices = [read_header(path, options) for path in paths]
     if len(paths) == 1:
         assert options.labels.xml is not None
         labels, label_names = read_labels_in_order(options.labels.xml, options.labels, options.storage_options)
@@ -151,12 +151,19 @@ class _Matrix:
 
 
 @contextlib.contextmanager
+def open_turned(matrix: _Matrix, labels: NDArray[np.float64]) -> Iterator[list[Pair]]:
+    """A matrix whose columns are rows of the data, and their labels."""
+    yield [(matrix.rows(turned=True), array_rows(labels))]
+
+
+@contextlib.contextmanager
 def _open_beside(matrix: _Matrix, labels: NDArray[np.float64]) -> Iterator[list[Pair]]:
     n, width = matrix.shape
     yield [(matrix.rows(turned=n != len(labels) == width), array_rows(labels))]
 
 
-def _read_header(path: str, options: ReadOptions) -> _Matrix:
+def read_header(path: str, options: ReadOptions) -> _Matrix:
+    """Read what a file says of its matrix."""
     source = open_source(path, options.storage_options)
     with source.open() as stream:
         banner = stream.readline(SMALL_PIECE_BYTES)

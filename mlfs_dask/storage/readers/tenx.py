@@ -1,6 +1,7 @@
-"""10x Genomics .h5, as Cell Ranger writes it: cells are rows, and a table says the labels of each by its barcode.
+"""10x Genomics .h5 and folders, as Cell Ranger writes them: cells are rows, and a table says the labels by barcodes.
 
-The matrix is read with h5py, some rows at a time; the table of labels is held in memory.
+The matrix of a file is read with h5py, some rows at a time, that of a folder (`matrix.mtx`) as MatrixMarket text; names
+and the table of labels are held in memory.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ import contextlib
 import functools
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,9 @@ from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError, UsageError, number_of
 from mlfs_dask.files.redaction import redact
-from mlfs_dask.storage.readers.base import ReadOptions
+from mlfs_dask.storage.limits import require_memory
+from mlfs_dask.storage.readers.base import ReadOptions, damaged
+from mlfs_dask.storage.readers.compressed_io import PIECE_BYTES, open_source
 from mlfs_dask.storage.readers.encoded import is_array, texts_of
 from mlfs_dask.storage.readers.label_columns import DEFAULT_VALUES, repeated_name
 from mlfs_dask.storage.readers.label_table import read_label_table
@@ -31,6 +35,7 @@ from mlfs_dask.storage.readers.matrix import (
     open_hdf5,
     whole,
 )
+from mlfs_dask.storage.readers.mtx import open_turned, read_header
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +47,7 @@ _DEFAULTS = ReadOptions()
 
 
 def open_tenx(path: str, options: ReadOptions = _DEFAULTS) -> MatrixReader:
-    """Open a 10x .h5 file.
+    """Open a 10x .h5 file, or a folder of `matrix.mtx`, `features.tsv` (or `genes.tsv`) and `barcodes.tsv`.
 
     Features have their names, or their ids where a name stands twice. Beside genes, those of other types (antibodies,
     guides) are left out, unless they are asked for.
@@ -68,22 +73,63 @@ def open_tenx(path: str, options: ReadOptions = _DEFAULTS) -> MatrixReader:
             f"{path}: a 10x file has no labels\n  cure: --key labels=FILE.csv, a table of barcodes and labels, and of "
             "other options of labels --label-columns alone"
         )
-    with open_hdf5(path, options.storage_options) as root:
-        matrix = _matrix(root, path)
-        left_out = _left_out(matrix, options, path)
-        names, barcodes = _features(matrix, left_out, path), texts_of(matrix["barcodes"], file=path)
+    if file := in_folder(path, "matrix.mtx"):
+        types, found, barcodes = _folder_names(path, options)
+        opener = functools.partial(open_turned, read_header(file, options))
+    else:
+        with open_hdf5(path, options.storage_options) as root:
+            matrix = _matrix(root, path)
+            types = texts_of(matrix[_TYPES], file=path) if _TYPES in matrix else None
+            found = [texts_of(matrix[key], file=path) for key in (*_NAMES, *_IDS) if key in matrix]
+            barcodes = texts_of(matrix["barcodes"], file=path)
+        opener = functools.partial(_open_pair, path, options)
+    left_out = _left_out(types, options, path)
+    names = _features(found, left_out, path)
     labels, label_names = read_label_table(
         options.keys["labels"], barcodes, options.labels, options.storage_options, file=path, row="barcode"
     )
     return matrix_reader(
         path,
-        functools.partial(_open_pair, path, options, labels),
+        functools.partial(opener, labels),
         options,
         feature_names=names,
         label_names=label_names,
         left_out=left_out,
         meaning=DEFAULT_VALUES,
     )
+
+
+def in_folder(path: str, *names: str) -> str | None:
+    """The first of these files that is in a folder, packed or not; None where there is no such folder or file."""
+    files = (Path(path, name + packed) for name in names for packed in ("", ".gz"))
+    return next((str(file) for file in files if file.is_file()), None)
+
+
+def _folder_names(
+    path: str, options: ReadOptions
+) -> tuple[tuple[str, ...] | None, list[tuple[str, ...]], Sequence[str]]:
+    """Types of the features, if any; their names, and their ids; barcodes."""
+    features = _columns(path, options, "features.tsv", "genes.tsv")
+    types = features[2] if len(features) > 2 else None
+    return types, features[1::-1], _columns(path, options, "barcodes.tsv")[0]
+
+
+def _columns(folder: str, options: ReadOptions, *names: str) -> list[tuple[str, ...]]:
+    """Columns of a file of a folder, whose fields are separated by tabs."""
+    path = in_folder(folder, *names)
+    if path is None:
+        raise DataError(f"a folder of 10x holds {names[0]}", file=folder, cure="fetch all files of the folder")
+    content = bytearray()
+    with open_source(path, options.storage_options).open() as stream:
+        while piece := stream.read(PIECE_BYTES):
+            content += piece
+            require_memory(f"{path}: its names", 8 * len(content))
+    if not content.strip():
+        raise damaged("the file is empty", path)
+    try:
+        return list(zip(*(line.split("\t") for line in content.decode().splitlines()), strict=True))
+    except ValueError as error:  # UnicodeDecodeError among them
+        raise damaged(f"a table of names was expected: {error}", path) from error
 
 
 def _matrix(root: Any, path: str) -> Any:
@@ -98,16 +144,15 @@ def _matrix(root: Any, path: str) -> Any:
     return groups[0]
 
 
-def _left_out(matrix: Any, options: ReadOptions, path: str) -> frozenset[int]:
+def _left_out(types: Sequence[str] | None, options: ReadOptions, path: str) -> frozenset[int]:
     """Features of types that are not wanted."""
     asked = options.keys.get("feature_types", "")
-    if _TYPES not in matrix:
+    if types is None:
         if asked:
             raise DataError(
                 "the file does not say the types of its features", file=path, cure="leave out feature_types"
             )
         return frozenset()
-    types = texts_of(matrix[_TYPES], file=path)
     counts = Counter(types)
     wanted = set(counts)
     if asked and asked.lower() != "all":
@@ -133,8 +178,7 @@ def _left_out(matrix: Any, options: ReadOptions, path: str) -> frozenset[int]:
     return frozenset(feature for feature, kind in enumerate(types) if kind not in wanted)
 
 
-def _features(matrix: Any, left_out: Collection[int], path: str) -> tuple[str, ...]:
-    found = [texts_of(matrix[key], file=path) for keys in (_NAMES, _IDS) for key in keys if key in matrix]
+def _features(found: Sequence[tuple[str, ...]], left_out: Collection[int], path: str) -> tuple[str, ...]:
     for names in found:
         if repeated_name([name for feature, name in enumerate(names) if feature not in left_out]) is None:
             return names

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 from scipy import sparse as sp
+from scipy.io import mmwrite
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
@@ -43,9 +45,29 @@ def table(folder: Path, rows: list[int], mark: str = ",") -> ReadOptions:
     return ReadOptions(keys={"labels": str(path)})
 
 
+def save_folder(folder: Path, *, version: int = 3) -> str:
+    """As Cell Ranger writes it: version 3 packs its files and tells types."""
+    folder = folder / "filtered"
+    folder.mkdir()
+    pack = gzip.open if version == 3 else open
+    packed = ".gz" if version == 3 else ""
+    with pack(folder / f"matrix.mtx{packed}", "wb") as file:
+        mmwrite(file, sp.coo_array(COUNTS.T), field="integer", symmetry="general")
+    kind = "\tGene Expression" if version == 3 else ""
+    lines = {
+        "features.tsv" if version == 3 else "genes.tsv": [f"ENSG{i}\t{name}{kind}" for i, name in enumerate("ABCDE")],
+        "barcodes.tsv": BARCODES,
+    }
+    for name, texts in lines.items():
+        with pack(folder / f"{name}{packed}", "wb") as file:
+            file.write("".join(f"{text}\n" for text in texts).encode())
+    return str(folder)
+
+
+@pytest.mark.parametrize("save", [save, save_folder])
 @pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize("mark", [",", "\t"])
-def test_cells_are_rows_and_labels_follow_barcodes(tmp_path: Path, version: int, mark: str) -> None:
+def test_cells_are_rows_and_labels_follow_barcodes(tmp_path: Path, version: int, mark: str, save) -> None:
     options = table(tmp_path, RNG.permutation(23).tolist(), mark)
     reader = open_source([save(tmp_path, version=version)], options)
     assert (reader.header.feature_names, reader.header.label_names) == (("A", "B", "C", "D", "E"), ("T", "B"))
