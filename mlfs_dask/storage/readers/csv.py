@@ -46,7 +46,7 @@ from mlfs_dask.storage.readers.label_columns import (
     unique_names,
 )
 from mlfs_dask.storage.readers.lines import line_number
-from mlfs_dask.storage.readers.table import NUMBER, TableReader, choose_columns
+from mlfs_dask.storage.readers.table import NUMBER, TableReader, choose_columns, first_kept
 
 logger = logging.getLogger(__name__)
 
@@ -391,10 +391,11 @@ def open_csv(path: str, options: ReadOptions = _DEFAULTS, *, tabs: bool = False)
     ignored = _ignored_columns(complete, names, delimiter, headerless=headerless)
     for column, content in ignored.items():
         logger.warning("%s: column %d has no name and holds %s: it is left out", redact(path), column + 1, content)
-    features, labels = choose_columns(names, options, ignored=ignored, file=path)
+    dropped = find_columns(names, options.drop, "column to leave out,", file=path)
+    names_column = first_kept(names, dropped)
+    features, labels = choose_columns(names, options, ignored=ignored, names_column=names_column, file=path)
     if not body.strip():
         raise NoRowsError("a header row and no rows after it", file=path, cure="check the file")
-    dropped = find_columns(names, options.drop, "column to leave out,", file=path)
     # What is empty in the sample has to be so behind it.
     empty = {column for column, content in ignored.items() if content == _NOTHING} - {*features, *labels, *dropped}
     reader = CsvReader(
@@ -415,6 +416,7 @@ def open_csv(path: str, options: ReadOptions = _DEFAULTS, *, tabs: bool = False)
         _sample_has_quotes=b'"' in complete,
         _empty=frozenset(empty if len(sample) >= SAMPLE_BYTES else ()),
         _meaning=options.labels.values,
+        _names_column=names_column,
     )
     texts, decimal = reader._text_columns(complete)
     if options.transpose:

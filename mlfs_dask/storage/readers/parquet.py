@@ -47,7 +47,7 @@ from mlfs_dask.storage.readers.base import (
 from mlfs_dask.storage.readers.classes import MAX_CATEGORIES
 from mlfs_dask.storage.readers.label_columns import find_columns, is_nameless, unique_names
 from mlfs_dask.storage.readers.matrix import SMALL_BYTES, FileArray, fortran_rows, open_random
-from mlfs_dask.storage.readers.table import Place, TableReader, as_text, choose_columns, warn_left_out
+from mlfs_dask.storage.readers.table import Place, TableReader, as_text, choose_columns, first_kept, warn_left_out
 
 logger = logging.getLogger(__name__)
 
@@ -291,8 +291,11 @@ def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
         labels = options.labels
         if not labels.names_columns and "labels" in stored:
             labels = replace(labels, columns=tuple(stored["labels"]))
-        # The index of pandas, else the first column, has the names of rows.
-        names_column = next((column for column, what in index.items() if what == "is the index of a pandas table"), 0)
+        # The index of pandas, else the first column that is not left out, has the names of rows.
+        kept = first_kept(names, find_columns(names, options.drop, "column to leave out,", file=path))
+        names_column = next(
+            (column for column, what in index.items() if what == "is the index of a pandas table"), kept
+        )
         choice = replace(options, labels=labels)
         beside = [column for column, name in enumerate(names) if name in constants]
         features, label_columns = choose_columns(

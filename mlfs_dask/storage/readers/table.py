@@ -490,6 +490,11 @@ class TableReader(ABC):
             )
 
 
+def first_kept(names: Sequence[str], dropped: Collection[int]) -> int:
+    """The first column that is not left out, which has the names of rows; 0 where all are."""
+    return next((column for column in range(len(names)) if column not in dropped), 0)
+
+
 def choose_columns(
     names: Sequence[str],
     options: ReadOptions,

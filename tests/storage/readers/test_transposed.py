@@ -96,6 +96,16 @@ def test_columns_that_are_no_samples(tmp_path: Path) -> None:
         np.testing.assert_array_equal(read_all(reader)[0], EXPRESSION.to_numpy().T)
 
 
+@pytest.mark.parametrize("name", ["t.traw", "t.parquet"])
+def test_names_stand_in_the_first_column_that_is_not_left_out(tmp_path: Path, name: str) -> None:
+    table = EXPRESSION.reset_index().assign(CHR=1, POS=2)[["CHR", "gene", "POS", *SAMPLES]]
+    path = str(tmp_path / name)
+    table.to_parquet(path) if name == "t.parquet" else table.to_csv(path, sep="\t", index=False)
+    reader = open_source([path], replace(options(tmp_path), drop=("CHR", "POS")))
+    assert reader.header.feature_names == tuple(GENES)
+    np.testing.assert_array_equal(read_all(reader)[0], EXPRESSION.to_numpy().T)
+
+
 def test_features_that_stand_twice(tmp_path: Path) -> None:
     path = write(tmp_path, "t.csv", EXPRESSION.rename(index={"g2": "g1"}))
     with pytest.raises(DataError, match=r"value 'g1': two rows have the same name.*\n  cure: .*--key names=unique"):
