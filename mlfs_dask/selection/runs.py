@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -249,15 +249,24 @@ def ranking_text(
     >>> import numpy as np
     >>> ranking_text(np.array([1, 0]), np.array([0.5, 2.0]), ["a", 'b "c", d'], {"q_value": np.array([1.0, 0.01])})
     'rank,feature_index,feature_name,score,q_value\n1,1,"b ""c"", d",2.0,0.01\n2,0,a,0.5,1.0\n'
+    >>> ranking_text(np.array([0]), np.array([0.5]), ["a\rb"], {}).splitlines(keepends=True)[1:]
+    ['"1","0","a\r', 'b","0.5"\n']
     """
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow([*COLUMNS, *columns])
     values = (array[ranking].tolist() for array in (scores, *columns.values()))
-    writer.writerows(
+    rows = (
         (rank, index, feature_names[index], *("" if value != value else value for value in own))
         for rank, (index, *own) in enumerate(zip(ranking.tolist(), *values, strict=True), start=1)
     )
+    return _csv_text([*COLUMNS, *columns], rows)
+
+
+def _csv_text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Lines of CSV that end with a line feed; a carriage return in a name, which Python leaves bare, is quoted."""
+    stream = io.StringIO()
+    writers = [csv.writer(stream, lineterminator="\n", quoting=how) for how in (csv.QUOTE_MINIMAL, csv.QUOTE_ALL)]
+    writers[0].writerow(header)
+    for row in rows:
+        writers[any(isinstance(cell, str) and "\r" in cell for cell in row)].writerow(row)
     return stream.getvalue()
 
 
@@ -279,14 +288,11 @@ def redundancy_text(
     places = np.empty(len(ranking), np.int64)
     places[ranking] = np.arange(1, len(ranking) + 1)
     rows = sorted((number, int(places[f]), f, by, alike) for number, f, by, alike in clusters.tolist())
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(CLUSTER_COLUMNS)
-    writer.writerows(
+    cells = (
         (number, f, feature_names[f], feature_names[by], alike, int(place <= k), place)
         for number, place, f, by, alike in rows
     )
-    return stream.getvalue()
+    return _csv_text(CLUSTER_COLUMNS, cells)
 
 
 def read_redundancy(path: str) -> list[dict[str, str]] | None:
