@@ -29,7 +29,27 @@ def start() -> None:
 
     from mlfs_dask_cli.main import main as run
 
-    run()
+    try:
+        run()
+    except SystemExit as end:
+        if end.code and "h5py" in sys.modules:
+            _end_before_hdf5(end.code)
+        raise
+
+
+def _end_before_hdf5(code: int) -> NoReturn:
+    """End the process before HDF5's own end, which reads on in files of Python that are closed then, and crashes.
+
+    What HDF5 has open after a failed reading, it closes only there.
+    """
+    import atexit
+
+    atexit._run_exitfuncs()  # temporary files are removed there
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(code)
 
 
 def leave_at_once(signum: int, frame: FrameType | None) -> NoReturn:
