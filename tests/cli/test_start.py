@@ -109,7 +109,7 @@ def test_commands_are_completed() -> None:
         ("mlfs plan GM", ["gmlc", "gmm"]),
         ("mlfs methods smf", ["smfs"]),
         ("mlfs select elc x.zarr --mask", ["--mask-iter"]),
-        ("mlfs select elc,mfsir x.zarr --n-la", ["--n-latent"]),
+        ("mlfs select elc,mfsir x.zarr --n-late", ["--n-latent"]),
         ("mlfs select elc x.zarr --variant s", ["screen"]),
         ("mlfs select nonsense --", []),
         ("mlfs nonsense x", []),
