@@ -303,7 +303,9 @@ class CsvReader(TableReader):
                     file=self.path,
                     line=self._line_at(at) + line,
                     value=self._delimiter.join(fields)[:60],
-                    cure=f"complete the row, or quote a field that holds the delimiter {self._delimiter!r}",
+                    cure="write one blank between two fields, for example with tr -s ' '"
+                    if self._delimiter == " "
+                    else f"complete the row, or quote a field that holds the delimiter {self._delimiter!r}",
                 )
 
     def _explain_value(self, text: str, at: int) -> None:

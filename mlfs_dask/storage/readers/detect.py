@@ -328,7 +328,8 @@ def _format_by_content(path: str, options: ReadOptions) -> str | None:
         return "svmlight"
     if "\t" in content[0]:
         return "tsv"
-    return "csv" if any(mark in content[0] for mark in ",;|") else None
+    has_blanks = len(words) > 1 and [len(line.split()) for line in content[1:2]] == [len(words)]
+    return "csv" if has_blanks or any(mark in content[0] for mark in ",;|") else None
 
 
 def _is_pairs(lines: list[str]) -> bool:

@@ -179,6 +179,7 @@ ERRORS: list[tuple[str | bytes, int | None, Any, Any, tuple[str, ...]]] = [
     (b"", None, None, None, ("the file is empty",)),
     (b"\n \n", None, None, None, ("nothing but blank lines",)),
     (b"a,b,y\n", None, None, None, ("a header row and no rows after it",)),
+    (b"a b y\n1  2 0\n", 2, None, "1  2 0", ("3 fields were expected", "tr -s ' '")),
     (b"only\n1\n", None, None, None, ("check the delimiter",)),
     (b"a,b,a\n1,2,0\n", 1, "a", None, ("columns 1 and 3 have the same name",)),
     ("a,b\n1,0\n".encode("utf-16"), 1, None, None, ("the text is UTF-16",)),

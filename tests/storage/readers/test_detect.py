@@ -100,6 +100,7 @@ CASES = {
     "csv as data": (text("t.data", TABLE), LAST),
     "tsv": (text("t.tsv", TABLE.replace(",", "\t")), LAST),
     "tsv as txt": (text("t.txt", TABLE.replace(",", "\t")), LAST),
+    "blanks as txt": (text("t.txt", TABLE.replace(",", " ")), LAST),
     "svm": (text("t.svm", SVM), ReadOptions()),
     "svm as txt": (text("t.txt", SVM), ReadOptions()),
     "svm as txt, no label": (text("t.txt", "# made up\n" + SVM), ReadOptions()),
