@@ -44,6 +44,7 @@ class LLSF(Regression):
     form is the authors' program on X as it is (which they scale to rows of length 1): R itself, no intercept, α and β
     as they are, a start by ridge regression, and an end where their objective, with the number of weights that are not
     0 in place of ‖W‖₁, changes by at most 0.0001 or is not positive. It equals the program on emotions to 12 digits.
+    The objective that a run records lacks ½‖Y‖², which no W changes, but for the published form.
 
     References
     ----------
