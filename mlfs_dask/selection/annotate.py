@@ -19,7 +19,7 @@ from mlfs_dask.selection.transform import count_chosen
 from mlfs_dask.storage.anndata_encoding import DENSE
 from mlfs_dask.storage.h5ad import add_vector, set_columns, written_hdf5
 from mlfs_dask.storage.object_store import is_url, local_path
-from mlfs_dask.storage.publish import appearing, explained
+from mlfs_dask.storage.publish import appearing, explained, locked
 from mlfs_dask.storage.readers.encoded import columns_of, index_of, is_dataframe
 
 COLUMNS = ("mask", "score", "rank")
@@ -87,20 +87,26 @@ def annotate(
     if is_url(path):
         raise UsageError(f"{path}: only local files are annotated\n  cure: fetch it, annotate it and put it back")
     place = local_path(path)
+    if not place.exists():
+        raise DataError("there is no such file", file=path, cure="check the path")
     chosen = count_chosen(record, k)
     names = [f"{name or record.record.get('method', 'mlfs')}_{column}" for column in COLUMNS]
     added = len(record.ranking) * _FEATURE_BYTES
-    with _edited_zarr(place, added) if place.is_dir() else _edited_h5ad(place, added) as root:
+    taken = f"{path}: another process annotates it, or a file beside it\n  cure: run the same command again afterwards"
+    with (
+        locked(place.resolve() if place.is_dir() else place.resolve().parent, taken),
+        _edited_zarr(place, added) if place.is_dir() else _edited_h5ad(place, added) as root,
+    ):
         var = _var(root, path)
         if var.attrs.get("_index") in names:
             raise UsageError(
                 f"{path}: the index of var, which names the features, is called {var.attrs['_index']!r}"
                 "\n  cure: --name gives another name"
             )
-        taken = [column for column in names if column in var]
-        if taken and not force:
+        there = [column for column in names if column in var]
+        if there and not force:
             raise UsageError(
-                f"{path}: var has a column {taken[0]!r} already\n  cure: --force replaces it, --name gives another name"
+                f"{path}: var has a column {there[0]!r} already\n  cure: --force replaces it, --name gives another name"
             )
         table = _table(record, chosen, index_of(var, file=path), path)
         _put(var, names, table)
@@ -136,8 +142,6 @@ def _edited_h5ad(place: Path, added: int) -> Iterator[Any]:
     """A copy of the file, which replaces it when the block ends well; `added` bytes are written to it."""
     import h5py
 
-    if not place.exists():
-        raise DataError("there is no such file", file=str(place), cure="check the path")
     with appearing(place, projected=lambda: place.stat().st_size + added) as copy:
         shutil.copy2(place, copy)
         try:

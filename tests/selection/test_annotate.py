@@ -20,6 +20,7 @@ from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError, UsageError
 from mlfs_dask.selection import annotate as module
 from mlfs_dask.selection.annotate import annotate
 from mlfs_dask.selection.runs import write_run
+from mlfs_dask.storage.publish import locked
 from tests.problems import write_zarr
 from tests.storage.stores import make_store
 
@@ -222,6 +223,15 @@ def test_a_link_stays_a_link(tmp_path: Path, run: str) -> None:
     assert (tmp_path / "link.h5ad").is_symlink()
     assert "elc_rank" in load(path).var
     assert path.stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize("kind", ["h5ad", "zarr 2"])
+def test_two_at_once(tmp_path: Path, run: str, kind: str) -> None:
+    """The second would read the file without the columns of the first, and put it in its place."""
+    path = save(tmp_path, kind, cells())
+    with locked(path if path.is_dir() else tmp_path, "taken"), pytest.raises(UsageError, match="another process annot"):
+        annotate(str(path), run)
+    annotate(str(path), run)
 
 
 def test_what_is_no_anndata(tmp_path: Path, run: str) -> None:
