@@ -26,6 +26,7 @@ from mlfs_dask.selectors import get_method
 from mlfs_dask.selectors.contract import Method
 from mlfs_dask.storage.opening import open_dataset
 from mlfs_dask.storage.readers.base import LabelSpec
+from mlfs_dask_cli.main import mlfs
 from mlfs_dask_cli.select import select
 from tests.storage.stores import make_store
 
@@ -852,3 +853,18 @@ def test_a_lost_cluster_leaves_no_run(run: Run, tiny_store: Path, tmp_path: Path
     assert address in error["message"]
     assert "--resume" in error["message"]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_cures_of_files_name_options_of_every_command_that_reads_files() -> None:
+    """--obs and --transpose, which `convert` alone has, are named where they were given."""
+    told = {"--obs", "--transpose"}
+    for file in Path("mlfs_dask/storage/readers").glob("*.py"):
+        for text in re.findall(r'"[^"\n]*"', file.read_text(encoding="utf-8")):
+            told |= set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)) - {"--long"}  # of xz
+    for name in ("convert", "append", "inspect", "select", "plan", "evaluate", "transform"):
+        command = mlfs.get_command(click.Context(mlfs), name)
+        if isinstance(command, click.Group):
+            command = command.get_command(click.Context(command), "elc")
+        assert command is not None
+        has = {option for param in command.get_params(click.Context(command)) for option in param.opts}
+        assert told - has <= {"--obs", "--transpose"}, name

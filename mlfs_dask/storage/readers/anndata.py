@@ -80,7 +80,7 @@ def open_anndata(path: str, options: ReadOptions = _DEFAULTS) -> Reader:
     labels = options.labels
     if labels.xml is not None or labels.count is not None:
         raise UsageError(
-            f"{path}: AnnData keeps labels apart from features, so --labels and --n-labels say nothing\n"
+            f"{path}: AnnData keeps labels apart from features, so --label-file and --n-labels say nothing\n"
             "  cure: --key y=obsm/NAME, or --label-columns with columns of obs"
         )
     with _open_root(path, options) as root, damage_in(path, "a name or a category"):

@@ -132,7 +132,7 @@ def check_kept(labels: Collection[int], dropped: Collection[int], names: Sequenc
             "it is a label, and is to be left out",
             file=file,
             column=names[both[0]],
-            cure="leave it out of --drop and --obs, or name as labels the columns that are",
+            cure="say so of other columns, or name as labels the columns that are",
         )
 
 

@@ -28,7 +28,7 @@ _HEADER = re.compile(rb"\s*(\d{1,18})\s+(\d{1,18})(?:\s+(\d{1,18}))?\s*")  # 64-
 _LONGEST_HEADER = 200
 #: Rows between two places whose bytes are remembered: a row is found by passing so many lines.
 _INDEX_ROWS = 1 << 14
-_AS_LABELS = "say which file holds the labels, as in mlfs convert trn_X_Xf.txt trn.zarr --labels trn_X_Y.txt"
+_AS_LABELS = "say which file holds the labels, as in mlfs convert trn_X_Xf.txt trn.zarr --label-file trn_X_Y.txt"
 
 
 def open_xmlc(path: str, options: ReadOptions) -> IndexedTextReader | PairedTextReader:
@@ -119,7 +119,7 @@ def _open_pair(
                 file=file.path,
                 line=1,
                 value=" ".join(map(str, found)),
-                cure="leave --labels out where one file holds both",
+                cure="leave --label-file out where one file holds both",
             )
     if numbers[0] != labels_numbers[0]:
         raise DataError(
