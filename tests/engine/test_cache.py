@@ -408,10 +408,10 @@ BESIDE = {
     "cmfs": ["rows"],
     "csfs": ["gram"],
     "glfs": ["gram", "rows"],
-    "mlmlfs": ["rows", "gram"],
-    **{name: ["rows", "gram"] for name in ("fscla", "mlmlfs", "scfs", "sfam", "uafs-bh")},
-    **{name: ["rows", "gram"] for name in ("fscla", "mlmlfs", "scfs", "sfam")},
-    "sfs-bll": ["rows"],
+    "mlmlfs": ["column-keys", "rows", "gram"],
+    "rfs": ["column-keys"],
+    **{name: ["rows", "gram"] for name in ("fscla", "scfs", "sfam", "uafs-bh")},
+    "sfs-bll": ["rows", "column-keys"],
     "smlfs": ["gram", "labelled-gram", "labelled-products"],
 }
 
