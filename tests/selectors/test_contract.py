@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import subprocess
 import sys
 from typing import Annotated, Literal
@@ -158,8 +159,9 @@ class Checked(Family):
 
 
 def test_documentation_is_made_of_the_parameters():
+    own, shared, rest = re.split(r"(?<=How large\.\n)|(?=\nNotes)", inspect.getdoc(Checked))
     assert (
-        inspect.getdoc(Checked)
+        own
         == """A method, in one line.
 
 And in more.
@@ -186,7 +188,12 @@ random_state : int, Generator or RandomState, optional
     Seed of the draw.
 size : float, default 1.0
     How large.
-
+"""
+    )
+    assert re.findall(r"^(\w+) : ", shared, re.MULTILINE) == [each.name for each in Method.common_parameters]
+    assert (
+        rest
+        == """
 Notes
 -----
 Readings of X: 1. Memory: worker: 8 bytes * d.
