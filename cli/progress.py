@@ -151,7 +151,9 @@ class Status:
         self._method = event.get("method", "")
         self._readings = self._iterations = self._work = None
         self._max_iterations = event.get("max_iterations") or 0
-        self._typical = event.get("typical_iterations")
+        typical = event.get("typical_iterations")
+        # As many as a fit takes at most say nothing where they are fewer.
+        self._typical = typical if typical and typical[0] < self._max_iterations else None
         if event.get("readings") and not self._max_iterations:
             self._readings = self._counter("", 0, event["readings"])
 
@@ -160,7 +162,7 @@ class Status:
             # What came before the first iteration says nothing of how long the others take.
             self._iterations = self._counter("iteration", number, 0)
         self._iterations.done = number
-        typical = self._typical[1] if self._typical else 0
+        typical = min(self._typical[1], self._max_iterations) if self._typical else 0
         self._iterations.total = typical if number < typical else self._max_iterations
         self._last_step = self._clock()
 

@@ -187,6 +187,12 @@ def test_a_reading_says_how_far_it_is_and_what_is_left() -> None:
     ]
 
 
+@pytest.mark.parametrize(("most", "told", "left"), [(20, " (typically 10 to 46)", "2:50"), (8, "", "0:50")])
+def test_iterations_that_are_left_are_those_that_are_allowed(most: int, told: str, left: str) -> None:
+    lines = lines_after((0, {**FIT, "max_iterations": most}), *steps(1, 3, 10.0))
+    assert lines[-1] == f"mfsir: iteration 3 of at most {most}{told}; 0:30 elapsed, up to {left} left"
+
+
 def test_what_comes_after_the_last_reading_is_counted_by_itself() -> None:
     lines = lines_after(
         (0, {"kind": "fit", "method": "auto", "readings": 1, "max_iterations": None, "typical_iterations": None}),
