@@ -108,6 +108,7 @@ class Status:
         self._max_iterations = 0
         self._typical: tuple[int, int] | None = None
         self._last_step = self._started
+        self._compiling = False
 
     def __call__(self, event: dict[str, Any]) -> None:
         """Take an event in."""
@@ -126,6 +127,7 @@ class Status:
         elif kind in ("pass", "stage"):
             parts = event["partitions" if kind == "pass" else "parts"]
             self._work = self._counter(READING if kind == "pass" else event["label"], 0, parts or 0)
+            self._compiling = event.get("compiling", False)
         elif kind in ("partitions", "parts") and self._work is not None:
             self._work.done += event["done"]
         elif kind in ("pass-done", "stage-done"):
@@ -220,6 +222,8 @@ class Status:
             if self._work.total > 1:
                 work += f" {min(1.0, self._work.done / self._work.total):.0%}"
             work = work.removesuffix(",")
+            if self._compiling and not self._work.done:
+                work = f"compiling kernels, once; {work}"
         elapsed, remaining = clock_text(self._clock() - self._started), self._remaining()
 
         def join(counts: list[str], method: str, doing: list[str], word: str) -> str:

@@ -172,6 +172,11 @@ def driver_compiled_bytes() -> int:
     return _kernels_to_load(_loaded())
 
 
+def compiles_kernels() -> bool:
+    """Whether this process has to compile the kernels before it runs one: the first after an installation."""
+    return not _loaded()
+
+
 def _kernels_to_load(loaded: frozenset[str]) -> int:
     compiled = COMPILED_BYTES + (0 if "machine code" in loaded else COMPILING_BYTES)
     return 0 if "kernels" in loaded else compiled

@@ -229,7 +229,10 @@ def _read(
     source: RowSource, shares: Sequence[SharedState], resources: Resources, label: str, plan: ReadingPlan
 ) -> tuple[list[Any], ReadingRecord]:
     started = time.perf_counter()
-    runtime.emit("pass", label=label, partitions=plan.runs[-1][1] if plan.runs else 0)
+    # Workers have the kernels that this process has, of one installation, or compile theirs at the same time.
+    compiles = any(share.statistic.compiled for share in shares) and runtime.compiles_kernels()
+    partitions = plan.runs[-1][1] if plan.runs else 0
+    runtime.emit("pass", label=label, partitions=partitions, **({"compiling": True} if compiles else {}))
     if source.residence == "graph" or (resources.client is not None and source.residence == "storage"):
         results, peaks = compute_graph(source, lambda: build_reading(source, shares, plan), plan, resources)
     else:

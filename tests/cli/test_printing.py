@@ -193,6 +193,16 @@ def test_iterations_that_are_left_are_those_that_are_allowed(most: int, told: st
     assert lines[-1] == f"mfsir: iteration 3 of at most {most}{told}; 0:30 elapsed, up to {left} left"
 
 
+def test_kernels_that_are_compiled_are_told() -> None:
+    lines = lines_after(
+        (0, FIT | {"max_iterations": None, "readings": 1}),
+        (2, PASS | {"compiling": True}),
+        (20, {"kind": "partitions", "done": 2}),
+    )
+    assert lines[1].startswith("mfsir: compiling kernels, once; reading 0%; 0:02 elapsed")
+    assert lines[2].startswith("mfsir: reading 50%; 0:20 elapsed")
+
+
 def test_what_comes_after_the_last_reading_is_counted_by_itself() -> None:
     lines = lines_after(
         (0, {"kind": "fit", "method": "auto", "readings": 1, "max_iterations": None, "typical_iterations": None}),
