@@ -172,9 +172,10 @@ def driver_compiled_bytes() -> int:
     return _kernels_to_load(_loaded())
 
 
+@functools.cache
 def compiles_kernels() -> bool:
-    """Whether this process has to compile the kernels before it runs one: the first after an installation."""
-    return not _loaded()
+    """Whether this process compiles the kernels when it runs the first: that of the first after an installation."""
+    return "machine code" not in _loaded()
 
 
 def _kernels_to_load(loaded: frozenset[str]) -> int:
