@@ -34,7 +34,7 @@ for load in (False, True):
     if load:
         import mlfs_dask.blocks.nearest_compiled
     before = r.current_rss()
-    block, behind = np.ones(2**22), np.ones(2**10)
+    block, behind = np.ones(2**24), np.ones(2**10)
     del block
     freed = r.current_rss()
     r.prepare_for_kernels()
@@ -45,8 +45,9 @@ for load in (False, True):
         [sys.executable, "-c", code], env=os.environ | kept, capture_output=True, text=True, check=True
     )
     first, second, third, fourth = map(int, done.stdout.split())
-    assert first >= 30 > 4 > second
-    assert third >= 30 <= fourth
+    # Of 128 MiB; some lie where memory was free before.
+    assert first >= 120 > 4 > second
+    assert third >= 120 <= fourth
 
 
 def test_peak_follows_what_is_held():
