@@ -431,7 +431,7 @@ def open_csv(path: str, options: ReadOptions = _DEFAULTS, *, tabs: bool = False)
     reader = replace(reader, _texts=frozenset(texts), _decimal=decimal)
     categorical = [place for place, column in enumerate(features) if column in texts]
     if categorical:
-        by_key = [place for place in categorical if features[place] in asked]
+        by_key = {place for place in categorical if features[place] in asked}
         reader = reader.with_found_texts(categorical, asked=by_key)
     if options.labels.key is not None:
         return reader.with_label_table(options.labels, options.storage_options)

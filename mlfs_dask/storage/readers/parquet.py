@@ -306,7 +306,7 @@ def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
         for column, what in index.items():
             if column not in label_columns and names[column] not in options.drop:
                 warn_left_out(redact(options.folder or path), names[column], what)
-        made = _with_lists(made, file, [names[column] for column in features], [names[c] for c in label_columns], path)
+        made = _with_lists(made, file, [names[column] for column in features], [names[c] for c in label_columns])
         features, label_columns = (made.places(names, columns) for columns in (features, label_columns))
         file = made.of(file, path)
         schema, rows, group_bytes = file.schema, file.rows, file.group_bytes
@@ -348,12 +348,12 @@ def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
     missing = [place for place, column in enumerate(features) if column in texts and place not in categories]
     by_key = filter(None, options.keys.get("categorical", "").split(","))
     asked = {*find_columns(names, by_key, "column of categories", file=path), *beside}
-    plain = [place for place in missing if _is_string(schema.field(features[place]).type)]
+    plain = {place for place in missing if _is_string(schema.field(features[place]).type)}
     reader = reader.with_found_texts(
-        plain, asked=[place for place in plain if options.only_obs or features[place] in asked]
+        sorted(plain), asked={place for place in plain if options.only_obs or features[place] in asked}
     )
     ordered = set()
-    for place, values in reader.distinct([place for place in missing if place not in plain]).items():
+    for place, values in reader.distinct(place for place in missing if place not in plain).items():
         categories[place] = sort_categories(values)
         if not getattr(schema.field(features[place]).type, "ordered", False):
             continue
@@ -574,7 +574,7 @@ class _Made:
         return _WithMade(file, self, path) if self.constants or self.vectors or self.tags else file
 
 
-def _with_lists(made: _Made, file: Any, features: Sequence[str], labels: Sequence[str], path: str) -> _Made:
+def _with_lists(made: _Made, file: Any, features: Sequence[str], labels: Sequence[str]) -> _Made:
     """What is to be made of columns of lists: a feature for each element of a vector, a label for each tag.
 
     Labels of lists of one size are a vector of 0 and 1.
@@ -582,13 +582,13 @@ def _with_lists(made: _Made, file: Any, features: Sequence[str], labels: Sequenc
     import pyarrow as pa
 
     vectors: dict[str, int] = {}
-    tags = set()
+    tags, are_labels = set(), set(labels)
     for name in (*features, *labels):
         kind = file.schema.field(name).type
         fixed = pa.types.is_fixed_size_list(kind)
         if not (fixed or pa.types.is_list(kind) or pa.types.is_large_list(kind)):
             continue
-        if name in labels and not fixed and (pa.types.is_integer(kind.value_type) or _is_string(kind.value_type)):
+        if name in are_labels and not fixed and (pa.types.is_integer(kind.value_type) or _is_string(kind.value_type)):
             tags.add(name)
         elif _is_number(kind.value_type):
             vectors[name] = kind.list_size if fixed else _first_length(file, name)

@@ -313,7 +313,7 @@ class TableReader(ABC):
         """
         written = {text: match for text in texts if (match := _WRITTEN.fullmatch(text.strip()))}
         marks = {text: _mark(match) for text, match in written.items()}
-        plain = [text for text in texts if NUMBER.fullmatch(text)]
+        plain = {text for text in texts if NUMBER.fullmatch(text)}
         others = [text for text in texts if text not in plain]
         kinds = {mark for text, mark in marks.items() if any(mark) or text.strip() != "0"}
         name, problem = self._names[column], ""
@@ -321,16 +321,16 @@ class TableReader(ABC):
             is_code = any(re.match(r"0\d", match["digits"]) for match in written.values())
             ways = _values(list(written.values()), self._decimal) if len(kinds) <= 1 and not is_code else []
             if len(ways) == 1:
-                numbers = ways[0]
+                numbers = dict(zip(written, ways[0], strict=True))
                 logger.warning(
                     "%s: column %r holds numbers as texts, %r is read as %s (--key categorical=%s: as categories)",
                     redact(self.path),
                     name,
                     min(texts),
-                    numbers[list(written).index(min(texts))],
+                    numbers[min(texts)],
                     name,
                 )
-                return dict(zip(written, numbers, strict=True))
+                return numbers
             if ways:
                 problem = "numbers that can be read in two ways"
             elif len(kinds) == 2 and plain:
