@@ -1,11 +1,14 @@
-"""Levels of tests of pairs, on data in which no feature goes with any label: every discovery is false.
+"""Levels and power of tests of pairs: data in which no feature goes with any label, and the same with ten that do.
 
     python benchmarks/null_sets.py                          # half an hour on one core
     python benchmarks/null_sets.py --laws spikes strata --runs 40 --controls bh shuffles
+    python benchmarks/null_sets.py --planted --runs 100
 
 Of every set of data (laws below) what is counted is whether `-k auto` keeps anything at a rate of 0.1, by each control,
 and the share of p-values below 0.05. A control keeps its level where anything is kept in at most 10 % of the sets;
-29 of 200 is the .98 limit of that. Written to benchmarks/results/null_sets.json.
+29 of 200 is the .98 limit of that. With `--planted` each of ten features goes with one label; what is counted is the
+share of the ten that is kept, and the mean share of false ones among the features that are kept, which is to be at
+most 0.1. Written to benchmarks/results/null_sets.json.
 """
 
 from __future__ import annotations
@@ -86,21 +89,55 @@ def clusters(rng: np.random.Generator) -> Drawn:
 
 LAWS = {law.__name__: law for law in (strata, spread, spikes, rare_spikes, hashing, log_normal, clusters)}
 
+#: Share of the rows in which a planted feature follows its label: about half of the planted ones are found.
+PLANTED = {"strata": 0.15, "spread": 0.18, "spikes": 0.5, "rare_spikes": 0.12, "hashing": 0.25, "log_normal": 0.35}
 
-def kept(law: str, control: str, seed: int) -> tuple[int, float]:
-    """Features that `-k auto` keeps at 0.1, and the share of p-values below 0.05."""
-    X, Y, batch = LAWS[law](np.random.default_rng([seed, 11]))
+N_PLANTED = 10
+
+
+def plant(
+    rng: np.random.Generator,
+    X: NDArray[np.float64],
+    Y: NDArray[np.int8],
+    batch: NDArray[np.int64] | None,
+    share: float,
+) -> None:
+    """Let the first features follow a label each, in a random share of the rows of each stratum.
+
+    There the greatest values go to the rows with the label. Each feature keeps its values, and so its law.
+    """
+    strata = np.zeros(len(X), int) if batch is None else batch
+    for feature in range(N_PLANTED):
+        label = Y[:, feature % Y.shape[1]]
+        for stratum in np.unique(strata):
+            rows = np.flatnonzero((strata == stratum) & (rng.random(len(X)) < share))
+            by_label = rows[np.argsort(label[rows] + 0.5 * rng.random(len(rows)))]
+            X[by_label, feature] = np.sort(X[rows, feature])
+
+
+def kept(law: str, control: str, seed: int, planted: bool) -> tuple[float, float]:
+    """The number of features that `-k auto` keeps at 0.1, and the share of p-values below 0.05.
+
+    With planted features: the share of these that it keeps, and the share of others among what it keeps.
+    """
+    rng = np.random.default_rng([seed, 11])
+    X, Y, batch = LAWS[law](rng)
+    if planted:
+        plant(rng, X, Y, batch, PLANTED[law])
     asked: dict[str, Any] = {} if control in ("shuffles", "chi2") else {"control": control}
     if control == "chi2":
         asked = {"control": "bh"}
     selector = get_estimator("chi2" if control == "chi2" else "br-cc")("auto", random_state=seed, **asked)
     with warnings.catch_warnings(action="ignore"):  # labels of too few rows are left out
         try:
-            number = int(selector.fit(X, Y, strata=batch).support_.sum())
+            support = selector.fit(X, Y, strata=batch).support_
         except DataError as error:
             if "no feature" not in str(error):
                 raise
-            number = 0
+            support = np.zeros(X.shape[1], bool)
+        number = int(support.sum())
+        if planted:
+            return float(support[:N_PLANTED].mean()), float(support[N_PLANTED:].sum() / max(number, 1))
         if control in ("shuffles", "knockoffs"):
             return number, np.nan
         tested = get_estimator("chi2" if control == "chi2" else "br-cc")(1, pairs="all", **asked)
@@ -114,24 +151,27 @@ def main() -> None:
     parser.add_argument("--laws", nargs="+", choices=list(LAWS), default=list(LAWS))
     parser.add_argument("--controls", nargs="+", choices=CONTROLS, default=list(CONTROLS))
     parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--planted", action="store_true", help="measure power: ten features go with a label each")
     parser.add_argument("--results", type=Path, default=RESULTS / "null_sets.json")
     options = parser.parse_args()
-    rows: dict[str, Any] = json.loads(options.results.read_text()) if options.results.exists() else {}
-    for law in options.laws:
+    results: dict[str, Any] = json.loads(options.results.read_text()) if options.results.exists() else {}
+    rows = results.setdefault("planted" if options.planted else "null", {})
+    for law in PLANTED if options.planted and options.laws == list(LAWS) else options.laws:
         for control in options.controls:
-            told = [kept(law, control, seed) for seed in range(options.runs)]
-            numbers, below = np.array(told).T
-            row = {"sets": options.runs, "any": int((numbers > 0).sum()), "kept": float(numbers.mean())}
-            if not np.isnan(below).any():
-                row["p < 0.05"] = float(below.mean())
+            told = np.array([kept(law, control, seed, options.planted) for seed in range(options.runs)])
+            first, second = told.mean(axis=0).tolist()
+            if options.planted:
+                row = {"sets": options.runs, "found": first, "false": second}
+            else:
+                row = {"sets": options.runs, "any": int((told[:, 0] > 0).sum()), "kept": first}
+                if not np.isnan(second):
+                    row["p < 0.05"] = second
             rows.setdefault(law, {})[control] = row
             print(law, control, row, flush=True)
-            options.results.write_text(json.dumps(rows, indent=1) + "\n")
-    cells = [
-        [law, *(f"{row[c]['any']} of {row[c]['sets']}" if c in row else "" for c in CONTROLS)]
-        for law, row in rows.items()
-    ]
-    print(markdown(["anything kept", *CONTROLS], cells))
+            options.results.write_text(json.dumps(results, indent=1) + "\n")
+    form = "{found:.2f} ({false:.2f})" if options.planted else "{any} of {sets}"
+    cells = [[law, *(form.format(**row[c]) if c in row else "" for c in CONTROLS)] for law, row in rows.items()]
+    print(markdown(["found (false)" if options.planted else "anything kept", *CONTROLS], cells))
 
 
 if __name__ == "__main__":

@@ -147,6 +147,8 @@ def resolve_sources(
         raise UsageError(f"unknown format {format!r}\n  cure: --format is one of {', '.join(FORMATS)}")
     paths = [path for source in sources for path in _expanded(str(source), options)]
     formats = [format or _format_of(path, options) for path in paths]
+    if set(formats) == {"npz", "npy"}:  # of a pair one may be sparse
+        formats = ["npz"] * len(paths)
     for path, found in zip(paths, formats, strict=True):
         if found != formats[0]:
             raise UsageError(
@@ -194,7 +196,8 @@ def _check_options(path: str, known: Format, options: ReadOptions) -> None:
     if known.name in _LABELS_APART and options.labels.names_columns and not _has_table(known.name, options):
         raise UsageError(
             f"{path}: labels are an array of their own here, which --label-file, --label-columns and --n-labels say "
-            "nothing of\n  cure: leave them out; --key y=NAME says which array it is"
+            "nothing of\n  cure: leave them out; --key y=NAME names the array, and one in a file of its own is a "
+            "second source (mlfs convert X.npz Y.npy STORE)"
         )
 
 

@@ -81,7 +81,7 @@ def test_npy_pair(tmp_path: Path, order: str) -> None:
 def test_mixed_pair_with_one_label_as_a_vector(tmp_path: Path) -> None:
     sp.save_npz(tmp_path / "X.npz", sp.csr_array(X))
     np.save(tmp_path / "Y.npy", Y[:, 0])
-    reader = open_npz([str(tmp_path / "X.npz"), str(tmp_path / "Y.npy")])
+    reader = open_source([str(tmp_path / "X.npz"), str(tmp_path / "Y.npy")])
     np.testing.assert_array_equal(read_all(reader)[1], Y[:, :1])
 
 
