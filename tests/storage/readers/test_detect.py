@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import gzip
 import logging
-import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import sparse as sp
 
-from mlfs_dask.errors import DataError, StoreNotAllowedError, UsageError
+from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
 from mlfs_dask.storage.readers.detect import FORMATS, open_source
 from tests.storage.readers.reading import read_all
@@ -365,14 +364,6 @@ def test_files_without_data(tmp_path: Path, suffix: str, content: str, problem: 
 def test_folder(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="it is a folder, but neither Zarr nor one of Parquet files"):
         open_source([str(tmp_path)], LAST)
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_no_permission(tmp_path: Path) -> None:
-    path = Path(text("t.csv", TABLE)(tmp_path))
-    path.chmod(0)
-    with pytest.raises(StoreNotAllowedError, match="no permission to read it"):
-        open_source([str(path)], LAST)
 
 
 def test_a_packed_archive(tmp_path: Path) -> None:
