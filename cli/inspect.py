@@ -25,8 +25,7 @@ def inspect(store: str, verify: bool, file: dict[str, Any], output: Output) -> N
     from mlfs_dask.errors import DataError
     from mlfs_dask.storage import verify as library
     from mlfs_dask.storage.dataset import open_metadata
-    from mlfs_dask.storage.object_store import is_store
-    from mlfs_dask.storage.opening import open_dataset
+    from mlfs_dask.storage.opening import is_store, open_dataset
 
     if "format" in file or not is_store(store):
         if verify:

@@ -17,8 +17,7 @@ from mlfs_dask.selection.runs import Run, read_run
 from mlfs_dask.storage.convert import convert
 from mlfs_dask.storage.dataset import Dataset, Store
 from mlfs_dask.storage.export import export_format, export_rows
-from mlfs_dask.storage.object_store import is_store
-from mlfs_dask.storage.opening import open_dataset, reading_of
+from mlfs_dask.storage.opening import is_store, open_dataset, reading_of
 from mlfs_dask.storage.subset_spec import choose_columns
 from mlfs_dask.typing import Matrix
 

@@ -20,7 +20,7 @@ from mlfs_dask.storage.object_store import is_url, local_path
 from mlfs_dask.storage.readers.anndata import open_anndata_matrix
 from mlfs_dask.storage.readers.base import Header, LabelSpec, ReadOptions
 from mlfs_dask.storage.readers.batches import open_batches, scan_of
-from mlfs_dask.storage.readers.detect import open_source, resolve_sources
+from mlfs_dask.storage.readers.detect import TO_CONVERT, is_tenx_folder, open_source, resolve_sources
 from mlfs_dask.storage.readers.obs import obs_names, read_obs
 from mlfs_dask.storage.sources import examine
 
@@ -207,7 +207,9 @@ def open_file(
         labels=spec, storage_options=dict(storage_options or {}), keys=dict(keys or {}), drop=tuple(drop)
     )
     whole = examine([path], storage_options)
-    reader = require_rows(open_source([path], options, format), path)
+    files, name = resolve_sources([path], options, format)
+    to_convert = name in TO_CONVERT or is_tenx_folder(files[0])
+    reader = require_rows(None if to_convert else open_source([path], options, name), path)
     dataset: FileDataset
     rows = open_rows(
         reader,

@@ -254,8 +254,8 @@ def scan_labels(reader: RowReader, declared: MinusOne | None) -> LabelScan:
     return LabelScan(np.stack([unknown, n - unknown - positive, positive]), meaning)
 
 
-def require_rows(reader: Reader, path: str) -> RowReader:
-    """The reader, if its rows can be read from any row on.
+def require_rows(reader: Reader | None, path: str) -> RowReader:
+    """The reader, if its rows can be read from any row on; None: those of the format never can.
 
     Raises
     ------
@@ -264,8 +264,9 @@ def require_rows(reader: Reader, path: str) -> RowReader:
     if getattr(reader, "enterable", False):
         return cast("RowReader", reader)
     raise UsageError(
-        f"{path}: its rows cannot be read by themselves: it is stored by columns, or as one packed stream"
-        f"\n  cure: mlfs convert {path} STORE, and name the store"
+        f"{path}: its rows cannot be read by themselves: it is text, stored by columns, one packed stream, or"
+        " one of two files"
+        f"\n  cure: `mlfs convert {path} STORE`, with the options that tell the labels, and name the store"
     )
 
 

@@ -38,21 +38,6 @@ _PART_BYTES, _PARTS, _ALL_PARTS = 5 << 20, 4, 16
 ZARR_ROOTS = (ROOT_KEY, ".zgroup", ".zarray")
 #: What the features of a Zarr group of others are called.
 X_KEYS = ("X", "x", "data", "features")
-#: Of files whose rows are read where they lie.
-FILE_SUFFIXES = (
-    ".h5ad",
-    ".h5mu",
-    ".h5",
-    ".hdf5",
-    ".hdf",
-    ".nc",
-    ".nc4",
-    ".parquet",
-    ".pq",
-    ".feather",
-    ".arrow",
-    ".ipc",
-)
 #: Answers to HEAD of web servers that answer to GET: a signed address allows that alone.
 _NO_HEADS = (403, 405, 501)
 AGAIN = "run the same command again, once nothing writes to it"
@@ -574,34 +559,6 @@ def open_objects(store: str | Path, storage_options: Mapping[str, Any] | None = 
     if is_url(store):
         return RemoteObjects(str(store), storage_options)
     return LocalObjects(local_path(store))
-
-
-def is_store(path: str | Path, storage_options: Mapping[str, Any] | None = None) -> bool:
-    """Whether a place is to be opened as a store: it is none of the files and folders that are read where they lie.
-
-    What is absent or damaged is opened as a store, whose errors say so.
-    """
-    suffix = PurePosixPath(str(path).rstrip("/")).suffix.lower()
-    if not is_url(path):
-        place = local_path(path)
-        if not place.is_dir():
-            return suffix not in FILE_SUFFIXES
-        if not any(os.path.isfile(place / root) for root in ZARR_ROOTS):  # noqa: PTH113 - False where it may not be read
-            return next(place.rglob("*.parquet"), None) is None
-    elif suffix in FILE_SUFFIXES:
-        return False
-    objects = open_objects(path, storage_options)
-    try:
-        document = parse_json(objects.read(ROOT_KEY))
-    except FileNotFoundError:
-        return not any(objects.exists(root) for root in ZARR_ROOTS)
-    except (OSError, ValueError):
-        return True
-    if not isinstance(document, dict) or "mlfs" in attributes_of(document):
-        return True
-    return document.get("node_type") != "array" and not any(
-        objects.exists(f"{key}/{ROOT_KEY}") for key in (*X_KEYS, "mod")
-    )
 
 
 def attributes_of(document: Any) -> Mapping[str, Any]:

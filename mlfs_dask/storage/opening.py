@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.files.json_text import parse_json
 from mlfs_dask.storage.dataset import Dataset, Store, expressions, open_store
-from mlfs_dask.storage.object_store import FILE_SUFFIXES, is_store, is_url
+from mlfs_dask.storage.digest import ROOT_KEY
+from mlfs_dask.storage.object_store import X_KEYS, ZARR_ROOTS, attributes_of, is_url, local_path, open_objects
 from mlfs_dask.storage.readers.base import LabelSpec
 from mlfs_dask.storage.subset_spec import origin_of
 
@@ -27,7 +30,8 @@ def open_dataset(
     Parameters
     ----------
     path : path or URL
-        A store, an .h5ad file, AnnData or X and Y in Zarr, a Parquet or Feather file, a folder of Parquet files.
+        A store, an .h5ad file, AnnData or X and Y in Zarr or HDF5, .npz, .mat of version 7.3, Parquet, Feather, or a
+        folder of Parquet files.
     labels, format, keys, drop
         Of files, with the meaning that they have in `convert`: labels, the format where the name does not tell it, the
         arrays of a file that holds several, features to leave out.
@@ -68,8 +72,9 @@ def open_dataset(
 
 def _store_at(path: str | Path, storage_options: Mapping[str, Any] | None) -> Store | None:
     """The store at a place; None where there is a file, or a folder of files."""
-    named_as_file = PurePosixPath(str(path).rstrip("/")).suffix.lower() in FILE_SUFFIXES
-    if not is_url(path) or named_as_file:
+    from mlfs_dask.storage.readers.detect import is_named_as_file
+
+    if not is_url(path) or is_named_as_file(path):
         return open_store(path, storage_options=storage_options) if is_store(path, storage_options) else None
     try:
         return open_store(path, storage_options=storage_options)
@@ -77,6 +82,34 @@ def _store_at(path: str | Path, storage_options: Mapping[str, Any] | None) -> St
         if is_store(path, storage_options):
             raise
         return None
+
+
+def is_store(path: str | Path, storage_options: Mapping[str, Any] | None = None) -> bool:
+    """Whether a place is to be opened as a store: it is no file, nor a folder that is read as files are.
+
+    What is absent or damaged is opened as a store, whose errors say so.
+    """
+    place = None if is_url(path) else local_path(path)
+    # False where it may not be read
+    if place is None or not any(os.path.isfile(place / root) for root in ZARR_ROOTS):  # noqa: PTH113
+        from mlfs_dask.storage.readers.detect import is_named_as_file, is_tenx_folder  # which local stores do not need
+
+        if place is not None and place.is_dir():
+            return next(place.rglob("*.parquet"), None) is None and not is_tenx_folder(str(place))
+        if place is not None or is_named_as_file(path):
+            return place is not None and not place.exists() and not is_named_as_file(path)
+    objects = open_objects(path, storage_options)
+    try:
+        document = parse_json(objects.read(ROOT_KEY))
+    except FileNotFoundError:
+        return not any(objects.exists(root) for root in ZARR_ROOTS)
+    except (OSError, ValueError):
+        return True
+    if not isinstance(document, dict) or "mlfs" in attributes_of(document):
+        return True
+    return document.get("node_type") != "array" and not any(
+        objects.exists(f"{key}/{ROOT_KEY}") for key in (*X_KEYS, "mod")
+    )
 
 
 def reopen(store: Mapping[str, Any]) -> Dataset:

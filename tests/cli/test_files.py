@@ -199,13 +199,17 @@ def test_folders_that_are_no_numbers_stay_texts(tmp_path: Path, folders: tuple[s
 def test_what_has_no_row_blocks_is_to_be_converted(tmp_path: Path) -> None:
     X, Y = problem()
     as_anndata(sp.csc_matrix(X), Y).write_h5ad(tmp_path / "columns.h5ad")
-    with pytest.raises(UsageError, match=r"its rows cannot be read by themselves.*\n  cure: mlfs convert .*columns"):
+    with pytest.raises(UsageError, match=r"its rows cannot be read by themselves.*\n  cure: `mlfs convert .*columns"):
         mlfs_dask.open_dataset(tmp_path / "columns.h5ad")
     table().to_csv(tmp_path / "t.csv", index=False)
-    with pytest.raises(DataError, match="a store is a directory, this is a file\n  cure: make a store with"):
-        mlfs_dask.open_dataset(tmp_path / "t.csv", labels=LabelSpec(columns=("sky",)))
-    with pytest.raises(UsageError, match="its rows cannot be read by themselves"):
-        mlfs_dask.open_dataset(tmp_path / "t.csv", format="csv", labels=LabelSpec(columns=("sky",)))
+    np.save(tmp_path / "X.npy", X)
+    mmwrite(tmp_path / "X.mtx", sp.coo_matrix(X))
+    (tmp_path / "10x").mkdir()
+    (tmp_path / "10x" / "barcodes.tsv").write_text("a\n")
+    for name in ("t.csv", "X.npy", "X.mtx", "10x"):
+        cure = rf"its rows cannot be read by themselves(.|\n)*  cure: `mlfs convert .*{name} STORE`"
+        with pytest.raises(UsageError, match=cure):
+            mlfs_dask.open_dataset(tmp_path / name)
 
 
 @pytest.mark.parametrize("form", ["h5ad", "parquet"])

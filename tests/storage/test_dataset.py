@@ -16,7 +16,7 @@ from dask.array.utils import assert_eq
 
 from mlfs_dask.errors import DataError, MlfsError
 from mlfs_dask.storage.anndata_encoding import read_vector
-from mlfs_dask.storage.dataset import Dataset, open_metadata
+from mlfs_dask.storage.dataset import Dataset, open_metadata, open_store
 from mlfs_dask.storage.digest import seal_root
 from mlfs_dask.storage.inspect import facts_of
 from mlfs_dask.storage.object_store import open_objects
@@ -157,7 +157,7 @@ def test_not_a_store(tmp_path: Path) -> None:
         open_dataset(tmp_path)
     (tmp_path / "file").write_text("x")
     with pytest.raises(DataError, match="a store is a directory, this is a file"):
-        open_dataset(tmp_path / "file")
+        open_store(tmp_path / "file")
     (tmp_path / "zarr.json").write_text('{"zarr_format": 3, "node_type": "group", "attributes": {}}')
     with pytest.raises(DataError, match="not an mlfs store: the root group has no attribute 'mlfs'"):
         open_dataset(tmp_path)

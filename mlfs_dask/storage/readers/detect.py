@@ -73,6 +73,8 @@ FORMATS = {
         Format("zarr", "Zarr X and Y, in a group or a pair", (".zarr",), "array_pair:open_array_pair", _ARRAYS),
     )
 }
+#: Formats whose rows cannot be read by themselves, and pairs of files: a store is made of them first.
+TO_CONVERT = ("arff", "svmlight", "xmlc", "csv", "tsv", "npy", "mtx")
 # One of these is X or Y alone when two of them are given.
 _PAIRED = ("npz", "npy", "mtx", "zarr")
 _BY_COLUMNS = ("csv", "tsv", "parquet", "feather")
@@ -135,6 +137,12 @@ def open_source(sources: Sequence[str], options: ReadOptions = _DEFAULTS, format
 def _common_folder(sources: Sequence[str]) -> str:
     """The folder that was named, if it was one; names of folders in it may be columns."""
     return str(Path(sources[0])) if len(sources) == 1 and Path(sources[0]).is_dir() else ""
+
+
+def is_named_as_file(path: str | Path) -> bool:
+    """Whether the suffix is that of a format whose data are a file."""
+    suffix = format_suffix(str(path).rstrip("/"))
+    return any(suffix in known.suffixes for known in FORMATS.values() if known.name != "zarr")
 
 
 def resolve_sources(
@@ -282,7 +290,7 @@ def _format_of(path: str, options: ReadOptions) -> str:
         return _kind_of_group(path, options)
     if by_suffix is not None:
         return by_suffix
-    if _is_tenx_folder(path):
+    if is_tenx_folder(path):
         return "10x"
     if suffix in (".txt", ".dat", ".data", ""):
         found = _format_by_content(path, options)
@@ -361,7 +369,7 @@ def _is_zarr_folder(path: str) -> bool:
     return any((folder / name).is_file() for name in ZARR_ROOTS)
 
 
-def _is_tenx_folder(path: str) -> bool:
+def is_tenx_folder(path: str) -> bool:
     """Whether it is a folder as Cell Ranger writes it."""
     return any(Path(path, f"barcodes.tsv{packed}").is_file() for packed in ("", ".gz"))
 
@@ -389,7 +397,7 @@ def _expanded(source: str, options: ReadOptions) -> list[str]:
             raise DataError("no file matches", file=source, cure="check the pattern")
         return found
     folder = Path(source)
-    if url or not folder.is_dir() or _is_zarr_folder(source) or _is_tenx_folder(source):
+    if url or not folder.is_dir() or _is_zarr_folder(source) or is_tenx_folder(source):
         return [source]
     tables = sorted(
         str(file)

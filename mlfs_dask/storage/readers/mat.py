@@ -78,7 +78,7 @@ _TYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8"
 _MATRIX, _COMPRESSED = 14, 15
 _CLASSES = {1: "cell", 2: "struct", 3: "object", 4: "char", 5: "sparse", 16: "function", 17: "opaque"}
 _NUMERIC_CLASSES = range(6, 16)
-_CELLS, _CHARACTERS, _SPARSE_CLASS = 1, 4, 5
+_CELLS, _STRUCTURE, _CHARACTERS, _SPARSE_CLASS = 1, 2, 4, 5
 #: Of a text as an object of Python, and of what it is read from.
 _CELL_BYTES = 128
 _NUMERIC_7 = {"double", "single", "logical"} | {f"{u}int{bits}" for u in ("", "u") for bits in (8, 16, 32, 64)}
@@ -96,7 +96,8 @@ def open_mat(path: str, options: ReadOptions = _DEFAULTS) -> MatrixReader:
     ----------
     path : str
     options : ReadOptions
-        `keys` may hold ``x`` and ``y``: names of variables, several of them (stacked) separated by commas;
+        `keys` may hold ``x`` and ``y``: names of variables, or of fields of structures (``data/X``), several of them
+        (stacked) separated by commas;
         ``orientation``: ``rows`` if each row of Y is an instance, ``columns`` if each column is (that is needed only
         where Y is square and nothing else tells); and ``names`` and ``label_names``: cell arrays of texts or ``@FILE``,
         by default `feature_names` and `label_names`.
@@ -121,12 +122,16 @@ def open_mat(path: str, options: ReadOptions = _DEFAULTS) -> MatrixReader:
 
 @dataclass(frozen=True)
 class _Variable:
-    """A variable: its shape in MATLAB's sense, how its rows or its columns are had as `Rows`, and its texts if any."""
+    """A variable: its shape in MATLAB's sense, how its rows or its columns are had as `Rows`, and its texts if any.
+
+    `fields` gives those of a structure.
+    """
 
     shape: tuple[int, ...]
     problem: str | None
     rows: Callable[[bool], Rows]
     texts: Callable[[], list[str] | None] = lambda: None
+    fields: Callable[[], Mapping[str, _Variable]] = dict
 
 
 @contextlib.contextmanager
@@ -136,16 +141,28 @@ def _open_variables(path: str, options: ReadOptions) -> Iterator[Mapping[str, _V
         file.seek(0)
         if start[124:128] in (b"\x00\x01IM", b"\x01\x00MI"):
             with damage_in(path, "the file"):
-                yield _version_5(file, path, ">" if start[126:128] == b"MI" else "<")
+                yield _with_fields(_version_5(file, path, ">" if start[126:128] == b"MI" else "<"), options)
         elif b"\x89HDF\r\n\x1a\n" in (start[:8], _at(file, 512, 8)):
             with hdf5_in(file, path, "the file is damaged or cut off") as hdf5:
-                yield _version_7(hdf5, path)
+                yield _with_fields(_version_7(hdf5, hdf5, path), options)
         else:
             raise DataError(
                 "it is no MATLAB file of version 5 or 7.3",
                 file=path,
                 cure="save it in MATLAB with -v7.3 (or -v6, -v7)",
             )
+
+
+def _with_fields(variables: dict[str, _Variable], options: ReadOptions) -> Mapping[str, _Variable]:
+    """The variables, and the fields of structures that a key names, as `data/X`."""
+    for name in (name for value in options.keys.values() for name in value.split(",") if not value.startswith("@")):
+        *outer, field = name.split("/")
+        here: Mapping[str, _Variable] = variables
+        for part in outer:
+            here = here[part].fields() if part in here else {}
+        if outer and field in here:
+            variables[name] = here[field]
+    return variables
 
 
 def _at(file: BinaryIO, position: int, count: int) -> bytes:
@@ -196,7 +213,12 @@ def _choose(variables: Mapping[str, _Variable], options: ReadOptions, path: str)
 
 
 def _no_variables(path: str, variables: Mapping[str, _Variable], problem: str) -> DataError:
-    there = ", ".join(f"{name} {'x'.join(map(str, variable.shape))}" for name, variable in variables.items())
+    every = {name: variable.fields() or {"": variable} for name, variable in variables.items()}
+    there = ", ".join(
+        f"{name}{'/' * bool(field)}{field} {'x'.join(map(str, variable.shape))}"
+        for name, fields in every.items()
+        for field, variable in fields.items()
+    )
     return DataError(
         f"{problem}; there are {there or 'none'}",
         file=path,
@@ -221,7 +243,8 @@ def _orient(
             raise DataError(
                 f"variable {name}: {problem}",
                 file=path,
-                cure="save X and Y as numeric matrices, or name others with --key x=NAME --key y=NAME",
+                cure="save X and Y as numeric matrices, or name others with --key x=NAME --key y=NAME, fields of a "
+                "structure as --key x=STRUCTURE/FIELD",
             )
     choices = [
         (x_turned, y_turned)
@@ -255,9 +278,9 @@ def _orient(
 # ---- version 7.3: HDF5, where MATLAB's (n, d) is a data set of shape (d, n)
 
 
-def _version_7(hdf5: Any, path: str) -> dict[str, _Variable]:
+def _version_7(hdf5: Any, group: Any, path: str) -> dict[str, _Variable]:
     variables = {}
-    for name, item in hdf5.items():
+    for name, item in group.items():
         if name.startswith("#"):
             continue
         if "MATLAB_sparse" in item.attrs:
@@ -267,7 +290,9 @@ def _version_7(hdf5: Any, path: str) -> dict[str, _Variable]:
         else:
             shape = tuple(getattr(item, "shape", ()))
             texts = functools.partial(_texts_7, hdf5, item, path) if kind == "cell" else lambda: None
-            variables[name] = _Variable(shape, f"it is a {kind}, not a numeric matrix", _no_rows, texts)
+            is_group = not hasattr(item, "shape")
+            fields = functools.partial(_version_7, hdf5, item, path) if is_group else dict
+            variables[name] = _Variable(shape, f"it is a {kind}, not a numeric matrix", _no_rows, texts, fields)
     return variables
 
 
@@ -324,30 +349,46 @@ def _no_rows(turned: bool) -> Rows:
 # ---- version 5: a sequence of elements, each (type, bytes, data); a compressed one is a zlib stream of one
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Element:
-    """Reads forward through one (decompressed) element."""
+    """Reads forward through one (decompressed) element, of which `position` bytes have been read."""
 
-    _read: Callable[[int], bytes]
-    _order: str
-    _path: str
+    source: Callable[[int], bytes]
+    order: str
+    path: str
+    position: int = 0
+
+    def _read(self, count: int) -> bytes:
+        piece = self.source(count)
+        self.position += len(piece)
+        return piece
+
+    def skip(self, count: int) -> None:
+        end = self.position + count
+        while self.position < end:
+            self.exactly(min(end - self.position, 1 << 20))
+
+    def within(self, size: int) -> _Element:
+        """Its next bytes, as many as these, as an element."""
+        end = self.position + size
+        return _Element(lambda count: self._read(min(count, end - self.position)), self.order, self.path)
 
     def exactly(self, count: int) -> bytes:
         piece = bytearray()
         while len(piece) < count:
             more = self._read(count - len(piece))
             if not more:
-                raise damaged("the file is cut off in the middle of a variable", self._path)
+                raise damaged("the file is cut off in the middle of a variable", self.path)
             piece += more
         return bytes(piece)
 
     def tag(self) -> tuple[int, int, int]:
         """(type, bytes, padding after them); a small element is 8 bytes with its data, others are padded to 8."""
         first = self.exactly(4)
-        kind = struct.unpack(self._order + "I", first)[0]
+        kind = struct.unpack(self.order + "I", first)[0]
         if kind >> 16:
             return kind & 0xFFFF, kind >> 16, 4 - (kind >> 16)
-        size = struct.unpack(self._order + "I", self.exactly(4))[0]
+        size = struct.unpack(self.order + "I", self.exactly(4))[0]
         return kind, size, -size % 8
 
     def finish(self) -> None:
@@ -356,7 +397,7 @@ class _Element:
         while piece := self._read(_MAX_HEADER_BYTES):
             behind += len(piece)
             if behind > _MAX_BEHIND_BYTES:
-                raise damaged("a variable unpacks to more than it says", self._path)
+                raise damaged("a variable unpacks to more than it says", self.path)
 
     def header(self) -> bytes:
         """The next element, which is small: flags, dimensions or a name."""
@@ -364,7 +405,7 @@ class _Element:
         if size > _MAX_HEADER_BYTES:
             raise damaged(
                 f"a name or the dimensions of a variable take {size:,} bytes, not at most {_MAX_HEADER_BYTES:,}",
-                self._path,
+                self.path,
             )
         data = self.exactly(size)
         self.exactly(padding)
@@ -375,22 +416,22 @@ class _Element:
         self.header(), self.header()  # dimensions and name
         kind, size, padding = self.tag()
         if size > _MAX_HEADER_BYTES:
-            raise damaged(f"a text takes {size:,} bytes, not at most {_MAX_HEADER_BYTES:,}", self._path)
+            raise damaged(f"a text takes {size:,} bytes, not at most {_MAX_HEADER_BYTES:,}", self.path)
         content = self.exactly(size)
         self.exactly(padding)
-        wide = "utf-16-" + ("be" if self._order == ">" else "le")
+        wide = "utf-16-" + ("be" if self.order == ">" else "le")
         return content.decode({4: wide, 17: wide, 16: "utf-8"}.get(kind, "latin-1"))
 
     def vector(self) -> tuple[np.dtype[Any], int, int]:
         """(type, values, padding in bytes) of the next element, which holds numbers."""
         kind, size, padding = self.tag()
-        dtype = np.dtype(self._order + _TYPES.get(kind, "u1"))
+        dtype = np.dtype(self.order + _TYPES.get(kind, "u1"))
         return dtype, size // dtype.itemsize, padding
 
     def array(self) -> Sliceable:
         """The next element, which holds numbers, as a flat array, in memory or in a temporary file."""
         dtype, size, padding = self.vector()
-        array = spooled(self._read, dtype, size, file=self._path)
+        array = spooled(self._read, dtype, size, file=self.path)
         self.exactly(padding)
         return array
 
@@ -405,7 +446,7 @@ def _version_5(file: BinaryIO, path: str, order: str) -> dict[str, _Variable]:
         if position + 8 + size > end:
             raise damaged(f"the file is cut off: {position + 8 + size - end} bytes are missing", path)
         if kind in (_MATRIX, _COMPRESSED):
-            name, variable = _variable_5(file, path, order, position)
+            name, variable = _variable_5(functools.partial(_enter_5, file, path, order, position))
             if name:
                 variables[name] = variable
         position += 8 + size
@@ -454,8 +495,10 @@ def _inflated(read: Callable[[int], bytes], path: str) -> Callable[[int], bytes]
     return inflate
 
 
-def _variable_5(file: BinaryIO, path: str, order: str, position: int) -> tuple[str, _Variable]:
-    element = _enter_5(file, path, order, position)
+def _variable_5(enter: Callable[[], _Element]) -> tuple[str, _Variable]:
+    """Name and variable of an element that `enter` opens behind its tag."""
+    element = enter()
+    path, order = element.path, element.order
     word = struct.unpack(order + "I", element.header()[:4])[0]
     kind = word & 0xFF
     shape = tuple(int(size) for size in np.frombuffer(element.header(), order + "i4"))
@@ -464,50 +507,76 @@ def _variable_5(file: BinaryIO, path: str, order: str, position: int) -> tuple[s
         raise damaged(f"variable {name}: its shape cannot be", path, value=shape)
     if kind not in _NUMERIC_CLASSES and kind != _SPARSE_CLASS:
         text = f"it is a {_CLASSES.get(kind, 'variable')}, not a numeric matrix"
-        texts = functools.partial(_texts_5, file, path, order, position, shape) if kind == _CELLS else lambda: None
-        return name, _Variable(shape, text, _no_rows, texts)
+        texts = functools.partial(_texts_5, enter, shape) if kind == _CELLS else lambda: None
+        one = kind == _STRUCTURE and math.prod(shape) == 1
+        return name, _Variable(shape, text, _no_rows, texts, functools.partial(_fields_5, enter) if one else dict)
     if word & _COMPLEX_FLAG:
         return name, _Variable(shape, "it holds complex numbers", _no_rows)
-    if kind == _SPARSE_CLASS:
-        return name, _Variable(shape, None, functools.partial(_sparse_5, file, path, order, position, shape))
-    return name, _Variable(shape, None, functools.partial(_dense_5, file, path, order, position, shape))
+    return name, _Variable(
+        shape, None, functools.partial(_sparse_5 if kind == _SPARSE_CLASS else _dense_5, enter, shape)
+    )
 
 
-def _values_5(file: BinaryIO, path: str, order: str, position: int) -> _Element:
+def _fields_5(enter: Callable[[], _Element]) -> dict[str, _Variable]:
+    """Fields of a structure, which are variables without names behind one another."""
+    element = _behind_header(enter)
+    width = struct.unpack(element.order + "I", element.header())[0]
+    _, size, padding = element.tag()
+    require_memory(f"{element.path}: the names of the fields of a structure", _CELL_BYTES * size)
+    names = element.exactly(size)
+    element.exactly(padding)
+    fields = {}
+    for start in range(0, size, max(width, 1)):
+        field, at = names[start : start + width].split(b"\0")[0].decode("latin-1"), element.position
+        _, size_of_field, padding = element.tag()
+        if size_of_field:
+            _, fields[field] = _variable_5(functools.partial(_enter_field, enter, at))
+            element.skip(size_of_field + padding)
+    return fields
+
+
+def _enter_field(enter: Callable[[], _Element], position: int) -> _Element:
+    element = enter()
+    element.skip(position - element.position)
+    return element.within(element.tag()[1])
+
+
+def _behind_header(enter: Callable[[], _Element]) -> _Element:
     """The element of a variable, entered behind flags, dimensions and name."""
-    element = _enter_5(file, path, order, position)
+    element = enter()
     for _ in range(3):
         element.header()
     return element
 
 
-def _texts_5(file: BinaryIO, path: str, order: str, position: int, shape: tuple[int, ...]) -> list[str]:
+def _texts_5(enter: Callable[[], _Element], shape: tuple[int, ...]) -> list[str]:
     """Texts of a cell array, each of which is a variable without a name."""
-    require_memory(f"{path}: the cells of a variable", _CELL_BYTES * math.prod(shape))
-    element = _values_5(file, path, order, position)
+    element = _behind_header(enter)
+    require_memory(f"{element.path}: the cells of a variable", _CELL_BYTES * math.prod(shape))
     texts = []
     for _ in range(math.prod(shape)):
         _, size, _ = element.tag()
         flags = element.header() if size else b""
-        kind = struct.unpack(element._order + "I", flags[:4])[0] & 0xFF if flags else _CHARACTERS
+        kind = struct.unpack(element.order + "I", flags[:4])[0] & 0xFF if flags else _CHARACTERS
         if kind != _CHARACTERS:
             raise DataError(
                 f"a cell holds a {_CLASSES.get(kind, 'number')}, texts were expected",
-                file=path,
+                file=element.path,
                 cure="name a cell array of texts",
             )
         texts.append(element.text() if flags else "")
     return texts
 
 
-def _dense_5(file: BinaryIO, path: str, order: str, position: int, shape: tuple[int, ...], turned: bool) -> Rows:
+def _dense_5(enter: Callable[[], _Element], shape: tuple[int, ...], turned: bool) -> Rows:
     n, width = shape
-    dtype, size, _ = _values_5(file, path, order, position).vector()
+    element = _behind_header(enter)
+    dtype, size, _ = element.vector()
     if size != n * width:
-        raise damaged(f"a variable of {n:,} x {width:,} values says that it holds {size:,}", path)
+        raise damaged(f"a variable of {n:,} x {width:,} values says that it holds {size:,}", element.path)
 
     def make() -> Sliceable:
-        element = _values_5(file, path, order, position)
+        element = _behind_header(enter)
         flat = element.array()
         element.finish()
         return flat
@@ -515,13 +584,13 @@ def _dense_5(file: BinaryIO, path: str, order: str, position: int, shape: tuple[
     return fortran_rows(make, (n, width), dtype, turned=turned)
 
 
-def _sparse_5(file: BinaryIO, path: str, order: str, position: int, shape: tuple[int, ...], turned: bool) -> Rows:
-    element = _values_5(file, path, order, position)
+def _sparse_5(enter: Callable[[], _Element], shape: tuple[int, ...], turned: bool) -> Rows:
+    element = _behind_header(enter)
     indices, starts = element.array(), element.array()
-    require_memory(f"{path}: where the columns of a sparse variable begin", 8 * starts.shape[0])
+    require_memory(f"{element.path}: where the columns of a sparse variable begin", 8 * starts.shape[0])
     data = element.array()
     element.finish()
     indptr = np.array(starts[: starts.shape[0]])
     stored = int(indptr[-1]) if len(indptr) else 0
     # MATLAB reserves room (nzmax) that it need not use.
-    return _sparse_rows(head(data, stored), head(indices, stored), indptr, shape, path, turned)
+    return _sparse_rows(head(data, stored), head(indices, stored), indptr, shape, element.path, turned)

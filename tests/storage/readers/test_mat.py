@@ -30,10 +30,21 @@ def save_5(path: Path, variables: dict[str, object], *, compressed: bool = True)
 
 
 def save_7(path: Path, variables: dict[str, object]) -> str:
-    """As MATLAB writes -v7.3: transposed data sets, CSC in groups."""
-    with h5py.File(path, "w", userblock_size=512) as file:
+    """As MATLAB writes -v7.3: transposed data sets, CSC and structures in groups, cells as references."""
+
+    def write(file: h5py.Group, variables: dict[str, object]) -> None:
         for name, values in variables.items():
-            if sp.issparse(values):
+            if isinstance(values, dict):
+                group = file.create_group(name)
+                group.attrs["MATLAB_class"] = np.bytes_("struct")
+                write(group, values)
+            elif isinstance(values, np.ndarray) and values.dtype == object:
+                texts = {f"{name}{at}": text for at, text in enumerate(values)}
+                write(file.file.require_group("#refs#"), texts)
+                references = [[file.file[f"#refs#/{text}"].ref] for text in texts]
+                file.create_dataset(name, data=references, dtype=h5py.ref_dtype)
+                file[name].attrs["MATLAB_class"] = np.bytes_("cell")
+            elif sp.issparse(values):
                 columns = sp.csc_array(values)
                 group = file.create_group(name)
                 group.attrs["MATLAB_class"] = np.bytes_("double")
@@ -47,6 +58,9 @@ def save_7(path: Path, variables: dict[str, object]) -> str:
                 array = np.ascontiguousarray(np.asarray(values).T)
                 data = file.create_dataset(name, data=array, chunks=True if array.size else None)
                 data.attrs["MATLAB_class"] = np.bytes_("double")
+
+    with h5py.File(path, "w", userblock_size=512) as file:
+        write(file, variables)
     return str(path)
 
 
@@ -162,6 +176,19 @@ def test_bad_contents(save, variables: dict[str, object], said: str) -> None:
     with pytest.raises(DataError) as caught:
         read_all(open_mat(save(**variables)))
     assert any(part in str(caught.value) for part in said.split("|"))
+
+
+def test_fields_of_structures(save) -> None:
+    names = np.array(["a", "b", "c", "d"], dtype=object)
+    structure = {"note": "text", "A": {"X": X, "names": names}, "Y": sp.csc_array(Y)}
+    path = save(data=structure, other=Y)
+    keys = {"x": "data/A/X", "y": "data/Y", "names": "data/A/names"}
+    check(path, ReadOptions(keys=keys))
+    assert open_mat(path, ReadOptions(keys=keys)).header.feature_names == tuple("abcd")
+    with pytest.raises(DataError, match=r"no variable 'data/Z'; there are data/.*data/Y 23x3.*, other 23x3"):
+        open_mat(path, ReadOptions(keys={"x": "data/Z", "y": "other"}))
+    with pytest.raises(DataError, match=r"variable data/A: it is a struct(.|\n)*--key x=STRUCTURE/FIELD"):
+        open_mat(path, ReadOptions(keys={"x": "data/A", "y": "other"}))
 
 
 def test_bad_keys(save) -> None:
