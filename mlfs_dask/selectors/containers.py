@@ -72,8 +72,11 @@ def open_container(X: Any, y: Any = None) -> Container:
     names_of_labels = [y] if isinstance(y, str) else names_of_labels
     if is_anndata(X) and (y is None or names_of_labels is not None):
         y, label_names = _anndata_labels(X, names_of_labels)
-    elif names_of_labels is not None and set(names_of_labels) <= set(table_columns(X) or ()):
-        X, y = _without_columns(X, names_of_labels), X[names_of_labels]
+    elif names_of_labels is not None and (there := {*names_of_labels} & {*(table_columns(X) or ())}):
+        if (absent := [name for name in names_of_labels if name not in there]) and len(names_of_labels) != len(X):
+            raise DataError("X has no column of this name", value=absent[0], cure=closest(absent[0], table_columns(X)))
+        if not absent:
+            X, y = _without_columns(X, names_of_labels), X[names_of_labels]
     y, names = _open_table(y, "Y")
     label_names = names if label_names is None else label_names
     if is_dask_frame(y):
@@ -184,6 +187,8 @@ def _open_table(table: Any, what: str) -> tuple[Any, Any]:
     if problem:
         raise DataError(f"{what} is {problem}, and a table or an array with its rows was expected", cure=cure)
     _require_unique_names(table, what)
+    if library == "pandas" and what == "X" and "object" in map(str, getattr(table, "dtypes", ())):
+        table = table.where(table.notna(), np.nan)  # NumPy makes no number of pandas.NA among objects
     return table, None
 
 

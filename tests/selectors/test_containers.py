@@ -164,6 +164,12 @@ def test_labels_of_classes_are_named_after_column_and_class():
     assert found._fitted.names.labels == ["u", "v"]
     assert found.feature_names_in_.tolist() == NAMES
     assert ELC(3).fit(frame.drop(columns="v"), "u")._fitted.names.labels == ["u"]
+    with pytest.raises(DataError, match=r"value 'w': X has no column of this name\n  cure: "):
+        ELC(3).fit(frame, ["u", "w"])
+    objects, numbers = frame.astype(object), frame.copy()
+    objects.iloc[3, 0], numbers.iloc[3, 0] = pd.NA, np.nan
+    scores = [ELC(3, missing="mean").fit(each, ["u", "v"]).scores_ for each in (objects, numbers)]
+    np.testing.assert_array_equal(*scores)
 
 
 def test_columns_of_obs_are_labels_covariates_and_strata_of_anndata_in_memory_and_in_a_file(tmp_path):

@@ -433,6 +433,8 @@ def _value_of(
     text = unquote(token)
     if text is None:
         return "the quote is not closed", 0.0, "close it; inside a value write \\' for a quote"
+    if text == "<null>" and text not in codes:  # KEEL's missing value
+        return "", math.nan, ""
     if attribute.kind == "nominal":
         if text in codes:
             return "", codes[text], ""

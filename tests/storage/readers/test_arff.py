@@ -299,6 +299,8 @@ def test_false_and_true_in_any_spelling(write: Any, declared: str, false: str, t
         (["place {2,10,1,7}"], ["{0 7}", "{1 1}"], [[3], [0]], [0, 1], {0: ("2", "10", "1", "7")}),
         (["x real", "k {a,b,c}"], ["?,?,?", "nan,b,1", "NaN , ? , 0"], [[NAN, NAN], [NAN, 1], [NAN, NAN]], [-1, 1, 0],
          {1: ("a", "b", "c")}),
+        (["x real", "k {a,b,c}"], ["<null>,<null>,<null>", "1, <null> ,0"], [[NAN, NAN], [1, NAN]], [-1, 0],
+         {1: ("a", "b", "c")}),  # KEEL
         (["x real", "k {a,b}"], ["{0 0,1 a,2 0}", "{}", "{ }", "{0 -0.0}"], [[0, 0]] * 4, [0] * 4, {1: ("a", "b")}),
         ([r"k {'it\'s', 'a,b', 'x\ty', 'c}d', \'}"],
          [r"'it\'s',0", r'"it\'s",0', "'a,b',1", r"'x\ty',0", "'c}d',0", r"\',1"],
