@@ -74,7 +74,11 @@ def open_container(X: Any, y: Any = None) -> Container:
         y, label_names = _anndata_labels(X, names_of_labels)
     elif names_of_labels is not None and (there := {*names_of_labels} & {*(table_columns(X) or ())}):
         if (absent := [name for name in names_of_labels if name not in there]) and len(names_of_labels) != len(X):
-            raise DataError("X has no column of this name", value=absent[0], cure=closest(absent[0], table_columns(X)))
+            raise DataError(
+                "X has no column of this name",
+                value=absent[0],
+                cure=closest(absent[0], map(str, table_columns(X) or ())),
+            )
         if not absent:
             X, y = _without_columns(X, names_of_labels), X[names_of_labels]
     y, names = _open_table(y, "Y")
