@@ -5,6 +5,28 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+from scipy import sparse as sp
+from sklearn.cluster import KMeans
+
+
+def place(X, m):
+    """Centres of k-means on standardised rows, and the mean and deviation of the features.
+
+    The rows are not centred where fewer than half of their values are not 0.
+    """
+    mean, deviation = X.mean(axis=0), np.where(np.ptp(X, axis=0) > 0, X.std(axis=0), np.inf)
+    sparse = 2 * np.count_nonzero(X) < X.size
+    points = (X if sparse else X - mean) / deviation
+    centres = means_of_clusters(points, m, sparse)
+    return (centres - mean / deviation if sparse else centres), mean, deviation
+
+
+def means_of_clusters(points, m, sparse=False):
+    """Of scikit-learn's clusters of points in single precision, in their order; equal ones once."""
+    single = points.astype(np.float32)
+    labels = KMeans(m, n_init=1, max_iter=25, random_state=0).fit(sp.csr_array(single) if sparse else single).labels_
+    centres = np.array([points[labels == i].mean(axis=0) for i in np.unique(labels)])
+    return centres[np.sort(np.unique(centres, axis=0, return_index=True)[1])]
 
 
 def simplex(distances, s, size=0.0):

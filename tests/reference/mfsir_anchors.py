@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mlfs_dask.blocks.column_keys import key_places
-from mlfs_dask.solvers.spectral import largest_eigenvalue, starting_block
 from tests.reference.anchors import means_of_rows, row_weights, spread
+from tests.reference.draws import largest_eigenvalue
 from tests.reference.elc import standardise
 from tests.reference.mfsir import factorise, on_sphere
 
@@ -46,15 +45,12 @@ def mfsir(
 
     `centres` are of standardised rows, γ = βc; `bound` lowers a bound of the objective that needs no X'X.
     """
-    varies = np.ptp(X, axis=0) > 0
-    places = key_places(X, varies)
-    X, Y = standardise(X), np.asarray(Y, dtype=float)
+    raw, X, Y = X, standardise(X), np.asarray(Y, dtype=float)
     n, d = X.shape
     Z = row_weights(X, centres, anchor_neighbors) if gamma else np.zeros((n, 1))
     V, B = factorise(Y, Y.shape[1] // 2 + 1 if n_latent is None else n_latent)
     G, H = np.ones((d, V.shape[1])), np.zeros((d, V.shape[1]))
-    A = X.T @ X
-    rho = largest_eigenvalue(lambda Q: A @ Q, starting_block(places, varies))
+    rho = largest_eigenvalue(raw, X)
     U = means_of_rows(Z, V)
     values = []
     while True:

@@ -6,11 +6,25 @@ printed objective asks for, whoever derived the step.
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 
 from tests.reference import access_mfs, mfsir, smfs
+
+
+def test_twins_share_nothing_with_what_they_judge():
+    """`auto` fits other methods, which have twins of their own."""
+    shared = set()
+    for file in Path(__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            modules = [node.module] if isinstance(node, ast.ImportFrom) else []
+            modules += [name.name for name in node.names] if isinstance(node, ast.Import) else []
+            shared |= {(file.name, module) for module in modules if module.startswith("mlfs_dask")}
+    assert shared == {("auto.py", "mlfs_dask.selection.estimator")}
 
 
 def slope(value, at, *, step=1e-6):

@@ -9,20 +9,14 @@ from pathlib import Path
 
 import numpy as np
 
-from mlfs_dask.blocks.anchors import ROWS_PER_ANCHOR, count_anchors, place_anchors
-from mlfs_dask.blocks.forest import float32_scaling, forest_columns, forest_seeds
-from mlfs_dask.rows.sources import as_rows
-from mlfs_dask.selectors.iterative import SAMPLE_BYTES, anchors_of_points, standardised_points
-from mlfs_dask.statistics.moments import FeatureMoments
-from mlfs_dask.statistics.sample import draw_rows
-from mlfs_dask.statistics.scaling import standard_scaling
 from tests.reference import access_mfs as access_module
+from tests.reference import draws, filters, global_information, graph_regressions, greedy, regressions
 from tests.reference import elc as elc_module
-from tests.reference import filters, global_information, graph_regressions, greedy, regressions
 from tests.reference import mlmlfs as mlmlfs_module
 from tests.reference import relieff as relieff_module
 from tests.reference import smfs as smfs_module
 from tests.reference import spfs as spfs_module
+from tests.reference.anchors import means_of_clusters, place, row_weights
 
 
 def twin(method):
@@ -97,13 +91,15 @@ def qpmlfs(X, Y, *, alpha=None):
 
 
 def smfs(X, Y, *, structure="density", n_neighbors=15, n_trees=100, max_samples=256, seed=0, **parameters):
-    """With the forest that the method grows, where it grows one."""
+    """With scikit-learn's forest, where one is grown: on features below 1, those that vary, in the order of keys."""
     if structure != "density":
         W = smfs_module.structure_of_distances(elc_module.standardise(X), n_neighbors, structure)
         return smfs_module.smfs(X, Y, W, **parameters)[0]
-    prepared = (X * float32_scaling(X)[1]).astype(np.float32)
-    prepared = prepared[:, forest_columns(prepared)]
-    trees = smfs_module.grow_trees(prepared, n_trees, max_samples, forest_seeds(seed)[1])
+    varying = X[:, np.ptp(X, axis=0) > 0]
+    scaled = (varying / 2.0 ** (np.floor(np.log2(np.abs(varying).max(axis=0))) + 1)).astype(np.float32)
+    prepared = scaled[:, np.argsort(draws.column_keys(scaled))]
+    splits = np.random.SeedSequence(seed).spawn(2)[1]
+    trees = smfs_module.grow_trees(prepared, n_trees, max_samples, int(splits.generate_state(1)[0]))
     masses = smfs_module.isolation_masses(trees, prepared)
     W = smfs_module.neighbour_weights(masses, n_neighbors)
     return smfs_module.smfs(X, Y, W, **parameters)[0]
@@ -113,19 +109,19 @@ def access_mfs(X, Y, **parameters):
     return access_module.access_mfs(X, Y, **parameters)[0]
 
 
-def placed_anchors(X, n_anchors=300, anchor_neighbors=3):
-    """Anchors as methods place them."""
-    profile = as_rows(X, np.zeros((len(X), 1), np.int8)).profile
-    m = count_anchors(n_anchors, *X.shape)
-    rows = draw_rows(profile, ROWS_PER_ANCHOR * m, 0, max_bytes=SAMPLE_BYTES)
-    scaling = standard_scaling(FeatureMoments(len(X), X.mean(axis=0), X.var(axis=0) * len(X)))
-    points = standardised_points(X[rows], scaling)
-    return anchors_of_points(points, m, scaling, anchor_neighbors, 0)
+def placed(X):
+    """Anchors as methods place them, mean and deviation of the features; of few rows all are in the sample."""
+    return place(X, min(len(X), max(8, len(X) // 4)))
+
+
+def centres_of(X):
+    return placed(X)[0]
 
 
 def anchor_weights(X):
-    """Weights of these anchors, shape (n, m)."""
-    return placed_anchors(X).weigh(X).toarray()
+    """Weights of the anchors, shape (n, m)."""
+    centres, mean, deviation = placed(X)
+    return row_weights((X - mean) / deviation, centres, 3)
 
 
 def mdfs(X, Y, **parameters):
@@ -177,7 +173,7 @@ def smdr_ic(X, Y, **parameters):
 
 def scfs(X, Y, **parameters):
     given = {"kind": "adaptive", "anchor_neighbors": 5} | parameters
-    return graph_regressions.graph_regression(X, Y, placed_anchors(X).centres, **given)[0]
+    return graph_regressions.graph_regression(X, Y, centres_of(X), **given)[0]
 
 
 def sfam(X, Y, **parameters):
@@ -185,17 +181,16 @@ def sfam(X, Y, **parameters):
 
 
 def fscla(X, Y, **parameters):
-    return graph_regressions.graph_regression(X, Y, placed_anchors(X).centres, kind="distances", **parameters)[0]
+    return graph_regressions.graph_regression(X, Y, centres_of(X), kind="distances", **parameters)[0]
 
 
 def glfs(X, Y, *, n_groups=8, n_label_groups=5, variant="corrected", **parameters):
     """With the groups that the method places; all rows are in its sample."""
-    scaling = standard_scaling(FeatureMoments(len(X), X.mean(axis=0), X.var(axis=0) * len(X)))
-    anchors = anchors_of_points(standardised_points(X, scaling), min(n_groups, len(X)), scaling, 1, 0)
+    groups = place(X, min(n_groups, len(X)))[0]
     values, vectors = np.linalg.eigh(Y.T.astype(float) @ Y)
     columns = vectors @ np.diag(np.sqrt(np.maximum(values, 0.0))) @ vectors.T
-    centres = place_anchors(columns, min(n_label_groups, Y.shape[1]), 0)
-    rows, labels = nearest(regressions.standardised(X), anchors.centres), nearest(columns, centres)
+    label_groups = means_of_clusters(columns, min(n_label_groups, Y.shape[1]))
+    rows, labels = nearest(regressions.standardised(X), groups), nearest(columns, label_groups)
     if variant == "published":
         return regressions.published_glfs(X, Y, rows, labels, **parameters)[0]
     return regressions.glfs(X, Y, rows, labels, **parameters)
@@ -209,8 +204,8 @@ def sfs_bll(X, Y, *, variant="corrected", **parameters):
     if variant == "published":
         given = {"kappa": 10.0, "beta": 0.01, "gamma": 0.1, "rho": 1.0, "n_neighbors": 10} | parameters
         return graph_regressions.sfs_bll_program(X, Y, **{key: given[key] for key in given if key != "tol"})[0]
-    return graph_regressions.sfs_bll_steps(X, Y, placed_anchors(X).centres, **parameters)[0]
+    return graph_regressions.sfs_bll_steps(X, Y, centres_of(X), **parameters)[0]
 
 
 def uafs_bh(X, Y, **parameters):
-    return graph_regressions.uafs_bh_steps(X, placed_anchors(X).centres, **parameters)[0]
+    return graph_regressions.uafs_bh_steps(X, centres_of(X), **parameters)[0]

@@ -18,7 +18,7 @@ from mlfs_dask.statistics.moments import FeatureMoments
 from tests.conftest import published
 from tests.problems import real_data
 from tests.reference.graph_regressions import mdfs_steps, neighbour_graph, sfs_bll_steps, uafs_bh_steps
-from tests.reference.twins import placed_anchors, twin
+from tests.reference.twins import centres_of, twin
 from tests.selectors.anchored import hide, problem, quiet
 
 LOOPS = pytest.mark.parametrize("method", [FSCLA, SCFS, SFAM, SFSBLL])
@@ -117,7 +117,7 @@ def test_labels_of_sfs_bll_have_the_share_of_the_known_ones():
     unknown = (hidden < 0).all(axis=1)
     shares = {}
     for threshold in ("prior", "half"):
-        _, _, F = sfs_bll_steps(X, hidden, placed_anchors(X).centres, threshold=threshold)
+        _, _, F = sfs_bll_steps(X, hidden, centres_of(X), threshold=threshold)
         shares[threshold] = F[unknown].mean(axis=0)
     assert shares["prior"] == pytest.approx(Y[~unknown].mean(axis=0), abs=1 / unknown.sum())
     assert shares["half"].mean() < 0.8 * shares["prior"].mean()
@@ -143,7 +143,7 @@ def test_bits_of_uafs_bh_are_balanced_and_the_objective_falls_to_features_of_clu
         objective = np.array(found.report_.objective)
         assert np.diff(objective).max() <= 1e-9 * objective[0]
         assert sorted(found.ranking_[:2].tolist()) == [3, 7]
-    _, _, F = uafs_bh_steps(X, placed_anchors(X).centres, tol=1e-7)
+    _, _, F = uafs_bh_steps(X, centres_of(X), tol=1e-7)
     assert F.mean(axis=0) == pytest.approx(0.5)
     assert quiet(UAFSBH(2, gamma=3.0, tol=1e-7), X, none).scores_.max() < 0.01 * found.scores_.max()
 
