@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from mlfs_dask_cli.options import ARGUMENTS, PATH, Command, cluster_options, output_options
-from mlfs_dask_cli.output import Output
+from mlfs_dask_cli.output import Output, shown
 
 EXIT_CODES = {"store": 3, "cluster": 5}
 """Of a check that failed; the first that is found."""
@@ -23,6 +23,7 @@ COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 def _lines(text: str) -> str:
     """A text in lines as wide as the terminal, below one another; as it is where standard output is none."""
+    text = shown(text)
     if not sys.stdout.isatty():
         return text
     width = shutil.get_terminal_size().columns - INDENT

@@ -25,8 +25,7 @@ from mlfs_dask.errors import (
     StoreUnavailableError,
     is_load_failure,
 )
-from mlfs_dask.files.redaction import redact
-from mlfs_dask_cli.output import json_text
+from mlfs_dask_cli.output import json_text, shown
 
 logger = logging.getLogger(__name__)
 
@@ -163,7 +162,7 @@ def report_failure(failure: Failure, *, as_json: bool, result: Mapping[str, Any]
 
     `result` is what a command that fails in part has to print all the same; the object then holds both.
     """
-    click.echo(redact(f"mlfs: {failure.message}"), err=True)
+    click.echo(shown(f"mlfs: {failure.message}"), err=True)
     if as_json:
         error = {
             "kind": failure.kind,
@@ -171,7 +170,7 @@ def report_failure(failure: Failure, *, as_json: bool, result: Mapping[str, Any]
             "message": failure.message,
             **failure.details,
         }
-        click.echo(redact(json_text({**(result or {}), "error": error})))
+        click.echo(shown(json_text({**(result or {}), "error": error})))
 
 
 def _present(error: object, names: Sequence[str]) -> dict[str, Any]:

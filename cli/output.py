@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,11 +18,26 @@ from mlfs_dask.files.redaction import redact
 
 Number = TypeVar("Number", int, float)
 
+#: Characters that control a terminal or turn the direction of a line, but for ends of lines, which are our own.
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+
+def shown(text: str) -> str:
+    """A text as people are shown it: without secrets in URLs, and with what data and servers bring in escaped.
+
+    Examples
+    --------
+    >>> print(shown("no feature 'a\\x1b[31m'\\n  cure: s3://u:pass@bucket"))
+    no feature 'a\\x1b[31m'
+      cure: s3://***@bucket
+    """
+    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), redact(text))
+
 
 def print_line(text: str) -> None:
     """Print a line on standard error as it is now: while a bar is shown, that is above the bar."""
     # Not `err=True`, for which Click writes to the stream that a bar has put its own in front of.
-    click.echo(redact(text), file=sys.stderr)
+    click.echo(shown(text), file=sys.stderr)
 
 
 def is_terminal() -> bool:
@@ -69,7 +85,7 @@ class Output:
         following : sequence of str
             Words of the command that comes next, which is named to people at a terminal.
         """
-        click.echo(redact(json_text(value, indent=2) if self.as_json else text))
+        click.echo(shown(json_text(value, indent=2) if self.as_json else text))
         if following and not self.as_json:
             self.next(following)
 
@@ -109,7 +125,7 @@ def table(rows: Iterable[Sequence[object]], *, header: Sequence[str] | None = No
     rows    593
     labels    6
     """
-    cells = [[str(cell) for cell in row] for row in rows]
+    cells = [[shown(str(cell)).replace("\n", "\\n") for cell in row] for row in rows]
     numeric = [all(_is_number(row[column]) for row in cells) for column in range(len(cells[0]) if cells else 0)]
     if header is not None:
         cells.insert(0, list(header))

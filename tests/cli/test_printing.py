@@ -119,6 +119,27 @@ def test_numbers_that_json_does_not_have(
     assert "--smoothing must be a positive number; got inf" in strict(refused.stdout)["error"]["message"]
 
 
+@pytest.mark.parametrize("mark", ["\x1b[31m", "\r", "\x9b2J", "\u202e"])
+def test_marks_that_control_a_terminal_are_shown_escaped(
+    tmp_path: Path, run: Callable[..., Result], mark: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(click._compat, "should_strip_ansi", lambda *_: False)  # as at a terminal
+    pandas = pytest.importorskip("pandas")
+    rows = np.arange(40)
+    frame = pandas.DataFrame({f"f{mark}": rows % 2, "g": rows % 3, "y": rows % 2})
+    frame.to_parquet(tmp_path / f"{mark}t.parquet")
+    store, run_folder = tmp_path / "s.zarr", tmp_path / "run"
+    printed = [
+        run("convert", tmp_path / f"{mark}t.parquet", store, "--n-labels", 1, "-v"),
+        run("select", "chi2", store, "-k", 1, "-o", run_folder),
+        run("select", "chi2", store, "-k", 1, "--keep", "absent", "-o", tmp_path / "other"),
+        run("inspect", tmp_path / f"{mark}absent.csv"),
+    ]
+    shown = "".join(result.stdout + result.stderr for result in printed)
+    assert mark not in shown
+    assert shown.count(mark.encode("unicode_escape").decode()) >= 4
+
+
 def test_notes_go_to_standard_error_unless_quiet(capsys: pytest.CaptureFixture[str]) -> None:
     Output().note("hello")
     Output(quiet=True).note("nothing")
