@@ -23,7 +23,7 @@ from mlfs_dask.selectors import METHODS
 from mlfs_dask.selectors.costs import Readings
 from mlfs_dask.statistics.sample import RowSample
 from tests.problems import semi_supervised_problem
-from tests.selectors.anchored import quiet
+from tests.selectors.anchored import hide, quiet
 
 HERE = Resources(1, 1, 2**33, 2**33)
 
@@ -31,11 +31,9 @@ X = np.random.default_rng(0).normal(size=(30, 4))
 Y = (X[:, :2] > 0).astype(int)
 
 
-@pytest.mark.parametrize("method", ["mfsir", "smfs", "access-mfs", "elc"])
-def test_warnings_point_at_the_line_that_fits(method):
-    selector = get_estimator(method)(2, max_iter=1, **({"tol": 1e-15} if method != "elc" else {}))
+def test_one_iteration_is_one_in_words():
     with pytest.warns(ConvergenceWarning, match=r"did not converge in 1 iteration\b.*Increase max_iter") as told:
-        selector.fit(X, Y)
+        get_estimator("elc")(2, max_iter=1).fit(X, Y)
     assert told[0].filename == __file__
 
 
@@ -80,9 +78,7 @@ def test_the_sample_of_rows_is_planned_and_freed_before_the_loop(method, copies,
 
 
 def with_unknown(Y, coding):
-    """Y of which rows, or entries, are unknown."""
-    hidden = np.random.default_rng(1).random(len(Y) if coding == "rows" else Y.shape) < 0.5
-    return np.where(hidden[:, np.newaxis] if coding == "rows" else hidden, -1, Y)
+    return Y if coding == "known" else hide(Y, coding)
 
 
 def fit_and_told(method, Y, **params):
@@ -95,24 +91,22 @@ def fit_and_told(method, Y, **params):
     return selector, [text for text in texts if "positive row" in text]
 
 
-CODINGS = [("mfsir", "known"), *itertools.product(["smfs", "access-mfs"], ["known", "rows", "entries"])]
-
-
-@pytest.mark.parametrize(("method", "coding"), CODINGS)
-def test_labels_without_a_positive_row_are_named(method, coding):
-    some = np.column_stack([Y[:, 0], 0 * Y[:, 0], Y[:, 1], 0 * Y[:, 0]])
-    some = some if coding == "known" else with_unknown(some, coding)
-    title = {"mfsir": "mFSIR", "smfs": "SMFS", "access-mfs": "Access-MFS"}[method]
-
-    _, told = fit_and_told(method, some)
-    assert len(told) == 1
-    assert told[0].startswith(
-        f"{title}: 2 of 4 labels have no known positive row (columns 1 and 3 of Y, counted from 0). "
-    )
-    _, told = fit_and_told(method, pd.DataFrame(some[:, :3], columns=["sea", "sky", "sun"]))
-    assert len(told) == 1
-    assert told[0].startswith(f"{title}: 1 of 3 labels has no known positive row ('sky'). ")
-    assert "eave it out of Y" in told[0]
+@pytest.mark.parametrize(
+    ("method", "title", "coding"),
+    [
+        ("mfsir", "mFSIR", "known"),
+        *itertools.product(["smfs"], ["SMFS"], ["known", "rows", "entries"]),
+        ("access-mfs", "Access-MFS", "entries"),
+    ],
+)
+def test_labels_without_a_positive_row_are_named(method, title, coding):
+    some = with_unknown(np.column_stack([Y[:, 0], 0 * Y[:, 0], Y[:, 1], 0 * Y[:, 0]]), coding)
+    _, (told,) = fit_and_told(method, some)
+    which = "2 of 4 labels have no known positive row (columns 1 and 3 of Y, counted from 0). "
+    assert told.startswith(f"{title}: {which}")
+    _, (told,) = fit_and_told(method, pd.DataFrame(some[:, :3], columns=["sea", "sky", "sun"]))
+    assert told.startswith(f"{title}: 1 of 3 labels has no known positive row ('sky'). ")
+    assert "eave it out of Y" in told
     assert fit_and_told(method, some[:, ::2])[1] == []  # nothing to tell of the others
 
 
@@ -166,24 +160,18 @@ def test_labels_of_new_rows_need_none_of_their_own(method):
 
 def test_unknown_labels_of_new_rows_in_a_dask_array_are_made_block_by_block():
     selector = get_estimator("smfs")(2, graph="anchors").fit(X, with_unknown(Y, "entries"))
-    # Labels of all rows would take 200 GB; a million blocks would take Dask two minutes.
-    source = selector._rows_like_fitted(da.ones((10**11, 4), chunks=(10**7, -1), dtype=np.int8), None)
+    # Labels of all rows would take 20 GB; a million blocks would take Dask two minutes.
+    source = selector._rows_like_fitted(da.ones((10**10, 4), chunks=(10**6, -1), dtype=np.int8), None)
     block = next(source.stream(3, 4))
     assert (block.Y.data == -1).all()
-    assert block.Y.shape == (10**7, 2)
-    assert block.Y.nnz == 2 * 10**7
-
-
-@pytest.mark.filterwarnings("error")
-def test_a_label_that_all_rows_have_needs_no_warning():
-    assert get_estimator("mfsir")(2, graph="exact").fit(X, np.column_stack([Y, np.ones(len(Y), int)])).scores_.any()
+    assert block.Y.shape == (10**6, 2)
+    assert block.Y.nnz == 2 * 10**6
 
 
 def test_labels_of_an_earlier_fit_are_gone():
     selector = get_estimator("smfs")(2, graph="exact", n_trees=5).fit(X, Y)
     assert selector.labels_.shape == Y.shape
-    selector.set_params(graph="anchors").fit(X, Y)
-    assert not hasattr(selector, "labels_")
+    assert not hasattr(selector.set_params(graph="anchors").fit(X, Y), "labels_")
 
 
 @pytest.mark.parametrize("graph", ["anchors", "exact"])
@@ -202,16 +190,16 @@ def test_labels_are_recovered_of_rows_like_those_that_were_fitted(graph):
     assert selector.recover_labels(X, Y).shape == Y.shape
 
 
-@pytest.mark.parametrize("method", ["smfs", "access-mfs"])
 @pytest.mark.parametrize("container", [np.asarray, sp.csr_array])
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_labels_of_rows_that_are_no_numbers_are_not_invented(method, container, bad):
-    selector = get_estimator(method)(2, graph="anchors", missing="mean", max_iter=2, tol=1.0).fit(container(X), Y)
+def test_labels_of_rows_that_are_no_numbers_are_not_invented(container, bad):
+    selector = get_estimator("smfs")(2, graph="anchors", missing="mean", max_iter=2, tol=1.0).fit(container(X), Y)
     rows = X.copy()
     rows[17, 2] = bad
-    with pytest.raises(DataError, match="X contains NaN or infinity in rows 0 to 29, counted from 0") as told:
+    with pytest.raises(
+        DataError, match=r"X contains NaN or infinity in rows 0 to 29, counted from 0(.|\n)*fill missing"
+    ):
         selector.recover_labels(container(rows), Y)
-    assert "fill missing values before" in str(told.value)
 
 
 @pytest.mark.parametrize("method", ["smfs", "access-mfs"])
@@ -230,9 +218,7 @@ def test_a_labelled_row_is_one_of_which_anything_is_known(graph):
     for method in ("smfs", "access-mfs"):
         found = get_estimator(method)(2, graph=graph, max_iter=2, tol=1.0).fit(X, some).report_.extra
         assert found["labelled_rows"] == 12
-    found = (
-        get_estimator("smfs")(2, graph=graph, max_iter=2, tol=1.0, unknown_labels="zeros").fit(X, some).report_.extra
-    )
+    found = get_estimator("smfs")(2, graph=graph, tol=1.0, unknown_labels="zeros").fit(X, some).report_.extra
     assert found["labelled_rows"] == (some == 1).any(axis=1).sum()
     assert found["unknown_entries"] == (some != 1).sum()
 

@@ -424,20 +424,47 @@ def test_auto_keeps_what_shuffled_labels_allow_or_is_refused_with_a_cure(name):
     assert f"mlfs evaluate STORE {name} --choose-k" in str(error.value)
 
 
-@pytest.mark.parametrize("graph", ["exact", "anchors"])
-@pytest.mark.parametrize("name", LOOPS)
-def test_every_iteration_is_told_and_recorded(name, graph):
-    graphs = {"graph": graph} if name in ANCHORED else {}
-    X, Y = problem()
+def told_to_the_end(events):
+    """Labels of readings and stages, each of which is counted to its end before the next begins."""
+    labels, left, open_label = [], None, None
+    for event in events:
+        if (kind := event["kind"]) in ("pass", "stage"):
+            assert open_label is None, f"{event['label']} begins within {open_label}"
+            open_label, left = event["label"], event["partitions" if kind == "pass" else "parts"]
+            labels.append(open_label)
+        elif kind in ("partitions", "parts") and left is not None:
+            left -= event["done"]
+        elif kind in ("pass-done", "stage-done"):
+            assert (event["label"], left or 0) == (open_label, 0)
+            open_label = None
+    assert open_label is None
+    return labels
+
+
+@pytest.mark.parametrize(
+    ("name", "graph"),
+    [*((name, {}) for name in LOOPS), *((name, {"graph": "anchors"}) for name in LOOPS if name in ANCHORED)],
+)
+def test_every_iteration_is_told_and_recorded(name, graph, datasets):
     events = []
     with (
         runtime.progress_to(events.append),
+        runtime.process_limits(threads=2),
         pytest.warns(ConvergenceWarning, match=r"did not converge in 3 .*max_iter") as told,
     ):
-        report = make(name, **graphs).fit(X, Y).report_
+        report = make(name, **graph).fit(datasets["dense"]).report_
     assert {each.filename for each in told} == {__file__}
     steps = [event for event in events if event["kind"] == "step"]
     assert [event["number"] for event in steps] == [1, 2, 3]
     assert [event["objective"] for event in steps] == report.objective
     assert (report.iterations, report.converged) == (3, False)
+    assert len(told_to_the_end(events)) >= report.passes
+    assert graph or name in ANCHORED or report.passes == sum(event["kind"] == "pass" for event in events)
     json.dumps(report.to_dict(), allow_nan=False)
+
+
+def test_a_loop_that_reports_no_steps_has_no_iterations_to_show():
+    events = []
+    with runtime.progress_to(events.append):
+        make("qpmlfs").fit(*problem())
+    assert [event["max_iterations"] for event in events if event["kind"] == "fit"] == [None]
