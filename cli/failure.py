@@ -183,10 +183,21 @@ def _present(error: object, names: Sequence[str]) -> dict[str, Any]:
     }
 
 
+#: What stands in place of options that people try: command, option.
+_ELSEWHERE = {
+    ("select", "--dry-run"): "mlfs plan METHOD STORE prints what a selection would read and hold.",
+    ("evaluate", "-k"): "--k-grid has the numbers of features.",
+}
+
+
 def _with_usage(error: click.UsageError) -> str:
     text = error.format_message()
     if error.ctx is None:
         return text
+    if isinstance(error, click.NoSuchOption):
+        command = error.ctx.command_path.split()[1:2]
+        elsewhere = _ELSEWHERE.get((*command, error.option_name))  # type: ignore[arg-type]
+        text = f"No such option {error.option_name!r}. {elsewhere}" if elsewhere else text
     return f"{text}\n  {error.ctx.command_path} --help explains its use."
 
 

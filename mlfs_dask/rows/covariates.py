@@ -464,7 +464,7 @@ def _find_column(source: RowSource, name: str, what: str) -> RowColumn:
     there = f"there are {', '.join(known)}" if known else "the rows have no columns beside features and labels"
     cure = "keep columns with `mlfs convert --obs NAMES`, or have AnnData bring them in obs"
     features = source.feature_names
-    if features is not None and name in features:
+    if what == "covariate" and features is not None and name in features:
         cure = f"write {FEATURE}{name} for the feature"
     elif source.place is None:
         cure = "give fit(X, Y, covariates=..., strata=...) the values of arrays"

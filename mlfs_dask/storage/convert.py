@@ -17,6 +17,7 @@ import importlib
 import itertools
 import json
 import logging
+import os
 import shutil
 import sys
 import threading
@@ -232,7 +233,14 @@ def convert(
 
 def paths_of(sources: str | Path | Sequence[str | Path]) -> list[str]:
     """One path or several, as a list of text."""
-    paths = [str(source) for source in ([sources] if isinstance(sources, str | Path) else sources)]
+    given: Any = [sources] if isinstance(sources, str | os.PathLike) or hasattr(sources, "shape") else list(sources)
+    data = next((source for source in given if not isinstance(source, str | os.PathLike)), None)
+    if data is not None:
+        raise UsageError(
+            f"sources are paths and URLs of files; got {type(data).__name__}\n  cure: write it to a file before "
+            "(to_parquet, write_h5ad), or give it to a selector as it is"
+        )
+    paths = [str(source) for source in given]
     if "" in paths:  # as a path it is the working folder
         raise UsageError("a source is empty, and names no file\n  cure: leave it out, or give the path of a file")
     return paths

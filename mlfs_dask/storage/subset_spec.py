@@ -120,7 +120,7 @@ def _choose(
             indices = np.flatnonzero(entries)
         else:
             read = [number for entry in entries.tolist() for number in _numbers(str(entry), n, numbers, what)]
-            indices = _in_order(read, _distinct(read, what), rising=rising)
+            indices = _in_order(read, _distinct(read, numbers, what), rising=rising)
     if not len(indices):
         numbered = "" if n == 0 else f", with numbers from 0 to {n - 1:,}"
         raise UsageError(f"no {what} is chosen; there are {n:,}{numbered}.")
@@ -147,7 +147,7 @@ def _read(text: str, n: int, numbers: Mapping[str, int], what: str, *, rising: b
         for entry, is_range in zip(entries, ranges, strict=True)
     ]
     if not any(ranges):
-        _distinct([number for each in numbers_read for number in each.tolist()], what)
+        _distinct([number for each in numbers_read for number in each.tolist()], numbers, what)
     read = np.concatenate([np.empty(0, np.int64), *numbers_read])
     return _in_order(read, np.unique(read), rising=rising)
 
@@ -203,10 +203,12 @@ def _cure(entry: str, numbers: Mapping[str, int], what: str) -> str:
     return " Rows have no names: give numbers, ranges as 0:100, or the path of a file with a number a line."
 
 
-def _distinct(numbers: list[int], what: str) -> NDArray[np.int64]:
-    rising, counts = np.unique(np.array(numbers, np.int64), return_counts=True)
+def _distinct(chosen: list[int], numbers: Mapping[str, int], what: str) -> NDArray[np.int64]:
+    rising, counts = np.unique(np.array(chosen, np.int64), return_counts=True)
     if (counts > 1).any():
-        raise UsageError(f"{what} {int(rising[counts.argmax()])} is chosen twice.")
+        twice = int(rising[counts.argmax()])
+        name = next((repr(name) for name, number in numbers.items() if number == twice), twice)
+        raise UsageError(f"{what} {name} is chosen twice\n  cure: name it once")
     return rising
 
 

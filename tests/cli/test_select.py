@@ -119,8 +119,10 @@ def test_what_cannot_run_is_refused_before_the_first_method_does(
         ("-k 2 --group-by max", "--group-by changes nothing without --groups"),
         ("-k 2 --strata-by rank", "--strata-by changes nothing without --strata"),
         ("--min-labels 9", "--min-labels is 9, and there are 2 labels"),
-        ("-k 2 --keep near,near", "--keep: feature 1 is chosen twice."),
+        ("-k 2 --keep near,near", "--keep: feature 'near' is chosen twice"),
         ("-k 2 --keep 'y*'", "there is no feature 'y*'"),
+        ("-k 2 --strata near", "the column of strata 'near' is not there; the rows have no columns"),
+        ("-k 2 --dry-run", "No such option '--dry-run'. mlfs plan METHOD STORE prints"),
     ],
 )
 def test_options_that_would_change_nothing_are_usage(

@@ -159,6 +159,9 @@ def test_auto_with_control_keeps_what_goes_with_any_label(method):
     assert selector.report_.k == (expected <= 0.1).sum()
     if method == "br-cc":
         assert selector.report_.passes == 1
+    more = int((expected <= 0.1).sum()) + 1  # a count is kept, whatever is found
+    counted, _ = table_of(X, Y, method, n_features_to_select=more, control="bh")
+    assert counted.report_.k == counted.support_.sum() == more
     with pytest.raises(DataError, match="no feature goes with any label at the rate 1e-30"):
         table_of(X, Y, method, n_features_to_select="auto", control="holm", fdr=1e-30)
 
