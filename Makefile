@@ -20,7 +20,7 @@ help:
 	@echo "make test         install, and run the tests"
 	@echo "make test-floors  the tests with the oldest versions that pyproject.toml allows, in $(VENV)-floors"
 	@echo "make golden       renew the golden rankings of tests/blackbox, and print what has changed"
-	@echo "make nightly      1000 drawn lives of a store, each command with every error at each of its calls, the whole tutorial, fuzzed inputs"
+	@echo "make nightly      1000 drawn lives of a store, each command with every error at each of its calls, the whole tutorial, hosts that fail, fuzzed inputs"
 	@echo "make lint         ruff and mypy"
 	@echo "make audit        compare the installed packages with known vulnerabilities; needs the network"
 	@echo "make docs         the documentation site, in docs/_build/html"
@@ -66,7 +66,8 @@ golden: $(VENV)/.test
 
 nightly: $(VENV)/.test
 	MLFS_NIGHTLY=1 $(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/blackbox/test_state_machine.py \
-	    tests/blackbox/test_failing_calls.py tests/blackbox/test_pairs_null.py tests/test_docs.py $(ARGS)
+	    tests/blackbox/test_failing_calls.py tests/blackbox/test_pairs_null.py tests/test_docs.py \
+	    tests/cluster/test_network_faults.py $(ARGS)
 	$(BIN)/python benchmarks/fuzz.py --count 200
 
 lint: $(VENV)/.lint

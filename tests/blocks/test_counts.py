@@ -1,8 +1,9 @@
-"""Counting kernels against tables made by hand and by a plain loop, in both forms."""
+"""Counts against a plain loop, in both forms; information, pairs of labels and statistics that are made of them."""
 
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse as sp
 
+from mlfs_dask.blocks import gates
+from mlfs_dask.blocks.contingency import with_label_pairs
 from mlfs_dask.blocks.counts import (
     BlockCoder,
     CodeBook,
@@ -17,9 +20,12 @@ from mlfs_dask.blocks.counts import (
     count_block,
     empty_table,
     layout_counts,
-    slots_of_rows,
 )
+from mlfs_dask.blocks.entropy import entropy_of_counts, information
+from mlfs_dask.blocks.naive_bayes import bayes_terms, count_mistakes
+from mlfs_dask.blocks.pair_scores import Counts, Sums, score_pairs
 from mlfs_dask.rows.contract import Block
+from mlfs_dask.selectors import get_method
 
 
 def book(edges, missing=()):
@@ -73,18 +79,6 @@ def plain_table(codes_of, X, Y, slots, first, last):
 
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
-def test_hand_case(form, compiled):
-    X = form(np.array([[0.0, 3.0], [2.0, 0.0], [2.0, 1.0]]))
-    Y = sp.csr_array(np.array([[1, 0], [1, 1], [0, 1]], dtype=np.int8))
-    joint, marginal = full_table(book([[1.0], [0.5, 2.5]]), X, Y, np.array([0, 1]), compiled=compiled)
-    # Feature 0 has codes 0, 1, 1; feature 1 has codes 2, 0, 1.
-    assert marginal.tolist() == [[1, 1], [2, 1], [0, 1]]
-    assert joint[:, 0].tolist() == [[1, 1], [1, 0], [0, 1]]  # rows 0 and 1
-    assert joint[:, 1].tolist() == [[0, 1], [2, 1], [0, 0]]  # rows 1 and 2
-
-
-@pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
 @pytest.mark.parametrize("n_edges", [1, 2, 3, 7, 9])
 def test_value_on_an_edge_lies_below_it(compiled, form, n_edges):
     edges = 1.0 + np.arange(n_edges)
@@ -109,62 +103,6 @@ def test_float32_values_meet_float64_edges_exactly(edge, compiled):
     assert marginal.ravel().tolist() == [3 - above, above]
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-def test_unknown_and_uncounted_labels_do_not_count(compiled):
-    X = np.array([[1.0], [1.0], [1.0]])
-    Y = sp.csr_array(np.array([[1, 1], [-1, 1], [0, 1]], dtype=np.int8))
-    joint, _ = full_table(book([[0.5]]), X, Y, np.array([0, -1]), compiled=compiled)
-    assert joint.shape[1] == 1
-    assert joint[1, 0, 0] == 1
-
-
-@pytest.mark.parametrize("compiled", [False, True])
-def test_lanes_do_not_overflow(compiled):
-    # More rows of one code and one label than a byte holds, in one tile and over several.
-    X = np.ones((3000, 2), dtype=np.float32)
-    Y = sp.csr_array(np.ones((3000, 1), dtype=np.int8))
-    joint, marginal = full_table(book([[0.5], [0.5]]), X, Y, np.array([0]), compiled=compiled)
-    assert marginal[1].tolist() == [3000, 3000]
-    assert joint[1, 0].tolist() == [3000, 3000]
-
-
-@pytest.mark.parametrize("compiled", [False, True])
-def test_more_features_than_a_tile(compiled):
-    rng = np.random.default_rng(0)
-    X = rng.random((40, 2500)).astype(np.float32)
-    Y = sp.csr_array((rng.random((40, 3)) < 0.4).astype(np.int8))
-    joint, marginal = full_table(book([[0.5]] * 2500), X, Y, np.array([0, 1, 2]), compiled=compiled)
-    assert np.array_equal(marginal[1], (X > 0.5).sum(axis=0))
-    assert np.array_equal(joint[1], Y.T.toarray().astype(int) @ (X > 0.5))
-
-
-@pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
-def test_empty_block_counts_nothing(form, compiled):
-    X = form(np.zeros((0, 2)))
-    Y = sp.csr_array((0, 1), dtype=np.int8)
-    joint, marginal = full_table(book([[0.5], [0.5]]), X, Y, np.array([0]), compiled=compiled)
-    assert not joint.any()
-    assert not marginal.any()
-
-
-@pytest.mark.parametrize("compiled", [False, True])
-def test_one_code_everywhere_needs_no_counts(compiled):
-    X = np.zeros((5, 2))
-    Y = sp.csr_array(np.ones((5, 1), dtype=np.int8))
-    joint, marginal = full_table(book([[], []]), X, Y, np.array([0]), compiled=compiled)
-    assert marginal.tolist() == [[5, 5]]
-    assert joint.tolist() == [[[5, 5]]]
-
-
-@pytest.mark.parametrize("compiled", [False, True])
-def test_slots_are_ascending_rows_of_each_counted_label(compiled):
-    Y = sp.csr_array(np.array([[1, 1], [0, 1], [1, -1]], dtype=np.int8))
-    have = slots_of_rows(Y, np.array([1, 0]), 2, compiled=compiled)
-    assert have.toarray().tolist() == [[1, 1, 0], [1, 0, 1]]
-    assert have.indices.tolist() == [0, 1, 0, 2]
-
-
 @st.composite
 def problems(draw):
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
@@ -184,6 +122,8 @@ def problems(draw):
         X[rng.random((n, d)) < 0.1] = np.nan
         missing = np.flatnonzero(np.isnan(X).any(axis=0))
     widths = rng.choice([0, 1, 2, 3, 7, 9, 30], d)
+    if sparse and draw(st.booleans()):
+        widths[:] = 1  # is counted in a way of its own
     codes_of = book([np.sort(rng.normal(size=w) * 3) for w in widths], missing)
     Y = sp.csr_array(rng.choice([0, 0, 0, 1, -1], (n, q)).astype(np.int8))
     p = draw(st.integers(1, q))
@@ -192,7 +132,10 @@ def problems(draw):
     first = draw(st.integers(0, d - 1))
     last = draw(st.integers(first + 1, d))
     cuts = draw(st.lists(st.integers(0, n), max_size=3))
-    return codes_of, sp.csr_array(X) if sparse else X, Y, slots, first, last, cuts
+    if sparse:
+        X = sp.csr_array(X)
+        X.data[::7] = 0  # stored zeros
+    return codes_of, X, Y, slots, first, last, cuts
 
 
 @settings(max_examples=60)
@@ -206,23 +149,6 @@ def test_both_forms_equal_loops_for_any_cut(problem):
             assert np.array_equal(a, b)
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float32, np.int16])
-@pytest.mark.parametrize("edge", [0.0, 0.5, 1.0, 2.5])
-@pytest.mark.parametrize("bounds", [(0, 5), (1, 4)])
-def test_single_edges_of_sparse_values(dtype, edge, bounds):
-    rng = np.random.default_rng(8)
-    X = sp.csr_array(rng.integers(0, 4, (50, 5)).astype(dtype))
-    X.data[::7] = 0  # stored zeros
-    Y = sp.csr_array((rng.random((50, 3)) < 0.4).astype(np.int8))
-    slots, first, last = np.array([1, -1, 0]), *bounds
-    codes_of = book([[edge]] * 5)
-    expected = plain_table(codes_of, X, Y, slots, first, last)
-    for compiled in (False, True):
-        found = full_table(codes_of, X, Y, slots, first=first, last=last, compiled=compiled)
-        for a, b in zip(found, expected, strict=True):
-            assert np.array_equal(a, b)
-
-
 def test_counts_beyond_int32_have_room():
     layout = layout_counts(book([[0.5]]), 0, 1, sparse=False)
     table = empty_table(layout, 1, np.dtype(np.int64))
@@ -232,3 +158,124 @@ def test_counts_beyond_int32_have_room():
     for compiled in (False, True):
         count_block(coder, Block(0, np.ones((1, 1)), Y), np.array([0]), table, compiled=compiled)
     assert table[0].tolist() == [[[2**31 + 2]]]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_more_rows_than_a_lane_holds_and_more_features_than_a_tile(form, compiled):
+    rng = np.random.default_rng(0)
+    X = (rng.random((700, 2500)) < 0.6).astype(np.float32)
+    X[:, 0] = 1
+    Y = sp.csr_array(np.column_stack([np.ones(700), rng.random((700, 2)) < 0.4]).astype(np.int8))
+    joint, marginal = full_table(book([[0.5]] * 2500), form(X), Y, np.array([0, 1, 2]), compiled=compiled)
+    assert np.array_equal(marginal[1], X.sum(axis=0))
+    assert np.array_equal(joint[1], Y.T.toarray().astype(int) @ (X > 0))
+
+
+# ---------------------------------------------------------------- what is made of counts
+
+
+def test_pairs_of_labels_are_those_that_rows_have_both_of():
+    Y = sp.csr_array(np.array([[1, 1, 1], [1, -1, 1], [0, 1, 0], [0, 0, 0]], dtype=np.int8))
+    assert with_label_pairs(Y, (1,)) is Y
+    found = with_label_pairs(Y, (0, 1, 2))
+    assert found.dtype == np.int8
+    assert found[:, :3].toarray().tolist() == Y.toarray().tolist()
+    assert found[:, 3:].toarray().tolist() == [[1, 1, 1], [0, 1, 0], [0, 0, 0], [0, 0, 0]]
+    assert with_label_pairs(Y[:0], (0, 2)).shape == (0, 4)
+    unsorted = sp.csr_array((np.ones(2, np.int8), [2, 0], [0, 2]), shape=(1, 3))
+    assert with_label_pairs(unsorted, (0, 2)).toarray().tolist() == [[1, 0, 1, 1]]
+
+
+def test_pairs_take_the_memory_of_those_that_rows_have():
+    """Not that of rows times all pairs of labels, here 125 MB."""
+    labels = np.concatenate([np.eye(500, dtype=np.int8)] * 2)
+    labels[:, 0] = 1
+    Y = sp.csr_array(labels)
+    tracemalloc.start()
+    try:
+        found = with_label_pairs(Y, tuple(range(500)))
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
+    assert found.shape == (1000, 500 + 124_750)
+    assert found[:, 500:].sum() == 998
+
+
+def test_entropy_of_one_state_is_exactly_zero():
+    for n in range(1, 2000):
+        assert entropy_of_counts(np.array([[n], [0]]), n)[0] == 0.0
+
+
+def test_information_of_independent_features_is_exactly_zero():
+    # Every combination equally often: the three entropies cancel but for rounding.
+    joint = np.array([[[7]], [[7]], [[7]]])
+    assert information(Counts(joint, np.full((3, 1, 1), 21), np.array([[21]]), 63))[0, 0] == 0.0
+
+
+def test_even_odds_predict_no_label_in_any_order_of_the_features():
+    """Counts that mirror each other cancel to nothing, not to a rounding error."""
+    joint = np.array([[[7.0, 2.0, 5.0, 4.0]], [[2.0, 7.0, 4.0, 5.0]]])
+    marginal = joint + joint[:, :, [1, 0, 3, 2]]
+    terms = bayes_terms(joint, marginal, np.array([9.0]), 18.0, np.full(4, 2))
+    for order in ([0, 1, 2, 3], [2, 0, 3, 1], [3, 2, 1, 0]):
+        first = terms.codes[0, :, order]  # a row that has the first code of all features
+        assert count_mistakes(sp.csc_array(np.ones((1, 4))), np.array([[False]]), terms.prior, first) == 0
+        assert count_mistakes(sp.csc_array(np.ones((1, 4))), np.array([[True]]), terms.prior, first) == 1
+        assert count_mistakes(sp.csc_array(np.ones((1, 4))), np.array([[False]]), terms.prior + 1, first) == 1
+
+
+COUNTS = ["chi2", "br-or", "label-entropy", "enm", "gmm"]
+SUMS = ["br-cc", "anova-f"]
+
+
+def filter_of(name):
+    return get_method(name)()
+
+
+def tables(codes=3, p=4, w=5, n=200, seed=0):
+    """Counts of random codes and labels; label 2 never occurs, and label 3 always does."""
+    rng = np.random.default_rng(seed)
+    code = rng.integers(0, codes, (n, w))
+    Y = rng.random((n, p)) < 0.3
+    Y[:, 2], Y[:, 3] = False, True
+    has = np.stack([code == c for c in range(codes)])
+    joint = np.einsum("cif,ip->cpf", has.astype(np.int64), Y.astype(np.int64))
+    return Counts(joint, has.sum(axis=1)[:, np.newaxis], Y.sum(axis=0)[:, np.newaxis], n)
+
+
+def sums_of(p=6, w=7, n=50):
+    rng = np.random.default_rng(1)
+    X, Y = rng.normal(size=(n, w)), (rng.random((n, p)) < 0.4).astype(float)
+    X[:, 2] = 1.0
+    X -= X.mean(axis=0)
+    return Sums(Y.T @ X, (X**2).sum(axis=0)[np.newaxis], Y.sum(axis=0)[:, np.newaxis], n)
+
+
+@pytest.mark.parametrize("name", [*COUNTS, *SUMS])
+def test_tiles_of_labels_and_features_give_the_same_bits(name, monkeypatch):
+    terms = sums_of() if name in SUMS else tables(p=11, w=7)
+    method = filter_of(name)
+    whole = score_pairs(method.pair, terms, method.over)
+    seen = []
+    monkeypatch.setattr(gates, "SCORE_FEATURES", 3)
+    monkeypatch.setattr(gates, "SCORE_BYTES", 2 * 3 * 8)
+    tiled = score_pairs(lambda tile: seen.append(tile) or method.pair(tile), terms, method.over)
+    assert np.array_equal(tiled, whole)
+    assert len(seen) == 3 * -(-np.count_nonzero(terms.varying) // 2)
+
+
+@pytest.mark.parametrize("name", [*COUNTS, *SUMS])
+def test_formulas_take_marginals_and_rows_of_each_label(name):
+    """A label's statistics follow from the rows whose label is known, and these differ between labels."""
+    make = (lambda n, seed: sums_of(n=n)) if name in SUMS else (lambda n, seed: tables(n=n, seed=seed))
+    one, other = (make(n, seed).tile(np.arange(2), slice(None)) for n, seed in ((200, 0), (90, 1)))
+    rows = 1 if name in SUMS else 2  # of the axis of labels of products or joint, counted from 0
+    joined = type(one)(
+        np.concatenate([one[0], other[0]], axis=rows - 1),
+        np.concatenate([np.repeat(each[1], 2, axis=rows - 1) for each in (one, other)], axis=rows - 1),
+        np.concatenate([one.positives, other.positives]),
+        np.array([[200], [200], [90], [90]]),
+    )
+    pair = filter_of(name).pair
+    assert pair(joined) == pytest.approx(np.concatenate([pair(one), pair(other)]), rel=1e-12)

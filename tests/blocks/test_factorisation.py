@@ -1,4 +1,4 @@
-"""The non-negative start of V and B: no draw, unit rows of B, parts of one sign, few labels, no labels."""
+"""The non-negative start of V and B: unit rows of B, parts of one sign, few labels, none; duplicate labels."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy import sparse as sp
 
 from mlfs_dask.blocks import factorisation
+from mlfs_dask.blocks.duplicate_labels import duplicate_labels
 from tests.reference.mfsir import factorise
 
 
@@ -47,13 +48,6 @@ def test_labels_that_never_meet_are_found_exactly():
     assert pytest.approx(np.eye(3)) == B
 
 
-def test_rank_bounds_the_columns():
-    Y = labels(0, q=2)
-    V, B = nonnegative_factors(sp.csr_array(np.hstack([Y, Y])), 4)
-    assert V.shape == (30, 2)
-    assert B.shape == (2, 4)
-
-
 @pytest.mark.parametrize("n", [0, 4])
 def test_no_label_occurs(n):
     V, B = nonnegative_factors(sp.csr_array((n, 3), dtype=np.int8), 2)
@@ -89,3 +83,38 @@ def test_rows_are_asked_once_for_the_sizes_of_their_parts():
     assert asked[0].T @ asked[0] == pytest.approx(np.eye(3))
     factorisation.factors_from_pairs(np.zeros((5, 5)), part_sizes, 3)
     assert len(asked) == 1
+
+
+# ---------------------------------------------------------------- duplicate labels
+
+
+Y = np.array([[1, 0, 1, 0, 1, 0], [0, 0, 0, 1, 0, 0], [0, 0, 0, 0, 1, 0], [1, 0, 1, 0, 1, 0]], float)
+EVERY = np.ones((4, 1), bool)
+
+
+def test_labels_with_the_same_positives_are_duplicates():
+    assert duplicate_labels(sp.csr_array(Y), EVERY).group.tolist() == [0, 1, 0, 2, 3, 1]
+    assert duplicate_labels(sp.csr_array(Y[:, ::-1]), EVERY).group.tolist() == [0, 1, 2, 3, 0, 3]
+
+
+def test_what_is_known_has_to_be_the_same_too():
+    known = np.ones((4, 6), bool)
+    assert duplicate_labels(sp.csr_array(Y), known).group.tolist() == [0, 1, 0, 2, 3, 1]
+    known[1, [1, 2]] = False
+    assert duplicate_labels(sp.csr_array(Y), known).distinct
+    known[1, 5] = False
+    assert duplicate_labels(sp.csr_array(Y), known).group.tolist() == [0, 1, 2, 3, 4, 1]
+
+
+def test_collapsing_keeps_norms_and_products():
+    duplicates = duplicate_labels(sp.csr_array(Y), EVERY)
+    F = np.random.default_rng(0).random((7, 4))[:, duplicates.group]
+    collapsed = duplicates.collapse(F)
+    assert collapsed.shape == (7, 4)
+    assert collapsed @ collapsed.T == pytest.approx(F @ F.T)
+    assert duplicates.expand(collapsed) == pytest.approx(F)
+    products = duplicates.expand_both(collapsed.T @ collapsed)
+    assert products == pytest.approx(F.T @ F)
+    assert (products[0] == products[2]).all()
+    A = np.random.default_rng(1).random((6, 6))
+    assert collapsed @ duplicates.collapse_both(A) @ collapsed.T == pytest.approx(F @ A @ F.T)

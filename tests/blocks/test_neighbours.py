@@ -1,15 +1,21 @@
-"""Keep-k-smallest of one group: by hand, ties, empty and single rows, equal to sorting all distances."""
+"""Nearest rows, equal to sorting all distances; graphs of them, and ReliefF."""
 
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import sparse as sp
 
 from mlfs_dask.blocks import gates, neighbours
+from mlfs_dask.blocks.adaptive_graph import column_graph, neighbours_used, simplex_weights
+from mlfs_dask.blocks.heat_kernel import degrees, heat_kernel_graph
 from mlfs_dask.blocks.neighbours import NearestRows, Neighbours
+from mlfs_dask.blocks.relief import label_set_classes, relief_scores
 
 
 def search(X, k, cuts, group=slice(None), *, compiled=False):
@@ -28,39 +34,24 @@ def brute(X, k):
 
 
 @pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
-def test_a_small_case_by_hand(make):
-    X = make(np.array([[0.0, 0], [3, 4], [0, 1], [0, 0], [3, 4]]))
-    nearest = search(X, 2, [0, 5])
-    assert nearest.indices.tolist() == [[3, 2], [4, 2], [0, 3], [0, 2], [1, 2]]
-    assert nearest.distances.tolist() == [[0, 1], [0, 18], [1, 1], [0, 1], [0, 18]]
-
-
-@pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
 @pytest.mark.parametrize("cuts", [[0, 40], [0, 1, 2, 40], [0, 0, 7, 7, 33, 40], list(range(41))])
-def test_any_cut_equals_sorting_all_distances_ties_included(make, cuts):
+def test_any_cut_and_tile_equals_sorting_all_distances_ties_included(make, cuts, request):
     rng = np.random.default_rng(0)
-    X = rng.integers(0, 3, size=(40, 3)).astype(float)  # many equal rows and equal distances
-    order, distances = brute(X, 6)
-    for group in (slice(0, 40), slice(5, 6), slice(17, 39)):
-        nearest = search(make(X), 6, cuts, group)
-        assert nearest.indices.tolist() == order[group].tolist()
-        assert nearest.distances.tolist() == distances[group].tolist()
-
-
-def test_tiles_of_any_size_give_the_same_bits(monkeypatch):
-    rng = np.random.default_rng(1)
-    X = rng.normal(size=(300, 17)) + 5
-    X[::7] = X[3]
-    expected = search(X, 9, [0, 300])
-    order, distances = brute(X, 9)
-    assert expected.indices.tolist() == order.tolist()
-    assert expected.distances == pytest.approx(distances, rel=1e-12)
-    monkeypatch.setattr(gates, "QUERY_ROWS", 7)
-    monkeypatch.setattr(gates, "CANDIDATE_ROWS", 64)
-    monkeypatch.setattr(gates, "VALUES_AT_ONCE", 100)
-    found = search(X, 9, [0, 11, 150, 300])
-    assert (found.indices == expected.indices).all()
-    assert (found.distances == expected.distances).all()
+    whole = rng.integers(0, 3, size=(40, 3)).astype(float)  # many equal rows and equal distances
+    far = rng.normal(size=(40, 17)) + 5
+    expected = search(far, 9, [0, 40])
+    assert expected.distances == pytest.approx(brute(far, 9)[1], rel=1e-12)
+    for tiles in ("large", "small"):
+        if tiles == "small":
+            request.getfixturevalue("small_gates")
+        order, distances = brute(whole, 6)
+        for group in (slice(0, 40), slice(5, 6), slice(17, 39)):
+            nearest = search(make(whole), 6, cuts, group)
+            assert nearest.indices.tolist() == order[group].tolist()
+            assert nearest.distances.tolist() == distances[group].tolist()
+        found = search(far, 9, cuts)
+        assert found.indices.tolist() == expected.indices.tolist() == brute(far, 9)[0].tolist()
+        assert found.distances.tobytes() == expected.distances.tobytes()
 
 
 def test_rows_far_from_zero_and_one_far_from_all_keep_their_order():
@@ -74,24 +65,20 @@ def test_rows_far_from_zero_and_one_far_from_all_keep_their_order():
     assert nearest.distances[rest] == pytest.approx(distances[rest], rel=1e-12)
 
 
-def test_fewer_candidates_than_k_leave_places_empty():
-    X = np.array([[0.0], [1.0]])
-    nearest = search(X, 3, [0, 2])
+def test_fewer_candidates_than_k_leave_places_empty_and_a_group_from_elsewhere_has_all():
+    nearest = search(np.array([[0.0], [1.0]]), 3, [0, 2])
     assert nearest.indices.tolist() == [[1, -1, -1], [0, -1, -1]]
     assert np.isinf(nearest.distances[:, 1:]).all()
-
-
-def test_a_group_from_elsewhere_has_all_candidates_as_neighbours():
     nearest = NearestRows(np.array([[1.0], [9.0]]), None, 2)
     nearest.add(np.arange(4.0)[:, None], 0)
     assert nearest.indices.tolist() == [[1, 0], [3, 2]]
     assert nearest.distances.tolist() == [[0.0, 1.0], [36.0, 49.0]]
 
 
-def texts(n=500, d=300, seed=0):
+def texts(n=300, d=120, seed=0):
     """Sparse rows, some of them empty, equal, or with many more values than others."""
     rng = np.random.default_rng(seed)
-    X = (rng.random((n, d)) < 0.03) * rng.integers(1, 4, size=(n, d)) * rng.choice([1.0, -0.3], size=(n, d))
+    X = (rng.random((n, d)) < 0.06) * rng.integers(1, 4, size=(n, d)) * rng.choice([1.0, -0.3], size=(n, d))
     X[::50] = 0
     X[1::50] = X[3]
     X[7] = rng.normal(size=d)
@@ -101,11 +88,11 @@ def texts(n=500, d=300, seed=0):
     return sp.csr_array(X)
 
 
-@pytest.mark.parametrize("cuts", [[0, 500], [0, 1, 90, 90, 500]])
+@pytest.mark.parametrize("cuts", [[0, 300], [0, 1, 90, 90, 300]])
 def test_the_compiled_search_of_sparse_rows_gives_the_same_bits(cuts, monkeypatch):
     X = texts()
-    for group in (slice(0, 500), slice(60, 61), slice(100, 300)):
-        expected = search(X, 9, [0, 500], group)
+    for group in (slice(0, 300), slice(60, 61), slice(100, 250)):
+        expected = search(X, 9, [0, 300], group)
         distances = brute(X, 9)[1][group]
         assert expected.distances == pytest.approx(distances, rel=1e-12, abs=1e-11)
         for rows, pairs in ((16384, 2**19), (64, 100), (16, 70)):
@@ -117,7 +104,7 @@ def test_the_compiled_search_of_sparse_rows_gives_the_same_bits(cuts, monkeypatc
 
 
 def test_the_compiled_search_takes_features_in_any_order():
-    X = texts(300)
+    X = texts()
     mixed = X.copy()
     for row in range(300):
         part = slice(*mixed.indptr[row : row + 2])
@@ -155,3 +142,146 @@ def test_a_graph_keeps_neighbours_at_distance_zero():
     assert graph.nnz == 6
     assert graph.toarray().tolist() == [[0, 3, 0], [1, 0, 2], [0, 5, 0]]
     assert graph.has_canonical_format
+
+
+# ---------------------------------------------------------------- heat kernels
+
+
+def directed(entries, n):
+    """A graph with the entries (i, j, d²), zeros stored."""
+    i, j, values = zip(*entries, strict=True)
+    return sp.csr_array((np.array(values, dtype=float), (i, j)), shape=(n, n))
+
+
+def test_an_edge_is_there_if_either_is_a_neighbour_of_the_other():
+    graph = heat_kernel_graph(directed([(0, 1, 2.0), (1, 2, 1.0), (2, 1, 1.0), (3, 0, 0.0)], 4), 2.0)
+    expected = np.zeros((4, 4))
+    expected[0, 1] = expected[1, 0] = np.exp(-1)
+    expected[1, 2] = expected[2, 1] = np.exp(-0.5)
+    expected[3, 0] = expected[0, 3] = 1.0  # equal rows, whose distance is stored though it is 0
+    assert graph.toarray() == pytest.approx(expected, rel=1e-15)
+    assert degrees(graph) == pytest.approx(expected.sum(axis=1))
+    assert degrees(graph).shape == (4,)
+
+
+def test_rows_far_apart_have_no_weight_and_no_warning():
+    graph = heat_kernel_graph(directed([(0, 1, 1e6), (1, 0, 1e6)], 2), 1.0)
+    assert degrees(graph).tolist() == [0, 0]
+
+
+def test_memory_is_as_documented():
+    n, k = 20_000, 10
+    rng = np.random.default_rng(0)
+    columns = np.sort(rng.integers(0, n, (n, k)), axis=1).astype(np.int32).ravel()
+    distances = sp.csr_array((rng.random(n * k), columns, np.arange(0, n * k + 1, k, dtype=np.int32)), shape=(n, n))
+    heat_kernel_graph(distances, 1.0)
+    tracemalloc.start()
+    graph = heat_kernel_graph(distances, 1.0)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak <= 60 * n * k
+    assert graph.nnz <= 2 * n * k
+
+
+# ---------------------------------------------------------------- adaptive graphs
+
+
+def project_on_simplex(v):
+    """Closest point of the simplex, by sorting."""
+    u = np.sort(v)[::-1]
+    shift = (np.cumsum(u) - 1) / np.arange(1, len(u) + 1)
+    return np.maximum(v - shift[np.flatnonzero(u > shift)[-1]], 0)
+
+
+@settings(max_examples=50)
+@given(st.integers(0, 10**6), st.integers(1, 6), st.integers(0, 6))
+def test_weights_solve_their_problem_with_the_alpha_they_come_with(seed, k, more):
+    distances = np.sort(np.random.default_rng(seed).random((3, k + 1 + more)), axis=1)
+    weights, alpha = simplex_weights(distances[:, : k + 1], k, np.ones(3))
+    for i in range(3):
+        whole = project_on_simplex(-distances[i] / (2 * alpha[i]))  # Eq. 19
+        assert whole[:k] == pytest.approx(weights[i], abs=1e-9)
+        assert whole[k:] == pytest.approx(0, abs=1e-9)
+
+
+def test_ties_within_rounding_share_the_weight():
+    distances = np.array([[1.0, 1.0 + 1e-14, 1.0 + 2e-14], [0.0, 0.0, 1e-14], [1.0, 1.0, 2.0]])
+    weights, alpha = simplex_weights(distances, 2, np.array([1.0, 1.0, 1.0]))
+    assert weights.tolist() == [[0.5, 0.5]] * 3
+    assert alpha.tolist() == [0, 0, 1]
+
+
+def test_without_one_more_neighbour_all_weigh_the_same():
+    weights, alpha = simplex_weights(np.array([[1.0, 5.0]]), 2, np.ones(1))
+    assert weights.tolist() == [[0.5, 0.5]]
+    assert alpha.tolist() == [0]
+    assert simplex_weights(np.empty((2, 0)), 0, np.ones(2))[0].shape == (2, 0)
+
+
+def test_slack_takes_weight_away():
+    plain, _ = simplex_weights(np.array([[1.0, 2.0, 4.0]]), 2, np.ones(1))
+    less, _ = simplex_weights(np.array([[1.0, 2.0, 4.0]]), 2, np.ones(1), slack=5.0)
+    assert less == pytest.approx(plain / 2)
+
+
+@pytest.mark.parametrize(("k", "m", "used"), [(5, 1, 0), (5, 2, 1), (5, 3, 1), (5, 6, 4), (2, 6, 2), (1, 100, 1)])
+def test_neighbours_used(k, m, used):
+    assert neighbours_used(k, m) == used
+
+
+def test_columns_that_are_equal_share_the_weight():
+    rng = np.random.default_rng(0)
+    f, g = rng.random((2, 50))
+    F = np.stack([f, f, f, g, f], axis=1)
+    graph, beta, squares = column_graph(F.T @ F, 2)
+    # Three columns are as near to the first as can be, and it is one of four that are near to g.
+    assert graph[0] == pytest.approx([0, 1 / 3, 1 / 3, 1 / 8, 1 / 3])
+    assert beta.tolist() == [0] * 5
+    assert squares == pytest.approx([1 / 3, 1 / 3, 1 / 3, 1 / 4, 1 / 3])
+    order = [3, 1, 4, 0, 2]
+    turned, _, _ = column_graph(F[:, order].T @ F[:, order], 2)
+    assert turned == pytest.approx(graph[np.ix_(order, order)])
+
+
+def test_no_more_than_k_at_one_distance_are_no_tie():
+    F = np.array([[0.0, 1.0, -1.0, 5.0]])
+    graph, beta, _ = column_graph(F.T @ F, 2)
+    # Its two nearest have 1/2 each; it has 15/27, 35/67 and 11/31 of those of the others.
+    assert graph[0] == pytest.approx([0, (1 / 2 + 15 / 27) / 2, (1 / 2 + 35 / 67) / 2, 11 / 62])
+    assert beta[0] > 0
+
+
+def test_one_column_has_no_neighbour():
+    graph, beta, _ = column_graph(np.full((1, 1), 4.0), 5)
+    assert graph.tolist() == [[0.0]]
+    assert beta.tolist() == [0.0]
+
+
+# ---------------------------------------------------------------- ReliefF
+
+
+def test_rows_that_are_as_far_share_the_last_places():
+    """All 40 rows of the other class are at distance 1 of the first row, and count alike."""
+    share = np.linspace(1, 0, 40)
+    X = np.vstack([[[0.0, 0.0]], np.stack([share, 1 - share], axis=1)])
+    classes = np.array([0] + [1] * 40)
+    # Of the others, the nearest rows of their class, and the only one of the other.
+    hits = sum(np.sort(np.abs(share - share[i]))[1:4].mean() for i in range(40))
+    misses = np.array([share.sum(), (1 - share).sum()])
+    expected = (np.array([0.5, 0.5]) - hits + misses) / 41
+    assert relief_scores(X, classes, 3) == pytest.approx(expected)
+    order = np.random.default_rng(0).permutation(41)
+    assert relief_scores(X[order], classes[order], 3) == pytest.approx(expected)
+
+
+def test_a_class_of_one_row_has_no_hits():
+    X = np.array([[0.0], [0.5], [1.0]])
+    # The first row is alone in its class: its misses are 0.5 and 1, of which the nearest counts.
+    assert relief_scores(X, np.array([0, 1, 1]), 1) == pytest.approx((0.5 + (0.5 - 0.5) + (1.0 - 0.5)) / 3)
+
+
+def test_rare_label_sets_are_no_class():
+    Y = sp.csr_array(np.array([[1, 0], [0, 0], [1, 0], [0, 0], [1, 1]], dtype=np.int8))
+    assert label_set_classes(Y, 2).tolist() == [1, 0, 1, 0, -1]
+    assert label_set_classes(Y, 1).tolist() == [1, 0, 1, 0, 2]
+    assert label_set_classes(Y, 3).tolist() == [-1] * 5

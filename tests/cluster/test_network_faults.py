@@ -74,7 +74,11 @@ def end(process: subprocess.Popen[bytes]) -> None:
             worker.kill()
 
 
-pytestmark = [pytest.mark.netns, pytest.mark.cluster]
+pytestmark = [
+    pytest.mark.netns,
+    pytest.mark.cluster,
+    pytest.mark.skipif(not os.environ.get("MLFS_NIGHTLY"), reason="runs with `make nightly`"),
+]
 
 
 @dataclass

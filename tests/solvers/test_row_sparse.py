@@ -1,4 +1,4 @@
-"""Reweighted row-sparse least squares: its own optimality condition, limits, and the two ways to take a step."""
+"""Row-sparse least squares: conditions of optimality, limits, all the ways to take a step, sets of rows."""
 
 from __future__ import annotations
 
@@ -10,29 +10,32 @@ import pytest
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.solvers import row_sparse
 from mlfs_dask.solvers.row_sparse import penalty, smoothing, solve_gram, solve_products, weights
+from mlfs_dask.solvers.row_sparse_regression import RowSparseRegression
+from mlfs_dask.solvers.working_set import WorkingSet
 
 
-def problem(seed=0, n=40, d=8, c=3):
-    rng = np.random.default_rng(seed)
+def problem(d=8, strong=1, n=60, c=3):
+    """X'X and X'Y; the first features have a part in Y."""
+    rng = np.random.default_rng(0)
     X, Y = rng.normal(size=(n, d)), rng.normal(size=(n, c))
-    Y[:, 0] += 3 * X[:, 1]
+    for row in range(strong):
+        Y[:, row % c] += 3 * X[:, row]
     return X.T @ X, X.T @ Y
 
 
-def minimise(G, B, beta, steps, take=solve_gram):
-    P, t, epsilon, values = np.zeros_like(B), np.ones(len(G)), None, []
-    for _ in range(steps):
-        P = take(G, B, beta, t).P
-        epsilon = smoothing(P) if epsilon is None else epsilon
-        t = weights(P, epsilon)
-        values.append(np.vdot(P, G @ P - 2 * B) + beta * penalty(P, epsilon))
-    return P, epsilon, values
+def objective(G, B, P, beta, epsilon):
+    return np.vdot(P, G @ P - 2 * B) + beta * penalty(P, epsilon)
 
 
-@pytest.mark.parametrize("beta", [0.5, 20.0, 60.0])
+@pytest.mark.parametrize("beta", [0.5, 30.0, 80.0])
 def test_the_end_is_stationary_and_no_step_raises_the_objective(beta):
     G, B = problem()
-    P, epsilon, values = minimise(G, B, beta, 400)
+    t, epsilon, values = np.ones(8), None, []
+    for _ in range(400):
+        P = solve_gram(G, B, beta, t).P
+        epsilon = smoothing(P) if epsilon is None else epsilon
+        t = weights(P, epsilon)
+        values.append(objective(G, B, P, beta, epsilon))
     assert (np.diff(values) <= 1e-12 * abs(values[-1])).all()
     gradient = 2 * (G @ P - B)
     smooth = np.sqrt(row_norms(P) ** 2 + epsilon**2)[:, None]
@@ -44,14 +47,11 @@ def test_the_end_is_stationary_and_no_step_raises_the_objective(beta):
 
 def test_without_penalty_it_is_least_squares_even_where_features_repeat():
     G, B = problem()
-    assert pytest.approx(np.linalg.solve(G, B)) == solve_gram(G, B, 0.0, np.ones(8)).P
-    twice = np.block([[G, G], [G, G]])
-    P = solve_gram(twice, np.vstack([B, B]), 0.0, np.ones(16)).P
-    assert P[:8] == pytest.approx(P[8:])
-    assert P[:8] == pytest.approx(np.linalg.solve(G, B) / 2)
-    # Next to nothing is as good as nothing.
-    P = solve_gram(twice, np.vstack([B, B]), 1e-13, np.ones(16)).P
-    assert P[:8] == pytest.approx(np.linalg.solve(G, B) / 2, rel=1e-5, abs=1e-8)
+    least = np.linalg.solve(G, B)
+    assert pytest.approx(least) == solve_gram(G, B, 0.0, np.ones(8)).P
+    for beta in (0.0, 1e-13):  # next to nothing is as good as nothing
+        P = solve_gram(np.block([[G, G], [G, G]]), np.vstack([B, B]), beta, np.ones(16)).P
+        assert pytest.approx(np.vstack([least, least]) / 2, rel=1e-5, abs=1e-8) == P
 
 
 def test_products_alone_give_the_same_step():
@@ -59,32 +59,31 @@ def test_products_alone_give_the_same_step():
     t = np.linspace(0.1, 2, 8)
     calls = []
 
-    def normal(V):
-        calls.append(V.shape)
-        return G @ V
+    def found(start, tol=1e-12, max_iter=100):
+        calls.clear()
+        normal = lambda V: calls.append(V.shape) or G @ V  # noqa: E731
+        return solve_products(normal, B, 2.0, t, start=start, diagonal=np.diag(G), tol=tol, max_iter=max_iter)
 
     exact = solve_gram(G, B, 2.0, t).P
-    found = solve_products(normal, B, 2.0, t, start=0 * B, diagonal=np.diag(G), tol=1e-12, max_iter=100)
-    assert pytest.approx(exact, abs=1e-9) == found.P
-    assert found.steps == len(calls)
-    assert found.residual <= 1e-12
-    again = solve_products(normal, B, 2.0, t, start=exact, diagonal=np.diag(G), tol=1e-8, max_iter=100)
-    assert again.steps == 0
-    loose = solve_products(normal, B, 2.0, t, start=0 * B, diagonal=np.diag(G), tol=1e-12, max_iter=2)
+    close = found(0 * B)
+    assert pytest.approx(exact, abs=1e-9) == close.P
+    assert close.steps == len(calls)
+    assert close.residual <= 1e-12
+    assert found(exact, tol=1e-8).steps == 0
+    loose = found(0 * B, max_iter=2)
     assert loose.steps == 2
     assert loose.residual > 1e-12
 
 
 def test_weak_rows_are_solved_in_turns_with_the_strong_ones(monkeypatch):
     rng = np.random.default_rng(4)
-    G, B = problem(d=40, n=60)
+    G, B = problem(d=40)
     t = np.where(rng.random(40) < 0.2, 1.0, 10.0 ** rng.uniform(-9, -6, 40))
     factorised = []
     original = row_sparse._factorised
     monkeypatch.setattr(
         row_sparse, "_factorised", lambda G, beta, root: factorised.append(len(G)) or original(G, beta, root)
     )
-    monkeypatch.setattr(row_sparse, "_TURNS", 4)
     exact = np.linalg.solve(G + np.diag(2.0 / t), B)
     for start in (None, exact, rng.normal(size=B.shape)):
         found = solve_gram(G, B, 2.0, t, start=start).P
@@ -108,3 +107,70 @@ def test_memory_where_features_repeat_is_that_of_others(beta):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < (row_sparse.SQUARE_MATRICES + 0.2) * 8 * d * d
+
+
+# ---------------------------------------------------------------- on a set of rows
+
+
+def solved(beta, max_rows, *, rounds, steps=30, tol=1e-12):
+    """P after so many rounds, each with a product, as selectors make them: its objectives, sizes of sets, and more."""
+    G, B = problem(d=30, strong=6)
+    P = np.linalg.solve(G + beta * np.eye(30), B)
+    epsilon, values, sizes = smoothing(P), [], []
+    working = WorkingSet(lambda rows: sizes.append(len(rows)) or G[np.ix_(rows, rows)], 30, max_rows)
+    for _ in range(rounds):
+        GP = G @ P
+        working.update_inactive_rows(P, GP, B, beta, epsilon)
+        working.step(P, GP, B, beta, epsilon, diagonal=np.diag(G), max_iter=steps, tol=tol)
+        values.append(objective(G, B, P, beta, epsilon))
+    working.update_inactive_rows(P, G @ P, B, beta, epsilon)
+    return P, 2 * (G @ P - B), epsilon, values, sizes, working
+
+
+@pytest.mark.parametrize(("max_rows", "beta"), [(4, 60.0), (10, 150.0), (30, 5.0)])
+def test_the_end_is_the_optimum_of_all_rows_however_few_fit_the_set(max_rows, beta):
+    P, gradient, epsilon, values, _, working = solved(beta, max_rows, rounds=400)
+    smooth = np.sqrt(row_norms(P) ** 2 + epsilon**2)[:, None]
+    strong = row_norms(P) > 1e-3 * row_norms(P).max()
+    assert gradient[strong] == pytest.approx(-(beta * P / smooth)[strong], abs=(3e-3 if max_rows == 4 else 1e-4) * beta)
+    assert (row_norms(gradient[~strong]) <= beta * (1 + 1e-3)).all()
+    assert working.violation <= 1e-5 * abs(values[-1])
+    assert len(working.rows) <= max_rows
+    assert strong.sum() > 4 or beta == 150.0
+
+
+def test_sets_grow_step_by_step_and_rows_that_join_get_away_from_zero_at_once(monkeypatch):
+    monkeypatch.setattr("mlfs_dask.solvers.working_set.FIRST_ROWS", 2)
+    *_, values, sizes, _ = solved(60.0, 30, rounds=30)
+    assert sizes[0] == 2
+    assert sizes[1] <= 4
+    assert max(sizes) < 30
+    assert len(sizes) < 15  # once they stand they are read for no more
+    few = solved(60.0, 30, rounds=4, steps=2, tol=None)[3]
+    assert few[-1] - values[-1] < 0.005 * abs(values[-1])
+
+
+@pytest.mark.parametrize("how", ["set", "products"])
+def test_without_the_gram_matrix_it_comes_to_the_same_end(how):
+    G, B = problem(d=30, strong=6)
+    beta = 0.3 * 2 * np.linalg.norm(B, axis=1).max()
+    exact = RowSparseRegression(B, beta=beta, gram=G)
+    loose = RowSparseRegression(
+        B,
+        beta=beta,
+        diagonal=np.diag(G),
+        normal=lambda P: G @ P,
+        gram_of=lambda columns: G[np.ix_(columns, columns)],
+        max_features=30 if how == "set" else 0,
+    )
+    for _ in range(500):
+        exact.update(B)
+        loose.update(B)
+        loose.GP = G @ loose.P if loose.needs_product else None
+        loose.tighten(1e-12, 1e-12)
+    loose.finish(B)
+    assert exact.needs_product is False
+    assert loose.needs_product is (how == "set")
+    assert objective(G, B, loose.P, beta, 0) == pytest.approx(objective(G, B, exact.P, beta, 0), rel=1e-6)
+    top = np.argsort(-row_norms(exact.P))[:5]
+    assert loose.P[top] == pytest.approx(exact.P[top], rel=1e-2, abs=1e-3 * np.abs(exact.P).max())

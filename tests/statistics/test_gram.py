@@ -10,7 +10,6 @@ import pytest
 from scipy import sparse as sp
 
 from mlfs_dask.blocks import gates
-from mlfs_dask.blocks.linear import dense_tiles
 from mlfs_dask.blocks.sparse import as_labels, as_matrix
 from mlfs_dask.engine.readings import plan_statistics, run_reading
 from mlfs_dask.rows.sources import ArrayRows
@@ -127,9 +126,3 @@ def test_a_result_is_made_symmetric_without_another_copy_of_it():
     tracemalloc.stop()
     assert found.tobytes() == expected.tobytes()
     assert peak <= found.nbytes + 2.5 * 8 * gates.GRAM_ROWS * d
-
-
-def test_tiles_of_a_wide_block_are_taken_one_after_another():
-    X, _ = problem(n=30)
-    tiles = [(part, tile.copy()) for part, tile in dense_tiles(X, np.ones(D))]
-    assert np.array_equal(np.concatenate([tile for _, tile in tiles]), X - 1)

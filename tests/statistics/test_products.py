@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse as sp
 
+from mlfs_dask.blocks.products import label_pairs_block
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.rows.contract import Block
 from mlfs_dask.rows.sources import ArrayRows
@@ -131,19 +132,38 @@ def test_sums_that_are_rounding_are_zero():
     assert found.products[0, 1:].tolist() == [0.0] * 4
 
 
+@settings(max_examples=30)
+@given(st.data())
+def test_a_constant_column_is_exactly_constant_for_any_cut(data):
+    value = data.draw(st.sampled_from([0.1, 1e8 + 0.1, 1 / 3, -7.7e-5]))
+    n = data.draw(st.integers(1, 30))
+    X = np.full((n, 1), value)
+    X = sp.csr_array(X) if data.draw(st.booleans()) else X
+    found = reduce(Moments(1), X, as_labels(np.zeros((n, 1), np.int8)), draw_cuts(data, n))
+    assert (found.mean[0], found.m2[0]) == (value, 0.0)
+
+
+def test_pairs_of_labels_do_not_overflow():
+    assert label_pairs_block(as_labels(np.ones((1000, 2), dtype=np.int8))).tolist() == [[1000, 1000]] * 2
+
+
 @pytest.mark.parametrize("container", [np.asarray, sp.csr_array])
-@pytest.mark.parametrize("scale", [1e-5, 1e-9, 1e-120])
-def test_small_values_are_no_integers(container, scale):
-    X, Y = problem(n=40)
-    expected, found = (
-        reduce(LabelProducts(6, 4), container(X * factor), as_labels(Y), [[(0, 15)], [(15, 40)]])
-        for factor in (1.0, scale)
-    )
-    moments = reduce(Moments(6), container(X * scale), as_labels(Y), [[(0, 15)], [(15, 40)]])
-    assert found.mean == pytest.approx(scale * expected.mean, rel=1e-10, abs=1e-13 * scale)
-    assert found.products == pytest.approx(scale * expected.products, rel=1e-10, abs=1e-13 * scale)
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("scale", [1.0, 1e-5, 1e-9, 1e-120])
+def test_sums_of_any_scale_are_those_of_numpy(container, compiled, scale):
+    """Small values are no integers; and labels may be unknown, or never occur."""
+    X, Y = problem(n=300)
+    Y[:, 3] = 0
+    X[:, 1] = np.round(9 * X[:, 1])
+    cuts = [[(0, 150)], [(150, 300)]]
+    found = reduce(LabelProducts(6, 4, compiled=compiled), container(X * scale), as_labels(Y), cuts)
+    moments = reduce(Moments(6), container(X * scale), as_labels(Y), cuts)
+    centred, positive = X - X.mean(axis=0), (Y == 1).astype(int)
+    assert found.mean == pytest.approx(scale * X.mean(axis=0), rel=1e-10, abs=1e-13 * scale)
+    assert found.products == pytest.approx(scale * (positive.T @ centred), rel=1e-10, abs=1e-12 * scale)
+    assert found.pairs.tolist() == (positive.T @ positive).tolist()
     for each in (found, moments):
-        assert each.m2 == pytest.approx(scale**2 * expected.m2, rel=1e-10, abs=0)
+        assert each.m2 == pytest.approx(scale**2 * (centred**2).sum(axis=0), rel=1e-10, abs=0)
 
 
 @pytest.mark.parametrize("container", [np.asarray, sp.csr_array])

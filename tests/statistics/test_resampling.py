@@ -7,12 +7,14 @@ from dataclasses import replace
 import dask.array as da
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import sparse as sp
 
+from mlfs_dask.blocks.row_draws import row_bits, shuffled_places
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.engine.cache import cache
 from mlfs_dask.engine.readings import reading_sizes, run_reading
-from mlfs_dask.rows.contract import Block
 from mlfs_dask.rows.covariates import ArrayColumn, as_categories
 from mlfs_dask.rows.joined import JoinedRows
 from mlfs_dask.rows.sources import ArrayRows, as_rows
@@ -172,9 +174,12 @@ def sources(tmp_path):
     convert_reader(
         lambda: make_reader(X.astype(np.float32), Y), tmp_path / "dense.zarr", options=Options(partition_bytes=600)
     )
+    store = open_dataset(tmp_path / "dense.zarr").rows
+    (tmp_path / "dense.zarr" / "X").rename(tmp_path / "X")  # only the files of labels are read
+    assert store.profile.partitions > 1
     rows = np.arange(0, 70, 2)
     whole = ArrayRows(X, labels)
-    yield open_dataset(tmp_path / "dense.zarr").rows, Y
+    yield store, Y
     yield whole, Y
     yield as_rows(da.from_array(X, chunks=(13, 2)), da.from_array(Y, chunks=(30, -1))), Y
     yield RowView(whole, rows, Y=labels[rows]), Y[rows]
@@ -194,19 +199,6 @@ def test_labels_alone_are_read_without_the_features(tmp_path):
         assert record.bytes_read == alone.profile.read_bytes <= source.profile.read_bytes
 
 
-def test_a_store_reads_its_labels_from_their_files_alone(tmp_path):
-    X, Y = problem(n=70)
-    convert_reader(
-        lambda: make_reader(X.astype(np.float32), Y), tmp_path / "s.zarr", options=Options(partition_bytes=600)
-    )
-    rows = open_dataset(tmp_path / "s.zarr").rows
-    assert rows.profile.partitions > 1
-    (tmp_path / "s.zarr" / "X").rename(tmp_path / "X")
-    found = np.concatenate([block.Y.toarray() for block in rows.labels_only().stream(0, rows.profile.partitions)])
-    assert found.tolist() == Y.tolist()
-    assert rows.labels_only().profile.read_bytes < rows.profile.read_bytes
-
-
 def test_the_cache_tells_a_sample_of_labels_from_one_of_rows(tmp_path):
     X, Y = problem(n=70)
     convert_reader(lambda: make_reader(X.astype(np.float32), Y), tmp_path / "s.zarr")
@@ -221,11 +213,32 @@ def test_the_cache_tells_a_sample_of_labels_from_one_of_rows(tmp_path):
     assert found.X.shape == X.shape
 
 
-def test_a_replicate_of_no_rows_adds_nothing():
-    statistic = LabelProducts(2, 1)
-    resampled = Resampled([statistic], Resampling(0, 40, seed=0), ArrayRows(np.ones((1, 2)), as_labels([[1]])).profile)
-    state = resampled.zero()
-    resampled.add(state, Block(0, np.ones((1, 2)), as_labels([[1]])))
-    rows = [statistic.finalize(own).n for (own,) in state]
-    assert rows[0] == 1  # as they are
-    assert sorted(rows[1:]) == [0] * 20 + [1] * 20
+# ---------------------------------------------------------------- draws, from numbers of rows alone
+
+
+@settings(max_examples=50)
+@given(st.integers(0, 500), st.integers(0, 300), st.integers(1, 150), st.integers(0, 2**64 - 1))
+def test_rows_draw_the_same_in_any_cut(start, rows, m, key):
+    for draw in (row_bits, lambda start, rows, key: shuffled_places(start, rows, m, key)):
+        whole = draw(0, start + rows, key)
+        assert draw(start, rows, key).tolist() == whole[start:].tolist()
+
+
+@settings(max_examples=50)
+@given(st.integers(1, 200), st.integers(0, 2**64 - 1))
+def test_every_place_is_given_once_in_every_run_of_rows(m, key):
+    places = shuffled_places(0, 3 * m, m, key).reshape(3, m)
+    assert np.sort(places, axis=1).tolist() == [list(range(m))] * 3
+
+
+def test_a_row_gets_every_place_equally_often():
+    m, keys = 12, 6000
+    places = np.array([shuffled_places(30, 1, m, key)[0] for key in range(keys)])
+    counts = np.bincount(places, minlength=m)
+    assert ((counts - keys / m) ** 2 / (keys / m)).sum() < 32  # chi-squared with 11 degrees of freedom: p = 0.001
+
+
+def test_keys_give_draws_that_are_uncorrelated():
+    a, b = ((row_bits(0, 100_000, key) & np.uint64(1)).astype(float) for key in (1, 2))
+    assert a.mean() == pytest.approx(0.5, abs=0.006)
+    assert abs(np.corrcoef(a, b)[0, 1]) < 0.012

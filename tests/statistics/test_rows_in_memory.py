@@ -19,17 +19,6 @@ from mlfs_dask.storage.opening import open_dataset
 from tests.storage.stores import make_store, sample
 
 
-def rows_of(source: Any) -> tuple[np.ndarray, np.ndarray]:
-    """All rows of a source, and the indices that its blocks say they have."""
-    blocks = [(b.start, b.X.toarray() if sp.issparse(b.X) else b.X.copy()) for b in source.stream(0, _parts(source))]
-    starts = np.concatenate([np.arange(start, start + len(X)) for start, X in blocks])
-    return np.concatenate([X for _, X in blocks]), starts
-
-
-def _parts(source: Any) -> int:
-    return len(source.row_offsets) - 1
-
-
 @pytest.fixture(params=[False, True], ids=["dense", "sparse"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Any, np.ndarray, np.ndarray]:
     """A store of several partitions, with its X and Y."""
@@ -49,14 +38,8 @@ def test_columns_come_in_the_order_asked_for(store: tuple[Any, np.ndarray, np.nd
     assert np.array_equal(found, X[:, columns].astype(found.dtype))
     assert np.array_equal(labels.toarray(), Y)
     assert record.bytes_read == dataset.rows.profile.read_bytes
-
-
-def test_columns_go_where_they_are_wanted(store: tuple[Any, np.ndarray, np.ndarray]) -> None:
-    dataset, X, _ = store
-    columns = np.array([3, 1])
-    out = np.full((200, 2), np.nan)
-    found, _, _ = read_rows(dataset.rows, current_resources(), columns=columns, out=out)
-    assert found is out
+    out = np.full((200, 3), np.nan)
+    assert read_rows(dataset.rows, current_resources(), columns=columns, out=out)[0] is out
     assert np.array_equal(out, X[:, columns])
 
 
@@ -91,19 +74,6 @@ def test_no_rows_are_a_matrix_of_none() -> None:
     source = ArrayRows(sp.csr_array((0, 3)), sp.csr_array((0, 2), dtype=np.int8))
     X, Y, _ = read_rows(source, current_resources())
     assert (X.shape, Y.shape) == ((0, 3), (0, 2))
-
-
-def test_joined_rows_come_one_after_another(store: tuple[Any, np.ndarray, np.ndarray]) -> None:
-    dataset, X, _ = store
-    joined = JoinedRows((dataset.rows, dataset.rows))
-    found, starts = rows_of(joined)
-    assert np.array_equal(found, np.concatenate([X, X]))
-    assert starts.tolist() == list(range(400))
-    parts = dataset.rows.profile.partitions
-    (block,) = list(joined.stream(parts, parts + 1))[:1]  # the first partition of the second
-    assert block.start == 200
-    assert joined.row_offsets[[0, parts, 2 * parts]].tolist() == [0, 200, 400]
-    assert joined.profile.n == 400
 
 
 def test_dense_and_sparse_rows_are_not_joined() -> None:

@@ -1,4 +1,4 @@
-"""Samples of rows: the same for any cut, dense or sparse as the source is, from the cache too."""
+"""Samples of rows: the same for any cut, dense or sparse as the source is, from the cache too; what fills gaps in."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from mlfs_dask.engine.cache import cache
 from mlfs_dask.engine.readings import plan_statistics, run_reading
 from mlfs_dask.rows.sources import ArrayRows, as_rows
 from mlfs_dask.runtime import Resources
+from mlfs_dask.statistics import missing as module
+from mlfs_dask.statistics.missing import MeansOfPresent, fill_statistics, fill_values
 from mlfs_dask.statistics.sample import RowSample, draw_rows
 
 HERE = Resources(1, 1, 2**33, 2**33)
@@ -121,3 +123,32 @@ def test_a_sample_takes_the_memory_that_it_says():
         arrays = [found.X.data, found.X.indices, found.X.indptr] if sp.issparse(found.X) else [found.X]
         assert sum(array.nbytes for array in arrays) <= 1.1 * statistic.result_bytes
         assert plan_statistics(source, [pickle.loads(pickle.dumps(statistic))], HERE).peak_worker_bytes > 0
+
+
+# ---------------------------------------------------------------- what fills gaps in
+
+
+def test_the_mean_of_equal_values_is_their_value():
+    """The sum of 0.1 over 7 rows is 0.7000000000000001 or less."""
+    for rows in range(2, 40):
+        X = np.full((rows + 1, 1), 0.1)
+        X[0] = np.nan
+        ((means), _), _ = run_reading(ArrayRows(X, as_labels(np.ones((rows + 1, 1)))), [MeansOfPresent(1)] * 2, HERE)
+        assert means.mean.tolist() == [0.1]
+
+
+def test_medians_of_many_rows_are_those_of_a_sample(monkeypatch):
+    monkeypatch.setattr(module, "QUANTILE_ROWS", 1000)
+    rng = np.random.default_rng(0)
+    X = np.where(rng.random((6000, 5)) < 0.4, 0.0, rng.normal(3.0, size=(6000, 5)))
+    X[rng.random(X.shape) < 0.3] = np.nan
+    fills = []
+    for block_bytes in (2**30, 9000):
+        source = ArrayRows(X, as_labels(np.zeros((6000, 1))), block_bytes=block_bytes)
+        statistics = fill_statistics(source.profile, "median", 0)
+        assert len(statistics[1].chosen) == 1000
+        fills.append(fill_values(statistics, run_reading(source, statistics, HERE)[0]))
+    assert fills[0].tolist() == fills[1].tolist()
+    present = [np.sort(column[~np.isnan(column)]) for column in X.T]
+    places = [np.searchsorted(values, fill) / len(values) for values, fill in zip(present, fills[0], strict=True)]
+    assert places == pytest.approx([0.5] * 5, abs=0.1)  # zeros are 0.4 of the values
