@@ -94,7 +94,8 @@ def source_options(command: Decorated) -> Decorated:
         source |= {"workers": workers, "memory_limit": memory_limit}
         if partition_size is not None:
             source["partition_bytes"] = partition_size
-        with runtime.bounded_memory(memory_limit or default_memory_limit(workers or runtime.available_cores())):
+        limit = memory_limit or default_memory_limit(workers or runtime.available_cores())
+        with runtime.bounded_memory(limit), runtime.process_limits(memory_limit=limit):
             return command(*args, source=source, **kwargs)
 
     work = stack_options(file_options(wrapped), work_option_list)

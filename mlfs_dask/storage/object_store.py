@@ -5,6 +5,7 @@ Everything here is bytes; nothing needs Zarr. Opening a store reads the one root
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import io
@@ -12,6 +13,7 @@ import os
 import re
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
@@ -20,6 +22,7 @@ from typing import Any, BinaryIO, Literal, TypeVar, cast
 from mlfs_dask import runtime
 from mlfs_dask.errors import DataError, StoreNotAllowedError, UsageError
 from mlfs_dask.files.json_text import parse_json
+from mlfs_dask.storage import remote_store
 from mlfs_dask.storage.access import access_error, answer, fault_of, http_status
 from mlfs_dask.storage.digest import ROOT_KEY
 from mlfs_dask.storage.limits import require_memory
@@ -237,7 +240,7 @@ class RemoteObjects:
         try:
             found: Any = self.head(key)
             if found is None and not key and not is_web(self.path):
-                found = self._request(lambda: next(iter(self._store.list(self._root or None)), None))
+                found = self._request(lambda: next(self._pages(), None))
             return bool(found)
         except FileNotFoundError:  # servers that list no folder that is empty
             return False
@@ -250,16 +253,42 @@ class RemoteObjects:
             return {}
         start = f"{self._root}/" if self._root else ""
         try:
-            return dict(self._request(lambda: list(self._listed(start))))
+            listed: dict[str, Any] = self._request(self._listed)
         except FileNotFoundError:  # there is no such folder
             return {}
+        return {path[len(start) :]: head for path, head in listed.items() if path.startswith(start)}
 
-    def _listed(self, start: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        count = 0
-        for heads in self._store.list(self._root or None):
-            count += len(heads)
+    def _listed(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for heads in self._pages():
+            count = len(found) + len(heads)
             require_memory(f"{self.path}: a list of {count:,} objects", count * _HEAD_BYTES)
-            yield from ((head["path"][len(start) :], head) for head in heads if head["path"].startswith(start))
+            found |= {head["path"]: head for head in heads}
+            if len(found) < count:
+                raise self._endless("names an object twice")
+        return found
+
+    def _pages(self) -> Iterator[list[dict[str, Any]]]:
+        """What the server lists of the objects below the root, some of them at a time."""
+        pages = aiter(self._store.list(self._root or None))
+
+        async def next_page() -> list[dict[str, Any]] | None:
+            page = asyncio.ensure_future(anext(pages, None))
+            end = time.monotonic() + 2 * remote_store.READ_SECONDS
+            while time.monotonic() < end:  # obstore asks on and on for pages without objects, and hears no signal
+                if (await asyncio.wait({page}, timeout=runtime.LOOK_SECONDS))[0]:
+                    return page.result()
+                runtime.check_stopped()
+            page.cancel()
+            raise self._endless("goes on without objects")
+
+        with runtime.TaskThreads(1, "mlfs-list") as thread:
+            while (heads := runtime.result_of(thread.submit(asyncio.run, next_page()))) is not None:
+                yield heads
+
+    def _endless(self, problem: str) -> DataError:
+        cure = "check the server: a list of objects that has no end was stopped"
+        return DataError(f"the server's list of objects {problem}", file=self.path, cure=cure)
 
     def read(self, key: str) -> bytes:
         """Raises FileNotFoundError."""

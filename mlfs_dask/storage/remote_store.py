@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -166,7 +166,7 @@ class FsspecStore:
         for path in paths:
             self._filesystem.rm_file(path)
 
-    def list(self, folder: str | None) -> Iterator[Any]:
+    async def list(self, folder: str | None) -> AsyncIterator[Any]:
         # What others have written since is not in fsspec's list of a folder that it has seen before.
         self._filesystem.invalidate_cache()
         yield [_head(path, info) for path, info in self._filesystem.find(folder or "", detail=True).items()]

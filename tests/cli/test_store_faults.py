@@ -19,7 +19,7 @@ from click.testing import Result
 from mlfs_dask import runtime
 from mlfs_dask.storage import access, remote_store
 from mlfs_dask.storage.opening import open_dataset
-from tests.cli.web_server import Refusal, Refusals, serve
+from tests.cli.web_server import EndlessList, Refusal, Refusals, serve
 from tests.storage.stores import make_store, sample
 
 Run = Callable[..., Result]
@@ -61,6 +61,29 @@ def test_a_server_that_refuses_for_a_while(refusals: list[Refusal], folder: Path
     assert f"mlfs: {address}/t.zarr: " in done.stderr
     assert "asked again for up to 60 s" in done.stderr
     assert (tmp_path / "far" / "ranking.csv").read_bytes() == (tmp_path / "near" / "ranking.csv").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("page", "code", "problem"),
+    [
+        ("", 3, "the server's list of objects goes on without objects"),
+        ("x/a.csv x/b.csv", 3, "the server's list of objects names an object twice"),
+        (" ".join(f"x/{{0}}-{i}" for i in range(5000)), 4, "a list of "),
+    ],
+    ids=["empty", "repeated", "new"],
+)
+def test_a_list_that_hangs_without_an_end(
+    page: str, code: int, problem: str, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handler = type("Handler", (EndlessList,), {"content": page})
+    with serve(tmp_path, handler) as address:
+        names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ALLOW_HTTP", "AWS_REGION")
+        for name, value in zip((*names, "AWS_ENDPOINT_URL"), ("a", "b", "true", "us-east-1", address), strict=True):
+            monkeypatch.setenv(name, value)
+        limit = f"{(runtime.current_rss() >> 20) + 64}MiB"
+        done = run("convert", "s3://bucket/x/*.csv", tmp_path / "out.zarr", "--memory-limit", limit)
+    assert done.exit_code == code, done.stderr
+    assert f"mlfs: s3://bucket/x: {problem}" in done.stderr
 
 
 @pytest.mark.parametrize(

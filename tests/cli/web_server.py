@@ -40,6 +40,32 @@ class WebFiles(http.server.SimpleHTTPRequestHandler):
         self.send_error(403, "no listing")
 
 
+class EndlessList(WebFiles):
+    """An S3 server without objects, whose lists go on for ever: page after page of `content`."""
+
+    content = ""
+    pages = 0
+
+    def send_page(self) -> None:
+        if "list-type" not in self.path:
+            self.send_error(404)
+            return
+        type(self).pages += 1
+        content = "".join(
+            f"<Contents><Key>{key.format(self.pages)}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>"
+            '<ETag>"e"</ETag><Size>1</Size></Contents>'
+            for key in self.content.split()
+        )
+        page = f"<IsTruncated>true</IsTruncated><NextContinuationToken>{self.pages}</NextContinuationToken>{content}"
+        answer = f'<?xml version="1.0"?><ListBucketResult>{page}</ListBucketResult>'.encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    do_GET = do_HEAD = send_page
+
+
 class Replaced(WebFiles):
     """Files of a folder, and after so many requests those of the folder `after` beside it.
 
