@@ -48,8 +48,9 @@ STATES: dict[str, dict[str, Any]] = {
         "hidden_as": "zero",
         "classifier_labels": "full",
     },
+    "40 % of the rows labelled": {"labelled_rows": 0.4, "classifier_labels": "full"},
 }
-ALL_LABELS, FEW_ROWS, MISSING = STATES
+ALL_LABELS, FEW_ROWS, MISSING, SOME_ROWS = STATES
 
 
 @dataclass(frozen=True)
@@ -160,6 +161,14 @@ TABLES = {
             {"gram_cap": 0},
             {"step": "fixed", "max_iter": 200},
         )
+    ),
+    "sfs-bll": Table(
+        lambda store, state: [
+            *variants("sfs-bll", *({"gamma": gamma} for gamma in (0.1, 0.2, 0.3, 0.5, 1.0)))(store, state),
+            "rfs",
+        ],
+        states=(SOME_ROWS,),
+        judged=lambda name: JUDGED | {"k_grid": "10%"},
     ),
 }
 

@@ -409,7 +409,7 @@ def fit(method: Method, data: Any, sample_weight: Any = None, *, covariates: Any
     never, of_unknown = readings.never_known, []
     if whole.label_counts is not None and method.unknown == "use":
         never = method.refuse_unknown(whole.label_counts[0], profile.total, readings.names)
-    if len(never):
+    if len(never) and not method.without_positives:  # else the method has told what it makes of them
         of_unknown = [UserWarning(no_part_in_scores(never, readings.names.labels))]
     emitted = [*outcome.warnings, *of_unknown, *of_pairs, *of_constant, *choice.warnings]
     for warning in emitted:

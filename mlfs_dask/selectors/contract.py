@@ -560,6 +560,11 @@ class Method:
         """Whether it is fitted within each stratum."""
         return self.strata is not None and self.strata_by == "rank"
 
+    @property
+    def without_positives(self) -> str:
+        """What the method makes of a label that no row is known to have, and the cure; empty: nothing is said."""
+        return ""
+
     def refuse_unknown(self, unknown: NDArray[np.integer[Any]], total: float, names: Names) -> NDArray[np.intp]:
         """Refuse unknown labels, counted by label, where `unknown` says so, or where no row has a known one.
 

@@ -90,11 +90,6 @@ class LoopMethod(Method):
             return zero_weights_warning(self.name, facts) or [UserWarning(text)]
         return [] if trace.converged else [self._not_converged(trace)]
 
-    @property
-    def without_positives(self) -> str:
-        """What the method makes of a label that no row is known to have, and the cure; empty: nothing is said."""
-        return ""
-
     def _examine(self, job: Readings, moments: Any, unknown: NDArray[np.integer[Any]]) -> None:
         """Refuse unknown labels, where the method takes none, and features that are broken or have lost their digits.
 

@@ -108,6 +108,10 @@ def test_labels_without_a_positive_row_are_named(method, title, coding):
     assert told.startswith(f"{title}: 1 of 3 labels has no known positive row ('sky'). ")
     assert "eave it out of Y" in told
     assert fit_and_told(method, some[:, ::2])[1] == []  # nothing to tell of the others
+    hidden = np.column_stack([Y, np.full(len(Y), -1)])  # told once, not as any label that is known in no row, too
+    selector, told = fit_and_told(method, hidden)
+    assert [text for text in selector.report_.warnings if "in no row" in text] == []
+    assert len(told) == 1
 
 
 def test_of_many_labels_without_a_positive_row_the_first_are_named():
