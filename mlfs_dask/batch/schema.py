@@ -24,9 +24,11 @@ _K = {
 
 
 def plan_schema() -> dict[str, Any]:
-    """The schema, as plain data (JSON Schema 2020-12)."""
+    """The schema, as plain data (JSON Schema 2020-12); what several methods have stands once, in `$defs`."""
+    definitions: dict[str, Any] = {"k": _K, "seed": _SEEDS}
     methods: list[dict[str, Any]] = [{"enum": sorted(METHODS)}]
-    methods += [_method(name) for name in sorted(METHODS)]
+    methods += [_method(name, definitions) for name in sorted(METHODS)]
+    definitions["method"] = {"anyOf": methods}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Plan of mlfs batch",
@@ -35,16 +37,21 @@ def plan_schema() -> dict[str, Any]:
         "required": ["stores", "methods"],
         "properties": {
             "stores": _one_or_more({"anyOf": [{"type": "string", "minLength": 1}, _store()]}),
-            "methods": _one_or_more({"anyOf": methods}),
-            "k": _one_or_more(_K),
-            "seeds": _one_or_more(_SEEDS),
+            "methods": _one_or_more(_of("method")),
+            "k": _one_or_more(_of("k")),
+            "seeds": _one_or_more(_of("seed")),
             "evaluation": _one_or_more(_evaluation()),
         },
+        "$defs": definitions,
     }
 
 
 def _one_or_more(schema: dict[str, Any]) -> dict[str, Any]:
     return {"anyOf": [schema, {"type": "array", "minItems": 1, "items": schema}]}
+
+
+def _of(name: str) -> dict[str, Any]:
+    return {"$ref": f"#/$defs/{name}"}
 
 
 def _store() -> dict[str, Any]:
@@ -56,23 +63,23 @@ def _store() -> dict[str, Any]:
     }
 
 
-def _method(name: str) -> dict[str, Any]:
+def _method(name: str, definitions: dict[str, Any]) -> dict[str, Any]:
     selector = get_method(name)
-    options = [option for option in selector.all_parameters() if option.name != "random_state"]
+    params: dict[str, Any] = {}
+    for option in selector.all_parameters():
+        if option.name != "random_state":
+            schema = {**_one_or_more(option.schema), "description": option.help}
+            place = option.key if definitions.setdefault(option.key, schema) == schema else f"{name}.{option.key}"
+            definitions[place] = schema
+            params[option.key] = _of(place)
     properties: dict[str, Any] = {
         "method": {"const": name},
         "name": {"type": "string", "minLength": 1},
-        "params": {
-            "type": "object",
-            "additionalProperties": False,
-            "properties": {
-                option.key: {**_one_or_more(option.schema), "description": option.help} for option in options
-            },
-        },
-        "k": _one_or_more(_K),
+        "params": {"type": "object", "additionalProperties": False, "properties": params},
+        "k": _one_or_more(_of("k")),
     }
     if selector.takes_seed():
-        properties["seeds"] = _one_or_more(_SEEDS)
+        properties["seeds"] = _one_or_more(_of("seed"))
     return {
         "title": selector.title,
         "description": selector.paper,
@@ -88,7 +95,7 @@ def _evaluation() -> dict[str, Any]:
         "name": {"type": "string", "minLength": 1},
         "protocol": {"enum": sorted(PROTOCOLS)},
         "subjects": _one_or_more({"enum": [RANDOM, ALL]}),
-        "seeds": _one_or_more(_SEEDS),
+        "seeds": _one_or_more(_of("seed")),
     }
     assert tuple(own) == EVALUATION_KEYS
     return {
