@@ -7,7 +7,7 @@ MLFS_DATA ?= $(CURDIR)/../shared/data
 export MLFS_DATA
 
 BIN = $(VENV)/bin
-# The tests of a file in one process, so that what they share is made once; files in their order.
+# The tests of a file in one process, so that what they share is made once; files as tests/conftest.py orders them.
 SIDE_BY_SIDE = -n 2 --dist loadfile --no-loadscope-reorder
 # A test that is skipped for a reason that is not expected fails; `make test SKIPS=` takes any reason.
 SKIPS ?= --known-skips
@@ -20,7 +20,7 @@ help:
 	@echo "make test         install, and run the tests"
 	@echo "make test-floors  the tests with the oldest versions that pyproject.toml allows, in $(VENV)-floors"
 	@echo "make golden       renew the golden rankings of tests/blackbox, and print what has changed"
-	@echo "make nightly      1000 drawn lives of a store, each command with every error at each of its calls, the whole tutorial, hosts that fail, fuzzed inputs"
+	@echo "make nightly      1000 drawn lives of a store, each command with every error at each of its calls, recipes and the tutorial, hosts that fail, fuzzed inputs"
 	@echo "make lint         ruff and mypy"
 	@echo "make audit        compare the installed packages with known vulnerabilities; needs the network"
 	@echo "make docs         the documentation site, in docs/_build/html"

@@ -63,6 +63,27 @@ def unless_known(report: Any, config: pytest.Config) -> Any:
     return report
 
 
+#: Files that take longest, the longest first: two processes have the short ones to share in the end.
+LONG = (
+    "blackbox/test_golden.py",
+    "selectors/test_matrix.py",
+    "blackbox/test_failing_calls.py",
+    "blackbox/test_state_machine.py",
+    "test_docs.py",
+    "cluster/test_network_faults.py",
+    "cluster/test_workers.py",
+    "test_deploy.py",
+    "test_notebooks.py",
+    "cli/test_local.py",
+    "test_runtime.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    place = {REPOSITORY / "tests" / name: number for number, name in enumerate(LONG)}
+    items.sort(key=lambda item: place.get(item.path, len(LONG)))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Any:
     return unless_known((yield), item.config)
