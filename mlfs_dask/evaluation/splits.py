@@ -15,12 +15,16 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.errors import DataError, UsageError, parameter
+from mlfs_dask.storage.limits import require_memory
 from mlfs_dask.storage.object_store import read_text_file
 
 _Pair = tuple[NDArray[np.integer[Any]], NDArray[np.integer[Any]]]
 
 #: Of the number of a fold, which is kept as int64.
 _FOLD_DIGITS = 18
+
+#: Of a split beside its rows: two arrays and what holds them.
+_SPLIT_BYTES = 400
 
 KINDS = ("kfold", "holdout", "stratified", "given")
 
@@ -87,6 +91,8 @@ def make_splits(
     ------
     UsageError
         More folds than rows or groups, or options that do not go together.
+    DoesNotFitError
+        So many splits cannot be held together.
     """
     n = Y.shape[0]
     if kind not in KINDS:
@@ -101,6 +107,8 @@ def make_splits(
     units = n if groups is None else len(np.unique(groups))
     if kind != "holdout" and folds > units:
         raise UsageError(f"{parameter('folds')} must be from 2 to the {units} rows or groups there are; got {folds}.")
+    count = repeats * (1 if kind == "holdout" else folds)
+    require_memory(f"{count:,} splits of {n:,} rows", count * (8 * n + _SPLIT_BYTES))
     for repeat in range(repeats):
         random = repeat_seed(seed, repeat)
         if kind == "stratified":

@@ -186,6 +186,7 @@ def test_what_is_planned_and_printed(run: Run, run_json: RunJson, tiny_store: Pa
         ),
         (["elc", "--test-store", "{store}", "--test-size", "0.5"], 2, "so that --test-size 0.5 would have no effect"),
         (["elc", "--split-file", "none.txt"], 3, "cannot be read"),
+        (["elc", "--repeats", "1000000000"], 4, "5,000,000,000 splits of 40 rows: projected"),
         (["elc", "--memory-limit", "1MiB"], 4, "the labels of all rows: projected"),
     ],
 )
