@@ -65,10 +65,8 @@ golden: $(VENV)/.test
 	$(BIN)/python -m tests.blackbox.golden_rankings $(ARGS)
 
 nightly: $(VENV)/.test
-	MLFS_NIGHTLY=1 $(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/blackbox/test_state_machine.py \
-	    tests/blackbox/test_failing_calls.py tests/blackbox/test_pairs_null.py tests/test_docs.py \
-	    tests/cluster/test_network_faults.py $(ARGS)
-	$(BIN)/python benchmarks/fuzz.py --count 200
+	MLFS_NIGHTLY=1 $(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "nightly or longer" \
+	    --record benchmarks/results/nightly.json $(SKIPS) $(ARGS)
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check

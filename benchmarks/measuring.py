@@ -186,23 +186,30 @@ def report(
     program: str, results: Path, name: str, description: str, rows: dict[str, dict[str, Any]], options: str = ""
 ) -> None:
     """Print rows and keep them in results/NAME.json, with versions, machine and the command `program name options`."""
-    from mlfs_dask.runtime import available_cores
-
-    packages = ("mlfs-dask", "numpy", "scipy", "scikit-learn", "dask", "distributed", "zarr", "numba")
     results.mkdir(exist_ok=True)
     document = {
         "description": description,
         "command": f"python benchmarks/{program}.py {name} {options}".rstrip(),
-        "python": platform.python_version(),
-        "versions": {p: importlib.metadata.version(p) for p in packages},
-        "cores": available_cores(),
-        "machine": machine(),
+        **environment(),
         "rows": rows,
     }
     (results / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
     print(description)
     for label, row in rows.items():
         print(f"  {label}: {brief(row)}")
+
+
+def environment() -> dict[str, Any]:
+    """Versions, cores and machine."""
+    from mlfs_dask.runtime import available_cores
+
+    packages = ("mlfs-dask", "numpy", "scipy", "scikit-learn", "dask", "distributed", "zarr", "numba")
+    return {
+        "python": platform.python_version(),
+        "versions": {package: importlib.metadata.version(package) for package in packages},
+        "cores": available_cores(),
+        "machine": machine(),
+    }
 
 
 def machine() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import json
 import logging
 import os
 import re
@@ -13,6 +14,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from hypothesis import settings
 from mlfs_dask.blocks import gates
 
 REPOSITORY = Path(__file__).parent.parent
+STARTED = time.monotonic()
 
 # How long an example takes depends on what else the machine does. In continuous integration the examples are those of
 # the week, so that a change is judged by what it changes; elsewhere each run draws others.
@@ -47,6 +50,26 @@ KNOWN_SKIPS = (
 def pytest_addoption(parser: pytest.Parser) -> None:
     text = "a test that is skipped for a reason that tests/conftest.py does not list (KNOWN_SKIPS) fails"
     parser.addoption("--known-skips", action="store_true", help=text)
+    parser.addoption("--record", type=Path, help="file for the numbers of tests, minutes and versions, as JSON")
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    if (file := config.getoption("record")) is None:
+        return
+    from benchmarks.measuring import environment
+
+    reports = {kind: terminalreporter.stats.get(kind, []) for kind in ("passed", "failed", "error", "skipped")}
+    counts = {kind: len({report.nodeid for report in found}) for kind, found in reports.items()}
+    facts = {
+        "description": "What `make nightly` last found",
+        "command": " ".join(["pytest", *config.invocation_params.args]),
+        "date": dt.datetime.now(dt.UTC).date().isoformat(),
+        **environment(),
+        **counts,
+        "minutes": round((time.monotonic() - STARTED) / 60, 1),
+        "not passed": sorted({report.nodeid for kind in ("failed", "error") for report in reports[kind]}),
+    }
+    file.write_text(json.dumps(facts, indent=1) + "\n")
 
 
 def unless_known(report: Any, config: pytest.Config) -> Any:
@@ -82,6 +105,10 @@ LONG = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     place = {REPOSITORY / "tests" / name: number for number, name in enumerate(LONG)}
     items.sort(key=lambda item: place.get(item.path, len(LONG)))
+    if not os.environ.get("MLFS_NIGHTLY"):
+        for item in items:
+            if item.get_closest_marker("nightly"):
+                item.add_marker(pytest.mark.skip(reason="minutes; make nightly"))
 
 
 @pytest.hookimpl(wrapper=True)

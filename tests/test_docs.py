@@ -27,7 +27,6 @@ from mlfs_dask.selectors import METHODS
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
-nightly = pytest.mark.skipif(not os.environ.get("MLFS_NIGHTLY"), reason="minutes; make nightly")
 
 
 def script_of(pages: Sequence[Path]) -> str:
@@ -69,8 +68,9 @@ def run_page(pages: Sequence[Path], folder: Path, **variables: str) -> str:
     return text
 
 
-@nightly
 @pytest.mark.cluster
+@pytest.mark.nightly
+@pytest.mark.timeout(1800)
 def test_recipes(tmp_path: Path) -> None:
     pytest.importorskip("anndata")
     pages = [DOCS / "howto" / f"{name}.md" for name in ("own-files", "cluster", "batch")]
@@ -133,7 +133,7 @@ def test_comparisons_have_what_the_papers_print(path: Path) -> None:
         assert set(printed["metric"]) <= set(settings.metrics)
 
 
-@nightly
+@pytest.mark.nightly
 @pytest.mark.timeout(1800)
 def test_tutorial(data_set: Callable[[str], Path], tmp_path: Path) -> None:
     """The table of the page is what the page makes."""

@@ -104,6 +104,7 @@ def sweep(failing_library: Path, tmp_path_factory: pytest.TempPathFactory) -> It
         process.kill()
 
 
+@pytest.mark.longer
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("assignment", ASSIGNMENTS)
 @pytest.mark.parametrize("name", COMMANDS)

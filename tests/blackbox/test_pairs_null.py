@@ -1,7 +1,6 @@
 """Pairs of data in which no feature goes with any label, many times; and plink2's test of the same pairs."""
 
 import csv
-import os
 import shutil
 import subprocess
 import warnings
@@ -12,7 +11,6 @@ from scipy import stats
 
 import mlfs_dask as mlfs
 
-NIGHTLY = bool(os.environ.get("MLFS_NIGHTLY"))
 N, D, Q, SETS = 500, 100, 8, 200
 
 
@@ -27,7 +25,7 @@ def features(family, rng):
     return X
 
 
-@pytest.mark.skipif(not NIGHTLY, reason="minutes; make nightly")
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore:.*not tested given the other features")
 @pytest.mark.parametrize("control", ["bh", "partial", "knockoffs"])
 @pytest.mark.parametrize("family", ["words", "log-normal", "neighbours"])

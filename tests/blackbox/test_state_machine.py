@@ -218,6 +218,7 @@ class Store(RuleBasedStateMachine):
             self.check_ranking(run, "chi2", *self.arrays())
 
 
+@pytest.mark.longer
 @pytest.mark.timeout(7200)
 def test_a_store_has_the_rows_of_its_model(run, start, failing_library):
     Store.run, Store.start, Store.library = staticmethod(run), staticmethod(start), failing_library

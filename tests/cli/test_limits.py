@@ -69,6 +69,7 @@ def test_no_memory(store: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.nightly  # how much they take changes with them
 def test_less_address_space_than_libraries_take(store: Path, tmp_path: Path) -> None:
     """OpenBLAS would try for ever to get memory as it is loaded, and hear neither Ctrl-C nor SIGTERM."""
     command = [sys.executable, "-m", "mlfs_dask", "evaluate", store, "random", "-o", tmp_path / "eval"]
@@ -277,6 +278,7 @@ def test_interrupted_while_it_reads_what_has_no_end(tmp_path: Path, bomb: Callab
     assert "interrupted" in printed
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["x.csv", "x.parquet"])
 def test_less_address_space_than_arrow_takes(tmp_path: Path, name: str) -> None:
     """It ends the process where it gets no thread."""

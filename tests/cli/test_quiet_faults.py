@@ -14,6 +14,7 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
+from mlfs_dask.engine.checkpoints import checkpoint_place
 from mlfs_dask_cli.main import mlfs
 
 WORDS = ("--graph", "anchors", "--n-anchors", "16", "--n-trees", "10", "--workers", "1", "--memory-limit", "2GiB")
@@ -56,11 +57,13 @@ def test_a_disk_that_is_full_where_workers_write(small_disk: Callable[[str], Pat
 @pytest.mark.cluster
 def test_workers_that_are_lost(store: Path, tmp_path: Path) -> None:
     words = ("--graph", "anchors", "--max-iter", "100000", "--tol", "0", "--wait", "1", "--quiet")
-    words += ("--workers", "1", "--memory-limit", "2GiB")
+    words += ("--workers", "1", "--memory-limit", "2GiB", "--checkpoint-every", "0")
     command = start("select", "access-mfs", store, "-k", "2", "-o", tmp_path / "run", *words)
     process = psutil.Process(command.pid)
-    deadline = time.monotonic() + 100
-    time.sleep(6)  # in which the first reading begins
+    deadline = time.monotonic() + 200
+    state = Path(checkpoint_place(str(tmp_path / "run"))) / "state.npz"
+    while not state.exists() and command.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
     while command.poll() is None and time.monotonic() < deadline:
         with contextlib.suppress(psutil.NoSuchProcess):
             for child in process.children():

@@ -17,6 +17,7 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import dask
+import distributed
 import numpy as np
 import psutil
 import pytest
@@ -391,6 +392,7 @@ def test_min_workers_are_waited_for(tmp_path: Path, start_dask: StartDask, free_
     while not file.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     address = f"tcp://127.0.0.1:{free_port}"
+    distributed.Client(address, timeout=60).close()  # by then it listens
     no_worker = pytest.raises(ClusterLostError, match="has no worker after 2 s")
     with no_worker, connect(scheduler=f"127.0.0.1:{free_port}", wait=2):
         pytest.fail("connected")

@@ -77,7 +77,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 pytestmark = [
     pytest.mark.netns,
     pytest.mark.cluster,
-    pytest.mark.skipif(not os.environ.get("MLFS_NIGHTLY"), reason="runs with `make nightly`"),
+    pytest.mark.nightly,
 ]
 
 

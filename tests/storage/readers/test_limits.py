@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import gzip
 import os
+import subprocess
+import sys
 import tracemalloc
 from pathlib import Path
 
@@ -23,6 +25,15 @@ from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
 from mlfs_dask.storage.readers.detect import open_source
 from mlfs_dask.storage.readers.mulan_xml import read_mulan_labels
 from tests.storage.readers.reading import read_through
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(7200)
+def test_mutated_inputs_of_every_kind_are_read_or_refused() -> None:
+    fuzz = Path(__file__).parents[3] / "benchmarks" / "fuzz.py"
+    done = subprocess.run([sys.executable, fuzz, "--count", "200"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
 
 LONG = b"1" * 3_000_000
 ARFF = b"@relation r\n@attribute f numeric\n@attribute y {0,1}\n@data\n"
