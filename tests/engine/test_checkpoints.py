@@ -26,7 +26,7 @@ from mlfs_dask import runtime
 from mlfs_dask.engine import cache as caching
 from mlfs_dask.engine import checkpoints
 from mlfs_dask.engine.checkpoints import Folder, checkpoint_place, keep_checkpoints
-from mlfs_dask.errors import DoesNotFitError, StoreNotAllowedError
+from mlfs_dask.errors import StoreNotAllowedError
 from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.selectors import METHODS
 from mlfs_dask.storage.convert import convert_reader
@@ -95,21 +95,7 @@ def test_no_pickle_is_written_or_read(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["state.npz"]
 
 
-def test_a_torn_file_is_no_state(tmp_path, caplog):
-    folder = Folder(str(tmp_path))
-    folder.write("state.npz", "key", {"x": np.arange(1000.0)}, {})
-    whole = (tmp_path / "state.npz").read_bytes()
-    flipped = bytearray(whole)
-    flipped[len(whole) // 2] ^= 1
-    for torn in (whole[: len(whole) // 2], whole[:10], b"", bytes(flipped)):
-        (tmp_path / "state.npz").write_bytes(torn)
-        with caplog.at_level(logging.WARNING):
-            assert folder.read("state.npz", "key") is None
-        assert "is damaged and left aside" in caplog.text
-        caplog.clear()
-
-
-def test_no_flipped_bit_and_no_cut_gives_another_state(tmp_path):
+def test_no_flipped_bit_and_no_cut_gives_another_state(tmp_path, caplog):
     """Names, places and lengths in the archive's own directory are no part of any check sum of its members."""
     folder = Folder(str(tmp_path))
     folder.write("state.npz", "key", {"x": np.arange(5.0), "y": np.ones((3, 4), np.int8)}, {"a": [1, 2]})
@@ -126,9 +112,15 @@ def test_no_flipped_bit_and_no_cut_gives_another_state(tmp_path):
             assert state.arrays["x"].tolist() == [0, 1, 2, 3, 4]
             assert state.arrays["y"].tolist() == [[1] * 4] * 3
             assert state.facts == {"a": [1, 2]}
-    for length in rng.integers(len(whole), size=60):
+    for length in [0, 10, *rng.integers(len(whole), size=40)]:
+        caplog.clear()
         (tmp_path / "state.npz").write_bytes(whole[:length])
         assert folder.read("state.npz", "key") is None
+        assert "is damaged and left aside" in caplog.text
+    header = b"{'descr': ',f8', 'fortran_order': False, 'shape': (1,), }"  # a type that is none
+    with zipfile.ZipFile(tmp_path / "state.npz", "w") as archive:
+        archive.writestr("facts.npy", b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(8))
+    assert folder.read("state.npz", "key") is None
 
 
 @pytest.mark.parametrize("shape", ["(20000 ,), }", "(999999999999999,), }", "((200000,), }"])
@@ -142,16 +134,6 @@ def test_a_wrong_length_in_a_header_is_damage(tmp_path, caplog, shape):
     (tmp_path / "state.npz").write_bytes(whole.replace(right, shape.encode()))
     assert folder.read("state.npz", "key") is None
     assert "is damaged and left aside: wrong check sum of array/x.npy" in caplog.text
-
-
-def test_a_type_that_is_none_is_damage(tmp_path, caplog):
-    folder = Folder(str(tmp_path))
-    folder.write("state.npz", "key", {}, {})
-    header = b"{'descr': ',f8', 'fortran_order': False, 'shape': (1,), }"
-    with zipfile.ZipFile(tmp_path / "state.npz", "w") as archive:
-        archive.writestr("facts.npy", b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(8))
-    assert folder.read("state.npz", "key") is None
-    assert "is damaged and left aside" in caplog.text
 
 
 def test_a_state_that_cannot_be_read_now_is_not_begun_over(tmp_path, monkeypatch):
@@ -224,21 +206,6 @@ def test_saving_holds_little_beside_the_state(tmp_path):
     assert peak < 40 * 2**20 < state.nbytes
 
 
-def test_a_write_that_breaks_off_leaves_the_state_before(tmp_path, monkeypatch):
-    folder = Folder(str(tmp_path))
-    folder.write("state.npz", "key", {"x": np.array(1)}, {})
-
-    def fail(self, target):
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "replace", fail)
-        with pytest.raises(DoesNotFitError, match="No space"):
-            folder.write("state.npz", "key", {"x": np.array(2)}, {})
-    assert folder.read("state.npz", "key").arrays["x"] == 1
-    assert [p.name for p in tmp_path.iterdir()] == ["state.npz"]
-
-
 def test_removing_leaves_what_is_not_ours(tmp_path):
     place = tmp_path / "states"
     folder = Folder(str(place))
@@ -288,19 +255,8 @@ def test_only_the_same_job_takes_a_state_up(tmp_path, other, caplog, monkeypatch
         assert checkpoint.load() is None
 
 
-def test_states_are_left_as_time_passes(tmp_path, monkeypatch):
-    now = [100.0]
-    monkeypatch.setattr(checkpoints.time, "monotonic", lambda: now[0])
-    with keep_checkpoints(Folder(str(tmp_path)), every=60), checkpoints.job(**JOB) as checkpoint:
-        assert not checkpoint.due()
-        now[0] += 61
-        assert checkpoint.due()
-        checkpoint.save({}, {})
-        assert not checkpoint.due()
-
-
 @pytest.mark.parametrize(("every", "rest"), [(60, 300), (600, 600), (0, 0)])
-def test_large_states_are_left_less_often(tmp_path, monkeypatch, every, rest):
+def test_states_are_left_as_time_passes_and_large_ones_less_often(tmp_path, monkeypatch, every, rest):
     """At most a tenth of the time goes into them, unless every iteration is asked for."""
     now = [100.0]
     monkeypatch.setattr(checkpoints.time, "monotonic", lambda: now[0])
@@ -310,21 +266,14 @@ def test_large_states_are_left_less_often(tmp_path, monkeypatch, every, rest):
 
     monkeypatch.setattr(Folder, "write", slow)
     with keep_checkpoints(Folder(str(tmp_path)), every=every), checkpoints.job(**JOB) as checkpoint:
+        assert checkpoint.due() == (every == 0)
+        now[0] += every + 1
+        assert checkpoint.due()
         checkpoint.save({}, {})
         now[0] += max(rest - 0.5, 0)
         assert checkpoint.due() == (rest == 0)
         now[0] += 1
         assert checkpoint.due()
-
-
-def test_a_full_disk_does_not_end_the_job(tmp_path, monkeypatch, caplog):
-    def fail(*args, **kwargs):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(checkpoints, "_write_npz", fail)
-    with keep_checkpoints(Folder(str(tmp_path)), every=0), checkpoints.job(**JOB) as checkpoint:
-        checkpoint.save({"x": np.array(1)}, {})
-    assert "no checkpoint could be written" in caplog.text
 
 
 # ---------------------------------------------------------------- the methods
@@ -373,7 +322,7 @@ def stop_at(number):
     return sink
 
 
-@pytest.mark.parametrize("stop", [2, 5, 7])
+@pytest.mark.parametrize("stop", [2, 7])
 @pytest.mark.parametrize(("method", "store", "options"), VARIANTS)
 def test_an_interrupted_job_goes_on_to_the_same_bits(tmp_path, stores, method, store, options, stop):
     dataset = mlfs_dask.open_dataset(stores / f"{store}.zarr")
@@ -412,35 +361,19 @@ def test_an_interrupted_job_goes_on_to_the_same_bits(tmp_path, stores, method, s
 
 
 @pytest.mark.parametrize("graph", FORMS)
-def test_another_k_goes_on(tmp_path, stores, graph):
+def test_another_k_goes_on_and_other_parameters_begin_anew(tmp_path, stores, graph):
     """Scores do not depend on how many features are kept."""
     dataset = mlfs_dask.open_dataset(stores / "unknown.zarr")
     folder, options = Folder(str(tmp_path / "states")), SMALL["smfs"] | {"graph": graph}
-    with keep_checkpoints(folder, every=0), runtime.progress_to(stop_at(5)), pytest.raises(KeyboardInterrupt):
-        get_estimator("smfs")(3, **options).fit(dataset)
-    events = []
-    with keep_checkpoints(folder, every=0, resume=True), runtime.progress_to(events.append):
-        found = get_estimator("smfs")(5, **options).fit(dataset)
-    assert next(e["number"] for e in events if e["kind"] == "step") == 5
-    assert found.support_.sum() == 5
-
-
-@pytest.mark.parametrize(
-    ("graph", "changed"), [("anchors", {"alpha": 0.5}), ("exact", {"alpha": 0.5}), ("anchors", {"graph": "exact"})]
-)
-def test_other_parameters_begin_anew(tmp_path, stores, graph, changed):
-    dataset = mlfs_dask.open_dataset(stores / "unknown.zarr")
-    folder, options = Folder(str(tmp_path / "states")), SMALL["smfs"] | {"graph": graph}
-    first = get_estimator("smfs")(3, **options).fit(dataset)
-    with keep_checkpoints(folder, every=0), runtime.progress_to(stop_at(5)), pytest.raises(KeyboardInterrupt):
-        get_estimator("smfs")(3, **options).fit(dataset)
-    other = options | changed
-    events = []
-    with keep_checkpoints(folder, every=0, resume=True), runtime.progress_to(events.append):
-        found = get_estimator("smfs")(3, **other).fit(dataset)
-    assert next(e["number"] for e in events if e["kind"] == "step") == 1
-    assert found.scores_.tolist() == get_estimator("smfs")(3, **other).fit(dataset).scores_.tolist()
-    assert found.scores_.tolist() != first.scores_.tolist()
+    for k, changed, first in ((5, {}, 5), (3, {"alpha": 0.5}, 1)):
+        with keep_checkpoints(folder, every=0), runtime.progress_to(stop_at(5)), pytest.raises(KeyboardInterrupt):
+            get_estimator("smfs")(3, **options).fit(dataset)
+        events = []
+        with keep_checkpoints(folder, every=0, resume=True), runtime.progress_to(events.append):
+            found = get_estimator("smfs")(k, **options | changed).fit(dataset)
+        assert next(e["number"] for e in events if e["kind"] == "step") == first
+        assert found.support_.sum() == k
+        assert found.scores_.tolist() == get_estimator("smfs")(k, **options | changed).fit(dataset).scores_.tolist()
 
 
 def test_threads_keep_checkpoints_of_their_own(tmp_path):
@@ -491,10 +424,9 @@ def resume(words):
     return done.stderr
 
 
-@pytest.mark.parametrize("graph", FORMS)
-def test_a_killed_client_goes_on_to_the_same_ranking(tmp_path, stores, graph):
+def test_a_killed_client_goes_on_to_the_same_ranking(tmp_path, stores):
     words = ["select", "smfs", stores / "unknown.zarr", "-k", "3", "--in-process", "--quiet", "--checkpoint-every", "0"]
-    words += ["--graph", graph, "--tol", "0", "--max-iter", "45", "--n-trees", "10"]
+    words += ["--graph", "anchors", "--tol", "0", "--max-iter", "45", "--n-trees", "10"]
     states = Path(checkpoint_place(str(tmp_path / "run"))) / "state.npz"
     process = subprocess.Popen(command(*words, "-o", tmp_path / "run"))
     deadline = time.monotonic() + 60
@@ -505,7 +437,7 @@ def test_a_killed_client_goes_on_to_the_same_ranking(tmp_path, stores, graph):
     assert states.exists()
     assert not (tmp_path / "run").exists()
     resume([*words, "-o", tmp_path / "run"])
-    assert scores(tmp_path / "run") == undisturbed(stores / "unknown.zarr", graph=graph, max_iter=45)
+    assert scores(tmp_path / "run") == undisturbed(stores / "unknown.zarr", graph="anchors", max_iter=45)
     assert not states.parent.exists()
     assert [p.name for p in tmp_path.iterdir()] == ["run"]
 

@@ -37,10 +37,11 @@ def cluster(workers=2, limit=1024 * MIB, threads=1):
     return Resources(workers, threads, limit, 4096 * MIB, client=object())
 
 
-def test_tasks_count_runs_merges_and_the_end():
-    plan = plan_reading(profile(), cluster(), ReadingSizes(MIB, 0))
+@pytest.mark.parametrize("of_dask", [False, True])
+def test_tasks_count_runs_merges_and_the_end(of_dask):
+    plan = plan_reading(profile(), cluster(), ReadingSizes(MIB, 0, one_run_per_partition=of_dask))
     assert plan.fan_in == MAX_FAN_IN
-    assert len(plan.runs) == 100
+    assert plan.runs == tuple((i, i + 1) for i in range(100))
     assert plan.tasks == 100 + 13 + 2 + 1 + 1  # 100 runs, merged 8 at a time, then 13, then 2, then the result
 
 
@@ -136,36 +137,25 @@ def test_compiled_kernels_and_what_a_worker_holds_already_count():
     assert compiled.peak_worker_bytes - loaded.peak_worker_bytes == COMPILED_BYTES
 
 
-def test_what_cannot_fit_is_refused_with_numbers_and_a_cure():
-    with pytest.raises(DoesNotFitError) as caught:
-        plan_reading(profile(), cluster(), ReadingSizes(600 * MIB, 0))
-    error = caught.value
-    assert error.exit_code == 4
-    assert error.projected > error.available
-    assert error.projected >= 3 * 600 * MIB
-    assert "--memory-limit" in str(error)
-
-
 RESOURCES = pytest.mark.parametrize(
     "resources", [cluster(), Resources(1, 2, 512 * MIB, 2**32)], ids=["workers", "in process"]
 )
 
 
 @RESOURCES
-def test_memory_that_no_machine_has_is_no_cure(resources):
-    with pytest.raises(DoesNotFitError, match="cure: no machine has as much: select on fewer labels or") as caught:
-        plan_reading(profile(), resources, ReadingSizes(4_000_002**2 * 8, 0))
-    assert "--memory-limit" not in str(caught.value)
-
-
-@RESOURCES
-def test_the_cure_works(resources):
+def test_the_cure_works_and_memory_that_no_machine_has_is_none(resources):
     with pytest.raises(DoesNotFitError) as caught:
         plan_reading(profile(), resources, ReadingSizes(600 * MIB, 0))
+    assert caught.value.exit_code == 4
+    assert caught.value.projected > caught.value.available
+    assert caught.value.projected >= (1 if resources.client is None else 3) * 600 * MIB
     needed = int(str(caught.value).split("--memory-limit ")[1].split("MiB")[0])
     # The next start of a process holds a little more or less.
     again = replace(resources, memory_limit=needed * MIB, process_bytes=resources.process_bytes + SPREAD_BYTES - MIB)
     plan_reading(profile(), again, ReadingSizes(600 * MIB, 0))
+    with pytest.raises(DoesNotFitError, match="cure: no machine has as much: select on fewer labels or") as caught:
+        plan_reading(profile(), resources, ReadingSizes(4_000_002**2 * 8, 0))
+    assert "--memory-limit" not in str(caught.value)
 
 
 @pytest.mark.parametrize("resources", [cluster(), cluster(8, threads=2), Resources(1, 3, 1024 * MIB, 2**32)])
@@ -198,9 +188,3 @@ def test_the_result_is_made_when_buffers_are_gone(resources):
     sizes = ReadingSizes(MIB, 2 * MIB, result_bytes=300 * MIB, finishing_bytes=4 * MIB)
     large = plan_reading(profile(), resources, sizes)
     assert large.peak_worker_bytes == PROCESS_BYTES + (1 + 4 + 300) * MIB
-
-
-def test_rows_of_dask_arrays_are_read_chunk_by_chunk():
-    plan = plan_reading(profile(), cluster(), ReadingSizes(MIB, 0, one_run_per_partition=True))
-    assert plan.runs == tuple((i, i + 1) for i in range(100))
-    assert plan.tasks == 100 + 13 + 2 + 1 + 1  # merged 8 at a time

@@ -1,10 +1,9 @@
-"""Rows of every container, streamed or held, are the rows of the matrix."""
+"""Rows of every container, streamed or held, are the rows of the matrix; weights of rows."""
 
 from __future__ import annotations
 
 import itertools
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -13,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse as sp
 
-from mlfs_dask.blocks.sparse import count_labels
+from mlfs_dask.blocks.sparse import as_labels, count_labels
 from mlfs_dask.errors import DataError
 from mlfs_dask.rows.sources import ArrayRows, DaskRows, as_rows, measure_features
+from mlfs_dask.rows.weights import weighted_rows
 
 
 def matrices(n=23, d=5, q=3, seed=0):
@@ -36,31 +36,21 @@ def collect(source):
     return np.concatenate(xs), np.concatenate(ys)
 
 
-def containers():
-    yield "numpy", lambda X, Y: (X, Y)
-    yield "csr", lambda X, Y: (sp.csr_array(X), sp.csr_array(Y))
-    yield "csc", lambda X, Y: (sp.csc_matrix(X), sp.csc_array(Y))
-    yield "gcxs", lambda X, Y: (sparse.GCXS.from_numpy(X), sparse.GCXS.from_numpy(Y))
-    yield "dask", lambda X, Y: (da.from_array(X, chunks=(7, 2)), da.from_array(Y, chunks=(10, 2)))
-    yield "dask and numpy", lambda X, Y: (da.from_array(X, chunks=(7, 2)), Y)
-    yield "numpy and dask", lambda X, Y: (X, da.from_array(Y, chunks=(10, 2)))
-    yield (
-        "dask of gcxs",
-        lambda X, Y: (
-            da.from_array(X, chunks=(7, -1)).map_blocks(lambda b: sparse.GCXS.from_numpy(b, compressed_axes=[0])),
-            da.from_array(Y, chunks=(7, -1)).map_blocks(sparse.COO.from_numpy),
-        ),
-    )
-    yield (
-        "dask of csr in columns",
-        lambda X, Y: (
-            da.from_array(X, chunks=(9, 2)).map_blocks(sp.csr_array),
-            da.from_array(Y, chunks=(4, -1)).map_blocks(sp.csr_matrix),
-        ),
-    )
+CONTAINERS = {  # besides those of the matrix over methods
+    "gcxs": lambda X, Y: (sparse.GCXS.from_numpy(X), sparse.GCXS.from_numpy(Y)),
+    "numpy and dask": lambda X, Y: (X, da.from_array(Y, chunks=(10, 2))),
+    "dask of gcxs": lambda X, Y: (
+        da.from_array(X, chunks=(7, -1)).map_blocks(lambda b: sparse.GCXS.from_numpy(b, compressed_axes=[0])),
+        da.from_array(Y, chunks=(7, -1)).map_blocks(sparse.COO.from_numpy),
+    ),
+    "dask of csr in columns": lambda X, Y: (
+        da.from_array(X, chunks=(9, 2)).map_blocks(sp.csr_array),
+        da.from_array(Y, chunks=(4, -1)).map_blocks(sp.csr_matrix),
+    ),
+}
 
 
-@pytest.mark.parametrize("make", [make for _, make in containers()], ids=[name for name, _ in containers()])
+@pytest.mark.parametrize("make", CONTAINERS.values(), ids=CONTAINERS)
 def test_every_container_gives_its_rows(make):
     X, Y = matrices()
     found_X, found_Y = collect(as_rows(*make(X, Y)))
@@ -96,12 +86,6 @@ def test_arrays_in_memory_are_cut_into_blocks(form):
     assert np.array_equal(found_Y, Y)
 
 
-def test_blocks_of_arrays_are_views():
-    X, Y = matrices()
-    blocks = list(ArrayRows(X, sp.csr_array(Y)).stream(0, 1))
-    assert np.shares_memory(blocks[0].X, X)
-
-
 def test_building_dask_rows_computes_nothing():
     def refuse(block):
         raise AssertionError("computed")
@@ -113,57 +97,61 @@ def test_building_dask_rows_computes_nothing():
     assert source.profile.n == 23
 
 
-def test_rows_must_agree():
+def test_rows_that_cannot_be_are_refused_with_the_cure():
     X, Y = matrices()
-    with pytest.raises(DataError, match="X has 23 rows and Y has 22"):
-        as_rows(X, Y[:-1])
+    wrong = np.where(np.arange(23)[:, np.newaxis] == 4, [0, 0, 0.5], Y)
+    of_some = da.from_array(X, chunks=(7, -1))[da.from_array(X[:, 0], chunks=7) > 0]
+    unsized = r"chunks of unknown size\n  cure: .*compute_chunk_sizes.*lengths=True"
+    for pair, message in [
+        ((X, Y[:-1]), "X has 23 rows and Y has 22"),
+        ((X,), "no labels were given"),
+        ((X, wrong), r"row 4, column 2 holds 0\.5"),
+        *(((a, b), unsized) for a, b in ((of_some, Y), (X, of_some), (of_some, of_some))),
+    ]:
+        with pytest.raises(DataError, match=message):
+            as_rows(*pair)
 
 
-def test_labels_are_needed():
-    with pytest.raises(DataError, match="no labels were given"):
-        as_rows(matrices()[0])
-
-
-def test_unknown_chunks_are_refused_with_the_cure():
-    X, Y = matrices()
-    lazy = da.from_array(X, chunks=(7, -1))
-    lazy = lazy[lazy[:, 0] > 0]
-    lazy_y = da.from_array(Y, chunks=(7, -1))[da.from_array(X, chunks=(7, -1))[:, 0] > 0]
-    with pytest.raises(DataError, match="compute_chunk_sizes"):
-        as_rows(lazy, lazy_y)
-
-
-def test_other_label_values_are_named():
-    X, Y = matrices()
-    wrong = Y.astype(float)
-    wrong[4, 2] = 0.5
-    with pytest.raises(DataError, match=r"row 4, column 2 holds 0\.5"):
-        as_rows(X, wrong)
-
-
-def test_measured_features_by_hand():
-    X = np.array([[1.0, np.nan, 0.0], [3.0, np.nan, -2.0]])
+def test_measured_features_and_counts_of_labels_by_hand():
+    X = np.array([[1.0, np.nan, 0.0, 2.0], [3.0, np.nan, -2.0, 5.0]])
     for form in (X, sp.csr_array(X)):
         info = measure_features(form)
-        assert info.minimum.tolist() == [1, 0, -2]
-        assert info.maximum.tolist() == [3, 0, 0]
-        assert info.n_missing.tolist() == [0, 2, 0]
-
-
-def test_implicit_zeros_take_part_in_the_range():
-    info = measure_features(sp.csr_array(np.array([[5.0, 2.0], [0.0, 3.0]])))
-    assert info.minimum.tolist() == [0, 2]
-    assert info.maximum.tolist() == [5, 3]
-
-
-def test_label_counts_by_hand():
+        assert info.minimum.tolist() == [1, 0, -2, 2]
+        assert info.maximum.tolist() == [3, 0, 0, 5]
+        assert info.n_missing.tolist() == [0, 2, 0, 0]
+    assert measure_features(sp.csr_array(np.array([[5.0], [0.0]]))).minimum.tolist() == [0]  # though it is not stored
     Y = sp.csr_array(np.array([[1, -1], [1, 0], [0, 0]], dtype=np.int8))
     assert count_labels(Y).tolist() == [[0, 1], [1, 2], [2, 0]]
 
 
-def test_unknown_chunks_are_named_before_rows_are_compared() -> None:
-    X = da.from_delayed(dask.delayed(np.zeros)((4, 2)), shape=(np.nan, 2), dtype=float)
-    Y = np.zeros((4, 1), dtype=np.int8)
-    for pair in [(X, Y), (np.zeros((4, 2)), X), (X, X)]:
-        with pytest.raises(DataError, match=r"chunks of unknown size\n  cure: .*compute_chunk_sizes.*lengths=True"):
-            as_rows(*pair)
+# ---------------------------------------------------------------- weights of rows
+
+
+def test_sums_of_weights_are_exact():
+    """Whatever the order, so that a label that always occurs has the sum of all weights."""
+    rng = np.random.default_rng(0)
+    for scale in (1e-200, 1e-3, 1.0, 1e100):
+        weights = rng.random(10_000) * scale
+        source = ArrayRows(np.zeros((10_000, 1)), as_labels(np.ones((10_000, 1))))
+        found = weighted_rows(source, weights).weights
+        assert found == pytest.approx(weights, rel=0, abs=1e-12 * scale)
+        assert {found.sum(), found[::-1].sum(), found[rng.permutation(10_000)].cumsum()[-1]} == {found.sum()}
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (
+            np.ones(5),
+            r"sample_weight must have shape \(60,\), a weight for every row; got \(5,\)\n  cure: give as many",
+        ),
+        (np.ones((60, 1)), r"got \(60, 1\)"),
+        (np.where(np.arange(60) == 7, -1.0, 1.0), r"numbers from 0; row 7 has -1.0 \(counted from 0\)\n  cure: give 0"),
+        (np.where(np.arange(60) == 7, np.nan, 1.0), "row 7 has nan"),
+        (np.where(np.arange(60) == 7, np.inf, 1.0), "row 7 has inf"),
+        (np.zeros(60), "all sample weights are zero\n  cure: give some rows"),
+    ],
+)
+def test_impossible_weights_are_refused(weights, message):
+    with pytest.raises(DataError, match=message):
+        weighted_rows(ArrayRows(np.zeros((60, 1)), as_labels(np.ones((60, 1)))), weights)

@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 from scipy import sparse as sp
 
-from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError, UsageError
+from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.selection import annotate as module
 from mlfs_dask.selection.annotate import annotate
 from mlfs_dask.selection.runs import write_run
@@ -149,20 +149,6 @@ def test_names_that_are_not_unique(tmp_path: Path, run: str) -> None:
         file["var"][index] = texts
     with pytest.raises(DataError, match="value 'b': var names a feature twice"):
         annotate(str(path), run)
-
-
-def test_a_failure_leaves_the_file_as_it_was(tmp_path: Path, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = save(tmp_path, "h5ad", cells())
-    before = content(path)
-
-    def full(*args: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(module, "set_columns", full)
-    with pytest.raises(MlfsError, match="it cannot be written: No space left on device"):
-        annotate(str(path), run)
-    assert content(path) == before
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["cells.h5ad", "run"]
 
 
 def test_a_full_disk_leaves_the_file_as_it_was(small_disk: Callable[[str], Path], tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The memetic search: sizes, survivors, what refinement does, and the best subset where it can be known."""
+"""Searches by chance: ants that can be followed by hand and draw in proportion; the memetic search."""
 
 from __future__ import annotations
 
@@ -6,7 +6,53 @@ import numpy as np
 import pytest
 
 from mlfs_dask import runtime
+from mlfs_dask.solvers.ant_colony import lay_pheromone
 from mlfs_dask.solvers.memetic import _crossed, _mutated, _refined, criterion, search_subsets
+
+# ---------------------------------------------------------------- ants
+
+
+def test_the_last_move_goes_where_attraction_is_largest():
+    """Of one move the first is the last: from feature 1 to 2, from 0 and 2 to 1, however little pheromone counts."""
+    attraction = np.array([[0.0, 5.0, 1.0], [2.0, 0.0, 3.0], [1.0, 4.0, 0.0]])
+    found = lay_pheromone(attraction, np.ones(3), n_ants=3, n_moves=1, n_cycles=1, decay=0.25, seed=4)
+    assert found.tolist() == pytest.approx([0.75, 0.75 + 2 / 3, 0.75 + 1 / 3])
+
+
+def test_no_feature_is_visited_twice_and_none_without_attraction():
+    """Every ant visits all features but its start and the last, which has no pheromone."""
+    pheromone = np.array([1.0, 1.0, 1.0, 0.0])
+    found = lay_pheromone(np.ones((4, 4)), pheromone, n_ants=4, n_moves=3, n_cycles=1, decay=0.0, seed=1)
+    # Three ants make 2 moves and one 3, each of the first features being the start of one.
+    assert (found - pheromone).tolist() == pytest.approx([1 / 3, 1 / 3, 1 / 3, 0.0])
+
+
+def test_draws_are_in_proportion():
+    """Of two moves the first is to the best with probability 1 − ½^0.7, else drawn; the second is to the best left."""
+    weights, greedy, seeds = np.array([1.0, 2.0, 3.0, 4.0]), 1.0 - 0.5**0.7, 800
+    expected, found = np.zeros(4), np.zeros(4)
+    for start in range(4):
+        left = np.where(np.arange(4) == start, 0.0, weights)
+        first = (1.0 - greedy) * left / left.sum() + greedy * (np.arange(4) == left.argmax())
+        for g in range(4):
+            second = np.where(np.arange(4) == g, 0.0, left).argmax()
+            expected += first[g] / 4 * (np.eye(4)[g] + np.eye(4)[second]) / 2
+    for seed in range(seeds):
+        found += lay_pheromone(
+            np.tile(weights, (4, 1)), np.ones(4), n_ants=1, n_moves=2, n_cycles=1, decay=0.0, seed=seed
+        )
+    assert found / seeds - 1.0 == pytest.approx(expected, abs=4 * 0.5 / np.sqrt(seeds))
+
+
+def test_every_cycle_is_told():
+    events = []
+    with runtime.progress_to(events.append):
+        lay_pheromone(np.ones((2, 2)), np.ones(2), n_ants=1, n_moves=1, n_cycles=3, decay=0.5, seed=0)
+    assert [event["kind"] for event in events] == ["stage", "parts", "parts", "parts", "stage-done"]
+    assert (events[0]["label"], events[0]["parts"]) == ("searching by ants", 3)
+
+
+# ---------------------------------------------------------------- the memetic search
 
 
 def search(judge, d=8, k=3, **parameters):
