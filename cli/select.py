@@ -317,8 +317,9 @@ def _text(result: dict[str, Any]) -> str:
         rows.append(("from the cache", ", ".join(result["extra"]["from_cache"])))
     if "pairs" in result.get("extra", {}):
         rows.append(("pairs", _of_pairs(result["extra"]["pairs"])))
-    if result["converged"] is not None:
-        state = "converged" if result["converged"] else "did not converge"
+    from mlfs_dask.selection.runs import loop_state
+
+    if (state := loop_state(result)) is not None:
         rows.append(("loop", f"{state} after {number_of(result['iterations'], 'iteration')}"))
     rows.append(("written", result["run"]))
     return table(rows)

@@ -44,6 +44,7 @@ from mlfs_dask.reporting.tables import (
     text_cell,
     title_of,
 )
+from mlfs_dask.selection.runs import loop_state
 from mlfs_dask.storage.object_store import is_url, local_path, require_writable
 from mlfs_dask.storage.publish import appearing, check_permission
 
@@ -423,8 +424,7 @@ def _cost(runs: Sequence[LabelledRun], compared: Sequence[Comparison]) -> Sectio
         for labelled in runs:
             record = labelled.run.record
             loop = "none"
-            if record["converged"] is not None:
-                state = "converged" if record["converged"] else "did not converge"
+            if (state := loop_state(record)) is not None:
                 loop = f"{state} after {record['iterations']:,} iterations"
             rows.append(
                 [

@@ -94,6 +94,7 @@ class Report:
         As measured. In process the two are the same process; of a cluster whose workers had no part the first is 0.
     iterations : int
     converged : bool or None
+        None without a loop, and where an early stop is a part of the method (`stopped_early` in `extra`).
     objective : list of float
     versions : dict of str
     extra : dict

@@ -314,6 +314,19 @@ def read_redundancy(path: str) -> list[dict[str, str]] | None:
     return list(rows)
 
 
+def loop_state(record: Mapping[str, Any]) -> str | None:
+    """How the loop of a fit ended, in words, by its record; None without a loop.
+
+    >>> loop_state({"converged": None, "extra": {"stopped_early": True}})
+    'stopped early, by design,'
+    """
+    if record.get("extra", {}).get("stopped_early"):
+        return "stopped early, by design,"
+    if record["converged"] is None:
+        return None
+    return "converged" if record["converged"] else "did not converge"
+
+
 def selected_text(names: Any) -> str:
     r"""Text of `selected.txt`: a name a line; a line break inside a name is written as ``\n``."""
     return "".join(str(name).replace("\r", "\\r").replace("\n", "\\n") + "\n" for name in names)

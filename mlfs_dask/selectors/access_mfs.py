@@ -460,6 +460,10 @@ class AccessMFS(IterativeSelector[Fixed, At]):
             consequence += "it has no part in the scores."
         return consequence
 
+    @property
+    def stops_early(self) -> bool:
+        return self._is_published
+
     def _warnings(self, trace: LoopTrace, scores: Array, facts: Mapping[str, Any]) -> list[Warning]:
         warnings = super()._warnings(trace, scores, facts)
         if (residual := _residual(trace)) > RESIDUAL_TOL:

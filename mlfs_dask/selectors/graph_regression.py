@@ -84,7 +84,7 @@ class AnchoredLoop(Loop[F, A]):
     anchor_neighbors: AnchorNeighbors = 3
     gram_cap: GramCap = GRAM_CAP
     tol: Annotated[float, Param("Relative change of the objective in one iteration at which the loop stops.")] = 0.0001
-    max_iter: MaxIter = 40
+    max_iter: MaxIter = 100
     missing: Missing = "error"
     random_state: Annotated[Seed, seed_of("the sample and of k-means")] = None
 

@@ -83,6 +83,11 @@ class LoopMethod(Method):
     tol: float
     max_iter: int
 
+    @property
+    def stops_early(self) -> bool:
+        """Whether its rule to stop is a part of the method, by which the order still changes when it ends."""
+        return False
+
     def _warnings(self, trace: LoopTrace, scores: Array, facts: Mapping[str, Any]) -> list[Warning]:
         """Warnings about the scores and about how the loop ended; `facts` are those of the record."""
         if not scores.any():
@@ -106,13 +111,16 @@ class LoopMethod(Method):
     ) -> Scores:
         """The scores, with the trace of the loop for the record; `positives` are the rows that have each label."""
         extra = {**trace.values, **trace.penalties, **extra}
+        early = trace.converged and self.stops_early
+        if early:
+            extra["stopped_early"] = True
         warnings = self._warnings(trace, scores, extra)
         if scores.any() and (said := self.without_positives):
             warnings += never_positive_warnings(self.name, positives, job.names.labels, said)
         return Scores(
             scores,
             iterations=trace.iterations,
-            converged=trace.converged,
+            converged=None if early else trace.converged,
             objective=trace.objective,
             extra=extra,
             warnings=warnings,

@@ -70,8 +70,9 @@ class MAMFS(CountingSelector):
     are codes for naive Bayes, too, where the program takes normal distributions, and features have 3 codes of equal
     width for the rest; the rows held out are always the same, so that a subset does not survive by luck with them;
     features whose codes part the rows alike are one to the search, and share its score. Two seeds share 18 % of the
-    features on emotions and 51 % on yeast. The loss in the record is that of the best of hundreds of subsets, and no
-    estimate for other rows.
+    features on emotions and 51 % on yeast; of the best 20 features two of eight share 6 on emotions, 7 on yeast and 13
+    on genbase (median of all pairs), and two mean rankings of four seeds each 5, 12 and 17. The loss in the record is
+    that of the best of hundreds of subsets, and no estimate for other rows.
 
     References
     ----------

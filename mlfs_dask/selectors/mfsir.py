@@ -114,6 +114,10 @@ class MFSIR(IterativeSelector[Fixed, At]):
     sign. V and B start from a deterministic factorisation of Y. Rows of B have norm 1: otherwise (tW, tV, B/t) would
     lower the objective as t falls, down to W = 0. The stopping rule takes the absolute change of the objective.
 
+    The order still changes where the loop stops, by design: run on to `tol` 1e-9, or 1 000 iterations, 2 of the best 7
+    features are still among the best 7 of emotions, 6 of the best 10 of yeast, and all of the
+    best 118 of genbase. The record has `stopped_early` then.
+
     References
     ----------
     D. E. K. Mansouri, K. Benabdeslem, S.-E. Benkabou, "Implicit regularization for multi-label feature selection",
@@ -383,6 +387,10 @@ class MFSIR(IterativeSelector[Fixed, At]):
     def without_positives(self) -> str:
         counts = f" and counts in {parameter('n_latent')}, half of the labels and one more: leave it out of Y"
         return f"Such a label has no effect on the scores{counts if self.n_latent is None else ''}."
+
+    @property
+    def stops_early(self) -> bool:
+        return self.step == "blockwise"
 
     def _warnings(self, trace: LoopTrace, scores: Array, facts: Mapping[str, Any]) -> list[Warning]:
         # The fixed form makes all iterations.

@@ -53,7 +53,7 @@ class Scores:
     iterations : int
         Of the method's loop; 0 where there is none.
     converged : bool or None
-        None where there is no loop.
+        None where there is no loop, or its early stop is a part of the method.
     objective : sequence of float
         Value after every iteration.
     extra : mapping

@@ -80,6 +80,9 @@ class UAFSBH(AnchoredLoop[Fixed, At]):
     by the features alone; bits change the published one little, beside the squared distances of all features. γ counts
     relative to the least at which the first W is 0.
 
+    The seed counts: of eight, two share 13 of their best 20 features on emotions, 9 on yeast and 16 on genbase (median
+    of all pairs; least 9, 6 and 13). Two mean rankings of four seeds each share 15, 11 and 17.
+
     References
     ----------
     D. Shi, L. Zhu, J. Li, Z. Zhang, X. Chang, "Unsupervised adaptive feature selection with binary hashing", IEEE

@@ -161,7 +161,7 @@ def graph_regression(
     n_neighbors=5,
     anchor_neighbors=3,
     tol=1e-4,
-    max_iter=40,
+    max_iter=100,
 ):
     """Scores and the objective; `kind` is "squares", "distances" or "adaptive"."""
     X, unknown = standardised(X), np.asarray(Y) < 0
@@ -250,12 +250,12 @@ def sfs_bll_steps(
     threshold="prior",
     alpha=0.2,
     kappa=10.0,
-    gamma=0.1,
+    gamma=0.3,
     absolute=False,
     n_neighbors=10,
     anchor_neighbors=3,
     tol=1e-4,
-    max_iter=40,
+    max_iter=100,
 ):
     """Scores, the objective and the labels of all rows, of which the shares of ones follow."""
     X, unknown = standardised(X), np.asarray(Y) < 0
@@ -302,7 +302,7 @@ def sfs_bll_steps(
     return norms(W), objective, F
 
 
-def uafs_bh_steps(X, C, *, mu=1.0, n_bits=8, gamma=0.1, absolute=False, anchor_neighbors=3, tol=1e-4, max_iter=40):
+def uafs_bh_steps(X, C, *, mu=1.0, n_bits=8, gamma=0.1, absolute=False, anchor_neighbors=3, tol=1e-4, max_iter=100):
     """Scores, the objective and the bits of all rows."""
     X = standardised(X)
     n, d = X.shape

@@ -202,7 +202,7 @@ def nearest(points, centres):
 
 def sfs_bll(X, Y, *, variant="corrected", **parameters):
     if variant == "published":
-        given = {"kappa": 10.0, "beta": 0.01, "gamma": 0.1, "rho": 1.0, "n_neighbors": 10} | parameters
+        given = {"kappa": 10.0, "beta": 0.01, "gamma": 0.3, "rho": 1.0, "n_neighbors": 10} | parameters
         return graph_regressions.sfs_bll_program(X, Y, **{key: given[key] for key in given if key != "tol"})[0]
     return graph_regressions.sfs_bll_steps(X, Y, centres_of(X), **parameters)[0]
 

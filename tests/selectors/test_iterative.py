@@ -19,6 +19,7 @@ from mlfs_dask.errors import DataError
 from mlfs_dask.rows.sources import as_rows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selection.estimator import get_estimator
+from mlfs_dask.selection.runs import loop_state
 from mlfs_dask.selectors import METHODS
 from mlfs_dask.selectors.costs import Readings
 from mlfs_dask.statistics.sample import RowSample
@@ -271,3 +272,23 @@ def test_smfs_without_consistency_says_that_p_has_gone_to_0():
     told = "has gone to P = 0: beta has the weight .*, and P = 0 from .* on.* Leave out consistency='none'"
     with pytest.warns(UserWarning, match=told):
         assert get_estimator("smfs")(3, consistency="none").fit(X, Y).scores_.any()
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "state"),
+    [
+        ("mfsir", {"graph": "exact"}, "stopped early, by design,"),
+        ("mfsir", {"graph": "anchors"}, "stopped early, by design,"),
+        ("mfsir", {"max_iter": 2}, "did not converge"),
+        ("access-mfs", {"variant": "published_code"}, "stopped early, by design,"),
+        ("smfs", {}, "converged"),
+    ],
+)
+def test_a_stop_by_design_is_not_told_as_convergence(method, params, state):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        report = get_estimator(method)(2, **params).fit(X, Y).report_
+    early = state.startswith("stopped")
+    assert loop_state(report.to_dict()) == state
+    assert report.converged is (None if early else state == "converged")
+    assert report.extra.get("stopped_early", False) == early
