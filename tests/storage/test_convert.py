@@ -1,22 +1,27 @@
-"""Conversions end to end: content, forms, kinds, refusals, and what is left behind."""
+"""Conversions end to end: content, forms, refusals, what is left behind, and what a killed one goes on with."""
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import logging
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import fsspec
 import numpy as np
+import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -67,13 +72,8 @@ def test_rows_come_back(tmp_path: Path, form: Any, storage: str, compressor: str
     X, Y = data()
     X[X < 0.3] = 0
     X[7] = 0
-    made = run(
-        tmp_path,
-        make_reader(form(X), Y, cuts=(3, 20)),
-        storage=storage,
-        compressor=compressor,
-        partition_bytes=partition_bytes,
-    )
+    how = {"storage": storage, "compressor": compressor, "partition_bytes": partition_bytes}
+    made = run(tmp_path, make_reader(form(X), Y, cuts=(3, 20)), **how)
     found, labels = rows_of(made)
     np.testing.assert_array_equal(found, X)
     np.testing.assert_array_equal(labels, Y)
@@ -196,33 +196,37 @@ def test_whole_numbers_are_kept_or_their_loss_is_told(
         np.testing.assert_array_equal(rows_of(made)[0], X)
 
 
+ONES = np.ones((3, 50))
+TINY = np.where(np.arange(150).reshape(3, 50) == 52, 1e-60, 0)
+VANISHES = "memory, column 'x2', value '1e-60': a value other than 0 becomes 0 as float32"
+
+
 @pytest.mark.parametrize(
-    ("values", "dtype", "problem"),
+    ("X", "q", "header", "options", "problem"),
     [
-        ([0.5], "int16", "int16 cannot hold fractions"),
-        ([NAN], "uint8", "uint8 cannot hold missing values"),
-        ([300.0], "uint8", "values run from 0 to 300, beyond uint8"),
-        ([-1.0], "uint8", "values run from -1 to 0, beyond uint8"),
-        ([1e300], "float32", r"values run from 0 to 1e\+300, beyond float32"),
+        (ONES[:0], 1, {}, {}, "there are no rows"),
+        (ONES[:, :0], 1, {}, {}, "there are no features"),
+        (ONES, 0, {}, {}, "there are no labels"),
+        (ONES[:, :3], 2, {"feature_names": ["a", "b", "a"]}, {},
+         r"memory, column 'a': two features have the same name \(the features number 1 and 3\)\n  cure: rename"),
+        (ONES[:, :3], 2, {"label_names": ["y", "y"]}, {}, "column 'y': two labels have the same name"),
+        (ONES[:, :3], 2, {"feature_names": ["a", "b"]}, {}, "rows have 3 features but there are 2 feature names"),
+        (ONES[:, :3], 2, {"label_names": ["y"]}, {}, "rows have 2 labels but there are 1 label names"),
+        *((np.array([[1.0, value]]), 1, {"feature_names": ["a", "b"]}, {"dtype": dtype},
+           f"memory, column 'b': {problem}(.|\n)*cure: leave --dtype out")
+          for value, dtype, problem in (
+              (0.5, "int16", "int16 cannot hold fractions"),
+              (NAN, "uint8", "uint8 cannot hold missing values"),
+              (300.0, "uint8", "values run from 0 to 300, beyond uint8"),
+              (-1.0, "uint8", "values run from -1 to 0, beyond uint8"),
+              (1e300, "float32", r"values run from 0 to 1e\+300, beyond float32"))),
+        *((form(TINY), 1, {}, {"dtype": "float32", "storage": storage}, VANISHES)
+          for form in (np.asarray, csr_array) for storage in ("dense", "sparse")),
     ],
-)
-def test_dtypes_that_cannot_hold_the_values(tmp_path: Path, values: list[float], dtype: str, problem: str) -> None:
-    reader = make_reader(np.array([[1.0, *values]]), np.ones((1, 1), np.int8), feature_names=("a", "b"))
-    with pytest.raises(DataError, match="memory, column 'b': " + problem + r"(.|\n)*cure: leave --dtype out"):
-        run(tmp_path, reader, dtype=dtype)
-    assert left_behind(tmp_path) == []
-
-
-@pytest.mark.parametrize("storage", ["dense", "sparse"])
-@pytest.mark.parametrize("form", [np.asarray, csr_array])
-def test_values_that_vanish_in_a_requested_type(tmp_path: Path, form: Any, storage: str) -> None:
-    X = np.zeros((3, 50))
-    X[1, 2] = 1e-60
-    reader = make_reader(form(X), np.ones((3, 1), np.int8))
-    with pytest.raises(
-        DataError, match="memory, column 'x2', value '1e-60': a value other than 0 becomes 0 as float32"
-    ):
-        run(tmp_path, reader, dtype="float32", storage=storage)
+)  # fmt: skip
+def test_refused(tmp_path: Path, X: Any, q: int, header: Any, options: Any, problem: str) -> None:
+    with pytest.raises(DataError, match=problem):
+        run(tmp_path, make_reader(X, np.ones((X.shape[0], q), np.int8), **header), **options)
     assert left_behind(tmp_path) == []
 
 
@@ -252,16 +256,7 @@ def test_kinds_ranges_and_categories(tmp_path: Path) -> None:
     )
     made = run(tmp_path, reader)
     dataset = open_dataset(made.store)
-    assert dataset.kinds.tolist() == [
-        "numeric",
-        "integer",
-        "binary",
-        "categorical",
-        "binary",
-        "binary",
-        "integer",
-        "numeric",
-    ]
+    assert " ".join(dataset.kinds) == "numeric integer binary categorical binary binary integer numeric"
     info = dataset.features
     assert info.minimum.tolist()[:7] == [0.5, -2, 0, 0, 0, 0, 4]
     assert info.maximum.tolist()[:7] == [2.5, 3, 1, 2, 1, 1, 4]
@@ -284,14 +279,6 @@ def test_a_feature_that_identifies_rows(tmp_path: Path, caplog: pytest.LogCaptur
     assert warning.startswith("feature 'id' has a different value in each of the 3 rows")
     assert warning.endswith("--drop id")
     assert warning in caplog.text
-
-
-def test_labels_unknown_never_positive_and_always(tmp_path: Path) -> None:
-    Y = np.array([[-1, 0, 1, -1], [1, 0, 1, -1]], np.int8)
-    made = run(tmp_path, make_reader(np.ones((2, 2)), Y))
-    assert made.schema.unknown == (1, 0, 0, 2)
-    assert made.schema.positive == (1, 0, 2, 0)
-    np.testing.assert_array_equal(rows_of(made)[1], Y)
 
 
 @pytest.mark.parametrize("q", [5, 400])
@@ -318,43 +305,7 @@ def test_sparse_partitions_begin_with_whole_rows(tmp_path: Path) -> None:
     np.testing.assert_array_equal(rows_of(made)[0], X)
 
 
-@pytest.mark.parametrize(
-    ("n", "d", "q", "problem"),
-    [(0, 3, 2, "there are no rows"), (3, 0, 2, "there are no features"), (3, 2, 0, "there are no labels")],
-)
-def test_nothing_to_store(tmp_path: Path, n: int, d: int, q: int, problem: str) -> None:
-    with pytest.raises(DataError, match=problem):
-        run(tmp_path, make_reader(np.ones((n, d)), np.ones((n, q), np.int8)))
-    assert left_behind(tmp_path) == []
-
-
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        (
-            {"feature_names": ["a", "b", "a"]},
-            r"memory, column 'a': two features have the same name \(the features number 1 and 3\)\n  cure: rename",
-        ),
-        ({"label_names": ["y", "y"]}, "column 'y': two labels have the same name"),
-        ({"feature_names": ["a", "b"]}, "rows have 3 features but there are 2 feature names"),
-        ({"label_names": ["y"]}, "rows have 2 labels but there are 1 label names"),
-    ],
-)
-def test_names_that_do_not_fit(tmp_path: Path, options: dict[str, Any], problem: str) -> None:
-    with pytest.raises(DataError, match=problem):
-        run(tmp_path, make_reader(np.ones((4, 3)), np.ones((4, 2), np.int8), **options))
-    assert left_behind(tmp_path) == []
-
-
 # The destination
-
-
-def test_an_existing_store_is_not_replaced(tmp_path: Path) -> None:
-    X, Y = data()
-    before = run(tmp_path, make_reader(X, Y)).schema
-    with pytest.raises(UsageError, match=r"out.zarr exists\n  cure: choose another name, or pass --force"):
-        run(tmp_path, make_reader(X + 1, Y))
-    assert open_dataset(tmp_path / "out.zarr").digest == before.digest
 
 
 def test_force_replaces_only_with_a_complete_store(tmp_path: Path) -> None:
@@ -367,17 +318,6 @@ def test_force_replaces_only_with_a_complete_store(tmp_path: Path) -> None:
     convert_reader(lambda: make_reader(X + 1, Y), tmp_path / "out.zarr", workers=1, force=True)
     np.testing.assert_array_equal(open_dataset(tmp_path / "out.zarr").X.compute(), X + 1)
     assert left_behind(tmp_path) == ["out.zarr"]
-
-
-def test_behind_a_symbolic_link_the_store_is_replaced_and_the_link_stays(tmp_path: Path) -> None:
-    X, Y = data()
-    run(tmp_path, make_reader(X, Y))
-    link = tmp_path / "latest.zarr"
-    link.symlink_to("out.zarr")
-    convert_reader(lambda: make_reader(X + 1, Y), link, workers=1, force=True)
-    assert link.readlink() == Path("out.zarr")
-    np.testing.assert_array_equal(open_dataset(tmp_path / "out.zarr").X.compute(), X + 1)
-    assert left_behind(tmp_path) == ["latest.zarr", "out.zarr"]
 
 
 @pytest.mark.parametrize("kind", ["file", "folder"])
@@ -440,39 +380,10 @@ def test_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         memory.rm("/bucket", recursive=True)
 
 
-def _planted_link(wip: Path, elsewhere: Path) -> None:
-    (elsewhere / "lock").write_text("precious")
-    wip.symlink_to(elsewhere)
-
-
-def _planted_lock(wip: Path, elsewhere: Path) -> None:
-    (elsewhere / "lock").write_text("precious")
-    wip.mkdir(mode=0o700)
-    (wip / "lock").symlink_to(elsewhere / "lock")
-
-
-def _of_another(wip: Path, elsewhere: Path) -> None:
-    _planted_lock(wip, elsewhere)
-    os.chown(wip, 65534, 65534)
-
-
-def _for_the_group(wip: Path, elsewhere: Path) -> None:
-    _planted_lock(wip, elsewhere)
-    wip.chmod(0o770)
-
-
-@pytest.mark.parametrize(
-    ("place", "plant", "problem"),
-    [
-        *((place, _planted_link, "symbolic link") for place in ("memory://planted/some.zarr", "local")),
-        *((place, _planted_lock, "symbolic link") for place in ("memory://planted/some.zarr", "local")),
-        *((place, _of_another, "another user") for place in ("memory://planted/some.zarr", "local")),
-        ("memory://planted/some.zarr", _for_the_group, "mode 770 lets"),  # the owner says who may write beside a store
-    ],
-)
-@pytest.mark.parametrize("go_on", [{"resume": True}, {"force": True}, {}])
+@pytest.mark.parametrize("place", ["memory://planted/some.zarr", "local"])
+@pytest.mark.parametrize("planted", ["link", "lock", "of another user", "for the group"])
 def test_a_working_directory_that_others_planted_is_refused(
-    plant: Any, problem: str, place: str, go_on: dict[str, bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    planted: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing of theirs is read, written or removed, whatever is passed."""
     temporary, elsewhere = tmp_path / "tmp", tmp_path / "elsewhere"
@@ -482,11 +393,25 @@ def test_a_working_directory_that_others_planted_is_refused(
     store = str(temporary / "some.zarr") if place == "local" else place
     wip = Destination.of(store, None).wip
     assert wip.parent == temporary
-    if plant is _of_another and os.geteuid() != 0:
-        pytest.skip("needs root")
-    plant(wip, elsewhere)
-    with pytest.raises(MlfsError, match=f"(?is){problem}.*cure: "):
-        convert_reader(lambda: make_reader(*data()), store, workers=1, **go_on)
+    (elsewhere / "lock").write_text("precious")
+    if planted == "link":
+        wip.symlink_to(elsewhere)
+    else:
+        wip.mkdir(mode=0o700)
+        (wip / "lock").symlink_to(elsewhere / "lock")
+    problem = "symbolic link"
+    if planted == "of another user":
+        if os.geteuid() != 0:
+            pytest.skip("needs root")
+        os.chown(wip, 65534, 65534)
+        problem = "another user"
+    elif planted == "for the group":
+        wip.chmod(0o770)
+        if place != "local":  # beside a store its owner says who may write
+            problem = "mode 770 lets"
+    for go_on in ({"resume": True}, {"force": True}, {}):
+        with pytest.raises(MlfsError, match=f"(?is){problem}.*cure: "):
+            convert_reader(lambda: make_reader(*data()), store, workers=1, **go_on)
     assert (elsewhere / "lock").read_text() == "precious"
     assert os.path.lexists(wip)
 
@@ -547,8 +472,6 @@ def test_bad_data_in_a_worker_leaves_nothing(tmp_path: Path, monkeypatch: pytest
 
 class _Dies(MemoryReader):
     def read(self, part: Any, *, batch_bytes: int) -> Any:
-        import os
-
         os._exit(9)
 
 
@@ -683,38 +606,33 @@ def test_two_conversions_to_one_place(tmp_path: Path) -> None:
         assert run(tmp_path, nested).schema.n == 40
 
 
-def test_not_enough_room_for_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Usage:
-        free = 1000
+@pytest.fixture
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    monkeypatch.setattr(module.shutil, "disk_usage", lambda path: SimpleNamespace(free=500))
+    return monkeypatch
 
-    monkeypatch.setattr(module.shutil, "disk_usage", lambda path: Usage)
-    with pytest.raises(
-        DoesNotFitError, match=r"writing the store beside its staged rows .*\n  cure: make room"
-    ) as raised:
+
+def test_not_enough_room_for_the_store(tmp_path: Path, full_disk: pytest.MonkeyPatch) -> None:
+    problem = r"writing the store beside its staged rows .*\n  cure: make room"
+    with pytest.raises(DoesNotFitError, match=problem) as raised:
         run(tmp_path, make_reader(*data()))
-    assert raised.value.available == 1000
+    assert raised.value.available == 500
     assert left_behind(tmp_path) == [".out.zarr.wip"]
-    monkeypatch.undo()
+    full_disk.undo()
     convert_reader(lambda: make_reader(*data()), tmp_path / "out.zarr", workers=1, resume=True)
 
 
-def test_not_enough_room_for_the_staged_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Usage:
-        free = 1000
-
-    monkeypatch.setattr(module.shutil, "disk_usage", lambda path: Usage)
+@pytest.mark.usefixtures("full_disk")
+def test_not_enough_room_for_the_staged_rows(tmp_path: Path) -> None:
     with pytest.raises(DoesNotFitError, match="staging rows in"):
         run(tmp_path, make_reader(*data(), part_cuts=(10, 20, 30)))
 
 
-def test_parts_that_were_begun_do_not_count_as_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Usage:
-        free = 500
-
+@pytest.mark.usefixtures("full_disk")
+def test_parts_that_were_begun_do_not_count_as_finished(tmp_path: Path) -> None:
     (tmp_path / "stage").mkdir()
     for part, size in enumerate((1000, 900, 900, 900)):
         data_path(tmp_path / "stage", part).write_bytes(bytes(size))
-    monkeypatch.setattr(module.shutil, "disk_usage", lambda path: Usage)
     job = module._Run.__new__(module._Run)
     job.wip = tmp_path
     job._check_disk_while_reading([0], 4)  # 300 bytes are to come
@@ -738,8 +656,6 @@ def test_convert_records_its_sources(tmp_path: Path) -> None:
     source = write_csv(tmp_path / "a.csv")
     made = convert(source, tmp_path / "out.zarr", labels=LabelSpec(columns=("sky", "sea")), workers=1, command="mlfs x")
     (recorded,) = made.schema.sources
-    import hashlib
-
     assert recorded["path"] == str(source)
     assert recorded["bytes"] == source.stat().st_size
     assert recorded["sha256"] == hashlib.sha256(source.read_bytes()).hexdigest()
@@ -790,8 +706,6 @@ def test_a_source_that_is_changed_while_it_is_read(tmp_path: Path) -> None:
 
 
 def test_a_folder_at_a_url_that_is_changed() -> None:
-    import fsspec
-
     memory = fsspec.filesystem("memory")
     memory.pipe({"/changed/a": b"1", "/changed/b": b"2"})
     sources = examine(["memory://changed"])
@@ -833,8 +747,6 @@ def test_changed_sources_do_not_resume(tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_progress(tmp_path: Path, workers: int) -> None:
-    from mlfs_dask import runtime
-
     events: list[dict[str, Any]] = []
     reader = make_reader(*data(), part_cuts=(10,))
     reader.in_threads = True
@@ -900,3 +812,96 @@ def test_rows_that_quantiles_come_from_are_read_once(tmp_path, monkeypatch, form
     table = open_dataset(tmp_path / "x.zarr").rows.quantiles
     assert table is not None
     assert np.isfinite(table).all()
+
+
+ROOT = Path(__file__).parent.parent.parent
+
+# A conversion of 16 parts of 4 batches, each of which takes a while, as does each shard.
+SCRIPT = """
+import sys, time
+from mlfs_dask.storage import convert as module
+from mlfs_dask.storage.chunking import ConversionPlan
+from mlfs_dask.storage.conversion_options import Options
+from tests.storage.test_convert import slow_reader
+
+if __name__ == "__main__":
+    folder, workers = sys.argv[1], int(sys.argv[2])
+    resume, in_threads = sys.argv[3] == "resume", sys.argv[4] == "threads"
+    module._plan = lambda *args: ConversionPlan(workers, 1 << 20, 1)
+    options = Options(partition_bytes=3000)
+    write = module.write_one_shard
+    module.write_one_shard = lambda *arguments: (time.sleep(0.05), write(*arguments))[1]
+    print("ready", flush=True)
+    module.convert_reader(lambda: slow_reader(folder, in_threads), folder + "/out.zarr", workers=workers,
+                          options=options, resume=resume)
+"""
+
+
+def slow_reader(folder: str, in_threads: bool) -> MemoryReader:
+    X, Y = rows()
+    return make_reader(
+        X,
+        Y,
+        cuts=tuple(range(0, 320, 5)),
+        part_cuts=tuple(range(0, 320, 20)),
+        sleep=0.03,
+        log=f"{folder}/../log-{Path(folder).name}",
+        in_threads=in_threads,
+    )
+
+
+def rows() -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(3)
+    return generator.normal(size=(320, 10)), generator.choice([0, 1, -1], (320, 3)).astype(np.int8)
+
+
+def start(folder: Path, workers: int, *, resume: bool, kind: str = "processes") -> subprocess.Popen[bytes]:
+    script = folder.parent / f"{folder.name}.py"
+    script.write_text(SCRIPT)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(script), str(folder), str(workers), "resume" if resume else "new", kind]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def batches_read(folder: Path) -> list[str]:
+    log = folder.parent / f"log-{folder.name}"
+    return [" ".join(line.split()[:2]) for line in log.read_text().splitlines()] if log.exists() else []
+
+
+def wait_for(condition: object, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():  # type: ignore[operator]
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def check_finished(folder: Path) -> None:
+    X, Y = rows()
+    dataset = open_dataset(folder / "out.zarr")
+    np.testing.assert_array_equal(dataset.X.compute(), X)
+    np.testing.assert_array_equal(dataset.Y.compute(), Y)
+    assert verify(folder / "out.zarr").intact
+    assert [path.name for path in folder.iterdir()] == ["out.zarr"]
+
+
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize("kind", ["threads", "processes"])
+def test_interrupt_key(tmp_path: Path, kind: str) -> None:
+    folder = tmp_path / "place"
+    folder.mkdir()
+    process = start(folder, 2, resume=False, kind=kind)
+    wait_for(lambda: len(batches_read(folder)) > 10, process)
+    children = psutil.Process(process.pid).children(recursive=True)
+    for each in (psutil.Process(process.pid), *children):  # as a terminal does
+        each.send_signal(signal.SIGINT)
+    _, problems = process.communicate(timeout=30)
+    assert process.returncode != 0
+    assert problems.count(b"Traceback") == 1, problems
+    assert b"KeyboardInterrupt" in problems
+    _, alive = psutil.wait_procs(children, timeout=10)
+    assert alive == []
+    assert [path.name for path in folder.iterdir()] == [".out.zarr.wip"]
+    process = start(folder, 2, resume=True, kind=kind)
+    process.communicate(timeout=100)
+    check_finished(folder)

@@ -1,7 +1,9 @@
-"""An opened store: lazy arrays that say the truth, facts, and refusals."""
+"""An opened store: lazy arrays that say the truth, facts, metadata that validate themselves, and refusals."""
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import json
 import subprocess
 import sys
@@ -17,10 +19,10 @@ from dask.array.utils import assert_eq
 from mlfs_dask.errors import DataError, MlfsError
 from mlfs_dask.storage.anndata_encoding import read_vector
 from mlfs_dask.storage.dataset import Dataset, open_metadata, open_store
-from mlfs_dask.storage.digest import seal_root
 from mlfs_dask.storage.inspect import facts_of
 from mlfs_dask.storage.object_store import open_objects
 from mlfs_dask.storage.opening import open_dataset
+from mlfs_dask.storage.schema import FORMAT_VERSION, Partitions, StoreSchema
 from tests.storage.stores import make_store, sample
 
 
@@ -51,18 +53,6 @@ def test_lazy_arrays(tmp_path: Path, form: str, partition_bytes: int, compressor
     for array in (dataset.X, dataset.Y):
         for block in array.blocks.ravel():
             assert type(block.compute()) is type(array._meta)
-
-
-def test_rows_for_passes_are_the_same_rows(tmp_path: Path, form: str) -> None:
-    dataset, X, Y = opened(tmp_path, form, partition_bytes=900)
-    blocks = [
-        (block.start, block.X.copy(), block.Y.copy())
-        for block in dataset.rows.stream(0, dataset.rows.profile.partitions)
-    ]
-    dense = [part if isinstance(part, np.ndarray) else part.toarray() for _, part, _ in blocks]
-    np.testing.assert_array_equal(np.concatenate(dense), X)
-    np.testing.assert_array_equal(np.concatenate([labels.toarray() for _, _, labels in blocks]), Y)
-    assert [start for start, _, _ in blocks] == np.cumsum([0, *(len(part) for part in dense)])[:-1].tolist()
 
 
 def test_facts(tmp_path: Path, form: str) -> None:
@@ -178,20 +168,6 @@ def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         open_dataset(tmp_path)
 
 
-def change_root(path: Path, change: Any) -> None:
-    """Change the root metadata as another writer might have: its digest fits."""
-    document = json.loads((path / "zarr.json").read_bytes())
-    change(document)
-    (path / "zarr.json").write_bytes(seal_root(document))
-
-
-def test_an_unknown_format_version(tmp_path: Path) -> None:
-    path = make_store(tmp_path / "out.zarr", *sample(sparse=False))
-    change_root(path, lambda root: root["attributes"]["mlfs"].update(format_version=99))
-    with pytest.raises(DataError, match=r"format_version 99 is newer than 1, .*\n  cure: upgrade mlfs-dask"):
-        open_dataset(path)
-
-
 def test_a_store_cut_off_half_way(tmp_path: Path) -> None:
     path = make_store(tmp_path / "out.zarr", *sample(sparse=False), partition_bytes=900)
     shards = sorted((path / "X" / "c").iterdir())
@@ -204,23 +180,119 @@ def test_a_store_cut_off_half_way(tmp_path: Path) -> None:
     assert f"1 object not of the recorded size: X/c/{shards[-1].name}/0" in str(raised.value)
 
 
-def test_a_store_without_its_root(tmp_path: Path) -> None:
-    path = make_store(tmp_path / "out.zarr", *sample(sparse=False))
-    (path / "zarr.json").unlink()
-    with pytest.raises(DataError, match=r"not an mlfs store: it has no zarr\.json"):
-        open_dataset(path)
+SCHEMA = StoreSchema(
+    n=5,
+    d=3,
+    q=2,
+    nonzeros=7,
+    label_nonzeros=4,
+    storage="sparse",
+    labels_storage="dense",
+    dtype="float32",
+    compressor="none",
+    partitions=Partitions(rows=(0, 2, 5), nonzeros=(0, 3, 7), label_nonzeros=(0, 4, 10)),
+    unknown=(0, 1),
+    positive=(2, 1),
+    constant_features=1,
+    kinds={"numeric": 3},
+    version="0.1",
+    created="2024-06-07T00:00:00+00:00",
+    command="mlfs convert a b",
+    sources=({"path": "a", "bytes": 1, "sha256": "00"},),
+    digest="d",
+    digests={"X/zarr.json": "ab"},
+    sizes={"X/zarr.json": 12},
+)
 
 
-@pytest.mark.parametrize("key", ["X", "obsm/labels"])
-def test_metadata_that_is_missing(tmp_path: Path, key: str) -> None:
-    path = make_store(tmp_path / "out.zarr", *sample(sparse=False))
-    change_root(path, lambda root: root["consolidated_metadata"]["metadata"].pop(key))
-    with pytest.raises(DataError, match=f"the metadata of {key} is missing or damaged"):
-        _ = open_dataset(path).rows
+def document() -> dict[str, Any]:
+    return json.loads(json.dumps(SCHEMA.to_json()))
 
 
-def test_metadata_of_another_shape(tmp_path: Path) -> None:
-    path = make_store(tmp_path / "out.zarr", *sample(sparse=False))
-    change_root(path, lambda root: root["consolidated_metadata"]["metadata"]["X"].update(shape=[60, 11]))
-    with pytest.raises(DataError, match=r"metadata of X .*shape \(60, 11\) in shards of \[60, 12\]"):
-        _ = open_dataset(path).X
+def test_json_and_back() -> None:
+    assert StoreSchema.from_json(document()) == SCHEMA
+    assert SCHEMA.partitions.count == 2
+
+
+def test_keys_that_others_read() -> None:
+    shown = document()
+    assert shown["format_version"] == FORMAT_VERSION == 1
+    assert shown["partitions"]["rows"] == [0, 2, 5]
+    assert shown["label_counts"] == {"unknown": [0, 1], "positive": [2, 1]}
+    assert shown["features"]["minimum"] == "var/min"
+
+
+@pytest.mark.parametrize("key", sorted(SCHEMA.to_json()))
+def test_every_missing_key_is_named(key: str) -> None:
+    damaged = document()
+    del damaged[key]
+    with pytest.raises(DataError, match=key) as raised:
+        StoreSchema.from_json(damaged, path="some.zarr")
+    assert "some.zarr" in str(raised.value)
+    assert "cure:" in str(raised.value)
+
+
+def test_newer_format_is_refused() -> None:
+    newer = {**document(), "format_version": FORMAT_VERSION + 1}
+    with pytest.raises(DataError, match=r"format_version 2 is newer than 1.*\n.*upgrade mlfs-dask"):
+        StoreSchema.from_json(newer, path="some.zarr")
+
+
+@pytest.mark.parametrize("version", [None, "1", 0, True, 1.0])
+def test_odd_format_version(version: object) -> None:
+    with pytest.raises(DataError, match="format_version must be a whole number"):
+        StoreSchema.from_json({**document(), "format_version": version})
+
+
+@pytest.mark.parametrize("other", [None, 3, "x", []])
+def test_a_schema_of_no_store(other: object) -> None:
+    with pytest.raises(DataError, match="not an mlfs store"):
+        StoreSchema.from_json(other)
+
+
+def _set(path: str, value: object) -> dict[str, Any]:
+    changed = copy.deepcopy(document())
+    place = changed
+    *folders, last = path.split(".")
+    for folder in folders:
+        place = place[folder]
+    place[last] = value
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "problem"),
+    [
+        ("n", 0, "n must be positive"),
+        ("n", -1, "'n' has the wrong form"),
+        ("n", "5", "'n' has the wrong form"),
+        ("dtype", "complex64", "unknown dtype 'complex64'"),
+        ("storage", "rows", "unknown storage 'rows'"),
+        ("labels_storage", "", "unknown labels_storage ''"),
+        ("compressor", "gzip", "unknown compressor 'gzip'"),
+        ("partitions.rows", [0, 2, 6], "partitions.rows must run from 0 to 5, not 0 to 6"),
+        ("partitions.rows", [], "partitions.rows must run from 0 to 5"),
+        ("partitions.rows", [0, 5], "partitions.nonzeros has 3 offsets, partitions.rows 2"),
+        ("partitions.nonzeros", [0, 8, 7], "partitions.nonzeros must not fall"),
+        ("partitions.nonzeros", [0, 3, 8], "partitions.nonzeros must run from 0 to 7"),
+        ("partitions.label_nonzeros", [0, 3, 4], "partitions.label_nonzeros must run from 0 to 10"),
+        ("partitions.nonzeros", [0, None, 7], "'partitions.nonzeros' has the wrong form"),
+        ("label_counts.unknown", [0], "label_counts.unknown has 1 entries for 2 labels"),
+        ("label_counts", [], "'label_counts' has the wrong form"),
+        ("digests", {"a": 1}, "'digests' has the wrong form"),
+        ("sources", {}, "'sources' has the wrong form"),
+    ],
+)
+def test_values_that_cannot_be(path: str, value: object, problem: str) -> None:
+    with pytest.raises(DataError) as raised:
+        StoreSchema.from_json(_set(path, value), path="some.zarr")
+    assert problem in str(raised.value)
+
+
+def test_what_appended_rows_need_may_be_absent() -> None:
+    assert {"checksums", "earlier"}.isdisjoint(document())
+    grown = dataclasses.replace(SCHEMA, checksums={"X/c/0": [8, 1, 2]}, earlier=({"digest": "ab", "partitions": 1},))
+    assert StoreSchema.from_json(json.loads(json.dumps(grown.to_json()))) == grown
+    for key, value in (("checksums", {"X/c/0": ["a"]}), ("earlier", [{"digest": "ab"}]), ("earlier", {})):
+        with pytest.raises(DataError, match=f"key '{key}' has the wrong form"):
+            StoreSchema.from_json({**document(), key: value})

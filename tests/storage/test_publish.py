@@ -106,12 +106,6 @@ def test_a_failure_leaves_what_was_there(
         assert (tmp_path / "deep").exists() == (place.name == "new" and not failed)
 
 
-def test_an_error_of_the_block_is_passed_on(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), appearing(tmp_path / "deep" / "out") as aside:
-        aside.write_text(str(1 / 0))
-    assert names(tmp_path) == []
-
-
 def test_of_a_full_disk_what_is_needed_and_what_is_free_are_told(small_disk: Callable[[str], Path]) -> None:
     disk = small_disk("200k")
     with (

@@ -1,8 +1,11 @@
-"""Streaming a store whose arrays zarr-python has written: plain, compressed, local and at a URL."""
+"""Streaming a store that zarr-python wrote: plain, compressed, local and at a URL; chunks are requested ahead."""
 
 from __future__ import annotations
 
 import json
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 
 import fsspec
@@ -18,6 +21,7 @@ from zarr.core.buffer import default_buffer_prototype
 from mlfs_dask.errors import DataError
 from mlfs_dask.rows.contract import FeatureInfo
 from mlfs_dask.storage.object_store import open_objects
+from mlfs_dask.storage.read_ahead import Chunk, ChunksAhead, Window
 from mlfs_dask.storage.store_reader import (
     ArrayLayout,
     ArrayReader,
@@ -180,26 +184,31 @@ def test_blocks_are_the_rows(tmp_path, sparse, codecs, place):
     assert np.array_equal(source.all_labels().toarray(), Y)
 
 
-@pytest.mark.parametrize(
-    ("damage", "said"),
-    [
-        (lambda content: content[:3] + bytes([content[3] ^ 1]) + content[4:], "chunk 0 of shard 1 differs"),
-        (lambda content: content[:-1] + b"x", "the index of shard 1 differs"),
-        (lambda content: content[:20], "shard 1 ends before its index"),
-        (None, "X/c/1/0 is missing"),
-    ],
-    ids=["values", "index", "cut", "absent"],
-)
-def test_damage_of_a_remote_shard_is_named(damage, said):
-    place = f"memory://damaged-{said}"
-    source = make_store(place, *matrices(), (6, 12), sparse=False, compressors=Crc32cCodec())
-    objects = open_objects(place)
-    if damage is None:
-        fsspec.filesystem("memory").rm_file(f"/damaged-{said}/X/c/1/0")
+DAMAGE = {
+    "values": (lambda content: content[:3] + bytes([content[3] ^ 1]) + content[4:], "chunk 0 of shard 1 differs"),
+    "index": (lambda content: content[:-1] + b"x", "the index of shard 1 differs"),
+    "cut": (lambda content: content[:20], "shard 1 ends before its index|shard 1 .*cut"),
+    "empty": (lambda content: b"", "shard 1 ends before its index|shard 1 .*cut"),
+    "absent": (None, "X/c/1/0 is missing|No such file .*X/c/1/0"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("place", ["local", "memory"])
+def test_damage_of_a_shard_is_named(tmp_path, place, damage):
+    """An absent one is no shard of zeros."""
+    change, said = DAMAGE[damage]
+    store = str(tmp_path) if place == "local" else f"memory://damaged-{damage}"
+    source = make_store(store, *matrices(), (6, 12), sparse=False, compressors=Crc32cCodec())
+    objects = open_objects(store)
+    if change is None:
+        fsspec.filesystem("file" if place == "local" else "memory").rm_file(f"{store}/X/c/1/0")
     else:
-        objects.write("X/c/1/0", damage(objects.read("X/c/1/0")))
-    with pytest.raises(DataError, match=f"the store is damaged: .*{said}.*in partition 1 "):
+        objects.write("X/c/1/0", change(objects.read("X/c/1/0")))
+    with pytest.raises(DataError, match=f"the store is damaged: .*({said}).*in partition 1 ") as caught:
         collect(source)
+    assert "mlfs inspect --verify" in str(caught.value)
+    assert store in str(caught.value)
 
 
 def test_damage_within_a_request_is_told_of_its_own_partition():
@@ -256,27 +265,6 @@ def test_every_chunk_is_read_once(tmp_path, monkeypatch, sparse):
     assert len(offsets) == len(set(offsets))
 
 
-@pytest.mark.parametrize("cut", [0, 3, 30, 60])
-def test_a_shard_cut_short_is_damage(tmp_path, cut):
-    X, Y = matrices()
-    source = make_store(tmp_path, X, Y, (10,), sparse=False)
-    shard = tmp_path / "X/c/0/0"
-    shard.write_bytes(shard.read_bytes()[:cut])
-    with pytest.raises(DataError, match="the store is damaged") as caught:
-        collect(source)
-    assert "mlfs inspect --verify" in str(caught.value)
-    assert str(tmp_path) in str(caught.value)
-
-
-@pytest.mark.parametrize("compressors", [None, "auto"], ids=["raw", "compressed"])
-def test_an_absent_shard_is_damage_not_zeros(tmp_path, compressors):
-    X, Y = matrices()
-    source = make_store(tmp_path, X, Y, (10,), sparse=False, compressors=compressors)
-    (tmp_path / "X/c/1/0").unlink()
-    with pytest.raises(DataError, match="the store is damaged"):
-        collect(source)
-
-
 def test_absent_inner_chunks_are_zeros(tmp_path):
     values = np.zeros((8, 2), dtype=np.int32)
     values[2] = 7
@@ -288,3 +276,80 @@ def test_absent_inner_chunks_are_zeros(tmp_path):
     reader.read(0, 8, out)
     reader.close()
     assert np.array_equal(out, values)
+
+
+Make = Callable[..., ChunksAhead[int]]
+
+#: Seconds after which what should happen at the same time does not.
+NEVER = 20
+
+
+@pytest.fixture
+def ahead() -> Iterator[Make]:
+    """Shards of 4 chunks; the index of a shard is its number."""
+    made: list[ChunksAhead[int]] = []
+
+    def make(
+        read_chunks: Callable[[Future[int], int, int, int], list[Chunk]],
+        requests: int,
+        chunks: int = 1,
+        read_index: Callable[[int], int] = lambda shard: shard,
+    ) -> ChunksAhead[int]:
+        made.append(ChunksAhead(4, read_index, read_chunks, Window(requests, chunks)))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def numbers_of(index: Future[int], shard: int, first: int, last: int) -> list[Chunk]:
+    return [np.array([index.result() * 4 + chunk]) for chunk in range(first, last)]
+
+
+@pytest.mark.parametrize("together", [1, 3])
+def test_chunks_come_in_their_order(ahead: Make, together: int) -> None:
+    chunks = ahead(numbers_of, 3, together)
+    assert chunks.coming == -1
+    chunks.expect(2, 11)
+    for number in range(2, 11):
+        assert chunks.coming == number
+        assert chunks.take() == [number]
+    assert chunks.coming == -1
+    chunks.expect(9, 11)
+    assert chunks.take() == [9]
+    chunks.expect(1, 3)  # another place, with a chunk still on its way
+    assert [chunks.take(), chunks.take()] == [[1], [2]]
+
+
+def test_requests_overlap_and_are_bounded(ahead: Make) -> None:
+    together = threading.Barrier(3)
+    requested = []
+
+    def read(index: Future[int], shard: int, first: int, last: int) -> list[Chunk]:
+        requested.append((shard, first))
+        together.wait(NEVER)
+        return numbers_of(index, shard, first, last)
+
+    chunks = ahead(read, 3)
+    chunks.expect(0, 9)
+    assert chunks._ahead[-1].result(NEVER) == [[2]]
+    assert sorted(requested) == [(0, 0), (0, 1), (0, 2)], "no more than that until one is taken"
+    for number in range(9):
+        assert chunks.take() == [number]
+    assert len(requested) == 9
+
+
+def test_a_request_that_fails_fails_where_its_chunk_is_taken(ahead: Make) -> None:
+    def read(index: Future[int], shard: int, first: int, last: int) -> list[Chunk]:
+        if first == 2:
+            raise OSError("no answer")
+        return [np.array([first]), ValueError("it is damaged")]
+
+    chunks = ahead(read, 3, 2)
+    chunks.expect(0, 4)
+    assert chunks.take() == [0]
+    with pytest.raises(ValueError, match="it is damaged"):
+        chunks.take()
+    with pytest.raises(OSError, match="no answer"):
+        chunks.take()

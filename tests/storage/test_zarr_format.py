@@ -1,19 +1,33 @@
-"""Shards written byte by byte are what zarr-python reads and would have written."""
+"""Objects of a store are what zarr-python would have written, valid AnnData, and told apart by their digests."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import warnings
+import zlib
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import zarr
+from hypothesis import given
+from hypothesis import strategies as st
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
+from mlfs_dask.storage import anndata_encoding, labels_store
+from mlfs_dask.storage import digest as digest_module
+from mlfs_dask.storage.anndata_encoding import DENSE, STRINGS, Object, strings, vector
 from mlfs_dask.storage.chunking import ArrayChunking
-from mlfs_dask.storage.digest import hash_file
+from mlfs_dask.storage.digest import Checksum, content_digest, crc32c, hash_file, join, root_is_intact, seal_root
+from mlfs_dask.storage.labels_store import LabelsStore
+from mlfs_dask.storage.numbered_names import NumberedNames
 from mlfs_dask.storage.object_store import LocalObjects
+from mlfs_dask.storage.opening import open_dataset
 from mlfs_dask.storage.zarr_format import ArraySpec, write_shard
+from tests.storage.stores import make_store, sample
 
 
 def make(folder: Path, spec: ArraySpec) -> zarr.Group:
@@ -93,3 +107,239 @@ def test_same_metadata_as_zarr(
     theirs = json.loads((tmp_path / "a/b/zarr.json").read_bytes())
     assert theirs.pop("storage_transformers", []) == []
     assert json.loads(spec.metadata()) == theirs
+
+
+def written(folder: Path, objects: Iterable[Object]) -> zarr.Group:
+    """What zarr-python finds in a store of these objects."""
+    group = zarr.create_group(folder)
+    for key, content in objects:
+        LocalObjects(folder).write(key, content)
+    return group
+
+
+def document(folder: Path, name: str) -> dict[str, object]:
+    metadata: dict[str, object] = json.loads((folder / name / "zarr.json").read_bytes())
+    metadata.pop("storage_transformers", None)  # none, which need not be said
+    return metadata
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 5, 7])
+@pytest.mark.parametrize("dtype", ["int8", "int64", "float64"])
+def test_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, chunk: int) -> None:
+    monkeypatch.setattr(anndata_encoding, "CHUNK", chunk)
+    values = np.array([3, -1, 0, 7, 2]).astype(dtype)
+    found = written(tmp_path / "ours", vector("a/b", values))["a/b"]
+    assert found.dtype == values.dtype
+    assert found[:].tolist() == values.tolist()
+    zarr.create_group(tmp_path / "theirs").create_array(
+        "a/b",
+        shape=(5,),
+        chunks=(min(chunk, 5),),
+        dtype=dtype,
+        compressors=BloscCodec(cname="zstd", clevel=3, shuffle="shuffle", typesize=values.itemsize),
+        fill_value=0,
+        attributes=dict(DENSE),
+    )
+    assert document(tmp_path / "ours", "a/b") == document(tmp_path / "theirs", "a/b")
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 8])
+def test_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+    monkeypatch.setattr(anndata_encoding, "CHUNK", chunk)
+    texts = ["sky", "", "Wörter, viele"]
+    assert written(tmp_path / "ours", strings("names", texts))["names"][:].tolist() == texts
+    zarr.create_group(tmp_path / "theirs").create_array(
+        "names", shape=(3,), chunks=(min(chunk, 3),), dtype=str, attributes=dict(STRINGS)
+    )
+    assert document(tmp_path / "ours", "names") == document(tmp_path / "theirs", "names")
+
+
+anndata = pytest.importorskip("anndata")
+
+
+def dense(M: Any) -> np.ndarray[Any, Any]:
+    return M if isinstance(M, np.ndarray) else M.toarray()
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+@pytest.mark.parametrize("compressor", ["none", "zstd", "lz4"])
+@pytest.mark.parametrize("lazily", [False, True])
+def test_anndata_opens_it(tmp_path: Path, form: str, compressor: str, lazily: bool) -> None:
+    if lazily:
+        pytest.importorskip("xarray")
+    X, Y = sample(sparse=form == "sparse")
+    path = make_store(tmp_path / "out.zarr", X, Y, storage=form, compressor=compressor, partition_bytes=900)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # anndata's own: integer row names, lazy reading is experimental
+        read = anndata.experimental.read_lazy if lazily else anndata.read_zarr
+        found = read(path)
+        values = found.X.compute() if lazily else found.X
+        labels = found.obsm["labels"].compute() if lazily else found.obsm["labels"]
+    assert found.shape == X.shape
+    np.testing.assert_array_equal(dense(values), X)
+    np.testing.assert_array_equal(dense(labels), Y)
+    dataset = open_dataset(path)
+    assert list(found.var_names) == list(dataset.feature_names)
+    assert list(map(int, found.obs_names)) == list(range(60))
+    np.testing.assert_array_equal(np.asarray(found.var["min"]), dataset.features.minimum)
+    np.testing.assert_array_equal(np.asarray(found.var["n_missing"]), dataset.features.n_missing)
+    assert set(np.asarray(found.var["kind"])) == {"numeric"}
+    assert list(np.asarray(found.uns["mlfs"]["label_names"])) == [f"label {i}" for i in range(20)]
+
+
+def test_row_offsets_are_64_bit(tmp_path: Path) -> None:
+    import zarr
+
+    X, Y = sample(sparse=True)
+    group = zarr.open_group(make_store(tmp_path / "out.zarr", X, Y, storage="sparse"), mode="r")
+    assert group["X/indptr"].dtype == np.int64
+    assert group["X/indices"].dtype == np.int32
+    assert group["obsm/labels/indptr"].dtype == np.int64
+    assert group["obs/_index"].dtype == np.int64
+
+
+def values(n: int = 50, q: int = 3) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(0).uniform(-1, 1, size=(n, q))
+
+
+def create(place: object, **changes: Any) -> LabelsStore:
+    options: dict[str, Any] = {"threshold": 0.0, "partition_rows": 7, **changes}
+    return LabelsStore.create(str(place), options.pop("n", 50), options.pop("names", ["a", "b", "ü"]), **options)
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks are as long as partitions."""
+    monkeypatch.setattr(labels_store, "_MIN_CHUNK_BYTES", 0)
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("partition_rows", [7, 25, 50])
+def test_anndata_opens_recovered_labels(tmp_path: Path, partition_rows: int) -> None:
+    anndata = pytest.importorskip("anndata")
+    F = values()
+    create(tmp_path / "labels.zarr", partition_rows=partition_rows).write(0, F)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # anndata's own: integer row names
+        found = anndata.read_zarr(tmp_path / "labels.zarr")
+    assert found.X.dtype == np.float32
+    assert np.asarray(found.X) == pytest.approx(F, abs=1e-6)
+    assert found.layers["positive"].dtype == np.int8
+    assert found.layers["positive"].tolist() == (F > 0).astype(int).tolist()
+    assert found.var_names.tolist() == ["a", "b", "ü"]
+    assert found.obs_names.tolist() == [str(i) for i in range(50)]
+
+
+@pytest.mark.parametrize("array", ["X", "layers/positive"])
+@pytest.mark.parametrize("byte", [8, -1])
+def test_a_flipped_bit_is_found(tmp_path: Path, array: str, byte: int) -> None:
+    create(tmp_path / "labels.zarr", partition_rows=50).write(0, values())
+    chunk = tmp_path / "labels.zarr" / array / "c/0/0"
+    content = bytearray(chunk.read_bytes())
+    content[byte] ^= 1
+    chunk.write_bytes(content)
+    with pytest.raises(ValueError, match=r"[Cc]hecksum"):
+        zarr.open_group(tmp_path / "labels.zarr", mode="r")[array][...]
+
+
+@pytest.mark.parametrize(
+    ("n", "q", "partition_rows", "expected"),
+    [
+        (10**7, 100, 30_000, 30_000),  # 12 MB
+        (10**7, 100, 10, 2**20 // 400),
+        (10**7, 100, 10**6, 2**25 // 400),
+        (50, 3, 7, 50),
+        (10**4, 10**7, 5, 1),
+    ],
+)
+def test_a_chunk_is_a_partition_within_bounds_of_its_bytes(
+    n: int, q: int, partition_rows: int, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Nowhere:
+        def exists(self) -> bool:
+            return False
+
+        def write(self, key: str, content: bytes) -> None:
+            pass
+
+    monkeypatch.setattr(labels_store, "open_objects", lambda place: Nowhere())
+    monkeypatch.setattr(labels_store, "row_numbers", lambda n: [])
+    monkeypatch.setattr(labels_store, "strings", lambda key, names: [])
+    found = LabelsStore.create("nowhere", n, range(q), threshold=0.0, partition_rows=partition_rows)  # type: ignore[arg-type]
+    assert found.chunk_rows == expected
+
+
+def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
+    create(tmp_path / "labels.zarr").write(0, values())
+    with pytest.raises(FileExistsError, match=r"labels\.zarr is there already"):
+        create(tmp_path / "labels.zarr")
+    assert zarr.open_group(tmp_path / "labels.zarr", mode="r")["X"][...].any()
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_a_url_will_do() -> None:
+    F = values()
+    store = create("memory://recovered/labels.zarr")
+    store.write(0, F[:49])
+    store.write(49, F[49:])
+    group = zarr.open_group("memory://recovered/labels.zarr", mode="r")
+    assert group["X"][...].tolist() == F.astype(np.float32).tolist()
+    assert group["layers/positive"][...].sum() == (F > 0).sum()
+    with pytest.raises(FileExistsError):
+        create("memory://recovered/labels.zarr")
+
+
+@given(st.lists(st.binary(max_size=50), max_size=6))
+def test_checksums_of_pieces_join(pieces: list[bytes]) -> None:
+    whole = b"".join(pieces)
+    found = join(map(Checksum.of, pieces))
+    assert found == Checksum(len(whole), zlib.crc32(whole), crc32c(whole))
+    extended = Checksum()
+    for piece in pieces:
+        extended = extended.extended(piece)
+    assert extended == found
+
+
+def test_checksums_of_long_pieces_join() -> None:
+    first, second = b"\x00" * 3_000_001, b"\xff" * 2**20
+    assert Checksum.of(first) + Checksum.of(second) == Checksum.of(first + second)
+
+
+def test_checksum_as_text_and_json() -> None:
+    checksum = Checksum.of(b"123456789")  # the check values of both polynomials
+    assert str(checksum) == "9:cbf43926e3069283"
+    assert Checksum(*checksum.to_json()) == checksum
+
+
+def test_content_digest_is_that_of_the_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long lists are hashed piece by piece, numbers of one digit and names that are made up without a text for each."""
+    monkeypatch.setattr(digest_module, "_PIECE", 7)
+    names = NumberedNames("x", 123)
+    for numbers in ([*range(10)] * 3, [3, 12, -1], []):
+        parts = {"b": {"k": [1, 2], "a": "é"}, "names": list(names), "a": numbers, "text": "q"}
+        text = json.dumps(parts, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        expected = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        assert content_digest(parts) == expected
+        assert content_digest(parts | {"names": names, "a": np.array(numbers, np.int8)}) == expected
+    assert content_digest({}) == hashlib.blake2b(b"{}", digest_size=16).hexdigest()
+
+
+def test_content_digest() -> None:
+    assert content_digest({"a": 1, "b": ["é"]}) == content_digest({"b": ["é"], "a": 1})
+    assert content_digest({"a": 1}) != content_digest({"a": 2})
+    assert len(content_digest({"name": "\udce9"})) == 32  # a name that was not UTF-8
+
+
+def test_every_flipped_byte_of_the_root_is_noticed() -> None:
+    content = seal_root({"attributes": {"mlfs": {"n": 1, "root_digest": ""}}, "zarr_format": 3})
+    start = content.index(b'"root_digest":"') + len(b'"root_digest":"')
+    recorded = content[start : start + 32].decode()
+    assert root_is_intact(content, recorded)
+    for place in range(len(content)):
+        if start <= place < start + 32:
+            continue
+        flipped = bytearray(content)
+        flipped[place] ^= 1
+        assert not root_is_intact(bytes(flipped), recorded), place
+    changed = content.replace(recorded.encode(), b"f" * 32)
+    assert not root_is_intact(changed, "f" * 32)

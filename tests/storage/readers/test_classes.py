@@ -1,7 +1,8 @@
-"""Columns of classes and of tags in tables and ARFF: a label for each class, as of categorical columns of AnnData."""
+"""Columns of tables: labels, classes, tags, lists, what is left out; names from Mulan XML."""
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from collections.abc import Callable
@@ -12,16 +13,20 @@ import anndata
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.feather
 import pytest
 from pyarrow import parquet as pq
+from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.append import append
 from mlfs_dask.storage.convert import convert
 from mlfs_dask.storage.opening import open_dataset
-from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
+from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN, LabelSpec, Reader, ReadOptions
 from mlfs_dask.storage.readers.classes import ClassColumn
 from mlfs_dask.storage.readers.detect import open_source
+from mlfs_dask.storage.readers.label_columns import label_block, sparse_label_block
+from mlfs_dask.storage.readers.mulan_xml import read_mulan_labels
 from tests.storage.readers.reading import check_splits, read_all
 
 TABLE = pd.DataFrame(
@@ -289,3 +294,153 @@ def test_values_that_are_no_classes(tmp_path: Path, write: Write, meaning: str) 
     entry = -1 if meaning == "unknown" else 0
     kinds = {"cat": [1, 0], "dog": [0, 1], "none": [entry, entry], None: [-1, -1]}
     assert read_all(reader)[1].tolist() == [kinds[kind] for kind in TABLE["kind"].replace({np.nan: None})]
+
+
+FORMATS = ("csv", "tsv", "parquet", "feather", "arff")
+
+
+def save(tmp_path: Path, suffix: str, **columns: list[object]) -> str:
+    """The same table in one of the formats."""
+    path = tmp_path / f"t.{suffix}"
+    rows = list(zip(*columns.values(), strict=True))
+    if suffix == "parquet":
+        pq.write_table(pa.table(columns), path)
+    elif suffix == "feather":
+        pa.feather.write_feather(pa.table(columns), path)
+    elif suffix == "arff":
+        kinds = ["string" if isinstance(values[0], str) else "numeric" for values in columns.values()]
+        names = [f"@attribute {name} {kind}\n" for name, kind in zip(columns, kinds, strict=True)]
+        path.write_text(
+            f"@relation t\n{''.join(names)}@data\n" + "".join(",".join(map(str, row)) + "\n" for row in rows)
+        )
+    else:
+        between = "\t" if suffix == "tsv" else ","
+        lines = [columns, *rows]
+        path.write_text("".join(between.join("" if v is None else str(v) for v in line) + "\n" for line in lines))
+    return str(path)
+
+
+def opened(path: str, *, drop: tuple[str, ...] = (), obs: tuple[str, ...] = (), **labels: object) -> Reader:
+    return open_source([path], ReadOptions(LabelSpec(**labels), drop=drop, obs=obs))  # type: ignore[arg-type]
+
+
+def names_of(reader: Reader) -> tuple[list[str], list[str]]:
+    return list(reader.header.feature_names or ()), list(reader.header.label_names or ())
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+@pytest.mark.parametrize("first", [True, False])
+def test_a_count_of_labels_counts_what_is_not_left_out(tmp_path: Path, suffix: str, first: bool) -> None:
+    columns: dict[str, list[object]] = {"id": ["a", "b", "c"], "y1": [1, 0, 1], "y2": [0, 1, 1], "x": [2, 3, 1]}
+    columns = columns if first else dict(reversed(columns.items()))
+    path = save(tmp_path, suffix, **columns)
+    assert sorted(names_of(opened(path, drop=("id",), count=2, first=first))[1]) == ["y1", "y2"]
+    if suffix != "arff":
+        assert names_of(opened(path, obs=("id",), count=2, first=first))[0] == ["x"]
+    with pytest.raises(DataError, match="column 'y1': it is a label, and is to be left out"):
+        opened(path, drop=("id", "y1"), columns=("y1", "y2"))
+
+
+def test_a_count_of_labels_counts_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "g=1").mkdir()
+    save(tmp_path / "g=1", "parquet", x=[2, 3], y1=[1, 0], y2=[0, 1])
+    assert names_of(opened(str(tmp_path), count=2)) == (["x", "g"], ["y1", "y2"])
+    assert names_of(opened(str(tmp_path), columns=("g",)))[1] == ["g"]
+
+
+HOW = {"names": ("sky", "sea"), "file": "f", "place": lambda row: {"row": 10 + row}}
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int16, np.bool_])
+def test_label_block(dtype: type) -> None:
+    values = np.array([[0, 1], [0, 0], [1, 1]], dtype=dtype)
+    for block in (label_block(values, **HOW), sparse_label_block(csr_array(values), **HOW)):
+        assert block.dtype == np.int8
+        assert block.nnz == 3
+        np.testing.assert_array_equal(block.toarray(), values.astype(np.int8))
+
+
+def test_missing_is_unknown_and_minus_one_is_kept_apart() -> None:
+    values = np.array([[np.nan, 1], [-1, 0]])
+    expected = [[UNKNOWN, 1], [MINUS_ONE, 0]]
+    np.testing.assert_array_equal(label_block(values, **HOW).toarray(), expected)
+    np.testing.assert_array_equal(sparse_label_block(csr_array(values), **HOW).toarray(), expected)
+
+
+def test_explicit_zeros_go() -> None:
+    values = csr_array((np.array([0.0, 1.0]), np.array([0, 1]), np.array([0, 1, 2])), shape=(2, 2))
+    block = sparse_label_block(values, **HOW)
+    assert block.nnz == 1
+    np.testing.assert_array_equal(block.toarray(), [[0, 0], [0, 1]])
+
+
+def test_entries_are_in_order() -> None:
+    values = np.random.default_rng(0).choice([0.0, 1.0, -1.0, np.nan], (50, 7))
+    block = label_block(values, **HOW)
+    fresh = csr_array((block.data, block.indices, block.indptr), shape=block.shape)
+    assert fresh.has_canonical_format
+    expected = np.select([np.isnan(values), values == -1], [UNKNOWN, MINUS_ONE], values)
+    np.testing.assert_array_equal(block.toarray(), expected)
+
+
+# 257 and -255 are 1 in the last byte.
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0.5, 0.5), (2.0, 2), (-2.0, -2), (257.0, 257), (-255.0, -255), (np.inf, np.inf)]
+)
+@pytest.mark.parametrize("names", [("sky", "sea"), None])
+def test_bad_label(value: float, shown: float, names: tuple[str, ...] | None) -> None:
+    values = np.array([[0, 1], [0, value]])
+    for call, matrix in ((label_block, values), (sparse_label_block, csr_array(values))):
+        with pytest.raises(DataError, match=r"row 11: a label must be 0 or 1 \(-1 = unknown\)") as caught:
+            call(matrix, **HOW | {"names": names})
+        assert caught.value.column == ("sea" if names else 2)
+        assert repr(caught.value.value) == repr(shown)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ('<?xml version="1.0"?>\r\n<labels xmlns="http://mulan.sourceforge.net/labels">'
+         '<label name="b"></label>\r\n<label name="a b"/></labels>', ("b", "a b")),
+        ('<labels><label name="01"><label name="01/01"><label name="01/01/03"/></label></label>'
+         '<label name="02"/></labels>', ("01", "01/01", "01/01/03", "02")),
+        (r'<labels><label name="TAG_m\'usica"/><label name="Swainson&apos;s"/><label name="ß"/></labels>',
+         (r"TAG_m\'usica", "Swainson's", "ß")),
+    ],
+)  # fmt: skip
+def test_names(tmp_path: Path, text: str, names: tuple[str, ...]) -> None:
+    path = tmp_path / "labels.xml"
+    path.write_text(text)
+    assert read_mulan_labels(str(path)) == names
+    packed = tmp_path / "labels.xml.gz"
+    packed.write_bytes(gzip.compress(text.encode()))
+    assert read_mulan_labels(str(packed)) == names
+
+
+@pytest.mark.parametrize(
+    ("text", "problem", "line"),
+    [
+        ("", "a Mulan XML file of labels was expected: no element found", 1),
+        ("<labels>\n<label name='a'>\n</labels>", "a Mulan XML file of labels was expected: mismatched tag", 3),
+        ("@relation r", "a Mulan XML file of labels was expected: not well-formed", 1),
+        ("<labels></labels>", "no <label> element was found", None),
+        ("<labels><label/></labels>", "a <label> element has no name", 1),
+        (
+            "<labels><label name='l1'/>\n<label name='l0'/>\n<label name='l1'/></labels>",
+            "line 3, value 'l1': the label is named a second time; the first is in line 1",
+            3,
+        ),
+    ],
+)
+def test_refused(tmp_path: Path, text: str, problem: str, line: int | None) -> None:
+    path = tmp_path / "labels.xml"
+    path.write_text(text)
+    with pytest.raises(DataError, match=problem) as caught:
+        read_mulan_labels(str(path))
+    assert (caught.value.file, caught.value.line) == (str(path), line)
+    assert caught.value.cure
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"absent\.xml: there is no such file"):
+        read_mulan_labels(str(tmp_path / "absent.xml"))

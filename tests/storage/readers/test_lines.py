@@ -1,15 +1,19 @@
-"""Lines cut into parts and blocks: each line comes once, whole, whatever the cutting."""
+"""Opening files, packed or damaged, local or at a URL, and their lines: each comes once, whatever the cutting."""
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import lzma
+import pickle
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mlfs_dask.storage.readers.compressed_io import SourceFile, open_source
+from mlfs_dask.errors import DataError, StoreNotAllowedError, UsageError
+from mlfs_dask.storage.readers.compressed_io import SourceFile, format_suffix, open_source
 from mlfs_dask.storage.readers.lines import (
     LineBlock,
     block_bytes_for,
@@ -19,6 +23,149 @@ from mlfs_dask.storage.readers.lines import (
     line_number,
     split_lines,
 )
+
+TEXT = "".join(f"{i} {i * i % 7919}\n" for i in range(40_000)).encode()
+
+
+def zstd(data: bytes) -> bytes:
+    return bytes(pytest.importorskip("zstandard").ZstdCompressor().compress(data))
+
+
+COMPRESS = {
+    "gzip": (".gz", gzip.compress),
+    "xz": (".xz", lzma.compress),
+    "bzip2": (".bz2", bz2.compress),
+    "zstd": (".zst", zstd),
+}
+
+
+@pytest.fixture(params=list(COMPRESS))
+def compressed(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, str]:
+    suffix, compress = COMPRESS[request.param]
+    path = tmp_path / f"data.txt{suffix}"
+    # Two members: concatenated compressed files are legal in all four formats.
+    path.write_bytes(compress(TEXT[:1000]) + compress(TEXT[1000:]))
+    return path, request.param
+
+
+def test_plain_file_is_entered_at_any_byte(tmp_path: Path) -> None:
+    path = tmp_path / "data.txt"
+    path.write_bytes(TEXT)
+    source = open_source(str(path))
+    assert (source.size, source.compression, source.enterable) == (len(TEXT), None, True)
+    assert source.read_range(7, 19) == TEXT[7:19]
+    assert source.read_range(len(TEXT) - 3, len(TEXT) + 50) == TEXT[-3:]
+    with source.open(12_345) as stream:
+        assert stream.read() == TEXT[12_345:]
+
+
+def test_compressed_file_gives_the_same_bytes(compressed: tuple[Path, str]) -> None:
+    path, name = compressed
+    source = pickle.loads(pickle.dumps(open_source(str(path))))
+    assert (source.compression, source.enterable) == (name, False)
+    assert source.size == path.stat().st_size
+    with source.open() as stream:
+        assert stream.read() == TEXT
+    assert source.read_range(99_990, 100_020) == TEXT[99_990:100_020]
+
+
+def test_compression_is_told_by_the_bytes(compressed: tuple[Path, str], tmp_path: Path) -> None:
+    bare = tmp_path / "data.txt"
+    bare.write_bytes(compressed[0].read_bytes())
+    assert open_source(str(bare)).compression == compressed[1]
+
+
+def test_truncated_file_is_named(compressed: tuple[Path, str]) -> None:
+    path, name = compressed
+    path.write_bytes(path.read_bytes()[:-20])
+    with (
+        open_source(str(path)).open() as stream,
+        pytest.raises(DataError, match=f"the {name} data is cut off.*\n.*compress the file again") as caught,
+    ):
+        stream.read()
+    assert caught.value.file == str(path)
+
+
+def test_a_damaged_second_stream_is_not_the_end_of_the_file(compressed: tuple[Path, str]) -> None:
+    path, name = compressed
+    data = bytearray(path.read_bytes())
+    second = len(COMPRESS[name][1](TEXT[:1000]))
+    for place in range(second, second + 3):
+        damaged = bytes([*data[:place], data[place] ^ 0x20, *data[place + 1 :]])
+        path.write_bytes(damaged)
+        with open_source(str(path)).open() as stream, pytest.raises(DataError, match=f"the {name} data is damaged"):
+            stream.read()
+    path.write_bytes(data[: second + 3])
+    with open_source(str(path)).open() as stream, pytest.raises(DataError, match=f"the {name} data is cut off"):
+        stream.read()
+
+
+def test_xz_may_have_zeros_between_streams(tmp_path: Path) -> None:
+    zeros = bytes(1 << 17)
+    (tmp_path / "a.xz").write_bytes(lzma.compress(TEXT[:9]) + bytes(4) + lzma.compress(TEXT[9:]) + zeros)
+    with open_source(str(tmp_path / "a.xz")).open() as stream:
+        assert stream.read() == TEXT
+
+
+def test_damaged_file_is_named(compressed: tuple[Path, str]) -> None:
+    path, name = compressed
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 : len(data) // 2 + 40] = bytes(40)
+    path.write_bytes(data)
+    with (
+        open_source(str(path)).open() as stream,
+        pytest.raises(DataError, match=f"the {name} data is damaged") as caught,
+    ):
+        stream.read()
+    assert caught.value.file == str(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "came"), [(TEXT, "not compressed"), (b"", "empty"), (lzma.compress(b"x"), "xz data")]
+)
+def test_name_that_promises_another_compression(tmp_path: Path, content: bytes, came: str) -> None:
+    path = tmp_path / "data.txt.gz"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=rf"ends in \.gz.*gzip data, but the file is {came}\n.*rename"):
+        open_source(str(path))
+
+
+def test_text_that_begins_like_bzip2_is_text(tmp_path: Path) -> None:
+    path = tmp_path / "data.csv"
+    path.write_bytes(b"BZh9,other\n1,2\n")
+    assert open_source(str(path)).compression is None
+
+
+def test_missing_directory_and_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DataError, match="there is no such file"):
+        open_source(str(tmp_path / "absent.arff"))
+    with pytest.raises(DataError, match="a file was expected, this is a directory"):
+        open_source(str(tmp_path))
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    # Root may read everything, so the refusal is played.
+    monkeypatch.setattr("mlfs_dask.storage.object_store.open_file", refuse)
+    with pytest.raises(StoreNotAllowedError, match="no permission to read it"):
+        open_source(str(tmp_path / "secret.arff"))
+
+
+def test_urls() -> None:
+    fsspec = pytest.importorskip("fsspec")
+    with fsspec.open("memory://opening/data.txt.gz", "wb") as file:
+        file.write(gzip.compress(TEXT))
+    source = open_source("memory://opening/data.txt.gz")
+    assert source.read_range(5, 25) == TEXT[5:25]
+    with pytest.raises(DataError, match="there is no such file"):
+        open_source("memory://opening/absent.txt")
+    with pytest.raises(UsageError, match=r"nosuch://opening/data.txt: Protocol not known: nosuch\n  cure: give a"):
+        open_source("nosuch://opening/data.txt")
+
+
+def test_format_suffix() -> None:
+    assert format_suffix("a/b.c/Yeast.ARFF.bz2") == ".arff"
+    assert format_suffix("noformat") == ""
 
 
 def text_of(source: SourceFile, start: int, stop: int | None, block_bytes: int) -> bytes:

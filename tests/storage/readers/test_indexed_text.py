@@ -1,13 +1,17 @@
-"""svmlight text with several labels."""
+"""svmlight and XMLC text, and their numbers."""
 
 from __future__ import annotations
 
+import gzip
+import math
 import re
+import struct
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array, vstack
 from sklearn.datasets import load_svmlight_file
@@ -18,12 +22,17 @@ from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.storage.append import append
 from mlfs_dask.storage.convert import convert
 from mlfs_dask.storage.opening import open_dataset
+from mlfs_dask.storage.readers import xmlc
 from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
+from mlfs_dask.storage.readers.detect import open_source
 from mlfs_dask.storage.readers.indexed_text import IndexedTextReader
+from mlfs_dask.storage.readers.parse_float import number_from_text, read_number
 from mlfs_dask.storage.readers.svmlight import open_svmlight
+from mlfs_dask.storage.readers.xmlc import open_xmlc
+from tests.storage.readers.reading import check_splits, read_all
 
 
-def read_all(
+def read_sparse(
     reader: IndexedTextReader, part_bytes: int = 1 << 40, batch_bytes: int = 1 << 22
 ) -> tuple[csr_array, csr_array]:
     X, Y = [], []
@@ -43,7 +52,7 @@ def read_all(
 
 def read(path: Path, text: str, **keys: str) -> tuple[list[list[float]], list[list[int]]]:
     path.write_text(text)
-    X, Y = read_all(open_svmlight(str(path), ReadOptions(keys=keys)))
+    X, Y = read_sparse(open_svmlight(str(path), ReadOptions(keys=keys)))
     return X.toarray().tolist(), Y.toarray().tolist()
 
 
@@ -95,7 +104,7 @@ def test_classes(path: Path, words: list[str], names: tuple[str, ...], labels: l
     assert (reader.header.label_names, reader.header.n_labels) == (names, len(names))
     expected = [[-1] * len(names) if row is None else [int(label) for label in row] for row in labels]
     for part_bytes, batch_bytes in ((1 << 40, 1 << 22), (1, 1)):
-        X, Y = read_all(reader, part_bytes, batch_bytes)
+        X, Y = read_sparse(reader, part_bytes, batch_bytes)
         assert X.toarray().tolist() == [[1]] * len(words)
         assert Y.toarray().tolist() == expected
 
@@ -154,12 +163,12 @@ def test_a_feature_beyond_memory_is_named_with_its_line(path: Path) -> None:
     assert str(caught.value).startswith(f"{path}, line 2: 50,000,000 features, for the index 50000000: projected")
     with runtime.process_limits(memory_limit=1 << 34):
         path.write_text(text)
-        assert read_all(open_svmlight(str(path), ReadOptions()))[0].shape == (3, 50_000_000)
+        assert read_sparse(open_svmlight(str(path), ReadOptions()))[0].shape == (3, 50_000_000)
 
 
 def test_a_count_of_labels_is_their_width(path: Path) -> None:
     path.write_text("0 1:1\n")
-    assert read_all(open_svmlight(str(path), ReadOptions(labels=LabelSpec(count=3))))[1].shape == (1, 3)
+    assert read_sparse(open_svmlight(str(path), ReadOptions(labels=LabelSpec(count=3))))[1].shape == (1, 3)
 
 
 @pytest.mark.parametrize(
@@ -242,7 +251,256 @@ def test_equals_scikit_learn_in_any_cutting(tmp_path: Path, data: st.DataObject)
         )
     )
     reader = open_svmlight(str(path), ReadOptions(keys={"n_features": "9", "n_labels": "7"}))
-    X, Y = read_all(reader, data.draw(st.integers(1, 300)), data.draw(st.integers(1, 300)))
+    X, Y = read_sparse(reader, data.draw(st.integers(1, 300)), data.draw(st.integers(1, 300)))
     X_other, labels = load_svmlight_file(str(path), multilabel=True, n_features=9, zero_based=False)
     np.testing.assert_array_equal(X.toarray(), X_other.toarray())
     assert [sorted(map(int, row)) for row in labels] == [row.nonzero()[0].tolist() for row in Y.toarray()]
+
+
+def read_text(path: Path, text: str, part_bytes: int = 1 << 40) -> tuple[list[list[float]], list[list[int]]]:
+    path.write_bytes(text.encode())
+    reader = open_xmlc(str(path), ReadOptions())
+    assert reader.header.n_rows is not None
+    batches = [b for part in reader.parts(part_bytes) for b in reader.read(part, batch_bytes=1 << 20)]
+    return (
+        [row for batch in batches for row in batch.X.toarray().tolist()],
+        [row for batch in batches for row in batch.Y.toarray().tolist()],
+    )
+
+
+@pytest.mark.parametrize("part_bytes", [1, 7, 1 << 40])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_xmlc_rows(path: Path, part_bytes: int, end: str) -> None:
+    text = "5 4 3\n0,2 0:1 3:0.5 \n 1:2\n1\n \n2 2:7\n".replace("\n", end)
+    assert read_text(path, text, part_bytes) == (
+        [[1, 0, 0, 0.5], [0, 2, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 7, 0]],
+        [[1, 0, 1], [0, 0, 0], [0, 1, 0], [0, 0, 0], [0, 0, 1]],
+    )
+
+
+@pytest.mark.parametrize("part_bytes", [1, 1 << 40])
+@pytest.mark.parametrize(
+    ("text", "features"),
+    [
+        ("3 4 3\n0 0:1\n\n1 2:7\n", [1, 0, 7]),
+        ("3 4 3\n\n0 0:1\n\n", [0, 1, 0]),
+        ("2 4 3\n0 0:1\n\n1 2:7\n", [1, 7]),
+        ("2 4 3\n0 0:1\n1 2:7\n\n", [1, 7]),
+    ],
+)
+def test_an_empty_line_is_a_row_where_the_first_line_counts_it(
+    path: Path, text: str, features: list[float], part_bytes: int
+) -> None:
+    X, Y = read_text(path, text, part_bytes)
+    assert [sum(row) for row in X] == features
+    assert [sum(row) for row in Y] == [int(value > 0) for value in features]
+
+
+def test_header(path: Path) -> None:
+    path.write_bytes(b"\xef\xbb\xbf 2  4\t3 \n0 0:1\n1 0:1")
+    reader = open_xmlc(str(path), ReadOptions())
+    header = reader.header
+    assert (header.n_rows, header.n_features, header.n_labels, header.feature_names) == (2, 4, 3, None)
+    (batch,) = reader.read(reader.parts(1000)[0], batch_bytes=1000)
+    assert (batch.X.shape, batch.first_line) == ((2, 4), 2)
+
+
+@pytest.mark.parametrize("text", ["", "0 1:1\n", "1\n", "1 2 3 4\n", "a b c\n", "1 2 3", "x" * 1000])
+def test_no_header(path: Path, text: str) -> None:
+    with pytest.raises(DataError, match=r"the first line of XMLC text was expected: .*\n.*--format svmlight") as caught:
+        read_text(path, text)
+    assert (caught.value.line, caught.value.value) == (1, text[:40].strip())
+
+
+@pytest.mark.parametrize(("rows", "found"), [("0 0:1\n", 1), ("0 0:1\n" * 3, 3), ("", 0)])
+def test_row_count(path: Path, rows: str, found: int) -> None:
+    with pytest.raises(DataError, match=rf"the header declares 2 rows, the file has {found}\n.*cut off") as caught:
+        read_text(path, "2 4 3\n" + rows)
+    assert caught.value.file == str(path)
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ("3 0:1", "label numbers from 0 to 2 with commas between them were expected"),
+        ("0 4:1", "a feature index from 0 to 3 was expected"),
+        ("0 99999999999:1", "a feature index from 0 to 3 was expected"),
+    ],
+)
+def test_beyond_the_declared_widths(path: Path, row: str, problem: str) -> None:
+    with pytest.raises(DataError, match=re.escape(problem)) as caught:
+        read_text(path, f"2 4 3\n0 0:1\n{row}\n")
+    assert caught.value.line == 3
+
+
+@pytest.mark.parametrize(
+    "options", [ReadOptions(labels=LabelSpec(count=1)), ReadOptions(drop=("a",)), ReadOptions(keys={"x": "y"})]
+)
+def test_xmlc_options_refused(path: Path, options: ReadOptions) -> None:
+    with pytest.raises(UsageError, match="XMLC text says itself which labels it has"):
+        open_xmlc(str(path), options)
+
+
+X_ROWS = ["0:1.5 3:2", "", "1:1", "", "2:0.25 0:1", " 3:1 "]
+Y_ROWS = ["0:1", "2:1.0 0:1", "", "", "1:1", "2:1"]
+X = [[1.5, 0, 0, 2], [0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0], [1, 0, 0.25, 0], [0, 0, 0, 1]]
+Y_PAIR = [[1, 0, 0], [1, 0, 1], [0, 0, 0], [0, 0, 0], [0, 1, 0], [0, 0, 1]]
+
+
+def write_pair(folder: Path, times: int = 1, end: str = "\n", suffix: str = "") -> tuple[str, ReadOptions]:
+    """Files as the repository has them now: `n d` and `n q`, a row a line, also where it is empty."""
+    names = []
+    for name, width, rows in (("trn_X_Xf.txt", 4, X_ROWS), ("trn_X_Y.txt", 3, Y_ROWS)):
+        text = end.join([f"{6 * times} {width}", *rows * times]) + end
+        content = text.encode()
+        (folder / (name + suffix)).write_bytes(gzip.compress(content) if suffix else content)
+        names.append(str(folder / (name + suffix)))
+    return names[0], ReadOptions(labels=LabelSpec(xml=names[1]))
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_features_and_labels_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, suffix: str) -> None:
+    monkeypatch.setattr(xmlc, "_INDEX_ROWS", 5)
+    path, options = write_pair(tmp_path, 7, end, suffix)
+    reader = open_source([path], options)
+    assert (reader.header.n_rows, reader.header.n_features, reader.header.n_labels) == (42, 4, 3)
+    assert len(reader.parts(1)) == (1 if suffix else 9)
+    found = read_all(reader)
+    assert (found[0].tolist(), found[1].tolist()) == (X * 7, Y_PAIR * 7)
+    check_splits(reader, sizes=(1, 100))
+
+
+def test_labels_apart_of_three_values(tmp_path: Path) -> None:
+    path, options = write_pair(tmp_path)
+    reader = open_source([path], replace(options, labels=replace(options.labels, unknown=("0",))))
+    assert read_all(reader)[1].tolist() == [[label or -1 for label in row] for row in Y_PAIR]
+
+
+def test_features_without_their_labels(tmp_path: Path) -> None:
+    path, options = write_pair(tmp_path)
+    with pytest.raises(
+        UsageError, match="features and labels lie in two files\n  cure: say which file holds the labels"
+    ):
+        open_source([path])
+    (tmp_path / "old.txt").write_text("6 4 3\n" + "0 0:1\n" * 6)
+    with pytest.raises(DataError, match="two numbers were expected in the first line"):
+        open_source([str(tmp_path / "old.txt")], options)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("trn_X_Y.txt", "5 3\n" + "\n" * 5, "trn_X_Y.txt, line 1: it declares 5 rows, and .*trn_X_Xf.txt 6"),
+        ("trn_X_Y.txt", "6 3\n0:1\n1:1\n", "the header declares 6 rows, the file has 2"),
+        ("trn_X_Y.txt", "6 3\n" + "0:1\n" * 7, "the header declares 6 rows, the file has more"),
+        ("trn_X_Y.txt", "6 3\n0:1\n\n0:3\n\n\n\n", "trn_X_Y.txt, line 4, column 1, value 3: a label must be 0 or 1"),
+        ("trn_X_Y.txt", "6 3\n0:1\n\n3:1\n\n\n\n", "trn_X_Y.txt, line 4, value '3:1': a feature index from 0 to 2"),
+        ("trn_X_Y.txt", "6 3\n0:1\n2\n3:1\n\n\n\n", "trn_X_Y.txt, line 3, value '2': pairs index:value alone were"),
+        ("trn_X_Xf.txt", "6 4\n0:1\n\n0:x\n\n\n\n", "trn_X_Xf.txt, line 4, column 0, value 'x': a number was expected"),
+    ],
+)
+def test_pairs_that_do_not_fit(tmp_path: Path, name: str, text: str, problem: str) -> None:
+    path, options = write_pair(tmp_path)
+    (tmp_path / name).write_text(text)
+    with pytest.raises(DataError, match=problem):
+        read_all(open_source([path], options))
+
+
+def bits(value: float) -> bytes:
+    return struct.pack("d", value)
+
+
+def converted(text: str) -> tuple[bool, float, int]:
+    return read_number(np.frombuffer(text.encode() + b",", dtype=np.uint8).copy(), 0)  # type: ignore[no-any-return]
+
+
+def check(text: str, *, may_decline: bool) -> None:
+    exact, value, end = converted(text)
+    assert exact or may_decline, text
+    if exact:
+        assert bits(value) == bits(float(text)), text
+        assert end == len(text)
+
+
+@settings(max_examples=400)
+@given(st.floats(allow_nan=False, allow_infinity=False, allow_subnormal=False))
+@example(0.1)
+@example(1.7976931348623157e308)
+@example(-0.0)
+@example(2.2250738585072014e-308)
+def test_shortest_form_of_any_float(value: float) -> None:
+    # What other programs write: 17 digits and less. The extremes of the range are left to Python.
+    check(repr(value), may_decline=not 1e-300 < abs(value) < 1e300 and value != 0)
+    check(f"{value:.17g}", may_decline=True)
+    check(f"{value:.6f}", may_decline=True)
+
+
+@settings(max_examples=400)
+@given(
+    sign=st.sampled_from(["", "-", "+"]),
+    whole=st.text("0123456789", max_size=20),
+    fraction=st.text("0123456789", max_size=20),
+    exponent=st.one_of(st.none(), st.integers(-400, 400)),
+)
+def test_any_decimal(sign: str, whole: str, fraction: str, exponent: int | None) -> None:
+    text = f"{sign}{whole or '0'}.{fraction}" + ("" if exponent is None else f"e{exponent:+}")
+    check(text, may_decline=True)
+
+
+@settings(max_examples=300)
+@given(st.integers(2**52, 2**53 - 1), st.integers(-60, 10))
+def test_halves_between_two_floats_round_to_even(mantissa: int, power: int) -> None:
+    # The decimal lies exactly half-way, where a truncated product cannot decide.
+    from fractions import Fraction
+
+    value = Fraction(2 * mantissa + 1) * Fraction(2) ** power
+    text = str(value.numerator) if value.denominator == 1 else None
+    if text is None:
+        digits = value.numerator * 5 ** (value.denominator.bit_length() - 1)
+        text = f"{digits}e-{value.denominator.bit_length() - 1}"
+    check(text, may_decline=True)
+
+
+def test_few_numbers_are_left_to_python() -> None:
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal(20_000) * 10.0 ** rng.integers(-200, 200, 20_000)
+    assert all(converted(repr(float(value)))[0] for value in values)
+
+
+@pytest.mark.parametrize("text", ["", "-", "+", ".", "e5", "1e", "1e+", "-.e1", "nan", "inf", "x1"])
+def test_no_number(text: str) -> None:
+    assert not converted(text)[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1.",
+        ".5",
+        "-.5e-3",
+        "+7",
+        "007",
+        "1E5",
+        "0e999",
+        "0" * 30 + "1",
+        "0." + "0" * 25 + "17",
+        "0." + "0" * 25,
+        "-" + "0" * 25,
+    ],
+)
+def test_unusual_numbers(text: str) -> None:
+    check(text, may_decline=False)
+
+
+@pytest.mark.parametrize("text", ["1e400", "-1e400", "1e-400", "5e-324", "1" * 25, "1." + "0" * 30 + "1"])
+def test_left_to_python(text: str) -> None:
+    assert not converted(text)[0]
+    assert number_from_text(text) == float(text)
+
+
+def test_number_from_text() -> None:
+    assert number_from_text("1_0") is None
+    assert number_from_text("١") is None
+    assert number_from_text("0x1") is None
+    assert math.isnan(number_from_text("nAn") or 0.0)
