@@ -36,7 +36,7 @@ settings.load_profile("suite")
 
 #: Reasons for which a test may be skipped under `--known-skips`, as patterns.
 KNOWN_SKIPS = (
-    r"minutes; make nightly",
+    r"make nightly",
     r"real data not found: ",
     r"published results not found: ",
     r"(plink2|azurite|zsh|fish|dask-kubernetes|SLURM) is not installed",

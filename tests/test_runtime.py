@@ -82,12 +82,6 @@ def test_limits_of_this_process():
     assert runtime.current_resources().memory_limit != 10**9
 
 
-def test_available_cores_are_the_threads_without_a_cluster(monkeypatch):
-    assert runtime.available_cores() == len(os.sched_getaffinity(0))
-    monkeypatch.setattr(runtime, "available_cores", lambda: 5)
-    assert runtime.current_resources().threads_per_worker == 5
-
-
 class Interruption(BaseException):
     """As KeyboardInterrupt, which would end the tests."""
 

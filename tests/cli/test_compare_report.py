@@ -1,7 +1,8 @@
-"""`mlfs compare` and `mlfs report`, with the library replaced and end to end."""
+"""`mlfs compare` and `mlfs report`."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,36 +28,6 @@ def evaluations(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     ]
 
 
-def test_compare_passes_its_options_on(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mlfs_dask.evaluation import comparison
-
-    calls: list[Any] = []
-
-    def stop(*args: Any, **kwargs: Any) -> None:
-        calls.append((args, kwargs))
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(comparison, "compare", stop)
-    run(
-        "compare",
-        "x",
-        "y",
-        "-o",
-        tmp_path / "cmp",
-        "--run",
-        "b",
-        "--run",
-        "a",
-        "--control",
-        "a",
-        "-k",
-        5,
-        "--alpha",
-        0.1,
-    )
-    assert calls == [((("x", "y"),), {"runs": ("b", "a"), "control": "a", "k": 5, "alpha": 0.1})]
-
-
 def test_compare_end_to_end(run: Run, evaluations: list[Path], tmp_path: Path) -> None:
     result = run("compare", *evaluations, "-o", tmp_path / "cmp")
     assert result.exit_code == 0, result.stderr
@@ -75,36 +46,11 @@ def test_compare_as_json(run_json: Callable[..., Any], evaluations: list[Path], 
     # All data sets rank alike: F is infinite, which JSON has not.
     assert found["tests"][0]["friedman"]["f"] is None
     assert "tests.json" in found["files"]
-
-
-def test_report_passes_its_options_on(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mlfs_dask.reporting import page
-
-    calls: list[Any] = []
-
-    def fake(*args: Any, **kwargs: Any) -> dict[str, Any]:
-        calls.append((args, kwargs))
-        return {"page": "p", "bytes": 1, "figures": 0, "notes": []}
-
-    monkeypatch.setattr(page, "report", fake)
-    words = [
-        "x",
-        "y",
-        "-o",
-        "p",
-        "--title",
-        "T",
-        "--metric",
-        "m",
-        "--image-shape",
-        "8x4",
-        "--figures",
-        "f",
-        "--no-data",
-    ]
-    assert run("report", *words, "--force", "--in-process").exit_code == 0
-    keywords = {"title": "T", "metrics": ("m",), "image_shape": (8, 4), "figures": "f", "data": False, "force": True}
-    assert calls == [((("x", "y"), "p"), keywords)]
+    words = ("--run", "random", "--run", "elc", "--control", "elc", "-k", 2, "--alpha", 0.1, "--force")
+    found = run_json("compare", *evaluations, "-o", tmp_path / "cmp", *words)
+    assert [run["run"] for run in found["runs"]] == ["random", "elc"]
+    assert {(test["control"], test["alpha"]) for test in found["tests"]} == {("elc", 0.1)}
+    assert json.loads((tmp_path / "cmp" / "compare.json").read_text())["k"] == 2
 
 
 def test_report_end_to_end(run: Run, evaluations: list[Path], tmp_path: Path) -> None:
@@ -113,6 +59,11 @@ def test_report_end_to_end(run: Run, evaluations: list[Path], tmp_path: Path) ->
     assert result.exit_code == 0, result.stderr
     assert f"written  {page}" in result.stdout
     assert "Feature selection on a, b" in page.read_text(encoding="utf-8")
+    words = ("--title", "A heading", "--metric", "macro_f1", "--figures", tmp_path / "drawn", "--force")
+    assert run("report", *evaluations, "-o", page, *words).exit_code == 0
+    text = page.read_text(encoding="utf-8")
+    assert ("<h1>A heading</h1>" in text, "Hamming loss" in text) == (True, False)
+    assert list((tmp_path / "drawn").glob("*.svg"))
 
 
 @pytest.mark.parametrize(
@@ -162,7 +113,12 @@ def test_a_metric_of_runs_alone_is_refused(run: Run, tiny_store: Path, tmp_path:
     refused = run("report", tmp_path / "run", "--metric", "blah", "-o", tmp_path / "page.html")
     assert refused.exit_code == 2
     assert "there is no evaluation here, of which the metric 'blah' could be shown" in refused.stderr
+    refused = run("report", tmp_path / "run", "--image-shape", "4x4", "-o", tmp_path / "page.html")
+    assert "an image of 4x4 has 16 pixels, elc has 5 features" in refused.stderr
     assert not (tmp_path / "page.html").exists()
+    for words, shown in (((), True), (("--no-data", "--force"), False)):
+        assert run("report", tmp_path / "run", "-o", tmp_path / "page.html", *words).exit_code == 0
+        assert ('id="labels"' in (tmp_path / "page.html").read_text()) == shown
 
 
 def test_a_limit_of_memory_without_a_unit_asks_for_one(run: Run, tiny_store: Path, tmp_path: Path) -> None:

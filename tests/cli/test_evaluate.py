@@ -1,4 +1,4 @@
-"""`mlfs evaluate`: what reaches the library, and the command end to end."""
+"""`mlfs evaluate`: end to end."""
 
 from __future__ import annotations
 
@@ -16,71 +16,27 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from mlfs_dask.evaluation.experiment import Inputs
 from mlfs_dask.evaluation.results import read_eval
-from mlfs_dask.storage.dataset import Dataset
 
 Run = Callable[..., Result]
 RunJson = Callable[..., Any]
 
-NOT_GIVEN = dict.fromkeys(
-    (
-        *("classifiers", "n_neighbors", "smoothing", "C", "scale", "metrics", "k_grid", "split", "folds", "repeats"),
-        *("test_size", "missing_labels", "labelled_rows", "hidden_as", "unlabelled_test", "classifier_labels"),
-        *("max_train_rows", "seed", "missing"),
+
+def test_options(run_json: RunJson) -> None:
+    found = run_json(
+        *("evaluate", "--print-protocol", "--classifier", "mlknn,logistic", "--classifier", "sgd"),
+        *("--n-neighbors", 3, "--smoothing", 0.5, "-C", 2, "--scale", "none", "--metrics", "one_error, coverage"),
+        *("--k-grid", "1:3:1", "--split", "holdout", "--folds", 4, "--repeats", 2, "--test-size", 0.3),
+        *("--missing-labels", 0.1, "--labelled-rows", 0.5, "--hidden-as", "zero", "--unlabelled-test"),
+        *("--classifier-labels", "full", "--max-train-rows", 9, "--missing", "median", "--seed", 7),
     )
-)
-
-
-class CalledError(Exception):
-    """Stops the command where the library would have begun."""
-
-
-@pytest.fixture
-def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any]]:
-    calls: list[tuple[Any, Any]] = []
-
-    def stand_in(*args: Any, **kwargs: Any) -> None:
-        calls.append((args, kwargs))
-        raise CalledError
-
-    monkeypatch.setattr("mlfs_dask.evaluation.experiment.Experiment", stand_in)
-    return calls
-
-
-def test_defaults(run: Run, tiny_store: Path, tmp_path: Path, called: list[tuple[Any, Any]]) -> None:
-    run("evaluate", tiny_store, "elc", "random", "-o", tmp_path / "e")
-    ((args, kwargs),) = called
-    assert args == (Inputs(args[0].data), ("elc", "random"), None)
-    assert isinstance(args[0].data, Dataset)
-    assert kwargs == NOT_GIVEN
-
-
-def test_options(run: Run, tiny_store: Path, tmp_path: Path, called: list[tuple[Any, Any]]) -> None:
-    groups = tmp_path / "groups"
-    groups.write_text("a\nb\n" * 20)
-    split = tmp_path / "split"
-    split.write_text("train\n" * 30 + "test\n" * 10)
-    run(
-        *("evaluate", tiny_store, "elc", "-o", tmp_path / "e", "--name", "t", "--protocol", "mfsir"),
-        *("--classifier", "mlknn,logistic", "--classifier", "sgd", "--n-neighbors", 3, "--smoothing", 0.5, "-C", 2),
-        *("--scale", "none", "--metrics", "one_error, coverage", "--k-grid", "1:3:1", "--split", "holdout"),
-        *("--folds", 4, "--repeats", 2, "--test-size", 0.3, "--missing-labels", 0.1, "--labelled-rows", 0.5),
-        *("--hidden-as", "zero", "--unlabelled-test", "--classifier-labels", "full", "--max-train-rows", 9),
-        *("--missing", "median", "--seed", 7, "--groups", groups, "--split-file", split, "--test-store", tiny_store),
-    )
-    (((inputs, candidates, protocol), kwargs),) = called
-    assert (inputs.name, candidates, protocol) == ("t", ("elc",), "mfsir")
-    assert inputs.groups.tolist() == [0, 1] * 20
-    assert inputs.fold_of.tolist() == [-1] * 30 + [0] * 10
-    assert isinstance(inputs.test, Dataset)
-    assert kwargs == {
-        "classifiers": ("mlknn", "logistic", "sgd"),
+    assert found == {
+        "classifiers": ["mlknn", "logistic", "sgd"],
         "n_neighbors": 3,
         "smoothing": 0.5,
         "C": 2.0,
         "scale": "none",
-        "metrics": ("one_error", "coverage"),
+        "metrics": ["one_error", "coverage"],
         "k_grid": "1:3:1",
         "split": "holdout",
         "folds": 4,
@@ -121,6 +77,7 @@ def test_end_to_end(run: Run, run_json: RunJson, tiny_store: Path, tmp_path: Pat
     place, finished = tmp_path / "e", tmp_path / "tiny.elc"
     run_json("select", "elc", tiny_store, "-k", 2, "-o", finished)
     words = ("evaluate", tiny_store, "elc", finished, "random", "--k-grid", "1,2", "--folds", "2", "-o", place)
+    words += ("--name", "small")
     result = run(*words)
     assert result.exit_code == 0, result.stderr
     assert "means over k = 1, 2; 2 folds; written" in result.stdout
@@ -128,7 +85,7 @@ def test_end_to_end(run: Run, run_json: RunJson, tiny_store: Path, tmp_path: Pat
     with (place / "results.csv").open() as stream:
         rows = list(csv.DictReader(stream))
     assert {row["run"] for row in rows} == {"elc", "tiny.elc", "random"}
-    assert {row["dataset"] for row in rows} == {"tiny"}
+    assert {row["dataset"] for row in rows} == {"small"}
     assert len(rows) == 3 * 2 * 2 * 13
     record = json.loads((place / "eval.json").read_text())
     assert record["command"].startswith("mlfs evaluate ")
@@ -187,6 +144,7 @@ def test_what_is_planned_and_printed(run: Run, run_json: RunJson, tiny_store: Pa
         (["elc", "--test-store", "{store}", "--test-size", "0.5"], 2, "so that --test-size 0.5 would have no effect"),
         (["elc", "--split-file", "none.txt"], 3, "cannot be read"),
         (["elc", "--repeats", "1000000000"], 4, "5,000,000,000 splits of 40 rows: projected"),
+        (["elc", "--groups", "none.txt"], 3, "none.txt"),
         (["elc", "--memory-limit", "1MiB"], 4, "the labels of all rows: projected"),
     ],
 )

@@ -171,25 +171,24 @@ def test_redundancy_and_residual_are_those_of_describe(text: str, folders: Folde
     assert cells == ["elc", "tiny", "3", str(found.redundancy), str(found.residual_correlation)]
 
 
-def test_a_store_that_is_gone_is_a_sentence(folders: Folders, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("key", "value", "note"),
+    [
+        ("path", "gone.zarr", "gone.zarr"),
+        ("digest", "another", "is no longer the store that the run was made on"),
+    ],
+)
+def test_a_store_that_is_gone_or_has_changed_is_a_sentence(
+    folders: Folders, tmp_path: Path, key: str, value: str, note: str
+) -> None:
     shutil.copytree(folders.runs[0], tmp_path / "run")
     record = json.loads((tmp_path / "run" / "run.json").read_text())
-    record["store"]["path"] = str(tmp_path / "gone.zarr")
+    record["store"][key] = value
     (tmp_path / "run" / "run.json").write_text(json.dumps(record))
-    summary = report([tmp_path / "run"], tmp_path / "p.html")
-    (note,) = summary["notes"]
-    assert note.startswith("elc: ")
-    assert "gone.zarr" in note
+    (told,) = report([tmp_path / "run"], tmp_path / "p.html")["notes"]
+    assert told.startswith("elc: ")
+    assert note in told
     assert "What needs the rows is left out" in (tmp_path / "p.html").read_text()
-
-
-def test_a_store_that_has_changed_is_a_sentence(folders: Folders, tmp_path: Path) -> None:
-    shutil.copytree(folders.runs[0], tmp_path / "run")
-    record = json.loads((tmp_path / "run" / "run.json").read_text())
-    record["store"]["digest"] = "another"
-    (tmp_path / "run" / "run.json").write_text(json.dumps(record))
-    summary = report([tmp_path / "run"], tmp_path / "p.html")
-    assert "is no longer the store that the run was made on" in summary["notes"][0]
 
 
 def test_runs_on_parts_of_a_store_are_shown_with_these(folders: Folders, tmp_path: Path) -> None:
