@@ -53,7 +53,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--record", type=Path, help="file for the numbers of tests, minutes and versions, as JSON")
 
 
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
     if (file := config.getoption("record")) is None:
         return
     from benchmarks.measuring import environment
@@ -65,6 +65,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         "command": " ".join(["pytest", *config.invocation_params.args]),
         "date": dt.datetime.now(dt.UTC).date().isoformat(),
         **environment(),
+        "complete": exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED),
         **counts,
         "minutes": round((time.monotonic() - STARTED) / 60, 1),
         "not passed": sorted({report.nodeid for kind in ("failed", "error") for report in reports[kind]}),

@@ -117,8 +117,9 @@ def test_a_csv_lies_behind_every_figure_and_table(read: Reader, text: str) -> No
 
 
 def test_figures_are_described(text: str, read: Reader) -> None:
-    assert read.figures == len(re.findall(r'<svg role="img" aria-labelledby="([^"]+)"', text))
-    for name in re.findall(r'aria-labelledby="([^"]+-title)"', text):
+    names = re.findall(r'<svg role="img" aria-labelledby="([^"]+-title)"', text)
+    assert len(names) == read.figures > 0
+    for name in names:
         described = re.search(rf'<title id="{name}">([^<]+)</title>', text)
         assert described is not None
         assert len(described[1]) > 30

@@ -227,14 +227,13 @@ def test_unknown_entries_at_the_mean_are_adjusted(name):
     Y = Y[:, :5]
     mean = np.array([y[y >= 0].mean() for y in Y.T])
     filled = np.where(Y < 0, mean, Y)
-    if name == "mlaco":
-        for rows in (X, sp.csr_array(X)):
-            assert np.isfinite(quiet(_Fit(get_estimator(name), C), rows, Y).scores_).all()
-        return
     expected = twin_scores(get_method(name)(n_features_to_select=3), X, filled, C)
     for rows in (X, sp.csr_array(X)):
         found = quiet(_Fit(get_estimator(name), C), rows, Y)
-        np.testing.assert_allclose(found.scores_, expected, rtol=1e-5, atol=1e-6)
+        if name == "mlaco":  # ants go by chance where features are worth little
+            assert sorted(found.ranking_[:3]) == sorted(np.argsort(-expected)[:3])
+        else:
+            np.testing.assert_allclose(found.scores_, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore:label .* is known in no row")

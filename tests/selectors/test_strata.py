@@ -188,7 +188,7 @@ def test_labels_count_in_strata_over_the_rows_where_they_are_known(name, bins):
             found = quiet(_Strata(estimator, batch), rows[0], rows[1][:, [label]])
             np.testing.assert_allclose(found.scores_, expected, rtol=1e-9, atol=1e-12)
     assert found.report_.passes == 3  # ranges, which find unknown entries; ranges again, and counts
-    assert np.isfinite(quiet(_Strata(estimator, batch), X, Y).scores_).all()
+    assert 0 < quiet(_Strata(estimator, batch), X, Y).scores_.max() < np.inf
 
 
 def test_shuffles_stay_within_strata():
