@@ -34,7 +34,7 @@ EPSILON = np.finfo(np.float64).eps
 SOLVED = 1e-14
 
 
-def fit(method: SFSBLL, X: Matrix, Y: sp.csr_array, moments: FeatureMoments, start: Array | None = None) -> ExactFit:
+def fit(method: SFSBLL, X: Matrix, Y: sp.csr_array, moments: FeatureMoments, start: Arrays | None = None) -> ExactFit:
     """Weights, multipliers, codes and labels in turn, from random codes.
 
     Parameters
@@ -46,8 +46,8 @@ def fit(method: SFSBLL, X: Matrix, Y: sp.csr_array, moments: FeatureMoments, sta
         1 and -1; rows with an unknown label are unlabelled.
     moments : FeatureMoments
         Of X.
-    start : float64 array, shape (n, q), optional
-        Codes to begin with; drawn by default.
+    start : mapping, optional
+        B (n, q), the codes to begin with; drawn by default.
 
     Raises
     ------
@@ -62,7 +62,7 @@ def fit(method: SFSBLL, X: Matrix, Y: sp.csr_array, moments: FeatureMoments, sta
     L = Laplacian(cosine_graph(features, method.n_neighbors))
 
     def begin() -> Arrays:
-        draws = np.random.default_rng(method.seed).standard_normal(labels.shape) > 0 if start is None else start
+        draws = np.random.default_rng(method.seed).standard_normal(labels.shape) > 0 if start is None else start["B"]
         B = draws.astype(np.float64)
         return {"W": np.zeros((d, B.shape[1])), "B": B, "F": B, "G": np.zeros_like(B), "w": np.ones(n)}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
@@ -104,7 +105,15 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         """
         return numbered(self.make_method(), source).plan(source, resources)
 
-    def fit(self, X: Any, y: Any = None, *, covariates: Any = None, strata: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        covariates: Any = None,
+        strata: Any = None,
+        init: Mapping[str, Any] | None = None,
+    ) -> Self:
         """Score all features and choose the best.
 
         Parameters
@@ -125,6 +134,10 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             an indicator. Of methods that follow from means and products alone.
         strata : array-like, shape (n,), optional
             Values of the rows, such as batches, within which scores look for what goes with a label.
+        init : mapping, optional
+            Arrays to start from in place of those that are drawn at random, so that a published run can be repeated, of
+            `variant="published"`: W (d, l), V (n, l) and B (l, q) of `MIFS`; W and M (d, q) of `GLFS`; W (d, q) and
+            b (q,) of `MLMLFS`; B (n, q), the codes, of `SFSBLL`.
 
         Returns
         -------
@@ -139,7 +152,7 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         DoesNotFitError
             The job is projected not to fit the memory; nothing has been read.
         """
-        return self._fit(X, y, covariates=covariates, strata=strata)
+        return self._fit(X, y, covariates=covariates, strata=strata, init=init)
 
     def _fit(self, X: Any, y: Any, sample_weight: Any = None, **of_rows: Any) -> Self:
         method = self.make_method()
@@ -310,13 +323,20 @@ class WeightedSelector(Selector):
     """Base class of estimators whose rows may have weights."""
 
     def fit(
-        self, X: Any, y: Any = None, sample_weight: Any = None, *, covariates: Any = None, strata: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        covariates: Any = None,
+        strata: Any = None,
+        init: Mapping[str, Any] | None = None,
     ) -> Self:
         """Score all features and choose the best.
 
         Parameters
         ----------
-        X, y, covariates, strata
+        X, y, covariates, strata, init
             As of `Selector.fit`.
         sample_weight : array-like, shape (n,), optional
             How often each row counts, from 0; 1 by default. A weight of 2 is the row twice. With weights rows are
@@ -330,7 +350,7 @@ class WeightedSelector(Selector):
         ------
         DataError, UsageError, DoesNotFitError
         """
-        return self._fit(X, y, sample_weight, covariates=covariates, strata=strata)
+        return self._fit(X, y, sample_weight, covariates=covariates, strata=strata, init=init)
 
 
 class LabelRecoverer(Selector):

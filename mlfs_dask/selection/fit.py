@@ -9,6 +9,7 @@ import platform
 import sys
 import time
 import warnings
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -322,7 +323,15 @@ def numbered(method: Method, data: Any) -> Method:
     return with_numbers(method, rows.names, rows.source.profile.d)
 
 
-def fit(method: Method, data: Any, sample_weight: Any = None, *, covariates: Any = None, strata: Any = None) -> Fit:
+def fit(
+    method: Method,
+    data: Any,
+    sample_weight: Any = None,
+    *,
+    covariates: Any = None,
+    strata: Any = None,
+    init: Mapping[str, Any] | None = None,
+) -> Fit:
     """Score all features and choose the best.
 
     Parameters
@@ -335,6 +344,8 @@ def fit(method: Method, data: Any, sample_weight: Any = None, *, covariates: Any
         What scores are adjusted for.
     strata : array-like, shape (n,), optional
         Values of the rows, which are strata.
+    init : mapping, optional
+        Arrays that a published form starts from.
 
     Raises
     ------
@@ -350,6 +361,12 @@ def fit(method: Method, data: Any, sample_weight: Any = None, *, covariates: Any
     rows = opened(data)
     method, rows = with_columns(method, rows, covariates, strata)
     method.check()
+    if init is not None and not (method.init_shapes and getattr(method, "variant", None) == "published"):
+        cure = "give variant='published'" if method.init_shapes else "leave it out"
+        raise UsageError(
+            f"init is where published forms start that draw a start at random, which {method.method} as it is does not"
+            f"\n  cure: {cure}"
+        )
     if method.strata is not None and method.strata_by == "rank":
         return _fit_within_strata(method, rows, sample_weight)
     n, d = rows.source.profile.n, rows.source.profile.d
@@ -387,7 +404,7 @@ def fit(method: Method, data: Any, sample_weight: Any = None, *, covariates: Any
     # NumPy and SciPy each bring a BLAS, whose idle threads keep the cores from the other's: one thread of each was
     # up to 15 times faster for loops that use both. Passes have threads of their own.
     readings = Readings(source, resources, plan, method.names(rows.names), kept=kept)
-    readings.begun = begun
+    readings.begun, readings.init = begun, init
     with job, record_hits() as hits, runtime.one_blas_thread():
         try:
             outcome, pairs, k, fill = _outcome(method, readings, k, d)
@@ -395,7 +412,7 @@ def fit(method: Method, data: Any, sample_weight: Any = None, *, covariates: Any
             whole, records = RowView(whole, unknown_labels=unknown.labels), readings.records
             plan = _plan(method, whole, resources)
             readings = Readings(method.rows(whole), resources, plan, method.names(rows.names), kept=kept)
-            readings.begun = begun
+            readings.begun, readings.init = begun, init
             outcome, pairs, k, fill = _outcome(method, readings, k, d)
             readings.records[:0] = records
         choice = choose(method, readings, outcome, k, pairs)

@@ -128,6 +128,8 @@ class Method:
     chooses_in_turn: ClassVar[bool] = False
     #: Whether the joint statistic of a group's features, from moments, is one of its kind.
     has_joint_scores: ClassVar[bool] = False
+    #: Arrays that its published form can start from (`init` of `fit` in Python), and their shapes in size letters.
+    init_shapes: ClassVar[Mapping[str, str]] = {}
     #: The value above which a recovered label applies; None where a fit recovers no labels.
     label_threshold: ClassVar[float | None] = None
 

@@ -325,6 +325,8 @@ class Readings:
         Features that vary over the rows; set by the fit as soon as it knows.
     kept : int64 array
         Features that are chosen in any case, in their order.
+    init : mapping or None
+        Arrays to start from, in place of those that are drawn.
     begun : Begun or None
         The choice that is gone on with; its features come first among `kept`.
     """
@@ -347,6 +349,7 @@ class Readings:
         self.records: list[ReadingRecord] = []
         self.kept = np.empty(0, np.int64) if kept is None else kept
         self.begun: Begun | None = None
+        self.init: Mapping[str, Any] | None = None
         #: Labels that are known in no row.
         self.never_known = np.empty(0, np.intp)
         self._results = results

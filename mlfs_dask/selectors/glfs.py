@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.anchors import Anchors, place_anchors
 from mlfs_dask.blocks.proximal import row_norms
+from mlfs_dask.engine.checkpoints import Arrays
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.exact import glfs as exact_form
 from mlfs_dask.exact.fit import ExactFit
@@ -154,6 +155,7 @@ class GLFS(InMemory, Loop[Fixed, At]):
     random_state: Annotated[Seed, seed_of("the sample, of k-means, and of the start of the published form")] = None
 
     name = "GLFS"
+    init_shapes: ClassVar[Mapping[str, str]] = {"W": "d q", "M": "d q"}
     known_entries = True
     records = Fixed, At
     typical_iterations = 5, 12
@@ -273,9 +275,11 @@ class GLFS(InMemory, Loop[Fixed, At]):
         """The kernel that finds the nearest centre of a row."""
         return True
 
-    def _fit_exactly(self, X: Matrix, Y: sp.csr_array, moments: FeatureMoments) -> ExactFit:
+    def _fit_exactly(
+        self, X: Matrix, Y: sp.csr_array, moments: FeatureMoments, start: Arrays | None = None
+    ) -> ExactFit:
         profile = ArrayRows(X, Y).profile
         chosen = anchor_sample(profile, SAMPLED_FOR, self.seed).chosen
         anchors = self._place_groups(X[chosen], standard_scaling(moments), profile)
         label_groups = self._group_labels(np.asarray((Y.astype(np.float64).T @ Y).toarray()))
-        return exact_form.fit(self, X, Y, moments, anchors.weigh(X).indices, label_groups)
+        return exact_form.fit(self, X, Y, moments, anchors.weigh(X).indices, label_groups, start)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse as sp
@@ -18,7 +18,7 @@ from mlfs_dask.blocks.column_keys import key_places, mean_of_copies
 from mlfs_dask.blocks.unknown import at_shares
 from mlfs_dask.engine.readings import run_reading
 from mlfs_dask.engine.statistic import Statistic
-from mlfs_dask.errors import parameter
+from mlfs_dask.errors import UsageError, parameter
 from mlfs_dask.exact.fit import ExactFit
 from mlfs_dask.exact.graphs import compiles_nearest_rows
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
@@ -115,10 +115,33 @@ class InMemory(LoopMethod):
         positives = np.bincount(Y.indices[Y.data > 0], minlength=Y.shape[1])
         if self.known_entries:
             Y = at_shares(Y, positives / np.maximum(Y.shape[0] - unknown, 1))
-        fit = self._fit_exactly(X, Y, moments)
+        fit_exactly: Any = self._fit_exactly  # those that take a start have one parameter more
+        fit = fit_exactly(X, Y, moments, **self._start(readings))
         scores = mean_of_copies(fit.scores, key_places(X, readings.varies))
         result = self._result(readings, scores, fit.trace, {"graph": {"kind": "exact"}, **fit.extra}, positives)
         return replace(result, labels=fit.labels, mean=moments.mean)
+
+    def _start(self, readings: Readings) -> dict[str, Any]:
+        """The arrays to start from that were given, as the form takes them; empty: they are drawn.
+
+        Raises
+        ------
+        UsageError
+            They are not those of the form, or have other shapes.
+        """
+        if readings.init is None:
+            return {}
+        profile = readings.source.profile
+        sizes = sizes_in_memory(profile) | self._exact_workspace(profile)[1]
+        shapes = {name: tuple(sizes[letter] for letter in text.split()) for name, text in self.init_shapes.items()}
+        given = {name: np.asarray(array, dtype=np.float64) for name, array in readings.init.items()}
+        if {name: array.shape for name, array in given.items()} != shapes:
+            wanted = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+            got = ", ".join(f"{name} {array.shape}" for name, array in given.items())
+            raise UsageError(f"init of {self.method} has the arrays {wanted}; got {got or 'none'}")
+        if not all(np.isfinite(array).all() for array in given.values()):
+            raise UsageError("init has values that are not finite; give numbers")
+        return {"start": given}
 
 
 def sizes_in_memory(profile: Profile) -> dict[str, int]:

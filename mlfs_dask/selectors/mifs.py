@@ -5,7 +5,8 @@ The latent labels are linear in the data, so that sums of features, labels and a
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
@@ -102,6 +103,7 @@ class MIFS(InMemory, AnchoredRegression):
     max_iter: MaxIter = 200
 
     name = "MIFS"
+    init_shapes: ClassVar[Mapping[str, str]] = {"W": "d l", "V": "n l", "B": "l q"}
     known_entries = True
     typical_iterations = 5, 40
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -111,6 +111,7 @@ class MLMLFS(InMemory, ReweightedRegression[Fixed]):
     random_state: Annotated[Seed, seed_of("the sample and of k-means, and of the start of the published form")] = None
 
     name = "MLMLFS"
+    init_shapes: ClassVar[Mapping[str, str]] = {"W": "d q", "b": "q"}
     penalty = "lambda_"
     records = Fixed, At
     box = (-1.0, 1.0)

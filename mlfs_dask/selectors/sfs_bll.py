@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -140,6 +140,7 @@ class SFSBLL(InMemory, GraphRegression):
     ] = 10
 
     name = "SFS-BLL"
+    init_shapes: ClassVar[Mapping[str, str]] = {"B": "n q"}
     weighs_sample = True
     records = BinaryFixed, BinaryAt
     typical_iterations = 6, 16

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mlfs_dask import FSCLA, SCFS, SFAM, SFSBLL, UAFSBH
+from mlfs_dask import FSCLA, GLFS, MIFS, MLMLFS, RFS, SCFS, SFAM, SFSBLL, UAFSBH
 from mlfs_dask.blocks.sparse import as_labels
-from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError
+from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError, UsageError
 from mlfs_dask.exact import sfs_bll as exact_form
 from mlfs_dask.selectors import get_method
 from mlfs_dask.selectors.uafs_bh import spectral_values
@@ -17,7 +17,13 @@ from mlfs_dask.statistics.label_statistics import neighbour_laplacian
 from mlfs_dask.statistics.moments import FeatureMoments
 from tests.conftest import published
 from tests.problems import real_data
-from tests.reference.graph_regressions import mdfs_steps, neighbour_graph, sfs_bll_steps, uafs_bh_steps
+from tests.reference.graph_regressions import (
+    mdfs_steps,
+    neighbour_graph,
+    sfs_bll_program,
+    sfs_bll_steps,
+    uafs_bh_steps,
+)
 from tests.reference.twins import centres_of, twin
 from tests.selectors.anchored import hide, problem, quiet
 
@@ -103,14 +109,54 @@ def test_published_sfs_bll_has_the_scores_of_the_authors_on_emotions_and_says_wh
     moments = FeatureMoments(rows, X.mean(axis=0), X.var(axis=0) * rows)
     codes = np.unpackbits(oracle["codes"], count=rows * q).reshape(rows, q)
     method = get_method("sfs-bll")(variant="published", kappa=100.0, gamma=0.1, tol=0.0, max_iter=20)
-    found = exact_form.fit(method, X, hidden, moments, codes)
+    found = exact_form.fit(method, X, hidden, moments, {"B": codes})
     assert found.scores == pytest.approx(oracle["scores"], rel=1e-9)
     assert np.argsort(-found.scores, kind="stable").tolist() == oracle["ranking"].tolist()
     assert found.extra["ones_of_unlabelled"] == pytest.approx(oracle["ones_unlabelled"])
     ones = np.unpackbits(oracle["one_codes"], count=rows * q).reshape(rows, q)
     method = get_method("sfs-bll")(variant="published", kappa=1.0, beta=1.0, gamma=1.0, tol=0.0, max_iter=20)
     with pytest.raises(MlfsError, match=r"diverged in iteration 1[78]: (.|\n)*cure: take variant='corrected'"):
-        exact_form.fit(method, X, hidden, moments, ones)
+        exact_form.fit(method, X, hidden, moments, {"B": ones})
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_published_run_is_repeated_from_its_own_start(seed):
+    X, Y = problem(seed, n=60, d=12, q=3)
+    hidden = hide(Y, "rows")
+    codes = (np.random.default_rng(seed).random(Y.shape) > 0.5).astype(float)
+    given = {"kappa": 100.0, "beta": 0.01, "gamma": 0.1, "rho": 1.0, "n_neighbors": 10, "max_iter": 5}
+    expected, _ = sfs_bll_program(X, hidden, **given, codes=codes)
+    selector = SFSBLL(3, variant="published", tol=0.0, **given)
+    found = quiet(selector, X, hidden, init={"B": codes})
+    assert found.scores_ == pytest.approx(expected, rel=1e-8)
+    assert found.scores_ != pytest.approx(quiet(selector, X, hidden).scores_, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("method", "shapes"),
+    [
+        (MIFS, {"W": (6, 1), "V": (40, 1), "B": (1, 3)}),
+        (GLFS, {"W": (6, 3), "M": (6, 3)}),
+        (MLMLFS, {"W": (6, 3), "b": (3,)}),
+        (SFSBLL, {"B": (40, 3)}),
+    ],
+)
+def test_a_start_is_that_of_the_seed_or_refused_by_shape(method, shapes):
+    X, Y = problem(1, n=40, d=6, q=3)
+    draw = np.random.default_rng(0)
+    init = {name: draw.random(shape) for name, shape in shapes.items()}
+    if method is SFSBLL:
+        init = {"B": np.random.default_rng(0).standard_normal(shapes["B"]) > 0}
+    selector = method(2, variant="published", max_iter=3)
+    drawn = quiet(selector, X, Y).scores_.copy()
+    assert quiet(selector, X, Y, init=init).scores_.tolist() == drawn.tolist()
+    name = next(iter(shapes))
+    with pytest.raises(UsageError, match=rf"init of .* has the arrays {name} \({shapes[name][0]}, "):
+        quiet(selector, X, Y, init=init | {name: init[name][1:]})
+    with pytest.raises(UsageError, match="cure: give variant='published'"):
+        method(2).fit(X, Y, init=init)
+    with pytest.raises(UsageError, match=r"rfs as it is does not(.|\n)*cure: leave it out"):
+        RFS(2).fit(X, Y, init=init)
 
 
 def test_labels_of_sfs_bll_have_the_share_of_the_known_ones():
