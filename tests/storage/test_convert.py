@@ -315,9 +315,12 @@ def test_force_replaces_only_with_a_complete_store(tmp_path: Path) -> None:
     with pytest.raises(DataError):
         convert_reader(lambda: make_reader(bad, Y), tmp_path / "out.zarr", workers=1, force=True)
     assert open_dataset(tmp_path / "out.zarr").digest == before.digest
-    convert_reader(lambda: make_reader(X + 1, Y), tmp_path / "out.zarr", workers=1, force=True)
+    link = tmp_path / "latest.zarr"
+    link.symlink_to("out.zarr")
+    convert_reader(lambda: make_reader(X + 1, Y), link, workers=1, force=True)
+    assert link.readlink() == Path("out.zarr")
     np.testing.assert_array_equal(open_dataset(tmp_path / "out.zarr").X.compute(), X + 1)
-    assert left_behind(tmp_path) == ["out.zarr"]
+    assert left_behind(tmp_path) == ["latest.zarr", "out.zarr"]
 
 
 @pytest.mark.parametrize("kind", ["file", "folder"])
