@@ -276,6 +276,16 @@ def test_states_are_left_as_time_passes_and_large_ones_less_often(tmp_path, monk
         assert checkpoint.due()
 
 
+def test_a_full_disk_does_not_end_the_job(tmp_path, monkeypatch, caplog):
+    def fail(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoints, "_write_npz", fail)
+    with keep_checkpoints(Folder(str(tmp_path)), every=0), checkpoints.job(**JOB) as checkpoint:
+        checkpoint.save({"x": np.array(1)}, {})
+    assert "no checkpoint could be written" in caplog.text
+
+
 # ---------------------------------------------------------------- the methods
 
 FORMS = ["anchors", "exact"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -371,7 +372,8 @@ def _is_zarr_folder(path: str) -> bool:
 
 def is_tenx_folder(path: str) -> bool:
     """Whether it is a folder as Cell Ranger writes it."""
-    return any(Path(path, f"barcodes.tsv{packed}").is_file() for packed in ("", ".gz"))
+    # False where the folder may not be read.
+    return any(os.path.isfile(f"{path}/barcodes.tsv{packed}") for packed in ("", ".gz"))  # noqa: PTH113
 
 
 def _kind_of_group(path: str, options: ReadOptions) -> str:
