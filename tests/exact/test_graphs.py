@@ -1,4 +1,4 @@
-"""Exact graphs: against all distances, ties, containers; isolation masses against a forest's nodes."""
+"""Exact graphs against all distances and a forest's nodes, ties, containers; X in memory."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from scipy import sparse as sp
 from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.forest import float32_scaling, forest_columns, forest_seeds, to_float32
 from mlfs_dask.exact.graphs import least_mass_rows, nearest_rows
+from mlfs_dask.exact.matrix import ScaledMatrix
+from tests.exact.fits import Moments
 from tests.reference.smfs import grow_trees, isolation_masses
 
 
@@ -84,9 +86,12 @@ def test_masses_compiled_and_for_some_rows_at_a_time_are_the_same(monkeypatch):
         assert found.neighbours.distances.tolist() == expected.neighbours.distances.tolist()
 
 
-def test_the_seed_settles_the_forest():
-    X = problem(n=200)
-    one, again, other = (
-        least_mass_rows(X, 4, n_trees=5, max_samples=64, seed=seed).neighbours.indices.tolist() for seed in (1, 1, 2)
-    )
-    assert one == again != other
+def test_sparse_x_is_never_made_dense_and_a_column_far_from_zero_keeps_its_digits():
+    X = sp.random_array((300, 5000), density=0.001, rng=np.random.default_rng(0), format="csr")
+    M = ScaledMatrix(X, Moments(X))
+    assert sp.issparse(M.rows)
+    assert M.rows.nnz == X.nnz
+    near = problem()
+    far = near.copy()
+    far[:, 0] += 2.0**20
+    assert ScaledMatrix(far, Moments(far)).gram() == pytest.approx(ScaledMatrix(near, Moments(near)).gram(), abs=1e-7)

@@ -53,16 +53,20 @@ def check(found, X, expected_names=NAMES, *, names_of_transformed=True):
     assert columns == pytest.approx(problem()[0][:, expected.support_])
 
 
-@pytest.mark.parametrize("kind", [str, lambda path: path])
-def test_a_store_by_its_path(store, kind):
+@pytest.mark.parametrize("kind", [str, lambda path: path, mlfs_dask.open_dataset])
+def test_a_store_brings_labels_names_and_place(store, kind):
     found = ELC(3).fit(kind(store))
     check(found, kind(store))
     assert found.report_.store == {"path": str(store), "digest": mlfs_dask.open_dataset(store).digest}
+    assert found.report_.bytes_read > 0
 
 
 def test_arrays_of_a_store_keep_its_names(store):
     dataset = mlfs_dask.open_dataset(store)
-    check(ELC(3).fit(dataset.X, dataset.Y), dataset.X)
+    found = ELC(3).fit(dataset.X, dataset.Y)
+    check(found, dataset.X)
+    assert found.report_.store["digest"] == dataset.digest
+    assert not hasattr(found.fit(*problem()), "feature_names_in_")
     check(ELC(3).fit(dataset.X, problem()[1]), dataset)
     check(ELC(3).fit(dataset, problem()[1]), dataset)
     assert not hasattr(ELC(3).fit(dataset.X[:, ::-1], dataset.Y), "feature_names_in_")

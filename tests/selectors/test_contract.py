@@ -30,17 +30,12 @@ def test_every_parameter_of_every_method_is_an_option():
         selector = get_estimator(name)
         found = {option.name: option for option in selector.plain.all_parameters()}
         assert set(found) == set(selector().get_params()) - {"n_features_to_select"}
+        assert getattr(mlfs_dask, selector.__name__) is selector
+        assert selector.__name__ in mlfs_dask.__all__
         for option in found.values():
             assert option.help
             assert "  " not in option.help
             assert option.default == selector().get_params()[option.name]
-
-
-def test_every_method_is_a_name_of_the_package():
-    for name in METHODS:
-        selector = get_estimator(name)
-        assert getattr(mlfs_dask, selector.__name__) is selector
-        assert selector.__name__ in mlfs_dask.__all__
 
 
 def test_options_of_elc():

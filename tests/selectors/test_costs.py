@@ -17,6 +17,8 @@ from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import COMPILED_BYTES, PROCESS_BYTES, SKLEARN_BYTES, Resources
+from mlfs_dask.selection.estimator import get_estimator
+from mlfs_dask.selectors import METHODS, timing
 from mlfs_dask.selectors.costs import (
     MESSAGE_COPIES,
     ROW_ARRAY_COPIES,
@@ -27,8 +29,10 @@ from mlfs_dask.selectors.costs import (
     project,
     require_driver,
 )
+from mlfs_dask.selectors.timing import estimate_seconds
 from mlfs_dask.statistics.moments import Moments
 from mlfs_dask.typing import RowArray, workspace_bytes
+from tests.selectors.anchored import WITHOUT_GRAM
 
 MIB = 2**20
 HERE = Resources(1, 1, 2**40, 2**40)
@@ -116,11 +120,7 @@ def test_the_largest_workspace_counts(steps):
     assert plan.peak_driver_bytes == (100 + 3) * MIB
     assert plan.arrays == {"3 m": 3 * MIB}
     assert (plan.passes, plan.bytes_read) == (len(plan.readings), 0)
-
-
-def test_without_a_workspace_nothing_is_held():
-    plan = project(Cost([""]), source(), HERE)
-    assert (plan.peak_driver_bytes, plan.arrays) == (100 * MIB, {})
+    assert json.loads(json.dumps(plan.to_dict()))["arrays"] == plan.arrays
 
 
 class Compiled(Sized):
@@ -193,6 +193,9 @@ def test_libraries_of_the_driver_count_once(resources, monkeypatch):
     bare = project(Cost([""]), source(), resources).peak_driver_bytes
     full = project(Cost([""], compiled=True, loads_sklearn=True), source(), resources).peak_driver_bytes
     assert full - bare == COMPILED_BYTES + SKLEARN_BYTES
+    if resources is HERE:  # a reading loads in this process what the driver has loaded
+        cost = Cost([Reading("rows", (Compiled(),))], compiled=True, loads_sklearn=True)
+        assert project(cost, source(), HERE).peak_driver_bytes == full
     loaded = replace(resources, compiled_bytes=0, sklearn_bytes=0)
     monkeypatch.setattr("mlfs_dask.runtime.driver_compiled_bytes", lambda: 0)
     assert project(Cost([""], compiled=True, loads_sklearn=True), source(), loaded).peak_driver_bytes == bare
@@ -284,15 +287,6 @@ def test_the_refusal_names_the_largest_arrays():
         require_driver(bare, replace(HERE, driver_limit=MIB), "elc")
 
 
-def test_a_plan_is_plain_data():
-    cost = Cost([Reading("sums", (Sized(),)), "m"], M, notes=["one", "two"])
-    values = json.loads(json.dumps(project(cost, source(), HERE).to_dict()))
-    assert values["arrays"] == {"m": MIB}
-    assert values["notes"] == ["one", "two"]
-    assert (values["passes"], values["typical_passes"]) == (1, None)
-    assert "readings" not in values
-
-
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_in_process_as_many_threads_read_as_fit_beside_the_arrays(threads):
     resources = Resources(1, 3, 2**40, 0, process_bytes=PROCESS_BYTES)
@@ -315,18 +309,99 @@ def test_where_all_is_in_the_cache_memory_is_not_called_short(tmp_path):
     assert (plan.passes, plan.notes) == (0, ())
 
 
-@dataclass(frozen=True)
-class Loading(Sized):
-    """Loads what the driver may have loaded, too."""
-
-    compiled = True
+# ---------------------------------------------------------------- seconds of a plan
 
 
-def test_libraries_of_the_driver_and_of_its_readings_are_there_once():
-    def peak(statistic, **libraries):
-        return project(Cost([Reading("rows", (statistic,))], **libraries), source(), HERE).peak_driver_bytes
+class OneBlock(ArrayRows):
+    """Rows of which only the first block may be read."""
 
-    bare = peak(Sized())
-    assert peak(Loading()) == bare + COMPILED_BYTES
-    assert peak(Sized(), compiled=True, loads_sklearn=True) == bare + COMPILED_BYTES + SKLEARN_BYTES
-    assert peak(Loading(), compiled=True, loads_sklearn=True) == bare + COMPILED_BYTES + SKLEARN_BYTES
+    def stream(self, first, last):
+        yield next(super().stream(first, last))
+        raise AssertionError("more than one block was read")
+
+
+def one_block(sparse=False, n=400, d=30, q=6):
+    rng = np.random.default_rng(0)
+    X = np.where(rng.random((n, d)) < 0.3, rng.normal(size=(n, d)), 0).astype(np.float32)
+    Y = sp.csr_array((rng.random((n, q)) < 0.3).astype(np.int8))
+    return OneBlock(sp.csr_array(X) if sparse else X, Y, block_bytes=8192)
+
+
+@pytest.mark.parametrize(("gram_cap", "sparse"), [(4096, False), (10, True)], ids=["dense", "sparse"])
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_is_measured_on_one_block(method, gram_cap, sparse, monkeypatch):
+    """Every statistic is, and counted as half a second."""
+    measure = timing._seconds
+    monkeypatch.setattr(timing, "_seconds", lambda *given: 0.5 if measure(*given) > 0 else 0.0)
+    selector = get_estimator(method)(5)
+    for name, value in (
+        ("n_candidates", gram_cap),
+        ("n_landmarks", gram_cap),
+        ("gram_cap", gram_cap),
+        ("graph", "anchors"),
+    ):
+        if hasattr(selector, name) and (name != "gram_cap" or method in WITHOUT_GRAM):  # others refuse more
+            selector.set_params(**{name: value})
+    rows = one_block(sparse)
+    plan = selector.plan(rows, HERE)
+    timed = estimate_seconds(selector.make_method().cost, rows, HERE, plan)
+    once = 0.5 * 400 / next(rows.stream(0, 1)).X.shape[0]
+    assert timed.seconds >= once * plan.passes
+    assert replace(timed, seconds=None, typical_seconds=None, notes=timed.notes[:-1]) == plan
+    if timed.typical_seconds is not None:
+        few, many = timed.typical_seconds
+        assert once * plan.typical_passes[0] <= few <= many <= timed.seconds
+
+
+def test_resamples_in_a_block_of_which_a_resample_has_no_row():
+    """Of the one row that is fed first, some resample has none: no warning of the logarithm of 0."""
+    rows = one_block(n=8)
+    selector = get_estimator("enm")(3, resamples=20)
+    estimate_seconds(selector.make_method().cost, rows, HERE, selector.plan(rows, HERE))  # warnings are errors
+
+
+@pytest.fixture
+def seconds(monkeypatch):
+    """Seconds of readings in which a statistic takes half a second a block, and reading it nothing."""
+    monkeypatch.setattr(timing, "_seconds", lambda statistic, block: 0.5)
+    monkeypatch.setattr("time.perf_counter", lambda: 0.0)
+    monkeypatch.setattr("mlfs_dask.runtime.available_cores", lambda: 2)
+
+    def estimated(*steps, resources=HERE):
+        rows, cost = one_block(), Cost(list(steps))
+        timed = estimate_seconds(lambda *_: cost, rows, resources, project(cost, rows, resources))
+        return timed.seconds, timed.typical_seconds
+
+    return estimated
+
+
+def test_readings_add_up(seconds):
+    block = next(one_block().stream(0, 1)).X.shape[0]
+    once = 0.5 * 400 / block
+    assert seconds(Reading("moments", (Moments(30),)), "") == (once, None)
+    assert seconds(Reading("two", (Moments(30), Moments(30)))) == (2 * once, None)
+    loop = Reading("rows", (Moments(30),), times=10, typical=(2, 4))
+    assert seconds(loop) == (10 * once, (2 * once, 4 * once))
+
+
+@pytest.mark.parametrize(
+    ("resources", "parallel"),
+    [
+        (replace(HERE, threads_per_worker=2), 2),
+        (replace(HERE, threads_per_worker=8), 2),
+        (replace(CLUSTER, workers=1), 1),
+        (CLUSTER, 2),
+        (replace(CLUSTER, workers=4), 2),
+    ],
+)
+def test_threads_share_the_blocks_as_far_as_there_are_cores(seconds, resources, parallel):
+    reading = Reading("moments", (Moments(30),))
+    assert seconds(reading, resources=resources)[0] == seconds(reading)[0] / parallel
+
+
+def test_blocks_of_dask_arrays_are_not_computed():
+    rows = one_block()
+    rows.residence = "graph"
+    selector = get_estimator("elc")(5)
+    plan = selector.plan(one_block(), HERE)
+    assert estimate_seconds(selector.make_method().cost, rows, HERE, plan) is plan

@@ -19,16 +19,16 @@ from sklearn.multioutput import MultiOutputClassifier
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import mlfs_dask
-from mlfs_dask import ELC, MFSIR, SMFS, AccessMFS, LabelEntropy, runtime
+from mlfs_dask import ELC, SMFS, LabelEntropy, runtime
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError, spell_parameters_as
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.selectors import METHODS
 from mlfs_dask.selectors.scores import count_kept, rank
-from mlfs_dask.storage.readers.base import LabelSpec
 
 N, D, Q = 60, 8, 3
 NAMES = [f"feature {f}" for f in range(D)]
@@ -64,12 +64,6 @@ CONTAINERS = {
 }
 
 
-@pytest.fixture(params=CONTAINERS)
-def container(request):
-    """A function that puts a matrix into one of the containers that selectors accept."""
-    return CONTAINERS[request.param]
-
-
 def dense(result):
     """Whatever transform returned, as an ndarray."""
     if hasattr(result, "compute"):
@@ -82,22 +76,13 @@ def dense(result):
     return np.asarray(result)
 
 
-@pytest.mark.parametrize(
-    "selector",
-    [
-        ELC(3),
-        ELC(3, variant="screen"),
-        LabelEntropy(3, n_promising_labels=1.0),
-        MFSIR(3, tol=1.0),
-        SMFS(3, n_trees=10, tol=0.1),
-        AccessMFS(3, tol=0.1),
-    ],
-)
-def test_every_container_gives_the_same_scores_and_columns(container, selector):
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_every_container_gives_the_same_scores_and_columns(name):
+    """As `test_matrix` has it for every method and some containers; and the columns."""
     X, Y = problem()
-    expected = clone(selector).fit(X, Y)
+    expected, container = ELC(3).fit(X, Y), CONTAINERS[name]
     for y in (Y, sp.csr_array(Y), da.from_array(Y, chunks=(23, -1)), Y.astype(bool), Y.astype(float).tolist()):
-        found = clone(selector).fit(container(X), y)
+        found = ELC(3).fit(container(X), y)
         assert found.scores_ == pytest.approx(expected.scores_, rel=1e-9, abs=1e-10)
         assert found.support_.tolist() == expected.support_.tolist()
     assert dense(found.transform(container(X))) == pytest.approx(X[:, expected.support_])
@@ -121,28 +106,6 @@ def test_transform_is_lazy_and_keeps_the_kind_of_blocks():
         assert result.shape == (N, 3)
         assert result.dtype == np.float64
     assert sp.issparse(selector.transform(sp.csr_array(X)))
-
-
-def test_a_dataset_brings_labels_names_and_place(tmp_path):
-    X, Y = problem()
-    lines = [",".join([*NAMES, "a", "b", "c"])]
-    lines += [",".join(map(repr, [*x, *map(int, y)])) for x, y in zip(X.tolist(), Y.tolist(), strict=True)]
-    (tmp_path / "data.csv").write_text("\n".join(lines))
-    mlfs_dask.convert(tmp_path / "data.csv", tmp_path / "data.zarr", labels=LabelSpec(count=3))
-    dataset = mlfs_dask.open_dataset(tmp_path / "data.zarr")
-    expected = ELC(3).fit(X, Y)
-    found = ELC(3).fit(dataset)
-    assert found.scores_ == pytest.approx(expected.scores_, rel=1e-9, abs=1e-10)
-    assert found.feature_names_in_.tolist() == NAMES
-    assert found.get_feature_names_out().tolist() == [NAMES[f] for f in np.flatnonzero(expected.support_)]
-    assert found.report_.store == {"path": str(tmp_path / "data.zarr"), "digest": dataset.digest}
-    assert found.report_.bytes_read > 0
-    assert dense(found.transform(dataset)) == pytest.approx(X[:, expected.support_])
-    again = ELC(3).fit(dataset.X, dataset.Y)
-    assert again.report_.store == found.report_.store
-    assert again.scores_ == pytest.approx(expected.scores_, rel=1e-9, abs=1e-10)
-    assert not hasattr(clone(found).fit(dataset).fit(X, Y), "feature_names_in_")
-    assert not hasattr(found.fit(da.from_array(X), Y), "feature_names_in_")
 
 
 def test_names_of_a_table_are_checked_and_given():
@@ -298,25 +261,20 @@ def test_methods_are_found_by_name():
 
 
 def test_the_package_names_what_users_need():
-    assert mlfs_dask.ELC is ELC
-    assert mlfs_dask.AccessMFS is AccessMFS
-    assert mlfs_dask.MFSIR is MFSIR
-    assert mlfs_dask.SMFS is SMFS
-    assert {"ELC", "LabelEntropy", "MFSIR", "SMFS", "convert", "open_dataset", "Dataset"} <= set(dir(mlfs_dask))
+    assert {"ELC", "convert", "open_dataset", "Dataset"} <= set(dir(mlfs_dask))
     with pytest.raises(AttributeError, match="module 'mlfs_dask' has no attribute 'MFSIRR'"):
         mlfs_dask.MFSIRR  # noqa: B018
 
 
-@pytest.mark.parametrize("method", [ELC, LabelEntropy])
-def test_unknown_labels_are_refused_by_name(method):
+def test_unknown_labels_are_refused_by_name():
     pd = pytest.importorskip("pandas")
     X, Y = np.eye(4), np.array([[1, 0], [0, -1], [1, -1], [0, 1]])
     with pytest.raises(
         DataError, match=r"2 unknown entries \(-1\) in 1 of its labels, first in column 1 of Y \(counted"
     ):
-        method(unknown="refuse").fit(X, Y)
+        ELC(unknown="refuse").fit(X, Y)
     with pytest.raises(DataError, match=r"first in label 'sea', column 1 of Y \(counted from 0\)"):
-        method(unknown="refuse").fit(X, pd.DataFrame(Y, columns=["sky", "sea"]))
+        ELC(unknown="refuse").fit(X, pd.DataFrame(Y, columns=["sky", "sea"]))
 
 
 def test_columns_without_names_are_counted_alike_in_x_and_y():
@@ -375,3 +333,43 @@ for threads in (1, 2):
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True"] * 4
+
+
+# ---------------------------------------------------------------- scikit-learn's own checks; no failure is expected
+
+#: Settings that make a method quick. All estimators are one class: all checks are made for one method of each kind, and
+#: what belongs to the interface is checked for every method.
+QUICK = {
+    "auto": {"candidates": "br-cc,enm"},
+    "lassonet": {"n_hidden": 5, "max_iter": 20},
+    "smfs": {"n_trees": 10},
+}
+
+#: Counts, products and a loop on the driver, a loop over the rows, recovered labels, no labels, and one of the greedy
+#: methods, which choose features together.
+ONE_OF_EACH_KIND = ["chi2", "elc", "rfs", "smfs", "laplacian", "jmi", "auto"]
+
+
+def estimators(names, **parameters):
+    return [get_estimator(name)(**parameters, **QUICK.get(name, {})) for name in names]
+
+
+@pytest.mark.filterwarnings("ignore:.* cannot rank the features:UserWarning")
+@parametrize_with_checks(estimators(ONE_OF_EACH_KIND))
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.filterwarnings("ignore:.* cannot rank the features:UserWarning")
+@parametrize_with_checks(estimators(["chi2", "elc"], missing="mean"))
+def test_scikit_learn_checks_where_missing_features_are_filled_in(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.filterwarnings("ignore:.* cannot rank the features:UserWarning")
+@parametrize_with_checks(
+    [*estimators(sorted(METHODS.keys() - set(ONE_OF_EACH_KIND))), get_estimator("elc")(variant="published")],
+    legacy=False,
+)
+def test_scikit_learn_checks_of_the_interface(estimator, check):
+    check(estimator)

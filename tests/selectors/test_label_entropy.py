@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from scipy import sparse as sp
 
 from mlfs_dask import GMM, LabelEntropy, runtime
-from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.counts import CodeBook
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.engine.plan import reading_fits, split_evenly
@@ -23,11 +22,11 @@ from mlfs_dask.rows.joined import JoinedRows
 from mlfs_dask.rows.sources import ArrayRows, as_rows, measure_features
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.costs import Readings
-from mlfs_dask.statistics import counts as counts_module
 from mlfs_dask.statistics.codes import code_book, equal_width_book, quantile_table
 from mlfs_dask.statistics.counts import CountScores, count_in_tiles
 from mlfs_dask.statistics.resampling import NOT_RESAMPLED, Resampled, Resampling
 from tests.conftest import published
+from tests.problems import real_data
 from tests.reference import label_entropy as twin
 
 
@@ -48,15 +47,6 @@ def test_equals_the_plain_twin(promising, bins):
     found = LabelEntropy(3, n_promising_labels=promising, bins=bins).fit(X, Y)
     expected = twin.label_entropy(X, Y, n_promising_labels=promising, bins=bins)
     assert found.scores_ == pytest.approx(expected, rel=1e-12, abs=1e-13)
-
-
-def test_compiled_loops_give_the_same_bits(monkeypatch):
-    X, Y = problem()
-    for container in (X, sp.csr_array(X)):
-        expected = LabelEntropy(3, bins=4).fit(container, Y).scores_
-        monkeypatch.setattr(gates, "COMPILED_VALUES", 0)
-        assert LabelEntropy(3, bins=4).fit(container, Y).scores_.tobytes() == expected.tobytes()
-        monkeypatch.undo()
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -90,31 +80,6 @@ def test_tiling_is_planned_and_said():
     assert plan.peak_worker_bytes <= 0.8 * resources.memory_limit
     with pytest.raises(DoesNotFitError):
         LabelEntropy(10, n_promising_labels=100).plan(wide, replace(resources, memory_limit=150 * 2**20))
-
-
-def test_tiles_of_a_wide_store_are_found_by_halving(monkeypatch):
-    """Sizes are asked for as often as halving 1 000 000 features takes: for a refusal too, and for many tiles."""
-    asked = []
-    monkeypatch.setattr(counts_module, "reading_fits", lambda *sizes: asked.append(1) or reading_fits(*sizes))
-    profile = ArrayRows(np.zeros((10, 2)), as_labels(np.zeros((10, 2)))).profile
-    wide = replace(profile, n=10**6, d=10**6, q=10**4, sparse=True, nonzeros=10**8, partitions=50)
-    resources = Resources(2, 1, 2**40, 2**34, client=object())
-    selector = LabelEntropy(10, n_promising_labels=100)
-    counts = selector.make_method()._counts(
-        wide, equal_width_book(FeatureInfo(np.zeros(10**6), np.ones(10**6)), 2), None
-    )
-    one = plan_statistics(wide, [replace(counts, last=1)], resources).peak_worker_bytes
-    sizes = []
-    for spare in (-(2**20), 10 * 2**20, 100 * 2**20):
-        asked.clear()
-        tight = replace(resources, memory_limit=int((one + spare) / 0.8))
-        if spare < 0:
-            with pytest.raises(DoesNotFitError, match="one reading on a worker"):
-                count_in_tiles(counts, wide, tight)
-        else:
-            sizes.append(len(count_in_tiles(counts, wide, tight)))
-        assert 1 <= len(asked) <= 22
-    assert 5 < sizes[1] < 100 < sizes[0] < 1000
 
 
 @settings(max_examples=60)
@@ -207,13 +172,10 @@ def test_passes_are_counted():
 
 
 @pytest.mark.parametrize("promising", [0, 1, 3, 6])
-def test_published_entropies_on_emotions(data_set, promising):
-    lines = (data_set("emotions") / "emotions.arff").read_text().splitlines()
-    values = np.array([line.split(",") for line in lines if line[:1].isdigit() or line[:1] == "-"], float)
+def test_published_entropies_on_emotions(promising):
+    X, Y = real_data("emotions")
     with pytest.warns(UserWarning, match="99 % of the rows or more in 4 of 72 features"):
-        found = LabelEntropy(10, n_promising_labels=promising, binning="equal-width").fit(
-            values[:, :72], values[:, 72:]
-        )
+        found = LabelEntropy(10, n_promising_labels=promising, binning="equal-width").fit(X, Y)
     expected = published("label_entropy")[f"Y{promising}_scores"] * np.log(2)  # their logarithms are to base 2
     assert found.scores_ == pytest.approx(expected, rel=1e-12)
 
@@ -233,44 +195,6 @@ def test_edges_of_huge_ranges_stay_finite():
     book = equal_width_book(FeatureInfo(np.full(1, -top), np.full(1, top), None, None), 4)
     assert np.isfinite(book.edges).all()
     assert book.edges[1] == pytest.approx(0, abs=top * 1e-15)
-
-
-def test_quantile_codes_hold_equal_shares():
-    rng = np.random.default_rng(0)
-    X = np.exp(rng.normal(size=(1000, 1)) * 3)
-    book = code_book(measure_features(X), 4, "quantile", sample=X)
-    codes = np.searchsorted(book.edges, X.ravel())
-    assert np.bincount(codes).tolist() == [250, 250, 250, 250]
-    # Equal width leaves nearly all in the first code.
-    width = equal_width_book(measure_features(X), 4)
-    assert np.bincount(np.searchsorted(width.edges, X.ravel()))[0] > 950
-
-
-def test_quantile_edges_that_coincide_are_one():
-    X = np.array([[0.0]] * 90 + [[2.0]] * 10)
-    assert code_book(measure_features(X), 4, "quantile", sample=X).edges.tolist() == [0.0]
-
-
-def test_zero_is_a_code_where_most_values_are_zero():
-    """One document with 60 occurrences leaves no other code empty; values below and above 0 lie on its sides."""
-    counts = np.array([0.0] * 70 + [1] * 20 + [2] * 9 + [60])
-    signed = np.array([0.0] * 70 + [-3] * 10 + [-1] * 10 + [1] * 10)
-    rest = np.array([5.0] * 70 + [1] * 20 + [4] * 10)  # most are at the maximum
-    X = np.stack([counts, signed, -counts, rest], axis=1)
-    for bins, sizes in (
-        (2, [[70, 30], [20, 70, 10], [30, 70], [30, 70]]),
-        (3, [[70, 20, 10], [20, 70, 10], [30, 70], [30, 70]]),
-    ):
-        for sample in (X, sp.csr_array(X)):
-            book = code_book(measure_features(X), bins, sample=sample)
-            for f, expected in enumerate(sizes):
-                edges = book.edges[book.edge_ptr[f] : book.edge_ptr[f + 1]]
-                filled = np.unique(np.searchsorted(edges, X[:, f]), return_counts=True)[1]
-                assert filled.tolist() == expected
-    assert LabelEntropy(1).fit(X[:, :1], X[:, :1] > 0).scores_[0] == pytest.approx(twin.entropy(counts > 0))
-    with pytest.warns(UserWarning, match="99 % of the rows or more in 1 of 1 features"):
-        width = LabelEntropy(1, binning="equal-width").fit(X[:, :1], X[:, :1] > 0)
-    assert width.scores_[0] < 0.02
 
 
 @settings(max_examples=25)
@@ -346,11 +270,6 @@ def test_a_category_per_row_is_refused_by_name():
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"bins": 1}, "bins must be a whole number from 2 to 256; got 1"),
-        ({"bins": 257}, "bins must be a whole number from 2 to 256; got 257"),
-        ({"bins": 2.5}, "bins must be a whole number"),
-        ({"binning": "width"}, "binning must be 'auto', 'quantile' or 'equal-width'; got 'width'"),
-        ({"missing": "drop"}, "missing must be 'error', 'code', 'mean' or 'median'; got 'drop'"),
         ({"n_promising_labels": -1}, "n_promising_labels must be a count from 0 or a fraction"),
         ({"n_promising_labels": 1.5}, "n_promising_labels must be a count from 0 or a fraction"),
         ({"n_promising_labels": 6}, "n_promising_labels is 6, but there are 5 labels"),

@@ -22,8 +22,8 @@ import mlfs_dask
 from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.engine.checkpoints import Folder, keep_checkpoints
-from mlfs_dask.errors import DataError, UsageError
-from mlfs_dask.rows.sources import ArrayRows
+from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
+from mlfs_dask.rows.sources import ArrayRows, as_rows
 from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.selectors import METHODS, get_method
 from tests.reference.twins import twin
@@ -35,6 +35,11 @@ N, D, Q = 60, 9, 3
 
 LOOPS = [name for name in METHODS if get_method(name).keeps_checkpoints]
 ANCHORED = [name for name in METHODS if hasattr(get_method(name), "graph")]
+REFUSING = [
+    name
+    for name in METHODS
+    if name not in WITHOUT_GRAM and "gram_cap" in {each.name for each in get_method(name).parameters}
+]
 SHORT = {"tol": 0.0, "max_iter": 3}
 
 #: Parameters besides the defaults; those of a method with anchors, and without the matrix X'X, follow.
@@ -287,7 +292,7 @@ AVERAGES = ("elc", "label-entropy", "enm", "gmm")
 
 
 @every_method
-def test_rows_are_weighted_by_being_repeated_or_not_at_all(name):
+def test_rows_are_weighted_by_being_repeated_or_not_at_all(name, request):
     X, Y = problem()
     weights = np.random.default_rng(1).integers(0, 4, N)
     selector = make(name)
@@ -300,6 +305,7 @@ def test_rows_are_weighted_by_being_repeated_or_not_at_all(name):
         found = fit(make(name), *CONTAINERS[put](X, Y), sample_weight=weights)
         assert found.scores_ == pytest.approx(expected, rel=1e-9, abs=1e-9)
         assert found.report_.n == N
+        request.getfixturevalue("small_gates")
     if name in AVERAGES:
         found = fit(make(name), X, Y, sample_weight=0.37 * weights)
         assert found.scores_ == pytest.approx(expected, rel=1e-6, abs=1e-9)
@@ -397,6 +403,16 @@ def test_what_a_parameter_cannot_be_is_refused_by_name(name):
         with pytest.raises(UsageError, match=f"^{parameter.name} must be ") as caught:
             make(name, **{parameter.name: wrong}).fit(X, Y)
         assert f"got {wrong!r}" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", REFUSING)
+def test_more_features_than_the_gram_cap_are_refused_with_the_cure(name):
+    selector = make(name, gram_cap=8, **{"constraint": "subspace"} if name == "mddm" else {})
+    said = r"X'X of 9 features, .* at most 8( \(gram_cap\))?(.|\n)*cure: "
+    with pytest.raises(DoesNotFitError, match=said):
+        fit(selector, *problem())
+    with pytest.raises(DoesNotFitError, match=said):
+        selector.plan(as_rows(*problem()), runtime.current_resources())
 
 
 @every_method

@@ -16,6 +16,8 @@ from mlfs_dask.storage.convert import convert_reader
 from mlfs_dask.storage.opening import open_dataset
 from tests.storage.memory_reader import make_reader
 
+pytestmark = pytest.mark.nightly
+
 N, D, Q = 100_000, 30_000, 40
 
 PARAMETERS = {"elc": {"variant": "screen"}, "qpmlfs": {"n_landmarks": 500}}

@@ -76,14 +76,7 @@ def test_auto_keeps_the_discovered_features_although_others_have_better_scores(s
 
 @pytest.mark.parametrize(
     ("selector", "planted"),
-    [
-        (ENM(), 0),
-        (ENM(), 6),
-        (LabelEntropy(n_promising_labels=2), 0),
-        (GMM(bins=3), 0),
-        (ELC(variant="screen"), 0),
-        (ELC(variant="screen"), 6),
-    ],
+    [(ENM(), 6), (LabelEntropy(n_promising_labels=2), 0), (ELC(variant="screen"), 6)],
     ids=str,
 )
 def test_the_false_discovery_rate_is_at_most_what_was_asked_for(selector, planted):
@@ -107,16 +100,14 @@ def test_the_false_discovery_rate_is_at_most_what_was_asked_for(selector, plante
 def test_the_false_discovery_rate_holds_with_labels_from_a_pool(monkeypatch):
     monkeypatch.setattr(replicates, "POOL_ROWS", 256)
     monkeypatch.setattr("mlfs_dask.blocks.row_draws.FEWEST_ROWS", 1)
-    false = []
+    false = 0
     for seed in range(120):
-        X, Y = problem(seed, n=1000, planted=0, d=20)
         try:
-            ENM("auto", random_state=seed).fit(X, Y)
+            ENM("auto", random_state=seed).fit(*problem(seed, n=1000, planted=0, d=20))
+            false += 1
         except DataError:
-            false.append(False)
-        else:
-            false.append(True)
-    assert np.mean(false) <= 0.1 + 2.5 * 0.027
+            continue
+    assert false / 120 <= 0.1 + 2.5 * 0.027
 
 
 def test_a_rate_that_needs_more_shuffles_than_memory_holds_is_refused(monkeypatch):

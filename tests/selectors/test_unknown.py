@@ -99,17 +99,20 @@ def test_a_label_counts_over_the_rows_where_it_is_known(name):
                 assert found == pytest.approx(expected, rel=1e-9, abs=1e-9 * abs(expected).max())
 
 
-@pytest.mark.parametrize("name", KNOWN)
+@every_method
 def test_unknown_labels_in_any_container(name):
-    X, Y = counted()
+    X, Y = counted() if name in KNOWN else problem()
+    if name not in KNOWN:
+        Y = np.where(np.random.default_rng(1).random((len(Y), 1)) < 0.5, np.int8(-1), Y)
     expected = fit(make(name), X, Y)
-    assert np.isfinite(expected.scores_).all()
+    assert np.ptp(expected.scores_) > 0
     for rows in containers(X, Y):
         found = fit(make(name), *rows)
         assert found.scores_ == pytest.approx(expected.scores_, rel=1e-9, abs=1e-11)
-    # Labels of a Dask array are found to be unknown by a reading, after which the fit begins again.
-    found_by = 2 if issubclass(get_method(name), (CountingSelector, AnchoredRegression)) else 1
-    assert found.report_.passes == expected.report_.passes + found_by
+    if name in KNOWN:
+        # Labels of a Dask array are found to be unknown by a reading, after which the fit begins again.
+        found_by = 2 if issubclass(get_method(name), (CountingSelector, AnchoredRegression)) else 1
+        assert found.report_.passes == expected.report_.passes + found_by
     if hasattr(found, "graph"):
         anchored = [fit(make(name, graph="anchors", n_anchors=12), *rows) for rows in containers(X, Y)]
         for found in anchored:
