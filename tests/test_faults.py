@@ -52,7 +52,7 @@ ROWS = {
         "cli/test_damage.py::test_no_ranking_of_a_damaged_store",
         "storage/test_damage.py::test_a_store_that_is_replaced_while_it_is_read",
     ),
-    "a checkpoint is damaged": ("engine/test_checkpoints.py::test_a_torn_file_is_no_state",),
+    "a checkpoint is damaged": ("engine/test_checkpoints.py::test_no_flipped_bit_and_no_cut_gives_another_state",),
     "the disk is full where a checkpoint goes": ("engine/test_checkpoints.py::test_a_full_disk_does_not_end_the_job",),
     "the disk is full where the result goes": (
         "cli/test_bad_input.py::test_a_full_disk",
