@@ -13,6 +13,7 @@ import os
 import re
 import stat
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property, partial
@@ -29,7 +30,9 @@ from mlfs_dask.storage.limits import require_memory
 from mlfs_dask.storage.remote_store import WEB, open_store
 from mlfs_dask.storage.schema import StoreSchema
 
-_BLOCK_BYTES = 4 << 20
+#: Part of a remote file that is asked for at a time, and such parts that are kept for whoever reads them again: the
+#: head and the end of a file are read by every opening, and columns of a table not in their order.
+_BLOCK_BYTES, _KEPT_BLOCKS = 4 << 20, 4
 _REQUESTS = 64  # that ask for little
 #: Times that a text is held: as bytes, as text, in lines, in values.
 _TEXT_COPIES = 6
@@ -449,6 +452,9 @@ class RemoteFile(io.RawIOBase):
             raise FileNotFoundError(errno.ENOENT, "no such object", objects.path)
         self._objects, self._key, self._size, self._offset = objects, key, head["size"] or 0, 0
         self._tag = head["e_tag"]
+        self._number, self._block = -1, b""
+        #: Without a tag another object of this place cannot be told from it.
+        self._kept: dict[tuple[str, str, str | None, int], bytes] = _blocks if self._tag else {}
 
     def readable(self) -> bool:
         return True
@@ -467,16 +473,41 @@ class RemoteFile(io.RawIOBase):
         stop = min(self._offset + len(buffer), self._size)
         if stop <= self._offset:
             return 0
-        content = self._objects.read_part(self._key, self._offset, stop, self._tag)
+        if stop - self._offset >= _BLOCK_BYTES:
+            content: Any = self._objects.read_part(self._key, self._offset, stop, self._tag)
+        else:
+            number, within = divmod(self._offset, _BLOCK_BYTES)
+            if number != self._number:
+                self._number, self._block = number, self._read_block(number)
+            content = memoryview(self._block)[within : within + stop - self._offset]
         buffer[: len(content)] = content
         self._offset += len(content)
         return len(content)
+
+    def _read_block(self, number: int) -> bytes:
+        """A block, asked for where none of the last ones is the same of the same object."""
+        place = (self._objects.path, self._key, self._tag, number)
+        with _blocks_lock:
+            block = self._kept.pop(place, None)
+        if block is None:
+            start = number * _BLOCK_BYTES
+            block = self._objects.read_part(self._key, start, min(start + _BLOCK_BYTES, self._size), self._tag)
+        with _blocks_lock:
+            self._kept[place] = block
+            while len(self._kept) > _KEPT_BLOCKS:
+                del self._kept[next(iter(self._kept))]
+        return block
+
+
+#: The last blocks that files of this process have read, the last one at the end.
+_blocks: dict[tuple[str, str, str | None, int], bytes] = {}
+_blocks_lock = threading.Lock()
 
 
 def open_binary(path: str | Path, options: Mapping[str, Any] | None = None) -> BinaryIO:
     """A file, local or at a URL, for reading in any order. Errors as those of `open_file` and `RemoteFile`."""
     if is_url(path):
-        return io.BufferedReader(RemoteFile(RemoteObjects(str(path), options)), _BLOCK_BYTES)
+        return io.BufferedReader(RemoteFile(RemoteObjects(str(path), options)), 1 << 16)
     return os.fdopen(open_file(local_path(path)), "rb")
 
 

@@ -334,6 +334,26 @@ def test_a_file_is_converted_from_a_web_server(table: Path, run: Run, run_json: 
     assert (absent.exit_code, "there is no such object" in absent.stderr) == (3, True)
 
 
+def test_parts_of_a_file_are_asked_for_once(run: Run, tmp_path: Path) -> None:
+    """However many row groups and columns a table has, and whoever opens the file."""
+    rng = np.random.default_rng(0)
+    names = [f"x{i}" for i in range(40)] + ["y"]
+    table = pd.DataFrame({name: rng.integers(0, 2, 600) if name == "y" else rng.random(600) for name in names})
+    table.to_parquet(tmp_path / "t.parquet", row_group_size=100)
+    words = ("--label-columns", "y", "-k", 3, "--force")
+    near = run("select", "elc", tmp_path / "t.parquet", *words, "-o", tmp_path / "near")
+    assert near.exit_code == 0, near.stderr
+    for tags, most in ((True, 1), (False, 8)):  # the file is smaller than what is asked for at a time
+        asked = Refusals({"t.parquet": itertools.repeat(None)})
+        handler = asked.handler()
+        handler.tags = tags
+        with serve(tmp_path, handler) as address:
+            far = run("select", "elc", f"{address}/t.parquet", *words, "-o", tmp_path / "far")
+        assert far.exit_code == 0, far.stderr
+        assert (tmp_path / "far" / "ranking.csv").read_bytes() == (tmp_path / "near" / "ranking.csv").read_bytes()
+        assert 0 < asked.asked <= most
+
+
 def test_a_url_whose_package_is_not_installed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mlfs_dask.storage.remote_store._stores", {})
     monkeypatch.setitem(sys.modules, "obstore.store", None)

@@ -15,7 +15,9 @@ from typing import Any, Literal
 
 
 class WebFiles(http.server.SimpleHTTPRequestHandler):
-    """Files of a folder; a part of one where it is asked for."""
+    """Files of a folder; a part of one where it is asked for. With `tags` the content of a file has an ETag."""
+
+    tags = False
 
     def log_message(self, *_: object) -> None:
         pass
@@ -35,6 +37,12 @@ class WebFiles(http.server.SimpleHTTPRequestHandler):
         self.send_header("Content-Length", str(stop - start))
         self.end_headers()
         self.wfile.write(content[start:stop])
+
+    def end_headers(self) -> None:
+        with contextlib.suppress(OSError):
+            if self.tags:
+                self.send_header("ETag", f'"{hash(Path(self.translate_path(self.path)).read_bytes())}"')
+        super().end_headers()
 
     def list_directory(self, path: Any) -> None:
         self.send_error(403, "no listing")
@@ -67,12 +75,10 @@ class EndlessList(WebFiles):
 
 
 class Replaced(WebFiles):
-    """Files of a folder, and after so many requests those of the folder `after` beside it.
-
-    What changes with a file is told as its ETag.
-    """
+    """Files of a folder, and after so many requests those of the folder `after` beside it."""
 
     left = 0
+    tags = True
 
     def translate_path(self, path: str) -> str:
         found = Path(super().translate_path(path))
@@ -81,11 +87,6 @@ class Replaced(WebFiles):
     def parse_request(self) -> bool:
         type(self).left -= 1
         return super().parse_request()
-
-    def end_headers(self) -> None:
-        with contextlib.suppress(OSError):
-            self.send_header("ETag", f'"{hash(Path(self.translate_path(self.path)).read_bytes())}"')
-        super().end_headers()
 
 
 class WholeFiles(WebFiles):
