@@ -215,7 +215,7 @@ class AccessMFS(IterativeSelector[Fixed, At]):
         ),
     ] = 4096
     tol: Annotated[float, Param("Relative change of the objective at which the loop stops.")] = 1e-06
-    max_iter: MaxIter = 100
+    max_iter: MaxIter = 200
     missing: Missing = "error"
     random_state: Annotated[
         Seed,
