@@ -281,7 +281,7 @@ def test_a_file_is_read_from_a_server_that_refuses_for_a_while(
         assert file.seek(-2, io.SEEK_END) == file.tell() == 8
         assert file.read() == b"89"
         assert file.read() == b""
-    assert pauses == [0.5] * 2, "once for all of it, once for its end"
+    assert pauses == [0.5], "one request for all of it, its end included"
     with pytest.raises(FileNotFoundError):
         open_binary("memory://busy")
 
