@@ -20,7 +20,7 @@ from mlfs_dask.storage.object_store import is_url, local_path
 from mlfs_dask.storage.readers.anndata import open_anndata_matrix
 from mlfs_dask.storage.readers.base import Header, LabelSpec, ReadOptions
 from mlfs_dask.storage.readers.batches import open_batches, scan_of
-from mlfs_dask.storage.readers.detect import TO_CONVERT, is_tenx_folder, open_source, resolve_sources
+from mlfs_dask.storage.readers.detect import TO_CONVERT, is_tenx_folder, open_resolved, resolve_sources
 from mlfs_dask.storage.readers.obs import obs_names, read_obs
 from mlfs_dask.storage.sources import examine
 
@@ -209,7 +209,7 @@ def open_file(
     whole = examine([path], storage_options)
     files, name = resolve_sources([path], options, format)
     to_convert = name in TO_CONVERT or is_tenx_folder(files[0])
-    reader = require_rows(None if to_convert else open_source([path], options, name), path)
+    reader = require_rows(None if to_convert else open_resolved([path], files, name, options), path)
     dataset: FileDataset
     rows = open_rows(
         reader,

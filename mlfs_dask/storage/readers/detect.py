@@ -112,7 +112,11 @@ def open_source(sources: Sequence[str], options: ReadOptions = _DEFAULTS, format
     DataError
         A file that is missing, unreadable, empty or invalid; files that do not agree.
     """
-    paths, name = resolve_sources(sources, options, format)
+    return open_resolved(sources, *resolve_sources(sources, options, format), options)
+
+
+def open_resolved(sources: Sequence[str], paths: Sequence[str], name: str, options: ReadOptions) -> Reader:
+    """The reader of files that `resolve_sources` has found, of one format; errors as of `open_source`."""
     options = replace(options, keys={key.lower(): value for key, value in options.keys.items()})
     _check_options(paths[0], FORMATS[name], options)
     if options.transpose:
