@@ -38,10 +38,10 @@ def test_options_of_a_conversion(run: Run, run_json: RunJson, tmp_path: Path) ->
     (tmp_path / "names.txt").write_text("m, n\n")
     words = ("convert", tmp_path / "t.csv", tmp_path / "t.zarr", "--format", "csv", "--label-columns", "l")
     words += ("--label-columns", f"@{tmp_path / 'names.txt'}", "--labels-negative", "-1", "--labels-unknown", "0")
-    words += ("--drop", "id", "--obs", "age", "--dtype", "float32", "--storage", "dense", "--compressor", "zstd")
+    words += ("--drop", "id", "--obs", "age", "--dtype", "float32", "--storage", "sparse", "--compressor", "zstd")
     made = run_json(*words, "--partition-size", "8KiB", "--workers", "2", "--memory-limit", "1.5GB")
     assert (made["n"], made["d"], made["q"], made["partitions"] > 1) == (3000, 2, 2, True)
-    assert (made["storage"], made["dtype"], made["compressor"]) == ("dense", "float32", "zstd")
+    assert (made["storage"], made["dtype"], made["compressor"]) == ("sparse", "float32", "zstd")
     assert (made["positive_labels"], made["unknown_labels"]) == (1000 + 2000, 1000 + 1000)
     dataset = open_dataset(tmp_path / "t.zarr")
     assert (dataset.feature_names.tolist(), dataset.label_names.tolist()) == (["one", "two"], ["l", "m, n"])
@@ -583,6 +583,7 @@ def test_transform(run: Run, run_json: RunJson, tiny_store: Path, tmp_path: Path
     result = run_json("transform", tiny_store, out, tmp_path / "t.zarr")
     assert (result["n"], result["k"], result["q"]) == (40, 2, 2)
     assert set(result["features"]) == set((out / "selected.txt").read_text().splitlines())
+    assert run_json("inspect", tmp_path / "t.zarr")["command"].startswith(f"mlfs transform {tiny_store} ")
     text = run("transform", tiny_store, out, tmp_path / "t.svm", "-k", "1").stdout
     assert f"{tmp_path / 't.svm'}: 40 rows, 1 features, 2 labels" in text
     assert run("transform", tiny_store, out, tmp_path / "t.svm").exit_code == 2

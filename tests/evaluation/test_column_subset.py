@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
-from pathlib import Path
-
 import numpy as np
 import pytest
 from scipy import sparse as sp
 from sklearn.preprocessing import StandardScaler
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.evaluation.column_file import new_column_file
-from mlfs_dask.evaluation.column_subset import ColumnSubset, mean_centring, missing_fill, unit_variance_scaling
+from mlfs_dask.evaluation.column_subset import ColumnSubset, missing_fill, unit_variance_scaling
 
 MODULE = "mlfs_dask.evaluation.column_subset"
 
@@ -80,20 +76,6 @@ def test_a_value_that_only_a_judged_row_lacks_is_filled_in_as_well(how: str, exp
         fill = missing_fill(train, test, how)
         assert fill is not None
         assert fill[0] == expected
-
-
-def test_a_file_holds_the_same_rows_as_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(f"{MODULE}.BLOCK_VALUES", 1)
-    monkeypatch.setattr(f"{MODULE}.BLOCK_ROWS", 8)
-    X = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
-    mapped = new_column_file(tmp_path, 60, 4, np.float32)
-    mapped[:] = X
-    rows = np.random.default_rng(1).permutation(60)[:50]
-    memory, file = ColumnSubset(X, rows, 3), ColumnSubset(mapped, rows, 3)
-    for scaling in (partial(unit_variance_scaling, centred=True), mean_centring):
-        assert np.array_equal(scaling(memory).centre, scaling(file).centre)
-        assert np.array_equal(scaling(memory).factor, scaling(file).factor)
-    assert np.array_equal(dense(memory), dense(file))
 
 
 def test_a_variance_that_is_no_number_is_refused() -> None:

@@ -17,7 +17,7 @@ from scipy import stats
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.evaluation.comparison import Comparison, compare
 from mlfs_dask.evaluation.results import read_eval
-from tests.evaluation.evaluations import METRICS, steady, write_evaluation
+from tests.evaluation.evaluations import steady, write_evaluation
 
 GOOD = {"elc": 0.8, "mfsir": 0.795, "random": 0.5}
 
@@ -31,14 +31,6 @@ def three(tmp_path: Path) -> list[Path]:
 def only(comparison: Comparison, metric: str, dataset: str) -> dict[str, Any]:
     rows = comparison.means[(comparison.means["metric"] == metric) & (comparison.means["dataset"] == dataset)]
     return {row.run: row for row in rows.itertuples()}
-
-
-def test_the_record_says_what_the_runs_are(tmp_path: Path) -> None:
-    """Runs elsewhere with the same method and parameters are known by them."""
-    runs = [{"run": "fast", "method": "elc", "params": {"max_iter": 9}, "learnt": "training part"}]
-    folder = write_evaluation(tmp_path / "a", "a", steady({"fast": 0.5}), runs=["fast"], record={"runs": runs})
-    (found,) = compare([folder]).record["runs"]
-    assert (found["run"], found["params"]) == ("fast", {"max_iter": 9})
 
 
 def test_means_are_over_folds_of_means_over_k(tmp_path: Path) -> None:
@@ -90,26 +82,19 @@ def test_win_tie_loss(three: list[Path]) -> None:
     assert (back["win"], back["tie"], back["loss"]) == (0, 0, 3)
 
 
-def test_one_data_set_has_ranks_and_no_friedman(three: list[Path]) -> None:
-    comparison = compare(three[:1])
-    assert all(test["friedman"] is None and test["nemenyi_difference"] is None for test in comparison.tests)
-    assert comparison.notes == ["no test of ranks: Friedman's test compares over data sets, and there is one."]
-    assert comparison.ranks["n_datasets"].unique().tolist() == [1]
-
-
-def test_two_runs_are_compared_by_wilcoxon_too(three: list[Path]) -> None:
-    comparison = compare(three, runs=["random", "elc"])
-    (test, *_) = comparison.tests
-    assert test["runs"] == ["random", "elc"]
+def test_few_runs_and_data_sets_have_fewer_tests(three: list[Path]) -> None:
+    two_runs, one_run = (compare(three, runs=runs) for runs in (["random", "elc"], ["elc"]))
+    one_set = compare(three[:1])
+    (test, *_) = two_runs.tests
+    assert (test["runs"], test["nemenyi_p_values"]) == (["random", "elc"], None)
     assert test["wilcoxon_p_value"] == pytest.approx(0.25)
-    assert test["nemenyi_p_values"] is None
-    assert "two runs: the Wilcoxon signed-rank test is the stronger one." in comparison.notes
-
-
-def test_one_run_has_nothing_to_be_ranked_with(three: list[Path]) -> None:
-    comparison = compare(three, runs=["elc"])
-    assert comparison.ranks.empty
-    assert comparison.notes == ["no ranks: there is one run only."]
+    assert "two runs: the Wilcoxon signed-rank test is the stronger one." in two_runs.notes
+    assert one_run.ranks.empty
+    assert one_run.notes == ["no ranks: there is one run only."]
+    assert all(test["friedman"] is None and test["nemenyi_difference"] is None for test in one_set.tests)
+    assert one_set.notes == ["no test of ranks: Friedman's test compares over data sets, and there is one."]
+    row = one_set.times.iloc[0]
+    assert (row["fits"], row["seconds_mean"], row["peak_worker_bytes"]) == (4, 2.0, 2**21)
 
 
 def test_a_run_that_is_absent_leaves_the_data_set_out(three: list[Path], tmp_path: Path) -> None:
@@ -133,12 +118,8 @@ def test_undefined_values_are_left_out_and_told(tmp_path: Path) -> None:
     assert (found.n_folds, found.n_undefined) == (3, 1)
     assert "macro_f1 on a is undefined in 1 of 4 folds, which are left out of its means." in comparison.notes
     assert only(comparison, "hamming_loss", "a")["elc"].n_undefined == 0
-
-
-def test_a_metric_undefined_everywhere_is_not_ranked(tmp_path: Path) -> None:
-    values = steady(GOOD)
-    folder = write_evaluation(tmp_path / "a", "a", lambda *case: None if case[1] == "macro_f1" else values(*case))
-    comparison = compare([folder])
+    nowhere = write_evaluation(tmp_path / "b", "b", lambda *case: None if case[1] == "macro_f1" else values(*case))
+    comparison = compare([nowhere])
     assert set(comparison.ranks["metric"]) == {"hamming_loss"}
     assert any(note.startswith("macro_f1 (mlknn): no ranks: no data set") for note in comparison.notes)
 
@@ -160,23 +141,17 @@ def test_all_features_are_shown_and_not_ranked(tmp_path: Path) -> None:
 def test_stability_per_k(tmp_path: Path) -> None:
     sets = {"elc": [[0, 1, 2, 3], [0, 2, 1, 3]], "mfsir": [[5, 6, 7, 8]] * 2}
     folder = write_evaluation(
-        tmp_path / "a", "a", steady(GOOD), runs=["elc", "mfsir"], folds=2, rankings=sets, finished=["mfsir"]
+        *(tmp_path / "a", "a", steady(GOOD)),
+        runs=["elc", "mfsir"],
+        folds=2,
+        rankings=sets,  # that end before the sixth feature
+        finished=["mfsir"],
+        grid=(2, 4, 6),
     )
     comparison = compare([folder])
     rows = [(row.run, row.k, row.kuncheva, row.jaccard, row.n_sets) for row in comparison.stability.itertuples()]
     assert rows == [("elc", 2, pytest.approx((10 - 4) / 16), pytest.approx(1 / 3), 2), ("elc", 4, 1.0, 1.0, 2)]
     assert "a: mfsir was finished beforehand, one ranking for all folds: no stability of it." in comparison.notes
-
-
-def test_rankings_that_end_early_have_no_stability_beyond(tmp_path: Path) -> None:
-    sets = {"elc": [[0, 1, 2], [0, 2, 1]]}
-    folder = write_evaluation(tmp_path / "a", "a", steady(GOOD), runs=["elc"], folds=2, rankings=sets)
-    assert compare([folder]).stability["k"].tolist() == [2]
-
-
-def test_times_are_of_one_ranking(three: list[Path]) -> None:
-    row = compare(three).times.iloc[0]
-    assert (row["fits"], row["seconds_mean"], row["peak_worker_bytes"]) == (4, 2.0, 2**21)
 
 
 def test_only_shared_numbers_of_features_are_compared(tmp_path: Path) -> None:
@@ -278,7 +253,3 @@ def test_stability_is_of_the_rankings_for_that_many_features(three: list[Path], 
     found = compare([replace(first, rankings=pd.DataFrame(rows))]).stability
     (jaccard,) = found.query("run == 'elc' and k == @k")["jaccard"]
     assert jaccard == pytest.approx({2: 1.0, 4: 2 / 6}[k])
-
-
-def test_metrics_say_what_is_better(three: list[Path]) -> None:
-    assert compare(three).metrics == {metric["name"]: dict(metric) for metric in METRICS}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +45,10 @@ def planted(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return X, Y
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     X, Y = planted()
-    return make_store(tmp_path / "planted.zarr", X, Y, partition_bytes=2048)
+    return make_store(tmp_path_factory.mktemp("store") / "planted.zarr", X, Y, partition_bytes=2048)
 
 
 def finish(place: Path, store: Path, k: int = 3) -> Path:
@@ -116,17 +115,6 @@ def test_one_ranking_serves_all_k_but_where_the_choice_depends_on_it(monkeypatch
     assert found.fits.query("run == 'enm'")["k"].tolist() == 2 * [3]
     assert found.rankings.query("run == 'elc' and fold == 0")["k"].tolist() == [1, 2, 2, 3, 3, 3]
     assert found.rankings.query("run == 'random' and fold == 0")["k"].tolist() == [3, 3, 3]
-
-
-def test_selectors_see_training_rows_alone(monkeypatch: pytest.MonkeyPatch, store: Path) -> None:
-    seen = Seen(monkeypatch)
-    X, Y = planted()
-    evaluate(store, ["label-entropy"], folds=3, k_grid="2", metrics=("hamming_loss",))
-    splits = list(make_splits("kfold", label_matrix(Y), folds=3))
-    assert len(seen.parts) == 3
-    for split, (_, rows, labels) in zip(splits, seen.parts, strict=True):
-        assert np.array_equal(rows, X[split.train])
-        assert np.array_equal(labels, Y[split.train])
 
 
 def test_a_test_row_changes_no_ranking(store: Path, tmp_path: Path) -> None:
@@ -413,31 +401,22 @@ def test_other_rows_to_test_on(store: Path, tmp_path: Path) -> None:
         evaluate(X, "elc", labels=Y, test=(X2[:, :5], Y2))
 
 
-class Memory(PartialResults):
-    """Partial results in memory; saving stops after some of them."""
-
-    def __init__(self, stop_after: int | None = None) -> None:
-        self.parts: dict[str, dict[str, Any]] = {}
-        self.stop_after = stop_after
-
-    def load(self, name: str) -> dict[str, Any] | None:
-        return self.parts.get(name)
-
-    def save(self, name: str, facts: Mapping[str, Any]) -> None:
-        self.parts[name] = dict(facts)
-        if self.stop_after is not None and len(self.parts) > self.stop_after:
-            raise KeyboardInterrupt
-
-
-def test_what_is_finished_is_not_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_finished_is_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     X, Y = planted()
     options: dict[str, Any] = {"labels": Y, "folds": 3, "k_grid": "2"}
     whole = evaluate(X, ["elc"], **options)
-    keeper = Memory(stop_after=2)
+    keeper, save = PartialResults(tmp_path / "parts", {}, resume=False), PartialResults.save
+
+    def save_two(partial_results: PartialResults, *part: Any) -> None:
+        save(partial_results, *part)
+        if len(list((tmp_path / "parts").iterdir())) > 1 + 2:  # beside the job
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(PartialResults, "save", save_two)
     with pytest.raises(KeyboardInterrupt):
         evaluate(X, ["elc"], partial_results=keeper, **options)
+    monkeypatch.undo()
     seen = Seen(monkeypatch)
-    keeper.stop_after = None
     again = evaluate(X, ["elc"], partial_results=keeper, **options)
     assert len(seen.parts) == 0  # the third ranking was saved before it was scored
     pd.testing.assert_frame_equal(again.results, whole.results)
@@ -480,6 +459,10 @@ def test_what_does_not_fit_is_refused_before_anything_is_learnt(store: Path, mon
 
 def test_missing_feature_values_are_refused(tmp_path: Path) -> None:
     X, Y = planted()
+    X[3, 2] = np.inf
+    with pytest.raises(DataError, match="feature 2 has infinite values"):
+        evaluate(X, "all", labels=Y, folds=2, k_grid="2", missing="mean")
+    X, Y = planted()
     X[3::7, 1] = np.nan
     with pytest.raises(DataError, match="feature 1 has missing"):
         evaluate(X, "all", labels=Y, folds=2, k_grid="2")
@@ -518,13 +501,6 @@ def test_missing_features_are_filled_from_the_training_rows(
     assert own.record["runs"][0]["params"] == {"missing": "code"}
 
 
-def test_infinite_features_are_refused_where_missing_ones_are_filled_in() -> None:
-    X, Y = planted()
-    X[3, 1], X[5, 2] = np.inf, np.nan
-    with pytest.raises(DataError, match="feature 1 has infinite values"):
-        evaluate(X, "all", labels=Y, folds=2, k_grid="2", missing="mean")
-
-
 def test_what_cannot_be(store: Path, tmp_path: Path) -> None:
     X, Y = planted()
     run = finish(tmp_path / "a.elc", store)
@@ -548,11 +524,12 @@ def test_what_cannot_be(store: Path, tmp_path: Path) -> None:
 EARLIER = ["elc", "mfsir:beta=0.5", "random", "all"]  # ELC's choice depends on k
 
 
-@pytest.fixture
-def earlier(tmp_path: Path, store: Path) -> str:
+@pytest.fixture(scope="module")
+def earlier(tmp_path_factory: pytest.TempPathFactory, store: Path) -> str:
+    place = str(tmp_path_factory.mktemp("earlier") / "earlier")
     found = evaluate(store, EARLIER, folds=3, repeats=2, k_grid="2,4,6", seed=5, metrics=("micro_f1",))
-    write_eval(str(tmp_path / "earlier"), found)
-    return str(tmp_path / "earlier")
+    write_eval(place, found)
+    return place
 
 
 def test_rankings_of_an_evaluation_are_judged_again(store: Path, earlier: str, monkeypatch: pytest.MonkeyPatch) -> None:

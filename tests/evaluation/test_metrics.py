@@ -14,7 +14,7 @@ from scipy import sparse as sp
 
 from mlfs_dask.errors import UsageError
 from mlfs_dask.evaluation import metrics
-from mlfs_dask.evaluation.metrics import DEFAULT_METRICS, METRICS, Predictions, compute_metrics, get_metric
+from mlfs_dask.evaluation.metrics import DEFAULT_METRICS, Predictions, compute_metrics, get_metric
 
 
 def predictions(truth: object, scores: object) -> Predictions:
@@ -132,35 +132,6 @@ def test_what_is_held_beside_scores_is_as_planned(density: float, monkeypatch: p
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < metrics.metrics_bytes(case.scores.size, truth.nnz)
-
-
-def test_a_case_by_hand() -> None:
-    case = predictions([[1, 0, 0, 1], [0, 1, 0, 0]], [[0.9, 0.8, 0.1, 0.6], [0.2, 0.3, 0.7, 0.1]])
-    found = compute_metrics(case)
-    assert found["hamming_loss"] == pytest.approx(3 / 8)  # label 1 of row 0; labels 1 and 2 of row 1
-    assert found["ranking_loss"] == pytest.approx((1 / 4 + 1 / 3) / 2)
-    assert found["one_error"] == 0.5
-    assert found["coverage"] == (2 + 1) / 2
-    assert found["average_precision"] == pytest.approx(((1 + 2 / 3) / 2 + 1 / 2) / 2)
-    assert found["precision_at_1"] == 0.5
-    assert found["precision_at_3"] == pytest.approx((2 / 3 + 1 / 3) / 2)
-    assert math.isnan(found["precision_at_5"])
-    assert found["subset_accuracy"] == 0
-
-
-def test_rows_where_every_order_is_right_are_left_out() -> None:
-    part = predictions([[1, 0], [0, 1]], [[0.9, 0.1], [0.6, 0.4]])
-    more = predictions([[1, 0], [0, 1], [0, 0], [1, 1]], [[0.9, 0.1], [0.6, 0.4], [0.1, 0.2], [0.9, 0.8]])
-    for name in ("ranking_loss", "one_error", "average_precision"):
-        assert compute_metrics(more, [name]) == compute_metrics(part, [name])
-    # The row with all labels is covered after one more step; the one without has nothing to cover.
-    assert compute_metrics(more, ["coverage"])["coverage"] == pytest.approx((0 + 1 + 1) / 3)
-
-
-def test_nothing_to_compute_from_is_undefined() -> None:
-    found = compute_metrics(predictions([[0, 0]], [[0.1, 0.2]]), list(METRICS))
-    undefined = {name for name, value in found.items() if math.isnan(value)}
-    assert undefined == {"ranking_loss", "one_error", "coverage", "average_precision", "macro_auc", "micro_auc"}
 
 
 def test_precision_exists_for_every_number() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tracemalloc
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse as sp
 
-from mlfs_dask.evaluation.column_file import new_column_file
-from mlfs_dask.evaluation.column_subset import ColumnSubset, mean_centring, unit_variance_scaling
+from mlfs_dask.evaluation.column_subset import ColumnSubset, mean_centring
 from mlfs_dask.evaluation.nearest import nearest_rows, search_bytes
 
 MODULE = "mlfs_dask.evaluation.nearest"
@@ -75,18 +73,6 @@ def test_data_far_from_zero() -> None:
     unscaled = replace(mean_centring(rows), centre=np.zeros(3))
     near = nearest_rows(rows, 5, unscaled)
     assert np.array_equal(near[:300], by_definition(X, X, 5, True)[:300])
-
-
-def test_a_file_gives_the_same_neighbours_as_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(f"{BLOCKS}.BLOCK_VALUES", 1)
-    monkeypatch.setattr(f"{BLOCKS}.BLOCK_ROWS", 8)
-    X = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
-    mapped = new_column_file(tmp_path, 60, 4, np.float32)
-    mapped[:] = X
-    rows = np.random.default_rng(1).permutation(60)[:50]
-    memory, file = ColumnSubset(X, rows, 3), ColumnSubset(mapped, rows, 3)
-    scaling = unit_variance_scaling(memory, centred=True)
-    assert np.array_equal(nearest_rows(memory, 3, scaling, threads=2), nearest_rows(file, 3, scaling, threads=2))
 
 
 @pytest.mark.parametrize("columns", [3, 300])
