@@ -35,6 +35,11 @@ def test_rows_are_appended_and_the_whole_store_is_summed_up(tmp_path, monkeypatc
     assert code == 3
     assert "feature 3 is 'l0'" in err
     assert "is not there" in err
+    (tmp_path / ".s.zarr.wip").mkdir()
+    (tmp_path / ".s.zarr.wip" / "job.json").write_text("{}")
+    for force, expected in (((), 2), (("--force",), 0)):
+        assert run("append", "s.zarr", "a.csv", "--label-columns", "l0,l1", *force)[0] == expected
+    assert "cannot be int16" in run("append", "s.zarr", "a.csv", "--dtype", "int16")[2]
     assert run("append", "none.zarr", "a.csv")[0] == 3
     assert run("append", "s.zarr", "none.csv", "--label-columns", "l0,l1")[0] == 3
     assert run("append", "s.zarr", "a.csv", "--label-columns", "l0", "--n-labels", "2")[0] == 2

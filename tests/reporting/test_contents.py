@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -11,21 +10,51 @@ import pytest
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.reporting.contents import kind_of, read_contents
 from mlfs_dask.reporting.page import build
-from tests.reporting.conftest import Folders, select
+from tests.reporting.conftest import Folders, edited, select
 
 
-def test_every_kind_is_known(folders: Folders) -> None:
+def test_every_kind_is_known(folders: Folders, tmp_path: Path) -> None:
     contents = read_contents([*folders.runs, folders.evaluations[0], folders.comparison])
     assert [run.label for run in contents.runs] == ["elc", "label-entropy"]
     assert {run.dataset for run in contents.runs} == {"tiny"}
     assert len(contents.evaluations) == len(contents.comparisons) == 1
     assert contents.compared() == (contents.comparisons, [])
+    with pytest.raises(UsageError, match="nothing to report"):
+        read_contents([])
+    with pytest.raises(DataError, match=r"none of run.json, eval.json, compare.json and batch.json is here"):
+        kind_of(str(tmp_path))
 
 
-def test_evaluations_alone_are_compared(folders: Folders) -> None:
-    (comparison,), notes = read_contents(folders.evaluations).compared()
+def test_evaluations_of_the_same_settings_are_compared(folders: Folders, tmp_path: Path) -> None:
+    """Two evaluations of one batch, of the same stores and runs."""
+    again = [edited(each, tmp_path / each.name, settings={"seed": 1}) for each in folders.evaluations]
+    found, notes = read_contents([*folders.evaluations, *again]).compared()
     assert notes == []
-    assert [entry["dataset"] for entry in comparison.record["datasets"]] == ["tiny", "other", "third"]
+    names = [[entry["dataset"] for entry in each.record["datasets"]] for each in found]
+    assert names == 2 * [["tiny", "other", "third"]]
+
+
+def test_a_run_has_the_name_that_evaluations_of_it_have(folders: Folders, tmp_path: Path) -> None:
+    """Whatever its folder is called: a method has one name on a page, and one colour."""
+    renamed = edited(folders.runs[0], tmp_path / "monday.run", params={"random_state": 3})
+    variant = edited(folders.runs[0], tmp_path / "variant", params={"variant": "screen"})
+    other = edited(folders.runs[0], tmp_path / "other", params={"lambda_": 0.5})
+    screen = {"run": "the screen", "method": "elc", "params": {"variant": "screen"}}
+    evaluated = edited(folders.evaluations[0], tmp_path / "eval", runs=[screen])
+    contents = read_contents([renamed, variant, other, evaluated])
+    assert [run.name for run in contents.runs] == ["elc", "the screen", "elc:lambda=0.5"]
+    assert [run.label for run in contents.runs] == [run.name for run in contents.runs]
+    assert [run.folder for run in contents.runs] == ["monday.run", "variant", "other"]
+
+
+def test_labels_say_in_what_runs_differ(folders: Folders, tmp_path: Path) -> None:
+    more = select(folders.store, "elc", tmp_path / "more", k=5)
+    labels = [run.label for run in read_contents([folders.runs[0], more, folders.runs[1]]).runs]
+    assert labels == ["elc, k = 3", "elc, k = 5", "label-entropy"]
+    elsewhere = edited(folders.runs[0], tmp_path / "elsewhere", store={"path": "/far/away.zarr"})
+    found = read_contents([folders.runs[0], elsewhere]).runs
+    assert [run.label for run in found] == ["elc on tiny", "elc on away"]
+    assert [run.name for run in found] == ["elc", "elc"]
 
 
 def test_a_batch_is_its_finished_jobs(folders: Folders, tmp_path: Path) -> None:
@@ -59,67 +88,8 @@ def test_a_folder_of_runs_is_its_runs(folders: Folders, tmp_path: Path) -> None:
         read_contents([tmp_path])
 
 
-def test_evaluations_of_the_same_settings_are_compared(folders: Folders, tmp_path: Path) -> None:
-    """Two evaluations of one batch, of the same stores and runs."""
-    again = []
-    for folder in folders.evaluations:
-        other = shutil.copytree(folder, tmp_path / folder.name)
-        record = json.loads((other / "eval.json").read_text())
-        (other / "eval.json").write_text(json.dumps({**record, "settings": {"seed": 1}}))
-        again.append(other)
-    found, notes = read_contents([*folders.evaluations, *again]).compared()
-    assert notes == []
-    assert [[entry["dataset"] for entry in each.record["datasets"]] for each in found] == 2 * [
-        ["tiny", "other", "third"]
-    ]
-
-
-def changed(run: Path, place: Path, **params: object) -> Path:
-    """A copy of a run with other parameters."""
-    shutil.copytree(run, place)
-    record = json.loads((place / "run.json").read_text())
-    record["params"] |= params
-    (place / "run.json").write_text(json.dumps(record))
-    return place
-
-
-def test_a_run_has_the_name_that_evaluations_of_it_have(folders: Folders, tmp_path: Path) -> None:
-    """Whatever its folder is called: a method has one name on a page, and one colour."""
-    renamed = changed(folders.runs[0], tmp_path / "monday.run", random_state=3)
-    variant = changed(folders.runs[0], tmp_path / "variant", variant="screen")
-    other = changed(folders.runs[0], tmp_path / "other", lambda_=0.5)
-    evaluated = shutil.copytree(folders.evaluations[0], tmp_path / "eval")
-    record = json.loads((evaluated / "eval.json").read_text())
-    record["runs"].append({"run": "the screen", "method": "elc", "params": {"variant": "screen"}})
-    (evaluated / "eval.json").write_text(json.dumps(record))
-    contents = read_contents([renamed, variant, other, evaluated])
-    assert [run.name for run in contents.runs] == ["elc", "the screen", "elc:lambda=0.5"]
-    assert [run.label for run in contents.runs] == [run.name for run in contents.runs]
-    assert [run.folder for run in contents.runs] == ["monday.run", "variant", "other"]
-
-
-def test_labels_say_in_what_runs_differ(folders: Folders, tmp_path: Path) -> None:
-    more = select(folders.store, "elc", tmp_path / "more", k=5)
-    labels = [run.label for run in read_contents([folders.runs[0], more, folders.runs[1]]).runs]
-    assert labels == ["elc, k = 3", "elc, k = 5", "label-entropy"]
-    elsewhere = shutil.copytree(folders.runs[0], tmp_path / "elsewhere")
-    record = json.loads((elsewhere / "run.json").read_text())
-    record["store"]["path"] = "/far/away.zarr"
-    (elsewhere / "run.json").write_text(json.dumps(record))
-    found = read_contents([folders.runs[0], elsewhere]).runs
-    assert [run.label for run in found] == ["elc on tiny", "elc on away"]
-    assert [run.name for run in found] == ["elc", "elc"]
-
-
 def test_runs_of_one_folder_name_are_told_apart(folders: Folders, tmp_path: Path) -> None:
     shutil.copytree(folders.runs[0], tmp_path / "b" / "elc")
     contents = read_contents([folders.runs[0], tmp_path / "b" / "elc", tmp_path / "b" / "elc"])
     above = folders.runs[0].parent.name
     assert [run.label for run in contents.runs] == [f"elc ({above}/elc)", "elc (b/elc)", "elc (b/elc′)"]
-
-
-def test_what_is_no_folder_of_ours(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="nothing to report"):
-        read_contents([])
-    with pytest.raises(DataError, match=r"none of run.json, eval.json, compare.json and batch.json is here"):
-        kind_of(str(tmp_path))

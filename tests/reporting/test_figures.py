@@ -6,6 +6,7 @@ import io
 import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -32,7 +33,7 @@ def curve() -> figures.Figure:
 
 
 def test_a_run_has_one_style_everywhere() -> None:
-    styles = Styles()
+    styles, other = Styles(), Styles()
     first, second = styles.of("a"), styles.of("b")
     assert styles.of("a") is first
     assert (first.colour, second.colour) == SERIES[:2]
@@ -40,6 +41,13 @@ def test_a_run_has_one_style_everywhere() -> None:
     assert styles.of("chance", "random").dash != styles.of("everything").dash
     many = [styles.of(str(number)) for number in range(20)]
     assert len({(style.colour, style.marker) for style in [first, second, *many]}) == 22
+    assert set(figures.ORDER) == set(METHODS)
+    for method in METHODS:  # each has its colour whatever others are there
+        other.of(method, method)
+    assert Styles().of("mfsir", "mfsir") == other.of("mfsir", "mfsir")
+    styles = Styles()
+    assert styles.of("elc", "elc").colour == SERIES[0]
+    assert styles.of("elc:variant=published", "elc").colour not in (SERIES[0], styles.of("mfsir").colour)
 
 
 @pytest.mark.parametrize("step", [1, 5, 8])
@@ -49,18 +57,9 @@ def test_eight_methods_differ_in_colour_and_in_marker(step: int) -> None:
     assert len({style.colour for style in shown}) == len({style.marker for style in shown}) == len(set(methods))
 
 
-def test_a_method_has_one_colour_on_every_page() -> None:
-    assert set(figures.ORDER) == set(METHODS)
-    alone, last = Styles(), Styles()
-    for method in METHODS:
-        last.of(method, method)
-    assert alone.of("mfsir", "mfsir") == last.of("mfsir", "mfsir")
-    assert alone.of("elc", "elc").colour == SERIES[0]
-    assert alone.of("elc:variant=published", "elc").colour not in (SERIES[0], alone.of("mfsir").colour)
-
-
 def test_inline_figures_take_the_colours_of_the_page(curve: figures.Figure) -> None:
     svg = inline_svg(curve)
+    assert inline_svg(curve) == svg
     ET.fromstring(svg)
     assert "var(--series-0)" in svg
     assert "var(--text)" in svg
@@ -73,10 +72,6 @@ def test_inline_figures_take_the_colours_of_the_page(curve: figures.Figure) -> N
         assert "".join(target) in identifiers
     assert "DejaVu" not in svg
     assert "<metadata" not in svg
-
-
-def test_inline_figures_are_repeatable(curve: figures.Figure) -> None:
-    assert inline_svg(curve) == inline_svg(curve)
 
 
 def test_files_stand_alone(curve: figures.Figure, tmp_path: Path) -> None:
@@ -172,14 +167,6 @@ def test_values_by_run_have_a_dot_for_each_data_set() -> None:
     assert [line.get_xdata().tolist() for line in axes.get_lines()] == [[1, 3], [2], [5, 6], [5.5]]
 
 
-def test_features_by_rank_show_who_agrees() -> None:
-    ranks = {"elc": np.array([1.0, 2.0]), "mfsir": np.array([np.nan, 7.0])}
-    figure = figures.features_by_rank(["f", "g"], ranks, title="set", styles=Styles(), name="r")
-    assert figure.alt == "Best first: f, g. 1 of them were chosen by all."
-    assert figure.data["mfsir"].dropna().tolist() == [7.0]
-    inline_svg(figure)
-
-
 def test_rank_intervals_have_a_bar_a_marker_and_a_share() -> None:
     low, high, share = np.array([1.0, 2.0, 2.0]), np.array([1.0, 3.0, 40.0]), np.array([1.0, 0.75, 0.04])
     style = Styles().of("elc", "elc")
@@ -191,67 +178,58 @@ def test_rank_intervals_have_a_bar_a_marker_and_a_share() -> None:
     assert "b rank 2, 2 to 3, 75%" in figure.alt
 
 
-def test_an_image_map_puts_features_where_they_lie() -> None:
-    ranking = np.array([5, 0, 3, 1, 2, 4])
-    figure = figures.image_map("elc", ranking, np.arange(6.0)[::-1], 2, (2, 3), name="m")
-    assert "(2, 3), (1, 1)" in figure.alt
-    rows = figure.data.set_index(["row", "column"])
-    assert rows.loc[(2, 3), "rank"] == 1
-    assert rows.loc[(2, 3), "score"] == 5.0
-    assert rows.loc[(1, 1), "rank"] == 2
+CORRELATIONS = np.array([[0.1, -0.9], [0.2, 0.3]])
+RANKS = {"elc": np.array([1.0, 2.0]), "mfsir": np.array([np.nan, 7.0])}
+RANKING = np.array([5, 0, 3, 1, 2, 4])
 
 
-def test_a_map_of_labels_names_the_strongest() -> None:
-    correlations = np.array([[0.1, -0.9], [0.2, 0.3]])
-    figure = figures.label_map("elc", ["f", "g"], ["sky", "sea"], correlations, name="l")
-    assert "-0.90, is of g with sky" in figure.alt
-    assert figure.data.set_index("feature").loc["g", "sky"] == -0.9
+@pytest.mark.parametrize(
+    ("figure", "alt", "row", "values"),
+    [
+        (
+            figures.features_by_rank(["f", "g"], RANKS, title="set", styles=Styles(), name="r"),
+            "Best first: f, g. 1 of them were chosen by all.",
+            {"feature": "g"},
+            {"elc": 2.0, "mfsir": 7.0},
+        ),
+        (
+            figures.image_map("elc", RANKING, np.arange(6.0)[::-1], 2, (2, 3), name="m"),
+            "(2, 3), (1, 1)",
+            {"row": 2, "column": 3},
+            {"rank": 1, "score": 5.0},
+        ),
+        (
+            figures.label_map("elc", ["f", "g"], ["sky", "sea"], CORRELATIONS, name="l"),
+            "-0.90, is of g with sky",
+            {"feature": "g"},
+            {"sky": -0.9},
+        ),
+    ],
+    ids=["features by rank", "image map", "label map"],
+)
+def test_figures_of_features(figure: figures.Figure, alt: str, row: dict[str, Any], values: dict[str, Any]) -> None:
+    assert alt in figure.alt
+    shown = figure.data[(figure.data[list(row)] == pd.Series(row)).all(axis=1)]
+    assert shown[list(values)].to_dict("records") == [values]
+    inline_svg(figure)
 
 
-def test_critical_differences_join_what_does_not_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    from matplotlib.axes import Axes
-
-    test = {
-        "runs": ["a", "b", "c"],
-        "alpha": 0.05,
-        "control": "a",
-        "nemenyi_difference": 1.0,
-        "bonferroni_dunn_difference": 0.5,
-    }
+@pytest.mark.parametrize("control", [False, True])
+def test_critical_differences_join_what_does_not_differ(*, control: bool) -> None:
+    test = {"runs": ["a", "b", "c"], "alpha": 0.05, "control": "a"}
+    test |= {"nemenyi_difference": 1.0, "bonferroni_dunn_difference": 0.5}
     ranks = {"a": 1.2, "b": 2.0, "c": 2.8}
-    bars: list[list[float]] = []
-    plot = Axes.plot
-
-    def watched(self: Axes, *args: object, **kwargs: object) -> object:
-        if kwargs.get("linewidth") == 3:
-            bars.append(sorted(args[0]))  # type: ignore[call-overload]
-        return plot(self, *args, **kwargs)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Axes, "plot", watched)
-    for control in (False, True):
-        figure = figures.critical_differences(test, ranks, title="t", styles=Styles(), control=control, name="n")
-        inline_svg(figure)
-    assert bars == [[1.2, 2.0], [2.0, 2.8]]
+    figure = figures.critical_differences(test, ranks, title="t", styles=Styles(), control=control, name="n")
+    axes = figures._drawn([figure], 1).axes[0]
+    bars = [sorted(line.get_xdata()) for line in axes.lines if line.get_linewidth() == 3]
+    assert bars == ([] if control else [[1.2, 2.0], [2.0, 2.8]])
     assert figure.data["run"].tolist() == ["a", "b", "c"]
-    assert "Bonferroni–Dunn with the control a, critical difference 0.500" in figure.caption
+    assert ("Bonferroni–Dunn with the control a, critical difference 0.500" in figure.caption) == control
 
 
 @pytest.mark.parametrize(("runs", "ticks"), [(3, [1, 2, 3]), (31, [1, 5, 10, 15, 20, 25, 30])])
-def test_numbers_of_many_ranks_do_not_run_into_one_another(
-    runs: int, ticks: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from matplotlib.axes import Axes
-
-    seen: list[list[int]] = []
-    set_xticks = Axes.set_xticks
-
-    def watched(self: Axes, ticks: list[int], *args: object, **kwargs: object) -> object:
-        seen.append(list(ticks))
-        return set_xticks(self, ticks, *args, **kwargs)
-
-    monkeypatch.setattr(Axes, "set_xticks", watched)
-    names = [f"m{i}" for i in range(runs)]
-    test = {"runs": names, "alpha": 0.05, "control": "m0", "nemenyi_difference": 9.0}
-    ranks = {name: 1.0 + i for i, name in enumerate(names)}
-    inline_svg(figures.critical_differences(test, ranks, title="t", styles=Styles(), control=False, name="n"))
-    assert seen[-1] == ticks
+def test_numbers_of_many_ranks_do_not_run_into_one_another(runs: int, ticks: list[int]) -> None:
+    ranks = {f"m{i}": 1.0 + i for i in range(runs)}
+    test = {"runs": list(ranks), "alpha": 0.05, "control": "m0", "nemenyi_difference": 9.0}
+    figure = figures.critical_differences(test, ranks, title="t", styles=Styles(), control=False, name="n")
+    assert figures._drawn([figure], 1).axes[0].get_xticks().tolist() == ticks

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,7 @@ from mlfs_dask.reporting.figures import Styles
 from mlfs_dask.reporting.sections import Block
 from mlfs_dask.reporting.summary import leading_case, summary
 from tests.evaluation.evaluations import METRICS, steady, write_evaluation
-from tests.reporting.conftest import MEANS, Folders, select
+from tests.reporting.conftest import MEANS, Folders, edited, select
 
 
 def block(comparison: Comparison, runs: list[Path] | None = None, metric: str = "macro_f1") -> Block:
@@ -45,6 +43,13 @@ def test_one_data_set(folders: Folders) -> None:
     assert list(chosen.data.columns) == ["feature", "elc", "label-entropy"]
 
 
+def test_what_a_test_does_not_tell_apart_is_not_significant(tmp_path: Path) -> None:
+    means = {"elc": 0.8, "mfsir": 0.799}
+    evaluation = write_evaluation(tmp_path / "e", "e", steady(means), runs=list(means))
+    text = block(compare([evaluation])).texts[0]
+    assert " (not significant). Significance is that of paired t-tests over the folds, α = 0.05." in text
+
+
 def test_data_sets_that_lack_a_method_are_left_out(tmp_path: Path) -> None:
     """As in a batch that was interrupted."""
     means = {"elc": 0.6, "enm": 0.5}
@@ -72,13 +77,6 @@ def test_of_many_methods_the_best_are_timed_by_name(tmp_path: Path, n_runs: int,
     assert time.endswith(f"2.000 s with run3 and 2.000 s with run4{rest}")
 
 
-def test_what_a_test_does_not_tell_apart_is_not_significant(tmp_path: Path) -> None:
-    means = {"elc": 0.8, "mfsir": 0.799}
-    evaluation = write_evaluation(tmp_path / "e", "e", steady(means), runs=list(means))
-    text = block(compare([evaluation])).texts[0]
-    assert " (not significant). Significance is that of paired t-tests over the folds, α = 0.05." in text
-
-
 def test_several_data_sets(folders: Folders) -> None:
     comparison = compare(folders.evaluations)
     found = block(comparison)
@@ -104,14 +102,11 @@ def test_random_features_are_no_method(tmp_path: Path) -> None:
     assert block(compare([alone])).texts == ["No method was evaluated here that selects features."]
 
 
-def test_lower_may_be_better(folders: Folders) -> None:
-    text = block(compare(folders.evaluations[:1]), metric="hamming_loss").texts[0]
-    assert text.startswith("elc is the best of 2 methods on tiny: Hamming loss ↓ 0.")
-    assert "better than random features" in text
-
-
 def test_the_metric_that_stands_for_all(tmp_path: Path, folders: Folders) -> None:
     comparison = compare(folders.evaluations[:1])
+    text = block(comparison, metric="hamming_loss").texts[0]
+    assert text.startswith("elc is the best of 2 methods on tiny: Hamming loss ↓ 0.")
+    assert "better than random features" in text
     assert leading_case(comparison, []) == ("hamming_loss", "mlknn")
     assert leading_case(comparison, ["macro_f1", "hamming_loss"]) == ("macro_f1", "mlknn")
     metrics = [*METRICS, {"name": "average_precision", "title": "Average precision", "better": "higher"}]
@@ -131,7 +126,7 @@ def test_runs_of_the_same_average_rank_go_by_their_means(tmp_path: Path) -> None
     assert "better than elc." in text
 
 
-def test_runs_without_an_evaluation(folders: Folders) -> None:
+def test_runs_without_an_evaluation(folders: Folders, tmp_path: Path) -> None:
     (found,) = summary(read_contents(folders.runs).runs, [], [], Styles())
     agreed, unknown = found.texts
     assert agreed.startswith("2 runs on tiny agree on these features: ")
@@ -143,13 +138,8 @@ def test_runs_without_an_evaluation(folders: Folders) -> None:
     assert alone.texts[0].startswith("elc keeps 3 of 6 features: ")
     assert alone.figures[0].title == "elc: best features"
     assert summary([], [], [], Styles()) == []
-
-
-def test_a_run_from_the_cache_read_no_row(folders: Folders, tmp_path: Path) -> None:
-    run = shutil.copytree(folders.runs[0], tmp_path / "run")
-    record = json.loads((run / "run.json").read_text()) | {"passes": 0, "bytes_read": 0, "peak_worker_bytes": 0}
-    (run / "run.json").write_text(json.dumps(record))
-    (found,) = summary(read_contents([run]).runs, [], [], Styles())
+    cached = edited(folders.runs[0], tmp_path / "run", passes=0, bytes_read=0, peak_worker_bytes=0)
+    (found,) = summary(read_contents([cached]).runs, [], [], Styles())
     assert found.texts[0].endswith(" s and read no row: what it needs of them was in the cache.")
 
 
