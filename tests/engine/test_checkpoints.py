@@ -26,7 +26,7 @@ from mlfs_dask import runtime
 from mlfs_dask.engine import cache as caching
 from mlfs_dask.engine import checkpoints
 from mlfs_dask.engine.checkpoints import Folder, checkpoint_place, keep_checkpoints
-from mlfs_dask.errors import StoreNotAllowedError
+from mlfs_dask.errors import DoesNotFitError, StoreNotAllowedError
 from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.selectors import METHODS
 from mlfs_dask.storage.convert import convert_reader
@@ -68,14 +68,18 @@ def stores(tmp_path_factory):
 # ---------------------------------------------------------------- the files
 
 
-@pytest.mark.parametrize("place", ["local", "memory://states/a"])
+@pytest.mark.parametrize("place", ["{}/deep/states", "file://{}/states/", "memory://states/a"])
 def test_a_state_comes_back(tmp_path, place):
-    folder = Folder(str(tmp_path / "deep/states") if place == "local" else place)
+    folder = Folder(place.format(tmp_path))
+    assert folder.is_remote == place.startswith("memory")
+    assert not folder.holds_state
     arrays = {"x": np.arange(6.0).reshape(2, 3), "file": np.array(3), "empty": np.empty((0, 2), np.int8)}
     facts = {"list": [1, 2.5], "third": 1 / 3, "scalar": np.float64(0.1), "yes": np.bool_(True), "none": None}
     assert folder.read("state.npz", "key") is None
     folder.write("state.npz", "key", {"x": np.zeros(3)}, {})
     folder.write("state.npz", "key", arrays, facts)
+    assert folder.holds_state
+    assert folder.is_remote or list(tmp_path.rglob("state.npz"))
     state = folder.read("state.npz", "key")
     assert state.facts == {"list": [1, 2.5], "third": 1 / 3, "scalar": 0.1, "yes": True, "none": None}
     assert {name: array.tolist() for name, array in state.arrays.items()} == {n: a.tolist() for n, a in arrays.items()}
@@ -117,21 +121,16 @@ def test_no_flipped_bit_and_no_cut_gives_another_state(tmp_path, caplog):
         (tmp_path / "state.npz").write_bytes(whole[:length])
         assert folder.read("state.npz", "key") is None
         assert "is damaged and left aside" in caplog.text
-    header = b"{'descr': ',f8', 'fortran_order': False, 'shape': (1,), }"  # a type that is none
-    with zipfile.ZipFile(tmp_path / "state.npz", "w") as archive:
-        archive.writestr("facts.npy", b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(8))
-    assert folder.read("state.npz", "key") is None
-
-
-@pytest.mark.parametrize("shape", ["(20000 ,), }", "(999999999999999,), }", "((200000,), }"])
-def test_a_wrong_length_in_a_header_is_damage(tmp_path, caplog, shape):
-    """NumPy would read the first values and verify no check sum, or ask for memory that nobody has."""
-    folder = Folder(str(tmp_path))
+    # A type that is none, and brackets that nothing closes.
+    for header in (b"{'descr': ',f8', 'fortran_order': False, 'shape': (1,), }", b"(((("):
+        with zipfile.ZipFile(tmp_path / "state.npz", "w") as archive:
+            archive.writestr("facts.npy", b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(8))
+        assert folder.read("state.npz", "key") is None
+    # Of a length that is wrong NumPy would read the first values, and verify no check sum.
     folder.write("state.npz", "key", {"x": np.arange(200_000.0)}, {})
     whole = (tmp_path / "state.npz").read_bytes()
-    right = "(200000,), }".ljust(len(shape)).encode()
-    assert whole.count(right) == 1
-    (tmp_path / "state.npz").write_bytes(whole.replace(right, shape.encode()))
+    assert whole.count(b"(200000,), }") == 1
+    (tmp_path / "state.npz").write_bytes(whole.replace(b"(200000,), }", b"(20000 ,), }"))
     assert folder.read("state.npz", "key") is None
     assert "is damaged and left aside: wrong check sum of array/x.npy" in caplog.text
 
@@ -151,9 +150,10 @@ def test_a_state_that_cannot_be_read_now_is_not_begun_over(tmp_path, monkeypatch
     assert folder.read("state.npz", "key").arrays["x"] == 1
 
 
-def test_an_upload_that_breaks_off_leaves_the_state_before(monkeypatch, caplog):
+@pytest.mark.parametrize("place", ["{}", "memory://states/torn"])
+def test_a_write_that_breaks_off_leaves_the_state_before(tmp_path, monkeypatch, caplog, place):
     """An object that is closed is complete for its store, whatever had been written into it by then."""
-    folder = Folder("memory://states/torn")
+    folder = Folder(place.format(tmp_path))
     folder.write("state.npz", "key", {"x": np.array(1)}, {})
 
     def fail(stream, array, allow_pickle):
@@ -162,35 +162,42 @@ def test_an_upload_that_breaks_off_leaves_the_state_before(monkeypatch, caplog):
 
     with monkeypatch.context() as patch:
         patch.setattr(checkpoints.np.lib.format, "write_array", fail)
-        with pytest.raises(OSError, match="No space"):
+        with pytest.raises((OSError, DoesNotFitError), match="No space"):
             folder.write("state.npz", "key", {"x": np.array(2)}, {})
     assert folder.read("state.npz", "key").arrays["x"] == 1
+    assert [path.name for path in tmp_path.iterdir()] == ([] if folder.is_remote else ["state.npz"])
 
-    class ClientError(Exception):
-        """As clients of object stores raise, which know no OSError."""
 
-    def refuse(self, *args, **kwargs):
-        raise ClientError("SlowDown")
+class ClientError(Exception):
+    """As clients of object stores raise, which know no OSError."""
 
-    monkeypatch.setattr("fsspec.implementations.memory.MemoryFileSystem.pipe_file", refuse)
-    with keep_checkpoints(folder, every=0), checkpoints.job(**JOB) as checkpoint:
+
+@pytest.mark.parametrize(
+    ("place", "writer", "error", "told"),
+    [
+        (
+            "{}",
+            "mlfs_dask.engine.checkpoints._write_npz",
+            OSError(28, "No space left on device"),
+            "it cannot be written: No space left",
+        ),
+        (
+            "memory://states/full",
+            "fsspec.implementations.memory.MemoryFileSystem.pipe_file",
+            ClientError("SlowDown"),
+            "it cannot be written: SlowDown",
+        ),
+    ],
+)
+def test_a_full_disk_does_not_end_the_job(tmp_path, monkeypatch, caplog, place, writer, error, told):
+    def fail(*args, **kwargs):
+        raise error
+
+    monkeypatch.setattr(writer, fail)
+    with keep_checkpoints(Folder(place.format(tmp_path)), every=0), checkpoints.job(**JOB) as checkpoint:
         checkpoint.save({"x": np.array(2)}, {})
-    assert "no checkpoint could be written to memory://states/torn: it cannot be written: SlowDown" in caplog.text
-
-
-def test_a_file_url_is_a_folder(tmp_path):
-    folder = Folder(f"file://{tmp_path}/states/")
-    assert not folder.holds_state
-    folder.write("state.npz", "key", {"x": np.array(1)}, {})
-    assert (tmp_path / "states/state.npz").is_file()
-    assert folder.holds_state
-    assert not folder.is_remote
-
-
-def test_what_a_kill_left_of_a_state_goes_with_the_next(tmp_path):
-    (tmp_path / ".state.npz.12345678.part").mkdir()
-    Folder(str(tmp_path)).write("state.npz", "key", {}, {})
-    assert [p.name for p in tmp_path.iterdir()] == ["state.npz"]
+    assert f"no checkpoint could be written to {place.format(tmp_path)}" in caplog.text
+    assert told in caplog.text
 
 
 def test_saving_holds_little_beside_the_state(tmp_path):
@@ -276,16 +283,6 @@ def test_states_are_left_as_time_passes_and_large_ones_less_often(tmp_path, monk
         assert checkpoint.due()
 
 
-def test_a_full_disk_does_not_end_the_job(tmp_path, monkeypatch, caplog):
-    def fail(*args, **kwargs):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(checkpoints, "_write_npz", fail)
-    with keep_checkpoints(Folder(str(tmp_path)), every=0), checkpoints.job(**JOB) as checkpoint:
-        checkpoint.save({"x": np.array(1)}, {})
-    assert "no checkpoint could be written" in caplog.text
-
-
 # ---------------------------------------------------------------- the methods
 
 FORMS = ["anchors", "exact"]
@@ -299,14 +296,11 @@ BOTH_FORMS = [
     ("smfs", "unknown", {}),
     ("smfs", "known", {"unknown_labels": "coded"}),
     ("smfs", "unknown", {"gram_cap": 0}),
-    ("smfs", "unknown", {"gram_cap": 4}),
     ("smfs", "known", {"gram_cap": 4, "unknown_labels": "coded"}),
     ("mfsir", "known", {}),
     ("mfsir", "known", {"gram_cap": 0}),
-    ("mfsir", "known", {"beta": 0.0}),
     ("access-mfs", "unknown", {}),
     ("access-mfs", "unknown", {"gram_cap": 0}),
-    ("access-mfs", "unknown", {"inner_iterations": 2}),
     ("access-mfs", "known", {"theta": 0.0, "mu": 0.0}),
 ]
 #: Readings at most that a loop with anchors makes again when it resumes: those of its start and the one it was in.
@@ -314,7 +308,6 @@ REPEATED = {"smfs": 3, "mfsir": 0, "access-mfs": 1}
 VARIANTS = [
     *((method, store, options | {"graph": graph}) for method, store, options in BOTH_FORMS for graph in FORMS),
     ("mfsir", "known", {"graph": "exact", "step": "fixed", "random_state": 1}),
-    ("smfs", "known", {"graph": "exact", "consistency": "none", "beta": 0.01}),
 ]
 
 
@@ -332,9 +325,9 @@ def stop_at(number):
     return sink
 
 
-@pytest.mark.parametrize("stop", [2, 7])
 @pytest.mark.parametrize(("method", "store", "options"), VARIANTS)
-def test_an_interrupted_job_goes_on_to_the_same_bits(tmp_path, stores, method, store, options, stop):
+def test_an_interrupted_job_goes_on_to_the_same_bits(tmp_path, stores, method, store, options):
+    stop = 7 if options.get("gram_cap") else 2
     dataset = mlfs_dask.open_dataset(stores / f"{store}.zarr")
     options = SMALL[method] | options
     with runtime.process_limits(threads=1):
@@ -367,7 +360,6 @@ def test_an_interrupted_job_goes_on_to_the_same_bits(tmp_path, stores, method, s
         # The record is of the whole, both processes together.
         assert 0 <= found.report_.passes - expected.report_.passes <= REPEATED[method]
     assert extra == {k: v for k, v in expected.report_.extra.items() if not isinstance(v, float)}
-    json.dumps(found.report_.to_dict(), allow_nan=False)
 
 
 @pytest.mark.parametrize("graph", FORMS)
@@ -452,8 +444,7 @@ def test_a_killed_client_goes_on_to_the_same_ranking(tmp_path, stores):
     assert [p.name for p in tmp_path.iterdir()] == ["run"]
 
 
-@pytest.mark.parametrize("method", ["smfs", "access-mfs"])
-@pytest.mark.parametrize("max_iter", [3, 100])
+@pytest.mark.parametrize(("method", "max_iter"), [("smfs", 3), ("access-mfs", 100)])
 def test_a_loop_that_has_ended_is_not_made_again_for_its_labels(tmp_path, stores, method, max_iter):
     """Its state is saved before labels are written, which takes a reading of all rows."""
     dataset = mlfs_dask.open_dataset(stores / "unknown.zarr")
@@ -470,6 +461,17 @@ def test_a_loop_that_has_ended_is_not_made_again_for_its_labels(tmp_path, stores
     assert again.recover_labels(dataset).tolist() == ended.recover_labels(dataset).tolist()
     for name in ("iterations", "converged", "objective", "extra"):
         assert getattr(again.report_, name) == getattr(ended.report_, name)
+
+
+def test_states_that_outlived_their_run_are_removed_or_told(tmp_path, stores):
+    """A kill may come between the last file of a run and the end; and a state is not overwritten without a word."""
+    words = ["select", "smfs", stores / "unknown.zarr", "-k", "3", "--in-process", "--n-trees", "10"]
+    place = Path(checkpoint_place(str(tmp_path / "run")))
+    for option, message in (((), "--resume would go on from there"), (("--resume",), "complete already")):
+        Folder(str(place)).write("state.npz", "of another job", {}, {})
+        told = CliRunner().invoke(mlfs, list(map(str, [*words, "-o", tmp_path / "run", *option])))
+        assert message in told.stderr
+        assert not place.exists()
 
 
 def test_a_command_that_is_killed_while_it_writes_labels(tmp_path, stores):
@@ -540,53 +542,3 @@ def test_a_command_that_is_terminated_saves_its_state(tmp_path, stores, graph, c
     with np.load(Path(checkpoint_place(str(tmp_path / "run"))) / "state.npz") as state:
         done = len(json.loads(state["facts"].tobytes())["facts"]["trace"]["objective"])
     assert done >= 3
-
-
-def test_states_that_outlived_their_run_are_removed_or_told(tmp_path, stores):
-    """A kill may come between the last file of a run and the end; and a state is not overwritten without a word."""
-    words = [
-        "select",
-        "smfs",
-        stores / "unknown.zarr",
-        "-k",
-        "3",
-        "--in-process",
-        "--n-trees",
-        "10",
-        "-o",
-        tmp_path / "run",
-    ]
-    runner = CliRunner()
-    place = Path(checkpoint_place(str(tmp_path / "run")))
-    Folder(str(place)).write("state.npz", "of another job", {}, {})
-    told = runner.invoke(mlfs, list(map(str, words)), catch_exceptions=False)
-    assert "--resume would go on from there" in told.stderr
-    assert not place.exists()
-    Folder(str(place)).write("state.npz", "key", {}, {})
-    told = runner.invoke(mlfs, [*map(str, words), "--resume"], catch_exceptions=False)
-    assert "complete already" in told.stderr
-    assert not place.exists()
-
-
-@pytest.mark.cluster
-def test_a_killed_scheduler_is_told_and_survived(tmp_path, stores, start_dask, free_port):
-    """Exit 5, with the command that goes on; and that one does."""
-    words = ["select", "smfs", stores / "unknown.zarr", "-k", "3", "--checkpoint-every", "0"]
-    words += ["--graph", "anchors", "--tol", "0", "--max-iter", "45", "--n-trees", "10", "-o", tmp_path / "run"]
-    address = f"tcp://127.0.0.1:{free_port}"
-    scheduler = start_dask("scheduler", "--host", "127.0.0.1", "--port", free_port)
-    start_dask("worker", address, "--nthreads", 1, "--memory-limit", "1GiB")
-    process = subprocess.Popen(command(*words, "--scheduler", address), stderr=subprocess.PIPE, text=True)
-    states = Path(checkpoint_place(str(tmp_path / "run"))) / "state.npz"
-    deadline = time.monotonic() + 90
-    while not states.exists() and time.monotonic() < deadline and process.poll() is None:
-        time.sleep(0.01)
-    assert states.exists()
-    scheduler.kill()
-    _, told = process.communicate(timeout=120)
-    assert process.returncode == 5, told
-    assert "To go on where it stopped" in told
-    assert "--resume" in told
-    resume([*words, "--in-process", "--quiet"])
-    expected = undisturbed(stores / "unknown.zarr", graph="anchors", max_iter=45)
-    assert scores(tmp_path / "run") == pytest.approx(expected, rel=1e-9)

@@ -103,6 +103,8 @@ def test_one_reading_feeds_all_statistics(threads):
         assert x_sums.tolist() == X.sum(axis=0).tolist()
         assert y_sums.tolist() == Y.sum(axis=0).tolist()
     assert sorted(source.opened) == list(range(10))
+    with runtime.process_limits(threads=threads):
+        assert runtime.finishing_threads() == threads
     assert record.tasks == plan_statistics(source, [ColumnSums(4, 3)] * 2, resources).tasks
 
 
@@ -275,6 +277,7 @@ def test_pass_on_worker_processes(client):
     resources = runtime.current_resources()
     assert (resources.workers, resources.threads_per_worker) == (2, 1)
     assert resources.memory_limit == 800 * 2**20
+    assert runtime.finishing_threads() == 1  # the workers have other tasks
     events = []
     with runtime.progress_to(events.append):
         (sums,), record = run_reading(source, [ColumnSums(4, 3)], resources)

@@ -16,6 +16,7 @@ from scipy import sparse as sp
 
 from mlfs_dask import runtime
 from mlfs_dask.blocks.pair_tests import log_heavy_tail
+from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.selection import pairs as selection_pairs
@@ -260,6 +261,9 @@ def test_methods_of_counts_test_the_information_of_codes(method):
     assert selector.report_.passes == alone.report_.passes
     assert set(table["effect_kind"]) == {"information, trend"}
     assert set(table["test"]) == {"Pearson" if method == "chi2" else "G"}
+    kinds = ArrayRows(np.minimum(X, [2, 2, 1, 2, 2, 2]), as_labels(Y), n_categories=np.array([3, 3, 2, 0, 0, 0]))
+    of_kinds = quiet(get_estimator(method)(3, pairs="all", **parameters), kinds, None).pairs_.to_pandas()
+    assert (grid(of_kinds, "effect_kind", 3) == [["information"] * 2 + ["information, trend"] * 4] * 3).all()
     effect, statistic, p = (grid(table, name, 3) for name in ("effect", "statistic", "p_value"))
     for label in range(3):
         for feature in range(6):

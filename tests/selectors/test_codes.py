@@ -15,7 +15,7 @@ from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.rows.sources import ArrayRows, measure_features
 from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.statistics import codes
-from mlfs_dask.statistics.codes import code_book
+from mlfs_dask.statistics.codes import code_book, widest_book
 from mlfs_dask_cli.main import mlfs as command
 from tests.reference.label_entropy import edges
 
@@ -46,7 +46,10 @@ def test_codes_by_hand_of_dense_and_sparse_columns(binning, bins):
     if binning == "auto":
         rows = ArrayRows(X, as_labels(np.ones((10, 1))))
         books.append(code_book(rows.features, bins, table=rows.quantiles))
+    widest, of_one_sign = (widest_book(measure_features(each), bins, binning) for each in (X, X[:, -1:]))
+    assert of_one_sign.n_codes.tolist() == [bins]
     for book in books:
+        assert (book.n_codes <= widest.n_codes).all()
         for f, (name, column) in enumerate(COLUMNS.items()):
             cut = [edges(np.array(column, float), bins, binning), book.edges[book.edge_ptr[f] : book.edge_ptr[f + 1]]]
             mine, theirs = (np.searchsorted(each, column).tolist() for each in cut)
@@ -79,13 +82,15 @@ def skewed_counts(n=600):
     X = rng.poisson(0.7, (n, 8)) * (rng.random((n, 8)) < 0.35)
     X[:, 0] = np.where(rng.random(n) < 0.8, y, rng.random(n) < 0.3) * rng.integers(1, 4, n)
     X[rng.permutation(n)[:8], range(8)] = 60
+    X[:, 1] = np.where(np.arange(n) < n // 100, 60, X[:, 1] % 60)  # one code has 99 % of the rows exactly
+    X = np.column_stack([X, np.arange(n) == 0])  # 0/1: its codes are its values
     return X.astype(float), np.stack([y, ~y], axis=1).astype(np.int8)
 
 
 def test_equal_width_loses_what_the_default_finds_and_says_so(tmp_path):
     X, Y = skewed_counts()
     assert get_estimator("chi2")(1).fit(X, Y).ranking_[0] == 0
-    with pytest.warns(UserWarning, match="one has 99 % of the rows or more in 8 of 8 features"):
+    with pytest.warns(UserWarning, match="one has 99 % of the rows or more in 8 of 9 features"):
         lost = get_estimator("chi2")(1, binning="equal-width").fit(X, Y)
     assert lost.ranking_[0] != 0
     np.savez(tmp_path / "data.npz", X=X, Y=Y)
@@ -94,9 +99,9 @@ def test_equal_width_loses_what_the_default_finds_and_says_so(tmp_path):
         words = [method, str(tmp_path / "data.zarr"), "-k", "1", "--binning", "equal-width"]
         told = CliRunner().invoke(command, ["plan", *words])
         assert told.exit_code == 0
-        assert "8 of 8 features" in told.output
+        assert "8 of 9 features" in told.output
         run = CliRunner().invoke(command, ["select", *words, "-o", str(tmp_path / method)])
-        assert "8 of 8 features" in run.stderr
+        assert "8 of 9 features" in run.stderr
         assert "99 %" not in CliRunner().invoke(command, ["plan", *words[:-2]]).output
 
 
@@ -149,6 +154,7 @@ def test_features_of_zero_and_one_keep_their_codes_when_gaps_are_filled():
     X = (rng.random((90, 3)) < [0.7, 0.4, 0.6]) * np.array([1.0, 1, 0.5])
     X[:8, :2] = np.nan
     X[9, 2] = 1
+    X = np.tile(X, 22)  # more than are looked at together
     Y = (rng.random((90, 2)) < 0.5).astype(np.int8)
     dask = da.from_array(X, chunks=(40, 2)), da.from_array(Y, chunks=(40, -1))
     for parameters in ({}, {"bins": 5}, {"binning": "quantile"}):

@@ -281,7 +281,7 @@ def test_the_refusal_names_the_largest_arrays():
     assert caught.value.projected == 3161 * MIB + 56
     with pytest.raises(DoesNotFitError, match=r"the loop \(largest.*\n  cure: use --gram-cap 0"):
         require_driver(plan, replace(HERE, driver_limit=0), "the loop", cure="use --gram-cap 0")
-    assert require_driver(plan, HERE, "elc") is plan
+    assert require_driver(plan, replace(HERE, driver_limit=plan.peak_driver_bytes), "elc") is plan
     bare = Plan(0, 0, 0, 0, 2 * MIB, arrays={"small": 5})
     with pytest.raises(DoesNotFitError, match=r"^elc: projected"):
         require_driver(bare, replace(HERE, driver_limit=MIB), "elc")
