@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import logging
@@ -38,7 +37,7 @@ from mlfs_dask.storage.opening import open_dataset
 from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
 from mlfs_dask.storage.readers.detect import open_source
 from mlfs_dask.storage.sources import examine, require_unchanged
-from mlfs_dask.storage.spool import SpooledRows, data_path
+from mlfs_dask.storage.spool import SpooledRows
 from mlfs_dask.storage.verify import verify
 from tests.storage.memory_reader import MemoryReader, make_reader
 from tests.storage.stores import make_store, sample
@@ -336,17 +335,6 @@ def test_force_replaces_no_other_files(tmp_path: Path, kind: str) -> None:
     assert (target if kind == "file" else target / "thesis.tex").read_text() == "thesis"
 
 
-def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: Path, *args: Any, **kwargs: Any) -> None:
-        raise PermissionError(errno.EACCES, "Permission denied", str(self))
-
-    monkeypatch.setattr(Path, "mkdir", refuse)
-    with pytest.raises(MlfsError, match=r"\.out\.zarr\.wip: no permission to write there"):
-        run(tmp_path, make_reader(*data()))
-    monkeypatch.undo()
-    assert left_behind(tmp_path) == []
-
-
 def test_a_store_replaced_while_the_new_one_moved_comes_back(tmp_path: Path) -> None:
     """Killed between the two renames: the old store lies in the working directory."""
     X, Y = data()
@@ -629,19 +617,6 @@ def test_not_enough_room_for_the_store(tmp_path: Path, full_disk: pytest.MonkeyP
 def test_not_enough_room_for_the_staged_rows(tmp_path: Path) -> None:
     with pytest.raises(DoesNotFitError, match="staging rows in"):
         run(tmp_path, make_reader(*data(), part_cuts=(10, 20, 30)))
-
-
-@pytest.mark.usefixtures("full_disk")
-def test_parts_that_were_begun_do_not_count_as_finished(tmp_path: Path) -> None:
-    (tmp_path / "stage").mkdir()
-    for part, size in enumerate((1000, 900, 900, 900)):
-        data_path(tmp_path / "stage", part).write_bytes(bytes(size))
-    job = module._Run.__new__(module._Run)
-    job.wip = tmp_path
-    job._check_disk_while_reading([0], 4)  # 300 bytes are to come
-    with pytest.raises(DoesNotFitError) as raised:
-        job._check_disk_while_reading([0], 5)
-    assert (raised.value.projected, raised.value.available) == (1300, 500)
 
 
 # From files

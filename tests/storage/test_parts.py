@@ -104,12 +104,6 @@ def test_a_part_of_a_part(data):
     assert mlfs.ELC(2).fit(nested).scores_.tolist() == mlfs.ELC(2).fit(flat).scores_.tolist()
 
 
-def test_what_is_not_there_is_refused(data):
-    whole = mlfs.open_dataset(data[0])
-    with pytest.raises(UsageError, match="there is no label 'label 9'"):
-        whole.subset(labels="label 9")
-
-
 @pytest.mark.parametrize(
     ("given", "expected"),
     [

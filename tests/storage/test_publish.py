@@ -14,7 +14,7 @@ import pytest
 
 from mlfs_dask.errors import DoesNotFitError, MlfsError, UsageError
 from mlfs_dask.storage import publish
-from mlfs_dask.storage.publish import appearing, check_place, locked, remove, remove_leftovers, write_file
+from mlfs_dask.storage.publish import appearing, check_place, remove_leftovers, write_file
 
 
 def write(place: Path, text: str, kind: str) -> None:
@@ -46,16 +46,6 @@ def system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     """A system that exchanges folders in one step, and one that cannot."""
     if request.param == "two renames":
         monkeypatch.setattr(publish, "_exchange", lambda new, place: False)
-
-
-@pytest.mark.usefixtures("system")
-@pytest.mark.parametrize("kind", ["file", "folder"])
-def test_an_output_appears_and_is_replaced(tmp_path: Path, kind: str) -> None:
-    place = tmp_path / "deep" / "out"
-    for text in ("one", "two"):
-        write(place, text, kind)
-        assert read(place) == text
-        assert names(place.parent) == ["out"]
 
 
 @pytest.mark.usefixtures("system")
@@ -163,21 +153,6 @@ def test_the_working_folder_of_a_living_process_stays(tmp_path: Path) -> None:
         assert aside.exists()
     assert read(tmp_path / "out") == "one"
     assert names(tmp_path) == ["out"]
-
-
-def test_removal(tmp_path: Path) -> None:
-    write(tmp_path / "out", "one", "folder")
-    for _ in range(2):
-        remove(tmp_path / "out")
-        assert names(tmp_path) == []
-
-
-def test_a_lock_is_that_of_one(tmp_path: Path) -> None:
-    for path in (tmp_path, tmp_path / "lock"):
-        with locked(path, "taken"), pytest.raises(UsageError, match="taken"), locked(path, "taken"):
-            pass
-        with locked(path, "taken"):
-            pass
 
 
 def test_places_that_are_refused_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

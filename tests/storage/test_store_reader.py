@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from pathlib import Path
 
 import fsspec
@@ -20,8 +18,9 @@ from zarr.core.buffer import default_buffer_prototype
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.rows.contract import FeatureInfo
+from mlfs_dask.storage.chunking import CHUNK_BYTES
 from mlfs_dask.storage.object_store import open_objects
-from mlfs_dask.storage.read_ahead import Chunk, ChunksAhead, Window
+from mlfs_dask.storage.read_ahead import ChunksAhead, Window
 from mlfs_dask.storage.store_reader import (
     ArrayLayout,
     ArrayReader,
@@ -65,6 +64,12 @@ def sharded(**changes):
     return document | changes
 
 
+def large(rows, width):
+    """Chunks of so many rows and columns of float32, one in a shard."""
+    grid = {"name": "regular", "configuration": {"chunk_shape": [rows, width]}}
+    return {"shape": [rows, width], "chunk_grid": grid, "inner": {"chunk_shape": [rows, width]}}
+
+
 BIG_ENDIAN = [{"name": "bytes", "configuration": {"endian": "big"}}]
 
 
@@ -79,11 +84,13 @@ BIG_ENDIAN = [{"name": "bytes", "configuration": {"endian": "big"}}]
         {"data_type": "complex64"},
         {"fill_value": 1},
         {"chunk_key_encoding": {"name": "default", "configuration": {"separator": "."}}},
+        large(CHUNK_BYTES // 8 + 1, 2),
     ],
     ids=str,
 )
 def test_an_array_whose_bytes_mean_something_else_is_not_read(changes):
-    assert ArrayLayout.of("X", sharded()).shape == (8, 2)
+    for taken in ({}, large(CHUNK_BYTES // 8, 2), large(1, CHUNK_BYTES)):
+        assert ArrayLayout.of("X", sharded(**taken)).shard_rows
     with pytest.raises((ValueError, DataError, KeyError)):
         ArrayLayout.of("X", sharded(**changes))
 
@@ -278,78 +285,21 @@ def test_absent_inner_chunks_are_zeros(tmp_path):
     assert np.array_equal(out, values)
 
 
-Make = Callable[..., ChunksAhead[int]]
-
-#: Seconds after which what should happen at the same time does not.
-NEVER = 20
-
-
-@pytest.fixture
-def ahead() -> Iterator[Make]:
+def test_requests_overlap_and_are_bounded():
     """Shards of 4 chunks; the index of a shard is its number."""
-    made: list[ChunksAhead[int]] = []
+    together, requested = threading.Barrier(3), []
 
-    def make(
-        read_chunks: Callable[[Future[int], int, int, int], list[Chunk]],
-        requests: int,
-        chunks: int = 1,
-        read_index: Callable[[int], int] = lambda shard: shard,
-    ) -> ChunksAhead[int]:
-        made.append(ChunksAhead(4, read_index, read_chunks, Window(requests, chunks)))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
-
-
-def numbers_of(index: Future[int], shard: int, first: int, last: int) -> list[Chunk]:
-    return [np.array([index.result() * 4 + chunk]) for chunk in range(first, last)]
-
-
-@pytest.mark.parametrize("together", [1, 3])
-def test_chunks_come_in_their_order(ahead: Make, together: int) -> None:
-    chunks = ahead(numbers_of, 3, together)
-    assert chunks.coming == -1
-    chunks.expect(2, 11)
-    for number in range(2, 11):
-        assert chunks.coming == number
-        assert chunks.take() == [number]
-    assert chunks.coming == -1
-    chunks.expect(9, 11)
-    assert chunks.take() == [9]
-    chunks.expect(1, 3)  # another place, with a chunk still on its way
-    assert [chunks.take(), chunks.take()] == [[1], [2]]
-
-
-def test_requests_overlap_and_are_bounded(ahead: Make) -> None:
-    together = threading.Barrier(3)
-    requested = []
-
-    def read(index: Future[int], shard: int, first: int, last: int) -> list[Chunk]:
+    def read(index, shard, first, last):
         requested.append((shard, first))
-        together.wait(NEVER)
-        return numbers_of(index, shard, first, last)
+        together.wait(20)
+        return [np.array([index.result() * 4 + chunk]) for chunk in range(first, last)]
 
-    chunks = ahead(read, 3)
+    chunks = ChunksAhead(4, lambda shard: shard, read, Window(3, 1))
     chunks.expect(0, 9)
-    assert chunks._ahead[-1].result(NEVER) == [[2]]
+    assert chunks._ahead[-1].result(20) == [[2]]
     assert sorted(requested) == [(0, 0), (0, 1), (0, 2)], "no more than that until one is taken"
-    for number in range(9):
-        assert chunks.take() == [number]
+    assert [chunks.take() for _ in range(9)] == [[number] for number in range(9)]
     assert len(requested) == 9
-
-
-def test_a_request_that_fails_fails_where_its_chunk_is_taken(ahead: Make) -> None:
-    def read(index: Future[int], shard: int, first: int, last: int) -> list[Chunk]:
-        if first == 2:
-            raise OSError("no answer")
-        return [np.array([first]), ValueError("it is damaged")]
-
-    chunks = ahead(read, 3, 2)
-    chunks.expect(0, 4)
-    assert chunks.take() == [0]
-    with pytest.raises(ValueError, match="it is damaged"):
-        chunks.take()
-    with pytest.raises(OSError, match="no answer"):
-        chunks.take()
+    chunks.expect(1, 4)  # another place
+    assert chunks.take() == [1]
+    chunks.close()

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import gzip
-import io
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 import fsspec
 import h5py
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import sparse as sp
 from scipy.io import mmwrite
-from scipy.sparse import csc_array, csr_array, random_array
+from scipy.sparse import csr_array, random_array
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.readers import matrix, mtx
@@ -27,14 +23,9 @@ from mlfs_dask.storage.readers.detect import open_source
 from mlfs_dask.storage.readers.encoded import dense_rows
 from mlfs_dask.storage.readers.matrix import (
     CsrRows,
-    FileArray,
     Rows,
     array_rows,
-    flat_rows,
-    fortran_rows,
-    head,
     rows_of_columns,
-    spooled,
 )
 from tests.storage.readers.reading import batches_of, check_splits, read_all
 
@@ -425,27 +416,6 @@ def rows_in_steps(rows: Rows, max_bytes: int) -> tuple[np.ndarray, list[int]]:
     return np.vstack(blocks), stops
 
 
-@settings(max_examples=40)
-@given(
-    n=st.integers(1, 40),
-    d=st.integers(1, 15),
-    density=st.sampled_from([0.0, 0.05, 0.5, 1.0]),
-    band=st.integers(1, 2000),
-    max_bytes=st.integers(1, 3000),
-    seed=st.integers(0, 9),
-)
-def test_a_matrix_by_columns_comes_out_by_rows(n, d, density, band, max_bytes, seed) -> None:
-    by_columns = csc_array(random_array((n, d), density=density, rng=seed))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(matrix, "SMALL_BYTES", band)
-        patch.setattr(matrix, "PIECE_BYTES", 64)
-        rows = rows_of_columns(by_columns.data, by_columns.indices, by_columns.indptr, (n, d), file="f")
-        found, _ = rows_in_steps(rows, max_bytes)
-        np.testing.assert_array_equal(found, by_columns.toarray())
-        np.testing.assert_array_equal(rows.take(0, n).toarray(), by_columns.toarray())
-        rows.close()
-
-
 def test_csr_rows_keep_to_the_bytes() -> None:
     by_rows = csr_array(random_array((200, 50), density=0.2, rng=1))
     rows = CsrRows(by_rows.data, by_rows.indices, by_rows.indptr, (200, 50), file="f")
@@ -476,41 +446,6 @@ def test_a_chunk_is_read_once() -> None:
     np.testing.assert_array_equal(found, array.array)
     assert len(stops) == 25
     assert array.reads.max() <= 2, "once, and once more where a batch spans two chunks"
-
-
-def test_large_batches_end_with_chunks() -> None:
-    _, stops = rows_in_steps(array_rows(np.zeros((100, 7)), chunks=(15, 7)), 7 * 8 * 40)
-    assert stops == [30, 60, 90, 100]
-
-
-def test_a_packed_member_is_read_in_any_order() -> None:
-    values, file = np.arange(1000, dtype=np.int32), io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("v", b"head" + values.tobytes())
-    member = zipfile.ZipFile(file).open("v")  # noqa: SIM115  # the array closes it
-    flat = FileArray(cast(BinaryIO, member), 4, values.dtype, 1000, file="f", own=True)
-    np.testing.assert_array_equal(flat[10:20], values[10:20])
-    np.testing.assert_array_equal(flat[500:], values[500:])
-    rows = flat_rows(flat, (250, 4))
-    np.testing.assert_array_equal(rows.take(1, 3), values[4:12].reshape(2, 4))
-    rows.close()
-    assert member.closed
-
-
-@pytest.mark.parametrize("small_bytes", [0, 4000, 1 << 20])
-@pytest.mark.parametrize("turned", [False, True])
-def test_columns_in_a_stream_come_out_by_rows(small_bytes: int, turned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matrix, "SMALL_BYTES", small_bytes)
-    monkeypatch.setattr(matrix, "PIECE_BYTES", 100)
-    array = np.arange(6000.0).reshape(100, 60)
-    flat = spooled(io.BytesIO(array.tobytes("F")).read, array.dtype, array.size, file="f")
-    first = head(flat, 5)
-    np.testing.assert_array_equal(first[2:9], array.ravel("F")[2:5])
-    flat = head(flat, array.size) if first is flat else flat
-    rows = fortran_rows(flat, array.shape, array.dtype, turned=turned)
-    found, _ = rows_in_steps(rows, 2000)
-    np.testing.assert_array_equal(found, array.T if turned else array)
-    rows.close()
 
 
 @pytest.mark.parametrize("indptr", [[0, 1], [0, 2, 1], [1, 1, 2], [0, 1, 3]])

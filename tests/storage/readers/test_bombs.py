@@ -474,12 +474,3 @@ def test_a_heap_of_texts_without_end(tmp_path: Path) -> None:
     path.write_bytes(content)
     with pytest.raises(DataError, match=f"a heap of texts at byte {first - 16:,} holds an object of no size"):
         read_through(path, ReadOptions())
-
-
-def test_a_chunk_that_no_memory_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with h5py.File(tmp_path / "x.h5ad", "w") as file:
-        file.create_dataset("X", (2**28, 1), "f8", chunks=(2**28, 1), compression="gzip")
-        file["obsm/labels"] = np.ones((1, 1))
-    monkeypatch.setattr("mlfs_dask.runtime.available_memory", lambda: 2**30)
-    with pytest.raises(DoesNotFitError, match=r"x\.h5ad: a chunk of /X: projected 2,048"):
-        read_through(tmp_path / "x.h5ad", ReadOptions())

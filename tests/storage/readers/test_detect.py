@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,7 @@ import pytest
 from scipy import sparse as sp
 
 from mlfs_dask.errors import DataError, UsageError
-from mlfs_dask.storage.readers.base import Header, LabelSpec, ReadOptions
+from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
 from mlfs_dask.storage.readers.concat import concatenate
 from mlfs_dask.storage.readers.csv import open_csv
 from mlfs_dask.storage.readers.detect import FORMATS, open_source
@@ -356,87 +356,7 @@ def test_folder(tmp_path: Path) -> None:
         open_source([str(tmp_path)], LAST)
 
 
-def test_a_packed_archive(tmp_path: Path) -> None:
-    (tmp_path / "x.tar.gz").write_bytes(gzip.compress(b"and more"))
-    with pytest.raises(UsageError, match="is an archive, which may hold several files"):
-        open_source([str(tmp_path / "x.tar.gz")])
-
-
 ONE_LABEL = ReadOptions(labels=LabelSpec(count=1))
-
-
-@dataclass(frozen=True)
-class Fake:
-    """A reader of which only the header is asked."""
-
-    path: str
-    header: Header
-
-    def parts(self, part_bytes: int) -> list:
-        raise NotImplementedError
-
-    def read(self, part: object, *, batch_bytes: int) -> object:
-        raise NotImplementedError
-
-
-def header(**changes: object) -> Header:
-    facts = {
-        "feature_names": ("a", "b"),
-        "label_names": ("y",),
-        "n_features": 2,
-        "n_labels": 1,
-        "n_rows": 5,
-        "categories": {1: ("no", "yes")},
-    }
-    return Header(**facts | changes)
-
-
-def joined(*headers: Header) -> Header:
-    return concatenate([Fake(f"file{i}", h) for i, h in enumerate(headers)]).header
-
-
-def test_one_file_is_itself() -> None:
-    one = Fake("file", header())
-    assert concatenate([one]) is one
-
-
-def test_headers_that_agree() -> None:
-    assert joined(header(), header(), header()) == header(n_rows=15)
-    assert joined(header(), header(n_rows=None)).n_rows is None
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"feature_names": ("a", "c")}, "file1: feature 2 is 'c'; in file0 it is 'b'"),
-        ({"feature_names": ("a", "b", "c")}, "file1: feature 3 is 'c'; in file0 it is not there"),
-        ({"feature_names": ("a",)}, "file1: feature 2 is not there; in file0 it is 'b'"),
-        ({"feature_names": None}, "file1: it has no feature names, file0 has them"),
-        ({"label_names": ("z",)}, "file1: label 1 is 'z'; in file0 it is 'y'"),
-        (
-            {"categories": {1: ("yes", "no")}},
-            "file1, column 'b': its values are {yes, no}; in file0 they are {no, yes}",
-        ),
-        ({"categories": {}}, "file1, column 'b': its values are numbers; in file0 they are {no, yes}"),
-        (
-            {"categories": {1: tuple("abcdefghijkl")}},
-            "its values are {a, b, c, d, e, f, g, h, i, j, ... 12 in all}",
-        ),
-    ],
-)
-def test_the_first_difference_is_named(change: dict[str, object], said: str) -> None:
-    with pytest.raises(DataError) as caught:
-        joined(header(), header(**change))
-    assert said in str(caught.value)
-    assert caught.value.cure
-
-
-def test_widths_without_names() -> None:
-    bare = {"feature_names": None, "label_names": None, "categories": {}}
-    with pytest.raises(DataError, match="file1: it has 3 features, file0 has 2"):
-        joined(header(**bare), header(**bare, n_features=3))
-    open_width = joined(header(**bare), header(**bare, n_features=None))
-    assert open_width.n_features is None, "only the rows tell"
 
 
 @pytest.fixture

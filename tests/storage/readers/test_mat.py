@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,10 +13,9 @@ from scipy import sparse as sp
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.readers import matrix
-from mlfs_dask.storage.readers.base import MINUS_ONE, ReadOptions
+from mlfs_dask.storage.readers.base import ReadOptions
 from mlfs_dask.storage.readers.mat import open_mat
-from tests.conftest import data_folder
-from tests.storage.readers.reading import batches_of, check_splits, dense, read_all
+from tests.storage.readers.reading import batches_of, check_splits, read_all
 
 RNG = np.random.default_rng(5)
 X = np.where(RNG.random((23, 4)) < 0.5, RNG.normal(size=(23, 4)), 0)
@@ -122,12 +120,6 @@ def test_sparse(save, spool: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     path = save(data=sp.csc_matrix(X), target=sp.csc_matrix(Y.T))
     check(path)
     assert sp.issparse(batches_of(open_mat(path), batch_bytes=1 << 20, part_bytes=1 << 20)[0].X)
-
-
-def test_large_variables_go_through_files(save, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matrix, "SMALL_BYTES", 100)
-    monkeypatch.setattr(matrix, "PIECE_BYTES", 64)
-    check(save(data=X, target=Y.T))
 
 
 def test_joined_train_and_test_rows_are_told(save, caplog: pytest.LogCaptureFixture) -> None:
@@ -236,25 +228,3 @@ def test_damage(tmp_path: Path, save: str, change: Callable[[bytearray], bytes],
     path.write_bytes(change(bytearray(path.read_bytes())))
     with pytest.raises(DataError, match=problem):
         read_all(open_mat(str(path)))
-
-
-def real_files() -> list[tuple[str, str]]:
-    listing = data_folder() / "datasets.json"
-    if not listing.exists():
-        return []
-    sets = json.loads(listing.read_text())["datasets"]
-    return [(s["name"], f["file"]) for s in sets for f in s["files"] if f["file"].endswith(".mat")]
-
-
-@pytest.mark.parametrize(("name", "file"), real_files() or [pytest.param("any", "any")])
-def test_real_files(data_set, name: str, file: str) -> None:
-    folder = data_set(name)
-    facts = next(s for s in json.loads((data_folder() / "datasets.json").read_text())["datasets"] if s["name"] == name)
-    found = batches_of(open_mat(str(folder / file)), batch_bytes=8 << 20, part_bytes=1 << 40)
-    d = facts["d"] - (name == "genbase")  # this file leaves the row identifier out
-    assert sum(batch.X.shape[0] for batch in found) == facts["n"]
-    assert {batch.X.shape[1] for batch in found} == {d}
-    assert {batch.Y.shape[1] for batch in found} == {facts["L"]}
-    assert sum(np.count_nonzero(dense(batch.X)) for batch in found) == facts["nnz_X"]
-    assert sum(np.count_nonzero(batch.Y.data == 1) for batch in found) == facts["nnz_Y"]
-    assert {int(value) for batch in found for value in batch.Y.data} <= {1, MINUS_ONE}

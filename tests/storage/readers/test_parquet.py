@@ -16,7 +16,7 @@ import pytest
 from pyarrow import feather, parquet
 
 from mlfs_dask import runtime
-from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
+from mlfs_dask.errors import DataError, DoesNotFitError
 from mlfs_dask.storage.readers import parquet as parquet_module
 from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
 from mlfs_dask.storage.readers.parquet import open_parquet
@@ -281,25 +281,12 @@ def test_damaged_pages(tmp_path: Path) -> None:
         read_all(reader)
 
 
-def test_nothing_tells_the_labels(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="nothing tells which columns are labels"):
-        open_parquet(save(tmp_path, a=[1], y=[1]))
-
-
 @pytest.mark.parametrize("content", ["{", "[1]", '"text"', '{"index_columns": 5}', b"\xff"])
 def test_damaged_words_of_pandas(tmp_path: Path, content: str | bytes) -> None:
     table = pa.table({"a": [1, 2], "y": [0, 1]}).replace_schema_metadata({"pandas": content})
     parquet.write_table(table, tmp_path / "t.parquet")
     with pytest.raises(DataError, match=r"t\.parquet: what pandas says of the table is damaged: .*\n  cure: "):
         open_parquet(str(tmp_path / "t.parquet"), ReadOptions(labels=LabelSpec(count=1)))
-
-
-def test_labels_in_texts(tmp_path: Path) -> None:
-    """The same texts as in CSV."""
-    texts = ["t", "F", "y", "N", "?", "", "-1", " yes "]
-    parquet.write_table(pa.table({"a": range(8), "y": texts}), tmp_path / "t.parquet")
-    reader = open_parquet(str(tmp_path / "t.parquet"), ReadOptions(labels=LabelSpec(count=1)))
-    assert read_all(reader)[1].ravel().tolist() == [1, 0, 1, 0, -1, -1, -1, 1]
 
 
 def test_what_many_columns_take_is_planned_and_refused_as_memory(
