@@ -408,6 +408,7 @@ def test_the_order_of_categories_that_files_give_is_kept(tables) -> None:
             [None, ["low", "mid"]],
             r"0\.parquet, column 'k': its values are {high, low}; in .*1\.parquet they are {low, mid}",
         ),
+        ([["low", "high"], [*"abcdefghijkl"]], "they are {a, b, c, d, e, f, g, h, i, j, ... 12 in all}"),
     ],
 )
 def test_orders_of_categories_that_differ(tables, orders: list[list[str] | None], said: str) -> None:
@@ -422,9 +423,21 @@ def test_any_split(files) -> None:
     check_splits(reader, sizes=(1, 60))
 
 
-def test_names_that_differ_between_files(files) -> None:
-    with pytest.raises(DataError, match=r"1\.csv: feature 1 is 'z'; in .*0\.csv it is 'x'"):
-        files("x,y\n1,0\n", "z,y\n1,0\n")
+@pytest.mark.parametrize(
+    ("first", "second", "said"),
+    [
+        ("x,y\n1,0\n", "z,y\n1,0\n", r"1\.csv: feature 1 is 'z'; in .*0\.csv it is 'x'"),
+        ("x,y\n1,0\n", "x,z,y\n1,1,0\n", r"1\.csv: feature 2 is 'z'; in .*0\.csv it is not there"),
+        ("x,z,y\n1,1,0\n", "x,y\n1,0\n", r"1\.csv: feature 2 is not there; in .*0\.csv it is 'z'"),
+        ("x,y\n1,0\n", "1.5,0\n2.5,1\n", r"1\.csv: it has no feature names, .*0\.csv has them"),
+        ("x,y\n1,0\n", "x,z\n1,0\n", r"1\.csv: label 1 is 'z'; in .*0\.csv it is 'y'"),
+        ("1.5,0\n2.5,1\n", "1.5,7,0\n2.5,3,1\n", r"1\.csv: it has 2 features, .*0\.csv has 1"),
+    ],
+)
+def test_the_first_difference_between_files_is_named(files, first: str, second: str, said: str) -> None:
+    with pytest.raises(DataError, match=said) as caught:
+        files(first, second)
+    assert caught.value.cure
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])
