@@ -97,6 +97,8 @@ def test_without_a_folder_it_is_named_after_the_plan(
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert run_json("batch", plan, "--in-process")["batch"] == "plan.batch"
     assert (tmp_path / "elsewhere/plan.batch/selections.csv").exists()
+    assert run("batch", plan, "--in-process").exit_code == 2
+    assert run("batch", plan, "--in-process", "--force").exit_code == 0
     assert "1 done already" in run("batch", plan, "--dry-run", "--in-process", "--resume").stdout
 
 

@@ -173,30 +173,28 @@ def test_features_as_rows_and_classes_of_the_samples(run: Run, tmp_path: Path) -
 def test_methods(run: Run, run_json: RunJson) -> None:
     listed = {method["name"]: method for method in run_json("methods")["methods"]}
     assert {"elc", "enm", "gmm", "label-entropy"} <= set(listed)
-    for method in listed.values():
+    for name, method in listed.items():
         for field in ("title", "description", "paper", "doi", "supervision", "passes", "memory", "options"):
-            if field != "doi" or "doi:" in get_method(method["name"]).__doc__:  # not all papers have one
-                assert method[field], (method["name"], field)
+            if field != "doi" or "doi:" in get_method(name).__doc__:  # not all papers have one
+                assert method[field], (name, field)
         assert "----" not in method["description"]
         if method["paper"].startswith("after "):
             assert "The paper's text was not available; this is what is computed." in method["description"]
-    assert "Minimises ‖XW + 1b' − Y‖² + α tr (XW)'L(XW) + μ n tr W L_Y W'" in " ".join(
-        run("methods", "lsmr").stdout.split()
-    )
+        command = select.get_command(click.Context(select), name)
+        assert command is not None
+        taken = {flag for param in command.params for flag in param.opts}
+        options = {option["option"] for option in method["options"]}
+        assert options <= taken - {"--random-state"}, name
     bins = next(option for option in listed["label-entropy"]["options"] if option["option"] == "--bins")
     assert (bins["type"], bins["default"]) == ("int", 2)
-    assert all(option["option"] != "--random-state" for method in listed.values() for option in method["options"])
+    shown = " ".join(run("methods", "lsmr").stdout.split())
+    assert "Minimises ‖XW + 1b' − Y‖² + α tr (XW)'L(XW) + μ n tr W L_Y W'" in shown
     lines = run("methods").stdout.splitlines()
     assert [line.split()[0] for line in lines[: len(listed)]] == sorted(listed)  # a line each
     assert any(line.startswith("label-entropy ") and line.endswith("Entropy-based label selection") for line in lines)
     text = run("methods", "-v").stdout
     assert "label-entropy  Entropy-based label selection" in text
     assert "--bins 2" in text
-    for name, method in listed.items():
-        command = select.get_command(click.Context(select), name)
-        assert command is not None
-        taken = {flag for param in command.params for flag in param.opts}
-        assert {option["option"] for option in method["options"]} <= taken, name
 
 
 # plan and select
@@ -255,9 +253,15 @@ def test_plan_counts_the_driver(run: Run, tiny_store: Path, monkeypatch: pytest.
     assert "elc in the driver process" in result.stderr
 
 
-def test_plan_for_people(run: Run, tiny_store: Path) -> None:
+def test_plan_for_people(run: Run, run_json: RunJson, tiny_store: Path) -> None:
     words = ("--workers", "2", "--memory-limit", "2GiB", "--threads-per-worker", "3")
     text = run("plan", "elc", tiny_store, "--quick", *words).stdout
+    profile = open_dataset(tiny_store).rows.profile
+    planned = run_json("plan", "elc", tiny_store, "--quick", *words)
+    arrays = planned["arrays"]
+    assert sum(arrays.values()) >= arrays["results"] + 16 * profile.q * profile.d  # A and its sums
+    for name, nbytes in arrays.items():
+        assert re.search(rf"peak on the driver .*\n(.*\n)*  {re.escape(name)} +{nbytes} B\n", text)
     assert re.search(r"passes over X +1\n", text)
     assert "2 workers of 2 GiB, 3 threads each" in text
 
@@ -273,15 +277,6 @@ def test_plan_tells_seconds_unless_it_has_to_be_quick(run: Run, run_json: RunJso
     quick = run_json("plan", *loop, "--quick")
     assert quick["seconds"] is quick["typical_seconds"] is None
     assert re.search(r"\nseconds +not measured\n", run("plan", *loop, "--quick").stdout)
-
-
-def test_plan_lists_the_arrays_of_the_driver(run: Run, run_json: RunJson, tiny_store: Path) -> None:
-    profile = open_dataset(tiny_store).rows.profile
-    arrays = run_json("plan", "elc", tiny_store)["arrays"]
-    assert sum(arrays.values()) >= arrays["results"] + 16 * profile.q * profile.d  # A and its sums
-    text = run("plan", "elc", tiny_store).stdout
-    for name, nbytes in arrays.items():
-        assert re.search(rf"peak on the driver .*\n(.*\n)*  {re.escape(name)} +{nbytes} B\n", text)
 
 
 def test_plan_of_a_loop_tells_the_most_and_what_is_typical(run: Run, tiny_store: Path) -> None:
@@ -336,15 +331,14 @@ def test_recovered_labels_are_written_on_request(
     assert "No such option" in refused.stderr
 
 
-@pytest.mark.parametrize("method", ["smfs"])
 def test_labels_that_could_not_be_written_are_refused_before_the_fit(
-    run: Run, run_json: RunJson, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+    run: Run, run_json: RunJson, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     n, q = 50_000, 40
     store = make_store(tmp_path / "s.zarr", rng.normal(size=(n, 4)), (rng.random((n, q)) < 0.1).astype(np.int8))
-    words = (method, store, "-k", "2", "--graph", "anchors")
+    words = ("smfs", store, "-k", "2", "--graph", "anchors")
     fit, labels = (run_json("plan", *words, "--quick", *more) for more in ((), ("--write-labels",)))
     assert (fit["passes"] + 1, fit["tasks"] < labels["tasks"]) == (labels["passes"], True)
     # A chunk has all rows: it is held as it is found, as it is put together, and as it is written.
@@ -433,17 +427,13 @@ def test_interrupted_labels_leave_no_run_and_can_be_resumed(
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-@pytest.mark.parametrize("method", ["smfs"])
-def test_labels_without_a_positive_row_are_told_and_recorded(
-    run: Run, tiny_csv: Path, tmp_path: Path, method: str
-) -> None:
+def test_labels_without_a_positive_row_are_told_and_recorded(run: Run, tiny_csv: Path, tmp_path: Path) -> None:
     head, *rows = tiny_csv.read_text().splitlines()
     (tmp_path / "t.csv").write_text("\n".join([f"{head},sea,sky", *(f"{row},0,0" for row in rows)]) + "\n")
     labels = ("--label-columns", "a,b,sea,sky")
     assert run("convert", tmp_path / "t.csv", tmp_path / "t.zarr", *labels).exit_code == 0
-    words = ("select", method, tmp_path / "t.zarr", "-k", "2", "-o", tmp_path / "run", "--in-process")
-    known = "" if method == "mfsir" else "known "
-    told = f": 2 of 4 labels have no {known}positive row ('sea' and 'sky'). "
+    words = ("select", "smfs", tmp_path / "t.zarr", "-k", "2", "-o", tmp_path / "run", "--in-process")
+    told = ": 2 of 4 labels have no known positive row ('sea' and 'sky'). "
 
     shown = run(*words)
     assert shown.exit_code == 0
@@ -473,12 +463,6 @@ def test_select_keeps_and_replaces(run: Run, run_json: RunJson, tiny_store: Path
     assert first["k"] == 2
 
 
-def test_a_seed_without_use_is_told(run: Run, tiny_store: Path, tmp_path: Path) -> None:
-    result = run("select", "elc", tiny_store, "-k", "1", "-o", tmp_path / "run", "--seed", "3")
-    assert result.exit_code == 0
-    assert "--seed has no effect" in result.stderr
-
-
 def test_auto_chooses_k_and_the_ranking_has_what_replicates_say(
     run_json: RunJson, tiny_store: Path, tmp_path: Path
 ) -> None:
@@ -500,6 +484,14 @@ def test_auto_chooses_k_and_the_ranking_has_what_replicates_say(
     assert again == {**result, "selected": again["selected"]}
     moved = run_json("transform", tiny_store, tmp_path / "run", tmp_path / "chosen.zarr")
     assert moved["k"] == result["k"]
+
+
+def test_what_is_printed_beside_the_result(run: Run, tiny_store: Path, tmp_path: Path) -> None:
+    words = ("select", "elc", tiny_store, "-k", "1", "--seed", "3", "-o")
+    assert "--seed has no effect" in run(*words, tmp_path / "told").stderr
+    assert "mlfs: products: " in run(*words, tmp_path / "logged", "-v").stderr
+    quiet = run(*words, tmp_path / "quiet", "--quiet")
+    assert (quiet.stderr, "kept" in quiet.stdout) == ("", True)
 
 
 def test_nothing_to_discover_is_an_error_and_leaves_no_run(run: Run, tiny_store: Path, tmp_path: Path) -> None:
@@ -527,51 +519,6 @@ def test_auto_is_refused_where_shuffled_labels_cannot_tell(
     assert result.exit_code == 2
     assert f"-k cannot be 'auto' with {method}, which {why}" in result.stderr
     assert f"mlfs evaluate STORE {method} --choose-k" in result.stderr
-
-
-def test_transform_takes_no_auto(run: Run, tiny_store: Path, tmp_path: Path) -> None:
-    result = run("transform", tiny_store, tmp_path / "run", tmp_path / "x.zarr", "-k", "auto")
-    assert result.exit_code == 2
-    assert "'auto' is neither a count" in result.stderr
-
-
-def test_quiet_says_nothing_but_the_result(run: Run, tiny_store: Path, tmp_path: Path) -> None:
-    result = run("select", "elc", tiny_store, "-k", "1", "-o", tmp_path / "run", "--seed", "3", "--quiet")
-    assert result.stderr == ""
-    assert "kept" in result.stdout
-
-
-def test_verbose_logs_each_pass(run: Run, tiny_store: Path, tmp_path: Path) -> None:
-    result = run("select", "elc", tiny_store, "-k", "1", "-o", tmp_path / "run", "-v")
-    assert "mlfs: products: " in result.stderr
-
-
-def test_method_help_shows_its_own_options(run: Run) -> None:
-    text = run("select", "elc", "--help").stdout
-    assert "--mask-iter INT" in text
-    assert "[default: corrected]" in text
-    assert "Wang et al. 2020" in text
-    assert "--bins" not in text
-    assert "--random-state" not in run("select", "label-entropy", "--help").stdout
-    assert "elc, enm," in " ".join(run("select", "--help").stdout.split())
-
-
-def test_a_missing_store(run: Run, tmp_path: Path) -> None:
-    for words in (["inspect"], ["plan", "elc"]):
-        result = run(*words, tmp_path / "absent.zarr")
-        assert result.exit_code == 3
-        assert "there is no such store" in result.stderr
-
-
-def test_a_url_as_destination(run_json: RunJson, tiny_store: Path) -> None:
-    import fsspec
-
-    url = "memory://cli-test/run"
-    try:
-        run_json("select", "elc", tiny_store, "-k", "2", "-o", url)
-        assert read_run(url).k == 2
-    finally:
-        fsspec.filesystem("memory").rm("/cli-test", recursive=True)
 
 
 # transform
@@ -614,12 +561,13 @@ def test_doctor_exit_codes(run: Run, monkeypatch: pytest.MonkeyPatch, checks: li
 
 
 def test_doctor_end_to_end(
-    run: Run, run_json: RunJson, tiny_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, run_json: RunJson, tiny_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_port: int
 ) -> None:
     found = run_json("doctor", "--in-process")
     assert found["ok"] is True
     assert found["checks"][-1]["name"] == "a tiny job"
     assert run("doctor", tmp_path / "absent.zarr", "--in-process").exit_code == 3
+    assert run("doctor", "--scheduler", f"tcp://127.0.0.1:{free_port}", "--wait", "1").exit_code == 5
     monkeypatch.setattr("mlfs_dask.cluster.doctor.check_job", lambda place, _: Check("a tiny job", "ok", place))
     assert f"a tiny job: {tmp_path}" in run("doctor", tiny_store, "--in-process", "--directory", tmp_path).stdout
 
@@ -644,13 +592,13 @@ def test_demo_arguments(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.stdout == "Open DIR/index.html (made in 1.0 s)\n"
 
 
-# in processes of their own
+# of every command
 
 
 def test_a_lost_cluster_leaves_no_run(run: Run, tiny_store: Path, tmp_path: Path, free_port: int) -> None:
-    out = tmp_path / "run"
     address = f"tcp://127.0.0.1:{free_port}"
-    result = run("select", "elc", tiny_store, "-k", "2", "-o", out, "--scheduler", address, "--wait", "1", "--json")
+    words = ("select", "elc", tiny_store, "-k", "2", "-o", tmp_path / "run", "--scheduler", address, "--wait", "1")
+    result = run(*words, "--json")
     assert result.exit_code == 5
     error = json.loads(result.stdout)["error"]
     assert error["kind"] == "cluster_lost"

@@ -113,15 +113,9 @@ def test_a_metric_of_runs_alone_is_refused(run: Run, tiny_store: Path, tmp_path:
     refused = run("report", tmp_path / "run", "--metric", "blah", "-o", tmp_path / "page.html")
     assert refused.exit_code == 2
     assert "there is no evaluation here, of which the metric 'blah' could be shown" in refused.stderr
-    refused = run("report", tmp_path / "run", "--image-shape", "4x4", "-o", tmp_path / "page.html")
-    assert "an image of 4x4 has 16 pixels, elc has 5 features" in refused.stderr
+    refused = run("report", tmp_path / "run", "--image-shape", "4x6", "-o", tmp_path / "page.html")
+    assert "an image of 4x6 has 24 pixels, elc has 5 features" in refused.stderr
     assert not (tmp_path / "page.html").exists()
     for words, shown in (((), True), (("--no-data", "--force"), False)):
         assert run("report", tmp_path / "run", "-o", tmp_path / "page.html", *words).exit_code == 0
         assert ('id="labels"' in (tmp_path / "page.html").read_text()) == shown
-
-
-def test_a_limit_of_memory_without_a_unit_asks_for_one(run: Run, tiny_store: Path, tmp_path: Path) -> None:
-    refused = run("select", "elc", tiny_store, "-k", "2", "-o", tmp_path / "run", "--memory-limit", "20")
-    assert refused.exit_code == 2
-    assert "'20' are bytes, in which no process runs; give a unit, as in 20GiB" in refused.stderr

@@ -33,31 +33,15 @@ from tests.cli.stand_ins import run_with_module
 Run = Callable[..., Result]
 
 
-def test_help_names_every_command(run: Run) -> None:
-    result = run("--help")
-    assert result.exit_code == 0
+def test_every_command_has_help(run: Run) -> None:
+    listed = run("--help").stdout
     for command in COMMANDS:
-        assert f"\n  {command} " in result.stdout
+        assert f"\n  {command} " in listed
+        result = run(command, "--help")
+        assert (result.exit_code, result.stdout.startswith(f"Usage: mlfs {command}")) == (0, True)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_help(run: Run, command: str) -> None:
-    result = run(command, "--help")
-    assert result.exit_code == 0
-    assert result.stdout.startswith(f"Usage: mlfs {command}")
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["--help"],
-        ["convert", "--help"],
-        ["select", "--help"],
-        ["plan", "--help"],
-        ["compare", "--help"],
-        ["report", "--help"],
-    ],
-)
+@pytest.mark.parametrize("words", [["--help"], ["convert", "--help"], ["select", "--help"], ["report", "--help"]])
 def test_help_imports_nothing_heavy(words: list[str]) -> None:
     """What makes it quick: measured, it is 0.07 s; a clock in a test would only measure the machine."""
     program = (
@@ -141,6 +125,10 @@ def test_console_script_and_dask_entry_point() -> None:
         ),
         (["plan", "elc", "x.zarr", "--memory-limit", "lots"], "'lots' is no size; write bytes or a unit"),
         (["plan", "elc", "x.zarr", "--memory-limit", "-1GB"], "'-1GB' is no size; it must be positive"),
+        (
+            ["plan", "elc", "x.zarr", "--memory-limit", "20"],
+            "'20' are bytes, in which no process runs; give a unit, as",
+        ),
         (["convert"], "Missing argument 'SOURCE...'"),
         (["convert", "x.csv"], "Missing argument 'STORE'"),
     ],
@@ -156,17 +144,10 @@ def test_wrong_usage(run: Run, words: list[str], message: str) -> None:
 def test_an_option_before_the_command_that_does_not_exist(run: Run) -> None:
     for words in (["--nosuch", "--json"], ["--json", "inspect", "x.zarr"]):
         result = run(*words)
-        assert result.exit_code == 2
         error = json.loads(result.stdout)["error"]
-        assert (error["kind"], error["exit_code"]) == ("usage", 2)
+        assert (result.exit_code, error["kind"], error["exit_code"]) == (2, "usage", 2)
         assert f"No such option '{words[0]}'" in error["message"]
         assert result.stderr == f"mlfs: {error['message']}\n"
-
-
-def test_close_options_are_named(run: Run) -> None:
-    result = run("select", "label-entropy", "x.zarr", "-o", "x", "-k", "3", "--bin", "1")
-    assert result.exit_code == 2
-    assert "--bins" in result.stderr or "--binning" in result.stderr
 
 
 ERRORS: list[tuple[BaseException, int, str, str, dict[str, Any]]] = [

@@ -101,6 +101,8 @@ def test_names_of_methods_may_be_in_capitals_everywhere(
         ("elc", ("--in-process", "--workers", "2"), "mlfs: --workers and --in-process name different places"),
         ("gmm", ("-k", "auto", "--fdr", "0"), "mlfs: --fdr must be a positive number below 1; got 0.0"),
         ("mfsir", ("-k", "auto"), "mlfs: -k cannot be 'auto' with mfsir"),
+        ("mfsir", ("--seed", "-1"), "--seed must be a whole number of at least 0; got -1"),
+        ("elc", ("--performance-report", "r.html"), "--performance-report"),
         ("elc", ("-k", "6"), "mlfs: -k must be between 1 and the number of features, 5; got 6"),
     ],
 )

@@ -89,21 +89,16 @@ def test_tables_are_aligned() -> None:
     assert table([]) == ""
 
 
-def test_results_hold_plain_json(capsys: pytest.CaptureFixture[str]) -> None:
-    Output(as_json=True).result({"n": np.int64(3), "a": np.arange(2), "p": Path("x"), "s": {2, 1}}, "text")
-    assert json.loads(capsys.readouterr().out) == {"n": 3, "a": [0, 1], "p": "x", "s": [1, 2]}
-    Output(as_json=False).result({}, "text")
-    assert capsys.readouterr().out == "text\n"
-
-
-def test_numbers_that_json_does_not_have(
+def test_what_json_does_not_have(
     capsys: pytest.CaptureFixture[str], run: Any, run_json: Any, tiny_store: Path, tmp_path: Path
 ) -> None:
     def strict(text: str) -> Any:
         return json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
 
-    Output(as_json=True).result({"C": np.float64("inf"), "mean": [float("nan"), 1.0]}, "")
-    assert strict(capsys.readouterr().out) == {"C": None, "mean": [None, 1.0]}
+    values = {"n": np.int64(3), "a": np.arange(2), "p": Path("x"), "s": {2, 1}}
+    Output(as_json=True).result({**values, "C": np.float64("inf"), "mean": [float("nan"), 1.0]}, "")
+    plain = {"n": 3, "a": [0, 1], "p": "x", "s": [1, 2]}
+    assert strict(capsys.readouterr().out) == {**plain, "C": None, "mean": [None, 1.0]}
     stream = io.StringIO()
     JsonLines(stream)({"kind": "iteration", "objective": float("inf")})
     assert strict(stream.getvalue())["objective"] is None
@@ -138,13 +133,6 @@ def test_marks_that_control_a_terminal_are_shown_escaped(
     shown = "".join(result.stdout + result.stderr for result in printed)
     assert mark not in shown
     assert shown.count(mark.encode("unicode_escape").decode()) >= 4
-
-
-def test_notes_go_to_standard_error_unless_quiet(capsys: pytest.CaptureFixture[str]) -> None:
-    Output().note("hello")
-    Output(quiet=True).note("nothing")
-    captured = capsys.readouterr()
-    assert (captured.out, captured.err) == ("", "hello\n")
 
 
 def test_names_from_the_command_line(tmp_path: Path) -> None:
@@ -208,31 +196,49 @@ def test_a_reading_says_how_far_it_is_and_what_is_left() -> None:
     ]
 
 
-@pytest.mark.parametrize(("most", "told", "left"), [(20, " (typically 10 to 46)", "2:50"), (8, "", "0:50")])
-def test_iterations_that_are_left_are_those_that_are_allowed(most: int, told: str, left: str) -> None:
-    lines = lines_after((0, {**FIT, "max_iterations": most}), *steps(1, 3, 10.0))
-    assert lines[-1] == f"mfsir: iteration 3 of at most {most}{told}; 0:30 elapsed, up to {left} left"
+SHARED = {"kind": "fit", "method": "auto", "readings": 1, "max_iterations": None, "typical_iterations": None}
 
 
-def test_kernels_that_are_compiled_are_told() -> None:
-    lines = lines_after(
-        (0, FIT | {"max_iterations": None, "readings": 1}),
-        (2, PASS | {"compiling": True}),
-        (20, {"kind": "partitions", "done": 2}),
-    )
-    assert lines[1].startswith("mfsir: compiling kernels, once; reading 0%; 0:02 elapsed")
-    assert lines[2].startswith("mfsir: reading 50%; 0:20 elapsed")
-
-
-def test_what_comes_after_the_last_reading_is_counted_by_itself() -> None:
-    lines = lines_after(
-        (0, {"kind": "fit", "method": "auto", "readings": 1, "max_iterations": None, "typical_iterations": None}),
-        (2, PASS),
-        (10, {"kind": "pass-done", "label": "rows", "seconds": 8.0}),
-        (10, {"kind": "stage", "label": "judging methods", "parts": 8, "unit": "fits"}),
-        (20, {"kind": "parts", "done": 2}),
-    )
-    assert lines[-1] == "auto: judging methods 25%; 0:20 elapsed, about 0:30 left"
+@pytest.mark.parametrize(
+    ("events", "line"),
+    [
+        (
+            [(0, {**FIT, "max_iterations": 20}), *steps(1, 3, 10.0)],
+            "mfsir: iteration 3 of at most 20 (typically 10 to 46); 0:30 elapsed, up to 2:50 left",
+        ),
+        (
+            [(0, {**FIT, "max_iterations": 8}), *steps(1, 3, 10.0)],
+            "mfsir: iteration 3 of at most 8; 0:30 elapsed, up to 0:50 left",
+        ),
+        (
+            [(0, FIT), *steps(1, 46, 1.0)],
+            "mfsir: iteration 46 of at most 100 (typically 10 to 46); 0:55 elapsed, up to 0:54 left",
+        ),
+        (
+            [(0, FIT), *steps(40, 42, 10.0)],
+            "mfsir: iteration 42 of at most 100 (typically 10 to 46); 0:30 elapsed, up to 0:40 left",
+        ),
+        (
+            [(0, SHARED), (2, PASS | {"compiling": True})],
+            "auto: compiling kernels, once; reading 0%; 0:02 elapsed",
+        ),
+        (
+            [(0, SHARED), (2, PASS | {"compiling": True}), (20, {"kind": "partitions", "done": 2})],
+            "auto: reading 50%; 0:20 elapsed, about 0:20 left",
+        ),
+        (
+            [
+                *[(0, SHARED), (2, PASS), (10, {"kind": "pass-done", "label": "rows", "seconds": 8.0})],
+                *[(10, {"kind": "stage", "label": "judging methods", "parts": 8, "unit": "fits"})],
+                *[(20, {"kind": "parts", "done": 2})],
+            ],
+            "auto: judging methods 25%; 0:20 elapsed, about 0:30 left",
+        ),
+    ],
+    ids=["allowed", "fewer", "longer than usual", "resumed", "compiling", "compiled", "after the last reading"],
+)
+def test_the_line_after_the_last_event(events: list[tuple[float, dict[str, Any]]], line: str) -> None:
+    assert lines_after(*events)[-1] == line
 
 
 def test_a_loop_says_its_iteration_how_many_there_may_be_and_what_is_left_at_most() -> None:
@@ -243,14 +249,6 @@ def test_a_loop_says_its_iteration_how_many_there_may_be_and_what_is_left_at_mos
     assert lines[-1] == (
         "mfsir: iteration 7 of at most 100 (typically 10 to 46), reading 0%; 1:10 elapsed, up to 6:30 left"
     )
-
-
-def test_a_loop_that_takes_longer_than_usual_may_take_all_its_iterations() -> None:
-    assert lines_after((0, FIT), *steps(1, 46, 1.0))[-1].endswith("up to 0:54 left")
-
-
-def test_a_loop_that_was_resumed_is_timed_from_there() -> None:
-    assert lines_after((0, FIT), *steps(40, 42, 10.0))[-1].endswith("up to 0:40 left")
 
 
 @pytest.mark.parametrize(

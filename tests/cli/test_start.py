@@ -84,26 +84,21 @@ def test_standard_output_may_be_closed(tiny_store: Path) -> None:
 # Shell completion
 
 
-def complete(line: str) -> list[str]:
-    """What the shell is offered for the last word of a line."""
-    words = line.split(" ")
-    variables = {"_MLFS_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+def answers(**variables: str) -> str:
+    """What `mlfs` answers to a shell."""
     program = "import sys; sys.argv = ['mlfs']; from mlfs_dask_cli import start; start()"
     done = subprocess.run(
         [sys.executable, "-c", program], env={**os.environ, **variables}, capture_output=True, text=True, check=True
     )
     assert done.stderr == ""
-    return [answer.partition(",")[2] for answer in done.stdout.splitlines() if answer]
-
-
-def test_commands_are_completed() -> None:
-    assert complete("mlfs ") == list(COMMANDS)
-    assert complete("mlfs se") == ["select"]
+    return done.stdout
 
 
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
+        ("mlfs ", list(COMMANDS)),
+        ("mlfs se", ["select"]),
         ("mlfs select e", ["ela-chi", "elc", "enm"]),
         ("mlfs select elc,e", ["elc,ela-chi", "elc,enm"]),
         ("mlfs plan GM", ["gmlc", "gmm"]),
@@ -113,19 +108,19 @@ def test_commands_are_completed() -> None:
         ("mlfs select elc x.zarr --variant s", ["screen"]),
         ("mlfs select nonsense --", []),
         ("mlfs nonsense x", []),
+        ("mlfs inspect t", ["file,t"]),  # the shell completes it
     ],
 )
-def test_methods_options_and_values_are_completed(line: str, offered: list[str]) -> None:
-    assert complete(line) == offered
+def test_words_are_completed(line: str, offered: list[str]) -> None:
+    words = line.split(" ")
+    found = answers(_MLFS_COMPLETE="bash_complete", COMP_WORDS=line, COMP_CWORD=str(len(words) - 1))
+    assert [answer.removeprefix("plain,") for answer in found.splitlines() if answer] == offered
 
 
-def test_paths_are_completed_by_the_shell() -> None:
-    variables = {"_MLFS_COMPLETE": "bash_complete", "COMP_WORDS": "mlfs inspect t", "COMP_CWORD": "2"}
-    program = "import sys; sys.argv = ['mlfs']; from mlfs_dask_cli import start; start()"
-    done = subprocess.run(
-        [sys.executable, "-c", program], env={**os.environ, **variables}, capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "file,t\n"
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_every_documented_shell_has_a_script(shell: str) -> None:
+    assert f"_MLFS_COMPLETE={shell}_source mlfs" in line_of_the_manual(shell)
+    assert "_MLFS_COMPLETE" in answers(_MLFS_COMPLETE=f"{shell}_source")
 
 
 def test_completing_a_method_imports_none() -> None:
@@ -219,18 +214,3 @@ def test_fish_takes_the_line_of_the_manual(path_with_mlfs: dict[str, str], tmp_p
         check=False,
     )
     assert done.stdout.split() == ["smfs", "screen"], done.stderr
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_every_documented_shell_has_a_script(shell: str) -> None:
-    manual = (Path(__file__).parent.parent.parent / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
-    assert f"_MLFS_COMPLETE={shell}_source mlfs" in manual
-    program = "import sys; sys.argv = ['mlfs']; from mlfs_dask_cli import start; start()"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "_MLFS_COMPLETE": f"{shell}_source"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "_MLFS_COMPLETE" in done.stdout
