@@ -15,17 +15,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import zarr
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import io as matlab
 from scipy import sparse as sp
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.append import append
-from mlfs_dask.storage.conversion_options import Options
 from mlfs_dask.storage.convert import convert, convert_reader
 from mlfs_dask.storage.opening import open_dataset
-from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN, LabelSpec, ReadOptions
+from mlfs_dask.storage.readers.base import UNKNOWN, LabelSpec, ReadOptions
 from mlfs_dask.storage.readers.detect import open_source
 from tests.storage.memory_reader import make_reader
 
@@ -310,33 +307,6 @@ def test_nothing_but_minus_one_is_unknown(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("x,a\n1,-1\n2,-1\n")
     made = convert(tmp_path / "t.csv", tmp_path / "out.zarr", labels=LabelSpec(count=1))
     assert made.schema.unknown == (2,)
-
-
-@settings(max_examples=25)
-@given(
-    seed=st.integers(0, 99),
-    cuts=st.sets(st.integers(1, 29)),
-    part_cuts=st.sets(st.integers(1, 29)),
-    few=st.booleans(),
-    partition_bytes=st.sampled_from([1, 200, 10**6]),
-)
-def test_any_split_gives_the_same_labels(
-    seed: int, cuts: set, part_cuts: set, few: bool, partition_bytes: int, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    generator = np.random.default_rng(seed)
-    choice = [1, MINUS_ONE, MINUS_ONE, MINUS_ONE] if few else [1, MINUS_ONE, UNKNOWN]
-    Y = generator.choice(choice, (30, 9 if few else 3)).astype(np.int8)
-    if few:
-        Y[4:20] = MINUS_ONE
-    Y[0, 0] = 1
-    reader = make_reader(generator.normal(size=(30, 4)), Y, cuts=tuple(cuts), part_cuts=tuple(part_cuts))
-    path = tmp_path_factory.mktemp("store") / "out.zarr"
-    made = convert_reader(lambda: reader, path, workers=1, options=Options(partition_bytes=partition_bytes))
-    found = dense(open_dataset(path).Y.compute())
-    np.testing.assert_array_equal(found, np.where(Y == MINUS_ONE, 0, Y))
-    assert made.schema.label_nonzeros == np.count_nonzero(found)
-    assert made.schema.positive == tuple((found == 1).sum(axis=0))
-    assert made.schema.unknown == tuple((found == -1).sum(axis=0))
 
 
 def test_a_store_is_read_as_it_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

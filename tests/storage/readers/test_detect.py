@@ -13,6 +13,8 @@ import pytest
 from scipy import sparse as sp
 
 from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.storage.convert import convert
+from mlfs_dask.storage.opening import open_dataset
 from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
 from mlfs_dask.storage.readers.concat import concatenate
 from mlfs_dask.storage.readers.csv import open_csv
@@ -271,12 +273,11 @@ def test_files_with_both_are_concatenated(tmp_path: Path) -> None:
 
 
 def test_svmlight_files_of_different_width(tmp_path: Path) -> None:
-    paths = [text("a.svm", SVM)(tmp_path), text("b.svm", "2 5:1\n")(tmp_path)]
-    reader = open_source(paths)
-    assert reader.header.n_features is None
-    widths = [b.X.shape for part in reader.parts(1 << 20) for b in reader.read(part, batch_bytes=1 << 20)]
-    assert sum(rows for rows, _ in widths) == 3
-    assert max(width for _, width in widths) == 5
+    paths = [text("a.svm", SVM)(tmp_path), text("b.svm", "2 5:1\n")(tmp_path), text("c.svm", "0 1:1\n")(tmp_path)]
+    assert open_source(paths).header.n_features is None
+    dataset = open_dataset(convert(paths, tmp_path / "t.zarr", workers=1).store)
+    np.testing.assert_array_equal(dataset.X.compute(), [[1, 0, 2, 0, 0], [0, 3, 0, 0, 0], [0] * 4 + [1], [1] + [0] * 4])
+    np.testing.assert_array_equal(dataset.Y.compute(), [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 0]])
 
 
 def test_folder_of_parquet_files_and_patterns(tmp_path: Path) -> None:
