@@ -68,16 +68,12 @@ def test_one_reading_serves_all_counts_and_products(store, tmp_path):
     assert kept["score"].tolist() == alone.scores_[alone.ranking_[:3]].tolist()
 
 
-def test_without_a_cache_every_job_reads(store, tmp_path):
+def test_alone_or_without_a_cache_every_job_reads(store, tmp_path):
     found = mlfs.run_batch({"stores": store, "methods": ["enm", "gmm"], "k": 2}, tmp_path / "out", cache=None)
     assert found.jobs["passes"].tolist() == [1, 1]
     assert not (tmp_path / "a.zarr.cache").exists()
-
-
-def test_one_job_shares_with_nobody(store, tmp_path):
-    found = mlfs.run_batch({"stores": store, "methods": "enm", "k": 2}, tmp_path / "out")
-    assert found.jobs["kind"].tolist() == ["select"]
-    assert found.jobs["passes"].tolist() == [1]
+    found = mlfs.run_batch({"stores": store, "methods": "enm", "k": 2}, tmp_path / "alone")
+    assert (found.jobs["kind"].tolist(), found.jobs["passes"].tolist()) == (["select"], [1])
 
 
 def test_methods_with_a_loop_share_their_first_reading(store):

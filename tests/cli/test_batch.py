@@ -164,6 +164,23 @@ def test_a_wrong_plan_is_told_with_its_line_and_nothing_runs(run: Callable[..., 
     assert not (plan.parent / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--workers", "2", "--in-process"), "--workers and --in-process name different places"),
+        (("--workers", "2", "--in-process", "--dry-run"), "--workers and --in-process name different places"),
+        (("--cache", "s3://bucket/c"), "must be a local folder"),
+        (("--performance-report", "r.html"), "--performance-report"),
+    ],
+)
+def test_where_it_runs_is_refused_before_anything_does(
+    run: Callable[..., Any], plan: Path, words: tuple[str, ...], message: str
+) -> None:
+    result = run("batch", plan, "-o", plan.parent / "out", *words)
+    assert (result.exit_code, message in result.stderr) == (2, True), result.stderr
+    assert not (plan.parent / "out").exists()
+
+
 def test_the_schema_is_printed(run: Callable[..., Any]) -> None:
     result = run("batch", "--schema")
     assert result.exit_code == 0
