@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import pickle
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse as sp
 
-from mlfs_dask.blocks.anchors import Anchors, anchor_bytes, anchor_values, count_anchors, place_anchors
+from mlfs_dask.blocks.anchors import Anchors, count_anchors, place_anchors
 from mlfs_dask.blocks.heat_kernel import mean_degree
-from tests.reference.anchors import row_weights, spread
-from tests.reference.mfsir import affinity
+from tests.reference.anchors import row_weights
 
 
 def weigh(X, centres, s, centre=None, factor=None, **given):
@@ -113,28 +110,6 @@ def test_rows_that_are_not_finite_have_some_anchors(container, value):
         assert found.toarray()[:2] == pytest.approx(anchors.weigh(container(X[:2])).toarray())
 
 
-def test_anchors_travel_without_their_kernels_form():
-    anchors = Anchors(np.arange(6.0).reshape(3, 2), np.zeros(2), np.ones(2), 2)
-    empty = len(pickle.dumps(anchors))
-    row = np.array([[0.0, 1.0]])
-    expected = anchors.weigh(row).toarray()
-    assert len(pickle.dumps(anchors)) == empty
-    again = pickle.loads(pickle.dumps(anchors))
-    assert again.weigh(row).toarray().tolist() == expected.tolist()
-    assert anchors.nbytes == anchor_bytes(3, 2) == 128
-
-
-def test_values_of_anchors_minimise_the_spread():
-    rng = np.random.default_rng(0)
-    X, V = rng.normal(size=(30, 2)), rng.normal(size=(30, 3))
-    Z = row_weights(X, np.r_[X[:5], [[99.0, 99.0]]], 3)
-    U = anchor_values(Z.T @ V, Z.sum(axis=0), before=np.full((6, 3), 7.0))
-    assert U[5].tolist() == [7.0] * 3
-    least = spread(Z, V, U)
-    for _ in range(20):
-        assert spread(Z, V, U + 1e-3 * rng.normal(size=U.shape)) > least
-
-
 @pytest.mark.parametrize(
     ("wanted", "n", "width", "m"),
     [
@@ -179,15 +154,6 @@ def test_rounding_of_points_moves_no_anchor(kind):
         for container in (np.asarray, sp.csr_array):
             expected = place_anchors(container(points), 20, seed)
             assert place_anchors(container(moved), 20, seed) == pytest.approx(expected, rel=1e-12, abs=1e-13)
-
-
-@pytest.mark.parametrize("k", [1, 3, 29, 100])
-def test_mean_degree_of_the_graph_of_eq_6(k):
-    X = np.random.default_rng(0).normal(size=(30, 3))
-    expected = affinity(X, min(k, 29), 1.5).sum(axis=1).mean()
-    for points in (X, sp.csr_array(X)):
-        assert mean_degree(points, k, 1.5**2) == pytest.approx(expected, rel=1e-12)
-    assert mean_degree(X[:1], k, 1.0) == 0.0
 
 
 def test_mean_degree_does_not_depend_on_rounding():

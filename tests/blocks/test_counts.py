@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse as sp
 
-from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.contingency import with_label_pairs
 from mlfs_dask.blocks.counts import (
     BlockCoder,
@@ -23,9 +22,8 @@ from mlfs_dask.blocks.counts import (
 )
 from mlfs_dask.blocks.entropy import entropy_of_counts, information
 from mlfs_dask.blocks.naive_bayes import bayes_terms, count_mistakes
-from mlfs_dask.blocks.pair_scores import Counts, Sums, score_pairs
+from mlfs_dask.blocks.pair_scores import Counts
 from mlfs_dask.rows.contract import Block
-from mlfs_dask.selectors import get_method
 
 
 def book(edges, missing=()):
@@ -175,18 +173,6 @@ def test_more_rows_than_a_lane_holds_and_more_features_than_a_tile(form, compile
 # ---------------------------------------------------------------- what is made of counts
 
 
-def test_pairs_of_labels_are_those_that_rows_have_both_of():
-    Y = sp.csr_array(np.array([[1, 1, 1], [1, -1, 1], [0, 1, 0], [0, 0, 0]], dtype=np.int8))
-    assert with_label_pairs(Y, (1,)) is Y
-    found = with_label_pairs(Y, (0, 1, 2))
-    assert found.dtype == np.int8
-    assert found[:, :3].toarray().tolist() == Y.toarray().tolist()
-    assert found[:, 3:].toarray().tolist() == [[1, 1, 1], [0, 1, 0], [0, 0, 0], [0, 0, 0]]
-    assert with_label_pairs(Y[:0], (0, 2)).shape == (0, 4)
-    unsorted = sp.csr_array((np.ones(2, np.int8), [2, 0], [0, 2]), shape=(1, 3))
-    assert with_label_pairs(unsorted, (0, 2)).toarray().tolist() == [[1, 0, 1, 1]]
-
-
 def test_pairs_take_the_memory_of_those_that_rows_have():
     """Not that of rows times all pairs of labels, here 125 MB."""
     labels = np.concatenate([np.eye(500, dtype=np.int8)] * 2)
@@ -223,59 +209,3 @@ def test_even_odds_predict_no_label_in_any_order_of_the_features():
         assert count_mistakes(sp.csc_array(np.ones((1, 4))), np.array([[False]]), terms.prior, first) == 0
         assert count_mistakes(sp.csc_array(np.ones((1, 4))), np.array([[True]]), terms.prior, first) == 1
         assert count_mistakes(sp.csc_array(np.ones((1, 4))), np.array([[False]]), terms.prior + 1, first) == 1
-
-
-COUNTS = ["chi2", "br-or", "label-entropy", "enm", "gmm"]
-SUMS = ["br-cc", "anova-f"]
-
-
-def filter_of(name):
-    return get_method(name)()
-
-
-def tables(codes=3, p=4, w=5, n=200, seed=0):
-    """Counts of random codes and labels; label 2 never occurs, and label 3 always does."""
-    rng = np.random.default_rng(seed)
-    code = rng.integers(0, codes, (n, w))
-    Y = rng.random((n, p)) < 0.3
-    Y[:, 2], Y[:, 3] = False, True
-    has = np.stack([code == c for c in range(codes)])
-    joint = np.einsum("cif,ip->cpf", has.astype(np.int64), Y.astype(np.int64))
-    return Counts(joint, has.sum(axis=1)[:, np.newaxis], Y.sum(axis=0)[:, np.newaxis], n)
-
-
-def sums_of(p=6, w=7, n=50):
-    rng = np.random.default_rng(1)
-    X, Y = rng.normal(size=(n, w)), (rng.random((n, p)) < 0.4).astype(float)
-    X[:, 2] = 1.0
-    X -= X.mean(axis=0)
-    return Sums(Y.T @ X, (X**2).sum(axis=0)[np.newaxis], Y.sum(axis=0)[:, np.newaxis], n)
-
-
-@pytest.mark.parametrize("name", [*COUNTS, *SUMS])
-def test_tiles_of_labels_and_features_give_the_same_bits(name, monkeypatch):
-    terms = sums_of() if name in SUMS else tables(p=11, w=7)
-    method = filter_of(name)
-    whole = score_pairs(method.pair, terms, method.over)
-    seen = []
-    monkeypatch.setattr(gates, "SCORE_FEATURES", 3)
-    monkeypatch.setattr(gates, "SCORE_BYTES", 2 * 3 * 8)
-    tiled = score_pairs(lambda tile: seen.append(tile) or method.pair(tile), terms, method.over)
-    assert np.array_equal(tiled, whole)
-    assert len(seen) == 3 * -(-np.count_nonzero(terms.varying) // 2)
-
-
-@pytest.mark.parametrize("name", [*COUNTS, *SUMS])
-def test_formulas_take_marginals_and_rows_of_each_label(name):
-    """A label's statistics follow from the rows whose label is known, and these differ between labels."""
-    make = (lambda n, seed: sums_of(n=n)) if name in SUMS else (lambda n, seed: tables(n=n, seed=seed))
-    one, other = (make(n, seed).tile(np.arange(2), slice(None)) for n, seed in ((200, 0), (90, 1)))
-    rows = 1 if name in SUMS else 2  # of the axis of labels of products or joint, counted from 0
-    joined = type(one)(
-        np.concatenate([one[0], other[0]], axis=rows - 1),
-        np.concatenate([np.repeat(each[1], 2, axis=rows - 1) for each in (one, other)], axis=rows - 1),
-        np.concatenate([one.positives, other.positives]),
-        np.array([[200], [200], [90], [90]]),
-    )
-    pair = filter_of(name).pair
-    assert pair(joined) == pytest.approx(np.concatenate([pair(one), pair(other)]), rel=1e-12)

@@ -66,25 +66,6 @@ def test_of_equal_parts_the_same_is_taken_whatever_the_sign_of_the_vector(monkey
     assert first[1][1].tolist() == pytest.approx([1, 0])
 
 
-def test_rows_are_asked_once_for_the_sizes_of_their_parts():
-    Y = labels(5)
-    asked = []
-
-    def part_sizes(T):
-        asked.append(T)
-        U = Y @ T
-        return np.stack([np.where(U > 0, U**2, 0).sum(axis=0), np.where(U < 0, U**2, 0).sum(axis=0)])
-
-    T, B = factorisation.factors_from_pairs((Y.T @ Y).astype(float), part_sizes, 3)
-    expected_T, expected_B = factorisation.nonnegative_factors(sp.csr_array(Y), 3)
-    assert pytest.approx(expected_T) == T
-    assert pytest.approx(expected_B) == B
-    assert len(asked) == 1
-    assert asked[0].T @ asked[0] == pytest.approx(np.eye(3))
-    factorisation.factors_from_pairs(np.zeros((5, 5)), part_sizes, 3)
-    assert len(asked) == 1
-
-
 # ---------------------------------------------------------------- duplicate labels
 
 
@@ -104,17 +85,3 @@ def test_what_is_known_has_to_be_the_same_too():
     assert duplicate_labels(sp.csr_array(Y), known).distinct
     known[1, 5] = False
     assert duplicate_labels(sp.csr_array(Y), known).group.tolist() == [0, 1, 2, 3, 4, 1]
-
-
-def test_collapsing_keeps_norms_and_products():
-    duplicates = duplicate_labels(sp.csr_array(Y), EVERY)
-    F = np.random.default_rng(0).random((7, 4))[:, duplicates.group]
-    collapsed = duplicates.collapse(F)
-    assert collapsed.shape == (7, 4)
-    assert collapsed @ collapsed.T == pytest.approx(F @ F.T)
-    assert duplicates.expand(collapsed) == pytest.approx(F)
-    products = duplicates.expand_both(collapsed.T @ collapsed)
-    assert products == pytest.approx(F.T @ F)
-    assert (products[0] == products[2]).all()
-    A = np.random.default_rng(1).random((6, 6))
-    assert collapsed @ duplicates.collapse_both(A) @ collapsed.T == pytest.approx(F @ A @ F.T)

@@ -13,7 +13,6 @@ from mlfs_dask.blocks.forest import (
     forest_columns,
     forest_seeds,
     grow_forest,
-    mass_tables,
     pack_trees,
     sample_size,
     to_float32,
@@ -21,48 +20,6 @@ from mlfs_dask.blocks.forest import (
 from mlfs_dask.blocks.isolation import mass_table, nearest_by_mass, tree_shape
 from tests.conftest import published
 from tests.reference.smfs import grow_trees
-
-
-def random_tree(rng, leaves):
-    """Children of a random binary tree, root first, nodes in random order of creation."""
-    left, right = [-1], [-1]
-    while sum(child < 0 for child in left) < leaves:
-        node = int(rng.choice([i for i, child in enumerate(left) if child < 0]))
-        left[node], right[node] = len(left), len(left) + 1
-        left += [-1, -1]
-        right += [-1, -1]
-    return np.array(left), np.array(right)
-
-
-def common_masses(left, right, nodes):
-    """Rows in the smallest common node, for all pairs of rows, by walking up from both."""
-    parent = {int(child): node for node in range(len(left)) for child in (left[node], right[node]) if child >= 0}
-
-    def path(node):
-        steps = [int(node)]
-        while steps[-1] in parent:
-            steps.append(parent[steps[-1]])
-        return steps
-
-    mass = np.zeros(len(left), dtype=int)
-    for node in nodes:
-        mass[path(node)] += 1
-    paths = [path(node) for node in nodes]
-    return np.array([[mass[next(a for a in one if a in other)] for other in paths] for one in paths])
-
-
-def test_masses_of_common_nodes_equal_walking_up_the_tree():
-    rng = np.random.default_rng(0)
-    for leaves in (1, 2, 3, 9, 30):
-        left, right = random_tree(rng, leaves)
-        shape = tree_shape(left, right)
-        assert shape.n_leaves == leaves
-        assert sorted(shape.leaf[left < 0]) == list(range(leaves))
-        nodes = rng.choice(np.flatnonzero(left < 0), size=40)
-        codes = shape.leaf[nodes]
-        table = np.zeros((leaves, leaves), dtype=np.uint32)
-        mass_table(shape, np.bincount(codes, minlength=leaves), table)
-        assert table[np.ix_(codes, codes)].tolist() == common_masses(left, right, nodes).tolist()
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
@@ -213,10 +170,3 @@ def test_the_sample_keeps_within_its_bytes(monkeypatch):
     assert sample_size(10**6, 10, n_trees=10, max_samples=50) == 100
     assert sample_size(10**6, 100, n_trees=10, max_samples=50) == 50  # those of one tree at least
     assert sample_size(10**6, 1, n_trees=10, max_samples=50) == 500
-
-
-def test_masses_are_counted_over_all_rows():
-    shape = tree_shape(np.array([1, -1, -1]), np.array([2, -1, -1]))
-    tables = mass_tables([shape, shape], np.array([[0, 0, 1], [1, 1, 1]], dtype=np.uint8))
-    assert tables.tolist() == [[[2, 3], [3, 1]], [[0, 3], [3, 3]]]
-    assert tables.dtype == np.uint32

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import itertools
-import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import sparse as sp
 
 from mlfs_dask.blocks import gates, neighbours
-from mlfs_dask.blocks.adaptive_graph import column_graph, neighbours_used, simplex_weights
+from mlfs_dask.blocks.adaptive_graph import column_graph, simplex_weights
 from mlfs_dask.blocks.heat_kernel import degrees, heat_kernel_graph
 from mlfs_dask.blocks.neighbours import NearestRows, Neighbours
-from mlfs_dask.blocks.relief import label_set_classes, relief_scores
+from mlfs_dask.blocks.relief import relief_scores
 
 
 def search(X, k, cuts, group=slice(None), *, compiled=False):
@@ -169,39 +166,7 @@ def test_rows_far_apart_have_no_weight_and_no_warning():
     assert degrees(graph).tolist() == [0, 0]
 
 
-def test_memory_is_as_documented():
-    n, k = 20_000, 10
-    rng = np.random.default_rng(0)
-    columns = np.sort(rng.integers(0, n, (n, k)), axis=1).astype(np.int32).ravel()
-    distances = sp.csr_array((rng.random(n * k), columns, np.arange(0, n * k + 1, k, dtype=np.int32)), shape=(n, n))
-    heat_kernel_graph(distances, 1.0)
-    tracemalloc.start()
-    graph = heat_kernel_graph(distances, 1.0)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak <= 60 * n * k
-    assert graph.nnz <= 2 * n * k
-
-
 # ---------------------------------------------------------------- adaptive graphs
-
-
-def project_on_simplex(v):
-    """Closest point of the simplex, by sorting."""
-    u = np.sort(v)[::-1]
-    shift = (np.cumsum(u) - 1) / np.arange(1, len(u) + 1)
-    return np.maximum(v - shift[np.flatnonzero(u > shift)[-1]], 0)
-
-
-@settings(max_examples=50)
-@given(st.integers(0, 10**6), st.integers(1, 6), st.integers(0, 6))
-def test_weights_solve_their_problem_with_the_alpha_they_come_with(seed, k, more):
-    distances = np.sort(np.random.default_rng(seed).random((3, k + 1 + more)), axis=1)
-    weights, alpha = simplex_weights(distances[:, : k + 1], k, np.ones(3))
-    for i in range(3):
-        whole = project_on_simplex(-distances[i] / (2 * alpha[i]))  # Eq. 19
-        assert whole[:k] == pytest.approx(weights[i], abs=1e-9)
-        assert whole[k:] == pytest.approx(0, abs=1e-9)
 
 
 def test_ties_within_rounding_share_the_weight():
@@ -216,17 +181,6 @@ def test_without_one_more_neighbour_all_weigh_the_same():
     assert weights.tolist() == [[0.5, 0.5]]
     assert alpha.tolist() == [0]
     assert simplex_weights(np.empty((2, 0)), 0, np.ones(2))[0].shape == (2, 0)
-
-
-def test_slack_takes_weight_away():
-    plain, _ = simplex_weights(np.array([[1.0, 2.0, 4.0]]), 2, np.ones(1))
-    less, _ = simplex_weights(np.array([[1.0, 2.0, 4.0]]), 2, np.ones(1), slack=5.0)
-    assert less == pytest.approx(plain / 2)
-
-
-@pytest.mark.parametrize(("k", "m", "used"), [(5, 1, 0), (5, 2, 1), (5, 3, 1), (5, 6, 4), (2, 6, 2), (1, 100, 1)])
-def test_neighbours_used(k, m, used):
-    assert neighbours_used(k, m) == used
 
 
 def test_columns_that_are_equal_share_the_weight():
@@ -272,16 +226,3 @@ def test_rows_that_are_as_far_share_the_last_places():
     assert relief_scores(X, classes, 3) == pytest.approx(expected)
     order = np.random.default_rng(0).permutation(41)
     assert relief_scores(X[order], classes[order], 3) == pytest.approx(expected)
-
-
-def test_a_class_of_one_row_has_no_hits():
-    X = np.array([[0.0], [0.5], [1.0]])
-    # The first row is alone in its class: its misses are 0.5 and 1, of which the nearest counts.
-    assert relief_scores(X, np.array([0, 1, 1]), 1) == pytest.approx((0.5 + (0.5 - 0.5) + (1.0 - 0.5)) / 3)
-
-
-def test_rare_label_sets_are_no_class():
-    Y = sp.csr_array(np.array([[1, 0], [0, 0], [1, 0], [0, 0], [1, 1]], dtype=np.int8))
-    assert label_set_classes(Y, 2).tolist() == [1, 0, 1, 0, -1]
-    assert label_set_classes(Y, 1).tolist() == [1, 0, 1, 0, 2]
-    assert label_set_classes(Y, 3).tolist() == [-1] * 5

@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 
 import dask.array as da
 import numpy as np
@@ -274,13 +273,15 @@ class SlowRows(ArrayRows):
 def test_pass_on_worker_processes(client):
     X, Y = integers(1000)
     source = SlowRows(X, sp.csr_array(Y), block_bytes=320)
+    statistic = ColumnSums(4, 3)
+    object.__setattr__(statistic, "edges", np.zeros(2 * 10**6))  # Dask warns from 10 MB, and warnings are errors
     resources = runtime.current_resources()
     assert (resources.workers, resources.threads_per_worker) == (2, 1)
     assert resources.memory_limit == 800 * 2**20
     assert runtime.finishing_threads() == 1  # the workers have other tasks
     events = []
     with runtime.progress_to(events.append):
-        (sums,), record = run_reading(source, [ColumnSums(4, 3)], resources)
+        (sums,), record = run_reading(source, [statistic], resources)
         deadline = time.monotonic() + 60
         while sum(e.get("done", 0) for e in events) < 100 and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -288,16 +289,6 @@ def test_pass_on_worker_processes(client):
     assert sums[1].tolist() == Y.sum(axis=0).tolist()
     assert 50 * 2**20 < record.peak_worker_bytes < 800 * 2**20
     assert sum(e["done"] for e in events if e["kind"] == "partitions") == 100
-
-
-@pytest.mark.cluster
-def test_megabytes_of_parameters_travel_without_a_warning(client):
-    """Dask warns from 10 MB, and here warnings are errors."""
-    X, Y = integers(10)
-    statistic = ColumnSums(4, 3)
-    object.__setattr__(statistic, "edges", np.zeros(2 * 10**6))
-    (sums,), _ = run_reading(SlowRows(X, sp.csr_array(Y)), [statistic], runtime.current_resources())
-    assert sums[0].tolist() == X.sum(axis=0).tolist()
 
 
 @pytest.mark.cluster
@@ -423,33 +414,6 @@ def test_a_part_that_always_kills_its_worker_is_explained(client):
     assert "--memory-limit" in message
     assert caught.value.exit_code == 5
     client.wait_for_workers(2, timeout=60)
-
-
-@pytest.mark.parametrize(
-    ("error", "shown"),
-    [
-        (ClusterLostError("4 workers died"), "4 workers died"),
-        (AttributeError("no such function"), "no worker can take part"),
-    ],
-)
-def test_that_workers_died_is_said_where_those_in_their_places_do_not_answer(error, shown, monkeypatch):
-    class Silent:
-        refused = ()
-
-        def restriction(self):
-            return {}
-
-        def workers(self):
-            raise ClusterLostError("no worker can take part")
-
-    def fail(*arguments):
-        raise error
-
-    monkeypatch.setattr(graph, "cluster_of", lambda client: Silent())
-    monkeypatch.setattr(graph, "_compute_on_cluster", fail)
-    resources = replace(Resources(1, 1, 2**30, 2**30), client=SimpleNamespace(status="running"))
-    with pytest.raises(ClusterLostError, match=shown):
-        graph.compute_graph(as_rows(*integers()), lambda: None, ReadingPlan(((0, 1),), 1, 1, 1, 0, 0), resources)
 
 
 @pytest.mark.cluster

@@ -92,12 +92,6 @@ def test_mask_score_and_rank(tmp_path: Path, run: str, kind: str) -> None:
     np.testing.assert_array_equal(after.obsm["labels"], before.obsm["labels"])
     assert after.uns == before.uns
     assert [file.name for file in tmp_path.iterdir() if file.name.startswith(".")] == []
-
-
-@KINDS
-def test_methods_side_by_side(tmp_path: Path, run: str, kind: str) -> None:
-    path = save(tmp_path, kind, cells())
-    annotate(str(path), run)
     annotate(str(path), run, name="best", k=0.25)
     var = load(path).var
     assert list(var) == ["length", "elc_mask", "elc_score", "elc_rank", "best_mask", "best_score", "best_rank"]
@@ -176,17 +170,6 @@ def test_a_full_disk_leaves_the_file_as_it_was(small_disk: Callable[[str], Path]
         (disk / "other").unlink()
         assert [file.name for file in disk.iterdir()] == ["cells.h5ad"]
     assert needed // 8192 <= refused <= (needed + 40_000) // 8192
-
-
-def test_a_full_disk_and_a_folder(tmp_path: Path, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = save(tmp_path, "zarr 3", cells())
-
-    def full(*args: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(module, "_put", full)
-    with pytest.raises(DoesNotFitError, match="it cannot be written: No space left on device: more than there is"):
-        annotate(str(path), run)
 
 
 def test_the_index_is_never_replaced(tmp_path: Path, run: str) -> None:

@@ -12,9 +12,9 @@ import fsspec
 import numpy as np
 import pytest
 
-from mlfs_dask.errors import DataError, MlfsError, UsageError
+from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.selection import runs as results
-from mlfs_dask.selection.runs import RecoveredLabels, finished_run, read_run, write_run
+from mlfs_dask.selection.runs import RecoveredLabels, read_run, write_run
 
 NAMES = ["plain", 'quoted "name"', "comma, blank", "ünïcode", "line\nbreak"]
 SCORES = np.array([0.1, 1 / 3, -2.5e-300, np.nextafter(1.0, 2.0), 0.0])
@@ -92,17 +92,6 @@ def test_the_record_is_strict_json(tmp_path: Path) -> None:
     assert (found["count"], found["array"]) == (3, [0, 1])
 
 
-def test_an_earlier_run_is_kept_without_force_and_replaced_with_it(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    write(run)
-    with pytest.raises(UsageError, match="holds a run already; --force replaces it"):
-        write(run, record=record(method="other"))
-    assert read_run(str(run)).record["method"] == "elc"
-    write(run, record=record(method="other"), force=True)
-    assert read_run(str(run)).record["method"] == "other"
-    assert [p.name for p in tmp_path.iterdir()] == ["run"]
-
-
 def test_at_a_url_the_record_comes_last(monkeypatch: pytest.MonkeyPatch) -> None:
     memory = fsspec.filesystem("memory")
     url = "memory://results-test/run"
@@ -156,16 +145,6 @@ def test_damage_is_named(tmp_path: Path, file: str, text: str | None, message: s
     assert "mlfs select -o" in str(caught.value)
 
 
-def test_only_the_same_run_is_finished(tmp_path: Path) -> None:
-    path = str(tmp_path / "run")
-    same: dict[str, Any] = {"method": "elc", "params": record()["params"], "digest": "abc"}
-    assert finished_run(path, **same) is None
-    write(path)
-    assert finished_run(path, **same) is not None
-    for change in ({"method": "enm"}, {"params": {"beta": 1.0}}, {"digest": "abd"}):
-        assert finished_run(path, **{**same, **change}) is None
-
-
 VALUES = np.array([[0.5, -1.0], [0.25, 1.0]])
 
 
@@ -189,26 +168,6 @@ def test_recovered_labels_come_and_go_with_their_run(tmp_path: Path, place: str)
     assert read_run(path).k == 2
     write(path, force=True)
     assert not results.has_labels(path)
-
-
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), ValueError("lost"), KeyboardInterrupt()])
-def test_labels_that_are_written_halfway_are_no_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
-) -> None:
-    places = []
-
-    def half(store: Any) -> None:
-        places.append(Path(store.place))
-        store.write(0, VALUES)
-        assert (places[0] / "X/c/0/0").is_file()
-        raise error
-
-    expected = MlfsError if isinstance(error, OSError) else type(error)
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(expected):
-        write("run", labels=recovered(half))
-    assert places[0].is_absolute()  # workers have folders of their own
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_labels_that_break_off_at_a_url_leave_no_finished_run() -> None:

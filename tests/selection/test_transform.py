@@ -89,11 +89,6 @@ def test_a_run_of_another_store_is_refused(store: Path, run: Path, tmp_path: Pat
     assert not (tmp_path / "c.svm").exists()
 
 
-def test_an_unknown_suffix(store: Path, run: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"cannot write \.docx; a store ends in \.zarr, a file in one of \.npz"):
-        write_chosen(str(store), str(run), str(tmp_path / "c.docx"))
-
-
 def test_an_interrupted_store_goes_on(
     store: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -116,15 +111,6 @@ def test_an_interrupted_store_goes_on(
     write_chosen(str(store), str(run), str(tmp_path / "c.zarr"), resume=True)
     assert open_dataset(tmp_path / "c.zarr").digest == open_dataset(whole).digest
     assert not (tmp_path / ".c.zarr.wip").exists()
-
-
-@pytest.mark.parametrize("name", ["c.zarr", "c.svm"])
-def test_what_is_there_is_kept_without_force(store: Path, run: Path, tmp_path: Path, name: str) -> None:
-    destination = str(tmp_path / name)
-    write_chosen(str(store), str(run), destination)
-    with pytest.raises(UsageError, match="--force"):
-        write_chosen(str(store), str(run), destination, k=1)
-    assert write_chosen(str(store), str(run), destination, k=1, force=True).k == 1
 
 
 def test_a_store_is_not_written_over_itself(store: Path, run: Path, tmp_path: Path) -> None:

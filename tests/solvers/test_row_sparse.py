@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import tracemalloc
-
 import numpy as np
 import pytest
 
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.solvers import row_sparse
-from mlfs_dask.solvers.row_sparse import penalty, smoothing, solve_gram, solve_products, weights
-from mlfs_dask.solvers.row_sparse_regression import RowSparseRegression
+from mlfs_dask.solvers.row_sparse import penalty, smoothing, solve_gram, weights
 from mlfs_dask.solvers.working_set import WorkingSet
 
 
@@ -54,27 +51,6 @@ def test_without_penalty_it_is_least_squares_even_where_features_repeat():
         assert pytest.approx(np.vstack([least, least]) / 2, rel=1e-5, abs=1e-8) == P
 
 
-def test_products_alone_give_the_same_step():
-    G, B = problem()
-    t = np.linspace(0.1, 2, 8)
-    calls = []
-
-    def found(start, tol=1e-12, max_iter=100):
-        calls.clear()
-        normal = lambda V: calls.append(V.shape) or G @ V  # noqa: E731
-        return solve_products(normal, B, 2.0, t, start=start, diagonal=np.diag(G), tol=tol, max_iter=max_iter)
-
-    exact = solve_gram(G, B, 2.0, t).P
-    close = found(0 * B)
-    assert pytest.approx(exact, abs=1e-9) == close.P
-    assert close.steps == len(calls)
-    assert close.residual <= 1e-12
-    assert found(exact, tol=1e-8).steps == 0
-    loose = found(0 * B, max_iter=2)
-    assert loose.steps == 2
-    assert loose.residual > 1e-12
-
-
 def test_weak_rows_are_solved_in_turns_with_the_strong_ones(monkeypatch):
     rng = np.random.default_rng(4)
     G, B = problem(d=40)
@@ -94,19 +70,6 @@ def test_weak_rows_are_solved_in_turns_with_the_strong_ones(monkeypatch):
     factorised.clear()
     assert pytest.approx(exact, rel=1e-9) == solve_gram(G, B, 2.0, t).P
     assert factorised[-1] == 40
-
-
-@pytest.mark.parametrize("beta", [0.0, 1.0])
-def test_memory_where_features_repeat_is_that_of_others(beta):
-    d = 400
-    X = np.random.default_rng(0).normal(size=(d, d))
-    X[:, 1] = X[:, 0]
-    G, B = X.T @ X, np.ones((d, 2))
-    tracemalloc.start()
-    solve_gram(G, B, beta, np.ones(d))
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < (row_sparse.SQUARE_MATRICES + 0.2) * 8 * d * d
 
 
 # ---------------------------------------------------------------- on a set of rows
@@ -148,29 +111,3 @@ def test_sets_grow_step_by_step_and_rows_that_join_get_away_from_zero_at_once(mo
     assert len(sizes) < 15  # once they stand they are read for no more
     few = solved(60.0, 30, rounds=4, steps=2, tol=None)[3]
     assert few[-1] - values[-1] < 0.005 * abs(values[-1])
-
-
-@pytest.mark.parametrize("how", ["set", "products"])
-def test_without_the_gram_matrix_it_comes_to_the_same_end(how):
-    G, B = problem(d=30, strong=6)
-    beta = 0.3 * 2 * np.linalg.norm(B, axis=1).max()
-    exact = RowSparseRegression(B, beta=beta, gram=G)
-    loose = RowSparseRegression(
-        B,
-        beta=beta,
-        diagonal=np.diag(G),
-        normal=lambda P: G @ P,
-        gram_of=lambda columns: G[np.ix_(columns, columns)],
-        max_features=30 if how == "set" else 0,
-    )
-    for _ in range(500):
-        exact.update(B)
-        loose.update(B)
-        loose.GP = G @ loose.P if loose.needs_product else None
-        loose.tighten(1e-12, 1e-12)
-    loose.finish(B)
-    assert exact.needs_product is False
-    assert loose.needs_product is (how == "set")
-    assert objective(G, B, loose.P, beta, 0) == pytest.approx(objective(G, B, exact.P, beta, 0), rel=1e-6)
-    top = np.argsort(-row_norms(exact.P))[:5]
-    assert loose.P[top] == pytest.approx(exact.P[top], rel=1e-2, abs=1e-3 * np.abs(exact.P).max())

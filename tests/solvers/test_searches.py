@@ -7,24 +7,9 @@ import pytest
 
 from mlfs_dask import runtime
 from mlfs_dask.solvers.ant_colony import lay_pheromone
-from mlfs_dask.solvers.memetic import _crossed, _mutated, _refined, criterion, search_subsets
+from mlfs_dask.solvers.memetic import search_subsets
 
 # ---------------------------------------------------------------- ants
-
-
-def test_the_last_move_goes_where_attraction_is_largest():
-    """Of one move the first is the last: from feature 1 to 2, from 0 and 2 to 1, however little pheromone counts."""
-    attraction = np.array([[0.0, 5.0, 1.0], [2.0, 0.0, 3.0], [1.0, 4.0, 0.0]])
-    found = lay_pheromone(attraction, np.ones(3), n_ants=3, n_moves=1, n_cycles=1, decay=0.25, seed=4)
-    assert found.tolist() == pytest.approx([0.75, 0.75 + 2 / 3, 0.75 + 1 / 3])
-
-
-def test_no_feature_is_visited_twice_and_none_without_attraction():
-    """Every ant visits all features but its start and the last, which has no pheromone."""
-    pheromone = np.array([1.0, 1.0, 1.0, 0.0])
-    found = lay_pheromone(np.ones((4, 4)), pheromone, n_ants=4, n_moves=3, n_cycles=1, decay=0.0, seed=1)
-    # Three ants make 2 moves and one 3, each of the first features being the start of one.
-    assert (found - pheromone).tolist() == pytest.approx([1 / 3, 1 / 3, 1 / 3, 0.0])
 
 
 def test_draws_are_in_proportion():
@@ -42,14 +27,6 @@ def test_draws_are_in_proportion():
             np.tile(weights, (4, 1)), np.ones(4), n_ants=1, n_moves=2, n_cycles=1, decay=0.0, seed=seed
         )
     assert found / seeds - 1.0 == pytest.approx(expected, abs=4 * 0.5 / np.sqrt(seeds))
-
-
-def test_every_cycle_is_told():
-    events = []
-    with runtime.progress_to(events.append):
-        lay_pheromone(np.ones((2, 2)), np.ones(2), n_ants=1, n_moves=1, n_cycles=3, decay=0.5, seed=0)
-    assert [event["kind"] for event in events] == ["stage", "parts", "parts", "parts", "stage-done"]
-    assert (events[0]["label"], events[0]["parts"]) == ("searching by ants", 3)
 
 
 # ---------------------------------------------------------------- the memetic search
@@ -85,44 +62,16 @@ def test_the_search_finds_the_best_of_few_subsets():
     assert sum(event["kind"] == "parts" for event in events) == 300
 
 
-def test_the_best_survive_each_once():
-    found = search(lambda subset: float(subset.sum()))
-    assert found.losses == sorted(found.losses)
-    assert len({subset.tobytes() for subset in found.subsets}) == len(found.subsets) == 6
+def test_the_last_move_goes_where_attraction_is_largest():
+    """Of one move the first is the last: from feature 1 to 2, from 0 and 2 to 1, however little pheromone counts."""
+    attraction = np.array([[0.0, 5.0, 1.0], [2.0, 0.0, 3.0], [1.0, 4.0, 0.0]])
+    found = lay_pheromone(attraction, np.ones(3), n_ants=3, n_moves=1, n_cycles=1, decay=0.25, seed=4)
+    assert found.tolist() == pytest.approx([0.75, 0.75 + 2 / 3, 0.75 + 1 / 3])
 
 
-def test_refinement_takes_in_what_is_relevant_and_new_and_gives_what_is_redundant():
-    relevance = np.array([0.9, 0.8, 0.5, 0.4, 0.1])
-    pairs = np.zeros((5, 5))
-    pairs[0, 1] = pairs[1, 0] = 0.7
-    pairs[2, 3] = pairs[3, 2] = 0.1
-    subset = np.array([0, 3])
-    assert criterion(subset, relevance, pairs.__getitem__) == pytest.approx([0.9, 0.1, 0.4, 0.4, 0.1])
-    given = subset, relevance, pairs.__getitem__
-    assert sorted(_refined(*given, 1, 0, 3)) == [0, 2, 3]  # 2 has J 0.4, and 1, which is more relevant, 0.1
-    assert sorted(_refined(*given, 1, 1, 3)) == [0, 2]  # without 3, of the smallest J
-    assert sorted(_refined(*given, 2, 0, 2)) == [0, 3]  # no more than two; what it has where J is the same
-    assert _refined(*given, 0, 2, 3).tolist() == [0, 3]  # a subset is never empty
-
-
-def test_children_have_features_of_both_sides_and_mutants_others():
-    rng = np.random.default_rng(1)
-    parents = [np.array([0, 1, 2]), np.array([5, 6, 7])]
-    for _ in range(50):
-        for child in _crossed(parents, 8, 4, rng):
-            assert 1 <= len(child) <= 4
-            assert len(set(child)) == len(child)
-        mutant = _mutated(parents[:1], 8, 5, rng)
-        assert not {*mutant} & {0, 1, 2}
-        assert 3 <= len(mutant) <= 5
-    children = {frozenset(child.tolist()) for _ in range(200) for child in _crossed(parents, 8, 8, rng)}
-    assert children >= {frozenset({0, 5, 6, 7}), frozenset({1, 2}), frozenset({0, 1, 2, 7}), frozenset({5, 6})}
-    expected = {frozenset(child) for point in range(1, 8) for child in _sides(point)} - {frozenset()}
-    single = {frozenset({f}) for f in range(8)}  # in the place of no features
-    assert children - single == expected - single
-
-
-def _sides(point):
-    first, second = [0, 1, 2], [5, 6, 7]
-    for low, high in ((first, second), (second, first)):
-        yield [f for f in low if f < point] + [f for f in high if f >= point]
+def test_no_feature_is_visited_twice_and_none_without_attraction():
+    """Every ant visits all features but its start and the last, which has no pheromone."""
+    pheromone = np.array([1.0, 1.0, 1.0, 0.0])
+    found = lay_pheromone(np.ones((4, 4)), pheromone, n_ants=4, n_moves=3, n_cycles=1, decay=0.0, seed=1)
+    # Three ants make 2 moves and one 3, each of the first features being the start of one.
+    assert (found - pheromone).tolist() == pytest.approx([1 / 3, 1 / 3, 1 / 3, 0.0])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -21,7 +20,7 @@ from mlfs_dask.rows.contract import FeatureInfo
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.statistics.codes import equal_width_book
-from mlfs_dask.statistics.counts import CountScores, PairCountScores
+from mlfs_dask.statistics.counts import CountScores
 from mlfs_dask.statistics.pairs import pair_information, partners_that_fit
 
 HERE = Resources(1, 1, 2**32, 2**32)
@@ -78,23 +77,6 @@ def test_large_states_are_merged_in_as_many_pieces_as_there_are_slots():
     assert len(dict(graph.__dask_graph__())) == plan.tasks + shared
     assert plan_reading(profile, cluster, replace(large, state_bytes=SPLIT_FROM_BYTES - 1)).pieces == 1
     assert plan_reading(profile, HERE, large).pieces == 1
-
-
-def test_memory_of_pairs_of_many_labels_is_that_of_the_pairs_that_rows_have():
-    n, d, q, each = 1500, 40, 400, 4
-    rng = np.random.default_rng(0)
-    labels = np.sort(rng.permuted(np.tile(np.arange(q), (n, 1)), axis=1)[:, :each], axis=1)
-    Y = sp.csr_array((np.ones(n * each, np.int8), labels.ravel(), np.arange(0, n * each + 1, each)), shape=(n, q))
-    X = sp.csr_array((rng.random((n, d)) < 0.3).astype(np.float64))
-    source = ArrayRows(X, as_labels(Y))
-    book = equal_width_book(source.features, 2)
-    statistic = PairCountScores.of(range(q), book=book, first=0, last=d, sparse=True, slot_of_label=np.arange(q), n=n)
-    plan = plan_statistics(source, [statistic], HERE)
-    tracemalloc.start()
-    run_reading(source, [statistic], HERE, plan=plan)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak <= plan.peak_worker_bytes - HERE.process_bytes <= 3 * peak
 
 
 # ---------------------------------------------------------------- pairs of features

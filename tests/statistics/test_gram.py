@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy import sparse as sp
 
-from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.sparse import as_labels, as_matrix
-from mlfs_dask.engine.readings import plan_statistics, run_reading
+from mlfs_dask.engine.readings import run_reading
 from mlfs_dask.rows.sources import ArrayRows
-from mlfs_dask.runtime import PROCESS_BYTES, Resources
+from mlfs_dask.runtime import Resources
 from mlfs_dask.statistics.gram import Gram, NormalProduct, WeightedGram
 from mlfs_dask.statistics.moments import Moments
-from mlfs_dask.statistics.scaling import Scaling, standard_scaling
+from mlfs_dask.statistics.scaling import standard_scaling
 
 HERE = Resources(1, 1, 2**33, 2**33)
 D, Q = 7, 3
@@ -36,15 +34,6 @@ def rows_of(X, Y=None, *, block_bytes=300):
 def reduce(statistic, source, resources=HERE):
     ((found,), _) = run_reading(source, [statistic], resources)
     return found
-
-
-def test_by_hand():
-    X = np.array([[1, 5, 0], [3, 5, 0], [5, 5, 6]])
-    expected = [[8, 0, 12], [0, 0, 0], [12, 0, 24]]  # of (-2, 0, 2), (0, 0, 0) and (-2, -2, 4)
-    for container in (X, X.astype(np.float32), sp.csr_array(X)):
-        for block_bytes in (1, 2**20):
-            found = reduce(Gram(3), rows_of(container, block_bytes=block_bytes))
-            assert found == pytest.approx(np.array(expected), abs=1e-13)
 
 
 @pytest.mark.parametrize("block_bytes", [300, 2**20])
@@ -77,52 +66,3 @@ def test_constant_features_are_exactly_zero_where_dense_and_by_their_scaling():
     scaling = standard_scaling(reduce(Moments(D), source))
     for statistic in (WeightedGram(scaling, np.ones(Q)), NormalProduct(scaling, np.ones((D, 1)))):
         assert (reduce(statistic, source)[[2, 4]] == 0).all()
-
-
-@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("threads", [1, 2])
-def test_memory_is_within_the_plan(form, weighted, threads):
-    d, n = 700, 3000
-    rng = np.random.default_rng(0)
-    X = form(rng.normal(size=(n, d)) * (rng.random((n, d)) < 0.05))
-    source = rows_of(X, block_bytes=2**19)
-    statistic = WeightedGram(Scaling(np.ones(d), np.ones(d)), np.ones(1)) if weighted else Gram(d)
-    resources = replace(HERE, threads_per_worker=threads)
-    plan = plan_statistics(source, [statistic], resources)
-    run_reading(source, [statistic], resources)  # whatever is imported late is imported now
-    tracemalloc.start()
-    run_reading(source, [statistic], resources, plan=plan)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak <= plan.peak_worker_bytes - PROCESS_BYTES
-
-
-@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
-@pytest.mark.parametrize("weights", [None, np.array([1.0, 2.0])])
-def test_temporaries_of_a_product_are_within_the_plan(form, weights):
-    rng, n, d = np.random.default_rng(0), 40_000, 60
-    X = form(rng.random((n, d), dtype=np.float32) * (rng.random((n, d)) < 0.3))
-    source = ArrayRows(as_matrix(X), as_labels(rng.random((n, 2)) < 0.4), block_bytes=2**30)
-    statistic = NormalProduct(Scaling(np.ones(d), np.ones(d)), np.ones((d, 1)), label_weights=weights)
-    (block,), state = source.stream(0, 1), statistic.zero()
-    statistic.add(state, block)  # loads what is loaded late
-    tracemalloc.start()
-    statistic.add(state, block)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak <= statistic.scratch_bytes(source.profile) + 2**16
-
-
-def test_a_result_is_made_symmetric_without_another_copy_of_it():
-    d = 1500
-    statistic, G = Gram(d), np.random.default_rng(0).normal(size=(d, d))
-    state = (np.array([3]), np.zeros(d), np.arange(float(d)), G)
-    expected = G - np.outer(np.arange(float(d)), np.arange(d) / 3)
-    expected = (expected + expected.T) * 0.5
-    tracemalloc.start()
-    found = statistic.finalize(state)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert found.tobytes() == expected.tobytes()
-    assert peak <= found.nbytes + 2.5 * 8 * gates.GRAM_ROWS * d

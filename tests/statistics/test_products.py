@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from scipy import sparse as sp
 from mlfs_dask.blocks.products import label_pairs_block
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.rows.contract import Block
-from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.statistics.moments import Moments
 from mlfs_dask.statistics.products import LabelProducts
 from tests.reference import elc as twin
@@ -70,34 +68,6 @@ def test_small_integers_and_floats_do_not_saturate(compiled):
     big[::2] += 2
     found = reduce(LabelProducts(1, 1, compiled=compiled), big, Y, [[(0, 70_000)]])
     assert found.mean[0] == 2.0**24 + 1
-
-
-@pytest.mark.parametrize("container", [np.asarray, sp.csr_array])
-@pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.parametrize("moments_only", [False, True])
-def test_memory_is_as_declared(container, compiled, moments_only):
-    n, d, q = 2000, 300, 40
-    rng = np.random.default_rng(0)
-    X = container(rng.normal(size=(n, d)) * (rng.random((n, d)) < 0.5))
-    Y = as_labels(rng.random((n, q)) < 0.1)
-    source = ArrayRows(X, Y, block_bytes=400_000)
-    statistic = Moments(d) if moments_only else LabelProducts(d, q, compiled=compiled)
-    state = statistic.zero()
-    assert sum(a.nbytes for a in state) == statistic.state_bytes
-    blocks = list(source.stream(0, source.profile.partitions))
-    statistic.add(state, blocks[0])
-    tracemalloc.start()
-    for block in blocks:
-        statistic.add(state, block)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    declared = statistic.scratch_bytes(source.profile)
-    assert peak <= declared
-    if not compiled:
-        assert declared <= 4 * peak
-    result = statistic.finalize(state)
-    arrays = [v for v in vars(result).values() if isinstance(v, np.ndarray)]
-    assert sum(a.nbytes for a in arrays) == statistic.result_bytes
 
 
 @settings(max_examples=60)

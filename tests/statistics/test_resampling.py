@@ -13,7 +13,6 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.row_draws import row_bits, shuffled_places
 from mlfs_dask.blocks.sparse import as_labels
-from mlfs_dask.engine.cache import cache
 from mlfs_dask.engine.readings import reading_sizes, run_reading
 from mlfs_dask.rows.covariates import ArrayColumn, as_categories
 from mlfs_dask.rows.joined import JoinedRows
@@ -66,17 +65,6 @@ def test_a_shuffle_permutes_the_labels_of_all_rows_and_leaves_the_features():
         assert features.tolist() == X.tolist()
         assert sorted(labels.tolist()) == sorted(Y.tolist())
     assert len({labels.tobytes() for _, labels in [*shuffled, (X, Y)]}) == 6
-
-
-def test_labels_of_ordered_rows_are_spread_over_all_rows():
-    """A shuffle within blocks would leave them where they are."""
-    Y = np.repeat(np.eye(4, dtype=np.int8), 250, axis=0)
-    source = ArrayRows(np.zeros((1000, 1)), as_labels(Y), block_bytes=400)
-    resampling = Resampling(20, 0, seed=0, pool=pool_of(source))
-    for i in range(1, 21):
-        _, labels = replicate_rows(source, resampling, i)
-        together = labels.reshape(4, 250, 4).sum(axis=1)  # by quarter and label: 62.5 each, standard error 6
-        assert np.abs(together - 62.5).max() < 30
 
 
 def test_beyond_the_pool_labels_are_drawn_from_it_equally_often(monkeypatch):
@@ -199,20 +187,6 @@ def test_labels_alone_are_read_without_the_features(tmp_path):
         assert record.bytes_read == alone.profile.read_bytes <= source.profile.read_bytes
 
 
-def test_the_cache_tells_a_sample_of_labels_from_one_of_rows(tmp_path):
-    X, Y = problem(n=70)
-    convert_reader(lambda: make_reader(X.astype(np.float32), Y), tmp_path / "s.zarr")
-    rows = open_dataset(tmp_path / "s.zarr").rows
-    alone = rows.labels_only()
-    with cache(tmp_path / "cache"):
-        run_reading(alone, [RowSample(np.arange(70), alone.profile)], HERE)
-        (found,), record = run_reading(rows, [RowSample(np.arange(70), rows.profile)], HERE)
-        (_,), again = run_reading(alone, [RowSample(np.arange(70), alone.profile)], HERE)
-    assert record.tasks
-    assert not again.tasks
-    assert found.X.shape == X.shape
-
-
 # ---------------------------------------------------------------- draws, from numbers of rows alone
 
 
@@ -236,9 +210,3 @@ def test_a_row_gets_every_place_equally_often():
     places = np.array([shuffled_places(30, 1, m, key)[0] for key in range(keys)])
     counts = np.bincount(places, minlength=m)
     assert ((counts - keys / m) ** 2 / (keys / m)).sum() < 32  # chi-squared with 11 degrees of freedom: p = 0.001
-
-
-def test_keys_give_draws_that_are_uncorrelated():
-    a, b = ((row_bits(0, 100_000, key) & np.uint64(1)).astype(float) for key in (1, 2))
-    assert a.mean() == pytest.approx(0.5, abs=0.006)
-    assert abs(np.corrcoef(a, b)[0, 1]) < 0.012

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,7 @@ from scipy import sparse as sp
 
 from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import as_labels
-from mlfs_dask.engine.cache import cache
-from mlfs_dask.engine.readings import plan_statistics, run_reading
+from mlfs_dask.engine.readings import run_reading
 from mlfs_dask.errors import DataError
 from mlfs_dask.rows.joined import JoinedRows
 from mlfs_dask.rows.sources import ArrayRows, as_rows
@@ -25,7 +23,7 @@ from mlfs_dask.runtime import Resources, current_resources
 from mlfs_dask.statistics import missing as module
 from mlfs_dask.statistics.missing import MeansOfPresent, fill_statistics, fill_values
 from mlfs_dask.statistics.rows_in_memory import read_rows
-from mlfs_dask.statistics.sample import RowSample, draw_rows
+from mlfs_dask.statistics.sample import RowSample
 from mlfs_dask.storage.opening import open_dataset
 from tests.storage.stores import make_store, sample
 
@@ -71,25 +69,6 @@ def test_the_same_rows_for_any_cut_and_container(data):
         assert sp.issparse(found.X) == source.profile.sparse
 
 
-def test_rows_are_copies_and_outlive_the_buffer():
-    """A block is a view of memory that the next one overwrites."""
-    X, Y = problem()
-    buffer = np.empty((30, 7))
-
-    class Buffered(ArrayRows):
-        def stream(self, first, last):
-            for block in super().stream(first, last):
-                part = buffer[: len(block.X)]
-                part[:] = block.X
-                yield block._replace(X=part)
-
-    chosen = np.array([0, 5, 40, 119])
-    source = Buffered(X, as_labels(Y), block_bytes=30 * 56)
-    (found,), _ = run_reading(source, [RowSample(chosen, source.profile)], HERE)
-    buffer[:] = np.nan
-    check(found, X, Y, chosen)
-
-
 def test_sparse_and_dense_chunks_of_one_array_give_sparse_rows():
     X, Y = problem(40)
     statistic = RowSample(np.arange(0, 40, 3), profile_of(X, Y))
@@ -102,35 +81,6 @@ def test_sparse_and_dense_chunks_of_one_array_give_sparse_rows():
     found = statistic.finalize(other)
     check(found, X, Y, np.arange(0, 40, 3))
     assert found.X.has_canonical_format
-
-
-@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
-def test_the_cache_gives_the_rows_back(form, tmp_path):
-    class Rows(ArrayRows):
-        digest = "0123"
-        place = "rows"
-
-    X, Y = problem()
-    source = Rows(form(X), as_labels(Y), block_bytes=600)
-    chosen = draw_rows(source.profile, 20, 3)
-    with cache(tmp_path):
-        for tasks in (True, False):
-            (found,), record = run_reading(source, [RowSample(chosen, source.profile)], HERE)
-            check(found, X, Y, chosen)
-            assert (record.tasks > 0) == tasks
-        other = draw_rows(source.profile, 20, 4)[:-1]
-        assert run_reading(source, [RowSample(other, source.profile)], HERE)[1].tasks > 0
-
-
-def test_a_sample_takes_the_memory_that_it_says():
-    X, Y = problem(2000, d=300)
-    for container in (X, sp.csr_array(X)):
-        source = ArrayRows(container, as_labels(Y))
-        statistic = RowSample(draw_rows(source.profile, 500, 0), source.profile)
-        (found,), _ = run_reading(source, [statistic], HERE)
-        arrays = [found.X.data, found.X.indices, found.X.indptr] if sp.issparse(found.X) else [found.X]
-        assert sum(array.nbytes for array in arrays) <= 1.1 * statistic.result_bytes
-        assert plan_statistics(source, [pickle.loads(pickle.dumps(statistic))], HERE).peak_worker_bytes > 0
 
 
 # ---------------------------------------------------------------- what fills gaps in

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import copy
 import itertools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-import dask.array as da
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,9 +13,7 @@ from hypothesis import strategies as st
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.sparse import as_labels
-from mlfs_dask.engine.readings import run_reading
 from mlfs_dask.rows.contract import Block
-from mlfs_dask.rows.sources import ArrayRows, as_rows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.statistics.write_rows import ArraySink, WriteLabels
 
@@ -95,27 +92,6 @@ def test_each_chunk_is_written_once_for_any_cut_and_order_of_merges(data):
     assert (sink.times == 1).all() or (again and (sink.times >= 1).all())
 
 
-@settings(max_examples=40)
-@given(st.data())
-def test_a_pass_writes_all_rows_of_any_source(data):
-    n = data.draw(st.integers(1, 60))
-    X = np.random.default_rng(n).normal(size=(n, 3))
-    Y = np.zeros((n, 3), np.int8)
-    bounds = cuts_of(data, 0, n, 4)
-    lazy = da.from_array(X, chunks=(tuple(np.diff(bounds).tolist()), 2))
-    threads = replace(HERE, threads_per_worker=data.draw(st.integers(1, 3)))
-    for source in (
-        ArrayRows(X, as_labels(Y), block_bytes=data.draw(st.sampled_from([1, 100, 2**20]))),
-        as_rows(lazy, da.from_array(Y, chunks=(20, -1))),
-    ):
-        sink = ChunkSink(n, 3, data.draw(st.integers(1, 25)))
-        (nothing,), record = run_reading(source, [WriteLabels(LikeX(), sink)], threads)
-        assert nothing is None
-        assert record.tasks > 0
-        assert np.array_equal(sink.values, X)
-        assert (sink.times == 1).all()
-
-
 def test_a_row_that_is_missing_is_no_success():
     sink = ChunkSink(10, 1, 4)
     statistic, state = WriteLabels(LikeX(), sink), {}
@@ -124,18 +100,3 @@ def test_a_row_that_is_missing_is_no_success():
     assert sink.times.tolist() == [1, 0, 1]
     with pytest.raises(AssertionError, match="rows of chunks are missing"):
         statistic.finalize(state)
-
-
-def test_what_is_held_is_planned():
-    """Rows before the first whole chunk of a run and behind its last one: less than two chunks, and one as written."""
-    sink = ChunkSink(1000, 4, 50)
-    statistic, state = WriteLabels(LikeX(), sink), {}
-    profile = ArrayRows(np.ones((1000, 4)), as_labels(np.zeros((1000, 4), np.int8))).profile
-    for start in range(130, 870, 20):
-        statistic.add(state, Block(start, np.ones((20, 4)), sp.csr_array((20, 4), dtype=np.int8)))
-        held = sum(values.nbytes for pieces in state.values() for values in pieces.values())
-        assert held <= statistic.state_bytes == 3 * 8 * 50 * 4
-    assert sorted(state) == [2, 17]
-    assert statistic.result_bytes == 0
-    assert statistic.parameter_bytes == 5
-    assert statistic.scratch_bytes(profile) == 7 + 24 * profile.block_rows * 4
