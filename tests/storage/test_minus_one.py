@@ -231,17 +231,24 @@ def test_texts_that_stand_for_no_value_are_unknown(tmp_path: Path, kind: str, mi
     assert dense(open_dataset(made.store).Y.compute()).tolist() == [[1, 1], [-1, 0], [0, -1], [1, -1]]
 
 
-def test_a_value_that_no_label_has_is_told(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("x,y\n1,1\n2,0\n3,1\n")
-    labels = LabelSpec(count=1, unknown=("missing",))
-    made = convert(tmp_path / "t.csv", tmp_path / "t.zarr", labels=labels, workers=1)
-    assert made.warnings == ("no label is missing, which --labels-unknown names: check how it is written",)
-
-
-def test_missing_labels_can_be_negative(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("x,a,b\n1,1,yes\n2,,NA\n3,0,no\n")
-    made = convert(tmp_path / "t.csv", tmp_path / "out.zarr", labels=LabelSpec(count=2, negative=("NA",)))
-    assert dense(open_dataset(made.store).Y.compute()).tolist() == [[1, 1], [0, 0], [0, 0]]
+@pytest.mark.parametrize(
+    ("rows", "said", "Y", "told"),
+    [
+        ("1,1,yes\n2,,NA\n3,0,no\n", {"negative": ("NA",)}, [[1, 1], [0, 0], [0, 0]], ()),
+        ("1,-1,1\n2,,-1\n3,1,?\n", {}, [[0, 1], [-1, 0], [1, -1]], (RULES["never 0"][3],)),
+        ("1,1,1\n2,,1\n3,1,1\n", {}, [[1, 1], [-1, 1], [1, 1]], ()),
+        ("1,-1,-1\n2,-1,-1\n", {}, [[-1, -1], [-1, -1]],
+         ("all labels are -1, so -1 is taken as unknown (4 entries); if -1 means negative, say --labels-negative -1, "
+          "and --labels-unknown 0 if 0 means unknown",)),
+        ("1,1,0\n2,0,1\n", {"unknown": ("missing",)}, [[1, 0], [0, 1]],
+         ("no label is missing, which --labels-unknown names: check how it is written",)),
+    ],
+)  # fmt: skip
+def test_missing_labels(tmp_path: Path, rows: str, said: Said, Y: list[list[int]], told: tuple[str, ...]) -> None:
+    (tmp_path / "t.csv").write_text("x,a,b\n" + rows)
+    made = convert(tmp_path / "t.csv", tmp_path / "out.zarr", labels=LabelSpec(count=2, **said), workers=1)
+    assert dense(open_dataset(made.store).Y.compute()).tolist() == Y
+    assert made.warnings == told
 
 
 @pytest.mark.parametrize("name", ["t.svm", "t.xmlc"])
@@ -287,26 +294,6 @@ def test_appended_rows_have_the_values_of_the_store(tmp_path: Path) -> None:
     append(store, tmp_path / "t.csv", labels=LabelSpec(columns=tuple(NAMES)), workers=1)
     expected = np.select([THREE == 1, THREE == 0], [1, -1], 0)
     np.testing.assert_array_equal(dense(open_dataset(store).Y.compute()), np.vstack([expected, expected]))
-
-
-def test_missing_labels_stay_unknown_beside_negative_ones(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("x,a,b\n1,-1,1\n2,,-1\n3,1,?\n")
-    made = convert(tmp_path / "t.csv", tmp_path / "out.zarr", labels=LabelSpec(count=2))
-    assert dense(open_dataset(made.store).Y.compute()).tolist() == [[0, 1], [-1, 0], [1, -1]]
-    assert (made.schema.positive, made.schema.unknown) == ((1, 1), (1, 1))
-
-
-def test_labels_that_are_missing_or_positive_are_not_negative(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("x,a\n1,1\n2,\n3,1\n")
-    made = convert(tmp_path / "t.csv", tmp_path / "out.zarr", labels=LabelSpec(count=1))
-    assert dense(open_dataset(made.store).Y.compute()).tolist() == [[1], [-1], [1]]
-    assert made.warnings == ()
-
-
-def test_nothing_but_minus_one_is_unknown(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("x,a\n1,-1\n2,-1\n")
-    made = convert(tmp_path / "t.csv", tmp_path / "out.zarr", labels=LabelSpec(count=1))
-    assert made.schema.unknown == (2,)
 
 
 def test_a_store_is_read_as_it_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

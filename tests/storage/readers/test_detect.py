@@ -21,6 +21,7 @@ from mlfs_dask.storage.readers.csv import open_csv
 from mlfs_dask.storage.readers.detect import FORMATS, open_source
 from mlfs_dask.storage.readers.parquet import open_parquet
 from tests.storage.readers.reading import check_splits, read_all
+from tests.storage.readers.test_mat import SAVE
 
 X = np.array([[1.0, 0, 2], [0, 3, 0]])
 Y = np.array([[1, 0], [0, 1]])
@@ -136,26 +137,12 @@ def npz_with_names(folder: Path) -> list[str]:
     return [str(folder / "t.npz")]
 
 
-def mat_with_names(folder: Path) -> list[str]:
-    import scipy.io
+def mat_with_names(version: str):
+    def write(folder: Path) -> list[str]:
+        cells = {key: np.array(names, object) for key, names in NAMES.items()}
+        return [SAVE[version](folder / "t.mat", {"X": X, "Y": Y, **cells})]
 
-    cells = {key: np.array(names, object) for key, names in NAMES.items()}
-    scipy.io.savemat(folder / "t.mat", {"X": X, "Y": Y, **cells}, do_compression=True)
-    return [str(folder / "t.mat")]
-
-
-def mat_7_with_names(folder: Path) -> list[str]:
-    import h5py
-
-    with h5py.File(folder / "t.mat", "w", userblock_size=512) as file:
-        file["X"], file["Y"] = X.T, Y.T
-        for key, names in NAMES.items():
-            refs = []
-            for number, name in enumerate(names):
-                file[f"#refs#/{key}{number}"] = np.frombuffer(name.encode("utf-16-le"), "u2")[:, None]
-                refs.append(file[f"#refs#/{key}{number}"].ref)
-            file.create_dataset(key, data=np.array([refs], h5py.ref_dtype)).attrs["MATLAB_class"] = np.bytes_("cell")
-    return [str(folder / "t.mat")]
+    return write
 
 
 def hdf5_with_names(folder: Path) -> list[str]:
@@ -201,8 +188,8 @@ def save_mtx(folder: Path, name: str, values: np.ndarray) -> str:
     "write",
     [
         npz_with_names,
-        mat_with_names,
-        mat_7_with_names,
+        mat_with_names("5"),
+        mat_with_names("7.3"),
         hdf5_with_names,
         zarr_with_names,
         pair_with_names(save_npy),
