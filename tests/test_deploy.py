@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import getpass
 import importlib.util
 import json
@@ -66,9 +68,13 @@ wait
 """
 
 
-def write_program(path: Path, text: str) -> None:
-    path.write_text(text)
-    path.chmod(0o755)
+def call(
+    *words: object, folder: Path | None = None, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    command = [str(word) for word in words]
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
 
 
 @pytest.fixture
@@ -76,8 +82,9 @@ def without_slurm(tmp_path: Path) -> dict[str, str]:
     """Environment of a batch script on one node, with an `srun` that runs its tasks here."""
     programs = tmp_path / "programs"
     programs.mkdir()
-    write_program(programs / "srun", SRUN)
-    write_program(programs / "scontrol", f"#!/bin/sh\necho '   Command={SBATCH} select elc s.zarr'\n")
+    for name, text in (("srun", SRUN), ("scontrol", f"#!/bin/sh\necho '   Command={SBATCH} select elc s.zarr'\n")):
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
     slurm = {"JOB_ID": "7", "NTASKS": "3", "CPUS_PER_TASK": "1", "MEM_PER_NODE": "3000"}
     return {
         **os.environ,
@@ -94,9 +101,7 @@ def test_the_batch_script_runs_a_command_on_its_own_cluster(
     without_slurm: dict[str, str], store: Path, tmp_path: Path
 ) -> None:
     words = ["select", "label-entropy", store, "-k", "1", "-o", tmp_path / "run", "--json"]
-    job = subprocess.run(
-        ["bash", SBATCH, *words], cwd=tmp_path, env=without_slurm, capture_output=True, text=True, timeout=PATIENCE
-    )
+    job = call("bash", SBATCH, *words, folder=tmp_path, environment=without_slurm)
     record = json.loads(job.stdout)
     assert record["selected"] == ["x"], job.stderr
     assert not list(tmp_path.glob(".mlfs-*")), "the key was left behind"
@@ -113,10 +118,7 @@ def test_the_batch_script_runs_a_command_on_its_own_cluster(
 def test_what_the_batch_script_refuses(
     without_slurm: dict[str, str], tmp_path: Path, words: list[str], changed: dict[str, str], message: str
 ) -> None:
-    environment = {**without_slurm, **changed}
-    job = subprocess.run(
-        ["bash", SBATCH, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE
-    )
+    job = call("bash", SBATCH, *words, folder=tmp_path, environment={**without_slurm, **changed})
     assert job.returncode == 2
     assert message in job.stderr
 
@@ -198,31 +200,44 @@ def sbatch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., s
         *(["slurmd", "-D", "-N", node, "-f", conf] for node in "ab"),
     ]
 
-    def call(*words: object) -> subprocess.CompletedProcess[str]:
-        command = [str(word) for word in words]
-        return subprocess.run(
-            command, env=environment, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False
-        )
-
-    with ExitStack() as stack:
+    slurm = functools.partial(call, folder=folder, environment=environment)
+    with started_processes(folder, environment) as start:
         for number, daemon in enumerate(daemons):
-            log = stack.enter_context((folder / f"daemon-{number}.log").open("wb"))
-            stack.callback(end_process, subprocess.Popen(daemon, env=environment, cwd=folder, stdout=log, stderr=log))
+            start(*daemon)
             if number == 0:
                 wait_until((folder / "munge.socket").exists)
-        wait_until(lambda: call("sinfo", "--noheader", "--states=idle", "--format=%D").stdout.strip() == "2")
-        yield call
+        wait_until(lambda: slurm("sinfo", "--noheader", "--states=idle", "--format=%D").stdout.strip() == "2")
+        yield slurm
         # Of a test that failed.
-        call("scancel", "--full", "--signal=KILL", f"--user={getpass.getuser()}")
+        slurm("scancel", "--full", "--signal=KILL", f"--user={getpass.getuser()}")
 
 
-def end_process(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(10)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+@contextlib.contextmanager
+def started_processes(folder: Path, environment: Mapping[str, str]) -> Iterator[Start]:
+    """Start commands with a log each, and end them afterwards, the last one first."""
+
+    def end(process: subprocess.Popen[bytes]) -> None:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    with ExitStack() as stack:
+
+        def start(*words: object) -> subprocess.Popen[bytes]:
+            log = stack.enter_context((folder / f"process-{len(list(folder.glob('process-*')))}.log").open("wb"))
+            command = [str(word) for word in words]
+            process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
+            stack.callback(end, process)
+            return process
+
+        yield start
+
+
+Sbatch = Callable[..., "subprocess.CompletedProcess[str]"]
+Start = Callable[..., "subprocess.Popen[bytes]"]
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -230,9 +245,6 @@ def wait_until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it took too long"
         time.sleep(0.1)
-
-
-Sbatch = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.mark.cluster
@@ -273,7 +285,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("openssl") is None:
         pytest.skip("openssl is not installed")
     folder = tmp_path_factory.mktemp("tls") / "certificates"
-    subprocess.run([HOSTS / "make-certificates.sh", f"{folder}/"], check=True, capture_output=True)
+    assert call(HOSTS / "make-certificates.sh", f"{folder}/").returncode == 0
     return folder
 
 
@@ -285,60 +297,28 @@ def test_the_key_of_the_authority_stays(certificates: Path) -> None:
         assert stat.S_IMODE(path.stat().st_mode) == 0o700
     for path in (certificates / "key.pem", authority / "ca-key.pem"):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    again = subprocess.run([HOSTS / "make-certificates.sh", certificates], check=False, capture_output=True, text=True)
+    again = call(HOSTS / "make-certificates.sh", certificates)
     assert again.returncode == 1
     assert "is there already. cure: name another folder" in again.stderr
 
 
 def test_a_new_certificate_is_of_the_same_authority(certificates: Path, tmp_path: Path) -> None:
     authority = shutil.copytree(certificates.with_name("certificates-authority"), tmp_path / "c-authority")
-    subprocess.run([HOSTS / "make-certificates.sh", tmp_path / "c"], check=True, capture_output=True)
+    assert call(HOSTS / "make-certificates.sh", tmp_path / "c").returncode == 0
     assert (tmp_path / "c" / "ca.pem").read_bytes() == (authority / "ca.pem").read_bytes()
     assert (tmp_path / "c" / "cert.pem").read_bytes() != (certificates / "cert.pem").read_bytes()
-    verified = subprocess.run(
-        ["openssl", "verify", "-CAfile", certificates / "ca.pem", tmp_path / "c" / "cert.pem"],
-        check=False,
-        capture_output=True,
-    )
-    assert verified.returncode == 0
-
-
-class Processes:
-    """Long-running commands of a test, with a log each."""
-
-    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
-        self._folder = folder
-        self._environment = environment
-        self.started: list[subprocess.Popen[bytes]] = []
-
-    def start(self, *words: object) -> subprocess.Popen[bytes]:
-        with (self._folder / f"process-{len(self.started)}.log").open("wb") as log:
-            process = subprocess.Popen(
-                [str(word) for word in words], cwd=self._folder, env=self._environment, stdout=log, stderr=log
-            )
-        self.started.append(process)
-        return process
-
-    def run(self, *words: object) -> subprocess.CompletedProcess[str]:
-        command = [str(word) for word in words]
-        return subprocess.run(
-            command,
-            cwd=self._folder,
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
+    assert call("openssl", "verify", "-CAfile", certificates / "ca.pem", tmp_path / "c/cert.pem").returncode == 0
 
 
 @pytest.fixture
-def processes(tmp_path: Path) -> Iterator[Processes]:
-    environment = {**os.environ, "PATH": PROGRAMS, "TMPDIR": str(tmp_path), "HOME": str(tmp_path)}
-    group = Processes(tmp_path, environment)
-    yield group
-    for process in reversed(group.started):
-        end_process(process)
+def environment(tmp_path: Path) -> dict[str, str]:
+    return {**os.environ, "PATH": PROGRAMS, "TMPDIR": str(tmp_path), "HOME": str(tmp_path)}
+
+
+@pytest.fixture
+def start(tmp_path: Path, environment: dict[str, str]) -> Iterator[Start]:
+    with started_processes(tmp_path, environment) as start:
+        yield start
 
 
 def tls_options(folder: Path) -> list[str]:
@@ -347,7 +327,7 @@ def tls_options(folder: Path) -> list[str]:
 
 @pytest.mark.cluster
 def test_workers_of_hosts_end_when_their_scheduler_has_gone(
-    certificates: Path, store: Path, processes: Processes, tmp_path: Path
+    certificates: Path, store: Path, start: Start, environment: dict[str, str], tmp_path: Path
 ) -> None:
     """So that systemd starts them again."""
     port, *others = free_ports(4)
@@ -367,10 +347,10 @@ def test_workers_of_hosts_end_when_their_scheduler_has_gone(
     conf = tmp_path / "cluster.conf"
     conf.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     cluster = [f"--scheduler=tls://127.0.0.1:{port}", *tls_options(certificates)]
-    scheduler = processes.start(HOSTS / "scheduler.sh", conf.name)
-    workers = processes.start(HOSTS / "worker.sh", conf.name)
+    scheduler = start(HOSTS / "scheduler.sh", conf.name)
+    workers = start(HOSTS / "worker.sh", conf.name)
     words = ["select", "label-entropy", store, "-k", "1", "-o", tmp_path / "run", "--cache=none", *cluster, "--json"]
-    selected = processes.run("mlfs", *words)
+    selected = call("mlfs", *words, folder=tmp_path, environment=environment)
     assert selected.returncode == 0, selected.stderr
     assert json.loads(selected.stdout)["selected"] == ["x"]
     scheduler.kill()
@@ -384,24 +364,15 @@ def test_units_of_systemd_are_sound(role: str, tmp_path: Path) -> None:
     assert f"ExecStart=/opt/mlfs/deploy/hosts/{role}.sh /etc/mlfs/cluster.conf" in text
     unit = tmp_path / f"mlfs-{role}.service"
     unit.write_text(text.replace("/opt/mlfs/deploy", str(DEPLOY)))
-    checked = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", unit],
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    assert checked.returncode == 0
-    assert not checked.stderr
+    checked = call("systemd-analyze", "verify", "--man=no", "--recursive-errors=no", unit)
+    assert (checked.returncode, checked.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(
     "file", ["hosts/make-certificates.sh", "hosts/scheduler.sh", "hosts/worker.sh", "slurm/mlfs.sbatch"]
 )
 def test_scripts_pass_shellcheck(file: str) -> None:
-    program = Path(sys.executable).with_name("shellcheck")
-    checked = subprocess.run(
-        [program, "-x", "-P", "SCRIPTDIR", DEPLOY / file], check=False, capture_output=True, text=True
-    )
+    checked = call(Path(sys.executable).with_name("shellcheck"), "-x", "-P", "SCRIPTDIR", DEPLOY / file)
     assert checked.returncode == 0, checked.stdout
     assert os.access(DEPLOY / file, os.X_OK) or file.startswith("slurm/")
 
@@ -410,8 +381,7 @@ def test_scripts_pass_shellcheck(file: str) -> None:
 
 
 def test_the_image_is_built_well() -> None:
-    program = Path(sys.executable).with_name("hadolint")
-    checked = subprocess.run([program, DEPLOY / "Dockerfile"], check=False, capture_output=True, text=True)
+    checked = call(Path(sys.executable).with_name("hadolint"), DEPLOY / "Dockerfile")
     assert checked.returncode == 0, checked.stdout
 
 
@@ -566,9 +536,7 @@ def test_the_image_is_named_in_one_place() -> None:
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 @pytest.mark.parametrize("folder", ["plain", "operator"])
 def test_kustomize_sets_the_image_of_every_container(folder: str) -> None:
-    built = subprocess.run(
-        ["kubectl", "kustomize", DEPLOY / "kubernetes" / folder], check=True, capture_output=True, text=True
-    )
+    built = call("kubectl", "kustomize", DEPLOY / "kubernetes" / folder)
     assert re.findall(r"image: (.*)", built.stdout) == ["REGISTRY/mlfs:0.1.0"] * 3
 
 
@@ -614,7 +582,9 @@ def test_containers_of_compose_are_locked_up() -> None:
 
 
 @pytest.mark.cluster
-def test_the_commands_of_the_pods(certificates: Path, store: Path, processes: Processes, tmp_path: Path) -> None:
+def test_the_commands_of_the_pods(
+    certificates: Path, store: Path, start: Start, environment: dict[str, str], tmp_path: Path
+) -> None:
     """As in a cluster, with files and addresses of this machine: a job that is killed goes on in the next try."""
     (port,) = free_ports(1)
     here = {
@@ -632,16 +602,16 @@ def test_the_commands_of_the_pods(certificates: Path, store: Path, processes: Pr
         return words
 
     pods = pods_of(load_all(*PLAIN))
-    processes.start(*local(pods["scheduler"]))
-    processes.start(*local(pods["worker"]))
+    start(*local(pods["scheduler"]))
+    start(*local(pods["worker"]))
     job = local(pods["mlfs"])
     job[job.index("200")] = "1"
     method = job.index("elc")
     job[method : method + 1] = ["mfsir", "--step=fixed", "--max-iter=2000", "-v"]
-    killed = processes.start(*job, "--checkpoint-every=0")
+    killed = start(*job, "--checkpoint-every=0")
     wait_until((tmp_path / ".run.checkpoint" / "state.npz").exists)
     killed.kill()
-    tried = processes.run(*job)
+    tried = call(*job, folder=tmp_path, environment=environment)
     assert tried.returncode == 0, tried.stderr
     assert "going on from a checkpoint" in tried.stderr
     assert read_run(str(tmp_path / "run")).feature_names[0] == "x"

@@ -106,6 +106,9 @@ def test_what_is_planned_and_printed(run: Run, run_json: RunJson, tiny_store: Pa
     plan = run_json("evaluate", tiny_store, "elc", "all", "--k-grid", "2", "--dry-run")
     assert (plan["fits"], plan["splits"], plan["k"]) == (5, 5, [2])
     assert plan["judging_bytes"] > 0
+    part = ("--rows", "0:30", "--test-store", tiny_store)  # of what is learnt from alone
+    plan = run_json("evaluate", tiny_store, "elc", *part, "--k-grid", "2", "--dry-run")
+    assert (plan["train_rows"], plan["test_rows"]) == (30, 40)
     assert not list(tmp_path.iterdir())
     settings = run_json("evaluate", "--protocol", "elc-2020", "--folds", "3", "--print-protocol")
     assert (settings["folds"], settings["k_grid"]) == (3, "10%:90%:10%")
