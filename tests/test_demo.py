@@ -6,20 +6,23 @@ import re
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from mlfs_dask.demo import LABELS, METHODS, arff_text, load_digits, run_demo
 from mlfs_dask.errors import UsageError
 from mlfs_dask.evaluation.results import read_eval
 from mlfs_dask.selection.runs import read_run
 from mlfs_dask.storage.opening import open_dataset
+from mlfs_dask_cli.main import mlfs
 
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """The folder, and the lines of standard error."""
     folder = tmp_path_factory.mktemp("demo") / "demo"
-    lines: list[str] = []
-    run_demo(folder, log=lines.append)
-    return folder, lines
+    done = CliRunner().invoke(mlfs, ["demo", str(folder)])
+    assert re.fullmatch(rf"Open {folder}/index.html \(made in [\d.]+ s\)\n", done.stdout), done.output
+    return folder, done.stderr.splitlines()
 
 
 def test_every_digit_has_a_label_and_every_label_some_digits() -> None:
@@ -78,10 +81,11 @@ def test_the_page_shows_what_was_chosen(demo: tuple[Path, list[str]]) -> None:
 def test_an_earlier_demo_is_kept_without_force(demo: tuple[Path, list[str]]) -> None:
     folder, _ = demo
     before = (folder / "index.html").stat().st_mtime_ns
-    with pytest.raises(UsageError, match="holds an earlier demo; --force does it again"):
-        run_demo(folder)
+    refused = CliRunner().invoke(mlfs, ["demo", str(folder)])
+    assert (refused.exit_code, "holds an earlier demo; --force does it again" in refused.stderr) == (2, True)
     assert (folder / "index.html").stat().st_mtime_ns == before
-    assert run_demo(folder, force=True, k=4)["methods"]["elc"]["selected"][3:] != []
+    assert CliRunner().invoke(mlfs, ["demo", str(folder), "--force"]).exit_code == 0
+    assert (folder / "index.html").stat().st_mtime_ns > before
 
 
 def test_other_files_are_never_touched(tmp_path: Path) -> None:

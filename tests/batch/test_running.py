@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 
 import numpy as np
@@ -215,31 +214,6 @@ def test_seeds_reach_the_methods_that_draw(store):
 # ---------------------------------------------------------------- failures
 
 
-def test_a_job_that_fails_does_not_stop_the_rest(store, tmp_path):
-    plan = read_spec({"stores": store, "methods": ["enm", "elc"], "k": [2, 99]})
-    with caching.cache():
-        batch = Batch(plan, tmp_path / "out")
-        projected = batch.project(runtime.current_resources())
-        batch.run()
-    states = batch.result().jobs.set_index("job")["state"].to_dict()
-    assert states == {
-        "a.shared": "done",
-        "a.enm.k2": "done",
-        "a.enm.k99": "failed",
-        "a.elc.k2": "done",
-        "a.elc.k99": "failed",
-    }
-    table = pd.read_csv(tmp_path / "out/jobs.csv").set_index("job")
-    assert "must be between 1 and the number of features, 8; got 99" in table.loc["a.enm.k99", "error"]
-    assert not (tmp_path / "out/jobs/a.enm.k99").exists()
-    assert json.loads((tmp_path / "out/batch.json").read_text())["state"] == "failed"
-    with pytest.raises(BatchFailedError, match="2 of 4 jobs failed") as caught:
-        batch.require_success()
-    assert caught.value.exit_code == 2
-    with pytest.raises(BatchFailedError, match="2 of 4 jobs will fail"):
-        projected.require_success()
-
-
 def test_faults_of_different_kinds_have_the_code_of_none(store, tmp_path, monkeypatch):
     def fail(self, passes, k):
         raise DataError("bad") if self.method == "enm" else RuntimeError("a fault of ours")
@@ -322,22 +296,6 @@ def test_another_plan_or_store_is_not_taken_for_done(store, tmp_path):
         ("a.enm.k3", "done"),
         ("a.enm.k2", "done"),
     ]
-
-
-def test_places_that_are_taken(store, tmp_path):
-    plan = {"stores": store, "methods": "enm", "k": 2}
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine/file").write_text("")
-    for options in ({}, {"force": True}, {"resume": True}):
-        with pytest.raises(UsageError, match="exists and is not a batch"):
-            mlfs.run_batch(plan, tmp_path / "mine", **options)
-    mlfs.run_batch(plan, tmp_path / "out")
-    with pytest.raises(UsageError, match="holds a batch already"):
-        mlfs.run_batch(plan, tmp_path / "out")
-    mlfs.run_batch(plan | {"k": 3}, tmp_path / "out", force=True)
-    assert os.listdir(tmp_path / "out/jobs") == ["a.enm.k3"]  # noqa: PTH208
-    with pytest.raises(UsageError, match="must be local"):
-        mlfs.run_batch(plan, "s3://bucket/out")
 
 
 def test_shared_readings_that_do_not_fit_together_are_fewer(store, tmp_path, monkeypatch):

@@ -133,6 +133,17 @@ def test_a_failed_job_has_its_exit_code(run: Callable[..., Any], plan: Path) -> 
     assert "2 of 4 jobs failed" in result.stderr
     assert "tiny.enm.k9: k must be between 1 and the number of features, 5; got 9" in result.stderr
     assert "2 failed" in result.stdout
+    table = pd.read_csv(plan.parent / "out/jobs.csv").set_index("job")
+    assert table["state"].to_dict() == {
+        "tiny.shared": "done",
+        "tiny.enm.k2": "done",
+        "tiny.enm.k9": "failed",
+        "tiny.elc.k2": "done",
+        "tiny.elc.k9": "failed",
+    }
+    assert "must be between 1 and the number of features, 5; got 9" in table.loc["tiny.elc.k9", "error"]
+    assert not (plan.parent / "out/jobs/tiny.enm.k9").exists()
+    assert json.loads((plan.parent / "out/batch.json").read_text())["state"] == "failed"
     dry = run("batch", plan, "--dry-run", "--in-process")
     assert dry.exit_code == 2
     assert "will fail: k must be" in dry.stdout
@@ -179,6 +190,15 @@ def test_where_it_runs_is_refused_before_anything_does(
     result = run("batch", plan, "-o", plan.parent / "out", *words)
     assert (result.exit_code, message in result.stderr) == (2, True), result.stderr
     assert not (plan.parent / "out").exists()
+
+
+def test_places_that_are_none_for_a_batch(run: Callable[..., Any], plan: Path) -> None:
+    (plan.parent / "mine").mkdir()
+    (plan.parent / "mine/file").write_text("")
+    for words in ((), ("--force",), ("--resume",)):
+        refused = run("batch", plan, "-o", plan.parent / "mine", *words)
+        assert (refused.exit_code, "exists and is not a batch" in refused.stderr) == (2, True)
+    assert "must be local" in run("batch", plan, "-o", "s3://bucket/out").stderr
 
 
 def test_the_schema_is_printed(run: Callable[..., Any]) -> None:

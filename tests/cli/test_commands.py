@@ -33,12 +33,23 @@ RunJson = Callable[..., Any]
 
 
 def test_options_of_a_conversion(run: Run, run_json: RunJson, tmp_path: Path) -> None:
-    lines = [f"{row},{row % 7},{row % 5},x,{(-1, 0, 1)[row % 3]},{(0, 1, 1)[row % 3]}" for row in range(3000)]
-    (tmp_path / "t.csv").write_text("\n".join(['one,two,age,id,l,"m, n"', *lines]) + "\n")
+    lines = [f"{row},{row % 7},{row % 5},x,0,{(-1, 0, 1)[row % 3]},{(0, 1, 1)[row % 3]}" for row in range(3000)]
+    (tmp_path / "t.csv").write_text("\n".join(['one,two,age,id,"x, y",l,"m, n"', *lines]) + "\n")
     (tmp_path / "names.txt").write_text("m, n\n")
     words = ("convert", tmp_path / "t.csv", tmp_path / "t.zarr", "--format", "csv", "--label-columns", "l")
     words += ("--label-columns", f"@{tmp_path / 'names.txt'}", "--labels-negative", "-1", "--labels-unknown", "0")
-    words += ("--drop", "id", "--obs", "age", "--dtype", "float32", "--storage", "sparse", "--compressor", "zstd")
+    words += (
+        "--drop",
+        'id,"x, y"',
+        "--obs",
+        "age",
+        "--dtype",
+        "float32",
+        "--storage",
+        "sparse",
+        "--compressor",
+        "zstd",
+    )
     made = run_json(*words, "--partition-size", "8KiB", "--workers", "2", "--memory-limit", "1.5GB")
     assert (made["n"], made["d"], made["q"], made["partitions"] > 1) == (3000, 2, 2, True)
     assert (made["storage"], made["dtype"], made["compressor"]) == ("sparse", "float32", "zstd")
@@ -128,6 +139,7 @@ def test_minus_one_is_said_and_settled(run: Run, tmp_path: Path) -> None:
     warning = "labels are -1 and 1 and never 0, so -1 is taken as negative; say --labels-unknown -1"
     assert (said.stdout + said.stderr).count(warning) == 1
     assert warning in said.stderr
+    assert run(*words, "--force", "--quiet").stderr == ""
     settled = run(*words, "--labels-unknown", "-1", "--force")
     assert (settled.exit_code, "-1" in settled.stderr) == (0, False)
     assert open_dataset(tmp_path / "t.zarr").rows.label_counts[0].tolist() == [1, 1]
@@ -570,26 +582,6 @@ def test_doctor_end_to_end(
     assert run("doctor", "--scheduler", f"tcp://127.0.0.1:{free_port}", "--wait", "1").exit_code == 5
     monkeypatch.setattr("mlfs_dask.cluster.doctor.check_job", lambda place, _: Check("a tiny job", "ok", place))
     assert f"a tiny job: {tmp_path}" in run("doctor", tiny_store, "--in-process", "--directory", tmp_path).stdout
-
-
-# demo
-
-
-def test_demo_arguments(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[tuple[Any, Any]] = []
-
-    def run_demo(*args: Any, **kwargs: Any) -> dict[str, Any]:
-        calls.append((args, kwargs))
-        kwargs["log"]("a step")
-        return {"page": "DIR/index.html", "seconds": 1.0}
-
-    monkeypatch.setattr("mlfs_dask.demo.run_demo", run_demo)
-    result = run("demo", "DIR", "--force")
-    ((args, kwargs),) = calls
-    assert args == ("DIR",)
-    assert {name: value for name, value in kwargs.items() if name != "log"} == {"force": True}
-    assert result.stderr == "a step\n"
-    assert result.stdout == "Open DIR/index.html (made in 1.0 s)\n"
 
 
 # of every command

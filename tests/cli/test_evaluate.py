@@ -196,27 +196,6 @@ def test_a_killed_evaluation_goes_on(tiny_store: Path, tmp_path: Path) -> None:
     assert 0.125 in results["value"].to_numpy()
 
 
-def test_an_evaluation_is_judged_by_another_classifier(
-    run: Run, run_json: RunJson, tiny_store: Path, tmp_path: Path
-) -> None:
-    first, second = tmp_path / "first", tmp_path / "second"
-    options = ("--folds", 3, "--k-grid", "2,3", "--metrics", "micro_f1", "--seed", 4)
-    run_json("evaluate", tiny_store, "elc", "random", "-o", first, "--classifiers", "mlknn", *options)
-    planned = run("evaluate", tiny_store, first, "--classifiers", "logistic", "--dry-run")
-    assert "rankings to learn  0" in planned.output
-    found = run_json("evaluate", tiny_store, first, "--classifiers", "logistic", "-o", second)
-    anew = run_json(
-        "evaluate", tiny_store, "elc", "random", "-o", tmp_path / "new", "--classifiers", "logistic", *options
-    )
-    assert found["means"] == anew["means"]
-    refused = run("evaluate", tiny_store, first, "--folds", 4, "-o", tmp_path / "third")
-    assert refused.exit_code == 3
-    assert "rankings of elc were learnt by an earlier evaluation on other training rows, with 3 folds" in refused.output
-    (first / "rankings.csv").write_text("damaged")
-    refused = run("evaluate", tiny_store, first, "-o", tmp_path / "third")
-    assert (refused.exit_code, "rankings.csv" in refused.output) == (3, True)
-
-
 def test_k_is_chosen_and_recorded(run: Run, run_json: RunJson, tiny_store: Path, tmp_path: Path) -> None:
     words = ("evaluate", tiny_store, "label-entropy", "random", "--k-grid", "1:3:1", "--folds", 3, "--choose-k")
     printed = run(*words, "-o", tmp_path / "e")

@@ -27,7 +27,6 @@ from click.testing import Result
 from mlfs_dask import runtime
 from mlfs_dask.storage import dataset
 from mlfs_dask_cli import progress
-from mlfs_dask_cli.convert import read_names
 from mlfs_dask_cli.options import Bytes, KeepCount
 from mlfs_dask_cli.output import Output, size, table
 from mlfs_dask_cli.progress import JsonLines, PlainLines, Status, show_progress
@@ -133,13 +132,6 @@ def test_marks_that_control_a_terminal_are_shown_escaped(
     shown = "".join(result.stdout + result.stderr for result in printed)
     assert mark not in shown
     assert shown.count(mark.encode("unicode_escape").decode()) >= 4
-
-
-def test_names_from_the_command_line(tmp_path: Path) -> None:
-    file = tmp_path / "names"
-    file.write_text("with, comma\n\nünïcode\n", encoding="utf-8")
-    assert read_names(('a,"b,c"', f"@{file}", "d")) == ("a", "b,c", "with, comma", "ünïcode", "d")
-    assert read_names(()) == ()
 
 
 # Progress
@@ -322,18 +314,6 @@ def test_the_share_of_all_that_is_known() -> None:
 EVENTS = [FIT, PASS, {"kind": "partitions", "done": 1}, {"kind": "step", "number": 3, "objective": 0.125}]
 
 
-def test_json_lines() -> None:
-    stream = io.StringIO()
-    sink = JsonLines(stream)
-    for event in EVENTS:
-        sink(event)
-    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
-    assert [{name: value for name, value in line.items() if name != "seconds"} for line in lines] == [
-        {**FIT, "typical_iterations": [10, 46]},
-        *EVENTS[1:],
-    ]
-
-
 def test_plain_lines_come_rarer_the_longer_it_takes() -> None:
     stream, clock = io.StringIO(), Clock()
     sink = PlainLines(stream, clock=clock)
@@ -351,18 +331,6 @@ def test_plain_lines_come_rarer_the_longer_it_takes() -> None:
     assert printed[:4] == [5, 10, 15, 20]
     assert max(b - a for a, b in itertools.pairwise(printed)) == 25
     assert len(printed) < 100
-
-
-@pytest.mark.parametrize(("progress", "lines"), [("json", 1), ("none", 0), ("plain", 0), ("auto", 0)])
-def test_forms_of_progress(
-    progress: str, lines: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with show_progress(Output(progress=progress)):
-        runtime.emit("pass", label="counts", partitions=2)
-    runtime.emit("pass", label="outside", partitions=2)
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert len(captured.err.splitlines()) == lines
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import email.utils
 import hmac
 import itertools
 import json
-import os
 import re
 import shutil
 import socket
@@ -26,11 +25,10 @@ import pandas as pd
 import pytest
 from click.testing import Result
 
-from mlfs_dask import runtime
 from mlfs_dask.engine import checkpoints
 from mlfs_dask.storage import access
 from mlfs_dask.storage.object_store import RemoteObjects
-from tests.cli.web_server import Refusals, Replaced, WebFiles, WholeFiles, refusing_s3, serve
+from tests.cli.web_server import Refusals, Replaced, WebFiles, WholeFiles, serve
 
 Run = Callable[..., Result]
 RunJson = Callable[..., Any]
@@ -237,34 +235,6 @@ def test_checkpoints_in_an_object_store(folder: str, table: Path, run: Run, run_
     assert resumed["selected"] == whole["selected"]
     assert resumed["objective"] == whole["objective"]
     assert not RemoteObjects(checkpoints.checkpoint_place(place)).exists()
-
-
-def test_an_object_store_that_is_throttled(
-    bucket: str, table: Path, run: Run, run_json: RunJson, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store, words = f"{bucket}/busy.zarr", ("select", "label-entropy", "-k", "2", "-o")
-    run_json("convert", table, store, "--label-columns", "a,b", "--partition-size", "256")
-    near = run_json(*words, tmp_path / "near", store)
-    monkeypatch.setattr(access, "FIRST_PAUSE", 0.02)
-    monkeypatch.setattr(runtime, "WARNING_SECONDS", 0.0)
-    planned = Refusals({key: [503] * 6 for key in ("busy.zarr/zarr.json", "X/c/0/0")})
-    endpoint = os.environ["AWS_ENDPOINT_URL"]
-    for refusals, kind, words_of_it in (
-        (planned, "", "SlowDown: refused; asked again for up to 60 s"),
-        (Refusals({"X/c/1/0": itertools.repeat(503)}), "unavailable", "it does not answer: "),
-        (Refusals({"X/c/1/0": itertools.repeat(403)}), "not_allowed", "no permission to read it (403 "),
-    ):
-        with refusing_s3(endpoint, refusals) as address:
-            monkeypatch.setenv("AWS_ENDPOINT_URL", address)
-            done = run(*words, tmp_path / (kind or "far"), store, "--json")
-            result = json.loads(done.stdout)
-        monkeypatch.setattr(access, "RETRY_SECONDS", 0.1)
-        assert words_of_it in done.stderr
-        if kind:
-            assert (result["error"]["kind"], result["error"]["exit_code"]) == (kind, 1), done.stderr
-            assert "in partition 1 (rows " in done.stderr
-        else:
-            assert result["selected"] == near["selected"]
 
 
 # A web server

@@ -147,53 +147,6 @@ class Refusals:
         return Refusing
 
 
-class _Forward(http.server.BaseHTTPRequestHandler):
-    """Hands requests on to a server of S3, or refuses them in its words."""
-
-    protocol_version = "HTTP/1.1"  # clients of S3 wait to be told to go on before they send an object
-    refusals: Refusals
-    port: int
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-    def do_GET(self) -> None:
-        refused = self.command in ("GET", "PUT")
-        refusal = self.refusals.next(self.path.partition("?")[0]) if refused else None
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        if isinstance(refusal, int):
-            code = {403: "AccessDenied", 503: "SlowDown"}[refusal]
-            text = f"<Error><Code>{code}</Code><Message>{code}: refused</Message></Error>"
-            self._answer(refusal, {"Content-Type": "application/xml"}, text.encode())
-            return
-        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port)) as connection:
-            connection.request(self.command, self.path, body, dict(self.headers))
-            answer = connection.getresponse()
-            self._answer(answer.status, dict(answer.getheaders()), answer.read())
-
-    do_HEAD = do_PUT = do_POST = do_DELETE = do_GET
-
-    def _answer(self, status: int, headers: dict[str, str], body: bytes) -> None:
-        self.send_response(status)
-        for name, value in headers.items():
-            if name.lower() not in ("content-length", "transfer-encoding", "connection"):
-                self.send_header(name, value)
-        length = headers.get("Content-Length", len(body)) if self.command == "HEAD" else len(body)
-        self.send_header("Content-Length", str(length))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-
-@contextlib.contextmanager
-def refusing_s3(endpoint: str, refusals: Refusals) -> Iterator[str]:
-    """A server of S3 in front of another one, that refuses now and then; gives its address."""
-    port = int(endpoint.rpartition(":")[2])
-    handler = type("Forward", (_Forward,), {"refusals": refusals, "port": port})
-    with _running(handler) as address:
-        yield address
-
-
 @contextlib.contextmanager
 def serve(folder: Path, handler: type[WebFiles] = WebFiles) -> Iterator[str]:
     """Serve a folder inside the with-block; gives the address."""

@@ -539,6 +539,7 @@ def test_rankings_of_an_evaluation_are_judged_again(store: Path, earlier: str, m
         monkeypatch.setattr(method, "fit", lambda *_: pytest.fail("learnt again"))
     again = evaluate(store, earlier, **asked)
     pd.testing.assert_frame_equal(again.results, anew.results)
+    assert Experiment(Inputs(store), [earlier]).plan()["fits"] == 0
     assert evaluate(store, [earlier, "gmm"]).results["run"].unique().tolist() == [*EARLIER, "gmm"]
     fits = read_eval(earlier).fits
     pd.testing.assert_frame_equal(again.fits, fits)

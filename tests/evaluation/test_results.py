@@ -40,19 +40,6 @@ def test_written_and_read_again(evaluation: Evaluation, tmp_path: Path) -> None:
     assert first == "dataset,run,method,classifier,k,repeat,fold,metric,value"
 
 
-def test_a_place_that_is_taken_is_kept(evaluation: Evaluation, tmp_path: Path) -> None:
-    place = tmp_path / "e"
-    write_eval(str(place), evaluation)
-    with pytest.raises(UsageError, match="holds an evaluation already"):
-        write_eval(str(place), evaluation)
-    write_eval(str(place), evaluation, force=True)
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "file").write_text("")
-    with pytest.raises(UsageError, match="is not an evaluation"):
-        write_eval(str(tmp_path / "other"), evaluation, force=True)
-    assert {path.name for path in tmp_path.iterdir()} == {"e", "other"}
-
-
 @pytest.mark.parametrize(
     ("file", "text", "message"),
     [

@@ -356,10 +356,3 @@ def test_auto_tells_how_sure_its_choice_is(folders: Folders, tmp_path: Path, tie
     assert text.index("0.8100") < text.index("0.7900"), "best first"
     assert "0.0123" in text
     assert len(re.findall("taken</td>", text)) == len(tied)
-
-
-def test_a_failure_leaves_nothing(folders: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Path, "replace", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt))
-    with pytest.raises(KeyboardInterrupt):
-        report(folders.runs[:1], tmp_path / "p.html", data=False)
-    assert list(tmp_path.iterdir()) == []
