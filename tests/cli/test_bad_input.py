@@ -22,19 +22,7 @@ from mlfs_dask_cli.main import mlfs
 Run = Callable[..., Result]
 RunJson = Callable[..., Any]
 
-ARFF = """@relation r
-@attribute f1 numeric
-@attribute f2 numeric
-@attribute sky {0,1}
-@attribute sea {0,1}
-@data
-1,2,0,1
-2,1,1,0
-3,3,1,1
-"""
 CSV = "f1,f2,sky,sea\n1,2,0,1\n2,1,1,0\n3,3,1,1\n"
-XML = '<labels xmlns="http://mulan.sourceforge.net/labels"><label name="sky"/><label name="{}"/></labels>'
-BOTH = ("--label-columns", "sky,sea")
 
 
 @pytest.fixture
@@ -48,77 +36,35 @@ def converted(run_json: RunJson, folder: Path, text: str, labels: str = "sky,sea
     return folder / "t.zarr"
 
 
+ARFF = "@relation r\n@attribute f1 numeric\n@attribute sky {0,1}\n@attribute sea {0,1}\n@data\n1,0,1\n2,1,0\n"
+XML = '<labels xmlns="http://mulan.sourceforge.net/labels"><label name="sky"/><label name="seaa"/></labels>'
+
+
 @pytest.mark.parametrize(
-    ("files", "source", "options", "parts"),
+    ("text", "problem", "cure"),
     [
-        ({"a.arff": ARFF}, "a.arff", ("--labels", "none.xml"), ("none.xml: there is no such file", "check the path")),
-        (
-            {"a.arff": ARFF, "a.xml": XML.format("seaa")},
-            "a.arff",
-            ("--labels", "a.xml"),
-            ("a.xml, value 'seaa': the label 'seaa' is no attribute of", "the closest names are 'sea'"),
-        ),
-        (
-            {"a.arff": ARFF, "a.xml": XML.format("sky")},
-            "a.arff",
-            ("--labels", "a.xml"),
-            ("a.xml, line 1, value 'sky': the label is named a second time", "another name may have been meant here"),
-        ),
-        ({}, "none.csv", BOTH, ("none.csv: there is no such file", "check the path")),
-        (
-            {"a.csv": CSV.replace("2,1,1,0", "2,1,0.5,0")},
-            "a.csv",
-            BOTH,
-            ("a.csv, line 3, column 'sky', value 0.5: a label must be 0 or 1", "binarise the column"),
-        ),
-        (
-            {"a.csv": CSV.replace("2,1,1,0", "2,1,1")},
-            "a.csv",
-            BOTH,
-            (
-                "a.csv, line 3, value '2,1,1': 4 fields were expected, as in the header; this row has 3",
-                "complete the row",
-            ),
-        ),
-        (
-            {"a.arff": ARFF.replace("2,1,1,0", "2,1,1"), "a.xml": XML.format("sea")},
-            "a.arff",
-            ("--labels", "a.xml"),
-            ("a.arff, line 8: a row of 4 values was expected, this one has 3", "lost or doubled commas"),
-        ),
-        (
-            {"a.csv": CSV.replace("2,1,1,0", "inf,1,1,0")},
-            "a.csv",
-            BOTH,
-            (
-                "a.csv, line 3, column 'f1', value inf: a feature must be a finite number or missing",
-                "leave the field empty",
-            ),
-        ),
-        ({"a.csv": ""}, "a.csv", BOTH, ("a.csv: the file is empty", "a header row of column names")),
-        ({"a.csv": "f1,f2,sky,sea\n"}, "a.csv", BOTH, ("a.csv: a header row and no rows after it", "check the file")),
-        ({"a.arff": ""}, "a.arff", ("--n-labels", "1"), ("a.arff: the file is empty", "fetch the file again")),
-        ({"a.svm": ""}, "a.svm", (), ("a.svm: there are no rows", "check that the file is whole")),
+        (None, "in.csv: there is no such file", "check the path"),
+        (CSV.replace("2,1,1,0", "2,1,0.5,0"), "in.csv, line 3, column 'sky', value 0.5: a label must be 0 or 1", "bin"),
+        (ARFF, "in.xml, value 'seaa': the label 'seaa' is no attribute of", "the closest names are 'sea'"),
     ],
+    ids=["absent", "csv", "arff"],
 )
-def test_files(
-    files: dict[str, str],
-    source: str,
-    options: tuple[str, ...],
-    parts: tuple[str, str],
-    run: Run,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_source_is_told_with_place_and_cure_and_leaves_nothing(
+    text: str | None, problem: str, cure: str, run: Run, tmp_path: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name, text in files.items():
-        Path(name).write_text(text)
-    done = run("convert", source, "t.zarr", *options)
+    source, labels = tmp_path / "in.csv", ("--label-columns", "sky,sea")
+    if text == ARFF:
+        source, labels = tmp_path / "in.arff", ("--labels", str(tmp_path / "in.xml"))
+        (tmp_path / "in.xml").write_text(XML)
+    if text is not None:
+        source.write_text(text)
+    before = sorted(tmp_path.iterdir())
+    done = run("convert", source, tmp_path / "t.zarr", *labels)
     assert done.exit_code == 3
-    problem, cure = done.stderr.split("\n  cure: ")
-    assert parts[0] in problem
-    assert parts[1] in cure
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(files), "nothing is left behind"
+    told, told_cure = done.stderr.split("\n  cure: ")
+    assert problem in told
+    assert cure in told_cure
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_missing_values_in_features(run: Run, run_json: RunJson, tmp_path: Path) -> None:

@@ -256,16 +256,10 @@ def test_what_is_no_file_or_has_no_end(
     assert int(done.stdout.splitlines()[-1]) < 400 << 10
 
 
-def many_chunks(folder: Path) -> Path:
-    path = folder / "x.zarr"
-    write_zarr(path, (10**6, 10**4), None)
-    return path
-
-
 @pytest.mark.usefixtures("interruptible")
-@pytest.mark.parametrize("bomb", [many_chunks])
-def test_interrupted_while_it_reads_what_has_no_end(tmp_path: Path, bomb: Callable[[Path], Path]) -> None:
-    command = mlfs("convert", bomb(tmp_path), tmp_path / "s.zarr", "--workers", "1")
+def test_interrupted_while_it_reads_what_has_no_end(tmp_path: Path) -> None:
+    write_zarr(tmp_path / "x.zarr", (10**6, 10**4), None)
+    command = mlfs("convert", tmp_path / "x.zarr", tmp_path / "s.zarr", "--workers", "1")
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
             while not (tmp_path / ".s.zarr.wip/stage").exists() and process.poll() is None:
