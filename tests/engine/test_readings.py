@@ -115,18 +115,6 @@ class TellingSums(ColumnSums):
         super().add(state, block)
 
 
-@pytest.mark.parametrize("fitting", [1, 2, 3])
-def test_as_many_threads_read_as_the_memory_holds(fitting):
-    X, Y = integers()
-    source = CountingRows(X, sp.csr_array(Y), block_bytes=320)
-    large = replace(TellingSums(4, 3, seconds=0.02), scratch=2**26)
-    memory = int((PROCESS_BYTES + (fitting + 0.5) * 2**26) / 0.8)
-    threads = set()
-    with runtime.progress_to(lambda event: threads.add(event.get("thread", 0))):
-        run_reading(source, [large], Resources(1, 4, memory, 2**32))
-    assert len(threads - {0}) == fitting
-
-
 def test_progress_of_threads_reaches_whoever_called_the_pass():
     X, Y = integers()
     resources = Resources(1, 2, 4 * 2**30, 4 * 2**30)

@@ -22,37 +22,6 @@ def problem(seed=0, n=60, d=5):
     return X
 
 
-def by_all_distances(X, k):
-    distances = ((X[:, None] - X) ** 2).sum(axis=2)
-    np.fill_diagonal(distances, np.inf)
-    order = np.argsort(distances, axis=1, kind="stable")[:, :k]
-    return order, np.take_along_axis(distances, order, axis=1)
-
-
-@pytest.mark.parametrize("container", [np.asarray, sp.csr_array])
-def test_nearest_rows_are_those_of_all_distances(container, monkeypatch):
-    monkeypatch.setattr(gates, "GROUP_ROWS", 7)
-    X = problem()
-    found = nearest_rows(container(X), 6)
-    indices, distances = by_all_distances(X, 6)
-    assert found.indices.tolist() == indices.tolist()
-    assert found.distances == pytest.approx(distances)
-
-
-def test_the_compiled_search_of_sparse_rows_gives_the_same(monkeypatch):
-    X = sp.csr_array(problem(n=90))
-    expected = nearest_rows(X, 5)
-    monkeypatch.setattr(gates, "COMPILED_PAIRS", 0)
-    found = nearest_rows(X, 5)
-    assert found.indices.tolist() == expected.indices.tolist()
-    assert found.distances == pytest.approx(expected.distances)
-
-
-def test_equal_distances_go_to_the_lower_index():
-    X = np.array([[0.0], [1.0], [-1.0], [0.0], [2.0]])
-    assert nearest_rows(X, 2).indices.tolist() == [[3, 1], [0, 3], [0, 3], [0, 1], [1, 0]]
-
-
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_few_rows_have_few_neighbours(n):
     X = problem(n=n)

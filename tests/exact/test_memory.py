@@ -18,11 +18,24 @@ from mlfs_dask.statistics.moments import FeatureMoments
 from mlfs_dask.typing import numbers, workspace_bytes
 from tests.exact.fits import Moments, fit_access, fit_mfsir, fit_smfs, labels_of
 
-CASES = {
-    "mfsir": (mfsir, fit_mfsir, 5, {"graph": True}),
-    "smfs": (smfs, fit_smfs, 15, {}),
-    "access-mfs": (access_mfs, fit_access, 6, {"graph": True}),
-}
+
+def rows_of(n, d, *, sparse):
+    rng = np.random.default_rng(0)
+    return sp.random_array((n, d), density=0.02, rng=rng, format="csr") if sparse else rng.normal(size=(n, d))
+
+
+def labels(n, q):
+    return (np.random.default_rng(1).random((n, q)) < 0.2).astype(np.int8)
+
+
+def check(fit, X, Y, workspace, sizes):
+    """What a fit holds at most is within its workspace."""
+    fit(X[:100], Y[:100])  # whatever is imported late is imported now
+    tracemalloc.start()
+    fit(X, Y)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak <= sum(workspace_bytes(workspace, sizes).values())
 
 
 def one_hot(n, d):
@@ -32,72 +45,56 @@ def one_hot(n, d):
 
 @pytest.mark.parametrize(
     "X",
-    [
-        np.random.default_rng(0).normal(size=(1500, 3000)),
-        sp.random_array((1500, 6000), density=0.02, rng=np.random.default_rng(0), format="csr"),
-        one_hot(1100, 900),
-    ],
+    [rows_of(1500, 3000, sparse=False), rows_of(1500, 6000, sparse=True), one_hot(1100, 900)],
     ids=["dense", "sparse", "ties"],
 )
-def test_memory_of_laplacian_scores_is_within_what_is_said_to_be_held(X):
-    moments = Moments(X)
-    laplacian.laplacian_scores(X[:100], moments=Moments(X[:100]), n_neighbors=5, lambda_=None)
-    tracemalloc.start()
-    laplacian.laplacian_scores(X, moments=moments, n_neighbors=5, lambda_=None)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    sparse = sp.issparse(X)
+def test_memory_of_laplacian_scores(X):
+    def fit(X, Y):
+        laplacian.laplacian_scores(X, moments=moments[len(Y)], n_neighbors=5, lambda_=None)
+
+    moments, sparse = {n: Moments(X[:n]) for n in (100, X.shape[0])}, sp.issparse(X)
     sizes = {"n": X.shape[0], "d": X.shape[1], "k": 6, "v": X.nnz if sparse else X.size}
-    assert peak <= sum(workspace_bytes(laplacian.workspace(sparse=sparse), sizes).values())
+    check(fit, X, np.empty((X.shape[0], 0)), laplacian.workspace(sparse=sparse), sizes)
 
 
-@pytest.mark.parametrize("name", CASES)
+FORMS = {
+    "mfsir": (mfsir, fit_mfsir, 5, {"graph": True}),
+    "smfs": (smfs, fit_smfs, 15, {}),
+    "access-mfs": (access_mfs, fit_access, 6, {"graph": True}),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
 @pytest.mark.parametrize(
     ("n", "d", "q", "gram_cap", "sparse"),
     [
         (2500, 40, 30, 0, False),
-        (300, 1500, 20, 4096, False),
+        (300, 800, 20, 4096, False),
         (600, 3000, 10, 0, True),
-        (2000, 1000, 10, 4096, True),
+        (1000, 600, 10, 4096, True),
         (1500, 40, 200, 4096, False),
     ],
 )
-def test_memory_is_within_what_is_said_to_be_held(name, n, d, q, gram_cap, sparse):
-    module, fit, k, graph = CASES[name]
-    rng = np.random.default_rng(0)
-    Y = (rng.random((n, q)) < 0.2).astype(np.int8)
-    X = sp.random_array((n, d), density=0.02, rng=rng, format="csr") if sparse else rng.normal(size=(n, d))
+def test_memory_of_exact_forms(name, n, d, q, gram_cap, sparse):
+    module, fit, k, graph = FORMS[name]
+    X, Y = rows_of(n, d, sparse=sparse), labels(n, q)
     if name != "mfsir":
-        Y[rng.random(Y.shape) < 0.3] = -1
+        Y[np.random.default_rng(0).random(Y.shape) < 0.3] = -1
     parameters = {"gram_cap": gram_cap, "max_iter": 2} | ({"n_trees": 25} if name == "smfs" else {})
-    fit(X[:100], Y[:100], **parameters)  # whatever is imported late is imported now
-    tracemalloc.start()
-    fit(X, Y, **parameters)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    workspace = module.workspace(sparse=sparse, gram=d <= gram_cap, **graph)
     sizes = {"n": n, "d": d, "q": q, "l": q // 2 + 1, "k": k, "t": 25, "s": 256, "m": max(min(gram_cap, 2048), 1)}
-    sizes |= {"v": X.nnz if sparse else n * d, "y": labels_of(Y).nnz}
-    sizes["c"] = columns_at_once(q)
+    sizes |= {"v": X.nnz if sparse else n * d, "y": labels_of(Y).nnz, "c": columns_at_once(q)}
     sizes["strips"] = numbers(laplacian_gram_bytes(n, d, X.nnz if sparse else None))
-    assert peak <= sum(workspace_bytes(workspace, sizes).values())
+    workspace = module.workspace(sparse=sparse, gram=d <= gram_cap, **graph)
+    check(lambda X, Y: fit(X, Y, **parameters), X, Y, workspace, sizes)
 
 
 @pytest.mark.parametrize("name", ["glfs", "mifs", "mlmlfs", "sfs-bll"])
 @pytest.mark.parametrize(("n", "d", "q", "sparse"), [(2500, 40, 30, False), (600, 600, 10, True)])
-def test_memory_of_published_forms_is_within_what_is_said_to_be_held(name, n, d, q, sparse):
-    rng = np.random.default_rng(0)
-    Y = labels_of(rng.random((n, q)) < 0.2)
-    X = sp.random_array((n, d), density=0.02, rng=rng, format="csr") if sparse else rng.normal(size=(n, d))
-    method = get_method(name)(variant="published", max_iter=2)
-    first, found = Moments(X[:100]), Moments(X)
-    # Whatever is imported late is imported now.
-    method._fit_exactly(X[:100], Y[:100], FeatureMoments(100, first.mean, first.m2))
-    moments = FeatureMoments(n, found.mean, found.m2)
-    tracemalloc.start()
-    method._fit_exactly(X, Y, moments)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    profile = as_rows(X, Y).profile
+def test_memory_of_published_forms(name, n, d, q, sparse):
+    X, Y = rows_of(n, d, sparse=sparse), labels_of(labels(n, q))
+    method, profile = get_method(name)(variant="published", max_iter=2), as_rows(X, Y).profile
+    found = {rows: Moments(X[:rows]) for rows in (100, n)}
+    moments = {rows: FeatureMoments(rows, each.mean, each.m2) for rows, each in found.items()}
     workspace, sizes = method._exact_workspace(profile)
-    assert peak <= sum(workspace_bytes(workspace, sizes_in_memory(profile) | sizes).values())
+    sizes = sizes_in_memory(profile) | sizes
+    check(lambda X, Y: method._fit_exactly(X, Y, moments[Y.shape[0]]), X, Y, workspace, sizes)

@@ -76,16 +76,6 @@ def test_any_chunking_of_dask_arrays(data):
     assert np.array_equal(found_Y, Y)
 
 
-@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
-def test_arrays_in_memory_are_cut_into_blocks(form):
-    X, Y = matrices(100)
-    source = ArrayRows(form(X), sp.csr_array(Y), block_bytes=200)
-    assert source.profile.partitions >= 10
-    found_X, found_Y = collect(source)
-    assert np.array_equal(found_X, X)
-    assert np.array_equal(found_Y, Y)
-
-
 def test_building_dask_rows_computes_nothing():
     def refuse(block):
         raise AssertionError("computed")

@@ -40,6 +40,14 @@ def test_of_features_without_a_triangle_there_is_none():
     assert found is None or found.least_eigenvalue < 1e-10
 
 
+@pytest.mark.parametrize("d", [1, 5, 80])
+def test_least_eigenvalue_and_diagonal_of_the_inverse(d):
+    _, _, R, _ = problem(d=d, q=1)
+    found = factored(R)
+    assert found.least_eigenvalue == pytest.approx(np.linalg.eigvalsh(R)[0], rel=1e-2)
+    np.testing.assert_allclose(found.inverse_diagonal, np.diag(np.linalg.inv(R)), rtol=1e-9)
+
+
 def test_maximum_entropy_is_stationary():
     _, _, R, _ = problem(d=30)
     s = maximum_entropy(R)

@@ -1,4 +1,4 @@
-"""Row-sparse least squares: conditions of optimality, limits, all the ways to take a step, sets of rows."""
+"""Row-sparse least squares: limits, all the ways to take a step, sets of rows; the mask of ELC."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import pytest
 
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.solvers import row_sparse
-from mlfs_dask.solvers.row_sparse import penalty, smoothing, solve_gram, weights
+from mlfs_dask.solvers.padm import best_mask, solve_corrected
+from mlfs_dask.solvers.row_sparse import penalty, smoothing, solve_gram, solve_products
 from mlfs_dask.solvers.working_set import WorkingSet
 
 
@@ -24,24 +25,6 @@ def objective(G, B, P, beta, epsilon):
     return np.vdot(P, G @ P - 2 * B) + beta * penalty(P, epsilon)
 
 
-@pytest.mark.parametrize("beta", [0.5, 30.0, 80.0])
-def test_the_end_is_stationary_and_no_step_raises_the_objective(beta):
-    G, B = problem()
-    t, epsilon, values = np.ones(8), None, []
-    for _ in range(400):
-        P = solve_gram(G, B, beta, t).P
-        epsilon = smoothing(P) if epsilon is None else epsilon
-        t = weights(P, epsilon)
-        values.append(objective(G, B, P, beta, epsilon))
-    assert (np.diff(values) <= 1e-12 * abs(values[-1])).all()
-    gradient = 2 * (G @ P - B)
-    smooth = np.sqrt(row_norms(P) ** 2 + epsilon**2)[:, None]
-    assert gradient == pytest.approx(-beta * P / smooth, abs=1e-5 * np.abs(B).max())
-    zero = row_norms(P) < 1e-4 * row_norms(P).max()
-    assert (row_norms(gradient[zero]) <= beta * (1 + 1e-6)).all()
-    assert zero.any() == (beta > 1)
-
-
 def test_without_penalty_it_is_least_squares_even_where_features_repeat():
     G, B = problem()
     least = np.linalg.solve(G, B)
@@ -49,6 +32,27 @@ def test_without_penalty_it_is_least_squares_even_where_features_repeat():
     for beta in (0.0, 1e-13):  # next to nothing is as good as nothing
         P = solve_gram(np.block([[G, G], [G, G]]), np.vstack([B, B]), beta, np.ones(16)).P
         assert pytest.approx(np.vstack([least, least]) / 2, rel=1e-5, abs=1e-8) == P
+
+
+def test_products_alone_give_the_same_step():
+    G, B = problem()
+    t = np.linspace(0.1, 2, 8)
+    calls = []
+
+    def found(start, tol=1e-12, max_iter=100):
+        calls.clear()
+        normal = lambda V: calls.append(V.shape) or G @ V  # noqa: E731
+        return solve_products(normal, B, 2.0, t, start=start, diagonal=np.diag(G), tol=tol, max_iter=max_iter)
+
+    exact = solve_gram(G, B, 2.0, t).P
+    close = found(0 * B)
+    assert pytest.approx(exact, abs=1e-9) == close.P
+    assert close.steps == len(calls)
+    assert close.residual <= 1e-12
+    assert found(exact, tol=1e-8).steps == 0
+    loose = found(0 * B, max_iter=2)
+    assert loose.steps == 2
+    assert loose.residual > 1e-12
 
 
 def test_weak_rows_are_solved_in_turns_with_the_strong_ones(monkeypatch):
@@ -111,3 +115,26 @@ def test_sets_grow_step_by_step_and_rows_that_join_get_away_from_zero_at_once(mo
     assert len(sizes) < 15  # once they stand they are read for no more
     few = solved(60.0, 30, rounds=4, steps=2, tol=None)[3]
     assert few[-1] - values[-1] < 0.005 * abs(values[-1])
+
+
+# ---------------------------------------------------------------- the mask of ELC
+
+
+def test_best_mask_takes_the_smallest_and_breaks_ties_by_preference():
+    r = np.array([0.0, -5.0, 1e-12, 3.0, -0.0])
+    assert best_mask(r, 1, np.arange(5)).tolist() == [False, True, False, False, False]
+    # 1e-12 is rounding beside 5: three features are equal, and the preferred one is taken.
+    assert best_mask(r, 2, np.array([3, 2, 0, 4, 1])).tolist() == [False, True, True, False, False]
+    assert best_mask(np.zeros(3), 2, np.array([2, 0, 1])).tolist() == [False, True, True]
+
+
+def test_the_start_does_not_depend_on_the_signs_of_eigenvectors():
+    rng = np.random.default_rng(1)
+    A, Gamma = 30 * rng.normal(size=(4, 12)), 50 * rng.normal(size=(4, 4))
+    given = {"lambda_": 0.1, "beta": 1.0, "mask_iter": 200, "tol": 1e-3, "gap_tol": 1e-3, "max_iter": 5000}
+    one, other = (
+        solve_corrected(A, Gamma * signs, np.arange(12) < 5, np.arange(12), **given)
+        for signs in (np.ones(4), [1, -1, 1, -1])
+    )
+    assert other.residual == pytest.approx(one.residual, rel=1e-9)
+    assert other.mask.tolist() == one.mask.tolist()

@@ -7,7 +7,7 @@ import pytest
 
 from mlfs_dask import runtime
 from mlfs_dask.solvers.ant_colony import lay_pheromone
-from mlfs_dask.solvers.memetic import search_subsets
+from mlfs_dask.solvers.memetic import _refined, criterion, search_subsets
 
 # ---------------------------------------------------------------- ants
 
@@ -60,6 +60,20 @@ def test_the_search_finds_the_best_of_few_subsets():
     assert all(1 <= len(subset) <= 3 and (np.diff(subset) > 0).all() for subset in judged)
     assert found.history == list(np.minimum.accumulate([judge(subset) for subset in judged[:300]]))
     assert sum(event["kind"] == "parts" for event in events) == 300
+
+
+def test_refinement_takes_in_what_is_relevant_and_new_and_gives_what_is_redundant():
+    relevance = np.array([0.9, 0.8, 0.5, 0.4, 0.1])
+    pairs = np.zeros((5, 5))
+    pairs[0, 1] = pairs[1, 0] = 0.7
+    pairs[2, 3] = pairs[3, 2] = 0.1
+    subset = np.array([0, 3])
+    assert criterion(subset, relevance, pairs.__getitem__) == pytest.approx([0.9, 0.1, 0.4, 0.4, 0.1])
+    given = subset, relevance, pairs.__getitem__
+    assert sorted(_refined(*given, 1, 0, 3)) == [0, 2, 3]  # 2 has J 0.4, and 1, which is more relevant, 0.1
+    assert sorted(_refined(*given, 1, 1, 3)) == [0, 2]  # without 3, of the smallest J
+    assert sorted(_refined(*given, 2, 0, 2)) == [0, 3]  # no more than two; what it has where J is the same
+    assert _refined(*given, 0, 2, 3).tolist() == [0, 3]  # a subset is never empty
 
 
 def test_the_last_move_goes_where_attraction_is_largest():

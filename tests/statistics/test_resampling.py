@@ -111,20 +111,6 @@ def test_shuffles_in_strata_give_rows_the_labels_of_their_stratum(monkeypatch, p
     assert len(set(seen)) == 3
 
 
-def test_two_resamples_are_halves_of_the_rows_with_their_labels():
-    X, Y = problem(n=2000)
-    source = ArrayRows(X, as_labels(Y), block_bytes=3000)
-    resampling = Resampling(0, 4, seed=3)
-    halves = []
-    for i in (1, 2, 3, 4):
-        features, labels = replicate_rows(source, resampling, i)
-        halves.append([(*x, *y) for x, y in zip(features.tolist(), labels.tolist(), strict=True)])
-        assert len(halves[-1]) == pytest.approx(1000, abs=100)
-    rows = sorted((*x, *y) for x, y in zip(X.tolist(), Y.tolist(), strict=True))
-    assert sorted(halves[0] + halves[1]) == rows == sorted(halves[2] + halves[3])
-    assert len(set(halves[0]) & set(halves[2])) == pytest.approx(500, abs=100)
-
-
 @pytest.mark.parametrize("threads", [1, 3])
 def test_results_are_those_of_the_replicates_rows(threads):
     X, Y = problem(n=300)
