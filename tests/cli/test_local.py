@@ -54,37 +54,26 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def loaded(*words: object, heavy: str) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-c", LOADED, heavy, *map(str, words)], capture_output=True, text=True, check=False
-    )
+@pytest.mark.parametrize(
+    ("words", "heavy"),
+    [
+        ("methods", NOT_WITHOUT_NEED),
+        ("plan elc {store}", NOT_WITHOUT_NEED),
+        ("inspect {store}", NOT_WITHOUT_NEED),
+        ("select elc {store} -k 2 -o {out}", NOT_WITHOUT_NEED),
+        ("select enm {store} -k 2 -o {out}", NOT_WITHOUT_NEED),
+        ("select smfs {store} -k 2 -o {out} --max-iter 2 --write-labels", NEVER),
+        ("evaluate {store} elc -o {out} --folds 2 --k-grid 2", "distributed,tornado,matplotlib"),
+    ],
+)
+def test_a_command_loads_what_it_uses_alone_and_listens_nowhere(
+    words: str, heavy: str, store: Path, tmp_path: Path
+) -> None:
+    command = words.format(store=store, out=tmp_path / "out").split()
+    done = subprocess.run([sys.executable, "-c", LOADED, heavy, *command], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
-@pytest.mark.parametrize("method", ["elc", "enm"])
-def test_a_selection_loads_what_it_uses_alone(store: Path, tmp_path: Path, method: str) -> None:
-    found = loaded("select", method, store, "-k", 2, "-o", tmp_path / "run", heavy=NOT_WITHOUT_NEED)
-    assert found == {"loaded": [], "bound": []}
-    assert read_run(str(tmp_path / "run")).record["passes"] == 1
-
-
-def test_a_loop_has_no_use_for_dask(store: Path, tmp_path: Path) -> None:
-    words = ("select", "smfs", store, "-k", 2, "-o", tmp_path / "run", "--max-iter", 2, "--write-labels")
-    assert loaded(*words, heavy=NEVER) == {"loaded": [], "bound": []}
-    assert (tmp_path / "run/labels.zarr").exists()
-
-
-@pytest.mark.parametrize("words", [("methods",), ("plan", "elc"), ("inspect",)])
-def test_asking_loads_nothing_heavy(store: Path, words: tuple[str, ...]) -> None:
-    found = loaded(*words, *([] if words == ("methods",) else [store]), heavy=NOT_WITHOUT_NEED)
-    assert found == {"loaded": [], "bound": []}
-
-
-def test_evaluating_needs_no_cluster(store: Path, tmp_path: Path) -> None:
-    words = ("evaluate", store, "elc", "-o", tmp_path / "judged", "--folds", 2, "--k-grid", "2")
-    assert loaded(*words, heavy="distributed,tornado,matplotlib") == {"loaded": [], "bound": []}
+    assert json.loads(done.stdout.splitlines()[-1]) == {"loaded": [], "bound": []}
+    assert (tmp_path / "out").exists() == ("{out}" in words)
 
 
 SLOW = """
