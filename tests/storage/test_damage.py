@@ -116,6 +116,10 @@ def test_a_flipped_bit_in_a_small_array(store: Path, key: str) -> None:
     flip(store, key)
     with pytest.raises(DataError, match=f"{key} is damaged: it differs from what was written"):
         getattr(open_dataset(store), names[key])
+    root = store / "zarr.json"
+    root.write_bytes(root.read_bytes().replace(b'"constant_features":', b'"constant_features":1', 1))
+    with pytest.raises(DataError, match=r"zarr\.json is damaged: it differs from what was written"):
+        open_dataset(store)
 
 
 @pytest.mark.parametrize("form", ["dense", "sparse"])
