@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-import io
-import itertools
 import os
 import pickle
 import random
@@ -13,14 +11,13 @@ import socket
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import pytest
 
 from mlfs_dask import runtime
 from mlfs_dask.errors import DataError, StoreAccessError, StoreNotAllowedError, StoreUnavailableError, UsageError
 from mlfs_dask.storage import access, remote_store
 from mlfs_dask.storage.access import access_error, answer, error_words, fault_of, retried
-from mlfs_dask.storage.object_store import RemoteObjects, open_binary
+from mlfs_dask.storage.object_store import RemoteObjects
 from mlfs_dask.storage.remote_store import open_store
 from tests.cli.web_server import WebFiles, serve
 
@@ -259,31 +256,6 @@ def test_what_is_not_repeated(error: Exception) -> None:
     with pytest.raises(type(error)) as caught:
         retried(failing(error), "s3://b/t.zarr")
     assert caught.value is error
-
-
-def test_a_file_is_read_from_a_server_that_refuses_for_a_while(
-    pauses: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    memory = fsspec.filesystem("memory")
-    memory.pipe_file("/busy/t.csv", b"0123456789")
-    read, asked = type(memory).cat_file, itertools.count()
-
-    def every_other(*args: Any, **how: Any) -> bytes:
-        if next(asked) % 2 == 0:
-            raise WithStatus("status", 503)
-        return bytes(read(*args, **how))
-
-    monkeypatch.setattr(type(memory), "cat_file", every_other)
-    with open_binary("memory://busy/t.csv") as file:
-        assert file.read(3) == b"012"
-        buffer = bytearray(4)
-        assert (file.readinto(buffer), bytes(buffer)) == (4, b"3456")
-        assert file.seek(-2, io.SEEK_END) == file.tell() == 8
-        assert file.read() == b"89"
-        assert file.read() == b""
-    assert pauses == [0.5], "one request for all of it, its end included"
-    with pytest.raises(FileNotFoundError):
-        open_binary("memory://busy")
 
 
 def test_what_is_absent_keeps_nothing_else_from_being_removed() -> None:

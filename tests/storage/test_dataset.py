@@ -55,22 +55,6 @@ def test_lazy_arrays(tmp_path: Path, form: str, partition_bytes: int, compressor
             assert type(block.compute()) is type(array._meta)
 
 
-def test_facts(tmp_path: Path, form: str) -> None:
-    dataset, X, Y = opened(tmp_path, form)
-    assert dataset.shape == X.shape
-    assert dataset.feature_names[3] == "é 3'"
-    assert dataset.label_names[0] == "label 0"
-    assert set(dataset.kinds) == {"numeric"}
-    assert dataset.categories == {}
-    np.testing.assert_array_equal(dataset.features.minimum, np.nanmin(X, axis=0))
-    np.testing.assert_array_equal(dataset.features.maximum, np.nanmax(X, axis=0))
-    np.testing.assert_array_equal(dataset.features.n_missing, np.isnan(X).sum(axis=0))
-    np.testing.assert_array_equal(dataset.label_counts, [(v == Y).sum(axis=0) for v in (-1, 0, 1)])
-    assert f"out.zarr: 60 rows, 12 features, 20 labels, {form}" in repr(dataset)
-    profile = dataset.rows.profile
-    assert (profile.n, profile.d, profile.q, profile.sparse) == (60, 12, 20, form == "sparse")
-
-
 def test_inspection(tmp_path: Path) -> None:
     dataset, X, Y = opened(tmp_path, "sparse", partition_bytes=900)
     facts = facts_of(open_metadata(tmp_path / "out.zarr"))
@@ -87,6 +71,9 @@ def test_inspection(tmp_path: Path) -> None:
     files = sum(path.stat().st_size for path in (tmp_path / "out.zarr").rglob("*") if path.is_file())
     assert facts["bytes"] == files - (tmp_path / "out.zarr" / "zarr.json").stat().st_size
     assert facts["digest"] == dataset.digest
+    assert "out.zarr: 60 rows, 12 features, 20 labels, sparse" in repr(dataset)
+    assert (dataset.shape, dataset.feature_names[3], dataset.label_names[0]) == (X.shape, "é 3'", "label 0")
+    np.testing.assert_array_equal(dataset.label_counts, [(value == Y).sum(axis=0) for value in (-1, 0, 1)])
 
 
 def test_opening_needs_neither_zarr_nor_dask(tmp_path: Path) -> None:

@@ -29,12 +29,13 @@ RNG = np.random.default_rng(6)
 X = np.where(RNG.random((31, 4)) < 0.5, RNG.normal(size=(31, 4)), 0).astype(np.float32)
 Y = RNG.integers(-1, 2, size=(31, 3)).astype(np.int8)
 GENES = ("g1", "g é", "g3", "g4")
+ROWS = [f"cell{i}" for i in range(31)]
 
 
 def annotated(**parts: object) -> object:
     parts = {"X": X, "obsm": {"labels": Y}} | parts
     var = pd.DataFrame(index=list(GENES))
-    obs = parts.pop("obs", pd.DataFrame(index=[f"cell{i}" for i in range(31)]))
+    obs = parts.pop("obs", pd.DataFrame(index=ROWS))
     return anndata.AnnData(var=var, obs=obs, **parts)
 
 
@@ -93,7 +94,6 @@ def test_matrices(write, form, labels) -> None:
 
 
 def test_label_data_frame_and_layer(write) -> None:
-    rows = [f"cell{i}" for i in range(31)]
     frame = pd.DataFrame(
         {
             "sky": Y[:, 0] == 1,
@@ -102,7 +102,7 @@ def test_label_data_frame_and_layer(write) -> None:
             "fog": pd.Categorical(np.where(Y[:, 0] == 1, "1", "0")),
             "ice": pd.array(np.where(Y[:, 2] < 0, None, Y[:, 2]), dtype="Int64"),
         },
-        index=rows,
+        index=ROWS,
     )
     path = write(annotated(obsm={"tags": frame}, layers={"double": 2 * X}))
     reader = open_anndata(path, ReadOptions(keys={"x": "layers/double", "y": "obsm/tags"}))
@@ -119,29 +119,20 @@ def test_label_data_frame_and_layer(write) -> None:
 def test_categories_become_labels(write) -> None:
     kind = pd.Categorical.from_codes([*(Y[:-1, 1] + 1), -1], ["T cell", "B", "NK"])
     treated = pd.Categorical.from_codes([*(Y[:-1, 0] == 1), -1], ["no", "yes"])
-    obs = pd.DataFrame({"kind": kind, "treated": treated, "sick": Y[:, 2] == 1}, index=[f"c{i}" for i in range(31)])
-    reader = open_anndata(write(annotated(obs=obs)), ReadOptions(labels=LabelSpec(columns=("sick", "treated", "kind"))))
-    assert reader.header.label_names == ("kind=T cell", "kind=B", "kind=NK", "treated", "sick")
+    columns = {"batch": np.arange(31), "kind": kind, "treated": treated, "sick": Y[:, 2] == 1, "sky": Y[:, 0]}
+    path = write(annotated(obs=pd.DataFrame(columns, index=ROWS)))
+    reader = open_anndata(path, ReadOptions(labels=LabelSpec(columns=("sky", "sick", "treated", "kind"))))
+    assert reader.header.label_names == ("kind=T cell", "kind=B", "kind=NK", "treated", "sick", "sky")
     found = read_all(reader)[1]
-    expected = np.column_stack([Y[:, 1] == -1, Y[:, 1] == 0, Y[:, 1] == 1, Y[:, 0] == 1, Y[:, 2] == 1]).astype(int)
+    expected = np.column_stack([Y[:, [1]] == [-1, 0, 1], Y[:, 0] == 1, Y[:, 2] == 1, Y[:, 0]]).astype(int)
     expected[-1, :4] = -1
     np.testing.assert_array_equal(found, expected)
     check_splits(reader, sizes=(1, 150))
 
 
-def test_labels_in_obs(write) -> None:
-    obs = pd.DataFrame(
-        {"batch": np.arange(31), "sky": Y[:, 0], "sea": Y[:, 1] == 1}, index=[f"cell{i}" for i in range(31)]
-    )
-    path = write(annotated(obs=obs))
-    reader = open_anndata(path, ReadOptions(labels=LabelSpec(columns=("sea", "sky"))))
-    assert reader.header.label_names == ("sky", "sea")
-    np.testing.assert_array_equal(read_all(reader)[1], np.column_stack([Y[:, 0], Y[:, 1] == 1]))
-
-
 @pytest.mark.parametrize("group", ["", "mod/rna/"])
 def test_names_are_those_of_the_matrix_that_is_read(write, tmp_path: Path, group: str) -> None:
-    obs = pd.DataFrame({"sick": Y[:, 2] == 1}, index=[f"cell{i}" for i in range(31)])
+    obs = pd.DataFrame({"sick": Y[:, 2] == 1}, index=ROWS)
     data = annotated(
         obs=obs, layers={"double": 2 * X}, obsm={"labels": Y, "pca": X}, uns={"axes": np.array(list("abcd"))}
     )
@@ -217,7 +208,6 @@ def test_features_left_out(write) -> None:
     np.testing.assert_array_equal(read_all(reader)[0], np.delete(X, 1, axis=1))
 
 
-ROWS = [f"cell{i}" for i in range(31)]
 DONORS = pd.DataFrame({"donor": pd.Categorical([f"d{i}" for i in range(31)])}, index=ROWS)
 TEXTS = pd.DataFrame({"kind": [f"text {i}" for i in range(31)]}, index=ROWS)
 FRAME = {"labels": Y, "tags": pd.DataFrame({"a": np.arange(31)}, index=ROWS)}

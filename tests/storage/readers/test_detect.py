@@ -99,10 +99,8 @@ CASES = {
     "hdf5": (hdf5("t.h5"), ReadOptions()),
     "hdf5 without suffix": (hdf5("t"), ReadOptions()),
     "anndata as h5": (hdf5("t.h5", "anndata"), ReadOptions()),
-    "arff": (text("t.arff", ARFF), LAST),
     "arff.gz": (text("T.ARFF.gz", gzip.compress(ARFF.encode())), LAST),
     "arff as txt": (text("t.txt", "% comment\n\n" + ARFF), LAST),
-    "csv": (text("t.csv", TABLE), LAST),
     "csv.gz": (text("t.csv.gz", gzip.compress(TABLE.encode())), LAST),
     "csv as data": (text("t.data", TABLE), LAST),
     "tsv": (text("t.tsv", TABLE.replace(",", "\t")), LAST),
@@ -112,11 +110,8 @@ CASES = {
     "svm as txt": (text("t.txt", SVM), ReadOptions()),
     "svm as txt, no label": (text("t.txt", "# made up\n" + SVM), ReadOptions()),
     "xmlc": (text("t.txt", "2 3 2\n0 0:1 2:2\n1 1:3\n"), ReadOptions()),
-    "npz": (npz, ReadOptions()),
     "mat": (mat, ReadOptions(keys={"orientation": "columns"})),
-    "parquet": (parquet("t.parquet"), LAST),
     "parquet as data": (parquet("t.data"), LAST),
-    "zarr": (zarr_group, ReadOptions()),
     "zarr without suffix": (unnamed_zarr_group, ReadOptions()),
 }
 
