@@ -9,6 +9,7 @@ import numpy as np
 
 from mlfs_dask.storage.conversion_options import Options
 from mlfs_dask.storage.convert import convert_reader
+from mlfs_dask.storage.opening import open_dataset
 from tests.storage.memory_reader import make_reader
 
 
@@ -25,6 +26,15 @@ def sample(*, n: int = 60, d: int = 12, q: int = 20, sparse: bool) -> tuple[np.n
         X[::7, 0] = np.nan
         Y[:] = generator.choice([0, 1, -1], (n, q))
     return X, Y
+
+
+def rows_of(store: Path | str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Dense X and Y as passes read them."""
+    rows, X, Y = open_dataset(store).rows, [], []
+    for block in rows.stream(0, rows.profile.partitions):
+        X.append(block.X.copy() if isinstance(block.X, np.ndarray) else block.X.toarray())
+        Y.append(block.Y.toarray())
+    return np.concatenate(X), np.concatenate(Y)
 
 
 def make_store(path: Path, X: Any, Y: Any, *, names: bool = True, **options: Any) -> Path:

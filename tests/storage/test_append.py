@@ -16,7 +16,6 @@ import anndata
 import fsspec
 import numpy as np
 import pytest
-from scipy import sparse as sp
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.runtime import current_resources
@@ -29,7 +28,7 @@ from mlfs_dask.storage.opening import open_dataset
 from mlfs_dask.storage.readers.base import LabelSpec
 from mlfs_dask.storage.verify import verify
 from tests.storage.memory_reader import make_reader
-from tests.storage.stores import sample
+from tests.storage.stores import rows_of, sample
 
 CUTS = [(60, 61), (60, 100), (7, 93), (93, 100), (1, 2, 3, 50, 100)]
 
@@ -44,16 +43,6 @@ def grow(path: Path, X: Any, Y: Any, cuts: tuple[int, ...], **options: Any) -> P
         open_reader = functools.partial(lambda reader: reader, reader)
         convert_reader(open_reader, path, workers=1, options=Options(**options), extension=extension)
     return path
-
-
-def rows_of(path: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """X and Y as passes read them."""
-    X, Y = [], []
-    dataset = open_dataset(path)
-    for block in dataset.rows.stream(0, dataset.schema.partitions.count):
-        X.append(block.X.toarray() if sp.issparse(block.X) else block.X.copy())
-        Y.append(block.Y.toarray())
-    return np.concatenate(X), np.concatenate(Y)
 
 
 @pytest.mark.filterwarnings("ignore:Transforming to str index")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,17 +38,9 @@ def test_imports_neither_dask_nor_zarr() -> None:
 @pytest.mark.parametrize("sparse", [False, True])
 def test_the_number_of_partitions_is_bounded(*, sparse: bool) -> None:
     """100 TB: the root metadata name every object."""
-    n, nonzeros = (25 * 10**9, 25 * 10**12) if not sparse else (10**11, 125 * 10**11)
-    plan = chunk_store(
-        n=n,
-        d=1000 if not sparse else 10**5,
-        q=100,
-        nonzeros=nonzeros,
-        label_nonzeros=3 * n,
-        itemsize=4,
-        longest_row=1000,
-        partition_bytes=10**6,
-    )
+    n, d, nonzeros = (10**11, 10**5, 125 * 10**11) if sparse else (25 * 10**9, 1000, 25 * 10**12)
+    how = {"q": 100, "label_nonzeros": 3 * n, "itemsize": 4, "longest_row": 1000, "partition_bytes": 10**6}
+    plan = chunk_store(n=n, d=d, nonzeros=nonzeros, **how)
     assert plan.is_sparse("X") == sparse
     assert 0.9 * MAX_PARTITIONS <= plan.values("X").shards <= MAX_PARTITIONS
 
@@ -62,31 +55,22 @@ def test_sparse_where_csr_takes_at_most_half(nonzeros: int, sparse: bool) -> Non
     assert plan.is_sparse("X") is sparse
 
 
-@given(
-    n=st.integers(1, 10**8),
-    d=st.integers(1, 10**6),
-    q=st.integers(1, 10**5),
-    density=st.floats(0, 1),
-    itemsize=st.sampled_from([1, 2, 4, 8]),
-    partition_bytes=st.integers(1, 10**9),
-    storage=st.sampled_from(["auto", "dense", "sparse"]),
-)
-def test_shapes_for_any_input(
-    n: int, d: int, q: int, density: float, itemsize: int, partition_bytes: int, storage: str
-) -> None:
+SIZES = {
+    "n": st.integers(1, 10**8),
+    "d": st.integers(1, 10**6),
+    "q": st.integers(1, 10**5),
+    "itemsize": st.sampled_from([1, 2, 4, 8]),
+    "partition_bytes": st.integers(1, 10**9),
+    "storage": st.sampled_from(["auto", "dense", "sparse"]),
+}
+
+
+@given(sizes=st.fixed_dictionaries(SIZES), density=st.floats(0, 1))
+def test_shapes_for_any_input(sizes: dict[str, Any], density: float) -> None:
+    n, d, itemsize = sizes["n"], sizes["d"], sizes["itemsize"]
     nonzeros = int(n * d * density)
     longest = min(d, nonzeros)
-    plan = chunk_store(
-        n=n,
-        d=d,
-        q=q,
-        nonzeros=nonzeros,
-        label_nonzeros=n * q // 7,
-        itemsize=itemsize,
-        longest_row=longest,
-        storage=storage,
-        partition_bytes=partition_bytes,
-    )
+    plan = chunk_store(nonzeros=nonzeros, label_nonzeros=n * sizes["q"] // 7, longest_row=longest, **sizes)
     for cut in plan.arrays.values():
         assert 1 <= cut.chunk <= cut.shard
         assert cut.shard % cut.chunk == 0

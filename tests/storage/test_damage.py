@@ -122,16 +122,6 @@ def test_a_flipped_bit_in_a_small_array(store: Path, key: str) -> None:
         open_dataset(store)
 
 
-@pytest.mark.parametrize("form", ["dense", "sparse"])
-def test_a_store_without_checksums_is_read(tmp_path: Path, form: str) -> None:
-    X, Y = sample(sparse=form == "sparse")
-    dataset = open_dataset(remove_checksums(make_store(tmp_path / "old.zarr", X, Y, partition_bytes=900)))
-    blocks = [block.X.copy() for block in dataset.rows.stream(0, dataset.rows.profile.partitions)]
-    dense = [block if isinstance(block, np.ndarray) else block.toarray() for block in blocks]
-    np.testing.assert_array_equal(np.concatenate(dense), X)
-    np.testing.assert_array_equal(dataset.rows.all_labels().toarray(), Y)
-
-
 def replace(store: Path) -> None:
     """Put another store of the same shape in its place, as `mlfs convert --force` does."""
     X, Y = sample(sparse=(store / "X/data").exists())

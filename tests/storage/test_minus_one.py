@@ -190,6 +190,19 @@ def test_numbers_that_are_no_labels_otherwise(tmp_path: Path, write: Write) -> N
     np.testing.assert_array_equal(found, THREE)
 
 
+# 257 and -255 are 1 in the last byte.
+@pytest.mark.parametrize("value", [2, -2, 257, -255])
+@pytest.mark.parametrize("write", FORMATS)
+def test_numbers_that_no_label_can_be(tmp_path: Path, write: Write, value: int) -> None:
+    Y = WITH_ZERO.copy()
+    Y[8, 1] = value
+    with pytest.raises(
+        DataError, match=r"label must be 0 or 1|label is 0 or 1|not among those declared|can be no"
+    ) as caught:
+        converted(tmp_path, write, Y)
+    assert caught.value.column in ("l1", 2) or write in (nominal_arff, sparse_arff)
+
+
 def test_every_value_is_said_or_refused(tmp_path: Path) -> None:
     said = {"positive": ("2",), "negative": ("1",)}
     with pytest.raises(DataError, match=r"line 9, column 'l1', value 0: a label must be 2 = positive; 1 = negative\n"):

@@ -14,6 +14,7 @@ from mlfs_dask.storage.convert import Conversion, convert
 from mlfs_dask.storage.opening import open_dataset
 from mlfs_dask.storage.readers.base import LabelSpec
 from tests.conftest import data_folder
+from tests.storage.stores import rows_of
 
 DESCRIPTION = data_folder() / "datasets.json"
 SETS: list[dict[str, Any]] = json.loads(DESCRIPTION.read_text())["datasets"] if DESCRIPTION.exists() else []
@@ -34,12 +35,6 @@ def run(
 ) -> Conversion:
     sources = [folder / name for name in files]
     return convert(sources, store, labels=labels_of(folder, spec), drop=drop, workers=1)
-
-
-def arrays_of(made: Conversion) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    dataset = open_dataset(made.store)
-    X, Y = dataset.X.compute(), dataset.Y.compute()
-    return tuple(M if isinstance(M, np.ndarray) else M.todense() for M in (X, Y))
 
 
 def test_the_description_is_there() -> None:
@@ -119,8 +114,8 @@ def test_the_same_rows_in_another_order(
     tmp_path: Path,
 ) -> None:
     folder = data_set(name)
-    first = arrays_of(run(folder, main, tmp_path / "a.zarr", spec))
-    second = arrays_of(run(folder, other, tmp_path / "b.zarr", other_spec))
+    first = rows_of(run(folder, main, tmp_path / "a.zarr", spec).store)
+    second = rows_of(run(folder, other, tmp_path / "b.zarr", other_spec).store)
     np.testing.assert_array_equal(sorted_rows(*first), sorted_rows(*second))
 
 
@@ -134,4 +129,4 @@ def test_published_halves_make_the_whole(data_set: DataSet, tmp_path: Path) -> N
     halves = run(folder, ["scene-train.arff.gz", "scene-test.arff.gz"], tmp_path / "a.zarr", "scene.xml")
     whole = run(folder, ["scene.arff.gz"], tmp_path / "b.zarr", "scene.xml")
     assert halves.schema.n == 2407
-    np.testing.assert_array_equal(sorted_rows(*arrays_of(halves)), sorted_rows(*arrays_of(whole)))
+    np.testing.assert_array_equal(sorted_rows(*rows_of(halves.store)), sorted_rows(*rows_of(whole.store)))

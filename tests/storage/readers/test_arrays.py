@@ -230,23 +230,6 @@ def test_bad_contents(tmp_path: Path, arrays: dict[str, Any], keys: dict[str, st
     assert "t.npz" in str(caught.value)
 
 
-# 257 and -255 are 1 in the last byte.
-@pytest.mark.parametrize("value", [2.0, -2.0, 257.0, -255.0, np.inf])
-@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
-def test_values_that_are_no_labels(tmp_path: Path, form: Any, value: float) -> None:
-    labels = Y.astype(float)
-    labels[20, 1] = value
-    paths = [tmp_path / "X.npz", tmp_path / "Y.npz"] if form is sp.csr_array else [tmp_path / "t.npz"]
-    if form is sp.csr_array:
-        sp.save_npz(paths[0], form(X))
-        sp.save_npz(paths[1], form(labels))
-    else:
-        np.savez(paths[0], X=X, Y=labels)
-    with pytest.raises(DataError, match=r"row 21: a label must be 0 or 1 \(-1 = unknown\)") as caught:
-        read_all(open_source([str(path) for path in paths]))
-    assert (caught.value.column, caught.value.value) == (2, value)
-
-
 def edited(change: Callable[[bytes], bytes], how: str = "stored", write: Write | None = None) -> Write:
     def edit(folder: Path) -> list[str]:
         paths = (write or npz(how, keys=("é", "Y")))(folder)

@@ -43,17 +43,6 @@ def compressed(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, st
     return path, request.param
 
 
-def test_plain_file_is_entered_at_any_byte(tmp_path: Path) -> None:
-    path = tmp_path / "data.txt"
-    path.write_bytes(TEXT)
-    source = open_source(str(path))
-    assert (source.size, source.compression, source.enterable) == (len(TEXT), None, True)
-    assert source.read_range(7, 19) == TEXT[7:19]
-    assert source.read_range(len(TEXT) - 3, len(TEXT) + 50) == TEXT[-3:]
-    with source.open(12_345) as stream:
-        assert stream.read() == TEXT[12_345:]
-
-
 def test_compressed_file_gives_the_same_bytes(compressed: tuple[Path, str]) -> None:
     path, name = compressed
     source = pickle.loads(pickle.dumps(open_source(str(path))))

@@ -218,27 +218,6 @@ def test_an_order_that_row_groups_do_not_give(tmp_path: Path, caplog: pytest.Log
         np.testing.assert_array_equal(read_all(reader)[0][:4, 0], [1, 0, 2, 1])
 
 
-def test_url_and_columns_left_out(tmp_path: Path) -> None:
-    import fsspec
-
-    path = Path(save(tmp_path, id=["r1", "r2"], a=[1, 2], y=[0, 1]))
-    with fsspec.open("memory://parquet/t.parquet", "wb") as file:
-        file.write(path.read_bytes())
-    options = ReadOptions(labels=LabelSpec(count=1), drop=("id",))
-    reader = open_parquet("memory://parquet/t.parquet", options)
-    assert reader.header.feature_names == ("a",)
-    np.testing.assert_array_equal(read_all(reader)[0], [[1], [2]])
-
-
-@pytest.mark.parametrize(("bad", "shown"), [(0.5, 0.5), (7.0, 7), ("maybe", "maybe")])
-def test_bad_label(tmp_path: Path, bad: object, shown: object) -> None:
-    column = [0.0] * 20 + [bad] if isinstance(bad, float) else ["no"] * 20 + [bad]
-    path = save(tmp_path, group=6, a=np.arange(21), sky=column)
-    with pytest.raises(DataError, match=r"row 21: a label must be 0 or 1") as caught:
-        read_all(open_parquet(path, LAST), batch_bytes=70)
-    assert (caught.value.column, caught.value.value) == ("sky", shown)
-
-
 def cut_off(folder: Path, save: Callable[..., str] = save) -> str:
     path = Path(save(folder, a=np.arange(100), y=np.arange(100) % 2))
     path.write_bytes(path.read_bytes()[:-20])
