@@ -251,31 +251,24 @@ def test_cores_of_this_process(monkeypatch):
 MEMORY = "sys/fs/cgroup/memory"
 
 
+def held(folder, limit, used, **more):
+    """Files of a control group of version 2 in a folder of it."""
+    files = {"max": limit, "current": used, **more}
+    return {f"{V2}/{folder}memory.{name}": str(text) for name, text in files.items()}
+
+
 @pytest.mark.parametrize(
     ("groups", "files", "expected"),
     [
         ("", {}, 9_000_000),
-        ("0::/\n", {f"{V2}/memory.max": "5000000", f"{V2}/memory.current": "2000000"}, 3_000_000),
-        ("0::/\n", {f"{V2}/memory.max": "max\n", f"{V2}/memory.current": "2000000"}, 9_000_000),
+        ("0::/\n", held("", 5_000_000, 2_000_000), 3_000_000),
+        ("0::/\n", held("", "max\n", 2_000_000), 9_000_000),
         # The outer group is nearly full, whatever the inner one may hold.
-        (
-            "0::/job/step\n",
-            {
-                f"{V2}/job/memory.max": "8000000",
-                f"{V2}/job/memory.current": "7000000",
-                f"{V2}/job/step/memory.max": "6000000",
-                f"{V2}/job/step/memory.current": "2000000",
-            },
-            1_000_000,
-        ),
+        ("0::/job/step\n", held("job/", 8_000_000, 7_000_000) | held("job/step/", 6_000_000, 2_000_000), 1_000_000),
         # Files that were read once are dropped when somebody needs the room.
         (
             "0::/job\n",
-            {
-                f"{V2}/job/memory.max": "6000000",
-                f"{V2}/job/memory.current": "5500000",
-                f"{V2}/job/memory.stat": "anon 10\ninactive_file 3000000\nactive_file 20\n",
-            },
+            held("job/", 6_000_000, 5_500_000, stat="anon 10\ninactive_file 3000000\nactive_file 20\n"),
             3_500_000,
         ),
         (

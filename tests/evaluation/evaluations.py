@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 METRICS = (
     {"name": "hamming_loss", "title": "Hamming loss", "better": "lower"},
     {"name": "macro_f1", "title": "macro F1", "better": "higher"},
 )
+
+
+LEARNT = ("training part", "finished run")
 
 
 def write_evaluation(
@@ -43,61 +46,39 @@ def write_evaluation(
         Learnt beforehand.
     """
     folder.mkdir(parents=True)
-    _write(
-        folder / "results.csv",
-        "dataset,run,method,classifier,k,repeat,fold,metric,value",
-        (
-            (
-                dataset,
-                run,
-                run.split(":")[0],
-                classifier,
-                k,
-                0,
-                fold,
-                metric["name"],
-                _text(value(run, metric["name"], k, fold)),
-            )
-            for run in runs
-            for classifier in classifiers
-            for k in ([d] if run == "all" else grid)
-            for fold in range(folds)
-            for metric in metrics
-        ),
-    )
-    _write(
-        folder / "rankings.csv",
-        "dataset,run,repeat,fold,k,rank,feature_index",
-        (
-            (dataset, run, 0, fold, max(grid), rank, feature)
-            for run in runs
-            for fold in range(folds)
-            for rank, feature in enumerate(
-                _ranking(run, fold, d, rankings)[: d if run == "all" else max(grid)], start=1
-            )
-        ),
-    )
-    _write(
-        folder / "fits.csv",
-        "dataset,run,repeat,fold,k,seconds,passes,bytes_read,iterations,converged,peak_driver_bytes,peak_worker_bytes",
-        (
-            (dataset, run, 0, fold, max(grid), 0.5 + fold, 1, 1000, 3, "True", 2**20, 2**21)
-            for run in runs
-            for fold in range(folds)
-        ),
-    )
+    most = max(grid)
+    results = [
+        (dataset, run, run.split(":")[0], classifier, k, 0, fold, metric["name"], value(run, metric["name"], k, fold))
+        for run in runs
+        for classifier in classifiers
+        for k in ([d] if run == "all" else grid)
+        for fold in range(folds)
+        for metric in metrics
+    ]
+    learnt = [
+        (dataset, run, 0, fold, most, rank, feature)
+        for run in runs
+        for fold in range(folds)
+        for rank, feature in enumerate(_ranking(run, fold, d, rankings)[: d if run == "all" else most], start=1)
+    ]
+    fits = [
+        (dataset, run, 0, fold, most, 0.5 + fold, 1, 1000, 3, True, 2**20, 2**21)
+        for run in runs
+        for fold in range(folds)
+    ]
+    taken = "seconds,passes,bytes_read,iterations,converged,peak_driver_bytes,peak_worker_bytes"
+    for name, rows, columns in (
+        ("results", results, "dataset,run,method,classifier,k,repeat,fold,metric,value"),
+        ("rankings", learnt, "dataset,run,repeat,fold,k,rank,feature_index"),
+        ("fits", fits, f"dataset,run,repeat,fold,k,{taken}"),
+    ):
+        pd.DataFrame(rows, columns=columns.split(",")).to_csv(folder / f"{name}.csv", index=False)
     written = {
         "format_version": 2,
         "kind": "eval",
         "store": {"path": f"{dataset}.zarr", "digest": f"digest of {dataset}", "n": 100, "d": d, "q": 3},
         "runs": [
-            {
-                "run": run,
-                "method": run.split(":")[0],
-                "params": {},
-                "learnt": "finished run" if run in finished else "training part",
-            }
-            for run in runs
+            {"run": run, "method": run.split(":")[0], "params": {}, "learnt": LEARNT[run in finished]} for run in runs
         ],
         "protocol": None,
         "classifiers": list(classifiers),
@@ -134,13 +115,3 @@ def _ranking(run: str, fold: int, d: int, rankings: Mapping[str, Sequence[Sequen
     if rankings is not None and run in rankings:
         return rankings[run][fold]
     return np.roll(np.arange(d), 3 * fold).tolist() if run == "random" else list(range(d))
-
-
-def _text(value: float | None) -> str:
-    return "" if value is None else f"{value:.17g}"
-
-
-def _write(path: Path, header: str, rows: Iterable[Sequence[object]]) -> None:
-    with path.open("w", encoding="utf-8", newline="") as stream:
-        stream.write(header + "\n")
-        csv.writer(stream, lineterminator="\n").writerows(rows)

@@ -565,16 +565,14 @@ def test_other_rankings_would_be_learnt(tmp_path: Path, store: Path, earlier: st
     write_eval(str(arrays), evaluate(X, "gmm", labels=Y, folds=3, k_grid="2"))
     with pytest.raises(DataError, match="not on this store"):
         evaluate(X, str(arrays), labels=Y)
-    with pytest.raises(DataError, match="on other training rows, with 3 folds, 2 times"):
-        evaluate(store, earlier, folds=4)
-    with pytest.raises(DataError, match="on other training rows, with seed=5"):
-        evaluate(store, earlier, seed=6)
-    with pytest.raises(DataError, match=r"with labelled_rows=1\.0 and hidden_as='unknown'"):
-        evaluate(store, earlier, labelled_rows=0.5, hidden_as="zero")
-    with pytest.raises(
-        DataError, match=r"(?s)for k = 2, 4, 6, and not for 3.*give k_grid that they have, or the method"
+    for options, message in (
+        ({"folds": 4}, "on other training rows, with 3 folds, 2 times"),
+        ({"seed": 6}, "on other training rows, with seed=5"),
+        ({"labelled_rows": 0.5, "hidden_as": "zero"}, r"with labelled_rows=1\.0 and hidden_as='unknown'"),
+        ({"k_grid": "2,3"}, r"(?s)for k = 2, 4, 6, and not for 3.*give k_grid that they have, or the method"),
     ):
-        evaluate(store, earlier, k_grid="2,3")
+        with pytest.raises(DataError, match=message):
+            evaluate(store, earlier, **options)
     with pytest.raises(DataError, match=r"rankings of mfsir:beta=0\.5 .* for k = 6, and not for 7"):
         evaluate(store, [*split_off(tmp_path, earlier, "mfsir:beta=0.5")], k_grid="3,7")
 
