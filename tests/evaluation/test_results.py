@@ -1,4 +1,4 @@
-"""Evaluation folders: written whole, read back to the same values, damage named."""
+"""Evaluation folders: written whole, read back to the same values, damage named; finished parts on the way there."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.evaluation.experiment import evaluate
 from mlfs_dask.evaluation.results import Evaluation, read_eval, write_eval
+from mlfs_dask.evaluation.resume import PartialResults, partial_folder, remove_partial_results
 from tests.evaluation.evaluations import write_evaluation
 
 
@@ -99,3 +100,23 @@ def test_k_is_not_chosen_by_what_was_not_computed_or_by_one_split(tmp_path: Path
         found.choose_k("coverage")
     with pytest.raises(UsageError, match="there is one split only; give --folds 5"):
         found.choose_k()
+
+
+def test_parts_are_taken_up_by_the_same_job_alone(tmp_path: Path) -> None:
+    place = partial_folder(str(tmp_path / "a.eval"))
+    assert place is not None
+    kept = PartialResults(place, {"seed": 1}, resume=True)
+    assert kept.load("elc 0 0") is None
+    assert not place.exists()  # nothing was saved
+    kept.save("elc 0 0", {"ranking": [2, 0]})
+    assert PartialResults(place, {"seed": 1}, resume=True).load("elc 0 0") == {"ranking": [2, 0]}
+    # A file that was cut off is no part.
+    (file,) = [path for path in place.iterdir() if path.name != "job.json"]
+    file.write_text('{"ranking": [2')
+    assert PartialResults(place, {"seed": 1}, resume=True).load("elc 0 0") is None
+    remove_partial_results(str(tmp_path / "a.eval"))
+    assert not place.exists()
+    for seed, resume in ((2, True), (1, False)):
+        PartialResults(place, {"seed": 1}, resume=False).save("elc 0 0", {"ranking": []})
+        assert PartialResults(place, {"seed": seed}, resume=resume).load("elc 0 0") is None
+    assert partial_folder("s3://bucket/a.eval") is None

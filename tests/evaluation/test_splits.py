@@ -1,4 +1,4 @@
-"""Splits: every row judged once, groups together, labels even, seeds that count."""
+"""Splits: every row judged once, groups together, labels even, seeds that count; and labels that are hidden."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from scipy import sparse as sp
 
 from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.evaluation.simulation import as_unknown, simulate
 from mlfs_dask.evaluation.splits import make_splits, read_groups, read_split, stratified_folds
 
 
@@ -120,3 +121,28 @@ def test_a_split_is_read_from_a_file(tmp_path: Path) -> None:
         read_split(str(file), 2)
     with pytest.raises(DataError, match="cannot be read"):
         read_split(str(tmp_path / "none"), 2)
+
+
+LABELS = sp.csr_array((np.random.default_rng(1).random((200, 5)) < 0.4).astype(np.int8))
+
+
+def test_a_share_of_the_positives_of_labelled_rows_becomes_zero() -> None:
+    dense = LABELS.toarray()
+    dense[:, 0] = -1
+    found = simulate(sp.csr_array(dense), missing_labels=0.25, labelled_rows=0.3, random=np.random.default_rng(0))
+    assert found.labelled.sum() == 60
+    before, after = dense[found.labelled], found.Y.toarray()[found.labelled]
+    dropped = before != after
+    assert dropped.sum() == round(0.25 * (before == 1).sum())
+    assert (before[dropped] == 1).all()
+    assert (after[dropped] == 0).all()
+    assert not found.Y.toarray()[~found.labelled].any()
+    unknown = as_unknown(found.Y, found.labelled).toarray()
+    assert (unknown[~found.labelled] == -1).all()
+    assert np.array_equal(unknown[found.labelled], after)
+
+
+def test_nothing_is_changed_without_a_reason_and_one_row_keeps_its_labels_at_least() -> None:
+    assert simulate(LABELS, random=np.random.default_rng(0)).Y is LABELS
+    assert as_unknown(LABELS, np.ones(200, bool)) is LABELS
+    assert simulate(LABELS, labelled_rows=1e-6, random=np.random.default_rng(0)).labelled.sum() == 1
