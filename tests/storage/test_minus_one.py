@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import logging
 import tracemalloc
 from collections.abc import Callable
@@ -25,6 +24,7 @@ from mlfs_dask.storage.opening import open_dataset
 from mlfs_dask.storage.readers.base import UNKNOWN, LabelSpec, ReadOptions
 from mlfs_dask.storage.readers.detect import open_source
 from tests.storage.memory_reader import make_reader
+from tests.storage.readers.reading import write_arff
 
 X = np.arange(24.0).reshape(12, 2) * 1.5
 SIGNS = np.where(np.random.default_rng(5).random((12, 3)) < 0.4, 1, -1)
@@ -108,9 +108,7 @@ def obs_h5ad(folder: Path, Y: np.ndarray) -> list[str]:
 
 
 def arff(folder: Path, Y: np.ndarray, *, kind: str = "numeric") -> list[str]:
-    text = io.StringIO()
-    frame(Y).to_csv(text, index=False, header=False)
-    return write_arff(folder, kind, text.getvalue())
+    return [write_arff(folder / "t.arff", frame(Y), dict.fromkeys(NAMES, kind))]
 
 
 def nominal_arff(folder: Path, Y: np.ndarray) -> list[str]:
@@ -118,19 +116,15 @@ def nominal_arff(folder: Path, Y: np.ndarray) -> list[str]:
 
 
 def sparse_arff(folder: Path, Y: np.ndarray) -> list[str]:
-    first = -1 if Y.all() else 0
-    lines = []
-    for x, y in zip(X, Y, strict=True):
-        pairs = [*enumerate(x), *((X.shape[1] + label, value) for label, value in enumerate(y) if value != first)]
-        lines.append("{" + ",".join(f"{index} {value}" for index, value in pairs) + "}\n")
-    return write_arff(folder, "{-1,1}" if Y.all() else "{0,1,-1}", "".join(lines))
-
-
-def write_arff(folder: Path, kind: str, rows: str) -> list[str]:
-    features = "".join(f"@attribute x{i} numeric\n" for i in range(X.shape[1]))
-    labels = "".join(f"@attribute {name} {kind}\n" for name in NAMES)
-    (folder / "t.arff").write_text(f"@relation r\n{features}{labels}@data\n{rows}")
-    return ["t.arff"]
+    (path,) = arff(folder, Y, kind="{-1,1}" if Y.all() else "{0,1,-1}")
+    head, _, _ = Path(path).read_text().partition("@data\n")
+    first = [None] * X.shape[1] + [-1 if Y.all() else 0] * Y.shape[1]
+    rows = [
+        ",".join(f"{i} {value}" for i, value in enumerate([*x, *y]) if value != first[i])
+        for x, y in zip(X.tolist(), Y.tolist(), strict=True)
+    ]
+    Path(path).write_text(f"{head}@data\n" + "".join(f"{{{row}}}\n" for row in rows))
+    return [path]
 
 
 BY_NAME = (csv, two_csv, parquet, text_parquet, obs_h5ad, arff, nominal_arff, sparse_arff)
@@ -224,7 +218,7 @@ def test_texts_as_values(tmp_path: Path, kind: str) -> None:
         path = path.with_suffix(".parquet")
         table.to_parquet(path)
     elif kind == "arff":
-        path = tmp_path / write_arff(tmp_path, "{Pos,U,neg}", table.to_csv(index=False, header=False))[0]
+        path = Path(write_arff(tmp_path / "t.arff", table, dict.fromkeys(NAMES, "{Pos,U,neg}")))
     else:
         path = path.with_suffix(".h5ad")
         obs = texts.astype("category").set_axis([f"c{row}" for row in range(12)])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -26,37 +25,30 @@ pytestmark = pytest.mark.filterwarnings("ignore:feature .* constant")
 NEVER = 20
 
 
-@dataclass
 class Asked:
-    """The requests of a server. Those of `together` are answered once all of them have come.
+    """The requests of a server, as keys and ranges; the first one of each key that is held is answered with the others.
 
-    Attributes
-    ----------
-    requests : list of (str, str)
-        Key and range.
-    awaited : set of str
-        Keys of `together` that have not come.
-    late : bool
-        Whether one of them did not come in time.
+    `late` is set where one of them did not come in time.
     """
 
-    requests: list[tuple[str, str]] = field(default_factory=list)
-    together: frozenset[str] = frozenset()
-    awaited: set[str] = field(default_factory=set)
-    late: bool = False
-    changed: threading.Condition = field(default_factory=threading.Condition)
+    def __init__(self) -> None:
+        self.requests: list[tuple[str, str]] = []
+        self.lock, self.late = threading.Lock(), False
+        self.hold(set())
 
     def hold(self, keys: set[str]) -> None:
-        self.together, self.awaited = frozenset(keys), set(keys)
+        self.awaited, self.together = set(keys), threading.Barrier(max(len(keys), 1))
 
     def arrive(self, key: str, part: str) -> None:
-        with self.changed:
+        with self.lock:
             self.requests.append((key, part))
+            held = key in self.awaited
             self.awaited.discard(key)
-            self.changed.notify_all()
-            if key in self.together and not self.changed.wait_for(lambda: not self.awaited or self.late, NEVER):
+        if held:
+            try:
+                self.together.wait(NEVER)
+            except threading.BrokenBarrierError:
                 self.late = True
-                self.changed.notify_all()
 
     def of(self, key: str) -> list[str]:
         """The ranges that objects were asked for whose keys begin so."""

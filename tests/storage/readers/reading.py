@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import pickle
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy.sparse import csr_array
 
 from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN, Batch, Reader, ReadOptions
@@ -67,3 +70,11 @@ def read_through(path: Path, options: ReadOptions) -> None:
     for part in reader.parts(1 << 20):
         for _ in reader.read(part, batch_bytes=1 << 16):
             pass
+
+
+def write_arff(path: Path, table: pd.DataFrame, kinds: Mapping[str, str]) -> str:
+    """Rows as dense ARFF; a column without a kind is numeric, and texts are in quotes."""
+    attributes = "".join(f"@attribute {name} {kinds.get(name, 'numeric')}\n" for name in table.columns)
+    rows = table.to_csv(index=False, header=False, na_rep="?", quotechar="'", quoting=csv.QUOTE_NONNUMERIC)
+    path.write_text(f"@relation r\n{attributes}@data\n" + rows.replace("'?'", "?"))
+    return str(path)

@@ -25,7 +25,7 @@ from mlfs_dask.storage.readers.base import LabelSpec, Reader, ReadOptions
 from mlfs_dask.storage.readers.classes import ClassColumn
 from mlfs_dask.storage.readers.detect import open_source
 from mlfs_dask.storage.readers.mulan_xml import read_mulan_labels
-from tests.storage.readers.reading import check_splits, read_all
+from tests.storage.readers.reading import check_splits, read_all, write_arff
 
 TABLE = pd.DataFrame(
     {
@@ -63,27 +63,19 @@ def feather(folder: Path, table: pd.DataFrame) -> str:
 
 
 def arff(folder: Path, table: pd.DataFrame) -> str:
-    lines = ["@relation r", "@attribute x numeric"]
-    for name, values in (("kind", "cat,dog,none"), ("grade", "1,2,10"), ("ok", "no,yes")):
-        lines.append(f"@attribute {name} {{{values}}}")
     tags = ",".join(f"'{text}'" for text in table["tags"].dropna().unique())
-    lines += [f"@attribute tags {{{tags}}}", "@data"]
-    for row in table.itertuples(index=False):
-        values = ["?" if value is None or value != value else str(value) for value in row]
-        lines.append(",".join([*values[:-1], values[-1] if values[-1] == "?" else f"'{values[-1]}'"]))
-    (folder / "t.arff").write_text("\n".join(lines) + "\n")
-    return str(folder / "t.arff")
+    kinds = {"kind": "{cat,dog,none}", "grade": "{1,2,10}", "ok": "{no,yes}", "tags": f"{{{tags}}}"}
+    return write_arff(folder / "t.arff", table, kinds)
 
 
 def sparse_arff(folder: Path, table: pd.DataFrame) -> str:
     head, _, rows = Path(arff(folder, table)).read_text().partition("@data\n")
-    lines = []
-    for row in rows.splitlines():
-        values = row.replace(" ; ", "_;_").split(",")
-        first = ("", "cat", "1", "no", "'fun;war'")
-        entries = [f"{i} {value.replace('_;_', ' ; ')}" for i, value in enumerate(values) if value != first[i]]
-        lines.append("{" + ", ".join(entries) + "}\n")
-    (folder / "t.arff").write_text(head + "@data\n" + "".join(lines))
+    first = ("", "'cat'", "'1'", "'no'", "'fun;war'")
+    entries = [
+        ", ".join(f"{i} {value}" for i, value in enumerate(row.split(",")) if value != first[i])
+        for row in rows.splitlines()
+    ]
+    (folder / "t.arff").write_text(f"{head}@data\n" + "".join(f"{{{row}}}\n" for row in entries))
     return str(folder / "t.arff")
 
 
@@ -299,22 +291,13 @@ FORMATS = ("csv", "tsv", "parquet", "feather", "arff")
 
 def save(tmp_path: Path, suffix: str, **columns: list[object]) -> str:
     """The same table in one of the formats."""
-    path = tmp_path / f"t.{suffix}"
-    rows = list(zip(*columns.values(), strict=True))
-    if suffix == "parquet":
-        pq.write_table(pa.table(columns), path)
-    elif suffix == "feather":
-        pa.feather.write_feather(pa.table(columns), path)
-    elif suffix == "arff":
-        kinds = ["string" if isinstance(values[0], str) else "numeric" for values in columns.values()]
-        names = [f"@attribute {name} {kind}\n" for name, kind in zip(columns, kinds, strict=True)]
-        path.write_text(
-            f"@relation t\n{''.join(names)}@data\n" + "".join(",".join(map(str, row)) + "\n" for row in rows)
-        )
+    path, table = tmp_path / f"t.{suffix}", pd.DataFrame(columns)
+    if suffix == "arff":
+        return write_arff(path, table, {"id": "string"})
+    if suffix in ("parquet", "feather"):
+        getattr(table, f"to_{suffix}")(path)
     else:
-        between = "\t" if suffix == "tsv" else ","
-        lines = [columns, *rows]
-        path.write_text("".join(between.join("" if v is None else str(v) for v in line) + "\n" for line in lines))
+        table.to_csv(path, sep="\t" if suffix == "tsv" else ",", index=False)
     return str(path)
 
 
