@@ -83,12 +83,20 @@ def test_recipes(tmp_path: Path) -> None:
         assert "is the best of" in (tmp_path / page).read_text(encoding="utf-8")
 
 
-def test_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first steps, from the file of digits that `mlfs demo` writes."""
+def mlfs(*words: object) -> str:
+    """What a command prints, which ends well."""
     from click.testing import CliRunner
 
-    from mlfs_dask.demo import arff_text, load_digits, xml_text
     from mlfs_dask_cli.main import mlfs
+
+    done = CliRunner().invoke(mlfs, [str(word) for word in words])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first steps, from the file of digits that `mlfs demo` writes."""
+    from mlfs_dask.demo import arff_text, load_digits, xml_text
 
     monkeypatch.chdir(tmp_path)
     Path("digits").mkdir()
@@ -105,9 +113,7 @@ def test_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
                 printed += Path(words[-1]).read_text()
             else:
                 assert program == "mlfs"
-                done = CliRunner().invoke(mlfs, words)
-                assert done.exit_code == 0, done.output
-                printed += done.stdout
+                printed += mlfs(*words)
     for block in re.findall(r"```text\n(.*?)```", text, re.DOTALL):
         assert block in printed
     assert Path("digits.elc/pairs.parquet").exists()
@@ -161,9 +167,6 @@ def test_tutorial(data_set: Callable[[str], Path], tmp_path: Path) -> None:
 
 def test_the_batch_of_all_methods_names_them_and_the_sets(tmp_path: Path) -> None:
     import yaml
-    from click.testing import CliRunner
-
-    from mlfs_dask_cli.main import mlfs
 
     plan = yaml.safe_load((DOCS / "choosing.yaml").read_text(encoding="utf-8"))
     assert plan["methods"] == sorted(METHODS)
@@ -176,24 +179,15 @@ def test_the_batch_of_all_methods_names_them_and_the_sets(tmp_path: Path) -> Non
     names = [*(f"x{f}" for f in range(20)), "a", "b", "c"]
     np.savetxt(tmp_path / "s.csv", rows, "%d", ",", header=",".join(names), comments="")
     (tmp_path / "choosing.yaml").write_text(yaml.safe_dump({**plan, "stores": ["s.zarr"]}))
-    run = CliRunner().invoke
-    store = str(tmp_path / "s.zarr")
-    assert run(mlfs, ["convert", str(tmp_path / "s.csv"), store, "--label-columns", "a,b,c"]).exit_code == 0
-    done = run(mlfs, ["batch", str(tmp_path / "choosing.yaml"), "--dry-run", "--json"])
-    assert done.exit_code == 0, done.output
-    jobs = json.loads(done.stdout)["jobs"]
+    mlfs("convert", tmp_path / "s.csv", tmp_path / "s.zarr", "--label-columns", "a,b,c")
+    jobs = json.loads(mlfs("batch", tmp_path / "choosing.yaml", "--dry-run", "--json"))["jobs"]
     assert sorted(job["job"] for job in jobs) == sorted(f"s.evaluation.{name}" for name in (*METHODS, "random"))
 
 
 def test_the_plans_of_the_page_on_machines_have_the_lines_of_a_plan(tmp_path: Path) -> None:
-    from click.testing import CliRunner
-
-    from mlfs_dask_cli.main import mlfs
-
     (tmp_path / "s.csv").write_text("x,z,y\n" + "".join(f"{row % 2},{row % 3},{row % 2}\n" for row in range(12)))
     store = str(tmp_path / "s.zarr")
-    run = CliRunner().invoke
-    assert run(mlfs, ["convert", str(tmp_path / "s.csv"), store, "--label-columns", "y"]).exit_code == 0
+    mlfs("convert", tmp_path / "s.csv", store, "--label-columns", "y")
 
     def names(table: str) -> set[str]:
         return set(re.findall(r"^(\w.*?)  ", table, re.MULTILINE))
@@ -202,9 +196,8 @@ def test_the_plans_of_the_page_on_machines_have_the_lines_of_a_plan(tmp_path: Pa
     plans = re.findall(r"^\$ mlfs (plan .*)\n((?:[^$`m].*\n)+)", text, re.MULTILINE)
     assert len(plans) == 3
     for words, shown in plans:
-        made = run(mlfs, [store if word == "big.zarr" else word for word in words.split()])
-        assert made.exit_code == 0, made.output
-        assert names(shown) - {"note"} == names(made.output) - {"note"}
+        made = mlfs(*(store if word == "big.zarr" else word for word in words.split()))
+        assert names(shown) - {"note"} == names(made) - {"note"}
 
 
 def test_the_reference_names_everything_public() -> None:

@@ -102,11 +102,6 @@ def test_without_a_folder_it_is_named_after_the_plan(
     assert "1 done already" in run("batch", plan, "--dry-run", "--in-process", "--resume").stdout
 
 
-def test_the_summary_counts_the_jobs_of_the_plan(run: Callable[..., Any], plan: Path) -> None:
-    shown = run("batch", plan, "-o", plan.parent / "out", "--in-process").stdout
-    assert re.search(r"^jobs +13 done$", shown, re.MULTILINE), "without the reading that they share"
-
-
 def test_a_batch_leaves_jobs_and_tables(run_json: Any, run: Callable[..., Any], plan: Path) -> None:
     out = plan.parent / "out"
     found = run_json("batch", plan, "-o", out, "--in-process")
@@ -124,6 +119,7 @@ def test_a_batch_leaves_jobs_and_tables(run_json: Any, run: Callable[..., Any], 
     assert resumed.stderr.count("done already") == 1 + 13
     assert "\nmlfs: job 13 of 13, " in resumed.stderr
     assert "0 to run, 13 done already" in resumed.stderr
+    assert re.search(r"^jobs +13 done$", resumed.stdout, re.MULTILINE), "without the reading that they share"
 
 
 def test_a_failed_job_has_its_exit_code(run: Callable[..., Any], plan: Path) -> None:

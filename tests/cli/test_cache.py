@@ -87,9 +87,3 @@ def test_a_size_bounds_the_cache(run_json: RunJson, tiny_store: Path, tmp_path: 
     words = ("--cache", tmp_path / "cache", "--cache-size", 10, "--in-process")
     for name in ("first", "second"):
         assert run_json("select", "elc", tiny_store, "-k", 2, "-o", tmp_path / name, *words)["passes"] == 1
-
-
-def test_a_cache_at_a_url_is_refused(run: Callable[..., Any], tiny_store: Path, tmp_path: Path) -> None:
-    result = run("select", "elc", tiny_store, "-k", 2, "-o", tmp_path / "run", "--cache", "s3://bucket/c")
-    assert result.exit_code == 2
-    assert "must be a local folder" in result.stderr

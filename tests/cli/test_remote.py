@@ -268,6 +268,8 @@ def test_a_store_is_read_from_a_web_server(table: Path, run: Run, run_json: RunJ
         assert "1 missing: X/c/1/0" in verified.stderr
         absent = run("inspect", f"{address}/absent.zarr")
         assert (absent.exit_code, "there is no such store" in absent.stderr) == (3, True)
+        absent = run("convert", f"{address}/absent.csv", tmp_path / "none.zarr", "--label-columns", "a,b")
+        assert (absent.exit_code, "there is no such object" in absent.stderr) == (3, True)
 
 
 def test_a_web_server_without_range_requests(table: Path, run: Run, run_json: RunJson, tmp_path: Path) -> None:
@@ -293,15 +295,6 @@ def test_a_web_server_that_does_not_answer(
         assert f"127.0.0.1:{free_port}" in silent.stderr
         assert re.search("cure: check the (URL, the )?network", silent.stderr)
     assert not list(tmp_path.iterdir())
-
-
-def test_a_file_is_converted_from_a_web_server(table: Path, run: Run, run_json: RunJson, tmp_path: Path) -> None:
-    near = run_json("convert", table, tmp_path / "near.zarr", "--label-columns", "a,b")
-    with serve(table.parent) as address:
-        far = run_json("convert", f"{address}/{table.name}", tmp_path / "far.zarr", "--label-columns", "a,b")
-        absent = run("convert", f"{address}/absent.csv", tmp_path / "none.zarr", "--label-columns", "a,b")
-    assert far["digest"] == near["digest"]
-    assert (absent.exit_code, "there is no such object" in absent.stderr) == (3, True)
 
 
 def test_parts_of_a_file_are_asked_for_once(run: Run, tmp_path: Path) -> None:
