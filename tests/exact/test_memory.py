@@ -69,9 +69,9 @@ FORMS = {
     ("n", "d", "q", "gram_cap", "sparse"),
     [
         (2500, 40, 30, 0, False),
-        (300, 800, 20, 4096, False),
+        (200, 600, 20, 4096, False),
         (600, 3000, 10, 0, True),
-        (1000, 600, 10, 4096, True),
+        (800, 500, 10, 4096, True),
         (1500, 40, 200, 4096, False),
     ],
 )
@@ -89,7 +89,7 @@ def test_memory_of_exact_forms(name, n, d, q, gram_cap, sparse):
 
 
 @pytest.mark.parametrize("name", ["glfs", "mifs", "mlmlfs", "sfs-bll"])
-@pytest.mark.parametrize(("n", "d", "q", "sparse"), [(2500, 40, 30, False), (600, 600, 10, True)])
+@pytest.mark.parametrize(("n", "d", "q", "sparse"), [(2500, 40, 30, False), (600, 300, 10, True)])
 def test_memory_of_published_forms(name, n, d, q, sparse):
     X, Y = rows_of(n, d, sparse=sparse), labels_of(labels(n, q))
     method, profile = get_method(name)(variant="published", max_iter=2), as_rows(X, Y).profile

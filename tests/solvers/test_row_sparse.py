@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -74,6 +76,19 @@ def test_weak_rows_are_solved_in_turns_with_the_strong_ones(monkeypatch):
     factorised.clear()
     assert pytest.approx(exact, rel=1e-9) == solve_gram(G, B, 2.0, t).P
     assert factorised[-1] == 40
+
+
+@pytest.mark.parametrize("beta", [0.0, 1.0])
+def test_memory_where_features_repeat_is_that_of_others(beta):
+    d = 400
+    X = np.random.default_rng(0).normal(size=(d, d))
+    X[:, 1] = X[:, 0]
+    G, B = X.T @ X, np.ones((d, 2))
+    tracemalloc.start()
+    solve_gram(G, B, beta, np.ones(d))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < (row_sparse.SQUARE_MATRICES + 0.2) * 8 * d * d
 
 
 # ---------------------------------------------------------------- on a set of rows
