@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
+from mlfs_dask.storage import chunking
 from mlfs_dask.storage.conversion_options import Options
 from mlfs_dask.storage.convert import convert_reader
 from mlfs_dask.storage.opening import open_dataset
@@ -26,6 +28,13 @@ def sample(*, n: int = 60, d: int = 12, q: int = 20, sparse: bool) -> tuple[np.n
         X[::7, 0] = np.nan
         Y[:] = generator.choice([0, 1, -1], (n, q))
     return X, Y
+
+
+def small_chunks(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """Several chunks a shard, and several shards of labels, in stores of a few kilobytes."""
+    for name in ("CHUNK_BYTES", "SMALL_CHUNK_BYTES", "PARTITION_BYTES"):
+        monkeypatch.setattr(chunking, name, size)
+    monkeypatch.setattr(chunking, "CHUNK_NONZEROS", max(size // 20, 1))
 
 
 def rows_of(store: Path | str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:

@@ -16,14 +16,13 @@ import zarr
 from scipy import sparse as sp
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.storage import chunking
 from mlfs_dask.storage.chunking import CHUNK_BYTES
 from mlfs_dask.storage.object_store import open_objects
 from mlfs_dask.storage.opening import open_dataset
 from mlfs_dask.storage.read_ahead import ChunksAhead, Window
 from mlfs_dask.storage.store_reader import ArrayLayout, StoreRows
 from tests.storage.damage import forge, remove_checksums
-from tests.storage.stores import make_store, sample
+from tests.storage.stores import make_store, sample, small_chunks
 
 
 def sharded(**changes):
@@ -83,12 +82,10 @@ Store = Callable[..., tuple[str, np.ndarray[Any, Any], np.ndarray[Any, Any]]]
 
 @pytest.fixture(params=["local", "memory"])
 def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    """Stores of several chunks a shard, and several shards of labels, with X and Y."""
+    """Stores of small chunks, with X and Y."""
 
     def make(*, sparse: bool, small: int = 100, checksums: bool = True, **options: Any):
-        for name in ("CHUNK_BYTES", "SMALL_CHUNK_BYTES", "PARTITION_BYTES"):
-            monkeypatch.setattr(chunking, name, small)
-        monkeypatch.setattr(chunking, "CHUNK_NONZEROS", max(small // 20, 1))
+        small_chunks(monkeypatch, small)
         X, Y = sample(sparse=sparse)
         X[:, 0] = np.nan_to_num(X[:, 0])
         place = make_store(tmp_path / "t.zarr", X, Y, storage="sparse" if sparse else "dense", **options)
