@@ -82,23 +82,19 @@ def test_ids_where_a_name_stands_twice(tmp_path: Path) -> None:
     assert open_source([path], table(tmp_path, [*range(23)])).header.feature_names[:2] == ("ENSG0", "ENSG1")
 
 
-def test_cells_without_labels(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    options = table(tmp_path, [*range(20)])
-    path = save(tmp_path)
-    Y = read_all(open_source([path], options))[1]
-    assert caplog.messages == [
-        f"{path}: 3 of 23 barcodes are not in {options.keys['labels']}: their labels are unknown",
-    ]
-    np.testing.assert_array_equal(Y, np.vstack([LABELS[:20], np.full((3, 2), -1)]))
-
-
-def test_barcodes_of_no_cell_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path, options = save(tmp_path), table(tmp_path, [*range(23)])
+def test_barcodes_that_are_in_one_file_alone_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path, options = save(tmp_path), table(tmp_path, [*range(20)])
     labels = options.keys["labels"]
     with Path(labels).open("a") as file:
         file.write("GONE-1,1,0\nGONE-2,0,0\n")
-    np.testing.assert_array_equal(read_all(open_source([path], options))[1], LABELS)
-    assert caplog.messages == [f"{labels}: 2 of 25 barcodes are not in {path}, 'GONE-1' for one: left out"]
+    Y = read_all(open_source([path], options))[1]
+    assert sorted(caplog.messages) == sorted(
+        [
+            f"{path}: 3 of 23 barcodes are not in {labels}: their labels are unknown",
+            f"{labels}: 2 of 22 barcodes are not in {path}, 'GONE-1' for one: left out",
+        ]
+    )
+    np.testing.assert_array_equal(Y, np.vstack([LABELS[:20], np.full((3, 2), -1)]))
 
 
 @pytest.mark.parametrize(
