@@ -12,6 +12,9 @@ from click.testing import CliRunner, Result
 
 from mlfs_dask_cli.main import mlfs
 
+Run = Callable[..., Result]
+RunJson = Callable[..., Any]
+
 
 @pytest.fixture(autouse=True)
 def _no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,7 +23,7 @@ def _no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def run() -> Callable[..., Result]:
+def run() -> Run:
     """Run `mlfs` with the words given; the result has `exit_code`, `stdout` and `stderr`."""
 
     def invoke(*words: object) -> Result:
@@ -30,7 +33,7 @@ def run() -> Callable[..., Result]:
 
 
 @pytest.fixture
-def run_json(run: Callable[..., Result]) -> Callable[..., Any]:
+def run_json(run: Run) -> RunJson:
     """Run `mlfs ... --json`, which must succeed, and parse what stands on standard output."""
 
     def invoke(*words: object) -> Any:

@@ -13,14 +13,12 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.storage.readers.matrix import spooled
 from mlfs_dask_cli.main import mlfs
-
-Run = Callable[..., Result]
-RunJson = Callable[..., Any]
+from tests.cli.conftest import Run, RunJson
 
 CSV = "f1,f2,sky,sea\n1,2,0,1\n2,1,1,0\n3,3,1,1\n"
 

@@ -10,13 +10,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
+from tests.cli.conftest import Run
 from tests.storage.damage import flip
 
 PLAN = """\
@@ -39,7 +39,7 @@ def plan(tiny_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     return tmp_path / "plan.yaml"
 
 
-def test_a_dry_run_says_what_would_run_and_runs_nothing(run: Callable[..., Any], run_json: Any, plan: Path) -> None:
+def test_a_dry_run_says_what_would_run_and_runs_nothing(run: Run, run_json: Any, plan: Path) -> None:
     found = run_json("batch", plan, "--dry-run", "--in-process")
     assert found["jobs"][0]["job"] == "tiny.shared"
     assert len(found["jobs"]) == 1 + 8 + 5
@@ -53,7 +53,7 @@ def test_a_dry_run_says_what_would_run_and_runs_nothing(run: Callable[..., Any],
     assert sorted(path.name for path in plan.parent.iterdir()) == ["plan.yaml", "tiny.zarr"]
 
 
-def test_a_dry_run_goes_on_behind_a_damaged_store(run: Callable[..., Any], plan: Path) -> None:
+def test_a_dry_run_goes_on_behind_a_damaged_store(run: Run, plan: Path) -> None:
     shutil.copytree(plan.parent / "tiny.zarr", plan.parent / "bad.zarr")
     flip(plan.parent / "bad.zarr", "X")
     plan.write_text(PLAN.replace("tiny.zarr", "[bad.zarr, tiny.zarr]"))
@@ -63,7 +63,7 @@ def test_a_dry_run_goes_on_behind_a_damaged_store(run: Callable[..., Any], plan:
     assert re.search(r"tiny\.shared +1  ", shown.output)
 
 
-def test_a_dry_run_of_loops_says_what_is_typical(run: Callable[..., Any], run_json: Any, plan: Path) -> None:
+def test_a_dry_run_of_loops_says_what_is_typical(run: Run, run_json: Any, plan: Path) -> None:
     plan.write_text(
         "stores: tiny.zarr\nmethods: [enm, {method: mfsir, name: mfsir, params: {graph: anchors}}]\nk: 2\n"
         "evaluation: {folds: 3, k_grid: '2'}\n"
@@ -90,7 +90,7 @@ def test_a_dry_run_of_loops_says_what_is_typical(run: Callable[..., Any], run_js
 
 
 def test_without_a_folder_it_is_named_after_the_plan(
-    run_json: Any, run: Callable[..., Any], plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run_json: Any, run: Run, plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan.write_text("stores: tiny.zarr\nmethods: enm\nk: 2\n")
     (tmp_path / "elsewhere").mkdir()
@@ -102,7 +102,7 @@ def test_without_a_folder_it_is_named_after_the_plan(
     assert "1 done already" in run("batch", plan, "--dry-run", "--in-process", "--resume").stdout
 
 
-def test_a_batch_leaves_jobs_and_tables(run_json: Any, run: Callable[..., Any], plan: Path) -> None:
+def test_a_batch_leaves_jobs_and_tables(run_json: Any, run: Run, plan: Path) -> None:
     out = plan.parent / "out"
     found = run_json("batch", plan, "-o", out, "--in-process")
     assert [job["state"] for job in found["jobs"]] == ["done"] * 14
@@ -122,7 +122,7 @@ def test_a_batch_leaves_jobs_and_tables(run_json: Any, run: Callable[..., Any], 
     assert re.search(r"^jobs +13 done$", resumed.stdout, re.MULTILINE), "without the reading that they share"
 
 
-def test_a_failed_job_has_its_exit_code(run: Callable[..., Any], plan: Path) -> None:
+def test_a_failed_job_has_its_exit_code(run: Run, plan: Path) -> None:
     plan.write_text("stores: tiny.zarr\nmethods: [enm, elc]\nk: [2, 9]\n")
     result = run("batch", plan, "-o", plan.parent / "out", "--in-process")
     assert result.exit_code == 2
@@ -145,7 +145,7 @@ def test_a_failed_job_has_its_exit_code(run: Callable[..., Any], plan: Path) -> 
     assert "will fail: k must be" in dry.stdout
 
 
-def test_as_json_a_failed_job_is_told_in_one_object_with_the_result(run: Callable[..., Any], plan: Path) -> None:
+def test_as_json_a_failed_job_is_told_in_one_object_with_the_result(run: Run, plan: Path) -> None:
     plan.write_text("stores: tiny.zarr\nmethods: enm\nk: [2, 9]\n")
     out = plan.parent / "out"
     for words in ([], ["--resume"]):
@@ -163,7 +163,7 @@ def test_as_json_a_failed_job_is_told_in_one_object_with_the_result(run: Callabl
     assert "1 of 2 jobs will fail" in found["error"]["message"]
 
 
-def test_a_wrong_plan_is_told_with_its_line_and_nothing_runs(run: Callable[..., Any], plan: Path) -> None:
+def test_a_wrong_plan_is_told_with_its_line_and_nothing_runs(run: Run, plan: Path) -> None:
     plan.write_text(PLAN + "sedes: 1\n")
     result = run("batch", plan, "-o", plan.parent / "out", "--in-process")
     assert result.exit_code == 3
@@ -181,14 +181,14 @@ def test_a_wrong_plan_is_told_with_its_line_and_nothing_runs(run: Callable[..., 
     ],
 )
 def test_where_it_runs_is_refused_before_anything_does(
-    run: Callable[..., Any], plan: Path, words: tuple[str, ...], message: str
+    run: Run, plan: Path, words: tuple[str, ...], message: str
 ) -> None:
     result = run("batch", plan, "-o", plan.parent / "out", *words)
     assert (result.exit_code, message in result.stderr) == (2, True), result.stderr
     assert not (plan.parent / "out").exists()
 
 
-def test_places_that_are_none_for_a_batch(run: Callable[..., Any], plan: Path) -> None:
+def test_places_that_are_none_for_a_batch(run: Run, plan: Path) -> None:
     (plan.parent / "mine").mkdir()
     (plan.parent / "mine/file").write_text("")
     for words in ((), ("--force",), ("--resume",)):
@@ -197,15 +197,13 @@ def test_places_that_are_none_for_a_batch(run: Callable[..., Any], plan: Path) -
     assert "must be local" in run("batch", plan, "-o", "s3://bucket/out").stderr
 
 
-def test_the_schema_is_printed(run: Callable[..., Any]) -> None:
+def test_the_schema_is_printed(run: Run) -> None:
     result = run("batch", "--schema")
     assert result.exit_code == 0
     assert json.loads(result.stdout)["title"] == "Plan of mlfs batch"
 
 
-def test_a_plan_that_is_not_given_or_not_there(
-    run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_that_is_not_given_or_not_there(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert run("batch").exit_code == 2
     missing = run("batch", "plan.yaml")

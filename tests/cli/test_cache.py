@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-RunJson = Callable[..., Any]
+from tests.cli.conftest import Run, RunJson
 
 
 @pytest.mark.parametrize(
@@ -21,7 +20,7 @@ RunJson = Callable[..., Any]
     ],
 )
 def test_a_second_selection_reads_nothing(
-    run: Callable[..., Any],
+    run: Run,
     run_json: RunJson,
     tiny_store: Path,
     tmp_path: Path,

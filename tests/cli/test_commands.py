@@ -8,14 +8,12 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 import pytest
-from click.testing import Result
 
 from mlfs_dask.cluster.doctor import Check
 from mlfs_dask.runtime import progress_to
@@ -24,10 +22,8 @@ from mlfs_dask.selectors import get_method
 from mlfs_dask.storage.opening import open_dataset
 from mlfs_dask_cli.main import mlfs
 from mlfs_dask_cli.select import select
+from tests.cli.conftest import Run, RunJson
 from tests.storage.stores import make_store
-
-Run = Callable[..., Result]
-RunJson = Callable[..., Any]
 
 # convert
 
@@ -177,6 +173,36 @@ def test_features_as_rows_and_classes_of_the_samples(run: Run, tmp_path: Path) -
     )
     assert dataset.X.compute().tolist() == [[1, 0.5], [2, 0], [3, 1]]
     assert [source["path"][-14:] for source in dataset.schema.sources][1:] == ["phenotypes.csv"]
+
+
+# append
+
+
+def test_rows_are_appended_and_the_whole_store_is_summed_up(
+    run: Run, run_json: RunJson, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = "a,b,l0,l1\n1,2,1,0\n2,3,0,1\n3,4,1,1\n"
+    (tmp_path / "a.csv").write_text(rows)
+    (tmp_path / "b.csv").write_text(rows.replace("1,2,1,0", "9,9,1,0"))
+    labels = ("--label-columns", "l0,l1")
+    run_json("convert", "a.csv", "s.zarr", *labels)
+    summary = run_json("append", "s.zarr", "b.csv", "a.csv", *labels)
+    assert (summary["n"], summary["d"], summary["q"], len(summary["sources"])) == (9, 2, 2, 3)
+    appended = "mlfs append s.zarr b.csv a.csv --label-columns l0,l1 --json"
+    assert summary["command"].endswith(f"s.zarr --label-columns l0,l1 --json && {appended}")
+    run_json("inspect", "s.zarr", "--verify")
+    run_json("append", "s.zarr", "a.csv", "--label-columns", "l1,l0")  # told by name, in the order of the file
+    wrong = run("append", "s.zarr", "a.csv", "--label-columns", "l1")
+    assert (wrong.exit_code, "feature 3 is 'l0'" in wrong.stderr, "is not there" in wrong.stderr) == (3, True, True)
+    (tmp_path / ".s.zarr.wip").mkdir()
+    (tmp_path / ".s.zarr.wip" / "job.json").write_text("{}")
+    for force, code in (((), 2), (("--force",), 0)):
+        assert run("append", "s.zarr", "a.csv", *labels, *force).exit_code == code
+    assert "cannot be int16" in run("append", "s.zarr", "a.csv", "--dtype", "int16").stderr
+    assert run("append", "none.zarr", "a.csv").exit_code == 3
+    assert run("append", "s.zarr", "none.csv", *labels).exit_code == 3
+    assert run("append", "s.zarr", "a.csv", "--label-columns", "l0", "--n-labels", "2").exit_code == 2
 
 
 # methods

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import Result
 
 from mlfs_dask.reporting.contents import read_contents
 from mlfs_dask.reporting.pairs import pairs_section
+from tests.cli.conftest import Run, RunJson
 from tests.evaluation.evaluations import steady, write_evaluation
 
-Run = Callable[..., Result]
 MEANS = {"elc": 0.8, "random": 0.5}
 
 
@@ -40,7 +37,7 @@ def test_compare_end_to_end(run: Run, evaluations: list[Path], tmp_path: Path) -
     assert "holds a comparison already" in again.stderr
 
 
-def test_compare_as_json(run_json: Callable[..., Any], evaluations: list[Path], tmp_path: Path) -> None:
+def test_compare_as_json(run_json: RunJson, evaluations: list[Path], tmp_path: Path) -> None:
     found = run_json("compare", *evaluations, "-o", tmp_path / "cmp")
     assert found["datasets"] == ["a", "b"]
     # All data sets rank alike: F is infinite, which JSON has not.

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import Result
 
+from tests.cli.conftest import Run
 from tests.storage.damage import FAULTS, flip, overwrite, remove_checksums
 from tests.storage.stores import make_store, sample
-
-Run = Callable[..., Result]
 
 COMMANDS = {
     "select": ("select", "enm", "{store}", "-k", "3", "-o", "{out}"),

@@ -9,17 +9,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
 
 from mlfs_dask.evaluation.results import read_eval
-
-Run = Callable[..., Result]
-RunJson = Callable[..., Any]
+from tests.cli.conftest import Run, RunJson
 
 
 def test_options(run_json: RunJson) -> None:

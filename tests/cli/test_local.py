@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +19,7 @@ import pytest
 from mlfs_dask.engine.checkpoints import checkpoint_place
 from mlfs_dask.selection.runs import read_run
 from mlfs_dask.storage.opening import open_dataset
+from tests.cli.conftest import Run
 from tests.storage.stores import make_store
 
 LOADED = """
@@ -107,9 +107,7 @@ def scores(run: Path) -> list[tuple[str, str]]:
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_ctrl_c_ends_a_pass_at_its_next_blocks_and_can_be_resumed(
-    store: Path, tmp_path: Path, run: Callable[..., Any]
-) -> None:
+def test_ctrl_c_ends_a_pass_at_its_next_blocks_and_can_be_resumed(store: Path, tmp_path: Path, run: Run) -> None:
     """Runs of 20 blocks, some at a time, which would otherwise be read to their ends."""
     out = tmp_path / "run"
     words = ("select", "mfsir", store, "-k", "2", "--graph", "anchors", "--tol", "0", "--max-iter", "3")

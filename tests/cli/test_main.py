@@ -12,12 +12,10 @@ import sys
 import time
 import tomllib
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
 
 # Imported before tests replace what they take from other modules by name: later they would keep the replacements.
 import mlfs_dask.batch.running
@@ -28,9 +26,8 @@ from mlfs_dask.errors import ClusterLostError, DataError, DoesNotFitError, MlfsE
 from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask_cli import main
 from mlfs_dask_cli.main import COMMANDS, plain_warnings
+from tests.cli.conftest import Run
 from tests.cli.stand_ins import run_with_module
-
-Run = Callable[..., Result]
 
 
 def test_every_command_has_help(run: Run) -> None:

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import Result
 
 import mlfs_dask as mlfs
 from mlfs_dask.batch.spec import read_spec
 from mlfs_dask.errors import UsageError
 from mlfs_dask.evaluation.candidates import read_candidate
 from mlfs_dask.selection.estimator import get_estimator
-
-Run = Callable[..., Result]
-RunJson = Callable[..., Any]
+from tests.cli.conftest import Run, RunJson
 
 
 @pytest.mark.parametrize("command", ["select", "plan"])

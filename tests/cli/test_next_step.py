@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from mlfs_dask_cli.main import mlfs
-
-Run = Callable[..., Result]
+from tests.cli.conftest import Run
 
 
 def following(done: Result) -> list[str]:

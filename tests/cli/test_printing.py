@@ -15,14 +15,12 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 import pytest
-from click.testing import Result
 
 from mlfs_dask import runtime
 from mlfs_dask.storage import dataset
@@ -30,6 +28,7 @@ from mlfs_dask_cli import progress
 from mlfs_dask_cli.options import Bytes, KeepCount
 from mlfs_dask_cli.output import Output, size, table
 from mlfs_dask_cli.progress import JsonLines, PlainLines, Status, show_progress
+from tests.cli.conftest import Run
 
 
 @pytest.mark.parametrize(
@@ -115,7 +114,7 @@ def test_what_json_does_not_have(
 
 @pytest.mark.parametrize("mark", ["\x1b[31m", "\r", "\x9b2J", "\u202e"])
 def test_marks_that_control_a_terminal_are_shown_escaped(
-    tmp_path: Path, run: Callable[..., Result], mark: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, run: Run, mark: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(click._compat, "should_strip_ansi", lambda *_: False)  # as at a terminal
     pandas = pytest.importorskip("pandas")
@@ -345,7 +344,7 @@ def test_plain_lines_come_rarer_the_longer_it_takes() -> None:
 def test_whatever_is_waited_for_there_are_lines(
     words: tuple[str, ...],
     line: str | None,
-    run: Callable[..., Result],
+    run: Run,
     tiny_store: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

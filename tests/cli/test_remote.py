@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +23,12 @@ import anndata
 import numpy as np
 import pandas as pd
 import pytest
-from click.testing import Result
 
 from mlfs_dask.engine import checkpoints
 from mlfs_dask.storage import access
 from mlfs_dask.storage.object_store import RemoteObjects
+from tests.cli.conftest import Run, RunJson
 from tests.cli.web_server import Refusals, Replaced, WebFiles, WholeFiles, serve
-
-Run = Callable[..., Result]
-RunJson = Callable[..., Any]
-
 
 obstore = pytest.importorskip("obstore", reason="obstore is not installed (extra `cloud`)")
 

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import logging
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import fsspec
 import pytest
-from click.testing import Result
 
 from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError, UsageError
 from mlfs_dask.selection.runs import read_run
 from mlfs_dask.storage.opening import open_dataset
+from tests.cli.conftest import Run
 
-Run = Callable[..., Result]
 SECRET = "wJalrXUtnFEMI"
 PLACE = f"memory://AKIA:{SECRET}@bucket"
 SIGNED = f"{PLACE}/in.csv?X-Amz-Signature={SECRET}"

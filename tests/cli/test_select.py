@@ -5,20 +5,16 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import Result
 
 import mlfs_dask as mlfs
 from mlfs_dask.runtime import progress_to
+from tests.cli.conftest import Run, RunJson
 from tests.storage.stores import make_store
-
-Run = Callable[..., Result]
-RunJson = Callable[..., Any]
 
 FILES = ("ranking.csv", "selected.txt")
 

@@ -7,22 +7,19 @@ import itertools
 import json
 import socket
 import threading
-from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from pathlib import Path
 
 import numpy as np
 import pytest
 import zarr
-from click.testing import Result
 
 from mlfs_dask import runtime
 from mlfs_dask.storage import access, remote_store
 from mlfs_dask.storage.opening import open_dataset
+from tests.cli.conftest import Run
 from tests.cli.web_server import EndlessList, Refusal, Refusals, serve
 from tests.storage.stores import make_store, sample
-
-Run = Callable[..., Result]
 
 pytest.importorskip("obstore", reason="obstore is not installed (extra `cloud`)")
 

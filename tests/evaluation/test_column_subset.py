@@ -81,16 +81,6 @@ def test_missing_values_are_filled_in(sparse: bool, monkeypatch: pytest.MonkeyPa
     assert missing_fill(whole, whole, "mean") is None
 
 
-@pytest.mark.parametrize(("how", "expected"), [("mean", 3.0), ("median", 2.0)])
-def test_a_value_that_only_a_judged_row_lacks_is_filled_in_as_well(how: str, expected: float) -> None:
-    X = np.array([[1.0, 5.0], [2.0, 5.0], [6.0, 5.0], [np.nan, 5.0]])
-    for matrix in (X, sp.csr_array(X)):
-        train, test = (ColumnSubset(matrix, rows) for rows in (np.arange(3), np.array([3])))
-        fill = missing_fill(train, test, how)
-        assert fill is not None
-        assert fill[0] == expected
-
-
 def test_a_variance_that_is_no_number_is_refused() -> None:
     X = np.array([[1.0, 1e200], [2.0, 0.0], [3.0, 1.0]])
     with pytest.raises(DataError, match="variance of 1 feature is no number\n  cure: values above 1e150 have to be"):
