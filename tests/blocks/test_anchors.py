@@ -11,6 +11,7 @@ from scipy import sparse as sp
 from mlfs_dask.blocks.anchors import Anchors, count_anchors, place_anchors
 from mlfs_dask.blocks.heat_kernel import mean_degree
 from tests.reference.anchors import row_weights
+from tests.reference.mfsir import affinity
 
 
 def weigh(X, centres, s, centre=None, factor=None, **given):
@@ -154,6 +155,15 @@ def test_rounding_of_points_moves_no_anchor(kind):
         for container in (np.asarray, sp.csr_array):
             expected = place_anchors(container(points), 20, seed)
             assert place_anchors(container(moved), 20, seed) == pytest.approx(expected, rel=1e-12, abs=1e-13)
+
+
+@pytest.mark.parametrize("k", [1, 3, 29, 100])
+def test_mean_degree_of_the_graph_of_eq_6(k):
+    X = np.random.default_rng(0).normal(size=(30, 3))
+    expected = affinity(X, min(k, 29), 1.5).sum(axis=1).mean()
+    for points in (X, sp.csr_array(X)):
+        assert mean_degree(points, k, 1.5**2) == pytest.approx(expected, rel=1e-12)
+    assert mean_degree(X[:1], k, 1.0) == 0.0
 
 
 def test_mean_degree_does_not_depend_on_rounding():

@@ -71,6 +71,15 @@ def content(path: Path) -> dict[str, str]:
     return {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 
+def refused(path: Path | str, run: str, error: type[Exception], match: str, **given: Any) -> str:
+    """What is said of a file that stays as it was."""
+    before = content(Path(path))
+    with pytest.raises(error, match=match) as caught:
+        annotate(str(path), run, **given)
+    assert content(Path(path)) == before
+    return str(caught.value)
+
+
 KINDS = pytest.mark.parametrize("kind", ["h5ad", "zarr 2", "zarr 3"])
 
 
@@ -101,10 +110,7 @@ def test_mask_score_and_rank(tmp_path: Path, run: str, kind: str) -> None:
 @KINDS
 def test_columns_are_replaced_with_force_alone(tmp_path: Path, run: str, kind: str) -> None:
     path = save(tmp_path, kind, cells(elc_score=[9.0, 9.0, 9.0, 9.0]))
-    before = content(path)
-    with pytest.raises(UsageError, match="var has a column 'elc_score' already\n  cure: --force replaces it"):
-        annotate(str(path), run)
-    assert content(path) == before
+    refused(path, run, UsageError, "var has a column 'elc_score' already\n  cure: --force replaces it")
     annotate(str(path), run, force=True)
     var = load(path).var
     assert list(var) == ["length", "elc_mask", "elc_score", "elc_rank"]
@@ -126,23 +132,23 @@ def test_features_that_were_left_out(tmp_path: Path, kind: str) -> None:
 def test_another_file_is_refused(tmp_path: Path, kind: str) -> None:
     run = make_run(tmp_path / "run", ["b", "y", "z"], np.array([1, 0, 2]), np.ones(3))
     path = save(tmp_path, kind, cells())
-    before = content(path)
-    with pytest.raises(DataError, match="value 'y': 2 of the 3 features that the run ranks are not in var") as caught:
-        annotate(str(path), run)
-    assert "annotate the file that the run's store was converted from" in str(caught.value)
-    assert content(path) == before
+    told = refused(path, run, DataError, "value 'y': 2 of the 3 features that the run ranks are not in var")
+    assert "annotate the file that the run's store was converted from" in told
     assert sorted(file.name for file in tmp_path.iterdir()) == [path.name, "run"]
 
 
-def test_names_that_are_not_unique(tmp_path: Path, run: str) -> None:
-    path = save(tmp_path, "h5ad", cells())
+def test_names_that_are_not_unique_and_an_index_that_would_be_replaced(tmp_path: Path, run: str) -> None:
+    data = cells()
+    data.var.index.name = "elc_mask"
+    path = save(tmp_path, "h5ad", data)
+    told = "the index of var, which names the features, is called 'elc_mask'\n  cure: "
+    refused(path, run, UsageError, told, force=True)
+    annotate(str(path), run, name="best")
     with h5py.File(path, "r+") as file:
         index = file["var"].attrs["_index"]
-        texts = [*NAMES, "b"]
         del file["var"][index]
-        file["var"][index] = texts
-    with pytest.raises(DataError, match="value 'b': var names a feature twice"):
-        annotate(str(path), run)
+        file["var"][index] = [*NAMES, "b"]
+    refused(path, run, DataError, "value 'b': var names a feature twice", name="other")
 
 
 def test_a_full_disk_leaves_the_file_as_it_was(small_disk: Callable[[str], Path], tmp_path: Path) -> None:
@@ -172,17 +178,6 @@ def test_a_full_disk_leaves_the_file_as_it_was(small_disk: Callable[[str], Path]
     assert needed // 8192 <= refused <= (needed + 40_000) // 8192
 
 
-def test_the_index_is_never_replaced(tmp_path: Path, run: str) -> None:
-    data = cells()
-    data.var.index.name = "elc_mask"
-    path = save(tmp_path, "h5ad", data)
-    before = content(path)
-    with pytest.raises(UsageError, match="the index of var, which names the features, is called 'elc_mask'\n  cure: "):
-        annotate(str(path), run, force=True)
-    assert content(path) == before
-    annotate(str(path), run, name="best")
-
-
 def test_a_link_stays_a_link(tmp_path: Path, run: str) -> None:
     (tmp_path / "data").mkdir()
     path = save(tmp_path / "data", "h5ad", cells())
@@ -204,25 +199,17 @@ def test_two_at_once(tmp_path: Path, run: str, kind: str) -> None:
 
 
 def test_what_is_no_anndata(tmp_path: Path, run: str) -> None:
-    with pytest.raises(DataError, match="there is no such file"):
-        annotate(str(tmp_path / "absent.h5ad"), run)
     (tmp_path / "text.h5ad").write_text("x")
-    with pytest.raises(DataError, match="it is no HDF5 file, or damaged"):
-        annotate(str(tmp_path / "text.h5ad"), run)
     with h5py.File(tmp_path / "other.h5ad", "w") as file:
         file["X"] = [1]
-    with pytest.raises(DataError, match="it has no data frame var as AnnData writes it"):
-        annotate(str(tmp_path / "other.h5ad"), run)
     (tmp_path / "folder").mkdir()
-    with pytest.raises(DataError, match="there is no Zarr group"):
-        annotate(str(tmp_path / "folder"), run)
-    with pytest.raises(UsageError, match="only local files are annotated"):
-        annotate("s3://bucket/a.h5ad", run)
-
-
-def test_a_store_is_refused(tmp_path: Path, run: str) -> None:
     store = make_store(tmp_path / "t.zarr", np.ones((3, 2)), np.ones((3, 1)))
-    before = content(store)
-    with pytest.raises(UsageError, match="is a store, which never changes"):
-        annotate(str(store), run)
-    assert content(store) == before
+    for path, error, told in (
+        (tmp_path / "absent.h5ad", DataError, "there is no such file"),
+        (tmp_path / "text.h5ad", DataError, "it is no HDF5 file, or damaged"),
+        (tmp_path / "other.h5ad", DataError, "it has no data frame var as AnnData writes it"),
+        (tmp_path / "folder", DataError, "there is no Zarr group"),
+        (store, UsageError, "is a store, which never changes"),
+        ("s3://bucket/a.h5ad", UsageError, "only local files are annotated"),
+    ):
+        refused(path, run, error, told)
