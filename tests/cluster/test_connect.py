@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -288,6 +289,37 @@ def _state_of_worker() -> dict[str, object]:
         "spill": dask.config.get("distributed.worker.memory.spill"),
         "csr_bytes": sizeof(csr_array(np.ones((1, 1000)))),
     }
+
+
+@pytest.mark.cluster
+@pytest.mark.usefixtures("interruptible")
+def test_ctrl_c_is_answered_by_the_client_alone(tmp_path: Path) -> None:
+    """A terminal sends it to the workers too, and each would print a traceback."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import time\n"
+        "from mlfs_dask.cluster.connect import connect\n"
+        "if __name__ == '__main__':\n"
+        "    with connect(workers=1) as client:\n"
+        "        try:\n"
+        "            print('ready', flush=True)\n"
+        "            time.sleep(60)\n"
+        "        except KeyboardInterrupt:\n"
+        "            time.sleep(1)\n"
+        "            print(client.submit(abs, -2).result())\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    os.killpg(process.pid, signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=30)
+    assert (process.returncode, stdout, stderr) == (0, "2\n", "")
 
 
 @pytest.mark.cluster

@@ -205,6 +205,17 @@ def test_a_store_that_cannot_be_read(store: str, tmp_path: Path) -> None:
     assert (other.problem, other.bytes > 0) == ("", True)
 
 
+def test_workers_with_another_working_folder_find_the_store(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places: list[str | None] = []
+    monkeypatch.setattr(doctor, "_check_cluster", lambda client, here, place: places.append(place) or [])
+    monkeypatch.chdir(Path(store).parent)
+    for place in (Path(store).name, "memory://t.zarr", None):
+        list(examine(place, in_process=True))
+    assert places == [store, "memory://t.zarr", None]
+
+
 def test_a_store_that_workers_do_not_see_is_cured_on_their_hosts(store: str, tmp_path: Path) -> None:
     found = states(list(examine(store, in_process=True)))
     assert found["a tiny job"] == found["store"] == "ok"

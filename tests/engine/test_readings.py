@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import dask.array as da
 import numpy as np
@@ -402,6 +403,33 @@ def test_a_part_that_always_kills_its_worker_is_explained(client):
     assert "--memory-limit" in message
     assert caught.value.exit_code == 5
     client.wait_for_workers(2, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        (ClusterLostError("4 workers died"), "4 workers died"),
+        (AttributeError("no such function"), "no worker can take part"),
+    ],
+)
+def test_that_workers_died_is_said_where_those_in_their_places_do_not_answer(error, shown, monkeypatch):
+    class Silent:
+        refused = ()
+
+        def restriction(self):
+            return {}
+
+        def workers(self):
+            raise ClusterLostError("no worker can take part")
+
+    def fail(*arguments):
+        raise error
+
+    monkeypatch.setattr(graph, "cluster_of", lambda client: Silent())
+    monkeypatch.setattr(graph, "_compute_on_cluster", fail)
+    resources = replace(Resources(1, 1, 2**30, 2**30), client=SimpleNamespace(status="running"))
+    with pytest.raises(ClusterLostError, match=shown):
+        graph.compute_graph(as_rows(*integers()), lambda: None, ReadingPlan(((0, 1),), 1, 1, 1, 0, 0), resources)
 
 
 @pytest.mark.cluster
