@@ -558,7 +558,8 @@ def test_shards_that_are_written_are_not_written_again(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize(
-    ("where", "torn"), [("publish", ("store/X/c/0/0", "store/var/min/c/0")), ("_merge", ("stage/000000.bin",))]
+    ("where", "torn"),
+    [("publish", ("store/X/c/0/0", "store/var/min/c/0")), ("_merge", ("stage/000000.bin", "stage/000000.log"))],
 )
 def test_what_a_power_cut_has_torn_is_mended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, torn: tuple[str, ...]
@@ -568,7 +569,8 @@ def test_what_a_power_cut_has_torn_is_mended(
     interrupt(tmp_path, reader, monkeypatch, where=where)
     for name in torn:
         path = tmp_path / ".out.zarr.wip" / name
-        path.write_bytes(b"\0" * path.stat().st_size)
+        half_a_line = path.read_bytes() + b'{"offset": 12, "ro'
+        path.write_bytes(half_a_line if path.suffix == ".log" else b"\0" * path.stat().st_size)
     made = convert_reader(lambda: reader, tmp_path / "out.zarr", workers=1, resume=True)
     assert verify(made.store).intact
     np.testing.assert_array_equal(rows_of(made)[0], X)
