@@ -10,9 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -33,8 +31,6 @@ from mlfs_dask.engine.plan import SPREAD_BYTES
 from mlfs_dask.errors import ClusterLostError, DoesNotFitError, UsageError
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-
-StartDask = Callable[..., subprocess.Popen[bytes]]
 
 
 TLS = ("tls_ca_file", "tls_cert", "tls_key")
@@ -68,13 +64,13 @@ TLS = ("tls_ca_file", "tls_cert", "tls_key")
         ({"scheduler": "tcp://127.0.0.1:1", "min_workers": 0}, "min_workers must be at least 1; it is 0"),
     ],
 )
-def test_contradicting_options_are_refused(options: dict[str, object], message: str) -> None:
-    with pytest.raises(UsageError, match=message) as caught, connect(**options):  # type: ignore[arg-type]
+def test_contradicting_options_are_refused(options, message):
+    with pytest.raises(UsageError, match=message) as caught, connect(**options):
         pytest.fail("connected")
     assert "--" not in str(caught.value)  # Python's names, in Python
 
 
-def test_without_a_scheduler_it_is_said_in_time(tmp_path: Path, free_port: int) -> None:
+def test_without_a_scheduler_it_is_said_in_time(tmp_path, free_port):
     file, address = tmp_path / "scheduler.json", f"tcp://127.0.0.1:{free_port}"
     for content, problem in (
         (None, "there is no such file"),
@@ -87,7 +83,7 @@ def test_without_a_scheduler_it_is_said_in_time(tmp_path: Path, free_port: int) 
             pytest.fail("connected")
 
 
-def test_threads_of_this_process_are_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_of_this_process_are_the_default(monkeypatch):
     monkeypatch.setattr(runtime, "available_cores", lambda: 7)
     monkeypatch.setattr(runtime, "available_memory", lambda: 5 * 2**30)
     with connect() as client:
@@ -101,13 +97,13 @@ def test_threads_of_this_process_are_the_default(monkeypatch: pytest.MonkeyPatch
     assert (resources.threads_per_worker, resources.memory_limit, resources.driver_limit) == (7, 2**30, 2**30)
 
 
-def test_a_local_worker_that_its_limit_would_end_is_not_started() -> None:
+def test_a_local_worker_that_its_limit_would_end_is_not_started():
     with pytest.raises(DoesNotFitError, match="before it has any work") as caught, connect(workers=1, memory_limit=1):
         pytest.fail("started")
     assert (caught.value.available, caught.value.cure.count("memory_limit")) == (1, 1)
 
 
-def test_in_process_is_synchronous_and_keeps_its_limit() -> None:
+def test_in_process_is_synchronous_and_keeps_its_limit():
     with connect(in_process=True, memory_limit=123 * 2**20) as client:
         assert client is None
         assert dask.config.get("scheduler") == "synchronous"
@@ -118,7 +114,7 @@ def test_in_process_is_synchronous_and_keeps_its_limit() -> None:
     assert dask.config.get("scheduler", None) is None
 
 
-def test_sparse_blocks_have_their_real_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sparse_blocks_have_their_real_size(monkeypatch):
     import sparse
 
     block = scipy_sparse.random_array((500, 40), density=0.5, format="csr", rng=np.random.default_rng(0))
@@ -138,7 +134,7 @@ def test_sparse_blocks_have_their_real_size(monkeypatch: pytest.MonkeyPatch) -> 
     assert sizeof(matrix) > 12_000
 
 
-def test_mismatches_name_package_versions_and_a_worker() -> None:
+def test_mismatches_name_package_versions_and_a_worker():
     here = {"python": "3.12.1", "zarr": "3.1"}
     there = {"a": {"python": "3.12.1", "zarr": "3.0"}, "b": {"python": "3.12.1", "zarr": "3.1"}}
     (line,) = describe_mismatches(here, there)
@@ -146,13 +142,13 @@ def test_mismatches_name_package_versions_and_a_worker() -> None:
     assert describe_mismatches(here, {"b": there["b"]}) == []
 
 
-def test_deployed_settings_are_those_of_local_workers() -> None:
+def test_deployed_settings_are_those_of_local_workers():
     """`deploy/dask.yaml` says for other people's workers what local ones get."""
     deployed = yaml.safe_load((DEPLOY / "dask.yaml").read_text())
     for key, value in local_settings(2**30, 600).items():
         if key.endswith(("no-workers-timeout", "lost-worker-timeout")):  # of --wait, and of local clusters alone
             continue
-        found: object = deployed
+        found = deployed
         for part in key.split("."):
             assert isinstance(found, dict)
             found = found[part]
@@ -162,7 +158,7 @@ def test_deployed_settings_are_those_of_local_workers() -> None:
 # With real processes
 
 
-def listening() -> set[Any]:
+def listening():
     """Addresses at which this process and its children listen."""
     return {
         connection.laddr
@@ -190,14 +186,13 @@ for address, security in ((sys.argv[1], certificate), (sys.argv[1].replace("tls"
 
 
 @pytest.mark.cluster
-def test_local_workers(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_workers(caplog, monkeypatch):
     names = list(local_settings(2**30, 60)["distributed.nanny.pre-spawn-environ"])
     for name in names:
         monkeypatch.delenv(name, raising=False)
     caplog.set_level(logging.INFO, logger="mlfs_dask.cluster.connect")
     before = listening()  # a browser's driver, say, that another test has started
     with connect(workers=2, memory_limit=400 * 2**20) as client:
-        assert client is not None
         resources = runtime.current_resources()
         assert (resources.workers, resources.threads_per_worker) == (2, 1)
         assert resources.memory_limit == 400 * 2**20
@@ -225,7 +220,7 @@ def test_local_workers(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.Mon
 
 
 @pytest.mark.cluster
-def test_local_workers_are_planned_as_they_are(tmp_path: Path) -> None:
+def test_local_workers_are_planned_as_they_are(tmp_path):
     """`mlfs plan` says yes or no to what `mlfs select` would."""
     program = tmp_path / "program.py"  # workers load it again
     program.write_text(
@@ -254,7 +249,7 @@ def test_local_workers_are_planned_as_they_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.cluster
-def test_planned_workers_have_the_limits_that_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planned_workers_have_the_limits_that_are_asked_for(monkeypatch):
     monkeypatch.setattr(runtime, "available_memory", lambda: 5 * 2**30)
     assert ClusterOptions(workers=2).share_of_memory == 5 * 2**29
     resources = planned_resources(workers=2, memory_limit=1)
@@ -263,7 +258,7 @@ def test_planned_workers_have_the_limits_that_are_asked_for(monkeypatch: pytest.
     assert resources.client is not None
 
 
-def _pages_refused(places: set[Any]) -> int:
+def _pages_refused(places):
     """Addresses that answer to HTTP, with nothing."""
     refused = 0
     for place in places:
@@ -277,7 +272,7 @@ def _pages_refused(places: set[Any]) -> int:
     return refused
 
 
-def _state_of_worker() -> dict[str, object]:
+def _state_of_worker():
     import zarr
     from scipy.sparse import csr_array
 
@@ -293,7 +288,7 @@ def _state_of_worker() -> dict[str, object]:
 
 @pytest.mark.cluster
 @pytest.mark.usefixtures("interruptible")
-def test_ctrl_c_is_answered_by_the_client_alone(tmp_path: Path) -> None:
+def test_ctrl_c_is_answered_by_the_client_alone(tmp_path):
     """A terminal sends it to the workers too, and each would print a traceback."""
     program = tmp_path / "program.py"
     program.write_text(
@@ -315,7 +310,6 @@ def test_ctrl_c_is_answered_by_the_client_alone(tmp_path: Path) -> None:
         text=True,
         start_new_session=True,
     )
-    assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     os.killpg(process.pid, signal.SIGINT)
     stdout, stderr = process.communicate(timeout=30)
@@ -323,12 +317,11 @@ def test_ctrl_c_is_answered_by_the_client_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.cluster
-def test_scheduler_file_cluster_that_comes_late_and_goes_away(tmp_path: Path, start_dask: StartDask) -> None:
+def test_scheduler_file_cluster_that_comes_late_and_goes_away(tmp_path, start_dask):
     file = tmp_path / "scheduler.json"
     scheduler = start_dask("scheduler", "--host", "127.0.0.1", "--port", 0, "--scheduler-file", file)
     start_dask("worker", "--scheduler-file", file, "--nthreads", 1, "--memory-limit", "1GiB")
     with connect(scheduler_file=str(file), wait=60) as client:
-        assert client is not None
         assert runtime.current_resources().memory_limit == 2**30
         assert client.submit(abs, -2).result() == 2
         # What Dask logs of a lost connection, tracebacks included, is said in one message of our own.
@@ -336,9 +329,8 @@ def test_scheduler_file_cluster_that_comes_late_and_goes_away(tmp_path: Path, st
         assert not logging.getLogger("distributed.batched").isEnabledFor(logging.ERROR)
     assert logging.getLogger("distributed.client").isEnabledFor(logging.ERROR)
 
-    def lose_the_scheduler() -> None:
+    def lose_the_scheduler():
         with connect(scheduler_file=str(file)) as client:
-            assert client is not None
             future = client.submit(time.sleep, 60)
             scheduler.kill()
             future.result()
@@ -370,7 +362,7 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.cluster
-def test_an_interruption_while_connecting_ends_at_once(start_dask: StartDask, free_port: int) -> None:
+def test_an_interruption_while_connecting_ends_at_once(start_dask, free_port):
     """Dask's half-made client would wait two minutes for itself."""
     start_dask("scheduler", "--host", "127.0.0.1", "--port", str(free_port), "--no-dashboard")
     done = subprocess.run(
@@ -385,7 +377,7 @@ def test_an_interruption_while_connecting_ends_at_once(start_dask: StartDask, fr
 
 
 @pytest.mark.cluster
-def test_min_workers_are_waited_for(tmp_path: Path, start_dask: StartDask, free_port: int) -> None:
+def test_min_workers_are_waited_for(tmp_path, start_dask, free_port):
     file = tmp_path / "scheduler.json"
     start_dask("scheduler", "--host", "127.0.0.1", "--port", free_port, "--scheduler-file", file)
     deadline = time.monotonic() + 60
@@ -409,7 +401,7 @@ def test_min_workers_are_waited_for(tmp_path: Path, start_dask: StartDask, free_
 
 @pytest.mark.cluster
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
-def test_tls(tmp_path: Path, start_dask: StartDask, free_port: int) -> None:
+def test_tls(tmp_path, start_dask, free_port):
     """The certificates come from the script in `deploy/hosts`."""
     certificates = tmp_path / "certificates"
     subprocess.run([DEPLOY / "hosts" / "make-certificates.sh", certificates], check=True)
@@ -419,7 +411,6 @@ def test_tls(tmp_path: Path, start_dask: StartDask, free_port: int) -> None:
     start_dask("scheduler", "--protocol", "tls", "--host", "127.0.0.1", "--port", free_port, *options)
     start_dask("worker", address, "--nthreads", 1, "--memory-limit", "1GiB", *options)
     with connect(scheduler=address, **files) as client:
-        assert client is not None
         assert client.submit(abs, -2).result() == 2
         assert all(worker.startswith("tls://") for worker in client.nthreads())
     with (

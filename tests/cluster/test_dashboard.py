@@ -7,10 +7,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -19,7 +16,7 @@ from mlfs_dask.errors import UsageError
 from mlfs_dask.storage.convert import convert
 from mlfs_dask.storage.readers.base import LabelSpec
 
-CLIENT: Any = SimpleNamespace()
+CLIENT = SimpleNamespace()
 
 
 class Pages(http.server.BaseHTTPRequestHandler):
@@ -31,16 +28,16 @@ class Pages(http.server.BaseHTTPRequestHandler):
 
     pages = ("/status", "/individual-plots.json", "/no-bokeh/status", "/closed/individual-plots.json")
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, *_):
         pass
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         self.send_response(200 if self.path in self.pages else 404)
         self.end_headers()
 
 
 @pytest.fixture
-def server() -> Iterator[str]:
+def server():
     with http.server.HTTPServer(("127.0.0.1", 0), Pages) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -49,9 +46,9 @@ def server() -> Iterator[str]:
         thread.join()
 
 
-def test_a_dashboard_is_named_where_it_answers(server: str, free_port: int) -> None:
-    def link_of(address: str) -> str | None:
-        client: Any = SimpleNamespace(dashboard_link=address)
+def test_a_dashboard_is_named_where_it_answers(server, free_port):
+    def link_of(address):
+        client = SimpleNamespace(dashboard_link=address)
         return dashboard_link(client)
 
     assert link_of(f"{server}/status") == f"{server}/status"
@@ -62,7 +59,7 @@ def test_a_dashboard_is_named_where_it_answers(server: str, free_port: int) -> N
     assert link_of("inproc://1/status") is None
 
 
-def test_a_report_needs_a_cluster_bokeh_and_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_needs_a_cluster_bokeh_and_a_folder(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match=r"is about a cluster, and there is none\n  cure: give .*workers"):
         performance_report(None, "report.html").__enter__()
     with monkeypatch.context() as patch:
@@ -77,7 +74,7 @@ def test_a_report_needs_a_cluster_bokeh_and_a_folder(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.cluster
-def test_a_report_of_a_selection(tmp_path: Path) -> None:
+def test_a_report_of_a_selection(tmp_path):
     pytest.importorskip("bokeh", reason="bokeh is not installed (extra `dashboard`)")
     (tmp_path / "t.csv").write_text("\n".join(["a,b,y", *(f"{i},{i % 5},{i % 2}" for i in range(64))]) + "\n")
     convert(tmp_path / "t.csv", tmp_path / "t.zarr", labels=LabelSpec(columns=("y",)))

@@ -11,7 +11,6 @@ import pytest
 
 from mlfs_dask.cluster import doctor
 from mlfs_dask.cluster.doctor import (
-    Check,
     Facts,
     StoreReading,
     check_client,
@@ -45,7 +44,7 @@ FACTS = Facts(
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> str:
+def store(tmp_path_factory):
     """64 rows in several partitions."""
     folder = tmp_path_factory.mktemp("doctor")
     (folder / "t.csv").write_text("\n".join(["a,b,y", *(f"{i},{i % 5},{i % 2}" for i in range(64))]) + "\n")
@@ -53,11 +52,11 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder / "t.zarr")
 
 
-def states(checks: list[Check]) -> dict[str, str]:
+def states(checks):
     return {check.name: check.status for check in checks}
 
 
-def test_all_is_well() -> None:
+def test_all_is_well():
     assert set(states(list(check_workers({"tcp://a": FACTS}, FACTS))).values()) == {"ok"}
     for open_files in (FACTS.open_files, -1):  # no limit is none
         assert set(states(list(check_client(replace(FACTS, open_files=open_files)))).values()) == {"ok"}
@@ -81,10 +80,8 @@ def test_all_is_well() -> None:
         ({"reading": StoreReading("e" * 32, 1, 0.5)}, "worker store", "fail", "another store than here", "one copy"),
     ],
 )
-def test_the_worker_that_is_worst_off_is_told(
-    change: dict[str, object], name: str, status: str, detail: str, cure: str
-) -> None:
-    facts = {"tcp://a": FACTS, "tcp://b": replace(FACTS, host="h2", **change)}  # type: ignore[arg-type]
+def test_the_worker_that_is_worst_off_is_told(change, name, status, detail, cure):
+    facts = {"tcp://a": FACTS, "tcp://b": replace(FACTS, host="h2", **change)}
     found = {check.name: check for check in check_workers(facts, FACTS)}
     assert [check.name for check in found.values() if check.status != "ok"] == [name]
     assert found[name].status == status
@@ -94,7 +91,7 @@ def test_the_worker_that_is_worst_off_is_told(
         assert "on 1 of 2 workers, the first on h2" in found[name].detail
 
 
-def test_workers_that_share_a_host_share_its_memory() -> None:
+def test_workers_that_share_a_host_share_its_memory():
     together = {f"tcp://{i}": replace(FACTS, memory_limit=6 * 2**30) for i in range(3)}
     (found,) = [check for check in check_workers(together, FACTS) if check.status != "ok"]
     assert (found.name, found.status) == ("host memory", "fail")
@@ -104,7 +101,7 @@ def test_workers_that_share_a_host_share_its_memory() -> None:
     assert set(states(list(check_workers(apart, FACTS))).values()) == {"ok"}
 
 
-def test_a_worker_that_reads_slowly_is_named() -> None:
+def test_a_worker_that_reads_slowly_is_named():
     facts = {f"tcp://{i}": FACTS for i in range(3)}
     facts["tcp://z"] = replace(FACTS, host="far", reading=replace(FACTS.reading, seconds=5.0))
     (found,) = [check for check in check_workers(facts, FACTS) if check.status != "ok"]
@@ -120,14 +117,14 @@ def test_a_worker_that_reads_slowly_is_named() -> None:
         ("tls://10.0.0.1:8786", "ok", "TLS"),
     ],
 )
-def test_the_connection(address: str, status: str, detail: str) -> None:
+def test_the_connection(address, status, detail):
     found = check_connection(address)
     assert found.status == status
     assert detail in found.detail
     assert bool(found.cure) == (status != "ok")
 
 
-def test_facts_of_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_facts_of_this_process(tmp_path, monkeypatch):
     monkeypatch.delenv("MALLOC_TRIM_THRESHOLD_", raising=False)
     facts = gather_facts()
     assert facts.memory_limit is None
@@ -155,9 +152,7 @@ def test_facts_of_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         ("", {"sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712"}, None),
     ],
 )
-def test_control_groups_of_both_versions(
-    tmp_path: Path, groups: str, files: dict[str, str], expected: int | None
-) -> None:
+def test_control_groups_of_both_versions(tmp_path, groups, files, expected):
     for name, text in {**files, "proc/self/cgroup": groups}.items():
         file = tmp_path / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -166,8 +161,8 @@ def test_control_groups_of_both_versions(
     assert total_memory(str(tmp_path)) == (expected if expected is not None else machine)
 
 
-def test_a_tiny_job_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(folder: Path) -> None:
+def test_a_tiny_job_that_fails(monkeypatch):
+    def fails(folder):
         raise DataError("no such store", cure="look")
 
     for job, told in (
@@ -180,7 +175,7 @@ def test_a_tiny_job_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     assert check.cure == "look"
 
 
-def test_a_cluster_that_is_not_there_ends_the_checks(free_port: int) -> None:
+def test_a_cluster_that_is_not_there_ends_the_checks(free_port):
     *_, last = examine(scheduler=f"127.0.0.1:{free_port}", wait=0.5)
     assert (last.name, last.status) == ("cluster", "fail")
     assert "no scheduler answered" in last.detail
@@ -189,7 +184,7 @@ def test_a_cluster_that_is_not_there_ends_the_checks(free_port: int) -> None:
         list(examine(workers=1, in_process=True))
 
 
-def test_a_store_that_cannot_be_read(store: str, tmp_path: Path) -> None:
+def test_a_store_that_cannot_be_read(store, tmp_path):
     absent = {check.name: check for check in examine(str(tmp_path / "no.zarr"), in_process=True)}["store"]
     assert (absent.status, "there is no such store" in absent.detail) == ("fail", True)
     assert "mlfs convert" in absent.cure
@@ -205,10 +200,8 @@ def test_a_store_that_cannot_be_read(store: str, tmp_path: Path) -> None:
     assert (other.problem, other.bytes > 0) == ("", True)
 
 
-def test_workers_with_another_working_folder_find_the_store(
-    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    places: list[str | None] = []
+def test_workers_with_another_working_folder_find_the_store(store, tmp_path, monkeypatch):
+    places = []
     monkeypatch.setattr(doctor, "_check_cluster", lambda client, here, place: places.append(place) or [])
     monkeypatch.chdir(Path(store).parent)
     for place in (Path(store).name, "memory://t.zarr", None):
@@ -216,7 +209,7 @@ def test_workers_with_another_working_folder_find_the_store(
     assert places == [store, "memory://t.zarr", None]
 
 
-def test_a_store_that_workers_do_not_see_is_cured_on_their_hosts(store: str, tmp_path: Path) -> None:
+def test_a_store_that_workers_do_not_see_is_cured_on_their_hosts(store, tmp_path):
     found = states(list(examine(store, in_process=True)))
     assert found["a tiny job"] == found["store"] == "ok"
     assert "fail" not in found.values()
@@ -228,7 +221,7 @@ def test_a_store_that_workers_do_not_see_is_cured_on_their_hosts(store: str, tmp
 
 
 @pytest.mark.cluster
-def test_local_workers_end_to_end(store: str, tmp_path: Path) -> None:
+def test_local_workers_end_to_end(store, tmp_path):
     found = {check.name: check for check in examine(store, workers=2, memory_limit=2**30, directory=str(tmp_path))}
     assert found["a tiny job"].status == "ok"
     assert "MB/s on the slowest of 2 workers" in found["worker store"].detail

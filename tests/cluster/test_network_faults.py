@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,12 +34,12 @@ SETTINGS = {
 PORT = 8786
 
 
-def ip(*words: str) -> subprocess.CompletedProcess[str]:
+def ip(*words):
     """Run `ip`."""
     return subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
 
 
-def why_no_namespaces() -> str:
+def why_no_namespaces():
     """Why there can be no hosts here; empty where there can."""
     if shutil.which("ip") is None:
         return "`ip` is not installed"
@@ -54,7 +53,7 @@ def why_no_namespaces() -> str:
     return ""
 
 
-def workers_of(nanny: subprocess.Popen[bytes]) -> list[psutil.Process]:
+def workers_of(nanny):
     """The worker that a nanny has started; none where it has ended."""
     workers = []
     if nanny.poll() is None:
@@ -64,7 +63,7 @@ def workers_of(nanny: subprocess.Popen[bytes]) -> list[psutil.Process]:
     return workers
 
 
-def end(process: subprocess.Popen[bytes]) -> None:
+def end(process):
     """Kill a process, which may be a nanny, and its worker."""
     workers = workers_of(process)
     process.kill()
@@ -95,16 +94,16 @@ class Network:
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @property
-    def prefix(self) -> str:
+    def prefix(self):
         return f"mlfs-{os.getpid()}"
 
-    def namespace(self, host: int) -> str:
+    def namespace(self, host):
         return f"{self.prefix}-{host}"
 
-    def address(self, host: int) -> str:
+    def address(self, host):
         return f"10.77.0.{host}"
 
-    def build(self, hosts: int) -> None:
+    def build(self, hosts):
         """Make the switch, which has a namespace of its own, and the hosts."""
         switch = self.namespace(0)
         done = [ip("netns", "add", switch), ip("-n", switch, "link", "add", "switch", "type", "bridge")]
@@ -123,22 +122,22 @@ class Network:
         if problems:
             pytest.skip(f"no network of namespaces can be made here: {problems[0].strip()}")
 
-    def plug(self, host: int, state: str) -> None:
+    def plug(self, host, state):
         """Set the cable of a host "up" or "down"."""
         assert ip("-n", self.namespace(0), "link", "set", f"cable{host}", state).returncode == 0
 
-    def command(self, host: int, words: Sequence[object]) -> list[str]:
+    def command(self, host, words):
         return ["ip", "netns", "exec", self.namespace(host), sys.executable, "-m", *map(str, words)]
 
-    def tls(self, certificates: str = "certificates") -> list[object]:
+    def tls(self, certificates="certificates"):
         files = self.folder / certificates
         return ["--tls-ca-file", files / "ca.pem", "--tls-cert", files / "cert.pem", "--tls-key", files / "key.pem"]
 
     @property
-    def scheduler(self) -> str:
+    def scheduler(self):
         return f"tls://{self.address(1)}:{PORT}"
 
-    def start(self, host: int, *words: object) -> subprocess.Popen[bytes]:
+    def start(self, host, *words):
         """Start `dask scheduler` or `dask worker` on a host."""
         with (self.folder / f"dask-{len(self.processes)}.log").open("wb") as log:
             process = subprocess.Popen(
@@ -150,16 +149,16 @@ class Network:
         self.processes.append(process)
         return process
 
-    def start_scheduler(self) -> subprocess.Popen[bytes]:
+    def start_scheduler(self):
         return self.start(1, "scheduler", "--protocol", "tls", "--host", self.address(1), "--port", PORT)
 
-    def start_worker(self, host: int) -> subprocess.Popen[bytes]:
+    def start_worker(self, host):
         """Start a worker as `deploy/hosts/worker.sh` does: at a fixed port, and again where it dies."""
         ports = ("--worker-port", "9000:9009", "--nanny-port", "9200:9209")
         options = ("--nthreads", 1, "--memory-limit", "1GiB", "--local-directory", self.folder)
         return self.start(host, "worker", self.scheduler, *ports, *options)
 
-    def mlfs(self, *words: object, certificates: str = "certificates") -> subprocess.Popen[str]:
+    def mlfs(self, *words, certificates="certificates"):
         """Start `mlfs` on the first host, with progress as JSON lines on standard error."""
         options = ["--scheduler", self.scheduler, *self.tls(certificates), "--progress", "json"]
         return subprocess.Popen(
@@ -170,20 +169,20 @@ class Network:
             env=os.environ | {"MLFS_CACHE": "none"},
         )
 
-    def stop(self) -> None:
+    def stop(self):
         """Kill what was started."""
         for process in self.processes:
             end(process)
         self.processes.clear()
 
-    def remove(self) -> None:
+    def remove(self):
         for name in [line.split()[0] for line in ip("netns", "list").stdout.splitlines()]:
             if name.startswith(f"{self.prefix}-"):
                 ip("netns", "del", name)
 
 
 @pytest.fixture(scope="module")
-def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+def hosts(tmp_path_factory):
     """Four hosts with certificates of one authority, and in `other` of another one."""
     reason = why_no_namespaces()
     if reason:
@@ -200,7 +199,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
 
 
 @pytest.fixture
-def network(hosts: Network) -> Iterator[Network]:
+def network(hosts):
     yield hosts
     hosts.stop()
     for host in range(1, 5):
@@ -208,7 +207,7 @@ def network(hosts: Network) -> Iterator[Network]:
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def store(tmp_path_factory):
     """120 partitions."""
     X, Y = sample(n=6000, d=40, q=6, sparse=False)
     return make_store(tmp_path_factory.mktemp("store") / "t.zarr", X[:, 1:], abs(Y), partition_bytes=16_000)
@@ -218,7 +217,7 @@ METHOD = ("mfsir", "-k", "5", "--graph", "anchors", "--n-anchors", "20", "--tol"
 
 
 @pytest.fixture(scope="module")
-def expected(store: Path) -> list[str]:
+def expected(store):
     """The ranking of an undisturbed run."""
     run = store.parent / "expected"
     words = ["-m", "mlfs_dask", "select", METHOD[0], store, *METHOD[1:], "-o", run]
@@ -226,9 +225,8 @@ def expected(store: Path) -> list[str]:
     return ranking(run)
 
 
-def disturbed(process: subprocess.Popen[str], disturb: Callable[[], None]) -> tuple[int, str]:
+def disturbed(process, disturb):
     """Call `disturb` as soon as a reading of the loop has read something; exit code and standard error."""
-    assert process.stderr is not None
     lines, steps = [], 0
     for line in process.stderr:
         lines.append(line)
@@ -244,18 +242,16 @@ def disturbed(process: subprocess.Popen[str], disturb: Callable[[], None]) -> tu
     return process.returncode, "".join(lines)
 
 
-def ranking(run: Path) -> list[str]:
+def ranking(run):
     """Features, best first."""
     return [line.split(",")[1] for line in (run / "ranking.csv").read_text().splitlines()[1:]]
 
 
-def test_a_worker_is_killed_and_another_one_unplugged_for_a_moment(
-    network: Network, store: Path, expected: list[str], tmp_path: Path
-) -> None:
+def test_a_worker_is_killed_and_another_one_unplugged_for_a_moment(network, store, expected, tmp_path):
     network.start_scheduler()
     nanny, _ = network.start_worker(2), network.start_worker(3)
 
-    def disturb() -> None:
+    def disturb():
         (killed,) = workers_of(nanny)
         killed.kill()
         network.plug(3, "down")
@@ -269,13 +265,11 @@ def test_a_worker_is_killed_and_another_one_unplugged_for_a_moment(
     assert ranking(tmp_path / "run") == expected
 
 
-def test_a_host_is_frozen_and_another_one_cut_off(
-    network: Network, store: Path, expected: list[str], tmp_path: Path
-) -> None:
+def test_a_host_is_frozen_and_another_one_cut_off(network, store, expected, tmp_path):
     network.start_scheduler()
     frozen, _, _ = (network.start_worker(host) for host in (2, 3, 4))
 
-    def disturb() -> None:
+    def disturb():
         for pid in (frozen.pid, *(worker.pid for worker in workers_of(frozen))):
             os.kill(pid, signal.SIGSTOP)
         network.plug(3, "down")
@@ -286,9 +280,7 @@ def test_a_host_is_frozen_and_another_one_cut_off(
     assert ranking(tmp_path / "run") == expected
 
 
-def test_a_certificate_of_another_authority_then_a_lost_scheduler_then_the_way_on(
-    network: Network, store: Path, expected: list[str], tmp_path: Path
-) -> None:
+def test_a_certificate_of_another_authority_then_a_lost_scheduler_then_the_way_on(network, store, expected, tmp_path):
     scheduler, worker = network.start_scheduler(), network.start_worker(2)
     words = ("select", METHOD[0], store, *METHOD[1:], "-o", tmp_path / "run")
 

@@ -13,9 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -29,15 +27,13 @@ from mlfs_dask.engine import graph
 from mlfs_dask.errors import ClusterLostError, DataError
 from tests.storage.stores import make_store, sample
 
-StartDask = Callable[..., "subprocess.Popen[bytes]"]
-
 pytestmark = pytest.mark.cluster
 
 PACKAGE = Path(mlfs.__file__).parent
 
 
 @pytest.fixture(scope="module")
-def scheduler_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def scheduler_file(tmp_path_factory):
     """File of a scheduler whose workers are those of one test at a time; it forgets none for being silent."""
     folder = tmp_path_factory.mktemp("scheduler")
     options = ["--host", "127.0.0.1", "--port", "0", "--scheduler-file", str(folder / "scheduler.json")]
@@ -51,10 +47,10 @@ def scheduler_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture
-def start_worker(scheduler_file: Path, start_dask: StartDask) -> Callable[..., subprocess.Popen[bytes]]:
+def start_worker(scheduler_file, start_dask):
     """Start a worker; `preload` is a program that it runs first."""
 
-    def start(preload: Path | None = None, *options: object, **how: Any) -> subprocess.Popen[bytes]:
+    def start(preload=None, *options, **how):
         options = (*options, *([] if preload is None else ["--preload", preload]))
         return start_dask("worker", "--scheduler-file", scheduler_file, "--nthreads", 1, *options, **how)
 
@@ -62,7 +58,7 @@ def start_worker(scheduler_file: Path, start_dask: StartDask) -> Callable[..., s
 
 
 @pytest.fixture
-def other_code(tmp_path: Path) -> Path:
+def other_code(tmp_path):
     """What makes a worker load a copy of the package with one more comment."""
     copy = tmp_path / "other"
     shutil.copytree(PACKAGE, copy / "mlfs_dask", ignore=shutil.ignore_patterns("__pycache__"))
@@ -78,29 +74,29 @@ def other_code(tmp_path: Path) -> Path:
     return preload
 
 
-def data() -> tuple[np.ndarray, np.ndarray]:
+def data():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(600, 5))
     return X, (X[:, :2] > 0).astype(int)
 
 
-def blocks() -> tuple[Any, Any]:
+def blocks():
     X, Y = data()
     return da.from_array(X, chunks=(25, 5)), da.from_array(Y, chunks=(25, 2))
 
 
-def fit() -> mlfs.ELC:
+def fit():
     return mlfs.ELC(n_features_to_select=2).fit(*blocks())
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Path:
+def store(tmp_path):
     (tmp_path / "store").mkdir()
     X, Y = sample(n=1600, sparse=False)
     return make_store(tmp_path / "store" / "t.zarr", X[:, 1:], abs(Y), partition_bytes=2000)
 
 
-def rank(store: Path) -> tuple[mlfs.LabelEntropy, list[int]]:
+def rank(store):
     with mlfs.cache(None):
         selector = mlfs.LabelEntropy(n_features_to_select=2).fit(mlfs.open_dataset(store))
     return selector, selector.ranking_.tolist()
@@ -121,19 +117,14 @@ sys.meta_path.insert(0, Finder)
 
 
 def test_workers_with_other_code_or_without_what_they_need_get_no_task(
-    scheduler_file: Path,
-    start_worker: Callable[..., Any],
-    other_code: Path,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    scheduler_file, start_worker, other_code, tmp_path, caplog
+):
     preloads = [other_code]
     for name, text in (("package", WITHOUT_PACKAGE), ("library", WITHOUT_LIBRARY)):
         preloads.append(tmp_path / f"{name}.py")
         preloads[-1].write_text(text)
     works = start_worker()
     with connect(scheduler_file=str(scheduler_file)) as client:
-        assert client is not None
         for preload in preloads:
             start_worker(preload)
         client.wait_for_workers(4, timeout=60)
@@ -158,15 +149,9 @@ def test_workers_with_other_code_or_without_what_they_need_get_no_task(
     assert caught.value.exit_code == 5
 
 
-def test_a_frozen_worker_is_left_out(
-    scheduler_file: Path,
-    start_worker: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_frozen_worker_is_left_out(scheduler_file, start_worker, monkeypatch, caplog):
     works, freezes_late = start_worker(), start_worker()
     with connect(scheduler_file=str(scheduler_file), min_workers=2) as client:
-        assert client is not None
         monkeypatch.setattr(cluster_workers, "ANSWER_SECONDS", 1.5)
         monkeypatch.setattr(cluster_workers, "GIVEN_UP_SECONDS", math.inf)  # it stays until it is asked a second time
         os.kill(freezes_late.pid, signal.SIGSTOP)  # it was admitted, and does not hold up what is asked of all
@@ -193,13 +178,8 @@ def test_a_frozen_worker_is_left_out(
 
 
 def test_a_worker_that_is_started_again_at_its_address_is_another_process(
-    start_worker: Callable[..., Any],
-    scheduler_file: Path,
-    other_code: Path,
-    tmp_path: Path,
-    free_port: int,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    start_worker, scheduler_file, other_code, tmp_path, free_port, caplog
+):
     """As under the files in `deploy`, whose workers have fixed ports; in the end the package has been replaced."""
     preload, replaced = tmp_path / "replaced.py", tmp_path / "replaced"
     preload.write_text(
@@ -209,11 +189,11 @@ def test_a_worker_that_is_started_again_at_its_address_is_another_process(
     )
     start_worker(preload, "--worker-port", free_port, nanny=True)
 
-    def fit_while_killed(client: Any) -> mlfs.ELC:
+    def fit_while_killed(client):
         ((address, victim),) = client.run(os.getpid).items()
         assert address.endswith(f":{free_port}")
 
-        def kill(event: dict[str, Any]) -> None:
+        def kill(event):
             nonlocal victim
             if event["kind"] == "pass" and victim:
                 os.kill(victim, signal.SIGKILL)
@@ -232,9 +212,7 @@ def test_a_worker_that_is_started_again_at_its_address_is_another_process(
             fit_while_killed(client)
 
 
-def test_a_worker_whose_compiler_does_not_load(
-    scheduler_file: Path, start_worker: Callable[..., Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_worker_whose_compiler_does_not_load(scheduler_file, start_worker, tmp_path, caplog):
     """It is asked for nothing that takes memory: that its kernels do not load is seen in the first task with them."""
     (tmp_path / "broken" / "numba").mkdir(parents=True)
     (tmp_path / "broken" / "numba" / "__init__.py").write_text("raise OSError('no libllvmlite.so')\n")
@@ -249,12 +227,7 @@ def test_a_worker_whose_compiler_does_not_load(
     assert "the reading is repeated without the workers that are left out" in caplog.text
 
 
-def test_a_pass_is_not_repeated_for_ever(
-    scheduler_file: Path,
-    start_worker: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_pass_is_not_repeated_for_ever(scheduler_file, start_worker, monkeypatch, caplog):
     """Every time a process took part that nobody finds afterwards, as of a worker that dies and comes back."""
     start_worker()
     with connect(scheduler_file=str(scheduler_file)):
@@ -266,28 +239,21 @@ def test_a_pass_is_not_repeated_for_ever(
     assert caught.value.exit_code == 5
 
 
-def test_a_worker_that_is_frozen_in_a_pass(
-    store: Path,
-    scheduler_file: Path,
-    start_dask: StartDask,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_worker_that_is_frozen_in_a_pass(store, scheduler_file, start_dask, monkeypatch, caplog):
     """Only heartbeats count then: it is named after four that were missed, and given up after ten."""
     monkeypatch.setattr(cluster_workers, "NAMED_SECONDS", 0.0)
     monkeypatch.setattr(cluster_workers, "GIVEN_UP_SECONDS", 0.0)
     monkeypatch.setattr(cluster_workers, "LOOK_SECONDS", 0.25)
     _, expected = rank(store)
     workers = [start_dask("worker", "--scheduler-file", scheduler_file, "--nthreads", 1) for _ in range(2)]
-    frozen: list[int] = []
+    frozen = []
 
-    def freeze(event: dict[str, Any]) -> None:
+    def freeze(event):
         if event["kind"] == "partitions" and not frozen:
             frozen.append(workers[1].pid)
             os.kill(workers[1].pid, signal.SIGSTOP)
 
     with connect(scheduler_file=str(scheduler_file)) as client, runtime.progress_to(freeze):
-        assert client is not None
         client.wait_for_workers(2, timeout=60)
         found = rank(store)[1]
         os.kill(workers[1].pid, signal.SIGKILL)
@@ -298,9 +264,7 @@ def test_a_worker_that_is_frozen_in_a_pass(
     assert "is given up: it has not answered for " in given_up
 
 
-def test_a_worker_that_does_not_see_the_store(
-    store: Path, scheduler_file: Path, start_dask: StartDask, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_worker_that_does_not_see_the_store(store, scheduler_file, start_dask, caplog):
     """Its mounts are its own, and an empty disk lies over the folder of the store."""
     mount = f'mount -t tmpfs tmpfs {store.parent} && exec "$@"'
     hidden = ("unshare", "--mount", "sh", "-c", mount, "sh")
@@ -316,7 +280,6 @@ def test_a_worker_that_does_not_see_the_store(
     assert "cure: workers read the store themselves: give them the same file system" in str(caught.value)
     start_dask("worker", *options)
     with connect(scheduler_file=str(scheduler_file)) as client:
-        assert client is not None
         client.wait_for_workers(2, timeout=60)
         selector, found = rank(store)
     assert found == expected

@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import anndata
 import h5py
@@ -29,7 +27,7 @@ RANKING = np.array([3, 1, 0, 2])
 SCORES = np.array([0.25, 0.5, -1.0, 2.0])
 
 
-def cells(**more: Any) -> anndata.AnnData:
+def cells(**more):
     generator = np.random.default_rng(0)
     return anndata.AnnData(
         sp.random(7, 4, 0.5, format="csr", random_state=0),
@@ -41,17 +39,17 @@ def cells(**more: Any) -> anndata.AnnData:
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> str:
+def run(tmp_path):
     return make_run(tmp_path / "run", NAMES, RANKING, SCORES)
 
 
-def make_run(path: Path, names: list[str], ranking: np.ndarray, scores: np.ndarray) -> str:
+def make_run(path, names, ranking, scores):
     record = {"method": "elc", "k": 2, "d": len(names), "store": {"path": "s.zarr", "digest": "x"}}
     write_run(str(path), ranking=ranking, scores=scores, feature_names=names, record=record)
     return str(path)
 
 
-def save(folder: Path, kind: str, data: anndata.AnnData) -> Path:
+def save(folder, kind, data):
     suffix, _, version = kind.partition(" ")
     path = folder / f"cells.{suffix}"
     if suffix == "h5ad":
@@ -61,17 +59,17 @@ def save(folder: Path, kind: str, data: anndata.AnnData) -> Path:
     return path
 
 
-def load(path: Path) -> anndata.AnnData:
+def load(path):
     return anndata.read_h5ad(path) if path.suffix == ".h5ad" else anndata.read_zarr(path)
 
 
-def content(path: Path) -> dict[str, str]:
+def content(path):
     """Digest of each file of a folder, or of a file."""
     files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
     return {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 
-def refused(path: Path | str, run: str, error: type[Exception], match: str, **given: Any) -> str:
+def refused(path, run, error, match, **given):
     """What is said of a file that stays as it was."""
     before = content(Path(path))
     with pytest.raises(error, match=match) as caught:
@@ -84,7 +82,7 @@ KINDS = pytest.mark.parametrize("kind", ["h5ad", "zarr 2", "zarr 3"])
 
 
 @KINDS
-def test_mask_score_and_rank(tmp_path: Path, run: str, kind: str) -> None:
+def test_mask_score_and_rank(tmp_path, run, kind):
     path = save(tmp_path, kind, cells())
     written = annotate(str(path), run)
     assert written == module.Annotation(str(path), ["elc_mask", "elc_score", "elc_rank"], 2, 4, 0)
@@ -108,7 +106,7 @@ def test_mask_score_and_rank(tmp_path: Path, run: str, kind: str) -> None:
 
 
 @KINDS
-def test_columns_are_replaced_with_force_alone(tmp_path: Path, run: str, kind: str) -> None:
+def test_columns_are_replaced_with_force_alone(tmp_path, run, kind):
     path = save(tmp_path, kind, cells(elc_score=[9.0, 9.0, 9.0, 9.0]))
     refused(path, run, UsageError, "var has a column 'elc_score' already\n  cure: --force replaces it")
     annotate(str(path), run, force=True)
@@ -118,7 +116,7 @@ def test_columns_are_replaced_with_force_alone(tmp_path: Path, run: str, kind: s
 
 
 @KINDS
-def test_features_that_were_left_out(tmp_path: Path, kind: str) -> None:
+def test_features_that_were_left_out(tmp_path, kind):
     run = make_run(tmp_path / "run", ["d/e", "b"], np.array([1, 0]), np.array([0.5, 1.5]))
     path = save(tmp_path, kind, cells())
     assert annotate(str(path), run, k=1).not_ranked == 2
@@ -129,7 +127,7 @@ def test_features_that_were_left_out(tmp_path: Path, kind: str) -> None:
 
 
 @KINDS
-def test_another_file_is_refused(tmp_path: Path, kind: str) -> None:
+def test_another_file_is_refused(tmp_path, kind):
     run = make_run(tmp_path / "run", ["b", "y", "z"], np.array([1, 0, 2]), np.ones(3))
     path = save(tmp_path, kind, cells())
     told = refused(path, run, DataError, "value 'y': 2 of the 3 features that the run ranks are not in var")
@@ -137,7 +135,7 @@ def test_another_file_is_refused(tmp_path: Path, kind: str) -> None:
     assert sorted(file.name for file in tmp_path.iterdir()) == [path.name, "run"]
 
 
-def test_names_that_are_not_unique_and_an_index_that_would_be_replaced(tmp_path: Path, run: str) -> None:
+def test_names_that_are_not_unique_and_an_index_that_would_be_replaced(tmp_path, run):
     data = cells()
     data.var.index.name = "elc_mask"
     path = save(tmp_path, "h5ad", data)
@@ -151,7 +149,7 @@ def test_names_that_are_not_unique_and_an_index_that_would_be_replaced(tmp_path:
     refused(path, run, DataError, "value 'b': var names a feature twice", name="other")
 
 
-def test_a_full_disk_leaves_the_file_as_it_was(small_disk: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_full_disk_leaves_the_file_as_it_was(small_disk, tmp_path):
     """Wherever in the copy the room ends: HDF5 passes over what it cannot write when a data set is let go of."""
     names = [f"g{i}" for i in range(3000)]
     run = make_run(tmp_path / "run", names, np.arange(3000), np.linspace(1, 0, 3000))
@@ -178,7 +176,7 @@ def test_a_full_disk_leaves_the_file_as_it_was(small_disk: Callable[[str], Path]
     assert needed // 8192 <= refused <= (needed + 40_000) // 8192
 
 
-def test_a_link_stays_a_link(tmp_path: Path, run: str) -> None:
+def test_a_link_stays_a_link(tmp_path, run):
     (tmp_path / "data").mkdir()
     path = save(tmp_path / "data", "h5ad", cells())
     path.chmod(0o640)
@@ -190,7 +188,7 @@ def test_a_link_stays_a_link(tmp_path: Path, run: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["h5ad", "zarr 2"])
-def test_two_at_once(tmp_path: Path, run: str, kind: str) -> None:
+def test_two_at_once(tmp_path, run, kind):
     """The second would read the file without the columns of the first, and put it in its place."""
     path = save(tmp_path, kind, cells())
     with locked(path if path.is_dir() else tmp_path, "taken"), pytest.raises(UsageError, match="another process annot"):
@@ -198,7 +196,7 @@ def test_two_at_once(tmp_path: Path, run: str, kind: str) -> None:
     annotate(str(path), run)
 
 
-def test_what_is_no_anndata(tmp_path: Path, run: str) -> None:
+def test_what_is_no_anndata(tmp_path, run):
     (tmp_path / "text.h5ad").write_text("x")
     with h5py.File(tmp_path / "other.h5ad", "w") as file:
         file["X"] = [1]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import math
-from pathlib import Path
-from typing import Any
 
 import fsspec
 import numpy as np
@@ -14,14 +12,14 @@ import pytest
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.selection import runs as results
-from mlfs_dask.selection.runs import RecoveredLabels, read_run, write_run
+from mlfs_dask.selection.runs import RecoveredLabels, finished_run, read_run, write_run
 
 NAMES = ["plain", 'quoted "name"', "comma, blank", "ünïcode", "line\nbreak"]
 SCORES = np.array([0.1, 1 / 3, -2.5e-300, np.nextafter(1.0, 2.0), 0.0])
 RANKING = np.array([3, 1, 0, 4, 2])
 
 
-def record(**changes: Any) -> dict[str, Any]:
+def record(**changes):
     return {
         "method": "elc",
         "params": {"beta": None, "lambda_": 0.1},
@@ -32,8 +30,8 @@ def record(**changes: Any) -> dict[str, Any]:
     }
 
 
-def write(path: Path | str, **changes: Any) -> None:
-    arguments: dict[str, Any] = {
+def write(path, **changes):
+    arguments = {
         "ranking": RANKING,
         "scores": SCORES,
         "feature_names": NAMES,
@@ -43,7 +41,7 @@ def write(path: Path | str, **changes: Any) -> None:
     write_run(str(path), **arguments)
 
 
-def test_files_are_as_promised(tmp_path: Path) -> None:
+def test_files_are_as_promised(tmp_path):
     run = tmp_path / "deep" / "run"
     write(run)
     assert sorted(file.name for file in run.iterdir()) == ["ranking.csv", "run.json", "selected.txt"]
@@ -57,7 +55,7 @@ def test_files_are_as_promised(tmp_path: Path) -> None:
     assert [p.name for p in run.parent.iterdir()] == ["run"]
 
 
-def test_reads_back_to_the_same_bits(tmp_path: Path) -> None:
+def test_reads_back_to_the_same_bits(tmp_path):
     write(tmp_path / "run")
     run = read_run(str(tmp_path / "run"))
     assert run.ranking.tolist() == RANKING.tolist()
@@ -67,7 +65,7 @@ def test_reads_back_to_the_same_bits(tmp_path: Path) -> None:
     assert run.record == record()
 
 
-def test_columns_of_replicates_come_back_and_others_do_not(tmp_path: Path) -> None:
+def test_columns_of_replicates_come_back_and_others_do_not(tmp_path):
     share = np.array([0.1, 0.2, 0.3, 0.4, 0.5])
     write(tmp_path / "run", columns={"selection_frequency": share, "note": np.array(list("abcde"))})
     found = read_run(str(tmp_path / "run")).replicates
@@ -78,12 +76,12 @@ def test_columns_of_replicates_come_back_and_others_do_not(tmp_path: Path) -> No
         read_run(str(tmp_path / "run"))
 
 
-def test_a_line_break_in_a_name_does_not_make_two_lines(tmp_path: Path) -> None:
+def test_a_line_break_in_a_name_does_not_make_two_lines(tmp_path):
     write(tmp_path / "run", record=record(k=5))
     assert (tmp_path / "run" / "selected.txt").read_text().splitlines()[3] == "line\\nbreak"
 
 
-def test_the_record_is_strict_json(tmp_path: Path) -> None:
+def test_the_record_is_strict_json(tmp_path):
     values = {"objective": [math.inf, math.nan, 1.0], "count": np.int64(3), "array": np.arange(2)}
     write(tmp_path / "run", record=record(**values))
     text = (tmp_path / "run" / "run.json").read_text()
@@ -92,13 +90,13 @@ def test_the_record_is_strict_json(tmp_path: Path) -> None:
     assert (found["count"], found["array"]) == (3, [0, 1])
 
 
-def test_at_a_url_the_record_comes_last(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_a_url_the_record_comes_last(monkeypatch):
     memory = fsspec.filesystem("memory")
     url = "memory://results-test/run"
-    written: list[str] = []
+    written = []
     pipe = type(memory).pipe_file
 
-    def note(self: Any, path: str, value: bytes, **kwargs: Any) -> Any:
+    def note(self, path, value, **kwargs):
         written.append(path.rsplit("/", 1)[1])
         return pipe(self, path, value, **kwargs)
 
@@ -133,7 +131,7 @@ def test_at_a_url_the_record_comes_last(monkeypatch: pytest.MonkeyPatch) -> None
         ("ranking.csv", "rank,feature_index,feature_name,score\n1,0,a,1\n", "expected each of 5 features"),
     ],
 )
-def test_damage_is_named(tmp_path: Path, file: str, text: str | None, message: str) -> None:
+def test_damage_is_named(tmp_path, file, text, message):
     run = tmp_path / "run"
     write(run)
     if text is None:
@@ -145,16 +143,26 @@ def test_damage_is_named(tmp_path: Path, file: str, text: str | None, message: s
     assert "mlfs select -o" in str(caught.value)
 
 
+def test_only_the_same_run_is_finished(tmp_path):
+    path = str(tmp_path / "run")
+    same = {"method": "elc", "params": record()["params"], "digest": "abc"}
+    assert finished_run(path, **same) is None
+    write(path)
+    assert finished_run(path, **same) is not None
+    for change in ({"method": "enm"}, {"params": {"beta": 1.0}}, {"digest": "abd"}):
+        assert finished_run(path, **{**same, **change}) is None
+
+
 VALUES = np.array([[0.5, -1.0], [0.25, 1.0]])
 
 
-def recovered(write: Any = None) -> RecoveredLabels:
+def recovered(write=None):
     write = write or (lambda store: store.write(0, VALUES))
     return RecoveredLabels(write=write, n=2, names=["a", "b"], threshold=0.3, partition_rows=2)
 
 
 @pytest.mark.parametrize("place", ["local", "memory://runs/labels"])
-def test_recovered_labels_come_and_go_with_their_run(tmp_path: Path, place: str) -> None:
+def test_recovered_labels_come_and_go_with_their_run(tmp_path, place):
     import zarr
 
     path = str(tmp_path / "run") if place == "local" else place
@@ -170,10 +178,10 @@ def test_recovered_labels_come_and_go_with_their_run(tmp_path: Path, place: str)
     assert not results.has_labels(path)
 
 
-def test_labels_that_break_off_at_a_url_leave_no_finished_run() -> None:
+def test_labels_that_break_off_at_a_url_leave_no_finished_run():
     """A run is finished when its record is there, and the record of the run before was removed first."""
 
-    def half(store: Any) -> None:
+    def half(store):
         store.write(0, VALUES)
         raise KeyboardInterrupt
 

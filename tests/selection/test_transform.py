@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -20,7 +18,7 @@ RANKING = np.array([3, 1, 0, 2])
 
 
 @pytest.fixture(params=["dense"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+def store(request, tmp_path):
     source = tmp_path / "source.csv"
     lines = ["a,b,c,d,y1,y2", *(",".join(map(str, [*x, *y])) for x, y in zip(ROWS, LABELS, strict=True))]
     source.write_text("\n".join(lines) + "\n")
@@ -31,7 +29,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run(store: Path, tmp_path: Path) -> Path:
+def run(store, tmp_path):
     record = {"k": 2, "d": 4, "store": {"path": str(store), "digest": open_dataset(store).digest}}
     path = tmp_path / "run"
     write_run(str(path), ranking=RANKING, scores=np.arange(4.0), feature_names=list("abcd"), record=record)
@@ -46,7 +44,7 @@ def run(store: Path, tmp_path: Path) -> Path:
         *("chosen.csv", "chosen.svm.gz"),
     ],
 )
-def test_reads_back_as_the_chosen_columns(store: Path, run: Path, tmp_path: Path, name: str) -> None:
+def test_reads_back_as_the_chosen_columns(store, run, tmp_path, name):
     destination = tmp_path / name
     written = write_chosen(str(store), str(run), str(destination))
     assert (written.n, written.k, written.q, written.features) == (5, 2, 2, ["b", "d"])
@@ -67,19 +65,19 @@ def test_reads_back_as_the_chosen_columns(store: Path, run: Path, tmp_path: Path
         assert list(dataset.label_names) == ["y1", "y2"]
 
 
-def _dense(block: object) -> object:
+def _dense(block):
     return block.todense() if hasattr(block, "todense") else block
 
 
 @pytest.mark.parametrize(("k", "features"), [(1, ["d"]), (3, ["a", "b", "d"]), (0.5, ["b", "d"]), (4, list("abcd"))])
-def test_another_number_of_features(store: Path, run: Path, tmp_path: Path, k: float, features: list[str]) -> None:
+def test_another_number_of_features(store, run, tmp_path, k, features):
     assert write_chosen(str(store), str(run), str(tmp_path / "c.svm"), k=k).features == features
     for impossible in (0, 5):
         with pytest.raises(UsageError, match=f"got {impossible}"):
             write_chosen(str(store), str(run), str(tmp_path / "d.svm"), k=impossible)
 
 
-def test_a_run_of_another_store_is_refused(store: Path, run: Path, tmp_path: Path) -> None:
+def test_a_run_of_another_store_is_refused(store, run, tmp_path):
     other = tmp_path / "other.csv"
     other.write_text("a,b,c,d,y1\n1,2,3,4,0\n2,3,4,5,1\n")
     convert(other, tmp_path / "other.zarr", labels=LabelSpec(columns=("y1",)))
@@ -89,13 +87,11 @@ def test_a_run_of_another_store_is_refused(store: Path, run: Path, tmp_path: Pat
     assert not (tmp_path / "c.svm").exists()
 
 
-def test_an_interrupted_store_goes_on(
-    store: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_interrupted_store_goes_on(store, run, tmp_path, monkeypatch, caplog):
     whole = tmp_path / "whole.zarr"
     write_chosen(str(store), str(run), str(whole))
 
-    def interrupted(*args: object) -> None:
+    def interrupted(*args):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("mlfs_dask.storage.convert.write_one_shard", interrupted)
@@ -113,7 +109,7 @@ def test_an_interrupted_store_goes_on(
     assert not (tmp_path / ".c.zarr.wip").exists()
 
 
-def test_a_store_is_not_written_over_itself(store: Path, run: Path, tmp_path: Path) -> None:
+def test_a_store_is_not_written_over_itself(store, run, tmp_path):
     digest = open_dataset(store).digest
     link = tmp_path / "link"
     link.symlink_to(store)

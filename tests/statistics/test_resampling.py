@@ -13,6 +13,7 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.row_draws import row_bits, shuffled_places
 from mlfs_dask.blocks.sparse import as_labels
+from mlfs_dask.engine.cache import cache
 from mlfs_dask.engine.readings import reading_sizes, run_reading
 from mlfs_dask.rows.covariates import ArrayColumn, as_categories
 from mlfs_dask.rows.joined import JoinedRows
@@ -171,6 +172,20 @@ def test_labels_alone_are_read_without_the_features(tmp_path):
         assert alone.profile.n == len(Y)
         assert alone.row_offsets[-1] == len(Y)
         assert record.bytes_read == alone.profile.read_bytes <= source.profile.read_bytes
+
+
+def test_the_cache_tells_a_sample_of_labels_from_one_of_rows(tmp_path):
+    X, Y = problem(n=70)
+    convert_reader(lambda: make_reader(X.astype(np.float32), Y), tmp_path / "s.zarr")
+    rows = open_dataset(tmp_path / "s.zarr").rows
+    alone = rows.labels_only()
+    with cache(tmp_path / "cache"):
+        run_reading(alone, [RowSample(np.arange(70), alone.profile)], HERE)
+        (found,), record = run_reading(rows, [RowSample(np.arange(70), rows.profile)], HERE)
+        (_,), again = run_reading(alone, [RowSample(np.arange(70), alone.profile)], HERE)
+    assert record.tasks
+    assert not again.tasks
+    assert found.X.shape == X.shape
 
 
 # ---------------------------------------------------------------- draws, from numbers of rows alone

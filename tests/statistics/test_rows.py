@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -15,6 +13,7 @@ from scipy import sparse as sp
 
 from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import as_labels
+from mlfs_dask.engine.cache import cache
 from mlfs_dask.engine.readings import run_reading
 from mlfs_dask.errors import DataError
 from mlfs_dask.rows.joined import JoinedRows
@@ -23,7 +22,7 @@ from mlfs_dask.runtime import Resources, current_resources
 from mlfs_dask.statistics import missing as module
 from mlfs_dask.statistics.missing import MeansOfPresent, fill_statistics, fill_values
 from mlfs_dask.statistics.rows_in_memory import read_rows
-from mlfs_dask.statistics.sample import RowSample
+from mlfs_dask.statistics.sample import RowSample, draw_rows
 from mlfs_dask.storage.opening import open_dataset
 from tests.storage.stores import make_store, sample
 
@@ -83,6 +82,24 @@ def test_sparse_and_dense_chunks_of_one_array_give_sparse_rows():
     assert found.X.has_canonical_format
 
 
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_the_cache_gives_the_rows_back(form, tmp_path):
+    class Rows(ArrayRows):
+        digest = "0123"
+        place = "rows"
+
+    X, Y = problem()
+    source = Rows(form(X), as_labels(Y), block_bytes=600)
+    chosen = draw_rows(source.profile, 20, 3)
+    with cache(tmp_path):
+        for tasks in (True, False):
+            (found,), record = run_reading(source, [RowSample(chosen, source.profile)], HERE)
+            check(found, X, Y, chosen)
+            assert (record.tasks > 0) == tasks
+        other = draw_rows(source.profile, 20, 4)[:-1]
+        assert run_reading(source, [RowSample(other, source.profile)], HERE)[1].tasks > 0
+
+
 # ---------------------------------------------------------------- what fills gaps in
 
 
@@ -116,7 +133,7 @@ def test_medians_of_many_rows_are_those_of_a_sample(monkeypatch):
 
 
 @pytest.fixture(params=[False, True], ids=["dense", "sparse"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Any, np.ndarray, np.ndarray]:
+def store(request, tmp_path):
     """A store of several partitions, with its X and Y."""
     X, Y = sample(n=200, d=12, q=5, sparse=request.param)
     X, Y = np.nan_to_num(X), np.abs(Y)
@@ -127,7 +144,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Any, np.ndarr
     return dataset, X, Y
 
 
-def test_columns_come_in_the_order_asked_for(store: tuple[Any, np.ndarray, np.ndarray]) -> None:
+def test_columns_come_in_the_order_asked_for(store):
     dataset, X, Y = store
     columns = np.array([7, 0, 11])
     found, labels, record = read_rows(dataset.rows, current_resources(), columns=columns)
@@ -139,9 +156,9 @@ def test_columns_come_in_the_order_asked_for(store: tuple[Any, np.ndarray, np.nd
     assert np.array_equal(out, X[:, columns])
 
 
-def test_all_rows_come_as_the_source_has_them(store: tuple[Any, np.ndarray, np.ndarray]) -> None:
+def test_all_rows_come_as_the_source_has_them(store):
     dataset, X, Y = store
-    events: list[dict[str, Any]] = []
+    events = []
     with runtime.progress_to(events.append):
         found, labels, _ = read_rows(dataset.rows, current_resources(), label="training rows")
     assert sp.issparse(found) == dataset.rows.profile.sparse
@@ -158,7 +175,7 @@ def test_all_rows_come_as_the_source_has_them(store: tuple[Any, np.ndarray, np.n
     ("dtype", "read"),
     [("uint8", "float32"), ("int16", "float32"), ("int32", "float64"), ("float32", "float32"), ("float64", "float64")],
 )
-def test_no_value_is_rounded(dtype: str, read: str) -> None:
+def test_no_value_is_rounded(dtype, read):
     largest = 2.0**30 + 1 if dtype in ("int32", "float64") else 100.0
     X = np.array([[largest, 1], [largest - 1, 0]]).astype(dtype)
     found, _, _ = read_rows(ArrayRows(X, sp.csr_array(np.ones((2, 1), np.int8))), current_resources())
@@ -166,13 +183,13 @@ def test_no_value_is_rounded(dtype: str, read: str) -> None:
     np.testing.assert_array_equal(found, X)
 
 
-def test_no_rows_are_a_matrix_of_none() -> None:
+def test_no_rows_are_a_matrix_of_none():
     source = ArrayRows(sp.csr_array((0, 3)), sp.csr_array((0, 2), dtype=np.int8))
     X, Y, _ = read_rows(source, current_resources())
     assert (X.shape, Y.shape) == ((0, 3), (0, 2))
 
 
-def test_dense_and_sparse_rows_are_not_joined() -> None:
+def test_dense_and_sparse_rows_are_not_joined():
     Y = sp.csr_array((2, 1), dtype=np.int8)
     with pytest.raises(DataError, match="stored dense and some sparse"):
         JoinedRows((ArrayRows(np.zeros((2, 2)), Y), ArrayRows(sp.csr_array((2, 2)), Y)))

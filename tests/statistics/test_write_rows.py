@@ -14,6 +14,7 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.rows.contract import Block
+from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.statistics.write_rows import ArraySink, WriteLabels
 
@@ -100,3 +101,18 @@ def test_a_row_that_is_missing_is_no_success():
     assert sink.times.tolist() == [1, 0, 1]
     with pytest.raises(AssertionError, match="rows of chunks are missing"):
         statistic.finalize(state)
+
+
+def test_what_is_held_is_planned():
+    """Rows before the first whole chunk of a run and behind its last one: less than two chunks, and one as written."""
+    sink = ChunkSink(1000, 4, 50)
+    statistic, state = WriteLabels(LikeX(), sink), {}
+    profile = ArrayRows(np.ones((1000, 4)), as_labels(np.zeros((1000, 4), np.int8))).profile
+    for start in range(130, 870, 20):
+        statistic.add(state, Block(start, np.ones((20, 4)), sp.csr_array((20, 4), dtype=np.int8)))
+        held = sum(values.nbytes for pieces in state.values() for values in pieces.values())
+        assert held <= statistic.state_bytes == 3 * 8 * 50 * 4
+    assert sorted(state) == [2, 17]
+    assert statistic.result_bytes == 0
+    assert statistic.parameter_bytes == 5
+    assert statistic.scratch_bytes(profile) == 7 + 24 * profile.block_rows * 4
