@@ -73,14 +73,16 @@ def test_refinement_takes_in_what_is_relevant_and_new_and_gives_what_is_redundan
     assert sorted(_refined(*given, 1, 0, 3)) == [0, 2, 3]  # 2 has J 0.4, and 1, which is more relevant, 0.1
     assert sorted(_refined(*given, 1, 1, 3)) == [0, 2]  # without 3, of the smallest J
     assert sorted(_refined(*given, 2, 0, 2)) == [0, 3]  # no more than two; what it has where J is the same
+    assert sorted(_refined(np.array([3, 4]), *given[1:], 1, 0, 2)) == [0, 3]  # of too many those of the largest J
     assert _refined(*given, 0, 2, 3).tolist() == [0, 3]  # a subset is never empty
 
 
 def test_the_last_move_goes_where_attraction_is_largest():
     """Of one move the first is the last: from feature 1 to 2, from 0 and 2 to 1, however little pheromone counts."""
     attraction = np.array([[0.0, 5.0, 1.0], [2.0, 0.0, 3.0], [1.0, 4.0, 0.0]])
-    found = lay_pheromone(attraction, np.ones(3), n_ants=3, n_moves=1, n_cycles=1, decay=0.25, seed=4)
-    assert found.tolist() == pytest.approx([0.75, 0.75 + 2 / 3, 0.75 + 1 / 3])
+    for seed in range(8):
+        found = lay_pheromone(attraction, np.ones(3), n_ants=3, n_moves=1, n_cycles=1, decay=0.25, seed=seed)
+        assert found.tolist() == pytest.approx([0.75, 0.75 + 2 / 3, 0.75 + 1 / 3])
 
 
 def test_no_feature_is_visited_twice_and_none_without_attraction():
