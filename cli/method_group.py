@@ -14,6 +14,7 @@ from mlfs_dask_cli.main import refuse_unknown
 from mlfs_dask_cli.options import put_into_section, with_facts, write_options
 
 if TYPE_CHECKING:
+    from mlfs_dask.selection.question import Question
     from mlfs_dask.selectors.parameters import Parameter
 
 #: Parameters that a shared option stands for: --seed.
@@ -72,6 +73,7 @@ class MethodGroup(click.Group):
         return sorted(METHODS)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        from mlfs_dask.selection.question import parameters_of
         from mlfs_dask.selectors import METHODS, get_method
 
         names = self._names(name)
@@ -81,7 +83,7 @@ class MethodGroup(click.Group):
         command = self._make_command(list(selectors.values()))
         options: dict[str, dict[str, Parameter]] = {}
         for method, selector in selectors.items():
-            for option in selector.all_parameters():
+            for option in parameters_of(selector):
                 if option.name != SEED_PARAMETER:
                     options.setdefault(option.name, {})[method] = option
         own = [_as_click(each, options) for each in options.values() if not _is_common(each)]
@@ -165,9 +167,9 @@ class MethodGroup(click.Group):
 
 def _is_common(options: dict[str, Parameter]) -> bool:
     """Whether every method has the parameter: these stand together, after those of some methods."""
-    from mlfs_dask.selectors.contract import Method
+    from mlfs_dask.selection.question import COMMON
 
-    return next(iter(options.values())) in Method.common_parameters
+    return next(iter(options.values())) in COMMON
 
 
 def _as_click(options: dict[str, Parameter], parameters: Mapping[str, Mapping[str, Parameter]]) -> click.Option:
@@ -192,15 +194,15 @@ def _with_flags(text: str, parameters: Mapping[str, Mapping[str, Parameter]]) ->
     return re.sub(r"`(\w+)`", spell, text)
 
 
-def make_selector(
-    method: str, params: dict[str, Any], *, k: int | float | str | None, seed: int | None
-) -> tuple[Any, bool]:
-    """The configured selector, its values checked, and whether `seed` has a use in it."""
+def ask_checked(
+    method: str, params: dict[str, Any], *, k: int | float | str | None, seed: int | None = None
+) -> Question:
+    """What is asked, its values checked; `seed` is given to methods that take one."""
+    from mlfs_dask.selection.question import ask
     from mlfs_dask.selectors import get_method
 
-    selector = get_method(method)
-    if seed is not None and selector.takes_seed():
+    if seed is not None and get_method(method).takes_seed():
         params = {**params, SEED_PARAMETER: seed}
-    configured = selector(n_features_to_select=k, **params)
-    configured.check()
-    return configured, configured.is_random
+    question = ask(method, k, **params)
+    question.check()
+    return question

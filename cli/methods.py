@@ -29,15 +29,15 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 @output_options(progress=False)
 def methods(method: str | None, output: Output) -> None:
     """List the methods, a line each; with -v also paper, passes, memory and options. Or describe METHOD."""
+    from mlfs_dask.selection.question import COMMON
     from mlfs_dask.selectors import METHODS, get_method
-    from mlfs_dask.selectors.contract import Method
 
     if method is not None:
         described = _describe(get_method(method))
         output.result(described, _long_text(described), following=["mlfs", "plan", described["name"], "STORE"])
         return
     listed = [_describe(get_method(name)) for name in sorted(METHODS)]
-    common = [_option(option) for option in Method.common_parameters]
+    common = [_option(option) for option in COMMON]
     width = max(len(each["name"]) for each in listed)
     text = "\n".join(f"{each['name']:<{width}}  {each['title']}" for each in listed)
     if click.get_current_context().params["verbose"]:

@@ -564,7 +564,7 @@ def recovered_labels(fitted: Any, dataset: Any) -> Any:
         write=lambda store: fitted.write_labels(dataset.rows, store),
         n=dataset.rows.profile.n,
         names=dataset.label_names,
-        **_labels_sizes(fitted.method, dataset),
+        **_labels_sizes(fitted.question.method, dataset),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from mlfs_dask.errors import number_of
-from mlfs_dask_cli.method_group import MethodGroup, make_selector
+from mlfs_dask_cli.method_group import MethodGroup, ask_checked
 from mlfs_dask_cli.options import (
     ARGUMENTS,
     Command,
@@ -72,22 +72,19 @@ def _plan(
 ) -> None:
     from mlfs_dask.cluster.connect import planned_resources
     from mlfs_dask.engine.cache import cache as keep_statistics
-    from mlfs_dask.selection.fit import numbered, require_accepted
-    from mlfs_dask.selectors.costs import require_driver
+    from mlfs_dask.selection.fit import accepted
     from mlfs_dask.selectors.timing import estimate_seconds
 
     ((method, params),) = methods.items()
     dataset = open_subset(store, **subset)
-    selector, _ = make_selector(method, params, k=k, seed=None)
-    require_accepted(selector, dataset)
-    selector = numbered(selector, dataset)
+    question = accepted(ask_checked(method, params, k=k), dataset)
     if write_labels:
-        plan_labels(selector, dataset)
+        plan_labels(question.method, dataset)
     resources = planned_resources(**cluster)
     with keep_statistics(**cache):
-        projected = require_driver(selector.plan(dataset.rows, resources), resources, f"{method} in the driver process")
-        if not quick and not selector.ranks_strata:  # whose readings are of parts
-            projected = estimate_seconds(selector.cost, selector.rows(dataset.rows), resources, projected)
+        projected = question.plan(dataset.rows, resources)
+        if not quick and not question.ranks_strata:  # whose readings are of parts
+            projected = estimate_seconds(question.method_cost, question.view(dataset.rows), resources, projected)
     threads, memory = number_of(resources.threads_per_worker, "thread"), size(resources.memory_limit)
     where = f"this process, {threads}, {memory}"
     if resources.client is not None:

@@ -12,7 +12,7 @@ import click
 
 from mlfs_dask.errors import number_of
 from mlfs_dask.files.redaction import redact
-from mlfs_dask_cli.method_group import MethodGroup, make_selector
+from mlfs_dask_cli.method_group import MethodGroup, ask_checked
 from mlfs_dask_cli.options import (
     PATH,
     Command,
@@ -95,7 +95,7 @@ class _Selection:
     def __init__(
         self,
         dataset: Any,
-        selector: Any,
+        question: Any,
         run: str,
         *,
         resume: bool,
@@ -105,16 +105,15 @@ class _Selection:
         output: Output,
     ) -> None:
         from mlfs_dask.engine.checkpoints import Folder, checkpoint_place
-        from mlfs_dask.selection.choice import facts
         from mlfs_dask.selection.fit import numbered, opened
         from mlfs_dask.selection.runs import check_free, finished_run, has_labels
 
-        self.selector, self.run, self._dataset = selector, run, dataset
+        self.question, self.run, self._dataset, method = question, run, dataset, question.method
         self._resume = resume
-        self._write_labels = write_labels and selector.label_threshold is not None
+        self._write_labels = write_labels and method.label_threshold is not None
         if self._write_labels:
-            plan_labels(selector, dataset)
-        self._checkpoint_every = checkpoint_every if selector.keeps_checkpoints else None
+            plan_labels(method, dataset)
+        self._checkpoint_every = checkpoint_every if method.keeps_checkpoints else None
         self._states = Folder(checkpoint_place(run))
         self.record: dict[str, Any] | None = None
         self._names: list[str] = []
@@ -122,10 +121,10 @@ class _Selection:
         if resume:
             finished = finished_run(
                 run,
-                method=selector.method,
-                params=selector.get_params(),
+                method=method.method,
+                params=question.get_params(),
                 digest=dataset.digest,
-                features=facts(numbered(selector, dataset), opened(dataset).names),
+                features=numbered(question, dataset).facts(opened(dataset).names),
             )
         if finished is not None and (has_labels(run) or not self._write_labels):
             self._states.remove()  # of a run that was killed between its last file and its end
@@ -138,18 +137,18 @@ class _Selection:
             output.note(f"mlfs: {self._states} holds where an earlier run stopped; --resume would go on from there.")
 
     def fit(self) -> None:
-        """Fit the selector and write the run folder."""
+        """Fit the method and write the run folder."""
         from mlfs_dask.engine.checkpoints import keep_checkpoints
         from mlfs_dask.selection.fit import fit
         from mlfs_dask.selection.runs import write_run
 
-        dataset, selector = self._dataset, self.selector
+        dataset = self._dataset
         told = {"started": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"), "command": redact(command_line())}
         every = self._checkpoint_every
         settings = {"resume": self._resume, "keep_end": self._write_labels}
         checkpointing = nullcontext() if every is None else keep_checkpoints(self._states, every=every, **settings)
         with checkpointing:
-            fitted = fit(selector, dataset)
+            fitted = fit(self.question, dataset)
             record = {**fitted.report.to_dict(), **told}
             write_run(
                 self.run,
@@ -195,7 +194,7 @@ def _select(
     from mlfs_dask.cluster.connect import connect
     from mlfs_dask.cluster.dashboard import performance_report as report_performance
     from mlfs_dask.engine.cache import cache as keep_statistics
-    from mlfs_dask.selection.fit import require_accepted
+    from mlfs_dask.selection.fit import accepted
     from mlfs_dask.selectors.timing import MANY_READINGS
 
     shared = None
@@ -205,13 +204,13 @@ def _select(
         dataset = open_subset(store, **subset)
         selections = []
         for method, params in methods.items():
-            selector, seeded = make_selector(method, params, k=k, seed=seed)
-            require_accepted(selector, dataset)  # before anything else
-            if seed is not None and not seeded:
+            question = ask_checked(method, params, k=k, seed=seed)
+            accepted(question, dataset)  # before anything else
+            if seed is not None and not question.is_random:
                 output.note(f"mlfs: {method} draws nothing at random; --seed has no effect.")
             place = run if len(methods) == 1 else f"{run.rstrip('/')}/{method}"
             options = {"resume": resume, "force": force, "write_labels": write_labels, "output": output}
-            selections.append(_Selection(dataset, selector, place, checkpoint_every=checkpoint_every, **options))
+            selections.append(_Selection(dataset, question, place, checkpoint_every=checkpoint_every, **options))
         missing = [selection for selection in selections if selection.record is None]
         if missing:
             with (
@@ -220,10 +219,10 @@ def _select(
                 keep_statistics(**cache),
             ):
                 if len(missing) > 1:
-                    shared = _read_shared(dataset, [selection.selector for selection in missing])
+                    shared = _read_shared(dataset, [selection.question for selection in missing])
                 for selection in missing:
                     if len(selections) > 1:
-                        number, name = selections.index(selection) + 1, selection.selector.method
+                        number, name = selections.index(selection) + 1, selection.question.method.method
                         runtime.emit("job", number=number, total=len(selections), name=name)
                     selection.fit()
     results = [selection.result() for selection in selections]
@@ -247,22 +246,20 @@ def _select(
         )
 
 
-def _read_shared(dataset: Any, selectors: Sequence[Any]) -> dict[str, Any] | None:
-    """Refuse what will not fit before anything is read, and then read what the selectors begin with.
+def _read_shared(dataset: Any, questions: Sequence[Any]) -> dict[str, Any] | None:
+    """Refuse what will not fit before anything is read, and then read what the methods begin with.
 
-    Returns what was read and what it took; None where each selector reads for itself.
+    Returns what was read and what it took; None where each method reads for itself.
     """
     from mlfs_dask.batch.sharing import kinds_of, read_shared, shared_statistics
     from mlfs_dask.runtime import current_resources
     from mlfs_dask.selection.fit import numbered
-    from mlfs_dask.selectors.costs import require_driver
 
     resources = current_resources()
-    selectors = [numbered(selector, dataset) for selector in selectors]
-    for selector in selectors:
-        plan = selector.plan(dataset.rows, resources)
-        require_driver(plan, resources, f"{selector.method} in the driver process")
-    shared = shared_statistics(dataset.rows, selectors, resources)
+    questions = [numbered(question, dataset) for question in questions]
+    for question in questions:
+        question.plan(dataset.rows, resources)
+    shared = shared_statistics(dataset.rows, questions, resources)
     record = read_shared(dataset.rows, shared, resources) if shared else None
     if record is None:
         return None

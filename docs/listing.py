@@ -15,6 +15,7 @@ import click
 
 import mlfs_dask
 from mlfs_dask.selection.estimator import Selector, get_estimator
+from mlfs_dask.selection.question import parameters_of
 from mlfs_dask.selectors import METHODS, get_method
 from mlfs_dask.selectors.parameters import Parameter
 from mlfs_dask_cli.main import COMMANDS, mlfs
@@ -118,7 +119,7 @@ def _family_table(names: list[str]) -> str:
 def _method_section(name: str, shared: set[tuple[str, str]], printed: dict[str, str]) -> str:
     """Section of a method. `printed` has the notes of earlier sections, with the method under which they stand."""
     method = get_method(name)
-    prose, *sections = re.split(r"\n\n(?=\w[\w ]*\n-{3,}\n)", inspect.getdoc(method) or "")
+    prose, *sections = re.split(r"\n\n(?=\w[\w ]*\n-{3,}\n)", inspect.getdoc(get_estimator(name)) or "")
     paper = f"{method.paper}, [doi:{method.doi}](https://doi.org/{method.doi})" if method.doi else method.paper
     parts = [f"## {name}", f"{method.title}. *{paper}.* In Python `{method.__name__}`."]
     title, *paragraphs = prose.split("\n\n")
@@ -192,7 +193,7 @@ def _plain(text: str) -> str:
 def _stub(estimator: type[Selector]) -> str:
     """An estimator for type checkers: its bases and its constructor."""
     bases = ", ".join(base.__name__ for base in estimator.__bases__)
-    options = [f"        {each.name}: {_hint(each)} = ...,\n" for each in estimator.plain.all_parameters()]
+    options = [f"        {each.name}: {_hint(each)} = ...,\n" for each in parameters_of(estimator.plain)]
     first = "        self,\n        n_features_to_select: int | float | str | None = ...,\n        *,\n"
     return f"class {estimator.__name__}({bases}):\n    def __init__(\n{first}{''.join(options)}    ) -> None: ...\n\n"
 

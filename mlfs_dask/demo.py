@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from mlfs_dask import runtime
 from mlfs_dask.errors import UsageError
 from mlfs_dask.selection.fit import fit
+from mlfs_dask.selection.question import ask
 from mlfs_dask.selection.runs import write_run
 from mlfs_dask.storage.publish import write_file
 
@@ -76,7 +77,6 @@ def run_demo(
     from mlfs_dask.evaluation.experiment import evaluate
     from mlfs_dask.evaluation.results import write_eval
     from mlfs_dask.reporting.page import report
-    from mlfs_dask.selectors import get_method
     from mlfs_dask.storage.convert import convert
     from mlfs_dask.storage.opening import open_dataset
     from mlfs_dask.storage.readers.base import LabelSpec
@@ -101,12 +101,12 @@ def run_demo(
 
     runs = {}
     for name in METHODS:
-        method = get_method(name)(n_features_to_select=k)
-        plan = method.plan(dataset.rows, runtime.current_resources())
+        question = ask(name, k)
+        plan = question.plan(dataset.rows, runtime.current_resources())
         log(f"mlfs plan {name} {store}")
         log(f"  passes: {plan.passes}, bytes read: {plan.bytes_read:,}, peak: {plan.peak_worker_bytes / 2**20:.0f} MiB")
         log(f"mlfs select {name} {store} -k {k} -o {folder / name}")
-        fitted = fit(method, dataset)
+        fitted = fit(question, dataset)
         record = fitted.report.to_dict()
         write_run(
             str(folder / name),

@@ -37,11 +37,10 @@ from mlfs_dask.evaluation.resume import PartialResults, partial_folder, remove_p
 from mlfs_dask.files.fingerprints import code_digest, digest_of
 from mlfs_dask.files.json_text import as_json, parse_json
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selection.choice import facts
-from mlfs_dask.selection.fit import fit, numbered, opened, require_accepted
+from mlfs_dask.selection.fit import accepted, fit, numbered, opened
+from mlfs_dask.selection.question import Question, ask
 from mlfs_dask.selection.runs import RECORD, read_run, write_run
-from mlfs_dask.selectors import get_method
-from mlfs_dask.selectors.costs import Cost, Plan, Reading, project, require_driver
+from mlfs_dask.selectors.costs import Cost, Plan, Reading, project
 from mlfs_dask.selectors.scores import count_kept
 from mlfs_dask.selectors.timing import estimate_seconds
 from mlfs_dask.storage.dataset import Dataset
@@ -310,16 +309,14 @@ class Batch:
 
     def _project_selection(self, job: Job, resources: Resources, measure: bool) -> JobProjection:
         dataset = self._datasets[job.store.name]
-        selector = job.make_selector()
-        require_accepted(selector, dataset)
-        selector = numbered(selector, dataset)
-        if selector.keeps_checkpoints and self._comes_after_its_ranking(job):
+        question = accepted(job.question, dataset)
+        if question.method.keeps_checkpoints and self._comes_after_its_ranking(job):
             return JobProjection(job.name, peak_driver_bytes=runtime.driver_bytes())
-        plan = require_driver(selector.plan(dataset.rows, resources), resources, f"{job.name} in the driver process")
-        if measure and not selector.ranks_strata:
-            plan = estimate_seconds(selector.cost, selector.rows(dataset.rows), resources, plan)
+        plan = question.plan(dataset.rows, resources)
+        if measure and not question.ranks_strata:
+            plan = estimate_seconds(question.method_cost, question.view(dataset.rows), resources, plan)
         projection = _job_projection(job.name, plan)
-        for statistic in selector.first_statistics(dataset.rows, resources):
+        for statistic in question.first_statistics(dataset.rows, resources):
             cache_entry(dataset.rows, statistic).assume_filled()
         return projection
 
@@ -347,12 +344,12 @@ class Batch:
         if learns_nothing:
             return JobProjection(job.name, peak_driver_bytes=driver)
         # Training rows are fewer than all rows, whose profile this is.
-        selector = Candidate(job.point.run, job.point.method, job.point.params).make_selector(max(plan["k"]), 0)
+        question = Candidate(job.point.run, job.point.method, job.point.params).question(max(plan["k"]), 0)
         dataset = self._datasets[job.store.name]
-        selector, rows = numbered(selector, dataset), dataset.rows
+        question, rows = numbered(question, dataset), dataset.rows
         with caching.cache(None):
-            each = selector.plan(rows, resources)
-        fits = int(plan["splits"]) * (len(plan["k"]) if selector.choice_depends_on_k else 1)
+            each = question.plan(rows, resources)
+        fits = int(plan["splits"]) * (len(plan["k"]) if question.method.choice_depends_on_k else 1)
         return _job_projection(job.name, each, fits=fits, driver_bytes=driver)
 
     # ------------------------------------------------------------------ running
@@ -472,23 +469,23 @@ class Batch:
         self._write_jobs()
 
     def _shared_statistics(self, dataset: Dataset, jobs: Sequence[Job], resources: Resources) -> list[Any]:
-        selectors = (job.make_selector() for job in jobs if job.evaluation is None)
-        return shared_statistics(dataset.rows, selectors, resources)
+        questions = (job.question for job in jobs if job.evaluation is None)
+        return shared_statistics(dataset.rows, questions, resources)
 
     def _run_selection(self, job: Job) -> dict[str, Any]:
         dataset, place = self._datasets[job.store.name], str(self._folder(job))
-        selector = job.make_selector()
-        require_accepted(selector, dataset)
-        known = self._known_ranking(job, selector)
+        question = job.question
+        accepted(question, dataset)
+        known = self._known_ranking(job, question)
         if known is not None:
             return known
         checkpoints = (
             keep_checkpoints(Folder(checkpoint_place(place)), resume=True)
-            if selector.keeps_checkpoints
+            if question.method.keeps_checkpoints
             else contextlib.nullcontext()
         )
         with checkpoints:
-            fitted = fit(selector, dataset)
+            fitted = fit(question, dataset)
         record = {**fitted.report.to_dict(), "job": self._digest(job)}
         write_run(
             place,
@@ -507,14 +504,14 @@ class Batch:
         """Selections that differ from this one in the number of features alone."""
         return [other for other in self._jobs_by_ranking[_ranking_of(job)] if other is not job]
 
-    def _known_ranking(self, job: Job, selector: Any) -> dict[str, Any] | None:
+    def _known_ranking(self, job: Job, question: Question) -> dict[str, Any] | None:
         """The record of a run with the ranking that another number of features came from, where they have the same.
 
         Of methods that keep checkpoints no score depends on how many features are kept.
         """
-        if not selector.keeps_checkpoints or selector.asks_pairs:
+        if not question.method.keeps_checkpoints or question.pair_question is not None:
             return None
-        if any((selector.prune, selector.redundancy, selector.groups)):
+        if any((question.prune, question.redundancy, question.groups)):
             return None  # other features are passed over for another number
         started = time.perf_counter()
         for other in self._other_ks(job):
@@ -583,8 +580,8 @@ class Batch:
         asked = {name: job.point.params[name] for name in ("keep", "exclude", "groups") if name in job.point.params}
         if asked:  # a file that names features may have changed
             with contextlib.suppress(MlfsError):  # the job itself tells what is wrong
-                selector = numbered(get_method(job.point.method)(n_features_to_select=1, **asked), dataset)
-                identity["features"] = facts(selector, opened(dataset).names)
+                question = numbered(ask(job.point.method, 1, **asked), dataset)
+                identity["features"] = question.facts(opened(dataset).names)
         return digest_of(identity)
 
     def _is_done(self, job: Job) -> bool:

@@ -8,6 +8,7 @@ from mlfs_dask.batch.spec import EVALUATION_KEYS, SEED, SETTING_KEYS
 from mlfs_dask.evaluation.metrics import METRICS
 from mlfs_dask.evaluation.protocols import PROTOCOLS, SETTINGS
 from mlfs_dask.evaluation.results import ALL, RANDOM
+from mlfs_dask.selection.question import parameters_of
 from mlfs_dask.selectors import METHODS, get_method
 
 _SEEDS = SEED.schema
@@ -66,7 +67,7 @@ def _store() -> dict[str, Any]:
 def _method(name: str, definitions: dict[str, Any]) -> dict[str, Any]:
     selector = get_method(name)
     params: dict[str, Any] = {}
-    for option in selector.all_parameters():
+    for option in parameters_of(selector):
         if option.name != "random_state":
             schema = {**_one_or_more(option.schema), "description": option.help}
             place = option.key if definitions.setdefault(option.key, schema) == schema else f"{name}.{option.key}"

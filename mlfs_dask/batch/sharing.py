@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from mlfs_dask.engine import cache as caching
 from mlfs_dask.engine.readings import ReadingRecord, is_cached, plan_statistics, run_reading
@@ -12,26 +11,27 @@ from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import ClusterLostError, DataError, DoesNotFitError, MlfsError, UsageError
 from mlfs_dask.rows.contract import RowSource
 from mlfs_dask.runtime import Resources
+from mlfs_dask.selection.question import Question
 
 logger = logging.getLogger(__name__)
 
 
-def shared_statistics(rows: RowSource, selectors: Iterable[Any], resources: Resources) -> list[Statistic]:
+def shared_statistics(rows: RowSource, questions: Iterable[Question], resources: Resources) -> list[Statistic]:
     """Statistics to read together, each once; none where one selector alone would read.
 
     Parameters
     ----------
     rows : RowSource
-    selectors : iterable of BaseSelector
+    questions : iterable of Question
     resources : Resources
     """
     if not caching.is_on(rows):
         return []
     missing: list[Statistic] = []
     readers = 0
-    for selector in selectors:
+    for question in questions:
         try:
-            statistics = selector.first_statistics(rows, resources)
+            statistics = question.first_statistics(rows, resources)
         except (UsageError, DataError, DoesNotFitError):
             continue  # its own fit will tell
         statistics = [statistic for statistic in statistics if not is_cached(rows, statistic)]

@@ -20,6 +20,7 @@ from mlfs_dask.evaluation.results import ALL, RANDOM
 from mlfs_dask.evaluation.table import dataset_name
 from mlfs_dask.files.fingerprints import digest_of
 from mlfs_dask.selection.feature_counts import parse_n_features_to_select
+from mlfs_dask.selection.question import Question, ask, parameters_of
 from mlfs_dask.selectors import get_method
 from mlfs_dask.selectors.parameters import Param, Parameter
 from mlfs_dask.selectors.scores import AUTO
@@ -95,13 +96,11 @@ class Job:
         """`select` or `evaluate`."""
         return "select" if self.evaluation is None else "evaluate"
 
-    def make_selector(self) -> Any:
-        """The configured selector of a selection."""
-        selector = get_method(self.point.method)
-        params = dict(self.point.params)
-        if self.seed is not None:
-            params["random_state"] = self.seed
-        return selector(n_features_to_select=self.k, **params)
+    @property
+    def question(self) -> Question:
+        """What a selection asks."""
+        seed = {} if self.seed is None else {"random_state": self.seed}
+        return ask(self.point.method, self.k, **{**self.point.params, **seed})
 
     def digest(self, store: str | None) -> str:
         """Digest of what its result depends on, given that of the store's content."""
@@ -214,7 +213,7 @@ class _SpecReader:
             method = selector.method
         except UsageError as error:
             raise entries["method"].error(str(error)) from None
-        options = {option.key: option for option in selector.all_parameters()}
+        options = {option.key: option for option in parameters_of(selector)}
         options.pop("random_state", None)
         given = entries["params"].mapping(f"params of {method}", options) if "params" in entries else {}
         grid = {key: [_parameter(each, options[key]) for each in value.items()] for key, value in given.items()}
@@ -231,7 +230,7 @@ class _SpecReader:
             point = dict(zip(grid, chosen, strict=True))
             params = {options[key].name: value for key, value in point.items()}
             try:
-                selector(n_features_to_select=1, **params).check()
+                ask(selector, 1, **params).check()
             except UsageError as error:
                 text = str(error)
                 raise _entry_named_in(text, given, entries.get("params", item)).error(text) from None
@@ -241,11 +240,11 @@ class _SpecReader:
         if AUTO in own_ks:
             try:
                 for each in points:
-                    selector(n_features_to_select=AUTO, **each.params).count_kept(1)
+                    ask(selector, AUTO, **each.params).asked(1)
             except UsageError as error:
                 raise entries.get("k", item).error(str(error)) from None
         own = self._seeds(entries["seeds"]) if "seeds" in entries else seeds
-        seeded = any(selector(k, **point.params).is_random for point in points for k in own_ks or [1])
+        seeded = any(ask(selector, k, **point.params).is_random for point in points for k in own_ks or [1])
         if "seeds" in entries and not seeded:
             raise entries["seeds"].error(f"{method} draws nothing at random", cure="leave seeds out")
         return points, own_ks, own if seeded else None

@@ -452,7 +452,7 @@ PLANTED = "planted"
 def run_tiny_job(folder: Path) -> tuple[str, float]:
     """Name of the feature that came first, and the seconds it took."""
     from mlfs_dask.selection.fit import fit
-    from mlfs_dask.selectors.label_entropy import LabelEntropy
+    from mlfs_dask.selection.question import ask
     from mlfs_dask.storage.convert import convert
     from mlfs_dask.storage.dataset import open_store
     from mlfs_dask.storage.readers.base import LabelSpec
@@ -465,7 +465,7 @@ def run_tiny_job(folder: Path) -> tuple[str, float]:
     store = folder / "tiny.zarr"
     convert(source, store, labels=LabelSpec(columns=("label",)))
     dataset = open_store(str(store))
-    fitted = fit(LabelEntropy(n_features_to_select=1), dataset)
+    fitted = fit(ask("label-entropy", 1), dataset)
     return str(dataset.feature_names[fitted.ranking[0]]), time.perf_counter() - started
 
 

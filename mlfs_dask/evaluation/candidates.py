@@ -17,6 +17,7 @@ from mlfs_dask.errors import UsageError, closest, spell_parameters_as
 from mlfs_dask.evaluation.results import ALL, RANDOM, Evaluation, read_eval
 from mlfs_dask.evaluation.results import RECORD as EVALUATION_RECORD
 from mlfs_dask.selection.fit import plain
+from mlfs_dask.selection.question import Question, ask, parameters_of
 from mlfs_dask.selection.runs import RECORD, Run, read_run
 from mlfs_dask.selectors import METHODS, get_method, method_name
 from mlfs_dask.selectors.parameters import key_of
@@ -51,13 +52,12 @@ class Candidate:
         """Whether a method is fitted to each training part."""
         return self.finished is None and self.earlier is None and self.method not in (RANDOM, ALL)
 
-    def make_selector(self, k: int, seed: int) -> Any:
-        """The selector, seeded where it draws at random and no seed was given."""
-        selector = get_method(self.method)
+    def question(self, k: int, seed: int) -> Question:
+        """What is asked for k features, seeded where the method draws at random and no seed was given."""
         params = dict(self.params)
-        if selector.takes_seed():
+        if get_method(self.method).takes_seed():
             params.setdefault("random_state", seed)
-        return selector(n_features_to_select=k, **params)
+        return ask(self.method, k, **params)
 
     def with_default(self, name: str, value: Any) -> Candidate:
         """The candidate with a parameter of its method, where that is learnt here and was not given another value."""
@@ -106,7 +106,7 @@ def read_candidate(text: str | Candidate) -> Candidate:
     if method in METHODS:
         with spell_parameters_as("key"):
             params = _read_params(method, options)
-            get_method(method)(n_features_to_select=1, **params).check()
+            ask(method, 1, **params).check()
         return Candidate(method + text[len(name) :], method, params)
     if is_url(text) or (Path(text) / RECORD).is_file():
         return candidate_of_run(read_run(text))
@@ -156,7 +156,7 @@ def read_candidates(texts: Sequence[str | Candidate]) -> list[Candidate]:
 
 
 def _read_params(method: str, text: str) -> dict[str, Any]:
-    options = {option.key: option for option in get_method(method).all_parameters()}
+    options = {option.key: option for option in parameters_of(get_method(method))}
     params: dict[str, Any] = {}
     for part in re.split(r",(?=[^,=]+=)", text) if text else []:
         name, equals, value = part.partition("=")

@@ -43,8 +43,9 @@ from mlfs_dask.evaluation.table import open_table
 from mlfs_dask.files.json_text import as_json
 from mlfs_dask.rows.contract import RowSource
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selection.fit import Opened, fit, opened, require_features, versions
+from mlfs_dask.selection.fit import Opened, fit, numbered, opened, versions
 from mlfs_dask.selection.runs import Run
+from mlfs_dask.selectors import get_method
 from mlfs_dask.selectors.costs import Names
 from mlfs_dask.selectors.scores import no_part_in_scores
 from mlfs_dask.storage.subset_spec import origin_of
@@ -226,8 +227,8 @@ class Experiment:
                     "Select with them, and give the run."
                 )
             if candidate.is_learnt:
-                for k in self._learnt_ks(candidate.make_selector(self._grid.largest, 0)):
-                    require_features(candidate.make_selector(k, 0), self._named(table.source))
+                for k in self._learnt_ks(candidate):
+                    numbered(candidate.question(k, 0), self._named(table.source)).require_features(table.d)
         tested = np.unique(np.concatenate([split.test for split in self._splits]))
         self._unknown_entries, entries = int(table.unknown_labels[tested].sum()), len(tested) * table.q
         self._judged_entries = entries - self._unknown_entries
@@ -312,7 +313,7 @@ class Experiment:
             what = " and ".join(parameter(name, its[name]) for name in other) or splits_in_words(record["splits"])
             raise DataError(f"{source} on other training rows, with {what}", cure=cure)
         learnt = {int(k) for k in earlier.learnt(candidate.run, self._splits[0])["rankings"]}
-        depends_on_k = candidate.make_selector(1, 0).choice_depends_on_k
+        depends_on_k = get_method(candidate.method).choice_depends_on_k
         lacking = [
             point.k
             for point in self._grid.points
@@ -363,7 +364,7 @@ class Experiment:
             "splits": len(self._splits),
             "train_rows": max(len(split.train) for split in self._splits),
             "test_rows": max(len(split.test) for split in self._splits),
-            "fits": sum(len(self._learnt_ks(s.make_selector(1, 0))) for s in learnt) * len(self._splits),
+            "fits": sum(len(self._learnt_ks(each)) for each in learnt) * len(self._splits),
             "k": [point.k for point in self._grid.points],
             "judging_bytes": self._scoring.held_bytes,
             "mlknn_rows": self._scoring.knn_rows,
@@ -426,13 +427,12 @@ class Experiment:
             drawn = np.random.default_rng([seed, split.fold, 1]).permutation(table.d)
             return {"rankings": {str(largest): drawn[:largest].tolist()}, "fits": {}}
         facts = facts or {"rankings": {}, "fits": {}}
-        selector = candidate.make_selector(largest, seed)
-        missing = [k for k in self._learnt_ks(selector) if str(k) not in facts["rankings"]]
+        missing = [k for k in self._learnt_ks(candidate) if str(k) not in facts["rankings"]]
         if not missing:
             return facts
         rows, Y = part.rows, part.Y
         if not part.labelled.all():
-            if selector.supervision == "supervised":
+            if get_method(candidate.method).supervision == "supervised":
                 rows, Y = rows[part.labelled], Y[part.labelled]
             elif settings.hidden_as == "unknown":
                 Y = as_unknown(Y, part.labelled)
@@ -441,7 +441,7 @@ class Experiment:
         for k in missing:
             try:
                 with self._each_warning_once():
-                    fitted = fit(candidate.make_selector(k, seed), part_rows)
+                    fitted = fit(candidate.question(k, seed), part_rows)
             except DataError as error:  # rows have no names of features
                 raise error.with_column_name(table.names["feature"]) from error
             report = fitted.report
@@ -474,9 +474,9 @@ class Experiment:
         """Rows with the names of their features and labels, for options of methods and for messages."""
         return replace(opened(source), names=Names(self._table.names["feature"], self._table.names["label"]))
 
-    def _learnt_ks(self, selector: Any) -> list[int]:
+    def _learnt_ks(self, candidate: Candidate) -> list[int]:
         """Numbers of features for which rankings are learnt."""
-        if not selector.choice_depends_on_k:
+        if not get_method(candidate.method).choice_depends_on_k:
             return [self._grid.largest]
         return [point.k for point in self._grid.points]
 

@@ -14,8 +14,9 @@ from mlfs_dask.evaluation.comparison import Comparison, compare
 from mlfs_dask.evaluation.results import BATCH, JOBS, Evaluation, finished_jobs, missing_jobs_note, read_eval
 from mlfs_dask.files.redaction import redact
 from mlfs_dask.reporting.comparison_folder import read_comparison
+from mlfs_dask.selection.question import ask
 from mlfs_dask.selection.runs import Run, RunRecord, read_run
-from mlfs_dask.selectors import METHODS, get_method
+from mlfs_dask.selectors import METHODS
 from mlfs_dask.selectors.parameters import key_of
 from mlfs_dask.storage.object_store import is_url, open_objects
 
@@ -219,7 +220,7 @@ def run_name(method: str, params: Mapping[str, Any], evaluated: Iterable[Mapping
 
 def changed_params(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
     """Parameters that are not the method's defaults; those of k, seed and resamples have their own place."""
-    defaults = get_method(method)().get_params() if method in METHODS else {}
+    defaults = ask(method).get_params() if method in METHODS else {}
     return {
         name: value
         for name, value in sorted(params.items())

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Mapping
+import inspect
+import re
+import textwrap
+import typing
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
@@ -25,6 +29,7 @@ from mlfs_dask.rows.sources import as_rows
 from mlfs_dask.rows.view import RowView
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selection.fit import Opened, Report, fit, numbered, opened
+from mlfs_dask.selection.question import Question, ask, parameters_of
 from mlfs_dask.selectors import METHODS, get_method
 from mlfs_dask.selectors.containers import (
     anndata_columns,
@@ -45,7 +50,7 @@ from mlfs_dask.typing import Array
 class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     """Base class of the estimators: feature selectors of scikit-learn.
 
-    An estimator borrows the constructor of its method, so that parameters and their documentation are the method's.
+    Its parameters, and their documentation, are the method's and those of a `Question`.
 
     Attributes
     ----------
@@ -85,25 +90,25 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     support_: NDArray[np.bool_]
     report_: Report
 
-    def make_method(self) -> Method:
-        """The method with the parameters of the estimator, checked.
+    def make_question(self) -> Question:
+        """What the parameters ask, checked.
 
         Raises
         ------
         UsageError
         """
-        method = self.plain(**self.get_params(deep=False))
-        method.check()
-        return method
+        question = ask(self.plain, **self.get_params(deep=False))
+        question.check()
+        return question
 
     def plan(self, source: Profile | RowSource, resources: Resources) -> Plan:
-        """What a fit will cost (`Method.plan`).
+        """What a fit will cost (`Question.plan`).
 
         Raises
         ------
         DoesNotFitError
         """
-        return numbered(self.make_method(), source).plan(source, resources)
+        return numbered(self.make_question(), source).plan(source, resources)
 
     def fit(
         self,
@@ -155,11 +160,11 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         return self._fit(X, y, covariates=covariates, strata=strata, init=init)
 
     def _fit(self, X: Any, y: Any, sample_weight: Any = None, **of_rows: Any) -> Self:
-        method = self.make_method()
-        fitted = fit(method, self._open(X, y), sample_weight, **of_rows)
+        question = self.make_question()
+        fitted = fit(question, self._open(X, y), sample_weight, **of_rows)
         for name in ("q_values_", "rank_intervals_", "selection_frequency_", "labels_", "pairs_", "clusters_"):
             self.__dict__.pop(name, None)  # of an earlier fit
-        if fitted.pairs is not None and method.pairs is not None:
+        if fitted.pairs is not None and question.pairs is not None:
             self.pairs_ = fitted.pairs.table()
         self._fitted = replace(fitted, pairs=None)  # which holds the sums
         self.scores_, self.ranking_, self.support_ = fitted.scores, fitted.ranking, fitted.support
@@ -172,7 +177,7 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             self.clusters_ = fitted.clusters
         if fitted.outcome.labels is not None:
             self.labels_ = fitted.outcome.labels
-        if hasattr(method, "max_iter"):
+        if hasattr(self.plain, "max_iter"):
             self.n_iter_ = max(1, fitted.outcome.iterations)  # scikit-learn expects at least one
         return self
 
@@ -433,8 +438,59 @@ def estimator_of(method: type[Method]) -> type[Selector]:
     if method.label_threshold is not None:
         bases = (LabelRecoverer, *bases)
     # Pickles find it where users do.
-    facts = {"plain": method, "__init__": method.__init__, "__doc__": method.__doc__, "__module__": "mlfs_dask"}
-    return type(method.__name__, bases, facts)
+    facts = {"plain": method, "__init__": _constructor(method), "__doc__": _documentation(method)}
+    return type(method.__name__, bases, {**facts, "__module__": "mlfs_dask"})
+
+
+def _constructor(method: type[Method]) -> Callable[..., None]:
+    """Keeps parameters as they are given, with the signature that scikit-learn and `help` look at."""
+    first = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    count = first.replace(name="n_features_to_select", default=None, annotation="int | float | str | None")
+    hints = typing.get_type_hints(Question) | typing.get_type_hints(method)
+    others = [
+        inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=hints[each.name])
+        for each in parameters_of(method)
+    ]
+    signature = inspect.Signature([first, count, *others], return_annotation=None)
+
+    def __init__(*args: Any, **kwargs: Any) -> None:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        (_, self), *params = bound.arguments.items()
+        vars(self).update(params)
+
+    __init__.__signature__ = signature  # type: ignore[attr-defined]
+    return __init__
+
+
+#: Headings of numpydoc within a docstring of a class.
+_HEADING = re.compile(r"\n\n(?=    \w[\w ]*\n    -{3,}\n)")
+
+
+def _documentation(method: type[Method]) -> str:
+    """The docstring of a method with its parameters as a section; costs and the notes of its family before its own."""
+    prose, *sections = _HEADING.split((method.__doc__ or "").rstrip())
+    count = textwrap.fill(
+        f"Number of features to keep, or a fraction of them; half by default. {method.on_features}".rstrip(),
+        112,
+        initial_indent=" " * 8,
+        subsequent_indent=" " * 8,
+    )
+    entries = [f"    n_features_to_select : int or float, optional\n{count}"]
+    entries += [each.documentation for each in parameters_of(method)]
+    parts = [prose, "    Parameters\n    ----------\n" + "\n".join(entries)]
+    heading = "    Notes\n    -----"
+    costs = textwrap.fill(
+        f"Readings of X: {method.passes}. Memory: {method.memory}.",
+        116,
+        initial_indent="    ",
+        subsequent_indent="    ",
+    )
+    own = [section.removeprefix(heading).strip("\n") for section in sections if section.startswith(heading)]
+    notes = "\n\n".join(filter(None, [costs, method.family_notes.rstrip().strip("\n"), *own]))
+    parts += [f"{heading}\n{notes}"]
+    sections = [section for section in sections if not section.startswith(heading)]
+    return "\n\n".join([*parts, *sections]) + "\n"
 
 
 def methods() -> dict[str, str]:

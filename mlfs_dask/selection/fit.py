@@ -21,7 +21,7 @@ from mlfs_dask.blocks.rounding import SAME
 from mlfs_dask.cluster.workers import refused_workers
 from mlfs_dask.engine import checkpoints
 from mlfs_dask.engine.cache import record_hits
-from mlfs_dask.engine.readings import count_readings, run_reading
+from mlfs_dask.engine.readings import ReadingRecord, count_readings, run_reading
 from mlfs_dask.errors import DataError, UsageError, parameter
 from mlfs_dask.files.json_text import as_json
 from mlfs_dask.rows.contract import RowSource
@@ -29,33 +29,15 @@ from mlfs_dask.rows.covariates import columns_of, find_strata
 from mlfs_dask.rows.view import RowView
 from mlfs_dask.rows.weights import weighted_rows
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selection.choice import (
-    choose,
-    facts,
-    kept_features,
-    number_to_choose,
-    of_all_features,
-    ranking_of_all,
-    with_numbers,
-)
+from mlfs_dask.selection.choice import Choice, choose, of_all_features
 from mlfs_dask.selection.pairs import Pairs, run_tests
+from mlfs_dask.selection.question import Question
 from mlfs_dask.selection.runs import SHARED, read_run
 from mlfs_dask.selectors.contract import Method, UnknownLabelsFound
-from mlfs_dask.selectors.costs import Begun, Names, Plan, Readings, require_driver
+from mlfs_dask.selectors.costs import Begun, Names, Readings
 from mlfs_dask.selectors.pairs import PAIR_TESTS, pair_statistics
 from mlfs_dask.selectors.parameters import GENERATORS, draw_seed
-from mlfs_dask.selectors.scores import (
-    AUTO,
-    OFTEN,
-    RankStability,
-    Scores,
-    constant_warnings,
-    falsely_chosen,
-    lower_constant,
-    no_part_in_scores,
-    rank,
-    rank_stability,
-)
+from mlfs_dask.selectors.scores import OFTEN, Scores, constant_warnings, falsely_chosen, no_part_in_scores, rank
 from mlfs_dask.statistics.missing import FILL_READING, fill_values
 from mlfs_dask.statistics.moments import Moments
 from mlfs_dask.statistics.write_rows import RowSink, WriteLabels
@@ -148,50 +130,37 @@ class Opened:
     store: dict[str, Any] | None = None
 
 
-@dataclass(frozen=True)
-class Fit:
-    """What a fit gives.
+@dataclass(frozen=True, kw_only=True)
+class Fit(Choice):
+    """What a fit gives: a choice, and what it was made of.
 
     Attributes
     ----------
-    method : Method
+    question : Question
+        With the numbers of features.
     names : Names
     outcome : Scores
         As the method gave them, of the features that it read.
-    scores : float64 array, shape (d,)
-        Larger is better; no feature that does not vary exceeds one that does.
-    ranking : int64 array, shape (d,)
-        Features, best first.
-    support : bool array, shape (d,)
-        The features that are kept.
     report : Report
-    q_values : float64 array, shape (d,), or None
-        As of `Scores`.
-    stability : RankStability or None
-        Of resampled rows.
     fill : float64 array or None
         Values in the places of missing features, of the features that were read.
     pairs : Pairs or None
         Tests of labels and features.
-    clusters : array of `redundancy.ROW`, or None
-        Features that say the same (`choice.Choice`).
-    group_scores : float64 array, shape (d,), or None
-        Of the group of each feature.
     """
 
-    method: Method
+    question: Question
     names: Names
     outcome: Scores
-    scores: Array
-    ranking: NDArray[np.int64]
-    support: NDArray[np.bool_]
     report: Report
-    q_values: Array | None = None
-    stability: RankStability | None = None
     fill: Array | None = None
     pairs: Pairs | None = None
-    clusters: NDArray[np.void] | None = None
-    group_scores: Array | None = None
+
+    @property
+    def support(self) -> NDArray[np.bool_]:
+        """The features that are kept, shape (d,)."""
+        support = np.zeros(len(self.ranking), dtype=bool)
+        support[self.ranking[: self.k]] = True
+        return support
 
     @property
     def columns(self) -> dict[str, NDArray[Any]]:
@@ -207,18 +176,17 @@ class Fit:
         if self.stability is not None:
             low, high = self.stability.intervals.T
             columns |= {"rank_low": low, "rank_high": high, "selection_frequency": self.stability.frequency}
-        if self.outcome.shared is not None:
-            features = self.method.features(len(self.ranking))
-            columns[SHARED] = of_all_features(self.outcome.shared, features, len(self.ranking), 0.0)
+        if self.shared is not None:
+            columns[SHARED] = self.shared
         if self.group_scores is not None:
-            groups: Any = self.method.groups
+            groups: Any = self.question.groups
             names = np.array(groups.names, object)[groups.of]
             columns |= {"group": names, "group_score": self.group_scores}
         return columns
 
     def filled(self, source: RowSource) -> RowSource:
         """Rows as the fit saw them: with its values in the places of missing ones."""
-        source = self.method.rows(source)
+        source = self.question.view(source)
         return source if self.fill is None else RowView(source, fill=self.fill)
 
     def write_labels(self, source: RowSource, sink: RowSink, resources: Resources | None = None) -> None:
@@ -242,7 +210,7 @@ class Fit:
             run_reading(source, [WriteLabels(outcome.row_labels, sink)], resources, label="labels")
             return
         if outcome.labels is None or outcome.mean is None:
-            raise UsageError(f"{self.method.method} recovers no labels")
+            raise UsageError(f"{self.question.method.method} recovers no labels")
         labels, mean = outcome.labels, outcome.mean
         cure = f"fit with {parameter('graph', 'anchors')} for labels of other rows"
         if len(labels) != n:
@@ -272,59 +240,40 @@ def opened(data: Any) -> Opened:
     )
 
 
-def require_accepted(method: Method, data: Any) -> None:
-    """Refuse a store that is known, without a reading, to hold what the method does not take.
+def numbered(question: Question, data: Any) -> Question:
+    """The question with the numbers of the features that it names (`Question.numbered`).
 
     Parameters
     ----------
-    method : Method
+    question : Question
+    data : Dataset, RowSource or Opened
+    """
+    if question.keep is None and question.exclude is None and question.groups is None:
+        return question
+    rows = opened(data)
+    return question.numbered(rows.names, rows.source.profile.d)
+
+
+def accepted(question: Question, data: Any) -> Question:
+    """`numbered`, of a store that is not known to hold what the method does not take (`Question.require_accepted`).
+
+    Parameters
+    ----------
+    question : Question
     data : Dataset, RowSource or Opened
 
     Raises
     ------
-    UsageError
-        It has fewer features than are to be kept.
-    DataError
-        Some labels are unknown, or feature values missing.
+    UsageError, DataError
     """
     rows = opened(data)
-    require_features(method, rows).require_accepted(rows.source, rows.names)
-
-
-def require_features(method: Method, data: Any) -> Method:
-    """Refuse rows without the features that are to be chosen; `numbered`.
-
-    Parameters
-    ----------
-    method : Method
-    data : Dataset, RowSource or Opened
-
-    Raises
-    ------
-    UsageError
-    """
-    rows = opened(data)
-    method, d = numbered(method, rows), rows.source.profile.d
-    kept_features(method, d, number_to_choose(method, d))
-    return method
-
-
-def numbered(method: Method, data: Any) -> Method:
-    """The method with the numbers of the features that its options name (`choice.with_numbers`).
-
-    Parameters
-    ----------
-    method : Method
-    data : Dataset, RowSource or Opened
-    """
-    if method.keep is None and method.exclude is None and method.groups is None:
-        return method
-    rows = opened(data)
-    return with_numbers(method, rows.names, rows.source.profile.d)
+    question = numbered(question, rows)
+    question.require_accepted(rows.source, rows.names)
+    return question
 
 
 def fit(
-    method: Method,
+    question: Question,
     data: Any,
     sample_weight: Any = None,
     *,
@@ -336,7 +285,7 @@ def fit(
 
     Parameters
     ----------
-    method : Method
+    question : Question
     data : Dataset, RowSource or Opened
     sample_weight : array-like, shape (n,), optional
         How often each row counts.
@@ -358,42 +307,35 @@ def fit(
     ClusterLostError
     """
     started = time.perf_counter()
-    rows = opened(data)
-    method, rows = with_columns(method, rows, covariates, strata)
-    method.check()
-    if init is not None and not (method.init_shapes and getattr(method, "variant", None) == "published"):
-        cure = "give variant='published'" if method.init_shapes else "leave it out"
-        raise UsageError(
-            f"init is where published forms start that draw a start at random, which {method.method} as it is does not"
-            f"\n  cure: {cure}"
-        )
-    if method.strata is not None and method.strata_by == "rank":
-        return _fit_within_strata(method, rows, sample_weight)
-    n, d = rows.source.profile.n, rows.source.profile.d
-    params = {name: plain(value) for name, value in method.get_params().items()}
-    method = numbered(method, rows)
-    whole = weighted_rows(rows.source, sample_weight)
-    source, features = method.rows(whole), method.features(d)
-    profile = source.profile
-    k = number_to_choose(method, d)
-    kept = kept_features(method, d, k)
-    begun = None
-    if method.start_ is not None:
-        begun = begin(method, {name: value for name, value in params.items() if name not in _AFTER_SCORES}, rows, k)
+    question, rows = with_columns(question, opened(data), covariates, strata)
+    question.check()
+    _check_init(question, init)
+    if question.ranks_strata:
+        return _fit_within_strata(question, rows, sample_weight)
+    params = {name: plain(value) for name, value in question.get_params().items()}
+    d, whole = rows.source.profile.d, weighted_rows(rows.source, sample_weight)
+    question = question.numbered(rows.names, d)
+    question.require_accepted(whole, rows.names)
+    features, view = question.features(d), question.view(whole)
+    asked = question.asked(view.profile.d)
+    of_scores, begun = {name: value for name, value in params.items() if name not in _AFTER_SCORES}, None
+    kept = question.kept(d, asked.k)
+    if question.start_ is not None:
+        begun = begin(question, of_scores, rows, asked.k)
         kept = np.concatenate([begun.chosen, kept[~np.isin(kept, begun.chosen)]])
-    method.require_accepted(whole, rows.names)
-    state = getattr(method, "random_state", None)
+    state = getattr(question.method, "random_state", None)
     if isinstance(state, GENERATORS):  # asked once; with its number the fit can be made again
-        method = copy.copy(method)
-        method.random_state = params["random_state"] = draw_seed(state)  # type: ignore[attr-defined]
-    resources = runtime.current_resources()
-    plan = _plan(method, whole, resources)
+        params["random_state"] = of_scores["random_state"] = draw_seed(state)
+        drawn: Any = copy.copy(question.method)
+        drawn.random_state = params["random_state"]
+        question = replace(question, method=drawn)
+    method, resources = question.method, runtime.current_resources()
+    plan = question.plan(whole, resources)
     runtime.reset_peak_rss()
     # Of methods that keep checkpoints no score depends on how many features are kept.
-    loop = {name: value for name, value in params.items() if name not in _AFTER_SCORES}
-    digest = (rows.store or {}).get("digest") if features is None else source.digest
-    job = checkpoints.job(method=method.method, params=loop, digest=digest)
-    typical = method.iterations_on(profile)
+    digest = (rows.store or {}).get("digest") if features is None else view.digest
+    job = checkpoints.job(method=method.method, params=of_scores, digest=digest)
+    typical = method.iterations_on(view.profile)
     runtime.emit(
         "fit",
         method=method.method,
@@ -403,63 +345,43 @@ def fit(
     )
     # NumPy and SciPy each bring a BLAS, whose idle threads keep the cores from the other's: one thread of each was
     # up to 15 times faster for loops that use both. Passes have threads of their own.
-    readings = Readings(source, resources, plan, method.names(rows.names), kept=kept)
-    readings.begun, readings.init = begun, init
     with job, record_hits() as hits, runtime.one_blas_thread():
-        try:
-            outcome, pairs, k, fill = _outcome(method, readings, k, d)
-        except UnknownLabelsFound as unknown:  # planned and read again, with what the reading has told
-            whole, records = RowView(whole, unknown_labels=unknown.labels), readings.records
-            plan = _plan(method, whole, resources)
-            readings = Readings(method.rows(whole), resources, plan, method.names(rows.names), kept=kept)
+        records: list[ReadingRecord] = []
+        while True:
+            readings = Readings(question.view(whole), resources, plan, asked, question.names(rows.names), kept=kept)
             readings.begun, readings.init = begun, init
-            outcome, pairs, k, fill = _outcome(method, readings, k, d)
-            readings.records[:0] = records
-        choice = choose(method, readings, outcome, k, pairs)
-    records, varies, outcome, k = readings.records, readings.varies, choice.outcome, choice.k
+            try:
+                outcome, pairs, fill = _scored(method, readings, features)
+                break
+            except UnknownLabelsFound as unknown:  # planned and read again, with what the reading has told
+                whole, records = RowView(whole, unknown_labels=unknown.labels), records + readings.records
+                plan = question.plan(whole, resources)
+        choice, of_choice = choose(question, readings, outcome, pairs)
+    records += readings.records
+    emitted = [*outcome.warnings, *_warnings_of(question, readings, whole, outcome, choice, pairs), *of_choice]
+    for warning in emitted:
+        warnings.warn(warning, stacklevel=_caller_level())
     peak_driver = peak_worker = runtime.peak_rss()
     if resources.client is not None:
         peak_worker = max((record.peak_worker_bytes for record in records), default=0)
-    n_constant = profile.d - int(np.count_nonzero(varies))
-    of_constant = constant_warnings(k, profile.d, n_constant, informed=bool(outcome.warnings))
-    of_constant = [] if choice.chosen_groups else of_constant  # groups are chosen whole
-    of_pairs = [] if pairs is None else pairs.warnings
-    never, of_unknown = readings.never_known, []
-    if whole.label_counts is not None and method.unknown == "use":
-        never = method.refuse_unknown(whole.label_counts[0], profile.total, readings.names)
-    if len(never) and not method.without_positives:  # else the method has told what it makes of them
-        of_unknown = [UserWarning(no_part_in_scores(never, readings.names.labels))]
-    emitted = [*outcome.warnings, *of_unknown, *of_pairs, *of_constant, *choice.warnings]
-    for warning in emitted:
-        warnings.warn(warning, stacklevel=_caller_level())
-    ranking = ranking_of_all(choice.ranking, features, d)
-    group_scores, clusters = choice.group_scores, choice.clusters
-    if group_scores is not None:
-        group_scores = of_all_features(group_scores, features, d, group_scores.min())
-    if clusters is not None and features is not None:
-        for column in ("feature", "representative"):
-            clusters[column] = features[clusters[column]]
-    support = np.zeros(d, dtype=bool)
-    support[ranking[:k]] = True
-    scores = lower_constant(outcome.scores, varies)
-    scores = of_all_features(scores, features, d, np.nan)
-    q_values = None if outcome.q_values is None else of_all_features(outcome.q_values, features, d, np.nan)
-    stability, facts_of_resamples = None, {}
-    if outcome.resampled_scores is not None:
-        stability = rank_stability(method.ranked_by(outcome.resampled_scores), k, varies)
-        facts_of_resamples = _facts_of(stability, k, len(outcome.resampled_scores))
-        stability = stability._replace(
-            intervals=of_all_features(stability.intervals, features, d, d),
-            frequency=of_all_features(stability.frequency, features, d, 0),
-        )
+    extra = {
+        **outcome.extra,
+        "constant_features": int(np.count_nonzero(~readings.varies)),
+        **question.facts(rows.names),
+        **_noted(chosen_groups=choice.chosen_groups),
+        **({} if pairs is None else {"pairs": pairs.summary}),
+        **_noted(
+            from_cache=hits, refused_workers=refused_workers(resources.client), stability=_agreement(choice, outcome)
+        ),
+    }
     report = Report(
         method=method.method,
         params=params,
         store=rows.store,
-        n=n,
+        n=rows.source.profile.n,
         d=d,
-        q=profile.q,
-        k=k,
+        q=view.profile.q,
+        k=choice.k,
         seed=params.get("random_state"),
         passes=count_readings(records),
         tasks=sum(record.tasks for record in records),
@@ -472,30 +394,56 @@ def fit(
         converged=outcome.converged,
         objective=[float(value) for value in outcome.objective],
         versions=versions(),
-        extra={
-            **outcome.extra,
-            "constant_features": n_constant,
-            **facts(method, rows.names),
-            **_noted(chosen_groups=choice.chosen_groups),
-            **({} if pairs is None else {"pairs": pairs.summary}),
-            **_noted(
-                from_cache=hits,
-                refused_workers=refused_workers(resources.client),
-                stability=facts_of_resamples,
-            ),
-        },
+        extra=extra,
         warnings=[str(warning) for warning in emitted],
     )
-    found: Any = (outcome, scores, ranking, support, report, q_values, stability, fill, pairs, clusters, group_scores)
-    return Fit(method, rows.names, *found)
+    of_fit = {"question": question, "names": rows.names, "outcome": outcome, "report": report}
+    found: Any = {**vars(choice.widened(features, d)), **of_fit}
+    return Fit(**found, fill=fill, pairs=pairs)
 
 
-def begin(method: Method, params: dict[str, Any], rows: Opened, k: int) -> Begun:
+def _check_init(question: Question, init: Mapping[str, Any] | None) -> None:
+    """Refuse arrays to start from where nothing starts from a random draw, or each stratum would."""
+    method = question.method
+    if init is None:
+        return
+    if question.ranks_strata:
+        raise UsageError(
+            "init is the start of one fit, and strata that are ranked apart have one each\n  cure: leave it out, or "
+            "fit each stratum by itself"
+        )
+    if not (method.init_shapes and getattr(method, "variant", None) == "published"):
+        cure = "give variant='published'" if method.init_shapes else "leave it out"
+        raise UsageError(
+            f"init is where published forms start that draw a start at random, which {method.method} as it is does not"
+            f"\n  cure: {cure}"
+        )
+
+
+def _warnings_of(
+    question: Question, readings: Readings, whole: RowSource, outcome: Scores, choice: Choice, pairs: Pairs | None
+) -> list[Warning]:
+    """Warnings of labels that are known nowhere, of tests, and of chosen features that do not vary."""
+    method, never, d = question.method, readings.never_known, len(readings.varies)
+    found: list[Warning] = []
+    if whole.label_counts is not None and question.unknown == "use":
+        total = readings.source.profile.total
+        never = method.refuse_unknown(whole.label_counts[0], total, readings.names, question.unknown)
+    if len(never) and not method.without_positives:  # else the method has told what it makes of them
+        found.append(UserWarning(no_part_in_scores(never, readings.names.labels)))
+    found += [] if pairs is None else pairs.warnings
+    if choice.chosen_groups is None:  # which are chosen whole
+        n_constant = int(np.count_nonzero(~readings.varies))
+        found += constant_warnings(choice.k, d, n_constant, informed=bool(outcome.warnings))
+    return found
+
+
+def begin(question: Question, params: dict[str, Any], rows: Opened, k: int) -> Begun:
     """The choice of an earlier run, from which a method goes on.
 
     Parameters
     ----------
-    method : Method
+    question : Question
         `numbered`.
     params : dict
         Parameters on which scores depend.
@@ -510,22 +458,22 @@ def begin(method: Method, params: dict[str, Any], rows: Opened, k: int) -> Begun
     DataError
         It is no run, or damaged.
     """
-    run = read_run(str(method.start_))
-    record, given = run.record, parameter("start_", method.start_)
-    cure = f"{parameter('keep', f'{method.start_}/selected.txt')} begins from its features all the same."
-    if record.get("method") != method.method:
-        raise UsageError(f"{given} is a run of {record.get('method')}, not of {method.method}; {cure}")
+    run, name = read_run(str(question.start_)), question.method.method
+    record, given = run.record, parameter("start_", question.start_)
+    cure = f"{parameter('keep', f'{question.start_}/selected.txt')} begins from its features all the same."
+    if record.get("method") != name:
+        raise UsageError(f"{given} is a run of {record.get('method')}, not of {name}; {cure}")
     if rows.store is None or rows.store.get("digest") != run.store.get("digest") or rows.source.weights is not None:
         raise UsageError(f"{given} was not made of these rows; {cure}")
     earlier, excluded = record.get("params") or {}, record["extra"].get("excluded_features", [])
     other = [name for name, value in params.items() if earlier.get(name) != as_json(value)]
     other += [name for name in ("prune", "groups", "per_label", "min_labels") if earlier.get(name) is not None]
-    if not set(method.keep or ()) <= set(run.ranking[: record["extra"].get("chosen_in_turn", 0)].tolist()):
+    if not set(question.keep or ()) <= set(run.ranking[: record["extra"].get("chosen_in_turn", 0)].tolist()):
         raise UsageError(
             f"a run from the start begins from the features of {parameter('keep')}, and {given} has chosen others "
             "before them\n  cure: leave out one of the two"
         )
-    if facts(method, rows.names).get("excluded_features", []) != excluded:
+    if question.facts(rows.names).get("excluded_features", []) != excluded:
         other.append("exclude")
     if other:
         raise UsageError(f"{given} was made with another {parameter(other[0])}; {cure}")
@@ -537,7 +485,7 @@ def begin(method: Method, params: dict[str, Any], rows: Opened, k: int) -> Begun
             f"{given} has chosen {m:,} features, and {k:,} are to be chosen: give a larger "
             f"{parameter('n_features_to_select')}; its ranking has the first {k:,} already."
         )
-    features = method.features(len(run.ranking))
+    features = question.features(len(run.ranking))
     chosen, shared = run.ranking[:m], np.empty(len(run.ranking))
     shared[run.ranking] = run.shared
     if features is not None:
@@ -545,9 +493,12 @@ def begin(method: Method, params: dict[str, Any], rows: Opened, k: int) -> Begun
     return Begun(chosen, run.scores[:m], shared)
 
 
-def _facts_of(found: RankStability, k: int, n_resamples: int) -> dict[str, Any]:
+def _agreement(choice: Choice, outcome: Scores) -> dict[str, Any]:
     """What a record tells of the resamples: how far they agree, and how many features they choose again and again."""
-    bound = falsely_chosen(k, len(found.frequency), n_resamples)
+    found = choice.stability
+    if found is None or outcome.resampled_scores is None:
+        return {}
+    bound = falsely_chosen(choice.k, len(found.frequency), len(outcome.resampled_scores))
     often = int(np.count_nonzero(found.frequency >= OFTEN))
     told: dict[str, Any] = {"scheme": "complementary halves", "often": OFTEN, "chosen_often": often}
     if np.isfinite(found.agreement):
@@ -555,41 +506,39 @@ def _facts_of(found: RankStability, k: int, n_resamples: int) -> dict[str, Any]:
     return told if bound is None else told | {"falsely_chosen": bound}
 
 
-def with_columns(method: Method, rows: Opened, covariates: Any, strata: Any) -> tuple[Method, Opened]:
-    """A method and rows where values of covariates and strata are given: rows have them as columns, which it names.
+def with_columns(question: Question, rows: Opened, covariates: Any, strata: Any) -> tuple[Question, Opened]:
+    """A question and rows where values of covariates and strata are given: rows have them as columns, which it names.
 
     Raises
     ------
     UsageError
-        The method names some already.
+        The question names some already.
     DataError
         Values are not those of the rows.
     """
     given = {"covariates": covariates, "strata": strata}
     given = {name: values for name, values in given.items() if values is not None}
     if not given:
-        return method, rows
-    method, n, columns = copy.copy(method), rows.source.profile.n, dict(rows.source.columns)
+        return question, rows
+    named: dict[str, Any] = {}
+    n, columns = rows.source.profile.n, dict(rows.source.columns)
     for name, values in given.items():
-        if getattr(method, name) is not None:
+        if getattr(question, name) is not None:
             raise UsageError(f"{parameter(name)} names columns, and values were given, too\n  cure: give one of them")
         of_rows = columns_of(values, n, name)
         columns |= {column.name: column for column in of_rows}
         names = [column.name for column in of_rows]
-        setattr(method, name, names if name == "covariates" else names[0])
-    return method, replace(rows, source=RowView(rows.source, columns=columns))
+        named[name] = names if name == "covariates" else names[0]
+    return replace(question, **named), replace(rows, source=RowView(rows.source, columns=columns))
 
 
-def _fit_within_strata(method: Method, rows: Opened, sample_weight: Any) -> Fit:
+def _fit_within_strata(question: Question, rows: Opened, sample_weight: Any) -> Fit:
     """A fit within every stratum; features have the negative mean of their ranks in these as scores."""
     started, source = time.perf_counter(), rows.source
-    require_accepted(method, rows)
-    assert method.strata is not None
-    column = find_strata(source, method.strata)
+    plan = accepted(question, rows).plan(source, runtime.current_resources())
+    assert question.strata is not None
+    column = find_strata(source, question.strata)
     codes, d = source.read_column(column), source.profile.d
-    plan = numbered(method, rows).plan(source, runtime.current_resources())
-    within = copy.copy(method)
-    within.strata, within.strata_by = None, "sum"
     fits, total, sizes = [], np.zeros(d), {}
     for code, name in enumerate(column.categories or ()):
         chosen = np.flatnonzero(codes == code)
@@ -598,27 +547,24 @@ def _fit_within_strata(method: Method, rows: Opened, sample_weight: Any) -> Fit:
         stratum = RowView(source, chosen)
         store = None if rows.store is None else {**rows.store, "digest": stratum.digest}
         weights = None if sample_weight is None else np.asarray(sample_weight)[chosen]
-        fitted = fit(within, replace(rows, source=stratum, store=store), weights)
+        fitted = fit(question.within_stratum, replace(rows, source=stratum, store=store), weights)
         places = np.empty(d)
         places[fitted.ranking] = np.arange(1, d + 1)
         total += places
         sizes[name] = len(chosen)
         fits.append(replace(fitted, outcome=Scores(fitted.scores)))
     scores = -total / len(fits)
-    ranking, k = rank(scores), fits[0].report.k
-    support = np.zeros(d, dtype=bool)
-    support[ranking[:k]] = True
     reports = [each.report for each in fits]
     report = replace(
         reports[0],
-        params={name: plain(value) for name, value in method.get_params().items()},
+        params={name: plain(value) for name, value in question.get_params().items()},
         store=rows.store,
         n=source.profile.n,
         wall_seconds=time.perf_counter() - started,
         plan=plan.to_dict(),
         objective=[],
         converged=None if reports[0].converged is None else all(each.converged for each in reports),
-        extra={"strata": sizes, **facts(numbered(method, rows), rows.names)},
+        extra={"strata": sizes, **numbered(question, rows).facts(rows.names)},
         warnings=list(dict.fromkeys(text for each in reports for text in each.warnings)),
         passes=sum(each.passes for each in reports),
         tasks=sum(each.tasks for each in reports),
@@ -627,31 +573,38 @@ def _fit_within_strata(method: Method, rows: Opened, sample_weight: Any) -> Fit:
         peak_worker_bytes=max(each.peak_worker_bytes for each in reports),
         peak_driver_bytes=max(each.peak_driver_bytes for each in reports),
     )
-    return Fit(method, rows.names, Scores(scores), scores, ranking, support, report)
+    return Fit(
+        scores=scores,
+        ranking=rank(scores),
+        k=fits[0].k,
+        question=question,
+        names=rows.names,
+        outcome=Scores(scores),
+        report=report,
+    )
 
 
-def _outcome(method: Method, readings: Readings, k: int, d: int) -> tuple[Scores, Pairs | None, int, Array | None]:
-    """Scores, the tests of pairs that are asked for, how many features to keep, and what missing ones are filled with.
+def _scored(
+    method: Method, readings: Readings, features: NDArray[np.int64] | None
+) -> tuple[Scores, Pairs | None, Array | None]:
+    """Scores, the tests of pairs that are asked for, and what missing values are filled with.
 
     Raises
     ------
     UnknownLabelsFound
     """
-    fill, pairs = _fill_missing(method, readings), None
-    if method.asks_pairs:
-        readings.attached = pair_statistics(readings.source, method.pair_question)
+    fill, pairs, asked = _fill_missing(method, readings), None, readings.asked
+    if asked.pairs is not None:
+        readings.attached = pair_statistics(readings.source, asked.pairs)
         if PAIR_TESTS in readings.plan.readings:
-            pairs = run_tests(method, readings, d)
-            if method.n_features_to_select == AUTO and method.control is not None:
-                k = int(np.count_nonzero(pairs.discovered(method.fdr)[0])) or k
-    outcome = method.score(readings, k)
-    if method.asks_pairs and pairs is None:
-        pairs = run_tests(method, readings, d)
-    return outcome, pairs, k, fill
-
-
-def _plan(method: Method, source: RowSource, resources: Resources) -> Plan:
-    return require_driver(method.plan(source, resources), resources, f"{method.method} in the driver process")
+            pairs = run_tests(asked.pairs, readings, features)
+        if pairs is not None and asked.pairs_first:
+            found = int(np.count_nonzero(pairs.discovered(asked.pairs.level)[0]))
+            readings.asked = replace(asked, k=found or asked.k)
+    outcome = method.score(readings)
+    if asked.pairs is not None and pairs is None:
+        pairs = run_tests(asked.pairs, readings, features)
+    return outcome, pairs, fill
 
 
 def _fill_missing(method: Method, readings: Readings) -> Array | None:

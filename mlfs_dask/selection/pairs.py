@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.pair_tests import EFFECTS, TESTS, PairTests
 from mlfs_dask.errors import DataError, number_of, parameter
+from mlfs_dask.selection.question import Question
 from mlfs_dask.selectors.conditional_tests import ConditionalTests
-from mlfs_dask.selectors.contract import Method, UnknownLabelsFound
+from mlfs_dask.selectors.contract import UnknownLabelsFound
 from mlfs_dask.selectors.costs import Names, Readings
 from mlfs_dask.selectors.pairs import (
     PAIR_TESTS,
@@ -28,7 +29,7 @@ from mlfs_dask.selectors.pairs import (
     pair_statistics,
     tile_features,
 )
-from mlfs_dask.selectors.scores import AUTO, SHOWN
+from mlfs_dask.selectors.scores import SHOWN
 from mlfs_dask.typing import Array
 
 #: Bits of a float64 that are no part of its bin: of the mantissa nine are.
@@ -388,12 +389,23 @@ def _keep_best(best: NDArray[np.intp], order_of_best: Array, order: Array, start
     best[label] = np.where(np.isinf(order_of_best[label]), -1, numbers)
 
 
-def run_tests(method: Method, readings: Readings, d: int) -> Pairs:
-    """The tests of all pairs, from the reading that was made for the method or, where it made none, their own."""
+def run_tests(question: PairQuestion, readings: Readings, features: NDArray[np.int64] | None) -> Pairs:
+    """The tests of all pairs, from the reading that was made for the method or, where it made none, their own.
+
+    Parameters
+    ----------
+    question : PairQuestion
+    readings : Readings
+    features : int64 array, or None
+        Those that are read, of the data; None: all.
+
+    Raises
+    ------
+    UnknownLabelsFound, DoesNotFitError, ClusterLostError
+    """
     source, names = readings.source, (readings.names.features, readings.names.labels)
     if readings.pair_tests is not None:
-        return Pairs(readings.pair_tests, method.pair_question, *names, features=method.features(d))
-    question = method.pair_question
+        return Pairs(readings.pair_tests, question, *names, features=features)
     if readings.attached_results is None:
         readings.attached = pair_statistics(source, question)
         readings.run(PAIR_TESTS)
@@ -405,9 +417,9 @@ def run_tests(method: Method, readings: Readings, d: int) -> Pairs:
     gram = [results.pop(1)] if question.given_others else []
     tests = SumTests(source, results)
     if not gram:
-        return Pairs(tests, question, *names, features=method.features(d))
+        return Pairs(tests, question, *names, features=features)
     given_others = ConditionalTests(tests, gram[0], question, readings.names)
-    pairs = Pairs(given_others, question, *names, features=method.features(d))
+    pairs = Pairs(given_others, question, *names, features=features)
     if len(given_others.left_out):
         pairs.warnings = [UserWarning(_left_out(given_others, readings.names))]
     return pairs
@@ -427,7 +439,7 @@ def _left_out(tests: ConditionalTests, names: Names) -> str:
     )
 
 
-def chosen_by_pairs(method: Method, pairs: Pairs, discovered: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
+def chosen_by_pairs(question: Question, pairs: Pairs, discovered: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
     """The features that `per_label`, `min_labels` and "auto" leave, shape (d,); None where none of them is given.
 
     Raises
@@ -436,19 +448,19 @@ def chosen_by_pairs(method: Method, pairs: Pairs, discovered: NDArray[np.bool_] 
         There is none.
     """
     chosen, asked = discovered, []
-    if method.control is not None and method.n_features_to_select == AUTO:
-        asked.append(f"goes with any label at the rate {method.fdr:g}")
-    if method.per_label is not None:
+    if question.control is not None and question.is_auto:
+        asked.append(f"goes with any label at the rate {question.fdr:g}")
+    if question.per_label is not None:
         asked.append("can be tested with any label")
-        chosen = (pairs.place < method.per_label) & (True if chosen is None else chosen)
-    if method.min_labels is not None:
-        asked.append(f"goes with {number_of(method.min_labels, 'label')} or more at the rate {method.fdr:g}")
-        chosen = pairs.discovered_for_labels(method.fdr) & (True if chosen is None else chosen)
+        chosen = (pairs.place < question.per_label) & (True if chosen is None else chosen)
+    if question.min_labels is not None:
+        asked.append(f"goes with {number_of(question.min_labels, 'label')} or more at the rate {question.fdr:g}")
+        chosen = pairs.discovered_for_labels(question.fdr) & (True if chosen is None else chosen)
     if chosen is None or chosen.any():
         return chosen
     raise DataError(
         f"no feature {' and '.join(asked)} ({pairs.summary['significant']:,} of {pairs.summary['tested']:,} pairs are "
-        f"significant at {method.fdr:g})",
+        f"significant at {question.fdr:g})",
         cure=f"keep a given number of features ({parameter('n_features_to_select')}), ask for fewer labels "
         f"({parameter('min_labels')}), raise the rate ({parameter('fdr')}), or take data with more rows",
     )

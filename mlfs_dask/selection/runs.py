@@ -175,7 +175,7 @@ def write_run(
         What goes into `run.json`; `record["k"]` names are selected.
     columns : mapping of str to array, shape (d,), optional
         Further columns of `ranking.csv`, in the order of the features.
-    clusters : array of `selectors.redundancy.ROW`, optional
+    clusters : array of `selection.redundancy.ROW`, optional
         What goes into `redundancy.csv`.
     labels : RecoveredLabels, optional
         What goes into `labels.zarr`.

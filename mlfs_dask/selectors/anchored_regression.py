@@ -13,7 +13,7 @@ from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of, unknown_labels
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import family
-from mlfs_dask.selectors.costs import Cost, Reading, Readings
+from mlfs_dask.selectors.costs import Asked, Cost, Reading, Readings
 from mlfs_dask.selectors.iterative import anchor_sample, anchors_of_points, point_bytes, standardised_points
 from mlfs_dask.selectors.loop import placeholder
 from mlfs_dask.selectors.parameters import AnchorCount, AnchorNeighbors, Param, seed_of
@@ -109,8 +109,8 @@ class AnchoredRegression(Regression):
         """Results of the second reading, the sample's points and k-means, scaled sums of anchors."""
         return f"r + p + 6 m d + {super().workspace}"
 
-    def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
-        return replace(super().cost(source, resources), loads_sklearn=True)
+    def cost(self, source: Profile | RowSource, resources: Resources, asked: Asked) -> Cost:
+        return replace(super().cost(source, resources, asked), loads_sklearn=True)
 
     def later_readings(self, source: Profile | RowSource) -> list[Reading]:
         profile = profile_of(source)

@@ -9,7 +9,6 @@ doi:10.1111/j.2517-6161.1974.tb00994.x.
 
 from __future__ import annotations
 
-import copy
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -35,7 +34,7 @@ from mlfs_dask.rows.view import RowView
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors import METHODS, get_method, method_name
 from mlfs_dask.selectors.contract import Method, method
-from mlfs_dask.selectors.costs import Cost, Reading, Readings, project, require_driver
+from mlfs_dask.selectors.costs import Asked, Cost, Reading, Readings, project, require_driver
 from mlfs_dask.selectors.counting import CODE_READINGS, RANGES
 from mlfs_dask.selectors.parameters import Missing, Param, seed_of
 from mlfs_dask.selectors.scores import Scores, kept_first
@@ -77,8 +76,8 @@ class _Candidate:
         sample has all rows: its last fit is then to the sample.
     last_fit_bytes : int
         What a fit to the sampled rows takes of this process.
-    judged : Method
-        The selector, asked for no more features than are judged where its first ones do not depend on that.
+    judged : Asked
+        Of it on sampled rows: no more features than are judged, where its first ones do not depend on that.
     judged_cost : Cost
         Of a fit of it to the sampled rows.
     judged_fit_bytes : int
@@ -89,7 +88,7 @@ class _Candidate:
     cost: Cost
     statistics: tuple[Statistic, ...]
     last_fit_bytes: int
-    judged: Method
+    judged: Asked
     judged_cost: Cost
     judged_fit_bytes: int
 
@@ -190,11 +189,11 @@ class AutoSelector(Method):
         super().check()
         self._names()
 
-    def _judges(self, sampled: Profile | RowSource) -> list[tuple[Callable[..., Array], int]]:
+    def _judges(self, sampled: Profile | RowSource, k: int) -> list[tuple[Callable[..., Array], int]]:
         """Functions that score labels by chosen features, each with the most features that it takes."""
         judges = {
-            "linear": (linear_scores, self._most_judged(sampled, ROWS_PER_FEATURE)),
-            "neighbours": (neighbour_scores, self._most_judged(sampled)),
+            "linear": (linear_scores, _most_judged(sampled, k, ROWS_PER_FEATURE)),
+            "neighbours": (neighbour_scores, _most_judged(sampled, k)),
         }
         return list(judges.values()) if self.judge == "both" else [judges[self.judge]]
 
@@ -214,7 +213,9 @@ class AutoSelector(Method):
                 )
         return names
 
-    def _candidates(self, source: Profile | RowSource, resources: Resources) -> tuple[list[_Candidate], dict[str, str]]:
+    def _candidates(
+        self, source: Profile | RowSource, resources: Resources, asked: Asked
+    ) -> tuple[list[_Candidate], dict[str, str]]:
         """Those that can be judged together, and why others cannot.
 
         Raises
@@ -228,7 +229,7 @@ class AutoSelector(Method):
         sampled = _sampled(source, sample.chosen)
         for name in self._names():
             try:
-                found = self._candidate(name, source, sampled, resources)
+                found = self._candidate(name, source, sampled, resources, asked)
             except DoesNotFitError as error:
                 refusal, left_out[name] = error, "it does not fit the memory"
                 continue
@@ -255,12 +256,12 @@ class AutoSelector(Method):
         raise UsageError(f"no method can be judged ({reasons}). Name others with {parameter('candidates')}.")
 
     def _candidate(
-        self, name: str, source: Profile | RowSource, sampled: Profile | RowSource, resources: Resources
+        self, name: str, source: Profile | RowSource, sampled: Profile | RowSource, resources: Resources, asked: Asked
     ) -> _Candidate | str:
         """The candidate of a name; or why there is none."""
         method: Any = get_method(name)
-        selector = method(n_features_to_select=self.n_features_to_select, random_state=self.seed)
-        cost = selector.cost(source, resources)
+        selector, asked = method(random_state=self.seed), Asked(asked.k)
+        cost = selector.cost(source, resources, asked)
         readings = [step for step in cost.steps if isinstance(step, Reading) and step.name not in CODE_READINGS]
         read = [statistic for reading in readings for statistic in reading.statistics]
         statistics = tuple(statistic for statistic in read if statistic.kind)
@@ -271,20 +272,12 @@ class AutoSelector(Method):
                     return "it holds all rows in memory"
                 return f"it takes {number_of(len(readings), 'reading')} of this data"
             statistics = ()
-        judged = selector
-        if not selector.choice_depends_on_k:
-            judged = copy.copy(selector)
-            judged.n_features_to_select = self._most_judged(sampled)
+        judged = asked if selector.choice_depends_on_k else Asked(_most_judged(sampled, asked.k))
         own = runtime.own_resources(resources)
-        costs = [each.cost(sampled, own) for each in (selector, judged)]
+        costs = [selector.cost(sampled, own, each) for each in (asked, judged)]
         plans = [require_driver(project(each, sampled, own), own, f"{name} on sampled rows") for each in costs]
         last, of_part = (plan.peak_driver_bytes - runtime.driver_bytes() for plan in plans)
         return _Candidate(selector, cost, statistics, last, judged, costs[1], of_part)
-
-    def _most_judged(self, sampled: Profile | RowSource, rows_per_feature: int = 1) -> int:
-        """Features of a candidate that are judged at most."""
-        profile = profile_of(sampled)
-        return min(self.count_kept(profile.d), max(1, profile.n // rows_per_feature), GRAM_CAP)
 
     # ------------------------------------------------------------------ plan
 
@@ -292,16 +285,16 @@ class AutoSelector(Method):
         profile = profile_of(source)
         return RowSample(draw_rows(profile, FOLDS * JUDGED_ROWS, self.seed), profile)
 
-    def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
+    def cost(self, source: Profile | RowSource, resources: Resources, asked: Asked) -> Cost:
         profile = profile_of(source)
-        candidates, left_out = self._candidates(source, resources)
+        candidates, left_out = self._candidates(source, resources, asked)
         sample, shared = self._sample(source), list(_shared(each.statistics for each in candidates).values())
         first_of_all = _shared(_first_statistics(each.judged_cost) for each in candidates)
         of_sample = list(first_of_all.values())
         own, sampled = runtime.own_resources(resources), _sampled(source, sample.chosen)
         first = plan_statistics(sampled, of_sample, own).peak_worker_bytes - own.process_bytes
         m = len(sample.chosen)
-        columns, of_regression = self._most_judged(sampled), self._most_judged(sampled, ROWS_PER_FEATURE)
+        columns, of_regression = _most_judged(sampled, asked.k), _most_judged(sampled, asked.k, ROWS_PER_FEATURE)
         known = isinstance(source, RowSource) and _is_measured(source)
         steps: list[Reading | str] = []
         of_features = f"{4 + len(TABLE_SHARES)} d"  # ranges and quantiles
@@ -345,17 +338,17 @@ class AutoSelector(Method):
             notes=notes,
         )
 
-    def first_reading(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
+    def first_reading(self, source: RowSource, resources: Resources, asked: Asked) -> Sequence[Statistic]:
         if not _is_measured(source):
             return ()
-        candidates, _ = self._candidates(source, resources)
+        candidates, _ = self._candidates(source, resources, asked)
         return [self._sample(source), *_shared(each.statistics for each in candidates).values()]
 
     # ------------------------------------------------------------------ run
 
-    def score(self, readings: Readings, k: int) -> Scores:
+    def score(self, readings: Readings) -> Scores:
         source = self._measured(readings)
-        candidates, left_out = self._candidates(source, readings.resources)
+        candidates, left_out = self._candidates(source, readings.resources, readings.asked)
         shared = _shared(each.statistics for each in candidates)
         rows, *read = readings.run(STATISTICS, self._sample(source), *shared.values())
         results = dict(zip(shared, read, strict=True))
@@ -364,15 +357,15 @@ class AutoSelector(Method):
         judged = compare(precision)
         taken = [candidates[i] for i in tied_with_best(judged)]
         sampled = ArrayRows(rows.X, rows.Y, n_categories=source.features.n_categories)
-        outcomes, ranks = [], np.zeros(source.profile.d)
+        outcomes, ranks, asked = [], np.zeros(source.profile.d), Asked(readings.asked.k)
         for candidate in taken:
             if candidate.statistics:
                 plan = project(candidate.cost, source, readings.resources)
-                runner = Readings(source, readings.resources, plan, readings.names, results, readings.kept)
+                runner = Readings(source, readings.resources, plan, asked, readings.names, results, readings.kept)
             else:
-                plan = project(candidate.selector.cost(sampled, own), sampled, own)
-                runner = Readings(sampled, own, plan, readings.names, kept=readings.kept)
-            outcome = candidate.selector.score(runner, k)
+                plan = project(candidate.selector.cost(sampled, own, asked), sampled, own)
+                runner = Readings(sampled, own, plan, asked, readings.names, kept=readings.kept)
+            outcome = candidate.selector.score(runner)
             outcomes.append(replace(outcome, scores=candidate.selector.ranked_by(outcome.scores)))
             ranks += ranks_of(outcomes[-1], readings.varies)
         best = outcomes[0]
@@ -421,16 +414,16 @@ class AutoSelector(Method):
                 X, Y = sample.X[split.train], sample.Y[split.train]
                 X_test, truth = sample.X[split.test], sample.Y[split.test]
                 rows = ArrayRows(X, Y, n_categories=source.features.n_categories)
-                costs = [candidate.judged.cost(rows, own) for candidate in candidates]
+                costs = [each.selector.cost(rows, own, each.judged) for each in candidates]
                 shared = _shared(_first_statistics(cost) for cost in costs)
                 with runtime.without_progress():
                     results = dict(zip(shared, run_reading(rows, list(shared.values()), own)[0], strict=True))
-                judges = self._judges(rows)
+                judges = self._judges(rows, job.asked.k)
                 for candidate, cost, precision in zip(candidates, costs, found, strict=True):
                     with runtime.without_progress():
-                        readings = Readings(rows, own, project(cost, rows, own), job.names, results, job.kept)
-                        selector = candidate.judged
-                        outcome = selector.score(readings, selector.count_kept(rows.profile.d))
+                        plan, asked = project(cost, rows, own), candidate.judged
+                        readings = Readings(rows, own, plan, asked, job.names, results, job.kept)
+                        outcome = candidate.selector.score(readings)
                         ranking = kept_first(outcome.order(readings.varies), job.kept)
                         by_judge, taken = [], 0
                         for scores_by, most in judges:
@@ -443,6 +436,11 @@ class AutoSelector(Method):
                     report_progress()
                 n_judged += len(split.test)
         return np.array([np.concatenate(parts) if parts else np.empty(0) for parts in found]), n_judged
+
+
+def _most_judged(sampled: Profile | RowSource, k: int, rows_per_feature: int = 1) -> int:
+    """Features that are judged at most of a candidate that chooses k."""
+    return min(k, max(1, profile_of(sampled).n // rows_per_feature), GRAM_CAP)
 
 
 def ranks_of(outcome: Scores, varies: NDArray[np.bool_]) -> Array:

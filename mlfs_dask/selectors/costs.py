@@ -8,9 +8,10 @@ not fit, and what the fit runs.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +22,12 @@ from mlfs_dask.engine.readings import ReadingRecord, keeps_state, plan_statistic
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
+from mlfs_dask.rows.view import UnknownLabels
 from mlfs_dask.runtime import Resources
 from mlfs_dask.typing import Array, workspace_bytes
+
+if TYPE_CHECKING:
+    from mlfs_dask.selectors.pairs import PairQuestion
 
 #: Copies of a message that the driver holds while it is sent or arrives: pickled, in frames, and in the scheduler,
 #: which under a local cluster is this process too.
@@ -287,6 +292,47 @@ class Names:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """What is asked of a method on some rows.
+
+    Attributes
+    ----------
+    k : int
+        Features to choose, or groups of them; all features where the data has to tell how many.
+    level : float or None
+        False discovery rate at which scores of shuffled labels tell how many features to choose.
+    pairs : PairQuestion or None
+        Tests of labels and features.
+    pairs_first : bool
+        Whether pairs are tested before features are scored: how many to choose follows from the tests.
+    unknown : {"use", "refuse", "negative"}
+        Meaning of labels -1.
+    names_unknown : bool
+        Whether labels with unknown entries have to be known before the rows are read, whatever the method.
+    """
+
+    k: int
+    level: float | None = None
+    pairs: PairQuestion | None = None
+    pairs_first: bool = False
+    unknown: UnknownLabels = "use"
+    names_unknown: bool = False
+
+    @property
+    def shuffles(self) -> int:
+        """Shuffles of the labels: the fewest by which a single feature can be discovered.
+
+        Its p-value is at least 1/(1 + B d), and Benjamini and Hochberg ask for level/d.
+        """
+        return 0 if self.level is None else math.ceil(1 / self.level)
+
+    @property
+    def tests_codes(self) -> bool:
+        """Whether pairs are tested from the counts that a method reads anyway."""
+        return self.pairs is not None and not self.pairs_first and not self.pairs.given_others
+
+
+@dataclass(frozen=True)
 class Begun:
     """Where an earlier choice, one feature after another, has come to.
 
@@ -313,6 +359,7 @@ class Readings:
     source : RowSource
     resources : Resources
     plan : Plan
+    asked : Asked
     names : Names, optional
     results : mapping, optional
         Results that have been read, by the `result_key` of their statistics.
@@ -338,6 +385,7 @@ class Readings:
         source: RowSource,
         resources: Resources,
         plan: Plan,
+        asked: Asked,
         names: Names | None = None,
         results: Mapping[str, Any] | None = None,
         kept: NDArray[np.int64] | None = None,
@@ -345,6 +393,7 @@ class Readings:
         self.source = source
         self.resources = resources
         self.plan = plan
+        self.asked = asked
         self.names = names or Names()
         self.records: list[ReadingRecord] = []
         self.kept = np.empty(0, np.int64) if kept is None else kept

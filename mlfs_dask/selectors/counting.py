@@ -22,14 +22,14 @@ from mlfs_dask.blocks.entropy import entropy_of_counts, information
 from mlfs_dask.blocks.pair_scores import Counts, Over, StratifiedCounts, score_pairs
 from mlfs_dask.blocks.pair_tests import CMH, PEARSON, G
 from mlfs_dask.engine.statistic import Statistic
-from mlfs_dask.errors import DataError, parameter
+from mlfs_dask.errors import DataError, UsageError, parameter
 from mlfs_dask.rows.contract import FeatureInfo, Profile, RowSource, profile_of, unknown_labels
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import family
-from mlfs_dask.selectors.costs import Cost, Names, Reading, Readings
-from mlfs_dask.selectors.one_reading import OneReading
+from mlfs_dask.selectors.costs import Asked, Cost, Names, Reading, Readings
+from mlfs_dask.selectors.one_reading import OneReading, of_replicates, replicate_notes, replicate_sizes
 from mlfs_dask.selectors.pairs import CountTests
-from mlfs_dask.selectors.parameters import ON_AUTO, Binning, Bins, FalseDiscoveryRate, MissingOrCode, Resamples, seed_of
+from mlfs_dask.selectors.parameters import ON_AUTO, Binning, Bins, MissingOrCode, Resamples, seed_of
 from mlfs_dask.selectors.scores import Scores, rank, uninformative_warning
 from mlfs_dask.statistics.codes import (
     CROWDED_SHARE,
@@ -125,25 +125,25 @@ class CountingSelector(OneReading):
 
     # ------------------------------------------------------------------ plan
 
-    def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
+    def cost(self, source: Profile | RowSource, resources: Resources, asked: Asked) -> Cost:
         profile = profile_of(source)
         label_counts = self._label_counts(source)
         book, known = self.planned_book(source)
         counts = self._counts(source, book, label_counts)
-        resampling = self.resampling
+        resampling = self.resampling(asked)
         tiles = count_in_tiles(counts, source, resources, resampling=resampling)
 
         before, of_codes, sizes = self._code_readings(source, counts.book)
-        sizes |= {"replicates": len(resampling), **self.replicate_sizes(profile)}
+        sizes |= {"replicates": len(resampling), **replicate_sizes(resampling, profile)}
         labels = "2 labels" if resampling.shuffles else ""
         held = join_terms(of_codes, "2 replicates d", labels)
-        steps: list[Reading | str] = [*self.label_readings(profile), *before]
+        steps: list[Reading | str] = [*self.label_readings(profile, asked), *before]
         # Until edges and labels are known, the tiles are an estimate.
         name = COUNTS if known and label_counts is not None else "estimated counts"
         readings = [
             Reading(
                 _tile_name(i, len(tiles), name),
-                (_replicated(tile, resampling, profile), *self._code_tests(tile, source)),
+                (_replicated(tile, resampling, profile), *self._code_tests(tile, source, asked)),
                 workspace=held,
             )
             for i, tile in enumerate(tiles)
@@ -154,11 +154,11 @@ class CountingSelector(OneReading):
             note += f", {n_unknown:,} of which may be unknown"
         if counts.p > n_labels + n_unknown:
             note += f" and of {counts.p - n_labels - n_unknown:,} pairs of labels"
-        note = ", ".join([note, *self.replicate_notes()])
+        note = ", ".join([note, *replicate_notes(resampling)])
         if len(tiles) > 1:
             note += f", tiled over {len(tiles):,} groups of at most {-(-profile.d // len(tiles)):,} features"
         notes = [note, *self._crowding_notes(source, counts.book)]
-        scoring = join_terms(of_codes, "2 replicates d", "8 d", self.of_replicates)
+        scoring = join_terms(of_codes, "2 replicates d", "8 d", of_replicates(resampling))
         return Cost([*steps, *readings, scoring], sizes, notes=notes)
 
     def _crowding_notes(self, source: Profile | RowSource, book: CodeBook) -> list[str]:
@@ -194,12 +194,12 @@ class CountingSelector(OneReading):
     def _has_ranges(self, features: FeatureInfo) -> bool:
         return features.minimum is not None and (self.binning != "auto" or features.zero_share is not None)
 
-    def first_reading(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
+    def first_reading(self, source: RowSource, resources: Resources, asked: Asked) -> Sequence[Statistic]:
         book = self._book_before_reading(source)
-        if book is None or len(self.resampling) > 1:
+        if book is None or len(self.resampling(asked)) > 1:
             return ()
         tiles = count_in_tiles(self._counts(source, book, self._label_counts(source)), source, resources)
-        return tiles if len(tiles) == 1 else ()
+        return [*tiles, *self._code_tests(tiles[0], source, asked)] if len(tiles) == 1 else ()
 
     def _book_before_reading(self, source: RowSource) -> CodeBook | None:
         """The codes, where they follow without a reading."""
@@ -259,6 +259,12 @@ class CountingSelector(OneReading):
             counted = np.arange(self._n_counted(profile.q))
         else:
             counted = self._counted_labels(label_entropies(label_counts, profile.total))
+        strata = None if isinstance(source, Profile) else source.strata
+        if strata is not None and len(counted) < profile.q:
+            raise UsageError(
+                f"in strata all labels are counted, and {self.method} counts some\n  cure: choose "
+                f"{parameter('n_promising_labels', 1.0)}, or {parameter('strata_by', 'rank')}"
+            )
         slots = np.full(profile.q, -1, dtype=np.int64)
         slots[counted] = np.arange(len(counted))
         unknown = unknown_labels(source if self.known_entries else profile)
@@ -274,7 +280,6 @@ class CountingSelector(OneReading):
             compiled=profile.nonzeros >= gates.COMPILED_VALUES and profile.weight is None,
             weighted=profile.weight is not None,
         )
-        strata = None if isinstance(source, Profile) else source.strata
         if strata is None or strata.categories is None:
             return counts
         n_strata = len(strata.categories)
@@ -285,27 +290,13 @@ class CountingSelector(OneReading):
         """(w,) scores from counts of every stratum, and of every label within each."""
         raise NotImplementedError
 
-    def _code_tests(self, tile: ContingencyCounts, source: Profile | RowSource) -> tuple[CodeTests, ...]:
+    def _code_tests(self, tile: ContingencyCounts, source: Profile | RowSource, asked: Asked) -> tuple[CodeTests, ...]:
         """What a reading of counts has to test pairs, where that is asked for and not done from sums."""
-        if not self._tests_codes:
+        if not asked.tests_codes:
             return ()
         n_strata = len(source.strata.categories or ()) if isinstance(source, RowSource) and source.strata else 0
         of = profile_of(source).q, unknown_labels(source)
         return (CodeTests.of(tile, *of, n_strata=n_strata, pearson=self.tests_pearson),)
-
-    @property
-    def _tests_codes(self) -> bool:
-        return self.asks_pairs and not self._tests_first and not self.pair_question.given_others
-
-    def _pair_statistics_with(self, first: Sequence[Statistic], source: RowSource) -> Sequence[Statistic]:
-        tiles = [each for each in first if isinstance(each, ContingencyCounts)]
-        tests = [test for tile in tiles for test in self._code_tests(tile, source)]
-        return tests or super()._pair_statistics_with(first, source)
-
-    def _pair_reading(self, cost: Cost, source: Profile | RowSource) -> tuple[Cost, int]:
-        read = (statistic for step in cost.steps if isinstance(step, Reading) for statistic in step.statistics)
-        held = sum(statistic.result_bytes for statistic in read if isinstance(statistic, CodeTests))
-        return (cost, numbers(held)) if held else super()._pair_reading(cost, source)
 
     # ------------------------------------------------------------------ run
 
@@ -354,7 +345,7 @@ class CountingSelector(OneReading):
 
     def read_counts(self, job: Readings, resampling: Resampling) -> list[CountResults]:
         """What the counts tell of the rows and of every replicate of them; the readings before it are made, too."""
-        if self._tests_codes:
+        if job.asked.tests_codes:
             job.attached = ()  # counts are there for the tests
         book, features, label_counts = self._read_codes(job)
         source, profile = job.source, job.source.profile
@@ -363,7 +354,7 @@ class CountingSelector(OneReading):
         tiles = count_in_tiles(counts, source, job.resources, n_tiles=planned or None, resampling=resampling)
         results, found = np.empty((len(resampling), 2, profile.d)), []
         for i, tile in enumerate(tiles):
-            replicated, asked = _replicated(tile, resampling, profile), self._code_tests(tile, source)
+            replicated, asked = _replicated(tile, resampling, profile), self._code_tests(tile, source, job.asked)
             result, *tests = job.run(_tile_name(i, len(tiles)), replicated, *asked)
             found += [result for result, _ in tests]
             for of_rows, (of_tile,) in zip(results, result if len(resampling) > 1 else [[result]], strict=True):
@@ -486,7 +477,6 @@ class CountFilter(CountingSelector):
     bins: Bins = 2
     binning: Binning = "auto"
     missing: MissingOrCode = "error"
-    fdr: FalseDiscoveryRate = 0.1
     resamples: Resamples = 0
     random_state: Annotated[Seed, seed_of("shuffles and of resamples, and of the rows that medians come from")] = None
 

@@ -24,7 +24,7 @@ from mlfs_dask.errors import number_of, parameter
 from mlfs_dask.rows.contract import Profile
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.one_reading import OneReading
-from mlfs_dask.selectors.parameters import FalseDiscoveryRate, MaxIter, Missing, Param, seed_of
+from mlfs_dask.selectors.parameters import MaxIter, Missing, Param, seed_of
 from mlfs_dask.selectors.scores import Scores, not_converged, rank, round_scores
 from mlfs_dask.solvers.padm import MATRICES, Solution, best_mask, largest_of_copies, solve_corrected, solve_published
 from mlfs_dask.statistics.products import LabelMoments
@@ -145,7 +145,6 @@ class ELC(OneReading):
     ] = 0.001
     max_iter: MaxIter = 5000
     missing: Missing = "error"
-    fdr: FalseDiscoveryRate = 0.1
     resamples: Annotated[
         int,
         Param(

@@ -19,7 +19,7 @@ from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import method
-from mlfs_dask.selectors.costs import Cost, Reading, Readings
+from mlfs_dask.selectors.costs import Asked, Cost, Reading, Readings
 from mlfs_dask.selectors.in_memory import InMemory
 from mlfs_dask.selectors.iterative import anchor_sample, anchors_of_points, point_bytes, standardised_points
 from mlfs_dask.selectors.loop import Loop, Scaled, placeholder
@@ -181,9 +181,9 @@ class GLFS(InMemory, Loop[Fixed, At]):
         sample = anchor_sample(profile, SAMPLED_FOR, self.seed)
         return super().first(profile) | {"gram": Gram(profile.d), "sample": sample}
 
-    def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
+    def cost(self, source: Profile | RowSource, resources: Resources, asked: Asked) -> Cost:
         require_gram(profile_of(source).d, self.gram_cap, self.name)
-        return super().cost(source, resources)
+        return super().cost(source, resources, asked)
 
     def cost_beside(self, profile: Profile, fixed: Fixed, at: At) -> Cost:
         labels = Reading(GROUPS, (AtShares(GroupedPairs(self._anchors(fixed), profile.q), fixed.share),))

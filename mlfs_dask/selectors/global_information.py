@@ -23,11 +23,10 @@ from mlfs_dask.errors import number_of, parameter
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import family, method
-from mlfs_dask.selectors.costs import Cost, Reading, Readings
+from mlfs_dask.selectors.costs import Asked, Cost, Reading, Readings
 from mlfs_dask.selectors.counting import CountingSelector, label_entropies
-from mlfs_dask.selectors.pairwise import PairwiseSelector, most_relevant
 from mlfs_dask.selectors.parameters import Binning, Bins, MissingOrCode, Param, seed_of
-from mlfs_dask.selectors.scores import Scores, not_converged
+from mlfs_dask.selectors.scores import Scores, most_relevant, not_converged
 from mlfs_dask.solvers import simplex, sylvester
 from mlfs_dask.solvers.low_rank import LowRankPlusDiagonal, nystroem, solve_low_rank_sylvester
 from mlfs_dask.statistics.counts import CountScores
@@ -72,7 +71,7 @@ class InformationTerms:
 
 
 @family
-class GlobalSelector(PairwiseSelector, CountingSelector):
+class GlobalSelector(CountingSelector):
     """Base class of methods that weigh all features at once.
 
     A subclass gives the weights (`_weigh`), and what it holds for them in its `workspace`: r landmarks are 0 where Q is
@@ -119,8 +118,10 @@ class GlobalSelector(PairwiseSelector, CountingSelector):
             return d if d <= GRAM_CAP else N_LANDMARKS
         return min(self.n_landmarks, d)
 
-    def _fewer_pairs(self, d: int) -> str:
-        return f"take fewer than {self._count_landmarks(d):,} features as landmarks ({parameter('n_landmarks')})"
+    def cure(self, profile: Profile) -> str:
+        return (
+            f"take fewer than {self._count_landmarks(profile.d):,} features as landmarks ({parameter('n_landmarks')})"
+        )
 
     # ------------------------------------------------------------------ what is read
 
@@ -139,11 +140,11 @@ class GlobalSelector(PairwiseSelector, CountingSelector):
             statistics.append(pair_information(profile, book, np.arange(book.d), with_labels=False))
         return statistics
 
-    def first_reading(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
+    def first_reading(self, source: RowSource, resources: Resources, asked: Asked) -> Sequence[Statistic]:
         book = self._book_before_reading(source)
         return () if book is None else self._statistics(source, book, source.label_counts)
 
-    def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
+    def cost(self, source: Profile | RowSource, resources: Resources, asked: Asked) -> Cost:
         profile = profile_of(source)
         label_counts = None if isinstance(source, Profile) else source.label_counts
         book, _ = self.planned_book(source)
@@ -167,7 +168,7 @@ class GlobalSelector(PairwiseSelector, CountingSelector):
 
     # ------------------------------------------------------------------ run
 
-    def score(self, readings: Readings, k: int) -> Scores:
+    def score(self, readings: Readings) -> Scores:
         source, profile = readings.source, readings.source.profile
         book, features, label_counts = self._read_codes(readings)
         statistics = self._statistics(source, book, label_counts)

@@ -21,7 +21,7 @@ from mlfs_dask.engine.readings import is_cached
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import family
-from mlfs_dask.selectors.costs import Cost, Reading, Readings
+from mlfs_dask.selectors.costs import Asked, Cost, Reading, Readings
 from mlfs_dask.selectors.counting import CountingSelector
 from mlfs_dask.selectors.parameters import Binning, Bins, MissingOrCode, seed_of
 from mlfs_dask.selectors.scores import Scores, rank
@@ -102,11 +102,11 @@ class GreedySelector(CountingSelector):
 
     # ------------------------------------------------------------------ plan
 
-    def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
-        cost = super().cost(source, resources)
+    def cost(self, source: Profile | RowSource, resources: Resources, asked: Asked) -> Cost:
+        cost = super().cost(source, resources, asked)
         profile = profile_of(source)
         book, _ = self.planned_book(source)
-        k = self.count_kept(profile.d)
+        k = asked.k
         *steps, last = cost.steps
         assert isinstance(last, str)
         held = join_terms(last, "4 d + 3 candidates d")  # what chosen features share, and candidates
@@ -151,8 +151,8 @@ class GreedySelector(CountingSelector):
 
     # ------------------------------------------------------------------ run
 
-    def score(self, readings: Readings, k: int) -> Scores:
-        profile = readings.source.profile
+    def score(self, readings: Readings) -> Scores:
+        profile, k = readings.source.profile, readings.asked.k
         (counts,) = self.read_counts(readings, NOT_RESAMPLED)
         relevance, entropy, book = counts.scores, counts.entropy, counts.book
         count = self._n_candidates(readings.source, readings.resources, book, k) if k > 1 else 0

@@ -24,7 +24,7 @@ from mlfs_dask.exact.graphs import compiles_nearest_rows
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.costs import Cost, Plan, Reading, Readings, require_driver
+from mlfs_dask.selectors.costs import Asked, Cost, Reading, Readings
 from mlfs_dask.selectors.loop import LoopMethod
 from mlfs_dask.selectors.scores import Scores
 from mlfs_dask.statistics.moments import FeatureMoments, Moments
@@ -70,14 +70,14 @@ class InMemory(LoopMethod):
         """Whether a graph of anchors can take the place of the exact one, the parameters being what they are."""
         return False
 
-    def first_reading(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
-        return [] if self._holds_rows(source.profile.n) else super().first_reading(source, resources)
+    def first_reading(self, source: RowSource, resources: Resources, asked: Asked) -> Sequence[Statistic]:
+        return [] if self._holds_rows(source.profile.n) else super().first_reading(source, resources, asked)
 
-    def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
+    def cost(self, source: Profile | RowSource, resources: Resources, asked: Asked) -> Cost:
         """X, Y and what the form holds of them, or the cost of the other form."""
         profile = profile_of(source)
         if not self._holds_rows(profile.n):
-            return super().cost(source, resources)
+            return super().cost(source, resources, asked)
         workspace, sizes = self._exact_workspace(profile)
         note = "exact graph: X, Y and the variables of all rows are in the memory of this process"
         if self._anchors_do:
@@ -90,23 +90,16 @@ class InMemory(LoopMethod):
             notes=(note,),
         )
 
-    def plan(self, source: Profile | RowSource, resources: Resources) -> Plan:
-        """What a fit will cost. Integers only; no data is touched.
+    def cure(self, profile: Profile) -> str:
+        if not self._holds_rows(profile.n):
+            return super().cure(profile)
+        if self._anchors_do:
+            return anchors_instead()
+        return f"leave out {parameter(*self.published)}, which has the exact graph alone, or take fewer rows"
 
-        Raises
-        ------
-        DoesNotFitError
-            When no plan fits the workers, or the form does not fit this process.
-        """
-        plan = super().plan(source, resources)
-        if self._holds_rows(profile_of(source).n):
-            cure = f"leave out {parameter(*self.published)}, which has the exact graph alone, or take fewer rows"
-            require_exact_graph(plan, resources, self.method, cure=None if self._anchors_do else cure)
-        return plan
-
-    def score(self, readings: Readings, k: int) -> Scores:
+    def score(self, readings: Readings) -> Scores:
         if not self._holds_rows(readings.source.profile.n):
-            return super().score(readings, k)
+            return super().score(readings)
         X, Y, record = read_rows(readings.source, readings.resources)
         readings.records.append(record)
         (moments,), _ = run_reading(ArrayRows(X, Y), [Moments(X.shape[1])], readings.resources, label="moments")
@@ -157,13 +150,6 @@ def sizes_in_memory(profile: Profile) -> dict[str, int]:
     }
 
 
-def require_exact_graph(plan: Plan, resources: Resources, method: str, *, cure: str | None = None) -> Plan:
-    """`plan`, unless this process does not hold the rows and their exact graph.
-
-    Raises
-    ------
-    DoesNotFitError
-    """
-    if cure is None:
-        cure = f"take {parameter('graph', 'anchors')}, which holds nothing that grows with the number of rows"
-    return require_driver(plan, resources, f"the exact graph of {method} in this process", cure=cure)
+def anchors_instead() -> str:
+    """The cure where rows and their exact graph do not fit this process."""
+    return f"take {parameter('graph', 'anchors')}, which holds nothing that grows with the number of rows"

@@ -90,11 +90,6 @@ class LabelEntropy(_Information):
             raise UsageError(
                 f"{parameter('n_promising_labels')} must be a count from 0 or a fraction from 0.0 to 1.0; got {value!r}"
             )
-        if self.strata is not None and self.strata_by == "sum" and (whole or value != 1.0):
-            raise UsageError(
-                "in strata all labels are counted, and label-entropy counts some\n  cure: choose "
-                f"{parameter('n_promising_labels', 1.0)}, or {parameter('strata_by', 'rank')}"
-            )
 
     def _n_counted(self, q: int) -> int:
         value: Any = self.n_promising_labels

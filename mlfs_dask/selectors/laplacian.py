@@ -21,8 +21,8 @@ from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import Method, method
-from mlfs_dask.selectors.costs import Cost, Plan, Reading, Readings
-from mlfs_dask.selectors.in_memory import require_exact_graph, sizes_in_memory
+from mlfs_dask.selectors.costs import Asked, Cost, Reading, Readings
+from mlfs_dask.selectors.in_memory import anchors_instead, sizes_in_memory
 from mlfs_dask.selectors.iterative import (
     GraphKind,
     anchor_sample,
@@ -117,11 +117,11 @@ class LaplacianScore(Method):
     def _first_statistics(self, profile: Profile) -> list[Any]:
         return [Moments(profile.d), anchor_sample(profile, self._count_anchors(profile), self.seed)]
 
-    def first_reading(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
+    def first_reading(self, source: RowSource, resources: Resources, asked: Asked) -> Sequence[Statistic]:
         profile = source.profile
         return self._first_statistics(profile) if uses_anchors(self.graph, profile.n) else []
 
-    def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
+    def cost(self, source: Profile | RowSource, resources: Resources, asked: Asked) -> Cost:
         profile = profile_of(source)
         if not uses_anchors(self.graph, profile.n):
             return self._exact_cost(profile)
@@ -155,13 +155,10 @@ class LaplacianScore(Method):
             notes=("exact graph: X is in the memory of this process; with --graph anchors it is not",),
         )
 
-    def plan(self, source: Profile | RowSource, resources: Resources) -> Plan:
-        plan = super().plan(source, resources)
-        if uses_anchors(self.graph, profile_of(source).n):
-            return plan
-        return require_exact_graph(plan, resources, self.method)
+    def cure(self, profile: Profile) -> str:
+        return "" if uses_anchors(self.graph, profile.n) else anchors_instead()
 
-    def score(self, readings: Readings, k: int) -> Scores:
+    def score(self, readings: Readings) -> Scores:
         if uses_anchors(self.graph, readings.source.profile.n):
             return self._score_with_anchors(readings)
         X, Y, record = read_rows(readings.source, readings.resources)

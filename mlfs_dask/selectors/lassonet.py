@@ -16,7 +16,7 @@ from mlfs_dask.errors import DoesNotFitError, parameter
 from mlfs_dask.rows.contract import FeatureInfo, Profile, RowSource, profile_of
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import method
-from mlfs_dask.selectors.costs import Cost, Readings
+from mlfs_dask.selectors.costs import Asked, Cost, Readings
 from mlfs_dask.selectors.parameters import Missing, Param, seed_of
 from mlfs_dask.selectors.sampled import SampledMethod
 from mlfs_dask.selectors.scores import Scores, uninformative_warning
@@ -121,7 +121,7 @@ class LassoNet(SampledMethod):
             f"each of some hundred λ, of {steps:,} step{'s' * (steps > 1)} and {work:.1g} operations"
         ]
 
-    def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
+    def cost(self, source: Profile | RowSource, resources: Resources, asked: Asked) -> Cost:
         d, most = profile_of(source).d, self.max_features
         if d > most:
             of_feature = 8 * PARAMETER_COPIES * (profile_of(source).q + self.n_hidden)
@@ -132,7 +132,7 @@ class LassoNet(SampledMethod):
                 available=of_feature * most,
                 cure=f"choose some of the features with a filter before, or raise {parameter('max_features')}",
             )
-        return super().cost(source, resources)
+        return super().cost(source, resources, asked)
 
     def prepare(self, job: Readings, results: dict[str, Any]) -> dict[str, Any]:
         prepared = super().prepare(job, results)

@@ -26,7 +26,7 @@ from mlfs_dask.errors import number_of, parameter
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of, unknown_labels
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import Method
-from mlfs_dask.selectors.costs import Cost, Reading, Readings
+from mlfs_dask.selectors.costs import Asked, Cost, Reading, Readings
 from mlfs_dask.selectors.scores import Scores, never_positive_warnings, not_converged, zero_weights_warning
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.gram import require_gram
@@ -242,10 +242,10 @@ class Loop(LoopMethod, Generic[F, A]):
     #: Where the labels of rows are going to be written after the fit, which its plan counts; None: nowhere.
     _labels_sink: RowSink | None = None
 
-    def first_reading(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
+    def first_reading(self, source: RowSource, resources: Resources, asked: Asked) -> Sequence[Statistic]:
         return list(self.first(source.profile).values())
 
-    def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
+    def cost(self, source: Profile | RowSource, resources: Resources, asked: Asked) -> Cost:
         """The readings of `max_iter` iterations."""
         profile = profile_of(source)
         if self.caps_features:
@@ -276,7 +276,7 @@ class Loop(LoopMethod, Generic[F, A]):
 
     # ------------------------------------------------------------------ the runner
 
-    def score(self, job: Readings, k: int) -> Scores:
+    def score(self, job: Readings) -> Scores:
         checkpoint, first = checkpoints.current(), self.first(job.source.profile)
         results = dict(zip(first, job.run(FIRST, *first.values()), strict=True))
         positives: NDArray[np.int64] = results["labels"].positive

@@ -24,7 +24,7 @@ from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import method
-from mlfs_dask.selectors.costs import Cost, Reading, Readings
+from mlfs_dask.selectors.costs import Asked, Cost, Reading, Readings
 from mlfs_dask.selectors.counting import COUNTS, CountingSelector, label_entropies
 from mlfs_dask.selectors.global_information import first_of_same
 from mlfs_dask.selectors.parameters import Binning, Bins, MissingOrCode, Param, seed_of
@@ -128,11 +128,11 @@ class MAMFS(CountingSelector):
         counts: Any = self._counts(source, book, label_counts)
         return counts, RowSample(draw_rows(profile, self.n_sampled, self.seed), profile)
 
-    def first_reading(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
+    def first_reading(self, source: RowSource, resources: Resources, asked: Asked) -> Sequence[Statistic]:
         book = self._book_before_reading(source)
         return () if book is None else self._statistics(source, book, source.label_counts)
 
-    def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
+    def cost(self, source: Profile | RowSource, resources: Resources, asked: Asked) -> Cost:
         profile = profile_of(source)
         label_counts = None if isinstance(source, Profile) else source.label_counts
         book, _ = self.planned_book(source)
@@ -143,7 +143,7 @@ class MAMFS(CountingSelector):
         sizes |= {
             "counts": numbers(counts.result_bytes),
             "rows": numbers(sample.result_bytes + m * (40 * of_row + 24 * profile.q)),
-            "held": self._held_pairs(self.count_kept(profile.d)),
+            "held": self._held_pairs(asked.k),
             "codes": int(book.n_codes.max(initial=1)),
         }
         # Where labels may be unknown codes are counted for each of them.
@@ -161,8 +161,8 @@ class MAMFS(CountingSelector):
 
     # ------------------------------------------------------------------ run
 
-    def score(self, readings: Readings, k: int) -> Scores:
-        profile = readings.source.profile
+    def score(self, readings: Readings) -> Scores:
+        profile, k = readings.source.profile, readings.asked.k
         book, features, label_counts = self._read_codes(readings)
         statistics = self._statistics(readings.source, book, label_counts)
         (counts, entropy), sample = readings.run(COUNTS, *statistics)

@@ -16,7 +16,7 @@ from mlfs_dask.errors import parameter
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import method
-from mlfs_dask.selectors.costs import Cost
+from mlfs_dask.selectors.costs import Asked, Cost
 from mlfs_dask.selectors.parameters import Param
 from mlfs_dask.selectors.products import ProductFilter
 from mlfs_dask.selectors.scores import SOLVED_BITS, round_scores
@@ -91,11 +91,11 @@ class MDDM(ProductFilter):
             statistics["gram"] = Gram(profile.d, weighted=profile.weight is not None)
         return statistics
 
-    def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
+    def cost(self, source: Profile | RowSource, resources: Resources, asked: Asked) -> Cost:
         if self.constraint == "subspace":
             form = parameter("constraint", "subspace")
             require_gram(profile_of(source).d, self.gram_cap, form, f"take {parameter('constraint', 'projection')}, ")
-        return super().cost(source, resources)
+        return super().cost(source, resources, asked)
 
     def scores(self, *, k: int, sums: LabelMoments, gram: Array | None = None) -> Array:
         factor = sums.factor

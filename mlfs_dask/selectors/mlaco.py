@@ -15,7 +15,7 @@ from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import method
-from mlfs_dask.selectors.costs import Cost
+from mlfs_dask.selectors.costs import Asked, Cost
 from mlfs_dask.selectors.one_reading import OneReading
 from mlfs_dask.selectors.parameters import GramCap, Missing, Param, seed_of
 from mlfs_dask.selectors.scores import Scores
@@ -103,9 +103,9 @@ class MLACO(OneReading):
         profile = profile_of(source)
         return super().reads(source) | {"gram": Gram(profile.d, weighted=profile.weight is not None)}
 
-    def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
+    def cost(self, source: Profile | RowSource, resources: Resources, asked: Asked) -> Cost:
         require_gram(profile_of(source).d, self.gram_cap, "MLACO")
-        return super().cost(source, resources)
+        return super().cost(source, resources, asked)
 
     def notes(self, profile: Profile) -> list[str]:
         moves = self._count_moves(profile.d)

@@ -20,7 +20,7 @@ from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.anchored_regression import MeanDegree, add_smoothness
 from mlfs_dask.selectors.contract import method
-from mlfs_dask.selectors.costs import Cost, Reading, Readings
+from mlfs_dask.selectors.costs import Asked, Cost, Reading, Readings
 from mlfs_dask.selectors.in_memory import InMemory
 from mlfs_dask.selectors.iterative import anchor_sample, anchors_of_points, point_bytes, standardised_points
 from mlfs_dask.selectors.loop import Shares, placeholder
@@ -135,9 +135,9 @@ class MLMLFS(InMemory, ReweightedRegression[Fixed]):
     def first(self, profile: Profile) -> dict[str, Statistic]:
         return super().first(profile) | {"sample": anchor_sample(profile, self._anchors(profile), self.seed)}
 
-    def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
+    def cost(self, source: Profile | RowSource, resources: Resources, asked: Asked) -> Cost:
         require_gram(profile_of(source).d, self.gram_cap, self.name)
-        return super().cost(source, resources)
+        return super().cost(source, resources, asked)
 
     def cost_beside(self, profile: Profile, fixed: Fixed, at: At) -> Cost:
         m, d = self._anchors(profile), profile.d

@@ -7,7 +7,6 @@ at a false discovery rate is how many to keep. Ranks in resampled rows say how m
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -22,8 +21,8 @@ from mlfs_dask.rows.contract import Profile, RowSource, profile_of, unknown_labe
 from mlfs_dask.rows.view import RowView
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import Method
-from mlfs_dask.selectors.costs import Cost, Reading, Readings
-from mlfs_dask.selectors.scores import AUTO, Scores, uninformative_warning
+from mlfs_dask.selectors.costs import Asked, Cost, Reading, Readings
+from mlfs_dask.selectors.scores import Scores, uninformative_warning
 from mlfs_dask.statistics.covariates import adjusted, covariate_products
 from mlfs_dask.statistics.products import label_products
 from mlfs_dask.statistics.resampling import (
@@ -123,9 +122,10 @@ class OneReading(Method):
 
     # ------------------------------------------------------------------ plan
 
-    def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
+    def cost(self, source: Profile | RowSource, resources: Resources, asked: Asked) -> Cost:
         profile = profile_of(source)
-        readings = self._readings(source, self.resampling, resources)
+        resampling = self.resampling(asked)
+        readings = self._readings(source, resampling, resources)
         results = sum(statistic.result_bytes for statistic in readings[0].statistics)
         unknown = self.known_entries and len(unknown_labels(source)) > 0
         # Residuals; and of each label over the rows where it is known.
@@ -139,20 +139,20 @@ class OneReading(Method):
         of_known = ("3 q d" if adjusting else "q d") if unknown else ""
         return Cost(
             steps=[
-                *self.label_readings(profile),
-                *(replace(reading, workspace=self.of_replicates) for reading in readings),
+                *self.label_readings(profile, asked),
+                *(replace(reading, workspace=of_replicates(resampling)) for reading in readings),
                 *adjusting,
                 *later,
-                join_terms("results", self.workspace, "12 d", self.of_replicates, of_known),
+                join_terms("results", self.workspace, "12 d", of_replicates(resampling), of_known),
             ],
             sizes={
                 "d": profile.d,
                 "q": profile.q,
                 "results": numbers(results),
-                **self.replicate_sizes(profile),
+                **replicate_sizes(resampling, profile),
                 **self.sizes(source),
             },
-            notes=[*self.notes(profile), *self.replicate_notes()],
+            notes=[*self.notes(profile), *replicate_notes(resampling)],
         )
 
     def _readings(self, source: Profile | RowSource, resampling: Resampling, resources: Resources) -> list[Reading]:
@@ -160,7 +160,7 @@ class OneReading(Method):
         statistics = self._read_statistics(source)
         if len(resampling) == 1:
             return [Reading(self.reading, tuple(statistics))]
-        self._require_scores(profile_of(source).d, resources)
+        _require_scores(resampling, profile_of(source).d, resources)
         groups = replicate_groups(statistics, resampling, source, resources)
         if len(groups) == 1:
             return [Reading(self.reading, tuple(groups))]
@@ -175,25 +175,25 @@ class OneReading(Method):
         """The sums of covariates over the rows of `reads`."""
         return covariate_products(source, known_entries=self.known_entries)
 
-    def first_reading(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
-        if len(self.resampling) > 1:
+    def first_reading(self, source: RowSource, resources: Resources, asked: Asked) -> Sequence[Statistic]:
+        if len(self.resampling(asked)) > 1:
             return ()
         return [statistic for statistic in self._read_statistics(source) if statistic.kind]
 
     # ------------------------------------------------------------------ run
 
-    def score(self, readings: Readings, k: int) -> Scores:
-        resampling = self._draw_resampling(readings)
+    def score(self, readings: Readings) -> Scores:
+        k, resampling = readings.asked.k, self._draw_resampling(readings)
         replicates = self.replicates(readings, resampling)
         observed = self.prepare(readings, next(replicates))
         outcome, discovered, q = None, None, None
-        if resampling.shuffles:
+        if readings.asked.level is not None:
             tested = self.association(**observed)
             if tested is None:
                 outcome = self._scored(observed, k)
                 tested = outcome.scores
             null = [self._tested(next(replicates), k) for _ in range(resampling.shuffles)]
-            discovered, q = self._discover(tested, np.array(null))
+            discovered, q = _discover(tested, np.array(null), readings.asked.level)
             k = int(np.count_nonzero(discovered))
         outcome = outcome or self._scored(observed, k)
         resampled = [self._scored(replicate, k).scores for replicate in replicates]
@@ -232,70 +232,22 @@ class OneReading(Method):
 
     @property
     def is_random(self) -> bool:
-        return super().is_random and (len(self.resampling) > 1 or self._missing == "median")
+        return super().is_random and ((self.resamples_rows and self.resamples > 0) or self._missing == "median")
 
-    @property
-    def _shuffles(self) -> int:
-        """Shuffles of the labels: the fewest by which a single feature can be discovered.
-
-        Its p-value is at least 1/(1 + B d), and Benjamini and Hochberg ask for fdr/d.
-        """
-        shuffled = self.resamples_rows and self.n_features_to_select == AUTO and self.control is None
-        return math.ceil(1 / self.fdr) if shuffled else 0
-
-    @property
-    def resampling(self) -> Resampling:
+    def resampling(self, asked: Asked) -> Resampling:
         """The replicates of a fit, without the labels that shuffles draw from."""
-        return Resampling(self._shuffles, self.resamples, self.seed) if self.resamples_rows else NOT_RESAMPLED
+        return Resampling(asked.shuffles, self.resamples, self.seed) if self.resamples_rows else NOT_RESAMPLED
 
-    def _require_scores(self, d: int, resources: Resources) -> None:
-        """Refuse replicates whose scores this process cannot hold, before readings of them are planned.
-
-        Raises
-        ------
-        DoesNotFitError
-        """
-        planned = self.resampling
-        projected = 8 * d * (3 * planned.shuffles + 2 * planned.resamples)
-        if projected > resources.driver_limit:
-            raise DoesNotFitError(
-                f"scores of {planned.shuffles:,} shuffles and {planned.resamples:,} resamples of {d:,} features",
-                projected=projected,
-                available=resources.driver_limit,
-                cure=f"give a larger {parameter('fdr')}, or fewer {parameter('resamples')}",
-            )
-
-    def label_readings(self, profile: Profile) -> list[Reading]:
+    def label_readings(self, profile: Profile, asked: Asked) -> list[Reading]:
         """The reading of the labels that shuffles draw from, if there are any."""
-        if not self._shuffles:
+        if not asked.shuffles:
             return []
         sample = label_sample(profile.labels_only(), self.seed)
         return [Reading(LABELS, (sample,), labels_only=True, workspace="2 labels")]
 
-    @property
-    def of_replicates(self) -> str:
-        """What the driver holds of replicates: labels to shuffle, and scores."""
-        return "" if len(self.resampling) == 1 else "2 labels + 3 shuffles d + 2 resamples d"
-
-    def replicate_sizes(self, profile: Profile) -> dict[str, int]:
-        """Size letters of `of_replicates`."""
-        resampling = self.resampling
-        return {
-            "labels": numbers(resampling.pool_bytes(profile)),
-            "shuffles": resampling.shuffles,
-            "resamples": resampling.resamples,
-        }
-
-    def replicate_notes(self) -> list[str]:
-        """What a plan says of replicates."""
-        resampling = self.resampling
-        if len(resampling) == 1:
-            return []
-        return [f"for {resampling.shuffles} shuffles and {resampling.resamples} resamples of the rows too"]
-
     def _draw_resampling(self, job: Readings) -> Resampling:
         """The replicates of this fit; the labels that shuffles draw from are read."""
-        planned = self.resampling
+        planned = self.resampling(job.asked)
         if not planned.shuffles:
             return planned
         source, covariates = job.source, job.source.covariates
@@ -312,24 +264,63 @@ class OneReading(Method):
         pool, strata = pool_in_strata(sample, planned.seed, source.profile.n, n_strata, columns)
         return replace(planned, pool=pool, strata=strata)
 
-    def _discover(self, statistic: Array, null: Array) -> tuple[NDArray[np.bool_], Array]:
-        """Which features are discovered at the false discovery rate `fdr`, and `q_values`.
 
-        Raises
-        ------
-        DataError
-            There is none.
-        """
-        q = q_values(statistic, null)
-        discovered = q <= self.fdr
-        if not discovered.any():
-            raise DataError(
-                f"no feature goes with the labels more than by chance at a false discovery rate of {self.fdr:g} "
-                f"(of the best feature it is {q.min():.2g})",
-                cure=f"keep a given number of features ({parameter('n_features_to_select')}), "
-                f"raise the rate ({parameter('fdr')}), or take data with more rows",
-            )
-        return discovered, q
+def _require_scores(resampling: Resampling, d: int, resources: Resources) -> None:
+    """Refuse replicates whose scores this process cannot hold, before readings of them are planned.
+
+    Raises
+    ------
+    DoesNotFitError
+    """
+    projected = 8 * d * (3 * resampling.shuffles + 2 * resampling.resamples)
+    if projected > resources.driver_limit:
+        raise DoesNotFitError(
+            f"scores of {resampling.shuffles:,} shuffles and {resampling.resamples:,} resamples of {d:,} features",
+            projected=projected,
+            available=resources.driver_limit,
+            cure=f"give a larger {parameter('fdr')}, or fewer {parameter('resamples')}",
+        )
+
+
+def of_replicates(resampling: Resampling) -> str:
+    """What the driver holds of replicates: labels to shuffle, and scores."""
+    return "" if len(resampling) == 1 else "2 labels + 3 shuffles d + 2 resamples d"
+
+
+def replicate_sizes(resampling: Resampling, profile: Profile) -> dict[str, int]:
+    """Size letters of `of_replicates`."""
+    return {
+        "labels": numbers(resampling.pool_bytes(profile)),
+        "shuffles": resampling.shuffles,
+        "resamples": resampling.resamples,
+    }
+
+
+def replicate_notes(resampling: Resampling) -> list[str]:
+    """What a plan says of replicates."""
+    if len(resampling) == 1:
+        return []
+    return [f"for {resampling.shuffles} shuffles and {resampling.resamples} resamples of the rows too"]
+
+
+def _discover(statistic: Array, null: Array, level: float) -> tuple[NDArray[np.bool_], Array]:
+    """Which features are discovered at a false discovery rate, and `q_values`.
+
+    Raises
+    ------
+    DataError
+        There is none.
+    """
+    q = q_values(statistic, null)
+    discovered = q <= level
+    if not discovered.any():
+        raise DataError(
+            f"no feature goes with the labels more than by chance at a false discovery rate of {level:g} "
+            f"(of the best feature it is {q.min():.2g})",
+            cure=f"keep a given number of features ({parameter('n_features_to_select')}), "
+            f"raise the rate ({parameter('fdr')}), or take data with more rows",
+        )
+    return discovered, q
 
 
 def q_values(statistic: Array, null: Array) -> Array:

@@ -17,7 +17,6 @@ import numpy as np
 
 from mlfs_dask.blocks.counts import MAX_CODES
 from mlfs_dask.errors import UsageError, parameter
-from mlfs_dask.rows.view import UnknownLabels
 from mlfs_dask.typing import MAX_SEED, Seed
 
 #: Values of `random_state` that have no form in text.
@@ -361,16 +360,6 @@ MissingOrCode: TypeAlias = Annotated[
     Param(f"Missing feature values are an error, get a code of their own, or are {_FILLED}"),
 ]
 
-FalseDiscoveryRate: TypeAlias = Annotated[
-    float,
-    Param(
-        'False discovery rate: expected share of false features among those that "auto" keeps, and of false '
-        "pairs among those that `pairs` calls significant.",
-        above=0,
-        below=1,
-    ),
-]
-
 Resamples: TypeAlias = Annotated[
     int,
     Param(
@@ -395,137 +384,6 @@ AnchorCount: TypeAlias = Annotated[
 AnchorNeighbors: TypeAlias = Annotated[int, Param("Number of nearest anchors to which a row belongs.")]
 
 MaxIter: TypeAlias = Annotated[int, Param("Maximum number of iterations.")]
-
-Unknown: TypeAlias = Annotated[
-    UnknownLabels,
-    Param(
-        'Meaning of labels -1. "use": unknown; each label counts over the rows where it is known, or is put '
-        'at its mean. "refuse": an error. "negative": the same as 0.'
-    ),
-]
-
-# ------------------------------------------------------------------ which features, of any method
-
-Keep: TypeAlias = Annotated[
-    str | None,
-    Param(
-        "Features to choose in any case, first and in this order: names or numbers with commas between, or a "
-        "file with one a line; in Python also a sequence.",
-        also="Sequence[Any]",
-        metavar="NAMES",
-    ),
-]
-
-Exclude: TypeAlias = Annotated[
-    str | None,
-    Param(
-        "Features to leave out: never read, never chosen, last in the ranking. Given as `keep`.",
-        also="Sequence[Any]",
-        metavar="NAMES",
-    ),
-]
-
-# ------------------------------------------------------------------ pairs of labels and features, of any method
-
-AskedPairs: TypeAlias = Annotated[
-    str | None,
-    Param(
-        'Table of pairs of label and feature with effect, p and q. "best:N": the N surest of every label; '
-        '"significant": those at the rate `fdr`; "all".',
-        metavar="best:N|significant|all",
-    ),
-]
-
-BestOfLabel: TypeAlias = Annotated[
-    int | None, Param("Number of surest features to keep of every label, by the tests of pairs.")
-]
-
-MinLabels: TypeAlias = Annotated[
-    int | None,
-    Param("Least number of labels that a feature has to go with, at the rate `fdr` over features, to be kept."),
-]
-
-PValueControl: TypeAlias = Annotated[
-    Literal["bh", "by", "holm", "partial", "knockoffs"] | None,
-    Param(
-        'Test of pairs, and its correction for their number. "bh" (default), "by", "holm": label and feature '
-        'go together, by Benjamini-Hochberg, Benjamini-Yekutieli or Holm. "partial", "knockoffs": the feature '
-        'helps given all others, by partial t-tests or knockoffs. With "auto" the features are kept that are '
-        "found for any label at the rate `fdr`, without shuffles."
-    ),
-]
-
-Start: TypeAlias = Annotated[
-    str | None,
-    Param(
-        "Folder of an earlier run of the same method, parameters and store, from whose features the choice "
-        "goes on. For methods that choose one feature after another.",
-        metavar="RUN",
-    ),
-]
-
-Prune: TypeAlias = Annotated[
-    float | None,
-    Param(
-        "Absolute correlation from which a feature is passed over for a better one; the next in the ranking "
-        "takes its place.",
-        above=0,
-        most=1,
-    ),
-]
-
-Redundancy: TypeAlias = Annotated[
-    float | None,
-    Param(
-        "Absolute correlation from which redundancy.csv lists features as one cluster; none is passed over.",
-        above=0,
-        most=1,
-    ),
-]
-
-GroupsOf: TypeAlias = Annotated[
-    str | None,
-    Param(
-        "Groups of features, chosen whole and counted by the number to choose: a file with feature,group a "
-        "line, or var:COLUMN of AnnData; in Python also a group for every feature, or a mapping.",
-        also="Sequence[Any] | Mapping[str, Any]",
-        metavar="FILE|var:COLUMN",
-    ),
-]
-
-GroupBy: TypeAlias = Annotated[
-    Literal["sum", "mean", "max", "joint"],
-    Param(
-        'Score of a group: "sum", "mean" or "max" of the scores of its features; "joint": adjusted R² of the '
-        "labels on all of them, for filters of moments."
-    ),
-]
-
-
-Covariates: TypeAlias = Annotated[
-    str | None,
-    Param(
-        "Covariates for which scores are adjusted: columns of the rows (`convert --obs`, obs of AnnData), and "
-        "features as feature:NAME, with commas between; in Python also a sequence.",
-        also="Sequence[str]",
-        metavar="NAMES",
-    ),
-]
-
-Strata: TypeAlias = Annotated[
-    str | None,
-    Param(
-        "Column of the rows whose values are strata, within which labels and features are compared.", metavar="COLUMN"
-    ),
-]
-
-StrataBy: TypeAlias = Annotated[
-    Literal["sum", "rank"],
-    Param(
-        'Strata together. "sum": statistics are pooled in one reading. "rank": features are ranked within '
-        "each stratum by a fit of its own, then by their mean rank."
-    ),
-]
 
 
 def seed_of(text: str) -> Param:

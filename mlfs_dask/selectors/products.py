@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 from mlfs_dask.blocks.pair_scores import Over, Sums, score_pairs
 from mlfs_dask.selectors.contract import family
 from mlfs_dask.selectors.one_reading import OneReading
-from mlfs_dask.selectors.parameters import ON_AUTO, FalseDiscoveryRate, Missing, Resamples, seed_of
+from mlfs_dask.selectors.parameters import ON_AUTO, Missing, Resamples, seed_of
 from mlfs_dask.statistics.products import LabelMoments
 from mlfs_dask.typing import Array, Seed
 
@@ -27,7 +27,6 @@ class ProductFilter(OneReading):
     has_joint_scores = True
 
     missing: Missing = "error"
-    fdr: FalseDiscoveryRate = 0.1
     resamples: Resamples = 0
     random_state: Annotated[Seed, seed_of("shuffles, of resamples, and of the sample of rows for medians")] = None
 

@@ -13,7 +13,7 @@ from mlfs_dask.errors import DataError, number_of, parameter
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import family
-from mlfs_dask.selectors.costs import Cost, Readings
+from mlfs_dask.selectors.costs import Asked, Cost, Readings
 from mlfs_dask.selectors.one_reading import OneReading
 from mlfs_dask.selectors.parameters import GramCap, Missing, seed_of
 from mlfs_dask.selectors.scores import SOLVED_BITS, Scores, not_converged, round_scores, zero_weights_warning
@@ -50,9 +50,9 @@ class Regression(OneReading):
         """The matrices of the solver, and those of the labels; X'X is scaled in its place."""
         return "12 q d + 6 q q"
 
-    def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
+    def cost(self, source: Profile | RowSource, resources: Resources, asked: Asked) -> Cost:
         require_gram(profile_of(source).d, self.gram_cap, self.name)
-        return super().cost(source, resources)
+        return super().cost(source, resources, asked)
 
     def examine_labels(self, job: Readings, sums: LabelMoments) -> None:
         """Refuse unknown labels, where the method takes none, and labels of which no row has all.

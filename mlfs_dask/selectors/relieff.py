@@ -16,7 +16,7 @@ from mlfs_dask.blocks.relief import label_set_classes, relief_scores, scratch_by
 from mlfs_dask.rows.contract import FeatureInfo, Profile, RowSource, profile_of
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import method
-from mlfs_dask.selectors.costs import Cost
+from mlfs_dask.selectors.costs import Asked, Cost
 from mlfs_dask.selectors.parameters import Missing, Param, seed_of
 from mlfs_dask.selectors.sampled import SampledMethod
 from mlfs_dask.selectors.scores import Scores
@@ -91,9 +91,9 @@ class ReliefF(SampledMethod):
         m = len(self.draw_sample(profile).chosen)
         return [f"{m:,} of {profile.n:,} rows and their neighbours among these"]
 
-    def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
+    def cost(self, source: Profile | RowSource, resources: Resources, asked: Asked) -> Cost:
         sparse = profile_of(source).sparse
-        return replace(super().cost(source, resources), loads_sklearn=sparse)  # its distances of sparse rows
+        return replace(super().cost(source, resources, asked), loads_sklearn=sparse)  # its distances of sparse rows
 
     def scores(self, *, k: int, sample: SampledRows, features: FeatureInfo, spread: Array) -> Scores:
         X, Y = sample

@@ -307,6 +307,15 @@ def rank(scores: Array, varies: NDArray[np.bool_] | None = None) -> NDArray[np.i
     return np.argsort(-scores, kind="stable").astype(np.int64, copy=False)
 
 
+def most_relevant(relevance: Array, count: int) -> NDArray[np.intp]:
+    """The `count` features of largest relevance, rising; ties by lower index.
+
+    >>> most_relevant(np.array([0.5, 2.0, 0.5]), 2)
+    array([0, 1])
+    """
+    return np.sort(rank(relevance)[:count])
+
+
 def kept_first(ranking: NDArray[np.int64], kept: NDArray[np.int64]) -> NDArray[np.int64]:
     """A ranking that begins with the features that are chosen in any case, in their order.
 

@@ -18,9 +18,8 @@ from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Reading, Readings
 from mlfs_dask.selectors.one_reading import OneReading
-from mlfs_dask.selectors.pairwise import PairwiseSelector, most_relevant
 from mlfs_dask.selectors.parameters import Missing, Param, seed_of
-from mlfs_dask.selectors.scores import Scores
+from mlfs_dask.selectors.scores import Scores, most_relevant
 from mlfs_dask.statistics.columns import OfFeatures
 from mlfs_dask.statistics.gram import Gram
 from mlfs_dask.statistics.products import LabelMoments
@@ -33,7 +32,7 @@ from mlfs_dask.typing import Array, Seed
     paper="Zhao, Wang, Liu & Ye 2013, IEEE Transactions on Knowledge and Data Engineering 25, 619-632",
     doi="10.1109/TKDE.2011.222",
 )
-class SPFS(PairwiseSelector, OneReading):
+class SPFS(OneReading):
     """Similarity preserving feature selection, by forward selection (Zhao et al. 2013).
 
     Chooses features f one after another so that ‖K − Σ f f'‖² falls most, K holding the similarity of every two rows:
@@ -88,8 +87,8 @@ class SPFS(PairwiseSelector, OneReading):
     passes = "1 (2 above n_candidates features)"
     memory = "worker: 8 bytes * (q * d + q² + m²) for m candidates; driver: 8 bytes * (2 m² + 3 q d)"
 
-    def _fewer_pairs(self, d: int) -> str:
-        fewer = min(self.n_candidates, d)
+    def cure(self, profile: Profile) -> str:
+        fewer = min(self.n_candidates, profile.d)
         return f"weigh fewer than {fewer:,} features against one another ({parameter('n_candidates')})"
 
     def reads(self, source: Profile | RowSource) -> dict[str, Statistic]:

@@ -215,7 +215,7 @@ def test_seeds_reach_the_methods_that_draw(store):
 
 
 def test_faults_of_different_kinds_have_the_code_of_none(store, tmp_path, monkeypatch):
-    def fail(self, passes, k):
+    def fail(self, readings):
         raise DataError("bad") if self.method == "enm" else RuntimeError("a fault of ours")
 
     for selector in (mlfs.ENM, mlfs.ELC):
@@ -229,7 +229,7 @@ def test_faults_of_different_kinds_have_the_code_of_none(store, tmp_path, monkey
 
 
 def test_a_lost_cluster_ends_the_batch_and_what_was_done_is_there(store, tmp_path, monkeypatch):
-    def lose(self, passes, k):
+    def lose(self, readings):
         raise ClusterLostError("gone")
 
     monkeypatch.setattr(mlfs.ELC.plain, "score", lose)

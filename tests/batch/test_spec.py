@@ -85,9 +85,9 @@ def test_every_combination_is_a_job(tmp_path):
         "metrics": ("average_precision", "precision_at_3"),
     }
     assert [job.seed for job in judged if job.evaluation.name == "few"] == [0] * 5 + [1] * 5
-    selector = next(job for job in own if job.name == "bee.implicit-alpha=1.0.k10.s4").make_selector()
-    assert selector.get_params()["alpha"] == 1.0
-    assert (selector.n_features_to_select, selector.random_state, selector.step) == (10, 4, "fixed")
+    question = next(job for job in own if job.name == "bee.implicit-alpha=1.0.k10.s4").question
+    given = question.get_params()
+    assert [given[name] for name in ("alpha", "n_features_to_select", "random_state", "step")] == [1.0, 10, 4, "fixed"]
 
 
 def test_a_mapping_is_a_plan_too(tmp_path):
@@ -108,8 +108,7 @@ def test_keys_may_be_spelt_as_options_or_as_in_python():
     assert (
         read_spec({"stores": "a", "methods": {"method": "elc", "params": {"lambda": 2}}, "k": 1})
         .jobs[0]
-        .make_selector()
-        .get_params()["lambda_"]
+        .question.get_params()["lambda_"]
         == 2.0
     )
 

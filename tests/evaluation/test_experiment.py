@@ -28,8 +28,8 @@ from mlfs_dask.evaluation.table import Table, open_table
 from mlfs_dask.files.array_files import is_mapped
 from mlfs_dask.runtime import current_resources, driver_bytes, process_limits
 from mlfs_dask.selection.fit import Fit, fit
+from mlfs_dask.selection.question import Question
 from mlfs_dask.selection.runs import write_run
-from mlfs_dask.selectors.contract import Method
 from mlfs_dask.selectors.labels import label_matrix
 from tests.storage.stores import make_store
 
@@ -71,10 +71,12 @@ class Seen:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.parts: list[tuple[str, np.ndarray, np.ndarray]] = []
 
-        def watched(method: Method, X: Any) -> Fit:
+        def watched(question: Question, X: Any) -> Fit:
             blocks = [(b.X.copy(), b.Y.toarray()) for b in X.source.stream(0, len(X.source.row_offsets) - 1)]
-            self.parts.append((method.method, *(np.concatenate(pieces) for pieces in zip(*blocks, strict=True))))
-            return fit(method, X)
+            self.parts.append(
+                (question.method.method, *(np.concatenate(pieces) for pieces in zip(*blocks, strict=True)))
+            )
+            return fit(question, X)
 
         monkeypatch.setattr(experiment, "fit", watched)
 
@@ -102,9 +104,9 @@ def test_one_ranking_serves_all_k_but_where_the_choice_depends_on_it(monkeypatch
     X, Y = planted()
     asked: list[tuple[str, Any]] = []
 
-    def watched(method: Method, X: Any) -> Fit:
-        asked.append((method.method, method.n_features_to_select))
-        return fit(method, X)
+    def watched(question: Question, X: Any) -> Fit:
+        asked.append((question.method.method, question.n_features_to_select))
+        return fit(question, X)
 
     monkeypatch.setattr(experiment, "fit", watched)
     options: dict[str, Any] = {"folds": 2, "k_grid": "1:3:1"}

@@ -54,14 +54,14 @@ def select(
     store: Path, method: str, run: Path, k: int | str = 3, *, part: dict[str, Any] | None = None, **parameters: Any
 ) -> Path:
     from mlfs_dask.selection.fit import fit
+    from mlfs_dask.selection.question import ask
     from mlfs_dask.selection.runs import write_run
-    from mlfs_dask.selectors import get_method
     from mlfs_dask.storage.opening import open_dataset
 
     dataset = open_dataset(store)
     if part is not None:
         dataset = dataset.subset(**part)
-    fitted = fit(get_method(method)(n_features_to_select=k, **parameters), dataset)
+    fitted = fit(ask(method, k, **parameters), dataset)
     write_run(
         str(run),
         ranking=fitted.ranking,

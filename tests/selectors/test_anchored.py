@@ -523,7 +523,7 @@ def test_memory_does_not_depend_on_the_number_of_rows(method, sparse, gram_cap, 
     def planned(n):
         """What the statistics hold, what the driver holds, and the peaks of driver and worker."""
         profile, selector = profile_of(n, sparse=sparse), get_estimator(method)(20, graph="anchors", gram_cap=gram_cap)
-        cost, plan = selector.make_method().cost(profile, resources), selector.plan(profile, resources)
+        cost, plan = selector.make_question().method_cost(profile, resources), selector.plan(profile, resources)
         held = [s for step in cost.steps if isinstance(step, Reading) for s in step.statistics]
         sizes = [(type(s).__name__, s.state_bytes, s.parameter_bytes, s.result_bytes) for s in held]
         scratch = [s.scratch_bytes(profile) for s in held]
@@ -547,7 +547,7 @@ def test_a_thousand_million_rows_fit_a_small_driver(method, monkeypatch):
     monkeypatch.setattr(runtime, "driver_bytes", lambda: 200 * 2**20)
     resources, selector = Resources(2, 1, 2**30, 2**40, object()), get_estimator(method)(20, graph="anchors")
     driver = selector.plan(profile_of(10**9), resources).peak_driver_bytes
-    cost = selector.make_method().cost(profile_of(10**9), resources)
+    cost = selector.make_question().method_cost(profile_of(10**9), resources)
     # SMFS: tables of 100 trees, 256 leaves and 300 landmarks, of which the way to the workers takes 4 copies.
     assert driver - 5 * 8 * cost.sizes.get("masses", 0) <= 600 * 2**20
     assert driver <= 800 * 2**20
@@ -558,7 +558,7 @@ def test_placing_anchors_holds_what_was_planned():
     X = np.random.default_rng(0).normal(size=(n, d)).astype(np.float32)
     selector, scaling = MFSIR(2, graph="anchors"), Scaling(np.zeros(d), np.ones(d))
     planned = selector.plan(as_rows(X, X[:, :2] > 0), HERE).arrays
-    place, labels = selector.make_method()._place_anchors, sp.csr_array((n, 2))
+    place, labels = selector.make_question().method._place_anchors, sp.csr_array((n, 2))
     place(SampledRows(X[:300], labels[:300]), 50, scaling)  # libraries are loaded
     tracemalloc.start()
     place(SampledRows(X.copy(), labels), selector.n_anchors, scaling)
@@ -596,7 +596,7 @@ def test_what_the_driver_of_a_cluster_compiles_is_in_its_plan():
         ("mfsir", sparse, {}, True),
     ):
         selector = get_estimator(method)(5, graph="anchors", **parameters)
-        assert selector.make_method().cost(profile, resources).compiled == compiled
+        assert selector.make_question().method_cost(profile, resources).compiled == compiled
 
 
 # ---------------------------------------------------------------- workers

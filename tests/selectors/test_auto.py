@@ -222,8 +222,8 @@ def test_a_method_that_misses_the_features_of_the_labels_is_not_taken(monkeypatc
     X, Y = problem(n=400)
     backwards = get_estimator("enm").plain.score
 
-    def worst(self, passes, k):
-        outcome = backwards(self, passes, k)
+    def worst(self, readings):
+        outcome = backwards(self, readings)
         return auto.replace(outcome, scores=-outcome.scores)
 
     monkeypatch.setattr(get_estimator("enm").plain, "score", worst)
@@ -237,8 +237,8 @@ def test_the_features_that_are_judged_are_the_first_of_the_ranking(monkeypatch):
     expected = AutoSelector(4, candidates="enm").fit(X, Y).report_.extra["judged"]
     by_score = get_estimator("enm").plain.score
 
-    def with_ranking(self, passes, k):
-        scores = by_score(self, passes, k).scores
+    def with_ranking(self, readings):
+        scores = by_score(self, readings).scores
         return Scores(-scores, ranking=rank(scores))
 
     monkeypatch.setattr(get_estimator("enm").plain, "score", with_ranking)
@@ -299,7 +299,7 @@ def test_a_seed_draws_the_sample_and_its_parts(store, monkeypatch):
     assert found[0]["judged"] != found[2]["judged"]
     # A fifth of 100 sampled rows is enough.
     assert [each["judged_rows"] for each in found] == [20] * 3
-    assert AutoSelector().make_method().is_random
+    assert AutoSelector().make_question().is_random
 
 
 def test_rows_beyond_the_sample_count_in_the_ranking(store, monkeypatch):

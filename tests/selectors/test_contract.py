@@ -14,7 +14,8 @@ import pytest
 
 import mlfs_dask
 from mlfs_dask.errors import UsageError, spell_parameters_as
-from mlfs_dask.selection.estimator import get_estimator
+from mlfs_dask.selection.estimator import estimator_of, get_estimator
+from mlfs_dask.selection.question import COMMON, parameters_of
 from mlfs_dask.selectors import METHODS
 from mlfs_dask.selectors.contract import Method, family, method
 from mlfs_dask.selectors.parameters import Param, Parameter, seed_of
@@ -28,7 +29,7 @@ def options(selector):
 def test_every_parameter_of_every_method_is_an_option():
     for name in METHODS:
         selector = get_estimator(name)
-        found = {option.name: option for option in selector.plain.all_parameters()}
+        found = {option.name: option for option in parameters_of(selector.plain)}
         assert set(found) == set(selector().get_params()) - {"n_features_to_select"}
         assert getattr(mlfs_dask, selector.__name__) is selector
         assert selector.__name__ in mlfs_dask.__all__
@@ -42,7 +43,7 @@ def test_options_of_elc():
     found = options(get_estimator("elc"))
     assert list(found) == [
         *("variant", "similarity", "lambda_", "beta", "mask_iter", "tol", "max_iter"),
-        *("missing", "fdr", "resamples", "random_state"),
+        *("missing", "resamples", "random_state"),
     ]
     assert found["variant"].choices == ("corrected", "published", "screen")
     assert found["variant"].type_text == "corrected | published | screen"
@@ -154,7 +155,7 @@ class Checked(Family):
 
 
 def test_documentation_is_made_of_the_parameters():
-    own, shared, rest = re.split(r"(?<=How large\.\n)|(?=\nNotes)", inspect.getdoc(Checked))
+    own, shared, rest = re.split(r"(?<=How large\.\n)|(?=\nNotes)", inspect.getdoc(estimator_of(Checked)))
     assert (
         own
         == """A method, in one line.
@@ -185,7 +186,7 @@ size : float, default 1.0
     How large.
 """
     )
-    assert re.findall(r"^(\w+) : ", shared, re.MULTILINE) == [each.name for each in Method.common_parameters]
+    assert re.findall(r"^(\w+) : ", shared, re.MULTILINE) == [each.name for each in COMMON]
     assert (
         rest
         == """
@@ -204,10 +205,10 @@ None."""
 
 
 def test_the_constructor_takes_the_count_by_position_alone():
-    made = Checked(7, most=5)
+    made = estimator_of(Checked)(7, most=5)
     assert (made.n_features_to_select, made.most, made.size) == (7, 5, 1.0)
     with pytest.raises(TypeError, match="positional"):
-        Checked(7, "b")
+        estimator_of(Checked)(7, "b")
 
 
 @pytest.mark.parametrize(
@@ -246,8 +247,9 @@ def test_values_that_annotations_allow_pass():
 def test_methods_need_no_scikit_learn():
     code = """
 import json, sys
-from mlfs_dask import selectors
-found = {name: selectors.get_method(name)(n_features_to_select=3).get_params() for name in selectors.METHODS}
+from mlfs_dask.selection.question import ask
+from mlfs_dask.selectors import METHODS
+found = {name: ask(name, 3).get_params() for name in METHODS}
 assert "sklearn" not in sys.modules
 print(json.dumps(found))
 """

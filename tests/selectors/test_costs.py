@@ -22,6 +22,7 @@ from mlfs_dask.selectors import METHODS, timing
 from mlfs_dask.selectors.costs import (
     MESSAGE_COPIES,
     ROW_ARRAY_COPIES,
+    Asked,
     Cost,
     Plan,
     Reading,
@@ -224,13 +225,13 @@ def test_readings_in_the_cache_cost_nothing(tmp_path):
     rows = source(Rows)
     cost = Cost([Reading("moments", (Moments(2),)), Reading("more", (Moments(2), Sized()))])
     with cache(tmp_path):
-        readings = Readings(rows, HERE, project(cost, rows, HERE))
+        readings = Readings(rows, HERE, project(cost, rows, HERE), Asked(1))
         assert readings.plan.passes == 2
         expected = readings.run("moments", Moments(2))
         plan = project(cost, rows, HERE)
         assert plan.passes == 1
         assert plan.readings["moments"].tasks == plan.readings["moments"].bytes_read == 0
-        again = Readings(rows, HERE, plan)
+        again = Readings(rows, HERE, plan, Asked(1))
         assert [vars(found).keys() for found in again.run("moments", Moments(2))] == [vars(expected[0]).keys()]
         assert again.records[0].tasks == 0
         # Of a reading whose statistics are kept in part, the rest is read.
@@ -243,9 +244,9 @@ def test_readings_in_the_cache_cost_nothing(tmp_path):
 def test_a_reading_planned_from_the_cache_is_read_where_the_cache_has_lost_it(tmp_path):
     rows, cost = source(Rows), Cost([Reading("moments", (Moments(2),))])
     with cache(tmp_path):
-        Readings(rows, HERE, project(cost, rows, HERE)).run("moments", Moments(2))
+        Readings(rows, HERE, project(cost, rows, HERE), Asked(1)).run("moments", Moments(2))
         plan = project(cost, rows, HERE)
-    readings = Readings(rows, HERE, plan)
+    readings = Readings(rows, HERE, plan, Asked(1))
     (found,) = readings.run("moments", Moments(2))
     assert (plan.passes, found.mean.tolist(), readings.records[0].tasks > 0) == (0, [1, 1], True)
 
@@ -254,14 +255,14 @@ def test_what_is_planned_is_what_runs():
     rows = source(n=60)
     plan = project(Cost([Reading("sums", (Sized(),))]), rows, replace(HERE, threads_per_worker=2))
     events = []
-    readings = Readings(rows, replace(HERE, threads_per_worker=2), plan)
+    readings = Readings(rows, replace(HERE, threads_per_worker=2), plan, Asked(1))
     with runtime.progress_to(events.append):
         assert readings.run("sums", Sized()) == [120.0]
         readings.run("not planned", Sized())
     assert [event["label"] for event in events if event["kind"] == "pass"] == ["sums", "not planned"]
     assert [record.tasks for record in readings.records] == [plan.tasks, plan.tasks]
     fewer = replace(plan, readings={"sums": replace(plan.readings["sums"], runs=((0, 60),), tasks=2)})
-    readings = Readings(rows, HERE, fewer)
+    readings = Readings(rows, HERE, fewer, Asked(1))
     assert readings.run("sums", Sized()) == [120.0]
     assert readings.records[0].tasks == 2
 
@@ -304,7 +305,7 @@ def test_in_process_as_many_threads_read_as_fit_beside_the_arrays(threads):
 def test_where_all_is_in_the_cache_memory_is_not_called_short(tmp_path):
     rows, cost = source(Rows), Cost([Reading("moments", (Moments(2),))])
     with cache(tmp_path):
-        Readings(rows, HERE, project(cost, rows, HERE)).run("moments", Moments(2))
+        Readings(rows, HERE, project(cost, rows, HERE), Asked(1)).run("moments", Moments(2))
         plan = project(cost, rows, replace(HERE, threads_per_worker=4))
     assert (plan.passes, plan.notes) == (0, ())
 
@@ -344,7 +345,7 @@ def test_every_method_is_measured_on_one_block(method, gram_cap, sparse, monkeyp
             selector.set_params(**{name: value})
     rows = one_block(sparse)
     plan = selector.plan(rows, HERE)
-    timed = estimate_seconds(selector.make_method().cost, rows, HERE, plan)
+    timed = estimate_seconds(selector.make_question().method_cost, rows, HERE, plan)
     once = 0.5 * 400 / next(rows.stream(0, 1)).X.shape[0]
     assert timed.seconds >= once * plan.passes
     assert replace(timed, seconds=None, typical_seconds=None, notes=timed.notes[:-1]) == plan
@@ -357,7 +358,7 @@ def test_resamples_in_a_block_of_which_a_resample_has_no_row():
     """Of the one row that is fed first, some resample has none: no warning of the logarithm of 0."""
     rows = one_block(n=8)
     selector = get_estimator("enm")(3, resamples=20)
-    estimate_seconds(selector.make_method().cost, rows, HERE, selector.plan(rows, HERE))  # warnings are errors
+    estimate_seconds(selector.make_question().method_cost, rows, HERE, selector.plan(rows, HERE))  # warnings are errors
 
 
 @pytest.fixture
@@ -404,4 +405,4 @@ def test_blocks_of_dask_arrays_are_not_computed():
     rows.residence = "graph"
     selector = get_estimator("elc")(5)
     plan = selector.plan(one_block(), HERE)
-    assert estimate_seconds(selector.make_method().cost, rows, HERE, plan) is plan
+    assert estimate_seconds(selector.make_question().method_cost, rows, HERE, plan) is plan

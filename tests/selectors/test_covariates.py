@@ -22,8 +22,9 @@ from mlfs_dask.rows.sources import ArrayRows, as_rows
 from mlfs_dask.runtime import current_resources
 from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.selection.fit import Opened, fit, with_columns
+from mlfs_dask.selection.question import ask
 from mlfs_dask.selectors import METHODS, get_method
-from mlfs_dask.selectors.costs import Names
+from mlfs_dask.selectors.costs import Asked, Names
 from mlfs_dask.statistics.products import AdjustedMoments
 from tests.problems import quiet
 
@@ -73,7 +74,8 @@ def twin_scores(method, X, Y, C, weights=None):
     }  # fmt: skip
     source = as_rows(X, Y > 0)
     results = {name: results[name] for name in method.reads(source) if name != "keys"}
-    results = method.prepare(SimpleNamespace(source=source, names=Names()), results)
+    readings = SimpleNamespace(source=source, names=Names(), asked=Asked(3))
+    results = method.prepare(readings, results)
     scores = method.scores(k=3, **results)
     scores = getattr(scores, "scores", scores)
     return np.where(m2 > 0, scores, np.minimum(scores, scores[m2 > 0].min()))
@@ -82,7 +84,7 @@ def twin_scores(method, X, Y, C, weights=None):
 @pytest.mark.parametrize("name", ADJUSTED)
 def test_scores_are_those_of_residuals_in_every_container(name):
     X, Y, C = problem()
-    expected = twin_scores(get_method(name)(n_features_to_select=3), X, Y, C)
+    expected = twin_scores(get_method(name)(), X, Y, C)
     estimator = get_estimator(name)
     dense = da.from_array(X, chunks=((40, 1, 109), (4, 5)))
     containers = [X, sp.csr_array(X), dense, dense.map_blocks(lambda block: sparse.GCXS.from_numpy(block))]
@@ -161,14 +163,14 @@ def test_partitions_change_nothing(first, second, csr):
     cuts = sorted({0, first, second, 150})
     pieces = [as_rows(X[a:b], Y[a:b]) for a, b in itertools.pairwise(cuts)]
     whole = mlfs.BRCC(n_features_to_select=3).fit(X, Y, covariates=C).scores_
-    parts = fit(get_method("br-cc")(n_features_to_select=3), JoinedRows(pieces), covariates=C).scores
+    parts = fit(ask("br-cc", 3), JoinedRows(pieces), covariates=C).scores
     np.testing.assert_allclose(parts, whole, rtol=1e-10, atol=1e-13)
 
 
 def test_other_methods_refuse_covariates():
     X, Y, C = problem()
     for name in REFUSING:
-        method, rows = with_columns(get_method(name)(n_features_to_select=3), Opened(as_rows(X, Y)), C, None)
+        method, rows = with_columns(ask(name, 3), Opened(as_rows(X, Y)), C, None)
         with pytest.raises(UsageError, match=f"{name} cannot be adjusted for covariates"):
             method.require_accepted(rows.source, Names())
 
@@ -227,7 +229,7 @@ def test_unknown_entries_at_the_mean_are_adjusted(name):
     Y = Y[:, :5]
     mean = np.array([y[y >= 0].mean() for y in Y.T])
     filled = np.where(Y < 0, mean, Y)
-    expected = twin_scores(get_method(name)(n_features_to_select=3), X, filled, C)
+    expected = twin_scores(get_method(name)(), X, filled, C)
     for rows in (X, sp.csr_array(X)):
         found = quiet(_Fit(get_estimator(name), C), rows, Y)
         if name == "mlaco":  # ants go by chance where features are worth little
@@ -247,7 +249,7 @@ def test_rows_of_labels_that_are_partly_unknown_are_weighted_and_cut_anywhere():
     whole = mlfs.BRCC(n_features_to_select=3).fit(X, Y, covariates=C).scores_
     for cuts in ((0, 1, 77, 150), (0, 149, 150)):
         pieces = [as_rows(X[a:b], Y[a:b]) for a, b in itertools.pairwise(cuts)]
-        parts = fit(get_method("br-cc")(n_features_to_select=3), JoinedRows(pieces), covariates=C).scores
+        parts = fit(ask("br-cc", 3), JoinedRows(pieces), covariates=C).scores
         np.testing.assert_allclose(parts, whole, rtol=1e-9, atol=1e-12)
 
 
@@ -263,7 +265,7 @@ def test_the_plan_holds_the_products_of_covariates():
     X, Y, _ = problem()
     X = np.repeat(X, 30, axis=1)
     C = np.random.default_rng(0).normal(size=(len(X), 20))
-    method = get_method("br-cc")(n_features_to_select=3)
+    method = ask("br-cc", 3)
     source = ArrayRows(X, sp.csr_array(Y))
     plain = method.plan(source, current_resources())
     method, named = with_columns(method, Opened(source), C, None)

@@ -220,7 +220,7 @@ def test_memory_of_the_loop_is_within_the_plan():
     tracemalloc.start()
     A = standardised_products(moments.products.copy(), moments.std)
     S = label_similarity(moments.pairs, moments.positives)
-    selector.make_method()._solve(A, label_factor(S, n), screen_scores(A, S, n), 300)
+    selector.make_question().method._solve(A, label_factor(S, n), screen_scores(A, S, n), 300)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     from mlfs_dask.runtime import PROCESS_BYTES

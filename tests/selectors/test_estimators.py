@@ -314,9 +314,10 @@ from mlfs_dask.selectors.costs import Cost, Reading
 
 @method("driver", "driver", paper="", doi="")
 class Driver(Method):
-    def cost(self, source, resources):
+    passes, memory = "2", "driver: 64 MiB"
+    def cost(self, source, resources, asked):
         return Cost([Reading("one", (Moments(2),)), "8388608", Reading("two", (Moments(2),))])
-    def score(self, readings, k):
+    def score(self, readings):
         readings.run("one", Moments(2))
         readings.varies = np.ones(2, bool)
         np.ones(2**23)

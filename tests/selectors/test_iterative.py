@@ -74,7 +74,7 @@ def test_the_sample_of_rows_is_planned_and_freed_before_the_loop(method, copies,
     assert readings
     assert all(freed == [True] for freed in readings)
     ((stored, as_float64, _),) = samples
-    sizes = selector.make_method().cost(as_rows(X, Y), HERE).sizes
+    sizes = selector.make_question().method_cost(as_rows(X, Y), HERE).sizes
     assert 8 * sizes["sample"] >= stored + copies * as_float64
 
 
@@ -241,7 +241,7 @@ def test_a_constant_feature_is_last_also_where_features_are_as_they_are(graph, c
 def penalties():
     """Methods whose penalty can leave all weights at 0, with the parameters of its weight."""
     for name in METHODS:
-        of_method = get_estimator(name).plain.all_parameters()
+        of_method = get_estimator(name).plain.parameters
         found = [
             each.name for each in of_method if re.search("^Weight of .*least weight at which .*(= 0|is 0)", each.help)
         ]

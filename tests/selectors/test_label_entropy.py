@@ -21,7 +21,7 @@ from mlfs_dask.rows.contract import FeatureInfo
 from mlfs_dask.rows.joined import JoinedRows
 from mlfs_dask.rows.sources import ArrayRows, as_rows, measure_features
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.costs import Readings
+from mlfs_dask.selectors.costs import Asked, Readings
 from mlfs_dask.statistics.codes import code_book, equal_width_book, quantile_table
 from mlfs_dask.statistics.counts import CountScores, count_in_tiles
 from mlfs_dask.statistics.resampling import NOT_RESAMPLED, Resampled, Resampling
@@ -61,8 +61,8 @@ def test_tiles_give_the_same_bits(threads):
     limit = int((runtime.PROCESS_BYTES + 728 + threads * (1048 + 960 // 3)) / 0.8)
     tight = Resources(1, threads, limit, 2**32)
     source._profile = replace(source.profile, block_rows=1, block_bytes=8)  # no scratch
-    readings = Readings(source, tight, selector.plan(source, tight))
-    scores = selector.make_method().score(readings, 3)
+    readings = Readings(source, tight, selector.plan(source, tight), Asked(3))
+    scores = selector.make_question().method.score(readings)
     assert readings.plan.passes == len(readings.records) > 1
     assert list(readings.plan.readings) == [
         f"counts {i + 1}/{len(readings.records)}" for i in range(len(readings.records))
@@ -137,9 +137,10 @@ def test_tiles_of_edges_that_are_found_later_are_chosen_then():
     here = Resources(1, 1, 2**32, 2**32)
     plan = LabelEntropy(3).plan(source, here)
     assert list(plan.readings) == ["ranges", "estimated counts"]
-    readings = Readings(source, here, plan)
+    readings = Readings(source, here, plan, Asked(3))
     assert (
-        LabelEntropy(3).make_method().score(readings, 3).scores.tobytes() == LabelEntropy(3).fit(X, Y).scores_.tobytes()
+        LabelEntropy(3).make_question().method.score(readings).scores.tobytes()
+        == LabelEntropy(3).fit(X, Y).scores_.tobytes()
     )
     assert list(LabelEntropy(3, binning="equal-width").plan(as_rows(X, Y), here).readings) == ["counts"]
 
@@ -285,7 +286,7 @@ def test_impossible_parameters_are_refused(parameters, message):
     ("fraction", "q", "count"), [(0.1, 30, 3), (0.2, 6, 2), (0.2, 14, 3), (1.0, 7, 7), (0.0, 7, 0)]
 )
 def test_fractions_of_labels_are_rounded_up(fraction, q, count):
-    assert LabelEntropy(n_promising_labels=fraction).make_method()._n_counted(q) == count
+    assert LabelEntropy(n_promising_labels=fraction).make_question().method._n_counted(q) == count
 
 
 def test_labels_of_one_value_have_no_part_in_the_geometric_mean():

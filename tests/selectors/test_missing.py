@@ -74,7 +74,7 @@ def test_jobs_on_one_store_share_the_reading(store):
     rows, resources = store.rows, runtime.current_resources()
     selectors = [ELC(3, missing="mean"), LabelEntropy(3, missing="mean", binning="equal-width")]
     with mlfs_dask.cache():
-        first = [selector.make_method().first_statistics(rows, resources) for selector in selectors]
+        first = [selector.make_question().first_statistics(rows, resources) for selector in selectors]
         assert [[statistic.kind for statistic in each] for each in first] == [["means of present values"]] * 2
         run_reading(rows, first[0], resources)
         for passes in (1, 0):

@@ -317,7 +317,9 @@ def test_of_many_features_some_are_landmarks():
 @pytest.mark.parametrize("method", GLOBAL)
 def test_the_described_memory_of_the_driver_is_that_of_the_plan(method, n_landmarks):
     X, Y = problem()
-    cost = method(3, n_landmarks=n_landmarks).make_method().cost(ArrayRows(X, as_labels(Y)), current_resources())
+    cost = (
+        method(3, n_landmarks=n_landmarks).make_question().method_cost(ArrayRows(X, as_labels(Y)), current_resources())
+    )
     last = [workspace_bytes(step, dict.fromkeys(cost.sizes, 1)) for step in cost.steps if isinstance(step, str)][-2:]
     held = dict.fromkeys(("f f", "d r", "r r", "d q"), 0)
     for terms in last:

@@ -241,7 +241,7 @@ def test_published_llsf_has_the_weights_of_the_authors_on_emotions(key, alpha, b
 def test_published_mifs_takes_the_steps_of_the_program_on_emotions():
     X, Y = real_data("emotions")
     oracle = published("mifs")
-    method = MIFS(variant="published", gamma=1.0, n_latent=2, tol=1e-3, max_iter=500).make_method()
+    method = MIFS(variant="published", gamma=1.0, n_latent=2, tol=1e-3, max_iter=500).make_question().method
     found = mifs.fit(method, X, as_labels(Y), Moments(X), {name: oracle[f"{name}0"] for name in "WVB"})
     assert found.scores == pytest.approx(np.linalg.norm(oracle["W"], axis=1), rel=1e-10)
     assert found.trace.objective == pytest.approx(oracle["objective"], rel=1e-10)
@@ -264,7 +264,7 @@ def test_published_mlmlfs_is_the_program_on_emotions():
     X, Y = real_data("emotions")
     oracle = published("mlmlfs")
     unknown = np.unpackbits(oracle["unknown"], axis=0, count=len(Y)).astype(bool)
-    method = MLMLFS(variant="published", alpha=1e-4, lambda_=1.0, tol=0.0, max_iter=20).make_method()
+    method = MLMLFS(variant="published", alpha=1e-4, lambda_=1.0, tol=0.0, max_iter=20).make_question().method
     labels = as_labels(np.where(unknown, np.int8(-1), Y))
     found = mlmlfs.fit(method, X, labels, Moments(X), {"W": oracle["W0"], "b": oracle["b0"]})
     assert found.scores == pytest.approx(np.linalg.norm(oracle["W"], axis=1), rel=1e-10)
@@ -324,7 +324,7 @@ def test_labels_and_projection_of_smdr_ic_are_those_of_its_authors_on_emotions()
     others = slice(int(oracle["n_labelled"]), None)
     F[others] = F[others] @ regressions.cosines(Y[: oracle["n_labelled"]].astype(float))
     assert F[others][::7] == pytest.approx(oracle["F"], rel=1e-12)
-    P = get_method("smdr-ic")(6)._projection(X.T @ X, X.T @ F)
+    P = get_method("smdr-ic")()._projection(X.T @ X, X.T @ F)
     signs = np.sign((P * oracle["P"][:, ::-1]).sum(axis=0))
     assert signs * P == pytest.approx(oracle["P"][:, ::-1], abs=1e-12)
 

@@ -215,8 +215,9 @@ def test_what_does_not_fit_is_read_in_parts(selector):
     assert len(plan.readings) > 3
     assert plan.passes == len(plan.readings)
     assert peak_of_readings(plan) <= 0.8 * tight.memory_limit
-    readings = Readings(source, tight, plan)
-    outcome = selector.make_method().score(readings, X.shape[1])
+    question = selector.make_question()
+    readings = Readings(source, tight, plan, question.asked(X.shape[1]))
+    outcome = question.method.score(readings)
     assert len(readings.records) == len(plan.readings)
     assert outcome.discovered.tolist() == whole.support_.tolist()
     assert outcome.q_values.tolist() == whole.q_values_.tolist()
@@ -235,8 +236,7 @@ def test_a_plan_says_what_replicates_cost():
     assert "for 10 shuffles and 0 resamples" in plans[2].notes[0]
     assert plans[0].peak_worker_bytes < plans[2].peak_worker_bytes < plans[1].peak_worker_bytes
     assert plans[1].arrays["2 d resamples"] == 2 * 8 * 50 * 40
-    assert [len(ENM("auto", fdr=fdr).make_method().label_readings(source.profile)) for fdr in (0.1, 0.5)] == [1, 1]
-    assert ENM("auto", fdr=0.03).make_method()._shuffles == 34
+    assert ENM("auto", fdr=0.03).make_question().asked(40).shuffles == 34
 
 
 def test_a_geometric_mean_leaves_out_labels_that_a_resample_lacks():
@@ -247,10 +247,9 @@ def test_a_geometric_mean_leaves_out_labels_that_a_resample_lacks():
         Y[3 * label : 3 * label + 3, label] = 1
     found = GMM(3, resamples=40, random_state=0).fit(X, Y)
     source = ArrayRows(X, as_labels(Y))
-    outcome = GMM(3, resamples=40, random_state=0)
-    scores = outcome.make_method().score(
-        Readings(source, here := Resources(1, 1, 2**33, 2**33), outcome.plan(source, here)), 3
-    )
+    question, here = GMM(3, resamples=40, random_state=0).make_question(), Resources(1, 1, 2**33, 2**33)
+    readings = Readings(source, here, question.plan(source, here), question.asked(source.profile.d))
+    scores = question.method.score(readings)
     assert scores.resampled_scores.any(axis=1).all()
     assert found.rank_intervals_[:, 0].max() > 1
 

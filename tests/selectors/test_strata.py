@@ -17,7 +17,8 @@ from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.rows.sources import as_rows
 from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.selection.fit import Opened, with_columns
-from mlfs_dask.selectors import METHODS, get_method
+from mlfs_dask.selection.question import ask
+from mlfs_dask.selectors import METHODS
 from mlfs_dask.selectors.costs import Names
 from mlfs_dask.storage.append import append
 from mlfs_dask.storage.convert import convert
@@ -147,13 +148,13 @@ class _Strata:
 def test_what_cannot_be_pooled_is_refused_with_the_cure():
     X, Y, batch = problem()
     for name in METHODS:
-        method, rows = with_columns(get_method(name)(n_features_to_select=3), Opened(as_rows(X, Y)), None, batch)
-        if method.takes_strata or method.takes_covariates:
+        question, rows = with_columns(ask(name, 3), Opened(as_rows(X, Y)), None, batch)
+        if question.method.takes_strata or question.method.takes_covariates:
             continue
         with pytest.raises(UsageError, match=f"{name} cannot pool its scores over strata\n  cure: choose .*rank"):
-            method.require_accepted(rows.source, Names())
+            question.require_accepted(rows.source, Names())
     with pytest.raises(UsageError, match="in strata all labels are counted"):
-        mlfs.LabelEntropy(n_features_to_select=3, strata="batch").fit(X, Y)
+        mlfs.LabelEntropy(n_features_to_select=3).fit(X, Y, strata=batch)
     with pytest.raises(UsageError, match="the column of strata 'batch' is not there; the rows have no columns"):
         mlfs.Chi2(n_features_to_select=3, strata="batch").fit(X, Y)
     with pytest.raises(UsageError, match="cannot be 'auto' with ranks in strata"):

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+import io
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mlfs_dask.errors import DataError, UsageError, number_of, parameter
+from mlfs_dask.selectors.costs import Names
 from mlfs_dask.statistics.products import LabelMoments
+from mlfs_dask.storage.object_store import read_text_file
+from mlfs_dask.storage.subset_spec import list_columns
 from mlfs_dask.typing import Array
 
 #: What the reading of joint statistics is called.
@@ -99,6 +106,90 @@ class Groups:
                     found[number] += _adjusted(along[:, whole[vary]], G[np.ix_(vary, vary)], factor[whole[vary]], rows)
                 start = stop
         return found
+
+
+def read_groups(given: Any, names: Names, d: int) -> Groups:
+    """The groups that a file, a sequence or a mapping tells.
+
+    Parameters
+    ----------
+    given : str, sequence of length d, or mapping
+        A file, CSV or TSV, with a feature and its group a line, and a heading or none; a group for every feature, None
+        or an empty text for none; or groups by the names or numbers of features.
+    names : Names
+    d : int
+
+    Raises
+    ------
+    UsageError, DataError
+    """
+    of_feature: dict[int, str] = {}
+    if isinstance(given, str) and given.startswith("var:"):
+        if names.column is None:
+            raise UsageError(f"{parameter('groups', given)} needs AnnData: write feature,group a line into a file.")
+        given = names.column(given.removeprefix("var:"))
+    if isinstance(given, str):
+        of_feature = _groups_in(given, names, d)
+    elif isinstance(given, Mapping):
+        features = list_columns([*given], names.features, d, "feature").tolist()
+        of_feature = dict(zip(features, map(str, given.values()), strict=True))
+    else:
+        values = list(given)
+        if len(values) != d:
+            raise UsageError(f"{parameter('groups')} has {len(values):,} entries for {number_of(d, 'feature')}.")
+        of_feature = {f: str(group) for f, group in enumerate(values) if not _is_none(group)}
+    numbers: dict[tuple[str, str], int] = {}
+    of = np.empty(d, np.int64)
+    labels: list[str] = []
+    for f in range(d):
+        own = str(f) if names.features is None else str(names.features[f])
+        key = ("group", of_feature[f]) if f in of_feature else ("feature", str(f))
+        if key not in numbers:
+            numbers[key] = len(labels)
+            labels.append(of_feature.get(f, own))
+        of[f] = numbers[key]
+    return Groups(of, labels)
+
+
+def _is_none(group: Any) -> bool:
+    return group is None or group == "" or group != group  # NaN, as pandas has it
+
+
+def _groups_in(path: str, names: Names, d: int) -> dict[int, str]:
+    """Groups by the numbers of features, from a file."""
+    try:
+        text = read_text_file(path)
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        raise DataError(
+            f"the file of groups cannot be read: {error}", file=path, cure="give a file with feature,group a line"
+        ) from error
+    known = {} if names.features is None else {str(name): f for f, name in enumerate(names.features)}
+    delimiter = "\t" if "\t" in text.partition("\n")[0] else ","
+    found: dict[int, str] = {}
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    for number, row in enumerate(rows):
+        if not any(field.strip() for field in row):
+            continue
+        if len(row) != 2:
+            raise DataError(
+                f"expected a feature and its group, came {number_of(len(row), 'field')}", file=path, line=rows.line_num
+            )
+        name, group = row[0] if row[0] in known else row[0].strip(), row[1].strip()
+        try:
+            feature = known[name] if name in known else int(list_columns([name], names.features, d, "feature")[0])
+        except UsageError as error:
+            if number == 0:  # a heading
+                continue
+            raise DataError(
+                str(error), file=path, line=rows.line_num, value=name, cure="name a feature of the data in every line"
+            ) from None
+        if feature in found:
+            raise DataError(
+                "this feature has a group already", file=path, line=rows.line_num, value=name, cure="name it once"
+            )
+        if group:
+            found[feature] = group
+    return found
 
 
 def _inverse_root(squares: Array) -> Array:

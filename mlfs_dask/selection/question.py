@@ -1,0 +1,699 @@
+"""What is asked around a method: how many features, out of which, with which rows and labels, and which tests.
+
+A method knows its own parameters alone. What is asked of it on some rows comes to it as `Asked`, and rows come as the
+question's view of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask.engine.readings import is_cached, run_reading
+from mlfs_dask.engine.statistic import Statistic
+from mlfs_dask.errors import DoesNotFitError, UsageError, number_of, parameter
+from mlfs_dask.files.fingerprints import digest_of
+from mlfs_dask.rows.contract import Profile, RowSource, profile_of, unknown_labels
+from mlfs_dask.rows.covariates import find_covariates, find_strata
+from mlfs_dask.rows.view import RowView, UnknownLabels
+from mlfs_dask.runtime import Resources
+from mlfs_dask.selection.groups import GROUPS, Groups, read_groups
+from mlfs_dask.selection.redundancy import part_size, planned_reading
+from mlfs_dask.selectors import get_method
+from mlfs_dask.selectors.contract import Method
+from mlfs_dask.selectors.costs import Asked, Cost, Names, Plan, Reading, project, require_driver
+from mlfs_dask.selectors.pairs import PAIR_TESTS, PairQuestion, pair_statistics, pairs_workspace
+from mlfs_dask.selectors.parameters import Param, Parameter, read_parameter
+from mlfs_dask.selectors.scores import AUTO, count_kept
+from mlfs_dask.statistics.counts import CodeTests
+from mlfs_dask.statistics.gram import GRAM_CAP, Gram
+from mlfs_dask.statistics.missing import FILL_READING, fill_values
+from mlfs_dask.statistics.products import LabelProducts, label_products
+from mlfs_dask.storage.subset_spec import list_columns
+from mlfs_dask.typing import Array, join_terms, numbers
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Question:
+    """A method, and what is asked around it: the parameters that every method has.
+
+    Features that `keep`, `exclude` and `groups` name become numbers where the data is known (`numbered`); `view`,
+    `plan`, `asked` and what else looks at features expects them so.
+    """
+
+    method: Method
+    n_features_to_select: int | float | str | None = None
+    _: KW_ONLY
+    unknown: Annotated[
+        UnknownLabels,
+        Param(
+            'Meaning of labels -1. "use": unknown; each label counts over the rows where it is known, or is put '
+            'at its mean. "refuse": an error. "negative": the same as 0.'
+        ),
+    ] = "use"
+    keep: Annotated[
+        str | None,
+        Param(
+            "Features to choose in any case, first and in this order: names or numbers with commas between, or a "
+            "file with one a line; in Python also a sequence.",
+            also="Sequence[Any]",
+            metavar="NAMES",
+        ),
+    ] = None
+    exclude: Annotated[
+        str | None,
+        Param(
+            "Features to leave out: never read, never chosen, last in the ranking. Given as `keep`.",
+            also="Sequence[Any]",
+            metavar="NAMES",
+        ),
+    ] = None
+    pairs: Annotated[
+        str | None,
+        Param(
+            'Table of pairs of label and feature with effect, p and q. "best:N": the N surest of every label; '
+            '"significant": those at the rate `fdr`; "all".',
+            metavar="best:N|significant|all",
+        ),
+    ] = None
+    per_label: Annotated[
+        int | None, Param("Number of surest features to keep of every label, by the tests of pairs.")
+    ] = None
+    min_labels: Annotated[
+        int | None,
+        Param("Least number of labels that a feature has to go with, at the rate `fdr` over features, to be kept."),
+    ] = None
+    control: Annotated[
+        Literal["bh", "by", "holm", "partial", "knockoffs"] | None,
+        Param(
+            'Test of pairs, and its correction for their number. "bh" (default), "by", "holm": label and feature '
+            'go together, by Benjamini-Hochberg, Benjamini-Yekutieli or Holm. "partial", "knockoffs": the feature '
+            'helps given all others, by partial t-tests or knockoffs. With "auto" the features are kept that are '
+            "found for any label at the rate `fdr`, without shuffles."
+        ),
+    ] = None
+    fdr: Annotated[
+        float,
+        Param(
+            'False discovery rate: expected share of false features among those that "auto" keeps, and of false '
+            "pairs among those that `pairs` calls significant.",
+            above=0,
+            below=1,
+        ),
+    ] = 0.1
+    start_: Annotated[  # scikit-learn's names of parameters may not end so, but loops have a function of the plain name
+        str | None,
+        Param(
+            "Folder of an earlier run of the same method, parameters and store, from whose features the choice "
+            "goes on. For methods that choose one feature after another.",
+            metavar="RUN",
+        ),
+    ] = None
+    prune: Annotated[
+        float | None,
+        Param(
+            "Absolute correlation from which a feature is passed over for a better one; the next in the ranking "
+            "takes its place.",
+            above=0,
+            most=1,
+        ),
+    ] = None
+    redundancy: Annotated[
+        float | None,
+        Param(
+            "Absolute correlation from which redundancy.csv lists features as one cluster; none is passed over.",
+            above=0,
+            most=1,
+        ),
+    ] = None
+    groups: Annotated[
+        str | None,
+        Param(
+            "Groups of features, chosen whole and counted by the number to choose: a file with feature,group a "
+            "line, or var:COLUMN of AnnData; in Python also a group for every feature, or a mapping.",
+            also="Sequence[Any] | Mapping[str, Any]",
+            metavar="FILE|var:COLUMN",
+        ),
+    ] = None
+    group_by: Annotated[
+        Literal["sum", "mean", "max", "joint"],
+        Param(
+            'Score of a group: "sum", "mean" or "max" of the scores of its features; "joint": adjusted R² of the '
+            "labels on all of them, for filters of moments."
+        ),
+    ] = "sum"
+    covariates: Annotated[
+        str | None,
+        Param(
+            "Covariates for which scores are adjusted: columns of the rows (`convert --obs`, obs of AnnData), and "
+            "features as feature:NAME, with commas between; in Python also a sequence.",
+            also="Sequence[str]",
+            metavar="NAMES",
+        ),
+    ] = None
+    strata: Annotated[
+        str | None,
+        Param(
+            "Column of the rows whose values are strata, within which labels and features are compared.",
+            metavar="COLUMN",
+        ),
+    ] = None
+    strata_by: Annotated[
+        Literal["sum", "rank"],
+        Param(
+            'Strata together. "sum": statistics are pooled in one reading. "rank": features are ranked within '
+            "each stratum by a fit of its own, then by their mean rank."
+        ),
+    ] = "sum"
+
+    # ------------------------------------------------------------------ values
+
+    def get_params(self) -> dict[str, Any]:
+        """Values of all parameters by name, those of the method too, in the order of names."""
+        asked = {name: getattr(self, name) for name in ("n_features_to_select", *(each.name for each in COMMON))}
+        return dict(sorted((self.method.get_params() | asked).items()))
+
+    def check(self) -> None:
+        """Refuse values that parameters cannot have, and that cannot be asked together.
+
+        Raises
+        ------
+        UsageError
+        """
+        self.method.check()
+        for each in COMMON:
+            each.check(getattr(self, each.name))
+        if self.pairs is not None and not re.fullmatch("best:[1-9][0-9]*|significant|all", self.pairs):
+            raise UsageError(f"{parameter('pairs')} must be 'best:N', 'significant' or 'all'; got {self.pairs!r}")
+        if self.prune is not None and self.redundancy is not None:
+            raise UsageError(f"{parameter('prune')} lists clusters, too; leave {parameter('redundancy')} out.")
+        if self.groups is not None:
+            self._check_groups()
+        self._check_effects()
+        if self.start_ is not None and not self.method.chooses_in_turn:
+            raise UsageError(
+                f"{self.method.method} has nothing to go on from: it scores all features alike; more of them cost no "
+                f"more. Leave {parameter('start_')} out; {parameter('keep', 'RUN/selected.txt')} keeps the features of "
+                "a run."
+            )
+
+    def _check_effects(self) -> None:
+        """Refuse values of parameters that change nothing without another one."""
+        tested = self.is_auto or self.pair_question is not None
+        asked = {
+            "fdr": (tested, [parameter("n_features_to_select", AUTO), parameter("pairs")]),
+            "group_by": (self.groups is not None, [parameter("groups")]),
+        }
+        for each in COMMON:
+            has_effect, others = asked.get(each.name, (True, []))
+            if not has_effect and getattr(self, each.name) != each.default:
+                raise UsageError(
+                    f"{parameter(each.name)} changes nothing without {' or '.join(others)}\n  cure: give that too, or "
+                    f"leave {parameter(each.name)} out"
+                )
+
+    def _check_groups(self) -> None:
+        """Refuse what groups of features cannot be asked together with."""
+        of_features = {"prune": self.prune, "redundancy": self.redundancy}
+        of_features |= {"resamples": getattr(self.method, "resamples", 0)}
+        of_features |= {"per_label": self.per_label, "min_labels": self.min_labels}
+        other = next((name for name, value in of_features.items() if value), None)
+        if other is not None:
+            raise UsageError(f"{parameter(other)} is of single features: leave it out, or {parameter('groups')}.")
+        if self.is_auto:
+            name = parameter("n_features_to_select")
+            raise UsageError(f"{name} cannot be 'auto' with {parameter('groups')}: give a count of groups.")
+        if self.group_by == "joint" and not self.method.has_joint_scores:
+            raise UsageError(
+                f"{self.method.method} is no filter of moments, which {parameter('group_by', 'joint')} is of: choose "
+                "sum, mean or max, or a method such as br-cc."
+            )
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether the data has to tell how many features to choose."""
+        return self.n_features_to_select == AUTO
+
+    @property
+    def is_random(self) -> bool:
+        """Whether anything is drawn at random, with the parameters as they are."""
+        return self.method.is_random or (self.method.takes_seed() and self._shuffles)
+
+    @property
+    def _shuffles(self) -> bool:
+        """Whether shuffled labels tell how many features to choose."""
+        return self.is_auto and self.control is None and self.method.resamples_rows
+
+    @property
+    def ranks_strata(self) -> bool:
+        """Whether the method is fitted within each stratum."""
+        return self.strata is not None and self.strata_by == "rank"
+
+    @property
+    def pair_question(self) -> PairQuestion | None:
+        """What is asked of pairs of labels and features; None: nothing."""
+        if all(each is None for each in (self.pairs, self.per_label, self.min_labels, self.control)):
+            return None
+        rows, _, best = (self.pairs or "").partition(":")
+        best_of_label = max(int(best or 0), self.per_label or 0)
+        control = self.control or "bh"
+        return PairQuestion(rows or None, best_of_label, control, self.fdr, self.method.seed, self.min_labels or 0)
+
+    # ------------------------------------------------------------------ features and rows
+
+    def numbered(self, names: Names, d: int) -> Question:
+        """The question with the numbers of the features that `keep`, `exclude` and `groups` name.
+
+        Parameters
+        ----------
+        names : Names
+            Of the data.
+        d : int
+            Features of the data.
+
+        Raises
+        ------
+        UsageError
+            A feature is not there, is named twice, or is both kept and excluded.
+        DataError
+            A file of features cannot be read.
+        """
+        found: dict[str, Any] = {}
+        if self.groups is not None and not isinstance(self.groups, Groups):
+            found["groups"] = read_groups(self.groups, names, d)
+        for option in ("keep", "exclude"):
+            given = getattr(self, option)
+            if given is not None:
+                try:
+                    found[option] = tuple(list_columns(given, names.features, d, "feature").tolist())
+                except UsageError as error:
+                    raise UsageError(f"{parameter(option)}: {error}") from None
+        both = sorted(set(found.get("keep", ())) & set(found.get("exclude", ())))
+        if both:
+            name = both[0] if names.features is None else repr(str(names.features[both[0]]))
+            raise UsageError(
+                f"{parameter('keep')} and {parameter('exclude')} both name feature {name}; leave it out of one of them."
+            )
+        return replace(self, **found)
+
+    def features(self, d: int) -> NDArray[np.int64] | None:
+        """The features that are read, of d: all but those that are excluded; None for all.
+
+        Raises
+        ------
+        UsageError
+            None is left.
+        """
+        if self.exclude is None:
+            return None
+        features = np.delete(np.arange(d), np.asarray(self.exclude, np.int64))
+        if not len(features):
+            raise UsageError(f"{parameter('exclude')} leaves none of {number_of(d, 'feature')}.")
+        return features
+
+    def names(self, names: Names) -> Names:
+        """The names of the columns that are read."""
+        if names.features is None or self.exclude is None:
+            return names
+        features = self.features(len(names.features))
+        return replace(names, features=np.asarray(names.features, object)[features].tolist())
+
+    @property
+    def groups_read(self) -> Groups | None:
+        """The groups of the features that are read."""
+        groups: Any = self.groups
+        return groups.of_features(self.features(len(groups.of))) if isinstance(groups, Groups) else None
+
+    def kept(self, d: int, k: int) -> NDArray[np.int64]:
+        """Numbers, among the features that are read, of those that are chosen in any case, in their order.
+
+        Parameters
+        ----------
+        d : int
+            Features of the data.
+        k : int
+            Features to choose, or groups.
+
+        Raises
+        ------
+        UsageError
+            They are more than k.
+        """
+        groups: Any = self.groups
+        kept = np.asarray(self.keep or (), np.int64)
+        count, what = len(kept), "feature"
+        if isinstance(groups, Groups):
+            count, what = len(np.unique(groups.of[kept])), "group"
+        if count > k:
+            raise UsageError(
+                f"{parameter('keep')} names {number_of(count, what)}, and {k:,} are to be chosen in all: give a "
+                f"larger {parameter('n_features_to_select')}, which counts them, or keep fewer."
+            )
+        features = self.features(d)
+        return kept if features is None else np.searchsorted(features, kept)
+
+    def facts(self, names: Names) -> Mapping[str, Any]:
+        """What the record says of the features that were kept and excluded, by the names of the data."""
+
+        def named(numbers: Any) -> list[Any]:
+            return [number if names.features is None else str(names.features[number]) for number in numbers or ()]
+
+        noted: dict[str, Any] = {"kept_features": named(self.keep), "excluded_features": named(self.exclude)}
+        groups: Any = self.groups
+        if groups is not None:
+            noted["groups_digest"] = digest_of({"of": groups.of, "names": list(groups.names)})
+        return {name: value for name, value in noted.items() if value}
+
+    def view(self, source: RowSource) -> RowSource:
+        """The rows as the method sees them: without features that are excluded, with labels -1 as `unknown` says, and
+        with covariates and strata.
+
+        Raises
+        ------
+        UsageError
+            A covariate or the strata are not there.
+        DataError
+            There are too many strata.
+        """
+        features, unknown = self.features(source.profile.d), self.unknown
+        if source.label_counts is not None and not source.label_counts[0].any():
+            unknown = "use"
+        if features is not None or unknown != "use":
+            source = RowView(source, features=features, unknown=unknown)
+        pooled = None if self.ranks_strata else self.strata
+        if pooled is not None and self.method.takes_strata:
+            return RowView(source, strata=find_strata(source, pooled))
+        if pooled is not None or self.covariates is not None:
+            return RowView(source, covariates=find_covariates(source, self.covariates or (), pooled))
+        return source
+
+    def asked(self, d: int) -> Asked:
+        """What is asked of the method on rows with d features, those that are read.
+
+        Raises
+        ------
+        UsageError
+            There are not so many features, or the method cannot tell how many to choose.
+        """
+        groups, pairs = self.groups_read, self.pair_question
+        if groups is not None:
+            k = count_kept(self.n_features_to_select, len(groups.names), of="groups of features")
+        else:
+            k = self._count_features(d)
+        return Asked(
+            k,
+            level=self.fdr if self._shuffles else None,
+            pairs=pairs,
+            pairs_first=self.is_auto and self.control is not None and not self.method.resamples_rows,
+            unknown=self.unknown,
+            names_unknown=pairs is not None or (groups is not None and self.group_by == "joint"),
+        )
+
+    def _count_features(self, d: int) -> int:
+        if not self.is_auto:
+            return count_kept(self.n_features_to_select, d)
+        if not self.method.resamples_rows and self.control is None:
+            why = "does not look at labels"
+            if self.method.supervision != "unsupervised":
+                why = "would have to learn again from every shuffle of the labels"
+            name = self.method.method
+            raise UsageError(
+                f"{parameter('n_features_to_select')} cannot be 'auto' with {name}, which {why}. Give a "
+                f"count, or let held-out rows choose it: mlfs evaluate STORE {name} --choose-k; or test every "
+                f"feature with the labels: {parameter('control', 'bh')}"
+            )
+        return d
+
+    # ------------------------------------------------------------------ what is refused without a reading
+
+    def require_features(self, d: int) -> None:
+        """Refuse data of d features where more are to be chosen, or more are kept than chosen.
+
+        Raises
+        ------
+        UsageError
+        """
+        features = self.features(d)
+        self.kept(d, self.asked(d if features is None else len(features)).k)
+
+    def require_accepted(self, source: RowSource, names: Names) -> None:
+        """Refuse rows that are known, without a reading, to hold what the method does not take, and what cannot be
+        asked of them.
+
+        Raises
+        ------
+        DataError
+            Some labels are unknown, or feature values missing.
+        UsageError
+            There are fewer features than are to be chosen, or scores cannot be adjusted for covariates.
+        """
+        self.require_features(source.profile.d)
+        if self.strata_by != "sum" and self.strata is None:
+            raise UsageError(
+                f"{parameter('strata_by')} changes nothing without {parameter('strata')}\n  cure: give that too, or "
+                f"leave {parameter('strata_by')} out"
+            )
+        counts = source.label_counts if self.unknown != "negative" else None
+        source, names = self.view(source), self.names(names)
+        if self.min_labels is not None and source.strata is None and self.min_labels > source.profile.q:
+            there = number_of(source.profile.q, "label")
+            raise UsageError(
+                f"{parameter('min_labels')} is {self.min_labels}, and there are {there}\n  cure: give a number up to "
+                f"{source.profile.q}"
+            )
+        if self.pair_question is not None and not source.profile.q:
+            raise UsageError("there are no labels to test features with: leave out what asks for pairs of them")
+        self._refuse_columns(source)
+        if counts is not None:
+            self.method.refuse_unknown(counts[0], source.profile.total, names, self.unknown)
+        self.method.refuse_missing(source.features.n_missing, names)
+
+    def _refuse_columns(self, source: RowSource) -> None:
+        """Refuse covariates and strata where the method does not take them.
+
+        Raises
+        ------
+        UsageError
+        """
+        method, pairs = self.method, self.pair_question
+        if self.is_auto and self.ranks_strata:
+            raise UsageError(
+                f"{parameter('n_features_to_select')} cannot be 'auto' with ranks in strata, each of which would "
+                f"have a number of its own\n  cure: give a count, or choose {parameter('strata_by', 'sum')}"
+            )
+        if pairs is not None and self.ranks_strata:
+            raise UsageError(
+                f"pairs are not tested within strata that are ranked apart\n  cure: leave out what asks for pairs, or "
+                f"choose {parameter('strata_by', 'sum')}"
+            )
+        if self.min_labels is not None and self.control == "knockoffs":
+            raise UsageError(
+                f"knockoffs give no p-values, of which {parameter('min_labels')} is made\n  cure: choose "
+                f"{parameter('control', 'partial')}"
+            )
+        if pairs is not None and source.strata is not None and pairs.given_others:
+            raise UsageError(
+                f"{method.method} counts in strata, of which nothing is tested given the other features\n  cure: "
+                f"choose {parameter('control', 'bh')}, or take a method of means and products, as br-cc"
+            )
+        asked = [name for name in ("prune", "redundancy", "groups") if getattr(self, name) is not None]
+        if asked and (self.ranks_strata or (source.covariates is not None and self.group_by == "joint")):
+            raise UsageError(
+                f"{parameter(asked[0])} is of scores of all rows that are not adjusted\n  cure: leave it out, or the "
+                "covariates and strata"
+            )
+        if source.covariates is None or method.takes_covariates:
+            return
+        if self.covariates is None:
+            raise UsageError(
+                f"{method.method} cannot pool its scores over strata\n  cure: choose {parameter('strata_by', 'rank')}, "
+                "which fits it within each stratum, or a method that can (mlfs methods tells which), as br-cc or chi2"
+            )
+        cure = f"give categories as {parameter('strata')}, or " if method.takes_strata else ""
+        raise UsageError(
+            f"{method.method} cannot be adjusted for covariates: its scores do not follow from means and products "
+            f"alone\n  cure: {cure}take a method whose scores do (mlfs methods tells which), as br-cc, anova-f or mddm"
+        )
+
+    # ------------------------------------------------------------------ what it costs
+
+    def plan(self, source: Profile | RowSource, resources: Resources) -> Plan:
+        """What a fit will cost. Integers only; no data is touched but what missing values are filled with, if cached.
+
+        Raises
+        ------
+        DoesNotFitError
+            No plan fits the workers, or the driver side does not fit its process.
+        """
+        if self.ranks_strata:
+            return self._plan_of_strata(source, resources)
+        if isinstance(source, RowSource):
+            source = self.view(source)
+        cure = self.method.cure(profile_of(source))
+        try:
+            plan = self._project(source, resources)
+        except DoesNotFitError as error:
+            if not cure:
+                raise
+            projected, available = error.projected, error.available
+            cure = f"{cure}, or {error.cure}"
+            raise DoesNotFitError(error.what, projected=projected, available=available, cure=cure) from None
+        what = f"{self.method.method} in the driver process"
+        cure = f"{cure}, or run the command on a machine with more memory" if cure else ""
+        return require_driver(plan, resources, what, cure=cure or None)
+
+    def _project(self, view: Profile | RowSource, resources: Resources) -> Plan:
+        """The plan of a view of the rows, with the reading of what missing values are filled with."""
+        if not isinstance(view, RowSource) or not self.method.fills(view):
+            return project(self.cost(view, resources), view, resources)
+        statistics = tuple(self.method.fill_statistics(view))
+        fill: Array | None = np.full(view.profile.d, np.nan)
+        if all(is_cached(view, statistic) for statistic in statistics):
+            fill = fill_values(statistics, run_reading(view, statistics, resources)[0], view.weights)
+        filled = view if fill is None else RowView(view, fill=fill)
+        cost = self.cost(filled, resources)
+        first = Reading(FILL_READING, statistics, source=view)
+        return project(replace(cost, steps=[first, *cost.steps]), filled, resources)
+
+    def _plan_of_strata(self, source: Profile | RowSource, resources: Resources) -> Plan:
+        """What a fit within every stratum costs: each reads the partitions that have some of its rows, at most all."""
+        within = self.within_stratum
+        if isinstance(source, Profile) or self.strata is None:
+            return within.plan(source, resources)
+        # Of some rows it is not known what may be known of all.
+        plan = within.plan(RowView(source, range(source.profile.n)), resources)
+        n_strata = len(find_strata(source, self.strata).categories or ())
+        typical = [
+            None if pair is None else (n_strata * pair[0], n_strata * pair[1])
+            for pair in (plan.typical_passes, plan.typical_bytes_read)
+        ]
+        return replace(
+            plan,
+            passes=n_strata * plan.passes,
+            tasks=n_strata * plan.tasks,
+            bytes_read=n_strata * plan.bytes_read,
+            typical_passes=typical[0],
+            typical_bytes_read=typical[1],
+            notes=(*plan.notes, f"a fit within each of {n_strata:,} strata"),
+        )
+
+    @property
+    def within_stratum(self) -> Question:
+        """What is asked within each stratum, where these are ranked apart."""
+        return replace(self, strata=None, strata_by="sum")
+
+    def method_cost(self, view: Profile | RowSource, resources: Resources) -> Cost:
+        """What the method itself reads and holds of a view of the rows."""
+        return self.method.cost(view, resources, self.asked(profile_of(view).d))
+
+    def cost(self, view: Profile | RowSource, resources: Resources) -> Cost:
+        """`method_cost`, with what tests of pairs read, and what is read after the features were scored."""
+        cost, profile, asked = self.method_cost(view, resources), profile_of(view), self.asked(profile_of(view).d)
+        if asked.pairs is not None:
+            cost = _with_pairs(cost, view, asked.pairs, first=asked.pairs_first)
+        d, held = profile.d, join_terms("12 d", "pairs" if asked.pairs is not None else "")
+        groups = self.groups_read
+        if groups is not None and self.group_by == "joint":
+            joint = joint_statistics(view, groups)
+            grams, reading = joint[1], Reading(GROUPS, joint, workspace=held)
+            sizes = {**cost.sizes, "d": d, "q": profile.q, "grams": numbers(grams.result_bytes)}
+            return replace(cost, steps=[*cost.steps, reading, join_terms(held, "2 q d + 2 grams")], sizes=sizes)
+        if self.prune is None and self.redundancy is None:
+            return cost
+        # How many "auto" will keep is not known: so many that parts of the ranking are largest.
+        k = min(d, GRAM_CAP // 2) if self.is_auto else asked.k
+        reading = planned_reading(view, k, fills_up=self.prune is not None)
+        steps = [*cost.steps, replace(reading, workspace=held), join_terms(held, "3 part part")]
+        return replace(cost, steps=steps, sizes={**cost.sizes, "d": d, "part": part_size(k, d)})
+
+    def first_statistics(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
+        """What a fit reads first: what missing values are filled with, or `Method.first_reading`.
+
+        Raises
+        ------
+        DoesNotFitError
+        """
+        if self.exclude is not None or self.ranks_strata or self.view(source) is not source:
+            return ()  # of features, rows and labels that are not those of the store
+        if self.method.fills(source):
+            return self.method.fill_statistics(source)
+        asked = self.asked(source.profile.d)
+        first = self.method.first_reading(source, resources, asked)
+        if not first or asked.pairs is None or any(isinstance(each, CodeTests) for each in first):
+            return first
+        return [*first, *pair_statistics(source, asked.pairs)]
+
+
+_HINTS = typing.get_type_hints(Question, include_extras=True)
+
+#: The parameters that every method has, beside `n_features_to_select`.
+COMMON: tuple[Parameter, ...] = tuple(
+    read_parameter(field.name, _HINTS[field.name], field.default, "Question")
+    for field in dataclasses.fields(Question)
+    if field.kw_only
+)
+
+
+def parameters_of(method: type[Method]) -> tuple[Parameter, ...]:
+    """All parameters but `n_features_to_select`: those of a method, and then those that every method has."""
+    return (*method.parameters, *COMMON)
+
+
+def ask(method: str | type[Method], n_features_to_select: int | float | str | None = None, **params: Any) -> Question:
+    """The question that is put with a method's name and values of `parameters_of`.
+
+    Raises
+    ------
+    UsageError
+        There is no such method.
+    """
+    cls = get_method(method) if isinstance(method, str) else method
+    common = {each.name: params.pop(each.name) for each in COMMON if each.name in params}
+    return Question(cls(**params), n_features_to_select, **common)
+
+
+def joint_statistics(view: Profile | RowSource, groups: Groups) -> tuple[LabelProducts, Gram]:
+    """What joint scores of groups of features follow from."""
+    profile = profile_of(view)
+    unknown, weighted = unknown_labels(view), profile.weight is not None
+    return label_products(view), Gram(profile.d, groups=groups.together, unknown=unknown, weighted=weighted)
+
+
+def _with_pairs(cost: Cost, view: Profile | RowSource, pairs: PairQuestion, *, first: bool) -> Cost:
+    """The cost with what tests of pairs read and hold: in a reading before the others, or with the first of all rows.
+
+    A method that counts has the tests of its counts in its readings.
+    """
+    profile, steps = profile_of(view), list(cost.steps)
+    read = [statistic for step in steps if isinstance(step, Reading) for statistic in step.statistics]
+    held = numbers(sum(statistic.result_bytes for statistic in read if isinstance(statistic, CodeTests)))
+    if not held:
+        statistics = pair_statistics(view, pairs)
+        held = numbers(sum(statistic.result_bytes for statistic in statistics))
+        if len(unknown_labels(view)):
+            held += 4 * profile.q * profile.d  # means, squares and shapes of features over the rows of each label
+        place = next((i for i, step in enumerate(steps) if _reads_rows(step)), 0)
+        step = steps[place] if steps else ""
+        if isinstance(step, Reading) and _reads_rows(step) and step.times == 1 and not first:
+            steps[place] = replace(step, statistics=(*step.statistics, *statistics))
+        else:
+            steps.insert(0, Reading(PAIR_TESTS, statistics))
+    place = 1 + next(i for i, step in enumerate(steps) if isinstance(step, Reading))
+    for i, step in enumerate(steps[place:], start=place):
+        beside = step if isinstance(step, str) else step.workspace
+        beside = join_terms(beside, "pairs")
+        steps[i] = beside if isinstance(step, str) else replace(step, workspace=beside)
+    workspace, sizes = pairs_workspace(pairs, profile.q, profile.d)
+    return replace(cost, steps=[*steps, join_terms("pairs", workspace)], sizes={**cost.sizes, **sizes, "pairs": held})
+
+
+def _reads_rows(step: Reading | str) -> bool:
+    """Whether a step reads features of all rows of the job."""
+    return isinstance(step, Reading) and bool(step.statistics) and not step.labels_only and step.source is None
