@@ -307,7 +307,8 @@ def fit(
     ClusterLostError
     """
     started = time.perf_counter()
-    question, rows = with_columns(question, opened(data), covariates, strata)
+    rows = opened(data)
+    question, rows = with_columns(question, rows, covariates, strata)
     question.check()
     _check_init(question, init)
     if question.ranks_strata:
@@ -330,7 +331,7 @@ def fit(
         drawn.random_state = params["random_state"]
         question = replace(question, method=drawn)
     method, resources = question.method, runtime.current_resources()
-    plan = question.plan(whole, resources)
+    plan = question.plan_of_view(view, resources)
     runtime.reset_peak_rss()
     # Of methods that keep checkpoints no score depends on how many features are kept.
     digest = (rows.store or {}).get("digest") if features is None else view.digest
@@ -348,14 +349,15 @@ def fit(
     with job, record_hits() as hits, runtime.one_blas_thread():
         records: list[ReadingRecord] = []
         while True:
-            readings = Readings(question.view(whole), resources, plan, asked, question.names(rows.names), kept=kept)
+            readings = Readings(view, resources, plan, asked, question.names(rows.names), kept=kept)
             readings.begun, readings.init = begun, init
             try:
                 outcome, pairs, fill = _scored(method, readings, features)
                 break
             except UnknownLabelsFound as unknown:  # planned and read again, with what the reading has told
                 whole, records = RowView(whole, unknown_labels=unknown.labels), records + readings.records
-                plan = question.plan(whole, resources)
+                view = question.view(whole)
+                plan = question.plan_of_view(view, resources)
         choice, of_choice = choose(question, readings, outcome, pairs)
     records += readings.records
     emitted = [*outcome.warnings, *_warnings_of(question, readings, whole, outcome, choice, pairs), *of_choice]

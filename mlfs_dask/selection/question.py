@@ -534,11 +534,13 @@ class Question:
         """
         if self.ranks_strata:
             return self._plan_of_strata(source, resources)
-        if isinstance(source, RowSource):
-            source = self.view(source)
-        cure = self.method.cure(profile_of(source))
+        return self.plan_of_view(self.view(source) if isinstance(source, RowSource) else source, resources)
+
+    def plan_of_view(self, view: Profile | RowSource, resources: Resources) -> Plan:
+        """`plan` of a view of the rows, where strata are not ranked apart."""
+        cure = self.method.cure(profile_of(view))
         try:
-            plan = self._project(source, resources)
+            plan = self._project(view, resources)
         except DoesNotFitError as error:
             if not cure:
                 raise
