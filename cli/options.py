@@ -543,31 +543,6 @@ def labels_option(command: Decorated, selectors: Sequence[Any]) -> Decorated:
     return click.option("--write-labels", is_flag=True, help=help_text)(command)
 
 
-def _labels_sizes(method: Any, dataset: Any) -> dict[str, Any]:
-    profile = dataset.rows.profile
-    return {"threshold": float(method.label_threshold), "partition_rows": -(-profile.n // profile.partitions)}
-
-
-def plan_labels(method: Any, dataset: Any) -> None:
-    """Count in the plans of a method that the recovered labels are written after its fit."""
-    from mlfs_dask.storage.labels_store import LabelsStore
-
-    profile = dataset.rows.profile
-    method.plan_to_write_labels(LabelsStore.sized("", profile.n, profile.q, **_labels_sizes(method, dataset)))
-
-
-def recovered_labels(fitted: Any, dataset: Any) -> Any:
-    """The `RecoveredLabels` of a fit, to be written."""
-    from mlfs_dask.selection.runs import RecoveredLabels
-
-    return RecoveredLabels(
-        write=lambda store: fitted.write_labels(dataset.rows, store),
-        n=dataset.rows.profile.n,
-        names=dataset.label_names,
-        **_labels_sizes(fitted.question.method, dataset),
-    )
-
-
 # Shared by several commands
 
 ARGUMENTS = "mlfs.arguments"

@@ -18,7 +18,6 @@ from mlfs_dask_cli.options import (
     labels_option,
     open_subset,
     output_options,
-    plan_labels,
     store_argument,
     subset_options,
 )
@@ -72,19 +71,14 @@ def _plan(
 ) -> None:
     from mlfs_dask.cluster.connect import planned_resources
     from mlfs_dask.engine.cache import cache as keep_statistics
-    from mlfs_dask.selection.fit import accepted
-    from mlfs_dask.selectors.timing import estimate_seconds
+    from mlfs_dask.selection.job import SelectJob
 
     ((method, params),) = methods.items()
     dataset = open_subset(store, **subset)
-    question = accepted(ask_checked(method, params, k=k), dataset)
-    if write_labels:
-        plan_labels(question.method, dataset)
+    job = SelectJob(ask_checked(method, params, k=k), dataset, write_labels=write_labels)
     resources = planned_resources(**cluster)
     with keep_statistics(**cache):
-        projected = question.plan(dataset.rows, resources)
-        if not quick and not question.ranks_strata:  # whose readings are of parts
-            projected = estimate_seconds(question.method_cost, question.view(dataset.rows), resources, projected)
+        projected = job.plan(resources, measure=not quick)
     threads, memory = number_of(resources.threads_per_worker, "thread"), size(resources.memory_limit)
     where = f"this process, {threads}, {memory}"
     if resources.client is not None:

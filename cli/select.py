@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 from collections.abc import Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import click
@@ -25,8 +24,6 @@ from mlfs_dask_cli.options import (
     open_subset,
     output_options,
     performance_report_option,
-    plan_labels,
-    recovered_labels,
     resume_option,
     seed_option,
     store_argument,
@@ -89,90 +86,6 @@ select = MethodGroup(
 )
 
 
-class _Selection:
-    """The selection of one method: checked, and then run unless a run of the same kind is there already."""
-
-    def __init__(
-        self,
-        dataset: Any,
-        question: Any,
-        run: str,
-        *,
-        resume: bool,
-        force: bool,
-        write_labels: bool,
-        checkpoint_every: float | None,
-        output: Output,
-    ) -> None:
-        from mlfs_dask.engine.checkpoints import Folder, checkpoint_place
-        from mlfs_dask.selection.fit import numbered, opened
-        from mlfs_dask.selection.runs import check_free, finished_run, has_labels
-
-        self.question, self.run, self._dataset, method = question, run, dataset, question.method
-        self._resume = resume
-        self._write_labels = write_labels and method.label_threshold is not None
-        if self._write_labels:
-            plan_labels(method, dataset)
-        self._checkpoint_every = checkpoint_every if method.keeps_checkpoints else None
-        self._states = Folder(checkpoint_place(run))
-        self.record: dict[str, Any] | None = None
-        self._names: list[str] = []
-        finished = None
-        if resume:
-            finished = finished_run(
-                run,
-                method=method.method,
-                params=question.get_params(),
-                digest=dataset.digest,
-                features=numbered(question, dataset).facts(opened(dataset).names),
-            )
-        if finished is not None and (has_labels(run) or not self._write_labels):
-            self._states.remove()  # of a run that was killed between its last file and its end
-            output.note(f"mlfs: {run} is complete already; nothing was run.")
-            self.record, self._names = finished.record, finished.feature_names
-            return
-        self._force = force or finished is not None
-        check_free(run, force=self._force)
-        if self._checkpoint_every is not None and not resume and self._states.holds_state:
-            output.note(f"mlfs: {self._states} holds where an earlier run stopped; --resume would go on from there.")
-
-    def fit(self) -> None:
-        """Fit the method and write the run folder."""
-        from mlfs_dask.engine.checkpoints import keep_checkpoints
-        from mlfs_dask.selection.fit import fit
-        from mlfs_dask.selection.runs import write_run
-
-        dataset = self._dataset
-        told = {"started": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"), "command": redact(command_line())}
-        every = self._checkpoint_every
-        settings = {"resume": self._resume, "keep_end": self._write_labels}
-        checkpointing = nullcontext() if every is None else keep_checkpoints(self._states, every=every, **settings)
-        with checkpointing:
-            fitted = fit(self.question, dataset)
-            record = {**fitted.report.to_dict(), **told}
-            write_run(
-                self.run,
-                ranking=fitted.ranking,
-                scores=fitted.scores,
-                feature_names=dataset.feature_names,
-                record=record,
-                columns=fitted.columns,
-                clusters=fitted.clusters,
-                labels=recovered_labels(fitted, dataset) if self._write_labels else None,
-                pairs=fitted.pairs,
-                force=self._force,
-            )
-        if every is not None:
-            self._states.remove()
-        self.record = record
-        self._names = [str(dataset.feature_names[index]) for index in fitted.ranking[: record["k"]]]
-
-    def result(self) -> dict[str, Any]:
-        """What `--json` prints."""
-        assert self.record is not None
-        return {"run": self.run, "selected": self._names[: self.record["k"]], **self.record}
-
-
 def _select(
     *,
     methods: dict[str, dict[str, Any]],
@@ -188,13 +101,13 @@ def _select(
     performance_report: str | None,
     output: Output,
     write_labels: bool = False,
-    checkpoint_every: float | None = None,
+    checkpoint_every: float = 0.0,
 ) -> None:
     from mlfs_dask import runtime
     from mlfs_dask.cluster.connect import connect
     from mlfs_dask.cluster.dashboard import performance_report as report_performance
     from mlfs_dask.engine.cache import cache as keep_statistics
-    from mlfs_dask.selection.fit import accepted
+    from mlfs_dask.selection.job import SelectJob
     from mlfs_dask.selectors.timing import MANY_READINGS
 
     shared = None
@@ -202,16 +115,25 @@ def _select(
         raise click.UsageError("Missing option '-k'; it says how many features to keep, as in -k 20 or -k 10%.")
     with show_progress(output):
         dataset = open_subset(store, **subset)
-        selections = []
+        jobs: list[Any] = []
+        done: dict[str, Any] = {}
         for method, params in methods.items():
             question = ask_checked(method, params, k=k, seed=seed)
-            accepted(question, dataset)  # before anything else
+            place = run if len(methods) == 1 else f"{run.rstrip('/')}/{method}"
+            job = SelectJob(question, dataset, place, write_labels=write_labels)  # checks before anything else
+            jobs.append(job)
             if seed is not None and not question.is_random:
                 output.note(f"mlfs: {method} draws nothing at random; --seed has no effect.")
-            place = run if len(methods) == 1 else f"{run.rstrip('/')}/{method}"
-            options = {"resume": resume, "force": force, "write_labels": write_labels, "output": output}
-            selections.append(_Selection(dataset, question, place, checkpoint_every=checkpoint_every, **options))
-        missing = [selection for selection in selections if selection.record is None]
+            finished = job.finished() if resume else None
+            if finished is not None:
+                job.states.remove()  # of a run that was killed between its last file and its end
+                output.note(f"mlfs: {place} is complete already; nothing was run.")
+                done[place] = finished
+                continue
+            job.check_free(force=force)
+            if job.question.method.keeps_checkpoints and not resume and job.states.holds_state:
+                output.note(f"mlfs: {job.states} holds where an earlier run stopped; --resume would go on from there.")
+        missing = [job for job in jobs if job.place not in done]
         if missing:
             with (
                 connect(**cluster) as client,
@@ -219,13 +141,15 @@ def _select(
                 keep_statistics(**cache),
             ):
                 if len(missing) > 1:
-                    shared = _read_shared(dataset, [selection.question for selection in missing])
-                for selection in missing:
-                    if len(selections) > 1:
-                        number, name = selections.index(selection) + 1, selection.question.method.method
-                        runtime.emit("job", number=number, total=len(selections), name=name)
-                    selection.fit()
-    results = [selection.result() for selection in selections]
+                    shared = _read_shared(dataset, [job.question for job in missing])
+                for job in missing:
+                    if len(jobs) > 1:
+                        name = job.question.method.method
+                        runtime.emit("job", number=jobs.index(job) + 1, total=len(jobs), name=name)
+                    started = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+                    told = {"started": started, "command": redact(command_line())}
+                    done[job.place] = job.run(told, every=checkpoint_every, resume=resume, force=force)
+    results = [_result(done[job.place]) for job in jobs]
     passes = sum(result["passes"] for result in results)
     if dataset.rows.profile.foreign and passes >= MANY_READINGS:
         output.note(
@@ -242,7 +166,7 @@ def _select(
         output.result(
             {"shared": shared, "runs": results},
             "\n\n".join(texts),
-            following=["mlfs", "report", *(selection.run for selection in selections), "-o", beside(run, ".html")],
+            following=["mlfs", "report", *(job.place for job in jobs), "-o", beside(run, ".html")],
         )
 
 
@@ -253,10 +177,8 @@ def _read_shared(dataset: Any, questions: Sequence[Any]) -> dict[str, Any] | Non
     """
     from mlfs_dask.batch.sharing import kinds_of, read_shared, shared_statistics
     from mlfs_dask.runtime import current_resources
-    from mlfs_dask.selection.fit import numbered
 
     resources = current_resources()
-    questions = [numbered(question, dataset) for question in questions]
     for question in questions:
         question.plan(dataset.rows, resources)
     shared = shared_statistics(dataset.rows, questions, resources)
@@ -264,6 +186,11 @@ def _read_shared(dataset: Any, questions: Sequence[Any]) -> dict[str, Any] | Non
     if record is None:
         return None
     return {"statistics": kinds_of(shared), "bytes_read": record.bytes_read, "seconds": record.seconds}
+
+
+def _result(run: Any) -> dict[str, Any]:
+    """What `--json` prints of a run."""
+    return {"run": run.path, "selected": run.feature_names[: run.k], **run.record}
 
 
 def _judgement(row: dict[str, Any]) -> str:

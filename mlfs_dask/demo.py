@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 
 from mlfs_dask import runtime
 from mlfs_dask.errors import UsageError
-from mlfs_dask.selection.fit import fit
+from mlfs_dask.selection.job import SelectJob
 from mlfs_dask.selection.question import ask
-from mlfs_dask.selection.runs import write_run
 from mlfs_dask.storage.publish import write_file
 
 SIDE = 8
@@ -101,26 +100,17 @@ def run_demo(
 
     runs = {}
     for name in METHODS:
-        question = ask(name, k)
-        plan = question.plan(dataset.rows, runtime.current_resources())
+        job = SelectJob(ask(name, k), dataset, str(folder / name))
+        plan = job.plan(runtime.current_resources())
         log(f"mlfs plan {name} {store}")
         log(f"  passes: {plan.passes}, bytes read: {plan.bytes_read:,}, peak: {plan.peak_worker_bytes / 2**20:.0f} MiB")
         log(f"mlfs select {name} {store} -k {k} -o {folder / name}")
-        fitted = fit(question, dataset)
-        record = fitted.report.to_dict()
-        write_run(
-            str(folder / name),
-            ranking=fitted.ranking,
-            scores=fitted.scores,
-            feature_names=dataset.feature_names,
-            record=record,
-            force=force,
-        )
-        log(f"  {record['wall_seconds']:.3f} s")
+        run = job.run({}, force=force)
+        log(f"  {run.record['wall_seconds']:.3f} s")
         runs[name] = {
-            "run": str(folder / name),
-            "selected": [pixel_name(pixel) for pixel in fitted.ranking[:k]],
-            "seconds": round(record["wall_seconds"], 3),
+            "run": run.path,
+            "selected": [pixel_name(pixel) for pixel in run.ranking[:k]],
+            "seconds": round(run.record["wall_seconds"], 3),
         }
 
     judged = folder / "digits.eval"

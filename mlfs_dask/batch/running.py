@@ -25,7 +25,7 @@ from mlfs_dask._version import __version__
 from mlfs_dask.batch.sharing import kinds_of, read_shared, shared_statistics
 from mlfs_dask.batch.spec import BatchSpec, Job, StoreEntry, read_spec
 from mlfs_dask.engine import cache as caching
-from mlfs_dask.engine.checkpoints import Folder, checkpoint_place, keep_checkpoints
+from mlfs_dask.engine.checkpoints import Folder, checkpoint_place
 from mlfs_dask.engine.readings import cache_entry
 from mlfs_dask.errors import ClusterLostError, MlfsError, UsageError, spell_parameters_as
 from mlfs_dask.evaluation import results as evaluations
@@ -37,7 +37,8 @@ from mlfs_dask.evaluation.resume import PartialResults, partial_folder, remove_p
 from mlfs_dask.files.fingerprints import code_digest, digest_of
 from mlfs_dask.files.json_text import as_json, parse_json
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selection.fit import accepted, fit, numbered, opened
+from mlfs_dask.selection.fit import numbered, opened
+from mlfs_dask.selection.job import SelectJob
 from mlfs_dask.selection.question import Question, ask
 from mlfs_dask.selection.runs import RECORD, read_run, write_run
 from mlfs_dask.selectors.costs import Cost, Plan, Reading, project
@@ -309,13 +310,11 @@ class Batch:
 
     def _project_selection(self, job: Job, resources: Resources, measure: bool) -> JobProjection:
         dataset = self._datasets[job.store.name]
-        question = accepted(job.question, dataset)
+        selection = SelectJob(job.question, dataset)
+        question = selection.question
         if question.method.keeps_checkpoints and self._comes_after_its_ranking(job):
             return JobProjection(job.name, peak_driver_bytes=runtime.driver_bytes())
-        plan = question.plan(dataset.rows, resources)
-        if measure and not question.ranks_strata:
-            plan = estimate_seconds(question.method_cost, question.view(dataset.rows), resources, plan)
-        projection = _job_projection(job.name, plan)
+        projection = _job_projection(job.name, selection.plan(resources, measure=measure))
         for statistic in question.first_statistics(dataset.rows, resources):
             cache_entry(dataset.rows, statistic).assume_filled()
         return projection
@@ -474,31 +473,11 @@ class Batch:
 
     def _run_selection(self, job: Job) -> dict[str, Any]:
         dataset, place = self._datasets[job.store.name], str(self._folder(job))
-        question = job.question
-        accepted(question, dataset)
-        known = self._known_ranking(job, question)
+        selection = SelectJob(job.question, dataset, place)
+        known = self._known_ranking(job, selection.question)
         if known is not None:
             return known
-        checkpoints = (
-            keep_checkpoints(Folder(checkpoint_place(place)), resume=True)
-            if question.method.keeps_checkpoints
-            else contextlib.nullcontext()
-        )
-        with checkpoints:
-            fitted = fit(question, dataset)
-        record = {**fitted.report.to_dict(), "job": self._digest(job)}
-        write_run(
-            place,
-            ranking=fitted.ranking,
-            scores=fitted.scores,
-            feature_names=dataset.feature_names,
-            record=record,
-            columns=fitted.columns,
-            pairs=fitted.pairs,
-            clusters=fitted.clusters,
-            force=True,
-        )
-        return record
+        return selection.run({"job": self._digest(job)}, resume=True, force=True).record
 
     def _other_ks(self, job: Job) -> list[Job]:
         """Selections that differ from this one in the number of features alone."""

@@ -387,7 +387,7 @@ def finished_run(
     *,
     method: str,
     params: Mapping[str, Any],
-    digest: str,
+    digest: str | None,
     features: Mapping[str, Any] | None = None,
 ) -> Run | None:
     """The run at `path` if it is complete and was made by the same method, parameters and store; else None.
