@@ -48,7 +48,7 @@ def doctor(store: str | None, directory: str | None, cluster: dict[str, Any], ou
     Exit 0 only when nothing failed; 3 when the store could not be read here; 5 when the cluster could not be used; 1
     for other failures.
     """
-    from mlfs_dask.cluster.doctor import examine
+    from mlfs_dask.doctor import examine
 
     checks = []
     for check in examine(store, directory=directory, **cluster):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import warnings
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +19,10 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.linear import dense_tiles, tile_bytes, tile_rows
-from mlfs_dask.rows.contract import Profile
 from mlfs_dask.typing import Array, Matrix
+
+if TYPE_CHECKING:
+    from mlfs_dask.rows.contract import Profile
 
 #: Fewest anchors, and rows of the sample for each anchor.
 FEWEST_ANCHORS = 8

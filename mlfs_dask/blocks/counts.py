@@ -10,15 +10,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.blocks import gates
-from mlfs_dask.rows.contract import Block
 from mlfs_dask.typing import Array, Matrix
+
+if TYPE_CHECKING:
+    from mlfs_dask.rows.contract import Block
 
 #: A dense feature with more codes than this is counted by position, the others in byte lanes.
 LANE_CODES = 16

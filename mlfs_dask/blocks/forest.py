@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +18,10 @@ from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.column_keys import column_keys, column_ranges
 from mlfs_dask.blocks.isolation import TreeShape, mass_table, tree_shape
 from mlfs_dask.blocks.linear import group_values, tile_rows
-from mlfs_dask.rows.contract import Profile
 from mlfs_dask.typing import Array, Matrix
+
+if TYPE_CHECKING:
+    from mlfs_dask.rows.contract import Profile
 
 #: Bytes of the rows on which a forest is grown, as float32, or anchors are placed: fewer rows of many features.
 SAMPLE_BYTES = 64 * 2**20

@@ -7,15 +7,17 @@ the temporary stays in the cache and both products of a tile come from one readi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.blocks import gates
-from mlfs_dask.rows.contract import Profile
 from mlfs_dask.typing import Array, Matrix
+
+if TYPE_CHECKING:
+    from mlfs_dask.rows.contract import Profile
 
 
 def tile_rows(d: int) -> int:

@@ -7,7 +7,7 @@ for a row and all landmarks at once (`isolation`). Weights of the nearest landma
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,10 @@ from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.anchors import weights_to_csr
 from mlfs_dask.blocks.forest import Forest
 from mlfs_dask.blocks.isolation import TreeShape, mass_table
-from mlfs_dask.rows.contract import Profile
 from mlfs_dask.typing import Matrix
+
+if TYPE_CHECKING:
+    from mlfs_dask.rows.contract import Profile
 
 
 class MassAnchors:

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlfs_dask import runtime
+from mlfs_dask.cluster.block_sizes import register_sizes
 from mlfs_dask.cluster.dashboard import dashboard_link
 from mlfs_dask.cluster.workers import WORKER_WAIT, cluster_of, root_of
-from mlfs_dask.engine.block_sizes import register_sizes
 from mlfs_dask.errors import ClusterLostError, DoesNotFitError, UsageError, number_of, parameter
 from mlfs_dask.files.interruption import SAFE_PATH, deferred_signals, restore_environment
 from mlfs_dask.files.json_text import parse_json

@@ -25,7 +25,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, proxy
 
-from mlfs_dask.engine.block_sizes import register_sizes
+from mlfs_dask.cluster.block_sizes import register_sizes
 from mlfs_dask.errors import ClusterLostError, DataError, MlfsError
 from mlfs_dask.files.fingerprints import code_digest, digest_of
 

@@ -214,7 +214,7 @@ class RowSource(ABC):
 
     @property
     def quantiles(self) -> Array | None:
-        """(d, s): quantiles that codes follow from (`statistics.codes.quantile_table`), if known without a reading."""
+        """(d, s): quantiles that codes follow from (`blocks.codes.quantile_table`), if known without a reading."""
         return None
 
     @property

@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
+from mlfs_dask.blocks.codes import edge_rows, quantile_table, zero_share
 from mlfs_dask.blocks.missing import count_nonzero_block
 from mlfs_dask.blocks.sparse import as_labels, as_matrix, count_labels
 from mlfs_dask.errors import DataError
 from mlfs_dask.rows.contract import Block, FeatureInfo, Profile, RowSource
-from mlfs_dask.statistics.codes import edge_rows, quantile_table, zero_share
 from mlfs_dask.typing import Array, Matrix
 
 if TYPE_CHECKING:

@@ -19,9 +19,11 @@ _DECLARED = re.compile(r'^@method\(\s*"([^"]+)".*?^class (\w+)', re.MULTILINE | 
 @functools.cache
 def _declared() -> dict[str, str]:
     """Name on the command line -> module and class. Files are read, and none is imported before it is asked for."""
-    files = sorted(Path(__file__).parent.glob("*.py"))
+    package = Path(__file__).parent.parent
+    # `auto` judges the others: it is one of evaluation's experiments.
+    files = [*package.glob("selectors/*.py"), package / "evaluation" / "auto.py"]
     found = {
-        name: f"{__name__}.{file.stem}:{cls}"
+        name: f"{package.name}.{file.parent.name}.{file.stem}:{cls}"
         for file in files
         for name, cls in _DECLARED.findall(file.read_text(encoding="utf-8"))
     }

@@ -17,6 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.blocks import gates
+from mlfs_dask.blocks.codes import (
+    CROWDED_SHARE,
+    TABLE_SHARES,
+    code_book,
+    edge_rows,
+    is_cut,
+    known_crowded,
+    widest_book,
+)
 from mlfs_dask.blocks.counts import MAX_CODES, CodeBook
 from mlfs_dask.blocks.entropy import entropy_of_counts, information
 from mlfs_dask.blocks.pair_scores import Counts, Over, StratifiedCounts, score_pairs
@@ -31,15 +40,6 @@ from mlfs_dask.selectors.one_reading import OneReading, of_replicates, replicate
 from mlfs_dask.selectors.pairs import CountTests
 from mlfs_dask.selectors.parameters import ON_AUTO, Binning, Bins, MissingOrCode, Resamples, seed_of
 from mlfs_dask.selectors.scores import Scores, rank, uninformative_warning
-from mlfs_dask.statistics.codes import (
-    CROWDED_SHARE,
-    TABLE_SHARES,
-    code_book,
-    edge_rows,
-    is_cut,
-    known_crowded,
-    widest_book,
-)
 from mlfs_dask.statistics.counts import (
     CodeTests,
     ContingencyCounts,

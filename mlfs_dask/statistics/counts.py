@@ -22,6 +22,7 @@ from scipy import sparse as sp
 
 from mlfs_dask import runtime
 from mlfs_dask.blocks import gates
+from mlfs_dask.blocks.codes import edge_rows, quantile_table, zero_share
 from mlfs_dask.blocks.contingency import pair_interaction, with_label_pairs
 from mlfs_dask.blocks.counts import (
     STRIP_COUNT_BYTES,
@@ -51,7 +52,6 @@ from mlfs_dask.rows.sources import measure_features
 from mlfs_dask.rows.view import RowView
 from mlfs_dask.rows.weights import exact_weights
 from mlfs_dask.runtime import Resources
-from mlfs_dask.statistics.codes import edge_rows, quantile_table, zero_share
 from mlfs_dask.statistics.resampling import NOT_RESAMPLED, Resampled, Resampling
 from mlfs_dask.statistics.sample import RowSample, SampledRows
 from mlfs_dask.typing import Array

@@ -213,7 +213,7 @@ def pair_information(
 
     Examples
     --------
-    >>> from mlfs_dask.statistics.codes import equal_width_book
+    >>> from mlfs_dask.blocks.codes import equal_width_book
     >>> from mlfs_dask.engine.readings import run_reading
     >>> from mlfs_dask.rows.sources import as_rows
     >>> X, Y = np.array([[0, 0], [0, 1], [1, 0], [1, 1]]), np.array([[0], [1], [1], [0]])

@@ -34,10 +34,7 @@ from scipy import sparse as sp
 
 from mlfs_dask import runtime
 from mlfs_dask._version import __version__
-from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError, UsageError
-from mlfs_dask.files.redaction import redact
-from mlfs_dask.rows.contract import FeatureInfo
-from mlfs_dask.statistics.codes import (
+from mlfs_dask.blocks.codes import (
     CROWDED_SHARE,
     TABLE_SHARES,
     default_quantiles,
@@ -46,6 +43,9 @@ from mlfs_dask.statistics.codes import (
     is_numeric,
     zero_share,
 )
+from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError, UsageError
+from mlfs_dask.files.redaction import redact
+from mlfs_dask.rows.contract import FeatureInfo
 from mlfs_dask.storage.chunking import (
     MAX_BATCH,
     MAX_QUANTILE_FEATURES,

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mlfs_dask.blocks.codes import TABLE_SHARES, zero_share
 from mlfs_dask.blocks.sparse import count_labels
 from mlfs_dask.errors import DataError, MlfsError, UsageError, number_of
 from mlfs_dask.files.json_text import parse_categories, parse_json
@@ -27,7 +28,6 @@ from mlfs_dask.rows.contract import FeatureInfo
 from mlfs_dask.rows.covariates import MAX_CATEGORIES, Place, RowColumn
 from mlfs_dask.rows.row_mask import RowMask, numbers_of
 from mlfs_dask.rows.view import RowView
-from mlfs_dask.statistics.codes import TABLE_SHARES, zero_share
 from mlfs_dask.storage.access import access_error, fault_of
 from mlfs_dask.storage.anndata_encoding import CHUNK, read_chunk, read_vector
 from mlfs_dask.storage.digest import ROOT_KEY, new_hash, root_is_intact

@@ -15,7 +15,7 @@ import click
 import numpy as np
 import pytest
 
-from mlfs_dask.cluster.doctor import Check
+from mlfs_dask.doctor import Check
 from mlfs_dask.runtime import progress_to
 from mlfs_dask.selection.runs import read_run
 from mlfs_dask.selectors import get_method
@@ -588,7 +588,7 @@ def test_transform(run: Run, run_json: RunJson, tiny_store: Path, tmp_path: Path
     ],
 )
 def test_doctor_exit_codes(run: Run, monkeypatch: pytest.MonkeyPatch, checks: list[Check], code: int) -> None:
-    monkeypatch.setattr("mlfs_dask.cluster.doctor.examine", lambda store, **options: iter(checks))
+    monkeypatch.setattr("mlfs_dask.doctor.examine", lambda store, **options: iter(checks))
     result = run("doctor", "--json")
     assert result.exit_code == code
     found = json.loads(result.stdout)
@@ -606,7 +606,7 @@ def test_doctor_end_to_end(
     assert found["checks"][-1]["name"] == "a tiny job"
     assert run("doctor", tmp_path / "absent.zarr", "--in-process").exit_code == 3
     assert run("doctor", "--scheduler", f"tcp://127.0.0.1:{free_port}", "--wait", "1").exit_code == 5
-    monkeypatch.setattr("mlfs_dask.cluster.doctor.check_job", lambda place, _: Check("a tiny job", "ok", place))
+    monkeypatch.setattr("mlfs_dask.doctor.check_job", lambda place, _: Check("a tiny job", "ok", place))
     assert f"a tiny job: {tmp_path}" in run("doctor", tiny_store, "--in-process", "--directory", tmp_path).stdout
 
 

@@ -24,9 +24,9 @@ from dask.sizeof import sizeof
 from scipy import sparse as scipy_sparse
 
 from mlfs_dask import runtime
+from mlfs_dask.cluster.block_sizes import register_sizes
 from mlfs_dask.cluster.connect import ClusterOptions, connect, local_settings, planned_resources
 from mlfs_dask.cluster.workers import describe_mismatches
-from mlfs_dask.engine.block_sizes import register_sizes
 from mlfs_dask.engine.plan import SPREAD_BYTES
 from mlfs_dask.errors import ClusterLostError, DoesNotFitError, UsageError
 

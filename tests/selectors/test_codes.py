@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from scipy import sparse as sp
 
 import mlfs_dask as mlfs
+from mlfs_dask.blocks import codes
+from mlfs_dask.blocks.codes import code_book, widest_book
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.rows.sources import ArrayRows, measure_features
 from mlfs_dask.selection.estimator import get_estimator
-from mlfs_dask.statistics import codes
-from mlfs_dask.statistics.codes import code_book, widest_book
 from mlfs_dask_cli.main import mlfs as command
 from tests.reference.label_entropy import edges
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy import sparse as sp
 
 from mlfs_dask import GMM, LabelEntropy, runtime
+from mlfs_dask.blocks.codes import code_book, equal_width_book, quantile_table
 from mlfs_dask.blocks.counts import CodeBook
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.engine.plan import reading_fits, split_evenly
@@ -22,7 +23,6 @@ from mlfs_dask.rows.joined import JoinedRows
 from mlfs_dask.rows.sources import ArrayRows, as_rows, measure_features
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.costs import Asked, Readings
-from mlfs_dask.statistics.codes import code_book, equal_width_book, quantile_table
 from mlfs_dask.statistics.counts import CountScores, count_in_tiles
 from mlfs_dask.statistics.resampling import NOT_RESAMPLED, Resampled, Resampling
 from tests.conftest import published

@@ -9,6 +9,7 @@ import pytest
 from scipy import sparse as sp
 
 from mlfs_dask.blocks import gates
+from mlfs_dask.blocks.codes import equal_width_book
 from mlfs_dask.blocks.entropy import information
 from mlfs_dask.blocks.pair_scores import score_pairs
 from mlfs_dask.blocks.sparse import as_labels
@@ -19,7 +20,6 @@ from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.rows.contract import FeatureInfo
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
-from mlfs_dask.statistics.codes import equal_width_book
 from mlfs_dask.statistics.counts import CountScores
 from mlfs_dask.statistics.pairs import pair_information, partners_that_fit
 

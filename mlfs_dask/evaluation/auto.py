@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from mlfs_dask import runtime
+from mlfs_dask.blocks.codes import TABLE_SHARES, code_book, edge_rows
 from mlfs_dask.blocks.neighbours import compiles_search, scratch_bytes
 from mlfs_dask.blocks.row_draws import shuffled_places
 from mlfs_dask.engine.readings import plan_statistics, run_reading
@@ -38,7 +39,6 @@ from mlfs_dask.selectors.costs import Asked, Cost, Reading, Readings, project, r
 from mlfs_dask.selectors.counting import CODE_READINGS, RANGES
 from mlfs_dask.selectors.parameters import Missing, Param, seed_of
 from mlfs_dask.selectors.scores import Scores, kept_first
-from mlfs_dask.statistics.codes import TABLE_SHARES, code_book, edge_rows
 from mlfs_dask.statistics.counts import code_statistics, measured_view
 from mlfs_dask.statistics.gram import GRAM_CAP
 from mlfs_dask.statistics.sample import RowSample, SampledRows, draw_rows

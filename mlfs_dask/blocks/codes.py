@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,10 @@ from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.counts import MAX_CODES, CodeBook
 from mlfs_dask.blocks.missing import only_zero_and_one_block
 from mlfs_dask.blocks.row_draws import QUANTILE_ROWS, draw_row_numbers
-from mlfs_dask.rows.contract import FeatureInfo, Profile
 from mlfs_dask.typing import Array, Matrix
+
+if TYPE_CHECKING:
+    from mlfs_dask.rows.contract import FeatureInfo, Profile
 
 Binning = Literal["auto", "quantile", "equal-width"]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from mlfs_dask.cluster import doctor
-from mlfs_dask.cluster.doctor import (
+from mlfs_dask import doctor
+from mlfs_dask.doctor import (
     Facts,
     StoreReading,
     check_client,
@@ -21,7 +21,6 @@ from mlfs_dask.cluster.doctor import (
     gather_facts,
     total_memory,
 )
-from mlfs_dask.cluster.workers import identify
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.convert import convert
 from mlfs_dask.storage.readers.base import LabelSpec
