@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from mlfs_dask.engine.checkpoints import EVERY_SECONDS, Folder, checkpoint_place, keep_checkpoints
@@ -13,6 +14,7 @@ from mlfs_dask.selection.question import Question
 from mlfs_dask.selection.runs import RecoveredLabels, Run, check_free, finished_run, has_labels, write_run
 from mlfs_dask.selectors.costs import Plan
 from mlfs_dask.selectors.timing import estimate_seconds
+from mlfs_dask.statistics.write_rows import UnwrittenRows
 from mlfs_dask.storage.dataset import Dataset
 from mlfs_dask.storage.labels_store import LabelsStore
 
@@ -42,14 +44,13 @@ class SelectJob:
 
     def __init__(self, question: Question, dataset: Dataset, place: str = "", *, write_labels: bool = False) -> None:
         question.check()
-        self.question = accepted(question, dataset)
-        self.place = place
-        self._asked, self._dataset, self._replaces, method = question, dataset, False, question.method
-        self._writes_labels = write_labels and method.label_threshold is not None
+        self._asked, self._dataset, self.place, self._replaces = question, dataset, place, False
+        self._writes_labels = write_labels and question.method.label_threshold is not None
         if self._writes_labels:
             profile = dataset.rows.profile
-            sink = LabelsStore.sized("", profile.n, profile.q, **self._labels_sizes)
-            method.plan_to_write_labels(sink)  # type: ignore[attr-defined]  # of methods that recover labels
+            sized = LabelsStore.sized("", profile.n, profile.q, **self._labels_sizes)
+            self._asked = replace(question, labels_sink=UnwrittenRows(sized.shape, sized.chunk_rows))
+        self.question = accepted(self._asked, dataset)
 
     @property
     def states(self) -> Folder:
@@ -58,7 +59,7 @@ class SelectJob:
 
     @property
     def _labels_sizes(self) -> dict[str, Any]:
-        profile, threshold = self._dataset.rows.profile, self.question.method.label_threshold
+        profile, threshold = self._dataset.rows.profile, self._asked.method.label_threshold
         assert threshold is not None
         return {"threshold": float(threshold), "partition_rows": -(-profile.n // profile.partitions)}
 

@@ -36,6 +36,7 @@ from mlfs_dask.statistics.counts import CodeTests
 from mlfs_dask.statistics.gram import GRAM_CAP, Gram
 from mlfs_dask.statistics.missing import FILL_READING, fill_values
 from mlfs_dask.statistics.products import LabelProducts, label_products
+from mlfs_dask.statistics.write_rows import RowSink
 from mlfs_dask.storage.subset_spec import list_columns
 from mlfs_dask.typing import Array, join_terms, numbers
 
@@ -172,6 +173,9 @@ class Question:
             "each stratum by a fit of its own, then by their mean rank."
         ),
     ] = "sum"
+
+    #: Where recovered labels go after the fit, for plans; no parameter.
+    labels_sink: RowSink | None = None
 
     # ------------------------------------------------------------------ values
 
@@ -413,6 +417,7 @@ class Question:
             pairs=pairs,
             pairs_first=self.is_auto and self.control is not None and not self.method.resamples_rows,
             unknown=self.unknown,
+            labels_sink=self.labels_sink,
             names_unknown=pairs is not None or (groups is not None and self.group_by == "joint"),
         )
 
@@ -639,7 +644,7 @@ _HINTS = typing.get_type_hints(Question, include_extras=True)
 COMMON: tuple[Parameter, ...] = tuple(
     read_parameter(field.name, _HINTS[field.name], field.default, "Question")
     for field in dataclasses.fields(Question)
-    if field.kw_only
+    if typing.get_origin(_HINTS[field.name]) is Annotated
 )
 
 

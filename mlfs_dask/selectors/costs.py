@@ -28,6 +28,7 @@ from mlfs_dask.typing import Array, workspace_bytes
 
 if TYPE_CHECKING:
     from mlfs_dask.selectors.pairs import PairQuestion
+    from mlfs_dask.statistics.write_rows import RowSink
 
 #: Copies of a message that the driver holds while it is sent or arrives: pickled, in frames, and in the scheduler,
 #: which under a local cluster is this process too.
@@ -307,6 +308,8 @@ class Asked:
         Whether pairs are tested before features are scored: how many to choose follows from the tests.
     unknown : {"use", "refuse", "negative"}
         Meaning of labels -1.
+    labels_sink : RowSink or None
+        Where recovered labels go after the fit; of a plan its sizes alone matter.
     names_unknown : bool
         Whether labels with unknown entries have to be known before the rows are read, whatever the method.
     """
@@ -316,6 +319,7 @@ class Asked:
     pairs: PairQuestion | None = None
     pairs_first: bool = False
     unknown: UnknownLabels = "use"
+    labels_sink: RowSink | None = None
     names_unknown: bool = False
 
     @property

@@ -21,7 +21,6 @@ from mlfs_dask.selectors.in_memory import InMemory
 from mlfs_dask.selectors.loop import A, F, Loop
 from mlfs_dask.statistics.sample import RowSample, draw_rows
 from mlfs_dask.statistics.scaling import Scaling
-from mlfs_dask.statistics.write_rows import RowSink, UnwrittenRows
 from mlfs_dask.typing import Matrix
 
 GraphKind: TypeAlias = Literal["anchors", "exact", "auto"]
@@ -52,12 +51,6 @@ class IterativeSelector(InMemory, Loop[F, A]):
     @property
     def _anchors_do(self) -> bool:
         return not self._is_published
-
-    # ------------------------------------------------------------------ labels of rows
-
-    def plan_to_write_labels(self, sink: RowSink) -> None:
-        """Count in plans that `Fit.write_labels` follows the fit; of `sink` the sizes alone matter."""
-        self._labels_sink = UnwrittenRows(sink.shape, sink.chunk_rows)
 
     # ------------------------------------------------------------------ what the forms with anchors share
 

@@ -33,7 +33,7 @@ from mlfs_dask.statistics.gram import require_gram
 from mlfs_dask.statistics.label_statistics import FilledPairs, Labels
 from mlfs_dask.statistics.moments import Moments
 from mlfs_dask.statistics.scaling import Scaling
-from mlfs_dask.statistics.write_rows import BlockLabels, RowSink, WriteLabels
+from mlfs_dask.statistics.write_rows import BlockLabels, WriteLabels
 from mlfs_dask.typing import Array, join_terms
 
 F = TypeVar("F")
@@ -239,9 +239,6 @@ class Loop(LoopMethod, Generic[F, A]):
 
     # ------------------------------------------------------------------ the plan
 
-    #: Where the labels of rows are going to be written after the fit, which its plan counts; None: nowhere.
-    _labels_sink: RowSink | None = None
-
     def first_reading(self, source: RowSource, resources: Resources, asked: Asked) -> Sequence[Statistic]:
         return list(self.first(source.profile).values())
 
@@ -268,10 +265,10 @@ class Loop(LoopMethod, Generic[F, A]):
             steps.append(dataclasses.replace(reading, workspace=join_terms(held, reading.workspace)))
         low, high = self.iterations_on(profile) or typical
         notes = [f"fits took {low} to {high} iterations of one reading; at most {self.max_iter}", *beside.notes]
-        if self._labels_sink is not None:
+        if asked.labels_sink is not None:
             rule = self.row_labels(fixed, at)
             assert rule is not None
-            steps.append(Reading("labels", (WriteLabels(rule, self._labels_sink),)))
+            steps.append(Reading("labels", (WriteLabels(rule, asked.labels_sink),)))
         return dataclasses.replace(beside, steps=steps, sizes={**self.sizes(profile), **beside.sizes}, notes=notes)
 
     # ------------------------------------------------------------------ the runner

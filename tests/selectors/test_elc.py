@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -186,7 +187,7 @@ def test_a_column_far_from_zero_gets_its_score():
 def test_the_driver_is_planned_and_refused():
     profile = ArrayRows(*problem()[:1], as_labels(problem()[1])).profile
     wide = profile.__class__(**{**vars(profile), "d": 10**6, "q": 1000, "sparse": True, "n": 10**6})
-    resources = Resources(2, 1, 2**36, 2**33, client=object())
+    resources = Resources(2, 1, 2**36, 2**37, client=object())
     plan = ELC(10).plan(wide, resources)
     assert plan.passes == 1
     assert plan.peak_driver_bytes > 8 * 8 * 10**9  # the loop's matrices
@@ -194,6 +195,8 @@ def test_the_driver_is_planned_and_refused():
     assert sum(screen.arrays.values()) < sum(plan.arrays.values()) / 2
     # What the screen holds is less than the copies of the sums while they arrive.
     assert screen.peak_driver_bytes == pytest.approx(MESSAGE_COPIES * 8 * 10**9 + runtime.driver_bytes(), rel=0.01)
+    with pytest.raises(DoesNotFitError, match="elc in the driver process"):
+        ELC(10).plan(wide, replace(resources, driver_limit=2**33))
     with pytest.raises(DoesNotFitError, match="one reading on a worker"):
         ELC(10).plan(wide, Resources(2, 1, 2**32, 2**33, client=object()))
 
