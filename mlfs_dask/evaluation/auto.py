@@ -55,8 +55,12 @@ JUDGED_ROWS = 4096
 #: noise, to which features that hardly vary add least: on wide text these scored best by 6 points.
 ROWS_PER_FEATURE = 4
 
-#: Default candidates that are no filters: methods with short fits, since up to six of each are made.
-DEFAULT_NON_FILTERS = ("ami", "llsf", "qpmlfs", "scls", "spfs")
+#: Default candidates, by name so that a new method changes no ranking: filters, and others with short fits, since up to
+#: six of each are made.
+CANDIDATES = (
+    *("ami", "anova-f", "br-cc", "br-or", "chi2", "ela-chi", "elc", "enm", "fimf", "fisher", "gmlc", "gmm"),
+    *("label-entropy", "llsf", "mddm", "mfs-f", "qpmlfs", "scls", "spfs"),
+)
 
 #: What the reading is called.
 STATISTICS = "statistics"
@@ -201,9 +205,9 @@ class AutoSelector(Method):
 
     def _names(self) -> list[str]:
         """Names of the methods to judge."""
-        known = [name for name in METHODS if name != self.method]
         if self.candidates is None:
-            return [name for name in known if get_method(name).resamples_rows or name in DEFAULT_NON_FILTERS]
+            return list(CANDIDATES)
+        known = [name for name in METHODS if name != self.method]
         names = list(dict.fromkeys(method_name(name.strip()) for name in str(self.candidates).split(",")))
         for name in names:
             if name not in known:
