@@ -56,6 +56,7 @@ def _describe(selector: Any) -> dict[str, Any]:
         "doi": selector.doi,
         "supervision": selector.supervision,
         "unknown_labels": True,  # of every method, for programs that ask
+        "unknown_entry": selector.unknown_entry,
         "adjusts": "covariates, strata" if selector.takes_covariates else "strata" if selector.takes_strata else "",
         "passes": selector.passes,
         "memory": selector.memory,
@@ -92,10 +93,11 @@ def _long_text(method: dict[str, Any]) -> str:
 
 def _facts(method: dict[str, Any]) -> str:
     lines = [f"{method['name']}  {method['title']}"]
-    facts = ("paper", "doi", "supervision", "adjusts", "passes", "memory")
-    for name in facts:
-        if method[name]:  # not every paper has a DOI
-            lines += _row(name, method[name])
+    facts = {"unknown": f"an entry −1 {method['unknown_entry']}"}
+    facts |= {name: method[name] for name in ("paper", "doi", "supervision", "adjusts", "passes", "memory")}
+    for name in ("paper", "doi", "supervision", "unknown", "adjusts", "passes", "memory"):
+        if facts[name]:  # not every paper has a DOI
+            lines += _row(name, facts[name])
     return "\n".join(lines)
 
 

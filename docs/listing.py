@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,6 +35,12 @@ SEVERAL = 10
 #: Characters up to which a note is printed again, where another method has it.
 SHORT = 300
 
+#: Where a list of methods follows from what they are.
+UNKNOWN = re.compile(r"(?<=<!-- methods by unknown entries -->\n).*?(?=<!-- end -->)", re.DOTALL)
+COVARIATES = re.compile(r"(?<=<!-- methods that take covariates -->\n).*?(?=<!-- end -->)", re.DOTALL)
+ALL = re.compile(r"(?<=\nmethods: \[\n).*?(?=\n\]\n)", re.DOTALL)
+COUNT = re.compile(r"(?<=any of )\d+(?= published methods)")
+
 #: Where options of a command stand, or those that several share.
 OPTIONS = re.compile(r"(?<=<!-- options )(\w+) -->\n.*?(?=<!-- end -->)", re.DOTALL)
 
@@ -53,7 +60,39 @@ def files() -> dict[Path, str]:
     listed = OPTIONS.sub(lambda found: f"{found[1]} -->\n\n{lists[found[1]]}\n\n", commands.read_text(encoding="utf-8"))
     methods = ROOT / "docs" / "reference" / "methods.md"
     described = _methods_page(methods.read_text(encoding="utf-8"))
-    return {methods: described, commands: listed, ROOT / "mlfs_dask" / "__init__.pyi": stub}
+    howto = ROOT / "docs" / "howto"
+    made = {methods: described, commands: listed, ROOT / "mlfs_dask" / "__init__.pyi": stub}
+    others = {
+        howto / "unknown-labels.md": (UNKNOWN, f"\n{_unknown_entries()}\n\n"),
+        howto / "covariates.md": (COVARIATES, f"\n{_takers_of_covariates()}\n\n"),
+        ROOT / "docs" / "choosing.yaml": (ALL, _wrapped(", ".join(sorted(METHODS)) + ",", "  ")),
+        ROOT / "README.md": (COUNT, str(len(METHODS))),
+    }
+    for path, (place, text) in others.items():
+        made[path], found = place.subn(lambda _, text=text: text, path.read_text(encoding="utf-8"))  # type: ignore[misc]
+        if not found:
+            raise ValueError(f"{path}: the place of its list is gone")
+    return made
+
+
+def _wrapped(text: str, indent: str = "") -> str:
+    return textwrap.fill(text, 116, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+
+
+def _unknown_entries() -> str:
+    """What an unknown entry is to methods, as a table."""
+    named: dict[str, list[str]] = {}
+    for name in METHODS:
+        named.setdefault(get_method(name).unknown_entry, []).append(name)
+    rows = sorted(named.items(), key=lambda item: -len(item[1]))
+    lines = [f"| {', '.join(f'`{name}`' for name in names)} | {text} |" for text, names in rows]
+    table = "\n".join(["| methods | an unknown entry |", "| --- | --- |", *lines])
+    return table.replace("can be written", "[can be written](#recover-labels)")
+
+
+def _takers_of_covariates() -> str:
+    *names, last = (f"`{name}`" for name in METHODS if get_method(name).takes_covariates)
+    return _wrapped(f"{', '.join(names)} and {last} take covariates C; other methods refuse them.")
 
 
 def _option_lists() -> dict[str, str]:

@@ -187,6 +187,7 @@ class AutoSelector(Method):
     choice_depends_on_k = True
     scores_from_counts = True  # rounded if those of the chosen method are
     passes = "1 (1 more where ranges or quantiles are not recorded)"
+    unknown_entry = "is what it is to each candidate, which is judged by known labels"
     memory = "worker: the sums of all candidates; driver: these, 4 times the sampled rows, and a fit to them"
 
     def check(self) -> None:

@@ -231,6 +231,7 @@ class AccessMFS(IterativeSelector[Fixed, At]):
     published = "variant", "published_code"
     typical_iterations = TYPICAL_ITERATIONS
     supervision = "semi-supervised: labels may be unknown"
+    unknown_entry = "is recovered, and can be written"
     passes = "1 + 1 an iteration (above the Gram cap one more); with the exact graph 1"
     memory = (
         "worker: 8 bytes * (2 d q + d m) (8 d² more below the Gram cap); driver: the same and 24 d² bytes (above the "

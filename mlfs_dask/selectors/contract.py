@@ -38,6 +38,13 @@ from mlfs_dask.typing import Array
 
 _M = TypeVar("_M", bound="Method")
 
+#: `Method.unknown_entry` of methods that count each label over its known rows, and of those that fit all rows.
+LEFT_OUT = (
+    "is left out: a label counts over the rows where it is known, and adds to a score what it adds in a run on these "
+    "rows alone"
+)
+AT_SHARE = "is the share of known rows that have the label: 0 after centring, no pull in any direction"
+
 
 class UnknownLabelsFound(Exception):
     """Labels of which a reading has found unknown entries, where nothing had told so before: of a Dask array."""
@@ -71,6 +78,8 @@ class Method:
     family_notes: ClassVar[str] = ""
     #: What labels it needs: "supervised", "semi-supervised", "unsupervised".
     supervision: ClassVar[str] = "supervised"
+    #: What an unknown entry of Y is to it, in words.
+    unknown_entry: ClassVar[str] = AT_SHARE
     #: How many readings of X, in words.
     passes: ClassVar[str]
     #: How memory grows, in words, with the size letters.

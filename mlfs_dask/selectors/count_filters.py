@@ -169,6 +169,7 @@ class ELAChi2(CountFilter):
 
     tests_pearson = True
     known_entries = False  # a row stands for the labels that it is known to have
+    unknown_entry = "is no membership: a row is in the classes that it is known to have"
     memory = "worker: 8 bytes * d * (codes - 1) * (q + 1)"
     takes_strata = False
 

@@ -34,7 +34,7 @@ from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DataError, UsageError, parameter
 from mlfs_dask.rows.contract import FeatureInfo, Profile, RowSource, profile_of, unknown_labels
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.contract import family
+from mlfs_dask.selectors.contract import LEFT_OUT, family
 from mlfs_dask.selectors.costs import Asked, Cost, Names, Reading, Readings
 from mlfs_dask.selectors.one_reading import OneReading, of_replicates, replicate_notes, replicate_sizes
 from mlfs_dask.selectors.pairs import CountTests
@@ -468,6 +468,7 @@ class CountFilter(CountingSelector):
     """
 
     known_entries = True
+    unknown_entry = LEFT_OUT
     on_features = ON_AUTO
     over: ClassVar[Over] = "sum"
     takes_strata = True

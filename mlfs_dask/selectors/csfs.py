@@ -87,6 +87,7 @@ class CSFS(Loop[Fixed, At]):
     name = "CSFS"
     records = Fixed, At
     supervision = "semi-supervised: labels may be unknown"
+    unknown_entry = "is fitted or recovered inside the method"
     typical_iterations = 3, 20
     passes = "2 + 1 an iteration"
     memory = "worker: 8 bytes * (d² + 2 d q); driver: 8 bytes * (3 d² + 8 d q)"

@@ -69,6 +69,7 @@ class FSSRDM(Regression):
 
     name = "FSSRDM"
     supervision = "semi-supervised: rows with unknown labels have no part"
+    unknown_entry = "makes its row unlabelled, which counts in the graph at most"
     typical_iterations = 10, 60
 
     memory = "worker: 8 bytes * (d² + q d + q²); driver: 8 bytes * (4 d² + 12 q d)"

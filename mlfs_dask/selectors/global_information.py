@@ -22,7 +22,7 @@ from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import number_of, parameter
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.contract import family, method
+from mlfs_dask.selectors.contract import LEFT_OUT, family, method
 from mlfs_dask.selectors.costs import Asked, Cost, Reading, Readings
 from mlfs_dask.selectors.counting import CountingSelector, label_entropies
 from mlfs_dask.selectors.parameters import Binning, Bins, MissingOrCode, Param, seed_of
@@ -92,6 +92,7 @@ class GlobalSelector(CountingSelector):
     random_state: Annotated[Seed, seed_of("the rows that medians come from")] = None
 
     known_entries = True
+    unknown_entry = LEFT_OUT
     resamples_rows = False
     weighs_features = True
     family_notes = """

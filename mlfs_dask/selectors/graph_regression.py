@@ -132,6 +132,7 @@ class GraphRegression(AnchoredLoop[Fixed, At]):
 
     records: ClassVar[tuple[type, type]] = Fixed, At
     supervision = "semi-supervised: labels may be unknown"
+    unknown_entry = "is fitted or recovered inside the method"
     memory = "worker: 8 bytes * (2 m d + 2 d q + m²) for m anchors, and d² in the first reading; driver: 8 bytes * 5 d²"
 
     #: Whether distances of labels from anchors count and not their squares.

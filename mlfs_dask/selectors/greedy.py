@@ -20,7 +20,7 @@ from mlfs_dask.blocks.counts import CodeBook
 from mlfs_dask.engine.readings import is_cached
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.contract import family
+from mlfs_dask.selectors.contract import LEFT_OUT, family
 from mlfs_dask.selectors.costs import Asked, Cost, Reading, Readings
 from mlfs_dask.selectors.counting import CountingSelector
 from mlfs_dask.selectors.parameters import Binning, Bins, MissingOrCode, seed_of
@@ -64,6 +64,7 @@ class GreedySelector(CountingSelector):
     for any chunking, number of workers and memory.
     """
     known_entries = True
+    unknown_entry = LEFT_OUT
     chooses_in_turn = True
     resamples_rows = False
     weighs_features = True

@@ -108,6 +108,7 @@ class LaplacianScore(Method):
     ] = None
 
     supervision = "unsupervised"
+    unknown_entry = "plays no part: labels are not looked at"
     passes = "1; with anchors 2"
     memory = "driver: X twice; with anchors worker: 8 bytes * 4 * m * d for m anchors, driver: 8 bytes * 6 * m * d"
 

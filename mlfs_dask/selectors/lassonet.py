@@ -100,6 +100,7 @@ class LassoNet(SampledMethod):
     ] = None
 
     memory = "driver: the sample of m rows three times, and 64 bytes * (d + q) * h for h hidden units"
+    unknown_entry = "has no part in the loss"
 
     def working_bytes(self, profile: Profile, sample: RowSample) -> int:
         """The sample in another order and without features that left, labels, batches, parameters."""

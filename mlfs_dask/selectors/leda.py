@@ -75,6 +75,7 @@ class LEDA(AnchoredRegression):
 
     name = "LEDA"
     supervision = "semi-supervised: labels are propagated to rows with unknown ones"
+    unknown_entry = "gets a label from near rows"
     passes = "3"
     memory = "worker: 8 bytes * (d² + q d + 3 m d + m²) for m anchors; driver: 8 bytes * (4 d² + 12 q d + 3 m d)"
 

@@ -75,6 +75,7 @@ class LSMR(AnchoredRegression):
 
     name = "LSMR"
     supervision = "semi-supervised: rows with unknown labels have a part in the graph"
+    unknown_entry = "makes its row unlabelled, which counts in the graph at most"
     typical_iterations = 40, 400
     memory = "worker: 8 bytes * (2 d² + q d + m d) for m anchors; driver: 8 bytes * (4 d² + 12 q d + 3 m d)"
 

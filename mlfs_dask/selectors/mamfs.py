@@ -23,7 +23,7 @@ from mlfs_dask.blocks.row_draws import bits_of_rows, mix_bits
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.contract import method
+from mlfs_dask.selectors.contract import LEFT_OUT, method
 from mlfs_dask.selectors.costs import Asked, Cost, Reading, Readings
 from mlfs_dask.selectors.counting import COUNTS, CountingSelector, label_entropies
 from mlfs_dask.selectors.global_information import first_of_same
@@ -103,6 +103,7 @@ class MAMFS(CountingSelector):
     ] = None
 
     known_entries = True
+    unknown_entry = LEFT_OUT
     choice_depends_on_k = True
     resamples_rows = False
     takes_weights = False

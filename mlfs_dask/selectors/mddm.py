@@ -15,7 +15,7 @@ from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import parameter
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.contract import method
+from mlfs_dask.selectors.contract import AT_SHARE, method
 from mlfs_dask.selectors.costs import Asked, Cost
 from mlfs_dask.selectors.parameters import Param
 from mlfs_dask.selectors.products import ProductFilter
@@ -79,6 +79,7 @@ class MDDM(ProductFilter):
     ] = 4096
 
     memory = "worker: 8 bytes * (q * d + q²), driver: 8 bytes * 2 * q * d; with subspace d² and 3 * d² more"
+    unknown_entry = AT_SHARE
 
     @property
     def workspace(self) -> str:

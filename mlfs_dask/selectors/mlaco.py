@@ -14,7 +14,7 @@ from mlfs_dask.blocks.rounding import ROUNDING
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.contract import method
+from mlfs_dask.selectors.contract import LEFT_OUT, method
 from mlfs_dask.selectors.costs import Asked, Cost
 from mlfs_dask.selectors.one_reading import OneReading
 from mlfs_dask.selectors.parameters import GramCap, Missing, Param, seed_of
@@ -89,6 +89,7 @@ class MLACO(OneReading):
     random_state: Annotated[Seed, seed_of("the ants, and of the sample of rows for medians")] = None
 
     known_entries = True
+    unknown_entry = LEFT_OUT
     takes_covariates = True
     resamples_rows = False
     passes = "1"

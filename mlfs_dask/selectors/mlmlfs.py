@@ -116,6 +116,7 @@ class MLMLFS(InMemory, ReweightedRegression[Fixed]):
     records = Fixed, At
     box = (-1.0, 1.0)
     supervision = "semi-supervised: labels may be unknown"
+    unknown_entry = "is fitted or recovered inside the method"
     typical_iterations = 5, 22
     passes = "2 + 1 an iteration; in the published form 1"
     memory = (

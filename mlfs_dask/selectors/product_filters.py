@@ -108,6 +108,7 @@ class _ClassFilter(ProductFilter):
     """
 
     known_entries = False
+    unknown_entry = "is no membership: a row is in the classes that it is known to have"
 
     takes_covariates = False
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar
 
 from mlfs_dask.blocks.pair_scores import Over, Sums, score_pairs
-from mlfs_dask.selectors.contract import family
+from mlfs_dask.selectors.contract import LEFT_OUT, family
 from mlfs_dask.selectors.one_reading import OneReading
 from mlfs_dask.selectors.parameters import ON_AUTO, Missing, Resamples, seed_of
 from mlfs_dask.statistics.products import LabelMoments
@@ -21,6 +21,7 @@ class ProductFilter(OneReading):
     """
 
     known_entries = True
+    unknown_entry = LEFT_OUT
     on_features = ON_AUTO
     takes_covariates = True
     over: ClassVar[Over] = "sum"

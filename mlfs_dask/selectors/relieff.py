@@ -80,6 +80,7 @@ class ReliefF(SampledMethod):
     random_state: Annotated[Seed, seed_of("the samples of rows; 0 by default")] = None
 
     memory = "driver: the sample of m rows, of dense rows 16 bytes * m * d, and 8 KiB * m"
+    unknown_entry = "leaves its row out, whose label set is not known; a warning says where too few classes are left"
 
     def working_bytes(self, profile: Profile, sample: RowSample) -> int:
         """The sample again, its rows scaled with what the scaling allocates, distances and pairs."""

@@ -74,6 +74,7 @@ class SFSS(AnchoredRegression):
 
     name = "SFSS"
     supervision = "semi-supervised: labels spread over the graph to rows with unknown ones"
+    unknown_entry = "makes its row unlabelled, which counts in the graph at most"
     typical_iterations = 2, 13
     memory = "worker: 8 bytes * (2 d² + q d + 2 m d + 2 m²) for m anchors; driver: 8 bytes * (6 d² + 12 q d + 6 m d)"
 

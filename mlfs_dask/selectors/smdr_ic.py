@@ -89,6 +89,7 @@ class SMDRIC(AnchoredRegression):
 
     name = "SMDR-IC"
     supervision = "semi-supervised: labels are propagated to rows with unknown ones"
+    unknown_entry = "gets a label from near rows"
     typical_iterations = 80, 520
     memory = "worker: 8 bytes * (d² + 2 q d + 3 m d + m²) for m anchors; driver: 8 bytes * (4 d² + 26 q d + 3 m d)"
 

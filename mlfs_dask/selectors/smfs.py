@@ -256,6 +256,7 @@ class SMFS(IterativeSelector[Fixed, At]):
     exact_loads_sklearn = True
     typical_iterations = TYPICAL_ITERATIONS
     supervision = "semi-supervised: labels may be unknown or missing"
+    unknown_entry = "is recovered, and can be written"
     passes = "3 + at most 1 an iteration (above the Gram cap 2, and some 6 at first); with the exact graph 1"
     memory = (
         "worker: 8 bytes * (2 d q + 2 m²) + 1024 * trees * m (8 d² more below the Gram cap); driver: the same and "

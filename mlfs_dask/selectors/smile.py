@@ -77,6 +77,7 @@ class SMILE(AnchoredRegression):
 
     name = "SMILE"
     supervision = "semi-supervised: rows with unknown labels have a part in the graph"
+    unknown_entry = "makes its row unlabelled, which counts in the graph at most"
     memory = "worker: 8 bytes * (2 d² + q d + m d) for m anchors; driver: 8 bytes * (6 d² + 12 q d + 3 m d)"
 
     def reads(self, source: Profile | RowSource) -> dict[str, Statistic]:

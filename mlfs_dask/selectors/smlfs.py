@@ -109,6 +109,7 @@ class SMLFS(Loop[Fixed, At]):
     name = "SMLFS"
     records = Fixed, At
     supervision = "semi-supervised: rows with unknown labels have a part in the graph of the features"
+    unknown_entry = "makes its row unlabelled, which counts in the graph at most"
     typical_iterations = 4, 20
     passes = "1 + 1 an iteration"
     memory = "worker: 8 bytes * (2 d² + 2 q d); driver: 8 bytes * (4 d² + 12 q d)"

@@ -110,6 +110,7 @@ class UAFSBH(AnchoredLoop[Fixed, At]):
     weighs_sample = True
     uninformative = "every feature is constant"
     supervision = "unsupervised"
+    unknown_entry = "plays no part: labels are not looked at"
     typical_iterations = 12, 36
     memory = "worker: 8 bytes * (d² + 2 m d) for m anchors; driver: 8 bytes * 5 d²"
 
