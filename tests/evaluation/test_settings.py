@@ -32,9 +32,9 @@ def test_methods_with_parameters() -> None:
     assert (candidate.run, candidate.method) == ("elc:lambda_=0.5,variant=published", "elc")
     assert candidate.params == {"lambda_": 0.5, "variant": "published"}
     assert read_candidate("mfsir:max-iter=3").params == {"max_iter": 3}
-    assert read_candidate("smfs").make_selector(3, 7).get_params()["random_state"] == 7
-    assert read_candidate("smfs:random_state=1").make_selector(3, 7).get_params()["random_state"] == 1
-    assert read_candidate("elc:lambda=0.5").make_selector(3, 7).get_params()["n_features_to_select"] == 3
+    assert read_candidate("smfs").question(3, 7).get_params()["random_state"] == 7
+    assert read_candidate("smfs:random_state=1").question(3, 7).get_params()["random_state"] == 1
+    assert read_candidate("elc:lambda=0.5").question(3, 7).get_params()["n_features_to_select"] == 3
 
 
 def test_finished_runs(tmp_path: Path) -> None:
