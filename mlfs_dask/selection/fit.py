@@ -9,9 +9,10 @@ import platform
 import sys
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +35,7 @@ from mlfs_dask.selection.pairs import Pairs, run_tests
 from mlfs_dask.selection.question import Question
 from mlfs_dask.selection.runs import SHARED, read_run
 from mlfs_dask.selectors.contract import Method, UnknownLabelsFound
-from mlfs_dask.selectors.costs import Begun, Names, Readings
+from mlfs_dask.selectors.costs import Asked, Begun, Names, Plan, Readings
 from mlfs_dask.selectors.pairs import PAIR_TESTS, pair_statistics
 from mlfs_dask.selectors.parameters import GENERATORS, draw_seed
 from mlfs_dask.selectors.scores import OFTEN, Scores, constant_warnings, falsely_chosen, no_part_in_scores, rank
@@ -313,11 +314,66 @@ def fit(
     _check_init(question, init)
     if question.ranks_strata:
         return _fit_within_strata(question, rows, sample_weight)
+    job = _prepare(question, rows, weighted_rows(rows.source, sample_weight), init)
+    runtime.reset_peak_rss()
+    # NumPy and SciPy each bring a BLAS, whose idle threads keep the cores from the other's: one thread of each was
+    # up to 15 times faster for loops that use both. Passes have threads of their own.
+    with job.checkpoint, record_hits() as hits, runtime.one_blas_thread():
+        answer = _read(job)
+        choice, told = choose(job.question, answer.readings, answer.outcome, answer.pairs)
+    emitted = [*answer.outcome.warnings, *_warnings_of(job, answer, choice), *told]
+    for warning in emitted:
+        warnings.warn(warning, stacklevel=_caller_level())
+    report = _report(job, answer, choice, hits, emitted, started)
+    d = rows.source.profile.d
+    wide: Any = vars(choice.widened(job.question.features(d), d))
+    return Fit(
+        **wide,
+        question=job.question,
+        names=rows.names,
+        outcome=answer.outcome,
+        report=report,
+        fill=answer.fill,
+        pairs=answer.pairs,
+    )
+
+
+@dataclass
+class _Job:
+    """What a fit is about to read: a question with numbers of features, its view of the rows, and their plan."""
+
+    question: Question
+    rows: Opened
+    #: All rows and features, with weights.
+    whole: RowSource
+    view: RowSource
+    asked: Asked
+    plan: Plan
+    resources: Resources
+    params: dict[str, Any]
+    kept: NDArray[np.int64]
+    begun: Begun | None
+    init: Mapping[str, Any] | None
+    checkpoint: AbstractContextManager[Any]
+
+
+class _Answer(NamedTuple):
+    """What the readings of a fit gave."""
+
+    readings: Readings
+    records: list[ReadingRecord]
+    outcome: Scores
+    pairs: Pairs | None
+    fill: Array | None
+
+
+def _prepare(question: Question, rows: Opened, whole: RowSource, init: Mapping[str, Any] | None) -> _Job:
+    """Refuse what cannot be fitted, and plan what can."""
     params = {name: plain(value) for name, value in question.get_params().items()}
-    d, whole = rows.source.profile.d, weighted_rows(rows.source, sample_weight)
+    d = rows.source.profile.d
     question = question.numbered(rows.names, d)
     question.require_accepted(whole, rows.names)
-    features, view = question.features(d), question.view(whole)
+    view = question.view(whole)
     asked = question.asked(view.profile.d)
     of_scores, begun = {name: value for name, value in params.items() if name not in _AFTER_SCORES}, None
     kept = question.kept(d, asked.k)
@@ -332,10 +388,9 @@ def fit(
         question = replace(question, method=drawn)
     method, resources = question.method, runtime.current_resources()
     plan = question.plan_of_view(view, resources)
-    runtime.reset_peak_rss()
     # Of methods that keep checkpoints no score depends on how many features are kept.
-    digest = (rows.store or {}).get("digest") if features is None else view.digest
-    job = checkpoints.job(method=method.method, params=of_scores, digest=digest)
+    digest = (rows.store or {}).get("digest") if question.exclude is None else view.digest
+    checkpoint = checkpoints.job(method=method.method, params=of_scores, digest=digest)
     typical = method.iterations_on(view.profile)
     runtime.emit(
         "fit",
@@ -344,52 +399,59 @@ def fit(
         max_iterations=None if typical is None else getattr(method, "max_iter", None),
         typical_iterations=typical,
     )
-    # NumPy and SciPy each bring a BLAS, whose idle threads keep the cores from the other's: one thread of each was
-    # up to 15 times faster for loops that use both. Passes have threads of their own.
-    with job, record_hits() as hits, runtime.one_blas_thread():
-        records: list[ReadingRecord] = []
-        while True:
-            readings = Readings(view, resources, plan, asked, question.names(rows.names), kept=kept)
-            readings.begun, readings.init = begun, init
-            try:
-                outcome, pairs, fill = _scored(method, readings, features)
-                break
-            except UnknownLabelsFound as unknown:  # planned and read again, with what the reading has told
-                whole, records = RowView(whole, unknown_labels=unknown.labels), records + readings.records
-                view = question.view(whole)
-                plan = question.plan_of_view(view, resources)
-        choice, of_choice = choose(question, readings, outcome, pairs)
-    records += readings.records
-    emitted = [*outcome.warnings, *_warnings_of(question, readings, whole, outcome, choice, pairs), *of_choice]
-    for warning in emitted:
-        warnings.warn(warning, stacklevel=_caller_level())
+    return _Job(question, rows, whole, view, asked, plan, resources, params, kept, begun, init, checkpoint)
+
+
+def _read(job: _Job) -> _Answer:
+    """Make the readings; again where they find unknown labels that nothing had told of."""
+    question, records = job.question, list[ReadingRecord]()
+    features, names = question.features(job.rows.source.profile.d), question.names(job.rows.names)
+    while True:
+        readings = Readings(job.view, job.resources, job.plan, job.asked, names, kept=job.kept)
+        readings.begun, readings.init = job.begun, job.init
+        try:
+            scored = _scored(question.method, readings, features)
+        except UnknownLabelsFound as unknown:  # planned and read again, with what the reading has told
+            records += readings.records
+            job.whole = RowView(job.whole, unknown_labels=unknown.labels)
+            job.view = question.view(job.whole)
+            job.plan = question.plan_of_view(job.view, job.resources)
+        else:
+            # What a choice reads is recorded, too.
+            readings.records[:0] = records
+            return _Answer(readings, readings.records, *scored)
+
+
+def _report(
+    job: _Job, answer: _Answer, choice: Choice, hits: Any, emitted: Sequence[Warning], started: float
+) -> Report:
+    """What was run, and what it took."""
+    question, outcome, records, client = job.question, answer.outcome, answer.records, job.resources.client
     peak_driver = peak_worker = runtime.peak_rss()
-    if resources.client is not None:
+    if client is not None:
         peak_worker = max((record.peak_worker_bytes for record in records), default=0)
     extra = {
         **outcome.extra,
-        "constant_features": int(np.count_nonzero(~readings.varies)),
-        **question.facts(rows.names),
+        "constant_features": int(np.count_nonzero(~answer.readings.varies)),
+        **question.facts(job.rows.names),
         **_noted(chosen_groups=choice.chosen_groups),
-        **({} if pairs is None else {"pairs": pairs.summary}),
-        **_noted(
-            from_cache=hits, refused_workers=refused_workers(resources.client), stability=_agreement(choice, outcome)
-        ),
+        **({} if answer.pairs is None else {"pairs": answer.pairs.summary}),
+        **_noted(from_cache=hits, refused_workers=refused_workers(client), stability=_agreement(choice, outcome)),
     }
-    report = Report(
-        method=method.method,
-        params=params,
-        store=rows.store,
-        n=rows.source.profile.n,
-        d=d,
-        q=view.profile.q,
+    return Report(
+        method=question.method.method,
+        params=job.params,
+        store=job.rows.store,
+        n=job.rows.source.profile.n,
+        d=job.rows.source.profile.d,
+        q=job.view.profile.q,
         k=choice.k,
-        seed=params.get("random_state"),
+        seed=job.params.get("random_state"),
         passes=count_readings(records),
         tasks=sum(record.tasks for record in records),
         bytes_read=sum(record.bytes_read for record in records),
         wall_seconds=time.perf_counter() - started,
-        plan=plan.to_dict(),
+        plan=job.plan.to_dict(),
         peak_worker_bytes=peak_worker,
         peak_driver_bytes=peak_driver,
         iterations=outcome.iterations,
@@ -399,9 +461,6 @@ def fit(
         extra=extra,
         warnings=[str(warning) for warning in emitted],
     )
-    of_fit = {"question": question, "names": rows.names, "outcome": outcome, "report": report}
-    found: Any = {**vars(choice.widened(features, d)), **of_fit}
-    return Fit(**found, fill=fill, pairs=pairs)
 
 
 def _check_init(question: Question, init: Mapping[str, Any] | None) -> None:
@@ -422,21 +481,19 @@ def _check_init(question: Question, init: Mapping[str, Any] | None) -> None:
         )
 
 
-def _warnings_of(
-    question: Question, readings: Readings, whole: RowSource, outcome: Scores, choice: Choice, pairs: Pairs | None
-) -> list[Warning]:
+def _warnings_of(job: _Job, answer: _Answer, choice: Choice) -> list[Warning]:
     """Warnings of labels that are known nowhere, of tests, and of chosen features that do not vary."""
-    method, never, d = question.method, readings.never_known, len(readings.varies)
+    method, readings, counts = job.question.method, answer.readings, job.whole.label_counts
+    never, d = readings.never_known, len(readings.varies)
     found: list[Warning] = []
-    if whole.label_counts is not None and question.unknown == "use":
-        total = readings.source.profile.total
-        never = method.refuse_unknown(whole.label_counts[0], total, readings.names, question.unknown)
+    if counts is not None and job.asked.unknown == "use":
+        never = method.refuse_unknown(counts[0], readings.source.profile.total, readings.names, "use")
     if len(never) and not method.without_positives:  # else the method has told what it makes of them
         found.append(UserWarning(no_part_in_scores(never, readings.names.labels)))
-    found += [] if pairs is None else pairs.warnings
+    found += [] if answer.pairs is None else answer.pairs.warnings
     if choice.chosen_groups is None:  # which are chosen whole
         n_constant = int(np.count_nonzero(~readings.varies))
-        found += constant_warnings(choice.k, d, n_constant, informed=bool(outcome.warnings))
+        found += constant_warnings(choice.k, d, n_constant, informed=bool(answer.outcome.warnings))
     return found
 
 
