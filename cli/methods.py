@@ -47,6 +47,7 @@ def methods(method: str | None, output: Output) -> None:
 
 
 def _describe(selector: Any) -> dict[str, Any]:
+    from mlfs_dask.selection.question import parameters_of
 
     return {
         "name": selector.method,
@@ -60,8 +61,13 @@ def _describe(selector: Any) -> dict[str, Any]:
         "adjusts": "covariates, strata" if selector.takes_covariates else "strata" if selector.takes_strata else "",
         "passes": selector.passes,
         "memory": selector.memory,
-        # --seed is there for all
-        "options": [_option(option) for option in selector.parameters if option.name != SEED_PARAMETER],
+        # --seed is there for all; the rate of -k auto is the method's where it has one
+        "options": [
+            _option(option)
+            for option in parameters_of(selector)
+            if (option in selector.parameters and option.name != SEED_PARAMETER)
+            or (option.name == "fdr" and selector.resamples_rows)
+        ],
     }
 
 
