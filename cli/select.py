@@ -108,7 +108,7 @@ def _select(
     from mlfs_dask.cluster.dashboard import performance_report as report_performance
     from mlfs_dask.engine.cache import cache as keep_statistics
     from mlfs_dask.selection.job import SelectJob
-    from mlfs_dask.selectors.timing import MANY_READINGS
+    from mlfs_dask.selection.timing import MANY_READINGS
 
     shared = None
     if k is None and any(not params.keys() & {"per_label", "min_labels"} for params in methods.values()):

@@ -41,9 +41,9 @@ from mlfs_dask.selection.fit import numbered, opened
 from mlfs_dask.selection.job import SelectJob
 from mlfs_dask.selection.question import Question, ask
 from mlfs_dask.selection.runs import RECORD, read_run, write_run
+from mlfs_dask.selection.timing import estimate_seconds
 from mlfs_dask.selectors.costs import Cost, Plan, Reading, project
 from mlfs_dask.selectors.scores import count_kept
-from mlfs_dask.selectors.timing import estimate_seconds
 from mlfs_dask.storage.dataset import Dataset
 from mlfs_dask.storage.object_store import is_url, local_path
 from mlfs_dask.storage.opening import open_dataset

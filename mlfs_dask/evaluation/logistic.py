@@ -15,7 +15,7 @@ from sklearn.linear_model import LogisticRegression, SGDClassifier
 from mlfs_dask import runtime
 from mlfs_dask.errors import DataError
 from mlfs_dask.evaluation.column_subset import ColumnSubset
-from mlfs_dask.selectors.labels import label_matrix
+from mlfs_dask.selection.labels import label_matrix
 from mlfs_dask.statistics.scaling import Scaling
 
 

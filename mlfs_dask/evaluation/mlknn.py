@@ -25,7 +25,7 @@ from mlfs_dask.blocks.sparse import as_labels, as_matrix
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.evaluation.column_subset import BLOCK_VALUES, ColumnSubset, mean_centring
 from mlfs_dask.evaluation.nearest import count_near, nearest_rows
-from mlfs_dask.selectors.labels import label_matrix
+from mlfs_dask.selection.labels import label_matrix
 from mlfs_dask.statistics.scaling import Scaling
 
 

@@ -25,7 +25,7 @@ from mlfs_dask.rows.joined import JoinedRows
 from mlfs_dask.rows.sources import ArrayRows, as_rows
 from mlfs_dask.rows.view import RowView
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.labels import label_matrix
+from mlfs_dask.selection.labels import label_matrix
 from mlfs_dask.statistics.counts import code_statistics, measured_view
 from mlfs_dask.statistics.rows_in_memory import read_rows
 from mlfs_dask.typing import Matrix

@@ -28,10 +28,7 @@ from mlfs_dask.rows.covariates import as_column
 from mlfs_dask.rows.sources import as_rows
 from mlfs_dask.rows.view import RowView
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selection.fit import Opened, Report, fit, numbered, opened
-from mlfs_dask.selection.question import Question, ask, parameters_of
-from mlfs_dask.selectors import METHODS, get_method
-from mlfs_dask.selectors.containers import (
+from mlfs_dask.selection.containers import (
     anndata_columns,
     feature_column,
     first_other_column,
@@ -40,9 +37,12 @@ from mlfs_dask.selectors.containers import (
     open_container,
     open_matrix,
 )
+from mlfs_dask.selection.fit import Opened, Report, fit, numbered, opened
+from mlfs_dask.selection.labels import named_labels
+from mlfs_dask.selection.question import Question, ask, parameters_of
+from mlfs_dask.selectors import METHODS, get_method
 from mlfs_dask.selectors.contract import Method
 from mlfs_dask.selectors.costs import Names, Plan
-from mlfs_dask.selectors.labels import named_labels
 from mlfs_dask.statistics.write_rows import ArraySink, RowSink
 from mlfs_dask.typing import Array
 

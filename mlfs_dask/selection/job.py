@@ -12,8 +12,8 @@ from mlfs_dask.runtime import Resources
 from mlfs_dask.selection.fit import accepted, fit, opened
 from mlfs_dask.selection.question import Question
 from mlfs_dask.selection.runs import RecoveredLabels, Run, check_free, finished_run, has_labels, write_run
+from mlfs_dask.selection.timing import estimate_seconds
 from mlfs_dask.selectors.costs import Plan
-from mlfs_dask.selectors.timing import estimate_seconds
 from mlfs_dask.statistics.write_rows import UnwrittenRows
 from mlfs_dask.storage.dataset import Dataset
 from mlfs_dask.storage.labels_store import LabelsStore

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.pair_tests import EFFECTS, TESTS, PairTests
 from mlfs_dask.errors import DataError, number_of, parameter
+from mlfs_dask.selection.conditional_tests import ConditionalTests
 from mlfs_dask.selection.question import Question
-from mlfs_dask.selectors.conditional_tests import ConditionalTests
 from mlfs_dask.selectors.contract import UnknownLabelsFound
 from mlfs_dask.selectors.costs import Names, Readings
 from mlfs_dask.selectors.pairs import (

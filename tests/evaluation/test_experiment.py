@@ -28,9 +28,9 @@ from mlfs_dask.evaluation.table import Table, open_table
 from mlfs_dask.files.array_files import is_mapped
 from mlfs_dask.runtime import current_resources, driver_bytes, process_limits
 from mlfs_dask.selection.fit import Fit, fit
+from mlfs_dask.selection.labels import label_matrix
 from mlfs_dask.selection.question import Question
 from mlfs_dask.selection.runs import write_run
-from mlfs_dask.selectors.labels import label_matrix
 from tests.storage.stores import make_store
 
 N, D, Q = 90, 8, 3

@@ -18,6 +18,7 @@ from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import COMPILED_BYTES, PROCESS_BYTES, SKLEARN_BYTES, Resources
 from mlfs_dask.selection.estimator import get_estimator
+from mlfs_dask.selection.timing import estimate_seconds
 from mlfs_dask.selectors import METHODS, timing
 from mlfs_dask.selectors.costs import (
     MESSAGE_COPIES,
@@ -30,7 +31,6 @@ from mlfs_dask.selectors.costs import (
     project,
     require_driver,
 )
-from mlfs_dask.selectors.timing import estimate_seconds
 from mlfs_dask.statistics.moments import Moments
 from mlfs_dask.typing import RowArray, workspace_bytes
 from tests.selectors.anchored import WITHOUT_GRAM

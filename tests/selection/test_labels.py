@@ -10,7 +10,7 @@ from scipy import sparse as sp
 import mlfs_dask as mlfs
 from mlfs_dask import Chi2
 from mlfs_dask.errors import DataError, UsageError
-from mlfs_dask.selectors.labels import label_matrix
+from mlfs_dask.selection.labels import label_matrix
 
 Y = np.array([[1, 0, -1], [0, 0, 1]])
 

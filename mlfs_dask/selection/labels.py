@@ -17,7 +17,7 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DataError
-from mlfs_dask.selectors.containers import table_columns
+from mlfs_dask.selection.containers import table_columns
 
 #: What an entry of a label matrix may be where it is written as text.
 _WRITTEN_ENTRIES = {"1": 1, "1.0": 1, "True": 1, "0": 0, "0.0": 0, "False": 0, "-1": -1, "-1.0": -1}
