@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from mlfs_dask import doctor
+from mlfs_dask.cluster.workers import identify
 from mlfs_dask.doctor import (
     Facts,
     StoreReading,
