@@ -288,6 +288,7 @@ def known_crowded(features: FeatureInfo, book: CodeBook, table: Array | None = N
 
     Examples
     --------
+    >>> from mlfs_dask.rows.contract import FeatureInfo
     >>> features = FeatureInfo(np.zeros(2), np.array([60.0, 2]), zero_share=np.array([0.995, 0.6]))
     >>> known_crowded(features, equal_width_book(features, 2))
     array([ True, False])

@@ -668,7 +668,7 @@ def test_auto_takes_anchors_beyond_20_000_rows(method, monkeypatch):
 
 @pytest.mark.parametrize("method", [*METHODS, "laplacian"])
 def test_an_exact_graph_beyond_memory_is_refused(method):
-    profile, resources = profile_of(10**7), Resources(1, 1, 2**33, 2**30)
+    profile, resources = profile_of(10**7), Resources(1, 1, 2**33, 2**33)
     with pytest.raises(DoesNotFitError, match=r"cure: take graph='anchors', which holds nothing that grows with"):
         get_estimator(method)(5, graph="exact").plan(profile, resources)
     assert get_estimator(method)(5, graph="anchors").plan(profile, resources).passes >= 2

@@ -17,9 +17,10 @@ from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import COMPILED_BYTES, PROCESS_BYTES, SKLEARN_BYTES, Resources
+from mlfs_dask.selection import timing
 from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.selection.timing import estimate_seconds
-from mlfs_dask.selectors import METHODS, timing
+from mlfs_dask.selectors import METHODS
 from mlfs_dask.selectors.costs import (
     MESSAGE_COPIES,
     ROW_ARRAY_COPIES,
