@@ -89,17 +89,23 @@ def unless_known(report: Any, config: pytest.Config) -> Any:
 
 #: Files that take longest, the longest first: two processes have the short ones to share in the end.
 LONG = (
+    "blackbox/test_failing_calls.py",
     "blackbox/test_golden.py",
     "selectors/test_matrix.py",
-    "blackbox/test_failing_calls.py",
-    "blackbox/test_state_machine.py",
-    "test_docs.py",
-    "cluster/test_network_faults.py",
+    "cli/test_limits.py",
+    "selectors/test_anchored.py",
+    "engine/test_readings.py",
+    "selectors/test_peaks.py",
+    "cluster/test_connect.py",
     "cluster/test_workers.py",
-    "test_deploy.py",
-    "test_notebooks.py",
+    "evaluation/test_auto.py",
+    "selectors/test_scratch.py",
     "cli/test_local.py",
-    "test_runtime.py",
+    "selectors/test_estimators.py",
+    "test_deploy.py",
+    "storage/test_convert.py",
+    "cli/test_commands.py",
+    "blackbox/test_state_machine.py",
 )
 
 

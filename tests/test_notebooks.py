@@ -20,7 +20,10 @@ def texts(notebook: Any) -> list[str]:
 
 
 @pytest.mark.timeout(240)  # cells of commands start processes
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, id=path.stem, marks=[] if path.stem == "text" else pytest.mark.nightly) for path in NOTEBOOKS],
+)
 def test_notebook(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")  # where mlfs is
     shown = nbformat.read(path, as_version=4)

@@ -102,5 +102,5 @@ def test_two_workers_with_different_kernels(stores, start_dask, tmp_path):
         start_dask("worker", "--scheduler-file", address, "--nthreads", 1, "--host", "127.0.0.1", prefix=kernels)
     cluster = ["--scheduler-file", address, "--min-workers", 2, "--cache", tmp_path / "cache"]
     for selection in SELECTIONS:
-        if selection.store in ("dense", "counts") and not selection.options:
+        if selection.store == "dense" and not selection.options:
             check(golden.run_selection(selection, stores, DESCRIBED, *cluster))
