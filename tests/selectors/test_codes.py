@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import dask.array as da
 import numpy as np
 import pytest
@@ -179,3 +181,11 @@ def test_filled_values_are_values(seed, bins):
         assert get_estimator("enm")(2, bins=bins, missing="mean").fit(data, Y).scores_ == pytest.approx(
             expected, abs=1e-12
         )
+
+
+@pytest.mark.parametrize("weight", [0.1, 0.37, 1 / 3, 0.7])
+def test_the_unit_of_weights_changes_no_quantile(weight):
+    for n in (6, 7, 10, 12):
+        X, shares = np.arange(float(n))[:, np.newaxis], [Fraction(j, n) for j in range(1, n)]
+        found = codes.quantiles_of(X, shares, np.full(n, weight))
+        assert found.tolist() == codes.quantiles_of(X, shares).tolist()
