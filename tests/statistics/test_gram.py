@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +15,7 @@ from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.statistics.gram import Gram, NormalProduct, WeightedGram
 from mlfs_dask.statistics.moments import Moments
-from mlfs_dask.statistics.scaling import standard_scaling
+from mlfs_dask.statistics.scaling import Scaling, standard_scaling
 
 HERE = Resources(1, 1, 2**33, 2**33)
 D, Q = 7, 3
@@ -66,3 +67,19 @@ def test_constant_features_are_exactly_zero_where_dense_and_by_their_scaling():
     scaling = standard_scaling(reduce(Moments(D), source))
     for statistic in (WeightedGram(scaling, np.ones(Q)), NormalProduct(scaling, np.ones((D, 1)))):
         assert (reduce(statistic, source)[[2, 4]] == 0).all()
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("weights", [None, np.array([1.0, 2.0])])
+def test_temporaries_of_a_product_are_within_the_plan(form, weights):
+    rng, n, d = np.random.default_rng(0), 40_000, 60
+    X = form(rng.random((n, d), dtype=np.float32) * (rng.random((n, d)) < 0.3))
+    source = rows_of(X, rng.random((n, 2)) < 0.4, block_bytes=2**30)
+    statistic = NormalProduct(Scaling(np.ones(d), np.ones(d)), np.ones((d, 1)), label_weights=weights)
+    (block,), state = source.stream(0, 1), statistic.zero()
+    statistic.add(state, block)  # loads what is loaded late
+    tracemalloc.start()
+    statistic.add(state, block)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak <= statistic.scratch_bytes(source.profile) + 2**16
