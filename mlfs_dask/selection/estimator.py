@@ -445,8 +445,9 @@ def estimator_of(method: type[Method]) -> type[Selector]:
 def _constructor(method: type[Method]) -> Callable[..., None]:
     """Keeps parameters as they are given, with the signature that scikit-learn and `help` look at."""
     first = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    count = first.replace(name="n_features_to_select", default=None, annotation="int | float | str | None")
     hints = typing.get_type_hints(Question) | typing.get_type_hints(method)
+    name = "n_features_to_select"
+    count = first.replace(name=name, default=None, annotation=hints[name])
     others = [
         inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=hints[each.name])
         for each in parameters_of(method)
@@ -454,7 +455,10 @@ def _constructor(method: type[Method]) -> Callable[..., None]:
     signature = inspect.Signature([first, count, *others], return_annotation=None)
 
     def __init__(*args: Any, **kwargs: Any) -> None:
-        bound = signature.bind(*args, **kwargs)
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{method.__name__}() {error}") from None
         bound.apply_defaults()
         (_, self), *params = bound.arguments.items()
         vars(self).update(params)
