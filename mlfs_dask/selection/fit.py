@@ -372,8 +372,7 @@ def _prepare(question: Question, rows: Opened, whole: RowSource, init: Mapping[s
     params = {name: plain(value) for name, value in question.get_params().items()}
     d = rows.source.profile.d
     question = question.numbered(rows.names, d)
-    question.require_accepted(whole, rows.names)
-    view = question.view(whole)
+    view = question.require_accepted(whole, rows.names)
     asked = question.asked(view.profile.d)
     of_scores, begun = {name: value for name, value in params.items() if name not in _AFTER_SCORES}, None
     kept = question.kept(d, asked.k)

@@ -448,9 +448,14 @@ class Question:
         features = self.features(d)
         self.kept(d, self.asked(d if features is None else len(features)).k)
 
-    def require_accepted(self, source: RowSource, names: Names) -> None:
+    def require_accepted(self, source: RowSource, names: Names) -> RowSource:
         """Refuse rows that are known, without a reading, to hold what the method does not take, and what cannot be
         asked of them.
+
+        Returns
+        -------
+        RowSource
+            Their `view`.
 
         Raises
         ------
@@ -479,6 +484,7 @@ class Question:
         if counts is not None:
             self.method.refuse_unknown(counts[0], source.profile.total, names, self.unknown)
         self.method.refuse_missing(source.features.n_missing, names)
+        return source
 
     def _refuse_columns(self, source: RowSource) -> None:
         """Refuse covariates and strata where the method does not take them.
