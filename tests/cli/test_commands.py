@@ -46,7 +46,7 @@ def test_options_of_a_conversion(run: Run, run_json: RunJson, tmp_path: Path) ->
         "--compressor",
         "zstd",
     )
-    made = run_json(*words, "--partition-size", "8KiB", "--workers", "2", "--memory-limit", "1.5GB")
+    made = run_json(*words, "--partition-size", "8KiB", "--workers", "2", "--memory-limit", "12GB")
     assert (made["n"], made["d"], made["q"], made["partitions"] > 1) == (3000, 2, 2, True)
     assert (made["storage"], made["dtype"], made["compressor"]) == ("sparse", "float32", "zstd")
     assert (made["positive_labels"], made["unknown_labels"]) == (1000 + 2000, 1000 + 1000)
