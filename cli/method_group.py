@@ -194,15 +194,13 @@ def _with_flags(text: str, parameters: Mapping[str, Mapping[str, Parameter]]) ->
     return re.sub(r"`(\w+)`", spell, text)
 
 
-def ask_checked(
+def ask_seeded(
     method: str, params: dict[str, Any], *, k: int | float | str | None, seed: int | None = None
 ) -> Question:
-    """What is asked, its values checked; `seed` is given to methods that take one."""
+    """What is asked; `seed` is given to methods that take one."""
     from mlfs_dask.selection.question import ask
     from mlfs_dask.selectors import get_method
 
     if seed is not None and get_method(method).takes_seed():
         params = {**params, SEED_PARAMETER: seed}
-    question = ask(method, k, **params)
-    question.check()
-    return question
+    return ask(method, k, **params)

@@ -47,8 +47,10 @@ def methods(method: str | None, output: Output) -> None:
 
 
 def _describe(selector: Any) -> dict[str, Any]:
-    from mlfs_dask.selection.question import parameters_of
+    from mlfs_dask.selection.question import COMMON
 
+    own = [each for each in selector.parameters if each.name != SEED_PARAMETER]
+    rate = [each for each in COMMON if each.name == "fdr" and selector.resamples_rows]
     return {
         "name": selector.method,
         "title": selector.title,
@@ -62,12 +64,7 @@ def _describe(selector: Any) -> dict[str, Any]:
         "passes": selector.passes,
         "memory": selector.memory,
         # --seed is there for all; the rate of -k auto is the method's where it has one
-        "options": [
-            _option(option)
-            for option in parameters_of(selector)
-            if (option in selector.parameters and option.name != SEED_PARAMETER)
-            or (option.name == "fdr" and selector.resamples_rows)
-        ],
+        "options": [_option(each) for each in (*own, *rate)],
     }
 
 
@@ -99,8 +96,7 @@ def _long_text(method: dict[str, Any]) -> str:
 
 def _facts(method: dict[str, Any]) -> str:
     lines = [f"{method['name']}  {method['title']}"]
-    facts = {"unknown": f"an entry −1 {method['unknown_entry']}"}
-    facts |= {name: method[name] for name in ("paper", "doi", "supervision", "adjusts", "passes", "memory")}
+    facts = {**method, "unknown": f"an entry −1 {method['unknown_entry']}"}
     for name in ("paper", "doi", "supervision", "unknown", "adjusts", "passes", "memory"):
         if facts[name]:  # not every paper has a DOI
             lines += _row(name, facts[name])

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from mlfs_dask.errors import number_of
-from mlfs_dask_cli.method_group import MethodGroup, ask_checked
+from mlfs_dask_cli.method_group import MethodGroup, ask_seeded
 from mlfs_dask_cli.options import (
     ARGUMENTS,
     Command,
@@ -75,7 +75,7 @@ def _plan(
 
     ((method, params),) = methods.items()
     dataset = open_subset(store, **subset)
-    job = SelectJob(ask_checked(method, params, k=k), dataset, write_labels=write_labels)
+    job = SelectJob(ask_seeded(method, params, k=k), dataset, write_labels=write_labels)
     resources = planned_resources(**cluster)
     with keep_statistics(**cache):
         projected = job.plan(resources, measure=not quick)

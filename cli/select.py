@@ -11,7 +11,7 @@ import click
 
 from mlfs_dask.errors import number_of
 from mlfs_dask.files.redaction import redact
-from mlfs_dask_cli.method_group import MethodGroup, ask_checked
+from mlfs_dask_cli.method_group import MethodGroup, ask_seeded
 from mlfs_dask_cli.options import (
     PATH,
     Command,
@@ -118,7 +118,7 @@ def _select(
         jobs: list[Any] = []
         done: dict[str, Any] = {}
         for method, params in methods.items():
-            question = ask_checked(method, params, k=k, seed=seed)
+            question = ask_seeded(method, params, k=k, seed=seed)
             place = run if len(methods) == 1 else f"{run.rstrip('/')}/{method}"
             job = SelectJob(question, dataset, place, write_labels=write_labels)  # checks before anything else
             jobs.append(job)

@@ -5,7 +5,7 @@ Of features that say the same one is chosen, where that is asked for (`mlfs_dask
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -94,18 +94,6 @@ class Choice:
         )
 
 
-@dataclass
-class _Ranked:
-    """A ranking of the features that were read, until it is a choice."""
-
-    ranking: NDArray[np.int64]
-    k: int
-    clusters: NDArray[np.void] | None = None
-    group_scores: Array | None = None
-    chosen_groups: list[str] | None = None
-    warnings: list[Warning] = field(default_factory=list)
-
-
 def choose(
     question: Question, readings: Readings, outcome: Scores, pairs: Pairs | None = None
 ) -> tuple[Choice, list[Warning]]:
@@ -141,31 +129,30 @@ def choose(
         ranking = ranking[np.lexsort((np.where(place < question.per_label, pairs.surest[ranking], 0), place))]
     if chosen is not None:
         ranking = ranking[np.argsort(~chosen[ranking], kind="stable")]
-    ranked = _Ranked(kept_first(ranking, kept), k)
-    if question.groups_read is not None:
-        _choose_groups(question, readings, outcome, question.groups_read, ranked)
-    elif question.prune is not None or question.redundancy is not None:
-        _find_redundant(question, readings, chosen, ranked)
-    stability = None
-    if outcome.resampled_scores is not None:
-        stability = rank_stability(question.method.ranked_by(outcome.resampled_scores), ranked.k, varies)
     choice = Choice(
         scores=lower_constant(outcome.scores, varies),
-        ranking=ranked.ranking,
-        k=ranked.k,
+        ranking=kept_first(ranking, kept),
+        k=k,
         q_values=outcome.q_values,
-        stability=stability,
         shared=outcome.shared,
-        clusters=ranked.clusters,
-        group_scores=ranked.group_scores,
-        chosen_groups=ranked.chosen_groups,
     )
-    return choice, ranked.warnings
+    warnings: list[Warning] = []
+    groups = question.groups_read
+    if groups is not None:
+        choice = _choose_groups(question, readings, outcome, groups, choice)
+    elif question.prune is not None or question.redundancy is not None:
+        choice = _find_redundant(question, readings, chosen, choice)
+        if choice.k < k and chosen is None:
+            warnings = [_fewer(choice, k, question)]
+    if outcome.resampled_scores is not None:
+        resampled = question.method.ranked_by(outcome.resampled_scores)
+        choice = replace(choice, stability=rank_stability(resampled, choice.k, varies))
+    return choice, warnings
 
 
-def _find_redundant(question: Question, readings: Readings, chosen: NDArray[np.bool_] | None, ranked: _Ranked) -> None:
-    """Find features that say the same as better ones, and pass them over where that is asked for."""
-    ranking, k, prunes = ranked.ranking, ranked.k, question.prune is not None
+def _find_redundant(question: Question, readings: Readings, chosen: NDArray[np.bool_] | None, choice: Choice) -> Choice:
+    """The choice with features that say the same as better ones, which are passed over where that is asked for."""
+    ranking, k, prunes = choice.ranking, choice.k, question.prune is not None
     bound = question.prune if question.prune is not None else question.redundancy
     assert bound is not None
     may_be_chosen = readings.varies.copy() if chosen is None else chosen
@@ -173,20 +160,22 @@ def _find_redundant(question: Question, readings: Readings, chosen: NDArray[np.b
     clusters = find_clusters(readings, ranking[may_be_chosen[ranking]], bound, k, fills_up=prunes, names=readings.names)
     if prunes:
         first = clusters["feature"][clusters["feature"] == clusters["representative"]]
-        ranked.ranking, ranked.k = kept_first(ranking, first), len(first)
-        if len(first) < k and chosen is None:
-            ranked.warnings.append(
-                UserWarning(
-                    f"{len(first):,} of {number_of(len(ranking), 'feature')} are kept, and not {k:,}: the others do "
-                    f"not vary, or their correlation with one of these is {bound:g} or more ({parameter('prune')})"
-                )
-            )
-    ranked.clusters = clusters[np.isin(clusters["representative"], ranked.ranking[: ranked.k])]
+        ranking, k = kept_first(ranking, first), len(first)
+    of_chosen = np.isin(clusters["representative"], ranking[:k])
+    return replace(choice, ranking=ranking, k=k, clusters=clusters[of_chosen])
 
 
-def _choose_groups(question: Question, readings: Readings, outcome: Scores, groups: Groups, ranked: _Ranked) -> None:
-    """Choose the k best groups, each with its features in the order of their ranking."""
-    varies, d, ranking = readings.varies, len(ranked.ranking), ranked.ranking
+def _fewer(choice: Choice, k: int, question: Question) -> Warning:
+    """The warning of fewer features than were asked for, because others were passed over."""
+    return UserWarning(
+        f"{choice.k:,} of {number_of(len(choice.ranking), 'feature')} are kept, and not {k:,}: the others do not vary, "
+        f"or their correlation with one of these is {question.prune:g} or more ({parameter('prune')})"
+    )
+
+
+def _choose_groups(question: Question, readings: Readings, outcome: Scores, groups: Groups, choice: Choice) -> Choice:
+    """The choice of the k best groups, each with its features in the order of their ranking."""
+    varies, d, ranking = readings.varies, len(choice.ranking), choice.ranking
     if question.group_by == "joint":
         sums, grams = readings.run(GROUPS, *joint_statistics(readings.source, groups))
         scores = groups.joint_scores(grams, sums)
@@ -205,11 +194,14 @@ def _choose_groups(question: Question, readings: Readings, outcome: Scores, grou
     order = kept_first(order, np.array(list(dict.fromkeys(groups.of[readings.kept].tolist())), np.int64))
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
-    chosen = order[: ranked.k]
-    ranked.ranking = ranking[np.argsort(place[groups.of[ranking]], kind="stable")]
-    ranked.k = int(np.isin(groups.of, chosen).sum())
-    ranked.group_scores = scores[groups.of]
-    ranked.chosen_groups = [groups.names[g] for g in chosen.tolist()]
+    chosen = order[: choice.k]
+    return replace(
+        choice,
+        ranking=ranking[np.argsort(place[groups.of[ranking]], kind="stable")],
+        k=int(np.isin(groups.of, chosen).sum()),
+        group_scores=scores[groups.of],
+        chosen_groups=[groups.names[g] for g in chosen.tolist()],
+    )
 
 
 def of_all_features(values: NDArray[Any], features: NDArray[np.int64] | None, d: int, excluded: Any) -> NDArray[Any]:

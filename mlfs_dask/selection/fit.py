@@ -361,7 +361,6 @@ class _Answer(NamedTuple):
     """What the readings of a fit gave."""
 
     readings: Readings
-    records: list[ReadingRecord]
     outcome: Scores
     pairs: Pairs | None
     fill: Array | None
@@ -418,14 +417,15 @@ def _read(job: _Job) -> _Answer:
         else:
             # What a choice reads is recorded, too.
             readings.records[:0] = records
-            return _Answer(readings, readings.records, *scored)
+            return _Answer(readings, *scored)
 
 
 def _report(
     job: _Job, answer: _Answer, choice: Choice, hits: Any, emitted: Sequence[Warning], started: float
 ) -> Report:
     """What was run, and what it took."""
-    question, outcome, records, client = job.question, answer.outcome, answer.records, job.resources.client
+    question, outcome, records = job.question, answer.outcome, answer.readings.records
+    client = job.resources.client
     peak_driver = peak_worker = runtime.peak_rss()
     if client is not None:
         peak_worker = max((record.peak_worker_bytes for record in records), default=0)
@@ -593,7 +593,8 @@ def with_columns(question: Question, rows: Opened, covariates: Any, strata: Any)
 def _fit_within_strata(question: Question, rows: Opened, sample_weight: Any) -> Fit:
     """A fit within every stratum; features have the negative mean of their ranks in these as scores."""
     started, source = time.perf_counter(), rows.source
-    plan = accepted(question, rows).plan(source, runtime.current_resources())
+    asked = accepted(question, rows)
+    plan = asked.plan(source, runtime.current_resources())
     assert question.strata is not None
     column = find_strata(source, question.strata)
     codes, d = source.read_column(column), source.profile.d
@@ -622,7 +623,7 @@ def _fit_within_strata(question: Question, rows: Opened, sample_weight: Any) -> 
         plan=plan.to_dict(),
         objective=[],
         converged=None if reports[0].converged is None else all(each.converged for each in reports),
-        extra={"strata": sizes, **numbered(question, rows).facts(rows.names)},
+        extra={"strata": sizes, **asked.facts(rows.names)},
         warnings=list(dict.fromkeys(text for each in reports for text in each.warnings)),
         passes=sum(each.passes for each in reports),
         tasks=sum(each.tasks for each in reports),

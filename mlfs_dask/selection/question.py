@@ -109,7 +109,7 @@ class Question:
             below=1,
         ),
     ] = 0.1
-    start_: Annotated[  # scikit-learn's names of parameters may not end so, but loops have a function of the plain name
+    start_: Annotated[
         str | None,
         Param(
             "Folder of an earlier run of the same method, parameters and store, from whose features the choice "
@@ -200,7 +200,9 @@ class Question:
             raise UsageError(f"{parameter('prune')} lists clusters, too; leave {parameter('redundancy')} out.")
         if self.groups is not None:
             self._check_groups()
-        self._check_effects()
+        tested = self.is_auto or self.pair_question is not None
+        self._require_effect("fdr", tested, parameter("n_features_to_select", AUTO), parameter("pairs"))
+        self._require_effect("group_by", self.groups is not None, parameter("groups"))
         if self.start_ is not None and not self.method.chooses_in_turn:
             raise UsageError(
                 f"{self.method.method} has nothing to go on from: it scores all features alike; more of them cost no "
@@ -208,20 +210,13 @@ class Question:
                 "a run."
             )
 
-    def _check_effects(self) -> None:
-        """Refuse values of parameters that change nothing without another one."""
-        tested = self.is_auto or self.pair_question is not None
-        asked = {
-            "fdr": (tested, [parameter("n_features_to_select", AUTO), parameter("pairs")]),
-            "group_by": (self.groups is not None, [parameter("groups")]),
-        }
-        for each in COMMON:
-            has_effect, others = asked.get(each.name, (True, []))
-            if not has_effect and getattr(self, each.name) != each.default:
-                raise UsageError(
-                    f"{parameter(each.name)} changes nothing without {' or '.join(others)}\n  cure: give that too, or "
-                    f"leave {parameter(each.name)} out"
-                )
+    def _require_effect(self, name: str, has_effect: bool, *others: str) -> None:
+        """Refuse a value of a parameter that changes nothing without others."""
+        if not has_effect and getattr(self, name) != getattr(Question, name):
+            raise UsageError(
+                f"{parameter(name)} changes nothing without {' or '.join(others)}\n  cure: give that too, or leave "
+                f"{parameter(name)} out"
+            )
 
     def _check_groups(self) -> None:
         """Refuse what groups of features cannot be asked together with."""
@@ -465,11 +460,7 @@ class Question:
             There are fewer features than are to be chosen, or scores cannot be adjusted for covariates.
         """
         self.require_features(source.profile.d)
-        if self.strata_by != "sum" and self.strata is None:
-            raise UsageError(
-                f"{parameter('strata_by')} changes nothing without {parameter('strata')}\n  cure: give that too, or "
-                f"leave {parameter('strata_by')} out"
-            )
+        self._require_effect("strata_by", self.strata is not None, parameter("strata"))  # values come with the rows
         counts = source.label_counts if self.unknown != "negative" else None
         source, names = self.view(source), self.names(names)
         if self.min_labels is not None and source.strata is None and self.min_labels > source.profile.q:
@@ -608,7 +599,8 @@ class Question:
 
     def cost(self, view: Profile | RowSource, resources: Resources) -> Cost:
         """`method_cost`, with what tests of pairs read, and what is read after the features were scored."""
-        cost, profile, asked = self.method_cost(view, resources), profile_of(view), self.asked(profile_of(view).d)
+        profile, asked = profile_of(view), self.asked(profile_of(view).d)
+        cost = self.method.cost(view, resources, asked)
         if asked.pairs is not None:
             cost = _with_pairs(cost, view, asked.pairs, first=asked.pairs_first)
         d, held = profile.d, join_terms("12 d", "pairs" if asked.pairs is not None else "")

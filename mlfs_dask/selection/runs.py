@@ -401,7 +401,7 @@ def finished_run(
     digest : str
         Content digest of the store.
     features : mapping, optional
-        What the record says of features that files name (`choice.facts`), which may have changed.
+        What the record says of features that files name (`Question.facts`), which may have changed.
     """
     try:
         run = read_run(path)
