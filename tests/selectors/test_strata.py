@@ -159,6 +159,8 @@ def test_what_cannot_be_pooled_is_refused_with_the_cure():
         mlfs.Chi2(n_features_to_select=3, strata="batch").fit(X, Y)
     with pytest.raises(UsageError, match="cannot be 'auto' with ranks in strata"):
         mlfs.Chi2(n_features_to_select="auto", strata_by="rank").fit(X, Y, strata=batch)
+    with pytest.raises(UsageError, match="init is the start of one fit, and strata that are ranked apart"):
+        mlfs.MIFS(3, variant="published", strata_by="rank").fit(X, Y, strata=batch, init={"W": np.ones((1, 1))})
     with pytest.raises(UsageError, match="cure: give categories as strata, or take a method"):
         mlfs.Chi2(n_features_to_select=3).fit(X, Y, covariates=batch)
     unknown = Y.copy()
