@@ -58,9 +58,9 @@ def write_plink(reader: SyntheticReader, prefix: Path) -> None:
     codes = np.full((reader.d, -(-reader.n // 4)), 0, np.uint8)
     with prefix.with_suffix(".pheno").open("w") as phenotypes, prefix.with_suffix(".fam").open("w") as family:
         phenotypes.write("#IID\t" + "\t".join(f"y{i}" for i in range(reader.q)) + "\n")
+        start = 0
         for part in reader.parts(0):
             for batch in reader.read(part, batch_bytes=0):
-                start = batch.position - batch.X.shape[0]
                 genotypes = np.where(batch.X.toarray().T > 0, 2, 3).astype(np.uint8)
                 quads = np.pad(genotypes, ((0, 0), (0, -genotypes.shape[1] % 4))).reshape(reader.d, -1, 4)
                 packed = (quads << np.array([0, 2, 4, 6], np.uint8)).sum(axis=2, dtype=np.uint8)
@@ -69,6 +69,7 @@ def write_plink(reader: SyntheticReader, prefix: Path) -> None:
                 for row, labels in enumerate(batch.Y.toarray() + 3, start=start):
                     phenotypes.write(f"i{row}\t" + "\t".join(map(str, labels.tolist())) + "\n")
                     family.write(f"0 i{row} 0 0 0 -9\n")
+                start += batch.X.shape[0]
     with prefix.with_suffix(".bed").open("wb") as file:
         file.write(bytes([0x6C, 0x1B, 0x01]))
         codes.tofile(file)

@@ -22,13 +22,13 @@ from scipy.sparse import csr_array
 from mlfs_dask.storage.conversion_options import Options
 from mlfs_dask.storage.convert import convert_reader
 from mlfs_dask.storage.obs import ObsColumns
-from mlfs_dask.storage.readers.base import Batch, Header, Part
+from mlfs_dask.storage.readers.base import Batch, Header, Part, Reader, parts_at
 
 BATCH_ROWS = 10_000
 
 
 @dataclass
-class SyntheticReader:
+class SyntheticReader(Reader):
     """A `Reader` of made-up rows; row r is the same for any parts and batches.
 
     Parameters
@@ -62,12 +62,11 @@ class SyntheticReader:
 
     def parts(self, part_bytes: int) -> list[Part]:
         step = 10 * BATCH_ROWS
-        return [Part(i, a, min(a + step, self.n)) for i, a in enumerate(range(0, self.n, step))]
+        return parts_at(range(0, self.n, step), self.n, rows=True)
 
-    def read(self, part: Part, *, batch_bytes: int, start: int | None = None) -> Iterator[Batch]:
-        first = part.start if start is None else start
+    def read(self, part: Part, *, batch_bytes: int) -> Iterator[Batch]:
         assert part.stop is not None
-        for a in range(first, part.stop, BATCH_ROWS):
+        for a in range(part.start, part.stop, BATCH_ROWS):
             b = min(a + BATCH_ROWS, part.stop)
             yield self.batch(a, b)
 
@@ -86,7 +85,7 @@ class SyntheticReader:
             X = rng.random((rows, self.d), dtype=np.float32)
             planted = min(20, self.d, self.q)
             X[:, :planted] = 0.8 * X[:, :planted] + 0.1999 * Y[:, :planted].toarray()
-            return Batch(X, Y, b)
+            return Batch(X, Y)
         columns = np.sort(rng.integers(0, self.d, (rows, self.nonzeros), dtype=np.int32), axis=1)
         fresh = np.ones(columns.shape, dtype=bool)
         fresh[:, 1:] = columns[:, 1:] != columns[:, :-1]
@@ -96,7 +95,6 @@ class SyntheticReader:
                 shape=(rows, self.d),
             ),
             Y,
-            b,
         )
 
 
@@ -139,7 +137,7 @@ class PlantedReader(SyntheticReader):
         Y[rng.random(b - a) >= self.labelled] = -1
         if self.labelled_entries < 1:
             Y[rng.random(Y.shape) >= self.labelled_entries] = -1
-        return Batch(X, csr_array(Y), b)
+        return Batch(X, csr_array(Y))
 
     def _combinations(self, rng: np.random.Generator, rows: int) -> tuple[np.ndarray, np.ndarray]:
         planted = np.random.default_rng([self.seed, 1])

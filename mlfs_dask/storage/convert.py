@@ -91,7 +91,7 @@ MAX_QUANTILE_VALUES = 2**28
 #: Rows between two drawn ones that are read along with them.
 MAX_GAP = 8
 
-_STAGING_VERSION = 3
+_STAGING_VERSION = 4
 
 
 @dataclass(frozen=True)

@@ -111,7 +111,7 @@ class StoreExtension:
         minus_one = reader.header.minus_one or self.minus_one
         header = replace(self.header, categories=reader.header.categories, minus_one=minus_one)
         readers = reader.readers if isinstance(reader, ConcatReader) else (reader,)
-        return ConcatReader(header, reader.path, readers)
+        return ConcatReader(header, readers)
 
     def _header_like(self, theirs: Header) -> Header:
         """The header of the store, without names that it was given because its files had none."""
@@ -125,17 +125,16 @@ class StoreExtension:
     def _with_classes(self, reader: Reader, store: str) -> Reader:
         """A reader that finds classes in its rows, with those of the store."""
         if isinstance(reader, ConcatReader):
-            readers = tuple(self._with_classes(each, store) for each in reader.readers)
-            return replace(reader, readers=readers, header=_with_labels_of(reader.header, readers[0].header))
+            readers = [self._with_classes(each, store) for each in reader.readers]
+            return ConcatReader(_with_labels_of(reader.header, readers[0].header), readers)
         matched: Reader = classes_of_store(reader, self.header.label_names or (), store)
         return matched
 
     def _with_categories(self, reader: Reader) -> Reader:
         """A reader that finds texts in its rows, with the codes that they have in the store."""
         if isinstance(reader, ConcatReader):
-            readers = tuple(self._with_categories(each) for each in reader.readers)
-            header = replace(reader.header, categories=readers[0].header.categories)
-            return replace(reader, readers=readers, header=header)
+            readers = [self._with_categories(each) for each in reader.readers]
+            return ConcatReader(replace(reader.header, categories=readers[0].header.categories), readers)
         if not isinstance(reader, TableReader):
             return reader
         ours = self.header.categories

@@ -1,6 +1,6 @@
 """Rows of files that have not been converted: .h5ad, AnnData-Zarr and Zarr of others, Parquet and Feather.
 
-Any reader whose rows can be read from any row on (`readers.base.RowReader`) is a source. X comes as the file has it,
+Any reader whose rows can be read from any row on (`Reader.enterable`) is a source. X comes as the file has it,
 block by block; labels are read once beforehand, because what a -1 means follows from all of them. The file is known by
 the sizes of its parts and by when they were changed: nobody has read it for a digest.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,11 +25,11 @@ from mlfs_dask.rows.covariates import RowColumn
 from mlfs_dask.storage.chunking import PARTITION_BYTES
 from mlfs_dask.storage.label_values import MinusOne
 from mlfs_dask.storage.object_store import AGAIN, ZARR_ROOTS, is_url, local_path
-from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN, Part, Reader, RowReader
+from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN, Part, Reader
 from mlfs_dask.storage.sources import Source, examine, require_unchanged
 from mlfs_dask.storage.store_reader import BLOCK_BYTES
 
-#: Bytes of an index and of a value of sparse X in `RowReader.blocks`, whose batches are counted with values of 8 bytes.
+#: Bytes of an index and of a value of sparse X in `Reader.read`, whose batches are counted with values of 8 bytes.
 _INDEX_BYTES, _VALUE_BYTES = 4, 8
 
 #: Size of a part that is a whole file.
@@ -63,7 +63,7 @@ class FileRows(RowSource):
 
     Parameters
     ----------
-    reader : RowReader
+    reader : Reader
     path : str
         As the user named it.
     sources : tuple of Source
@@ -86,7 +86,7 @@ class FileRows(RowSource):
         Gives `columns`. Not sent to workers.
     """
 
-    reader: RowReader
+    reader: Reader
     path: str
     sources: tuple[Source, ...]
     options: Mapping[str, Any]
@@ -156,8 +156,7 @@ class FileRows(RowSource):
 
     @cached_property
     def row_offsets(self) -> NDArray[np.int64]:
-        starts = [self.reader.row_of(part.start) for part in self.parts]
-        return np.array([*starts, self.reader.header.n_rows], np.int64)
+        return np.array([*(part.row for part in self.parts), self.reader.header.n_rows], np.int64)
 
     @property
     def features(self) -> FeatureInfo:
@@ -193,8 +192,8 @@ class FileRows(RowSource):
         """Blocks of partitions first..last-1 in row order."""
         keep_minus_one = self.scan.minus_one == "unknown"
         for part in self.parts[first:last]:
-            row = self.reader.row_of(part.start)
-            for batch in self.reader.blocks(part, batch_bytes=self._batch_bytes):
+            row = part.row or 0
+            for batch in self.reader.read(part, batch_bytes=self._batch_bytes):
                 runtime.check_stopped()
                 X = as_matrix(batch.X)
                 yield Block(
@@ -221,12 +220,12 @@ def _settled(Y: sp.csr_array, keep_minus_one: bool) -> sp.csr_array:
     return labels
 
 
-def scan_labels(reader: RowReader, declared: MinusOne | None) -> LabelScan:
+def scan_labels(reader: Reader, declared: MinusOne | None) -> LabelScan:
     """Count the labels of a file, in one reading of them.
 
     Parameters
     ----------
-    reader : RowReader
+    reader : Reader
     declared : {"unknown", "negative"} or None
         What -1 was said to mean. By default -1 and 1 without any 0 are negative and positive, and -1 beside 0 is
         unknown, as in a conversion.
@@ -242,7 +241,7 @@ def scan_labels(reader: RowReader, declared: MinusOne | None) -> LabelScan:
     entries = 0
     with runtime.stage("reading labels", len(parts), unit="files") as report_progress:
         for part in parts:
-            for batch in labels.blocks(part, batch_bytes=BLOCK_BYTES):
+            for batch in labels.read(part, batch_bytes=BLOCK_BYTES):
                 runtime.check_stopped()
                 for counts, value in ((unknown, UNKNOWN), (minus_ones, MINUS_ONE), (positive, 1)):
                     counts += np.bincount(batch.Y.indices[batch.Y.data == value], minlength=q)
@@ -254,15 +253,15 @@ def scan_labels(reader: RowReader, declared: MinusOne | None) -> LabelScan:
     return LabelScan(np.stack([unknown, n - unknown - positive, positive]), meaning)
 
 
-def require_rows(reader: Reader | None, path: str) -> RowReader:
-    """The reader, if its rows can be read from any row on; None: those of the format never can.
+def require_rows(reader: Reader | None, path: str) -> Reader:
+    """The reader for passes, if its rows can be read from any row on; None: those of the format never can.
 
     Raises
     ------
     UsageError
     """
-    if getattr(reader, "enterable", False):
-        return cast("RowReader", reader)
+    if reader is not None and reader.enterable:
+        return reader.for_passes()
     raise UsageError(
         f"{path}: its rows cannot be read by themselves: it is text, stored by columns, one packed stream, or"
         " one of two files"
@@ -271,7 +270,7 @@ def require_rows(reader: Reader | None, path: str) -> RowReader:
 
 
 def open_rows(
-    reader: RowReader,
+    reader: Reader,
     path: str,
     *,
     declared: MinusOne | None = None,
@@ -284,7 +283,7 @@ def open_rows(
 
     Parameters
     ----------
-    reader : RowReader
+    reader : Reader
     path : str
         What the user named; "" where rows come from an object of this process.
     declared : {"unknown", "negative"}, optional

@@ -1,9 +1,9 @@
 """The first half of a conversion: batches of rows become raw arrays in a working directory.
 
-Each part of the source has one file of arrays, appended batch by batch, and one journal with a line a batch.
-A batch counts when its line is complete; the line holds the checksum of its bytes. So a reading that was
-killed goes on after its last whole batch, and a torn write after a power cut is noticed. Values are kept in
-the narrowest type that loses no digit of the part so far, rows in the smaller of dense and CSR form.
+Each part of the source has one file of arrays, appended batch by batch, and a journal that is written when the part
+is finished, with the checksum of every batch. A part that was interrupted is read again, and bytes that a power cut
+has lost are noticed. Values are kept in the narrowest type that loses no digit of the part so far, rows in the smaller
+of dense and CSR form.
 
 `SpooledRows` reads any run of rows or nonzeros back, whatever the batches were, holding one batch at most.
 """
@@ -54,8 +54,6 @@ class SpooledBatch:
         Form of X; Y is always CSR.
     dtype : str
         Of X.
-    position : int
-        Where the source is read on.
     checksum : int
         CRC-32C of the bytes.
     """
@@ -69,7 +67,6 @@ class SpooledBatch:
     minus_ones: int
     sparse: bool
     dtype: str
-    position: int
     checksum: int
 
     def pieces(self) -> dict[str, tuple[int, np.dtype[Any], int]]:
@@ -107,29 +104,20 @@ def data_path(directory: Path, part: int) -> Path:
 
 
 def journal_path(directory: Path, part: int) -> Path:
-    return directory / f"{part:06d}.log"
+    return directory / f"{part:06d}.json"
 
 
 def statistics_path(directory: Path, part: int) -> Path:
     return directory / f"{part:06d}.npz"
 
 
-def read_journal(directory: Path, part: int) -> tuple[list[SpooledBatch], bool]:
-    """Batches of a part that are complete, and whether the part is finished."""
-    batches: list[SpooledBatch] = []
+def read_journal(directory: Path, part: int) -> list[SpooledBatch] | None:
+    """Batches of a part; None unless it is finished."""
     try:
-        lines = journal_path(directory, part).read_bytes().split(b"\n")
-    except FileNotFoundError:
-        return batches, False
-    for line in lines[:-1]:  # what follows the last newline was cut off
-        try:
-            record = parse_json(line)
-            if record == "done":
-                return batches, True
-            batches.append(SpooledBatch(**record))
-        except (ValueError, TypeError):
-            break
-    return batches, False
+        records = parse_json(journal_path(directory, part).read_bytes())
+        return [SpooledBatch(**record) for record in records]
+    except (FileNotFoundError, ValueError, TypeError):
+        return None
 
 
 def spool_part(
@@ -139,8 +127,8 @@ def spool_part(
     *,
     batch_bytes: int,
     on_batch: Callable[[int], None] | None = None,
-) -> int:
-    """Read one part of the source into the working directory, going on where an earlier reading stopped.
+) -> None:
+    """Read one part of the source into the working directory, unless an earlier conversion has finished it.
 
     Parameters
     ----------
@@ -153,114 +141,50 @@ def spool_part(
     on_batch : callable, optional
         Called with the number of rows after every batch; may raise to stop.
 
-    Returns
-    -------
-    int
-        Rows of the part.
-
     Raises
     ------
     DataError
         If the data is invalid.
     """
+    if _is_finished(directory, part.index):
+        return
     # Two values need no watching: only a feature of many can identify rows.
-    categories = {feature: len(values) for feature, values in reader.header.categories.items() if len(values) > 2}
-    statistics = Statistics(categories)
-    batches, done = read_journal(directory, part.index)
-    counted = done and _is_counted(directory, part.index)
-    if not _are_intact(directory, part.index, batches, None if counted else statistics):
-        batches, done, counted, statistics = [], False, False, Statistics(categories)
-    rows = sum(batch.rows for batch in batches)
-    if counted:
-        return rows
-    if not done:
-        rows += _read_on(reader, part, directory, batches, statistics, batch_bytes, on_batch)
-    temporary = statistics_path(directory, part.index).with_suffix(".tmp")
-    statistics.save(temporary)
-    temporary.replace(statistics_path(directory, part.index))
-    if not done:
-        with journal_path(directory, part.index).open("ab") as journal:
-            journal.write(b'"done"\n')
-    return rows
-
-
-def _read_on(
-    reader: Reader,
-    part: Part,
-    directory: Path,
-    batches: list[SpooledBatch],
-    statistics: Statistics,
-    batch_bytes: int,
-    on_batch: Callable[[int], None] | None,
-) -> int:
-    """Append the batches after those that are staged; returns the number of their rows."""
-    before = sum(batch.rows for batch in batches)
-    rows = before
-    end = batches[-1].end if batches else 0
-    rest = part._replace(start=batches[-1].position) if batches else part
-    _rewrite_journal(directory, part.index, batches)
-    with (
-        data_path(directory, part.index).open("r+b" if batches else "wb") as data,
-        journal_path(directory, part.index).open("ab") as journal,
-    ):
-        if batches:
-            # Not of a new file: what was cut to nothing is sent to the disk by ext4 when it is closed, and rows that
-            # are staged need not get there.
-            data.truncate(end)
-            data.seek(end)
-        for batch in reader.read(rest, batch_bytes=batch_bytes):
+    statistics = Statistics(
+        {feature: len(values) for feature, values in reader.header.categories.items() if len(values) > 2}
+    )
+    batches: list[SpooledBatch] = []
+    rows = end = 0
+    with data_path(directory, part.index).open("wb") as data:
+        for batch in reader.read(part, batch_bytes=batch_bytes):
             count = _row_count(batch, reader.path)
             if not count:
                 continue
             X, Y, nonzeros = canonical(batch, reader.path, statistics)
             _check_finite(X, statistics, reader, part, rows, batch)
             rows += count
-            dtype = statistics.narrowest_dtype()
-            record = _append(data, end, X, Y, dtype=dtype, nonzeros=nonzeros, position=batch.position)
+            batches.append(_append(data, end, X, Y, dtype=statistics.narrowest_dtype(), nonzeros=nonzeros))
             del X, Y, batch
-            data.flush()
-            journal.write(json.dumps(dataclasses.asdict(record)).encode() + b"\n")
-            journal.flush()
-            end = record.end
+            end = batches[-1].end
             if on_batch is not None:
                 on_batch(count)
-    return rows - before
+    temporary = statistics_path(directory, part.index).with_suffix(".tmp")
+    statistics.save(temporary)
+    temporary.replace(statistics_path(directory, part.index))
+    temporary.write_text(json.dumps([dataclasses.asdict(batch) for batch in batches]))
+    temporary.replace(journal_path(directory, part.index))
 
 
-def _is_counted(directory: Path, part: int) -> bool:
+def _is_finished(directory: Path, part: int) -> bool:
+    """Whether a part was read to its end, and has the bytes that its journal says: a power cut may have lost some."""
+    batches = read_journal(directory, part)
+    if batches is None:
+        return False
     try:
         Statistics.load(statistics_path(directory, part))
+        with data_path(directory, part).open("rb") as file:
+            return all(crc32c(file.read(batch.end - batch.offset)) == batch.checksum for batch in batches)
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         return False
-    return True
-
-
-def _are_intact(directory: Path, part: int, batches: Sequence[SpooledBatch], statistics: Statistics | None) -> bool:
-    """Whether every batch has the bytes its journal says; they are counted again into `statistics`."""
-    if not batches:
-        return True
-    if not data_path(directory, part).exists():
-        return False
-    with data_path(directory, part).open("rb") as file:
-        for batch in batches:
-            file.seek(batch.offset)
-            content = file.read(batch.end - batch.offset)
-            if crc32c(content) != batch.checksum:
-                return False
-            if statistics is not None:
-                arrays = {
-                    name: np.frombuffer(content, dtype, entries, offset - batch.offset)
-                    for name, (offset, dtype, entries) in batch.pieces().items()
-                }
-                _add(*_matrices(batch, arrays), statistics)
-    return True
-
-
-def _rewrite_journal(directory: Path, part: int, batches: list[SpooledBatch]) -> None:
-    lines = (json.dumps(dataclasses.asdict(batch)).encode() + b"\n" for batch in batches)
-    temporary = journal_path(directory, part).with_suffix(".tmp-log")
-    temporary.write_bytes(b"".join(lines))
-    temporary.replace(journal_path(directory, part))
 
 
 def _row_count(batch: Batch, path: str) -> int:
@@ -290,8 +214,7 @@ def canonical(batch: Batch, path: str, statistics: Statistics) -> tuple[Matrix, 
         Of X, missing values among them.
     """
     X: Matrix = batch.X
-    if not np.issubdtype(X.dtype, np.floating):
-        X = X.astype(np.float64)
+    X = X.astype(np.float64, copy=False)
     Y = csr_array(batch.Y)
     if Y.nnz:
         if not Y.has_canonical_format:
@@ -346,15 +269,6 @@ def _check_labels(Y: csr_array, batch: Batch, path: str) -> None:
         )
 
 
-def _add(X: Matrix, Y: csr_array, statistics: Statistics) -> None:
-    statistics.grow(X.shape[1], Y.shape[1])
-    if isinstance(X, np.ndarray):
-        statistics.add_dense(X)
-    else:
-        statistics.add_sparse(X)
-    statistics.add_labels(Y)
-
-
 def _check_finite(
     X: Matrix,
     statistics: Statistics,
@@ -375,10 +289,10 @@ def _check_finite(
         row = int(np.searchsorted(X.indptr, entry, side="right")) - 1
         column = int(X.indices[entry])
     names = reader.header.feature_names
-    # Only the first part knows which row it is at; text formats mostly know the line.
-    known_row = batch.first_line is None and part.index == 0
+    # Text formats mostly know the line.
+    place = "" if batch.first_line is not None or part.row is None else f" (row {part.row + part_rows + row + 1})"
     raise DataError(
-        f"a feature must be a finite number or missing{f' (row {part_rows + row + 1})' if known_row else ''}",
+        f"a feature must be a finite number or missing{place}",
         file=reader.path,
         line=None if batch.first_line is None else batch.first_line + row,
         column=names[column] if names is not None else column + 1,
@@ -387,9 +301,7 @@ def _check_finite(
     )
 
 
-def _append(
-    data: IO[bytes], offset: int, X: Matrix, Y: csr_array, *, dtype: str, nonzeros: int, position: int
-) -> SpooledBatch:
+def _append(data: IO[bytes], offset: int, X: Matrix, Y: csr_array, *, dtype: str, nonzeros: int) -> SpooledBatch:
     values = X if isinstance(X, np.ndarray) else X.data
     with np.errstate(over="ignore", invalid="ignore"):
         narrow = np.ascontiguousarray(values.astype(dtype, copy=False))
@@ -418,28 +330,8 @@ def _append(
         minus_ones=int(np.count_nonzero(Y.data == MINUS_ONE)),
         sparse=not isinstance(X, np.ndarray),
         dtype=narrow.dtype.name,
-        position=int(position),
         checksum=checksum,
     )
-
-
-def _matrices(batch: SpooledBatch, arrays: dict[str, NDArray[Any]]) -> tuple[Matrix, csr_array]:
-    X: Matrix
-    if batch.sparse:
-        data = arrays["data"]
-        X = csr_array(
-            (data if data.dtype.kind == "f" else data.astype(np.float64), arrays["indices"], arrays["indptr"]),
-            shape=(batch.rows, batch.width),
-        )
-    else:
-        X = arrays["dense"].reshape(batch.rows, batch.width)
-        if X.dtype.kind != "f":
-            X = X.astype(np.float64)
-    Y = csr_array(
-        (arrays["label_data"], arrays["label_indices"], arrays["label_indptr"]),
-        shape=(batch.rows, batch.label_width),
-    )
-    return X, Y
 
 
 class SpooledRows:
@@ -463,8 +355,8 @@ class SpooledRows:
         self._batches: list[SpooledBatch] = []
         self._files: list[int] = []
         for part in range(parts):
-            batches, done = read_journal(directory, part)
-            if not done:
+            batches = read_journal(directory, part)
+            if batches is None:
                 raise RuntimeError(f"part {part} is not finished")
             self._batches += batches
             self._files += [part] * len(batches)

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from mlfs_dask.storage.readers.base import Batch, Header, Part
+from mlfs_dask.storage.readers.base import Batch, Header, Part, Reader
 
 
 @dataclass
-class MemoryReader:
+class MemoryReader(Reader):
     """Rows of X and Y; `cuts` are the batch boundaries, `part_cuts` those of the parts.
 
     `sleep` seconds pass before every batch, and one line is added to `log` for it, so that a test can
@@ -52,7 +52,7 @@ class MemoryReader:
                 with Path(self.log).open("a") as file:
                     file.write(f"{a} {b} {os.getpid()} {threading.get_native_id()}\n")
             line = None if self.first_line is None else self.first_line + a
-            yield Batch(self.X[a:b], csr_array(self.Y[a:b]).astype(np.int8), b, line)
+            yield Batch(self.X[a:b], csr_array(self.Y[a:b]).astype(np.int8), line)
 
 
 def make_reader(

@@ -559,7 +559,7 @@ def test_shards_that_are_written_are_not_written_again(tmp_path: Path, monkeypat
 
 @pytest.mark.parametrize(
     ("where", "torn"),
-    [("publish", ("store/X/c/0/0", "store/var/min/c/0")), ("_merge", ("stage/000000.bin", "stage/000000.log"))],
+    [("publish", ("store/X/c/0/0", "store/var/min/c/0")), ("_merge", ("stage/000000.bin", "stage/000000.json"))],
 )
 def test_what_a_power_cut_has_torn_is_mended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, torn: tuple[str, ...]
@@ -570,7 +570,7 @@ def test_what_a_power_cut_has_torn_is_mended(
     for name in torn:
         path = tmp_path / ".out.zarr.wip" / name
         half_a_line = path.read_bytes() + b'{"offset": 12, "ro'
-        path.write_bytes(half_a_line if path.suffix == ".log" else b"\0" * path.stat().st_size)
+        path.write_bytes(half_a_line if path.suffix == ".json" else b"\0" * path.stat().st_size)
     made = convert_reader(lambda: reader, tmp_path / "out.zarr", workers=1, resume=True)
     assert verify(made.store).intact
     np.testing.assert_array_equal(rows_of(made)[0], X)
@@ -907,4 +907,4 @@ def test_interrupt_key(tmp_path: Path, kind: str) -> None:
     process.communicate(timeout=100)
     check_finished(folder)
     again = len(batches_read(folder)) - len(set(batches_read(folder)))
-    assert again <= 6, "a batch of each part that was read, and the one from which memory is planned"
+    assert again <= 9, "the 4 batches of either part that was read, and the one from which memory is planned"

@@ -301,7 +301,7 @@ class ArffReader(TextReader):
 
     def _rows(
         self, block: LineBlock, p: int, batch_bytes: int, report: NDArray[np.int64]
-    ) -> Iterator[tuple[Matrix, csr_array, int, int]]:
+    ) -> Iterator[tuple[Matrix, csr_array, int]]:
         columns, n = self.columns, len(self.columns.attributes)
         lines = int(np.count_nonzero(block.data[p : block.length] == NEWLINE))
         unknown_bytes = UNKNOWN_BYTES * sum(len(column.classes) for column in columns.classes)
@@ -348,7 +348,7 @@ class ArffReader(TextReader):
             if not isinstance(some, np.ndarray):
                 some = without_zeros(with_defaults(some, columns.default_features))
             some_labels = without_zeros(with_defaults(Y[first:last], columns.default_labels))
-            yield *columns.split(some, some_labels), int(row_starts[first]), int(row_starts[last])
+            yield *columns.split(some, some_labels), int(row_starts[first])
 
     def _resolve(
         self,

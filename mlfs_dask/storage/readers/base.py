@@ -1,15 +1,18 @@
 """What every reader gives: a header, independent parts, and batches of rows.
 
-A reader turns one file into `Batch`es. It decides nothing about storage: values are float64, labels int8,
-dense or sparse as the file has them. `mlfs_dask.storage.convert` stages the batches and writes the store.
+A reader turns one file into `Batch`es. It decides nothing about storage: values have the type of the file, labels are
+int8, dense or sparse as the file has them. `mlfs_dask.storage.convert` stages the batches and writes the store, and
+`mlfs_dask.storage.file_rows` reads them where they lie.
 """
 
 from __future__ import annotations
 
+import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -123,14 +126,33 @@ class Header:
 
 
 class Part(NamedTuple):
-    """An independent piece of one file: a byte range, a run of row groups, a range of rows.
+    """Independent piece of a source: a byte range, a run of row groups, a range of rows.
 
-    `stop` None means to the end. A file that cannot be entered in the middle (compressed text) is one part.
+    A file that cannot be entered in the middle (compressed text) is one part.
+
+    Attributes
+    ----------
+    index : int
+        Number of the part.
+    start, stop : int
+        Uncompressed bytes or rows, in the units of the reader; `stop` None means to the end.
+    row : int or None
+        Number of its first row, where the format tells without a reading.
+    file : int
+        Number of the file, of several that are read as one.
     """
 
     index: int  # type: ignore[assignment]  # shadows tuple.index, which nobody calls
     start: int
     stop: int | None
+    row: int | None = None
+    file: int = 0
+
+
+def parts_at(starts: Iterable[int], stop: int | None, *, rows: bool = False) -> list[Part]:
+    """Return the parts that begin at `starts`, the last of which ends at `stop`; `rows`: starts are numbers of rows."""
+    bounds = itertools.pairwise([*starts, stop])
+    return [Part(i, a, b, a if rows else None) for i, (a, b) in enumerate(bounds) if a is not None]
 
 
 class Batch(NamedTuple):
@@ -138,14 +160,12 @@ class Batch(NamedTuple):
 
     Attributes
     ----------
-    X : float64 ndarray or csr_array, shape (rows, d)
-        NaN = missing. Nominal values are codes. Widths may still grow where the header has no width. An ndarray that
-        owns its memory is given away: it is changed in place.
+    X : ndarray or csr_array, shape (rows, d)
+        Of type `Reader.dtype`. NaN = missing. Nominal values are codes. Widths may still grow where the header has no
+        width. An ndarray that owns its memory is given away: it is changed in place.
     Y : csr_array of int8, shape (rows, q)
         Entries 1, `UNKNOWN` and `MINUS_ONE`, no explicit zeros. What a -1 of the source means follows from all labels
         together, so that it is settled after the last row (`Statistics.settle_minus_one`).
-    position : int
-        Where the next batch starts (uncompressed byte, row group or row), so that reading can go on from it.
     first_line : int or None
         Line number of the batch's first row, for messages about it; None where the format has no lines or a
         part that starts in the middle does not know it.
@@ -153,80 +173,63 @@ class Batch(NamedTuple):
 
     X: Matrix
     Y: csr_array
-    position: int
     first_line: int | None = None
 
 
-class Reader(Protocol):
+class Reader(ABC):
     """One opened source; picklable, so that parts are read in other processes.
 
     Constructed by the format's `open_*` function with the path, the label specification and the storage options.
 
     Attributes
     ----------
+    header : Header
+    path : str
     in_threads : bool
         Whether `read` spends its time in compiled code without the interpreter's lock, so that threads read parts side
         by side. Then nothing of the reader may be changed by reading.
-    """
-
-    @property
-    def in_threads(self) -> bool: ...
-
-    @property
-    def header(self) -> Header: ...
-
-    @property
-    def path(self) -> str: ...
-
-    def parts(self, part_bytes: int) -> list[Part]:
-        """Split into independent parts of about `part_bytes` bytes of source."""
-
-    def read(self, part: Part, *, batch_bytes: int) -> Iterator[Batch]:
-        """Batches of one part. One that begins at the position of a batch goes on from there.
-
-        A batch holds at most about `batch_bytes` bytes; the reader holds at most a small multiple of it.
-        Raises DataError with file, line, column, value and cure.
-        """
-
-
-class RowReader(Reader, Protocol):
-    """A reader of a file whose rows can be read from any row on, at no extra cost, so that readings need no store.
-
-    Attributes
-    ----------
     enterable : bool
-        Whether that is so.
+        Whether rows are read from any row on at no extra cost, so that readings need no store. The members below are
+        those of such a reader.
     dtype : dtype
-        Of X in `blocks`.
+        Of X in batches.
     sparse : bool
         Whether X is sparse.
     nonzeros : int
         Stored values of X.
     """
 
-    @property
-    def enterable(self) -> bool: ...
+    in_threads: bool = True
+    enterable: bool = False
+    dtype: np.dtype[Any] = np.dtype(np.float64)
+    sparse: bool = False
+    header: Header
+    path: str
+    nonzeros: int
 
-    @property
-    def dtype(self) -> np.dtype[Any]: ...
+    @abstractmethod
+    def parts(self, part_bytes: int) -> list[Part]:
+        """Split into independent parts of about `part_bytes` bytes of source."""
 
-    @property
-    def sparse(self) -> bool: ...
+    @abstractmethod
+    def read(self, part: Part, *, batch_bytes: int) -> Iterator[Batch]:
+        """Batches of one part.
 
-    @property
-    def nonzeros(self) -> int: ...
+        A batch holds at most about `batch_bytes` bytes, 8 bytes a value; the reader holds at most a small multiple of
+        it. Raises DataError with file, line, column, value and cure.
+        """
 
-    def row_of(self, position: int) -> int:
-        """The row that begins at a position."""
-
-    def blocks(self, part: Part, *, batch_bytes: int) -> Iterator[Batch]:
-        """`read` without a change of the type of X."""
+    def for_passes(self) -> Reader:
+        """The same rows, for passes whose plan has room for `held_bytes`."""
+        return self
 
     def held_bytes(self, batch_bytes: int) -> int:
-        """Bytes that `blocks` holds beside its batches."""
+        """Bytes that `read` holds beside its batches."""
+        raise NotImplementedError
 
-    def only_labels(self) -> RowReader:
+    def only_labels(self) -> Reader:
         """The labels of the same rows, X having no column."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.storage.readers.base import SCAN_ROWS, Batch, Header, Part, ReadOptions, sort_categories
+from mlfs_dask.storage.readers.base import SCAN_ROWS, Batch, Header, Part, ReadOptions, parts_at, sort_categories
 from mlfs_dask.storage.readers.label_columns import unique_names
 from mlfs_dask.storage.readers.parquet import is_text, narrowest
 from mlfs_dask.storage.readers.table import TableReader, choose_columns
@@ -51,30 +51,16 @@ ARROW_AHEAD, POLARS_AHEAD = 1 << 30, 2 << 30
 
 @dataclass(frozen=True, kw_only=True)
 class BatchReader(TableReader):
-    """A table that is read piece by piece; made by `open_batches`. Positions are rows."""
+    """A table that is read piece by piece; made by `open_batches`. Parts are of rows."""
 
     _scan: Scan
 
-    enterable: ClassVar[bool] = True
-    sparse: ClassVar[bool] = False
-
-    @property
-    def nonzeros(self) -> int:
-        """See `RowReader`."""
-        return self._scan.starts[-1] * len(self._features)
-
-    def row_of(self, position: int) -> int:
-        """See `RowReader`."""
-        return position
+    enterable: bool = True
 
     def held_bytes(self, batch_bytes: int) -> int:
-        """See `RowReader`."""
+        """See `Reader`."""
         longest = int(np.diff(self._scan.starts).max(initial=0))
         return 4 * batch_bytes + min(8 * longest * len(self._names), self._scan.ahead_bytes)
-
-    def only_labels(self) -> BatchReader:
-        """See `RowReader`."""
-        return replace(self, header=self.header.labels_only(), _features=())
 
     def parts(self, part_bytes: int) -> list[Part]:
         """Runs of pieces of about `part_bytes`, 8 bytes a value."""
@@ -82,18 +68,10 @@ class BatchReader(TableReader):
         for start, stop in itertools.pairwise(self._scan.starts):
             if stop - starts[-1] > rows and start > starts[-1]:
                 starts.append(start)
-        return [
-            Part(index, start, stop)
-            for index, (start, stop) in enumerate(itertools.pairwise((*starts, self._scan.starts[-1])))
-        ]
+        return parts_at(starts, self._scan.starts[-1], rows=True)
 
     def read(self, part: Part, *, batch_bytes: int) -> Iterator[Batch]:
-        """See `Reader.read`."""
-        for batch in self.blocks(part, batch_bytes=batch_bytes):
-            yield batch._replace(X=batch.X.astype(float, copy=False))
-
-    def blocks(self, part: Part, *, batch_bytes: int) -> Iterator[Batch]:
-        """Rows of a part, from its first. See `RowReader.blocks`.
+        """Rows of a part, from its first. See `Reader.read`.
 
         Raises
         ------
@@ -110,7 +88,7 @@ class BatchReader(TableReader):
                     some = batch.slice(offset, rows)
                     X, Y = self._matrices([some], lambda at, row=row: {"row": row + at + 1})  # type: ignore[misc]
                     row += some.num_rows
-                    yield Batch(X, Y, row)
+                    yield Batch(X, Y)
             if row != last:
                 raise DataError(
                     f"it gave {row - first:,} rows, and {last - first:,} before",

@@ -11,8 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, cast
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,22 +21,17 @@ from mlfs_dask.storage.readers.base import (
     Header,
     Part,
     Reader,
-    RowReader,
     is_subsequence,
     sort_categories,
 )
 from mlfs_dask.storage.readers.classes import united_classes
 from mlfs_dask.storage.readers.table import IDENTIFYING_ROWS, TableReader
 
-# Positions of file k begin at k * 2^48, so a part or a position says by itself to which file it belongs.
-_FILE_BITS = 48
-_INSIDE = (1 << _FILE_BITS) - 1
 _CURE = "convert the files one by one, or make their columns agree"
 _SAME_VALUES = "declare the same values in the same order, or convert the files one by one"
 
 
-@dataclass(frozen=True)
-class ConcatReader:
+class ConcatReader(Reader):
     """Files in the order given; made by `concatenate`.
 
     Attributes
@@ -47,84 +41,43 @@ class ConcatReader:
         Of all files, separated by blanks, for messages.
     """
 
-    header: Header
-    path: str
-    readers: tuple[Reader, ...]
+    def __init__(self, header: Header, readers: Sequence[Reader]) -> None:
+        self.header = header
+        self.path = " ".join(reader.path for reader in readers)
+        self.readers = tuple(readers)
+        self.in_threads = all(reader.in_threads for reader in readers)
+        self.enterable = all(reader.enterable for reader in readers)
+        self.dtype = np.result_type(*(reader.dtype for reader in readers))
+        if self.enterable:
+            self.sparse = all(reader.sparse for reader in readers)
+            self.nonzeros = sum(reader.nonzeros for reader in readers)
 
-    @property
-    def in_threads(self) -> bool:
+    def for_passes(self) -> ConcatReader:
         """See `Reader`."""
-        return all(reader.in_threads for reader in self.readers)
-
-    @property
-    def enterable(self) -> bool:
-        """See `RowReader`."""
-        return all(getattr(reader, "enterable", False) for reader in self.readers)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """See `RowReader`."""
-        return np.result_type(*(reader.dtype for reader in self._row_readers))
-
-    @property
-    def sparse(self) -> bool:
-        """See `RowReader`."""
-        return all(reader.sparse for reader in self._row_readers)
-
-    @property
-    def nonzeros(self) -> int:
-        """See `RowReader`."""
-        return sum(reader.nonzeros for reader in self._row_readers)
-
-    def row_of(self, position: int) -> int:
-        """See `RowReader`."""
-        number = position >> _FILE_BITS
-        before = sum(reader.header.n_rows or 0 for reader in self.readers[:number])
-        return before + self._row_readers[number].row_of(position & _INSIDE)
+        return ConcatReader(self.header, [reader.for_passes() for reader in self.readers])
 
     def held_bytes(self, batch_bytes: int) -> int:
-        """See `RowReader`."""
-        return max(reader.held_bytes(batch_bytes) for reader in self._row_readers)
+        """See `Reader`."""
+        return max(reader.held_bytes(batch_bytes) for reader in self.readers)
 
     def only_labels(self) -> ConcatReader:
-        """See `RowReader`."""
-        return replace(
-            self, header=self.header.labels_only(), readers=tuple(reader.only_labels() for reader in self._row_readers)
-        )
-
-    @property
-    def _row_readers(self) -> tuple[RowReader, ...]:
-        return cast("tuple[RowReader, ...]", self.readers)
+        """See `Reader`."""
+        return ConcatReader(self.header.labels_only(), [reader.only_labels() for reader in self.readers])
 
     def parts(self, part_bytes: int) -> list[Part]:
         """The parts of all files; none spans two."""
-        parts = [(number, part) for number, reader in enumerate(self.readers) for part in reader.parts(part_bytes)]
-        return [
-            Part(
-                index,
-                part.start + (number << _FILE_BITS),
-                None if part.stop is None else part.stop + (number << _FILE_BITS),
-            )
-            for index, (number, part) in enumerate(parts)
-        ]
+        parts: list[Part] = []
+        rows: int | None = 0
+        for file, reader in enumerate(self.readers):
+            for part in reader.parts(part_bytes):
+                row = None if part.row is None or rows is None else rows + part.row
+                parts.append(part._replace(index=len(parts), row=row, file=file))
+            rows = None if rows is None or reader.header.n_rows is None else rows + reader.header.n_rows
+        return parts
 
     def read(self, part: Part, *, batch_bytes: int) -> Iterator[Batch]:
         """Batches of one part. See `Reader.read`."""
-        return self._batches("read", part, batch_bytes)
-
-    def blocks(self, part: Part, *, batch_bytes: int) -> Iterator[Batch]:
-        """Batches of one part. See `RowReader.blocks`."""
-        return self._batches("blocks", part, batch_bytes)
-
-    def _batches(self, what: str, part: Part, batch_bytes: int) -> Iterator[Batch]:
-        number = part.start >> _FILE_BITS
-        inside = Part(
-            part.index,
-            part.start & _INSIDE,
-            None if part.stop is None else part.stop - (number << _FILE_BITS),
-        )
-        for batch in getattr(self.readers[number], what)(inside, batch_bytes=batch_bytes):
-            yield batch._replace(position=batch.position + (number << _FILE_BITS))
+        return self.readers[part.file].read(part, batch_bytes=batch_bytes)
 
 
 def concatenate(readers: Sequence[Reader]) -> Reader:
@@ -154,7 +107,7 @@ def concatenate(readers: Sequence[Reader]) -> Reader:
         n_labels=_widest(header.n_labels for header in headers),
         n_rows=None if None in rows else sum(n for n in rows if n is not None),
     )
-    return ConcatReader(header, " ".join(reader.path for reader in readers), tuple(readers))
+    return ConcatReader(header, readers)
 
 
 def _widest(widths: Iterable[int | None]) -> int | None:

@@ -29,7 +29,7 @@ from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.files.redaction import redact
 from mlfs_dask.storage.label_values import MISSING_TEXTS, is_missing
 from mlfs_dask.storage.limits import require_arrow
-from mlfs_dask.storage.readers.base import SCAN_ROWS, Batch, Header, NoRowsError, Part, ReadOptions
+from mlfs_dask.storage.readers.base import SCAN_ROWS, Batch, Header, NoRowsError, Part, ReadOptions, parts_at
 from mlfs_dask.storage.readers.compressed_io import (
     LONGEST_LINE,
     PIECE_BYTES,
@@ -84,7 +84,7 @@ class _Block(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class CsvReader(TableReader):
-    """One CSV file; made by `open_csv`. Positions are uncompressed bytes."""
+    """One CSV file; made by `open_csv`. Parts are of uncompressed bytes."""
 
     _source: SourceFile
     _delimiter: str
@@ -101,7 +101,7 @@ class CsvReader(TableReader):
         """
         size = self._source.size
         if not self._source.enterable or size - self._data_start <= part_bytes:
-            return [Part(0, self._data_start, None)]
+            return parts_at([self._data_start], None)
         remote = "://" in self.path
         quotes = self._sample_has_quotes or not remote
         targets = range(self._data_start + part_bytes, size, max(part_bytes, 1))
@@ -113,24 +113,21 @@ class CsvReader(TableReader):
             for target in targets:
                 with self._source.open(max(target - 1, 0)) as stream:
                     starts.append(target - 1 + len(stream.readline()))
-        starts = sorted({start for start in starts if start < size})
-        stops: list[int | None] = [*starts[1:], None]
-        return [Part(index, start, stop) for index, (start, stop) in enumerate(zip(starts, stops, strict=True))]
+        return parts_at(sorted({start for start in starts if start < size}), None)
 
     def read(self, part: Part, *, batch_bytes: int) -> Iterator[Batch]:
         """Batches of one part; X is dense, Y sparse. See `Reader.read`."""
-        position = part.start
         rows_wanted = max(1, batch_bytes // self._row_bytes_held(len(self._names)))
         # Of a narrow table less at a time, which stays in the cache; a column costs the same however few its rows.
         rows_wanted = max(rows_wanted // 4, min(rows_wanted, SCAN_ROWS))
         # Known from the file's first record on; a part in the middle counts lines only when it must.
-        line = self._line_at(position) if position == self._data_start else None
-        for block in self._blocks(position, part.stop, rows_wanted):
+        line = self._line_at(part.start) if part.start == self._data_start else None
+        for block in self._blocks(part.start, part.stop, rows_wanted):
             table = self._parse(block)
             if table.num_rows:
                 X, Y = self._matrices(table.to_batches(), lambda row, block=block: self._place(block, row))  # type: ignore[misc]
                 del table
-                yield Batch(X, Y, block.at + len(block.data), line)
+                yield Batch(X, Y, line)
                 del X, Y
             if line is not None:
                 line += block.newlines

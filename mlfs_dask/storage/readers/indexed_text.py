@@ -97,8 +97,7 @@ class IndexedTextReader(TextReader):
             Y.resize((Y.shape[0], n_labels))
             n += X.shape[0]
             yield batch
-        position = part.start
-        declared, whole = self.header.n_rows, position == self.data_start and part.stop is None
+        declared, whole = self.header.n_rows, part.start == self.data_start and part.stop is None
         if declared is not None and whole and n != declared:
             raise DataError(
                 f"the header declares {declared} rows, the file has {n}",
@@ -109,7 +108,7 @@ class IndexedTextReader(TextReader):
 
     def _rows(
         self, block: LineBlock, p: int, batch_bytes: int, report: NDArray[np.int64]
-    ) -> Iterator[tuple[csr_array, csr_array, int, int]]:
+    ) -> Iterator[tuple[csr_array, csr_array, int]]:
         rows = self._parsed(block, p, report)
         if rows is None:
             return
@@ -123,7 +122,7 @@ class IndexedTextReader(TextReader):
             labels = Y[first:last]
             if self.fills_unknown:
                 labels = with_defaults(labels, dict.fromkeys(range(n_labels), UNKNOWN))
-            yield X[first:last], labels, int(starts[first]), int(starts[last])
+            yield X[first:last], labels, int(starts[first])
 
     def _parsed(self, block: LineBlock, p: int, report: NDArray[np.int64]) -> _Rows | None:
         """The rows from `p` on; None where there is none."""

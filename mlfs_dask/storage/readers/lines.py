@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.storage.readers.base import Part
+from mlfs_dask.storage.readers.base import Part, parts_at
 from mlfs_dask.storage.readers.compressed_io import LONGEST_LINE, SMALL_PIECE_BYTES, SourceFile, line_too_long
 
 NEWLINE = 10
@@ -42,10 +42,9 @@ class LineBlock(NamedTuple):
 def split_lines(source: SourceFile, first: int, part_bytes: int) -> list[Part]:
     """Parts of about `part_bytes` bytes from byte `first` on; one part if the file cannot be entered."""
     if not source.enterable or source.size - first <= part_bytes:
-        return [Part(0, first, None)]
+        return parts_at([first], None)
     count = -(-(source.size - first) // max(part_bytes, 1))
-    bounds = [first + (source.size - first) * i // count for i in range(count)]
-    return [Part(i, start, bounds[i + 1] if i + 1 < count else None) for i, start in enumerate(bounds)]
+    return parts_at([first + (source.size - first) * i // count for i in range(count)], None)
 
 
 def block_bytes_for(batch_bytes: int) -> int:

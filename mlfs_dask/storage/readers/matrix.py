@@ -31,7 +31,7 @@ from mlfs_dask.runtime import memory_limit
 from mlfs_dask.storage.label_values import LabelValues, MinusOne
 from mlfs_dask.storage.limits import filled_temporary_file, memory_cure, require_memory
 from mlfs_dask.storage.object_store import is_url, open_binary, read_text_file
-from mlfs_dask.storage.readers.base import UNKNOWN_BYTES, Batch, Header, Part, ReadOptions, damaged
+from mlfs_dask.storage.readers.base import UNKNOWN_BYTES, Batch, Header, Part, Reader, ReadOptions, damaged, parts_at
 from mlfs_dask.storage.readers.compressed_io import open_source
 from mlfs_dask.storage.readers.hdf5_heap import HeapCheckedFile
 from mlfs_dask.storage.readers.label_columns import (
@@ -835,9 +835,9 @@ def opened(opener: Opener) -> Iterator[Sequence[Pair]]:
                 rows.close()
 
 
-@dataclass(frozen=True)
-class MatrixReader:
-    """One source of arrays; made by the `open_*` functions. Positions are rows.
+@dataclass(frozen=True, kw_only=True)
+class MatrixReader(Reader):
+    """One source of arrays; made by the `open_*` functions. Parts are of rows.
 
     Attributes
     ----------
@@ -860,34 +860,25 @@ class MatrixReader:
     _meaning: LabelValues = DEFAULT_VALUES
     in_threads: bool = False
 
-    def row_of(self, position: int) -> int:
-        """See `RowReader`."""
-        return position
-
     def held_bytes(self, batch_bytes: int) -> int:
-        """See `RowReader`."""
+        """See `Reader`."""
         return self._held_bytes + 2 * batch_bytes
 
     def only_labels(self) -> MatrixReader:
-        """See `RowReader`."""
+        """See `Reader`."""
         return replace(self, header=self.header.labels_only(), sparse=True, nonzeros=0, _kept=())
 
     def parts(self, part_bytes: int) -> list[Part]:
         """Ranges of rows that begin where chunks do; one part for each matrix that only goes forward."""
         n = sum(self._lengths)
         if not self.enterable or self._stored_bytes <= part_bytes:
-            return [Part(0, 0, None)]
+            return parts_at([0], n, rows=True)
         rows = max(1, n * part_bytes // self._stored_bytes)
         rows = max(rows - rows % self._step, self._step)
-        return [Part(index, start, min(start + rows, n)) for index, start in enumerate(range(0, n, rows))]
+        return parts_at(range(0, n, rows), n, rows=True)
 
     def read(self, part: Part, *, batch_bytes: int) -> Iterator[Batch]:
         """Batches of one part, dense or sparse as X is stored. See `Reader.read`."""
-        for batch in self.blocks(part, batch_bytes=batch_bytes):
-            yield batch._replace(X=batch.X.astype(np.float64, copy=False))
-
-    def blocks(self, part: Part, *, batch_bytes: int) -> Iterator[Batch]:
-        """Batches of one part, X of the type that is stored. See `RowReader`."""
         row = part.start
         n = sum(self._lengths)
         stop = n if part.stop is None else part.stop
@@ -904,7 +895,7 @@ class MatrixReader:
                     with damage_in(self.path, f"rows {row + 1:,} to {before + end:,}"):
                         features = csr_array((end - local, 0)) if self._kept == () else X.take(local, end)
                         labels = Y.take(local, end)
-                    yield Batch(self._features(features, row), self._labels(labels, row), before + end)
+                    yield Batch(self._features(features, row), self._labels(labels, row))
                     row = before + end
                 before += length
 

@@ -19,7 +19,7 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, BinaryIO, ClassVar, TypedDict, cast
+from typing import Any, BinaryIO, TypedDict, cast
 from urllib.parse import unquote
 
 import numpy as np
@@ -42,6 +42,7 @@ from mlfs_dask.storage.readers.base import (
     ReadOptions,
     damaged,
     is_subsequence,
+    parts_at,
     sort_categories,
 )
 from mlfs_dask.storage.readers.classes import MAX_CATEGORIES
@@ -85,7 +86,7 @@ _DEFAULTS = ReadOptions()
 
 @dataclass(frozen=True, kw_only=True)
 class ParquetReader(TableReader):
-    """One Parquet or Feather file; made by `open_parquet`. Positions are rows.
+    """One Parquet or Feather file; made by `open_parquet`. Parts are of rows.
 
     Attributes
     ----------
@@ -98,10 +99,10 @@ class ParquetReader(TableReader):
     _group_starts: tuple[int, ...]
     _group_bytes: tuple[int, ...]
     _needed_bytes: int = 0
+    _streamed_bytes: int = 0
     opened_bytes: int = 0
 
-    enterable: ClassVar[bool] = True
-    sparse: ClassVar[bool] = False
+    enterable: bool = True
 
     def _arrow_name(self, column: int) -> str:
         return self._names[column]
@@ -137,38 +138,24 @@ class ParquetReader(TableReader):
                 starts.append(start)
                 size = 0
             size += stored
-        stops = [*starts[1:], self._group_starts[-1]]
-        return [Part(index, start, stop) for index, (start, stop) in enumerate(zip(starts, stops, strict=True))]
-
-    @property
-    def nonzeros(self) -> int:
-        """See `RowReader`."""
-        return self._group_starts[-1] * len(self._features)
-
-    def row_of(self, position: int) -> int:
-        """See `RowReader`."""
-        return position
+        return parts_at(starts, self._group_starts[-1], rows=True)
 
     def held_bytes(self, batch_bytes: int) -> int:
-        """See `RowReader`."""
+        """See `Reader`."""
         # Columns of a batch, before and after they become numbers, and what Arrow holds of a row group.
-        return self.opened_bytes + 2 * batch_bytes + min(self._needed_bytes, max(STREAMED_BYTES, _allowed(batch_bytes)))
+        return self.opened_bytes + 2 * batch_bytes + min(self._needed_bytes, self._allowed(batch_bytes))
 
-    def only_labels(self) -> ParquetReader:
-        """See `RowReader`."""
-        return replace(self, header=self.header.labels_only(), _features=())
+    def for_passes(self) -> ParquetReader:
+        """See `Reader`: wide row groups are not read through temporary files."""
+        return replace(self, _streamed_bytes=STREAMED_BYTES)
+
+    def _allowed(self, batch_bytes: int) -> int:
+        """Bytes that reading a row group may hold."""
+        return max(self._streamed_bytes, SMALL_BYTES, 4 * batch_bytes)
 
     def read(self, part: Part, *, batch_bytes: int) -> Iterator[Batch]:
         """Batches of one part; X is dense. See `Reader.read`."""
-        for batch in self._batches(part, batch_bytes, _allowed(batch_bytes)):
-            yield batch._replace(X=batch.X.astype(np.float64, copy=False))
-
-    def blocks(self, part: Part, *, batch_bytes: int) -> Iterator[Batch]:
-        """Batches of one part; X is dense, of type `dtype`. See `RowReader.blocks`."""
-        return self._batches(part, batch_bytes, max(STREAMED_BYTES, _allowed(batch_bytes)))
-
-    def _batches(self, part: Part, batch_bytes: int, allowed: int) -> Iterator[Batch]:
-        row = part.start
+        row, allowed = part.start, self._allowed(batch_bytes)
         stop = self._group_starts[-1] if part.stop is None else part.stop
         if row >= stop:
             return
@@ -185,7 +172,7 @@ class ParquetReader(TableReader):
                 rows = self._by_columns(file, groups, row, batch_bytes, allowed)
             for X, Y in rows:
                 row += len(X)
-                yield Batch(X, Y, row)
+                yield Batch(X, Y)
 
     @property
     def _columns(self) -> tuple[int, ...]:
@@ -244,11 +231,6 @@ class ParquetReader(TableReader):
                         self._label_matrix(values[:, d:], _from(start + local)),
                     )
                     local = stop
-
-
-def _allowed(batch_bytes: int) -> int:
-    """Bytes that reading a row group may hold."""
-    return max(SMALL_BYTES, 4 * batch_bytes)
 
 
 def _from(row: int) -> Place:

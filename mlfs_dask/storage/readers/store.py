@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,14 +12,14 @@ from scipy.sparse import csr_array
 
 from mlfs_dask.blocks.sparse import columns_of_block
 from mlfs_dask.storage.dataset import Store, open_store
-from mlfs_dask.storage.readers.base import Batch, Header, Part, ReadOptions
+from mlfs_dask.storage.readers.base import Batch, Header, Part, Reader, ReadOptions, parts_at
 from mlfs_dask.storage.readers.label_columns import find_columns
 from mlfs_dask.typing import Matrix
 
 
 @dataclass(frozen=True)
-class StoreReader:
-    """Rows of a store with some of its features. Positions are rows.
+class StoreReader(Reader):
+    """Rows of a store with some of its features. Parts are of rows.
 
     Parameters
     ----------
@@ -28,17 +28,15 @@ class StoreReader:
         Features, rising.
     """
 
-    in_threads: ClassVar[bool] = True
-
     dataset: Store
     columns: NDArray[np.int64]
 
     @property
-    def path(self) -> str:
+    def path(self) -> str:  # type: ignore[override]
         return self.dataset.path
 
     @property
-    def header(self) -> Header:
+    def header(self) -> Header:  # type: ignore[override]
         dataset, columns = self.dataset, self.columns.tolist()
         categories = dataset.categories
         return Header(
@@ -56,9 +54,7 @@ class StoreReader:
         rows = self.dataset.store_rows
         offsets = rows.row_offsets.tolist()
         together = max(1, part_bytes * (len(offsets) - 1) // max(rows.profile.read_bytes, 1))
-        starts = offsets[:-1:together]
-        stops = [*starts[1:], offsets[-1]]
-        return [Part(number, start, stop) for number, (start, stop) in enumerate(zip(starts, stops, strict=True))]
+        return parts_at(offsets[:-1:together], offsets[-1], rows=True)
 
     def read(self, part: Part, *, batch_bytes: int) -> Iterator[Batch]:
         """Batches of one part. See `Reader.read`."""
@@ -77,7 +73,7 @@ class StoreReader:
                 labels = block.Y[low:high]
                 labels.eliminate_zeros()
                 Y = csr_array((labels.data, labels.indices, labels.indptr.astype(np.int64)), shape=labels.shape)
-                yield Batch(X[low:high].astype(np.float64), Y, position)  # a copy: the next block overwrites this one
+                yield Batch(X[low:high].astype(np.float64), Y)  # a copy: the next block overwrites this one
 
 
 def _rows_in(X: Matrix, low: int, batch_bytes: int) -> int:

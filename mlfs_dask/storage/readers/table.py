@@ -12,10 +12,10 @@ import functools
 import logging
 import math
 import re
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,10 +27,9 @@ from mlfs_dask.storage.label_values import LabelValues, is_missing
 from mlfs_dask.storage.limits import require_memory
 from mlfs_dask.storage.readers.base import (
     UNKNOWN_BYTES,
-    Batch,
     Header,
     LabelSpec,
-    Part,
+    Reader,
     ReadOptions,
     damaged,
     sort_categories,
@@ -73,7 +72,7 @@ T = TypeVar("T", bound="TableReader")
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableReader(ABC):
+class TableReader(Reader):
     """One table.
 
     Attributes
@@ -85,9 +84,6 @@ class TableReader(ABC):
     ordered : frozenset of int
         Features whose categories are in the order that the file gives.
     """
-
-    in_threads: ClassVar[bool] = True
-    enterable: ClassVar[bool] = False
 
     header: Header
     path: str
@@ -104,13 +100,14 @@ class TableReader(ABC):
     dtype: np.dtype[Any] = FLOAT64
     ordered: frozenset[int] = frozenset()
 
-    @abstractmethod
-    def parts(self, part_bytes: int) -> list[Part]:
-        """See `Reader.parts`."""
+    @property
+    def nonzeros(self) -> int:  # type: ignore[override]
+        """See `Reader`."""
+        return (self.header.n_rows or 0) * len(self._features)
 
-    @abstractmethod
-    def read(self, part: Part, *, batch_bytes: int) -> Iterator[Batch]:
-        """See `Reader.read`."""
+    def only_labels(self: T) -> T:
+        """See `Reader`."""
+        return replace(self, header=self.header.labels_only(), _features=())
 
     @abstractmethod
     def _arrow_name(self, column: int) -> str:

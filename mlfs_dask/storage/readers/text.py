@@ -6,17 +6,17 @@ Held while reading: a block of text and its numbers, about twice the batch size.
 from __future__ import annotations
 
 import logging
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from mlfs_dask.storage.readers import tokens
-from mlfs_dask.storage.readers.base import Batch, Header, Part
+from mlfs_dask.storage.readers.base import Batch, Header, Part, Reader
 from mlfs_dask.storage.readers.compressed_io import SourceFile
 from mlfs_dask.storage.readers.lines import (
     NEWLINE,
@@ -35,8 +35,8 @@ UTF8_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass(kw_only=True)
-class TextReader(ABC):
-    """One file; satisfies `mlfs_dask.storage.readers.base.Reader`.
+class TextReader(Reader):
+    """One text file.
 
     Attributes
     ----------
@@ -46,8 +46,6 @@ class TextReader(ABC):
     data_start, data_line : int
         Byte and number of the line that the rows begin at.
     """
-
-    in_threads: ClassVar[bool] = True
 
     header: Header
     path: str
@@ -67,12 +65,11 @@ class TextReader(ABC):
         DataError
             With file, line, column, value and cure.
         """
-        position = part.start
-        line = self.data_line if position == self.data_start else None
-        for block, p, report in self._unread(position, part.stop, block_bytes_for(batch_bytes)):
-            for X, Y, first, after in self._rows(block, p, batch_bytes, report):
+        line = self.data_line if part.start == self.data_start else None
+        for block, p, report in self._unread(part.start, part.stop, block_bytes_for(batch_bytes)):
+            for X, Y, first in self._rows(block, p, batch_bytes, report):
                 passed = int(np.count_nonzero(block.data[p:first] == NEWLINE))
-                yield Batch(X, Y, block.offset + after, None if line is None else line + passed)
+                yield Batch(X, Y, None if line is None else line + passed)
             line = None if line is None else line + int(report[tokens.LINES])
 
     def _unread(
@@ -91,8 +88,8 @@ class TextReader(ABC):
     @abstractmethod
     def _rows(
         self, block: LineBlock, p: int, batch_bytes: int, report: NDArray[np.int64]
-    ) -> Iterator[tuple[Matrix, csr_array, int, int]]:
-        """Features and labels of some rows of a block from byte `p` on, and the bytes where these begin and end."""
+    ) -> Iterator[tuple[Matrix, csr_array, int]]:
+        """Features and labels of some rows of a block from byte `p` on, and the byte where these begin."""
 
     def _sorted_rows(
         self,

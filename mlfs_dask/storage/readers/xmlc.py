@@ -10,14 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.label_values import LabelValues
-from mlfs_dask.storage.readers.base import UNKNOWN_BYTES, Batch, Header, Part, ReadOptions
+from mlfs_dask.storage.readers.base import UNKNOWN_BYTES, Batch, Header, Part, Reader, ReadOptions, parts_at
 from mlfs_dask.storage.readers.compressed_io import PIECE_BYTES, SourceFile, open_source
 from mlfs_dask.storage.readers.indexed_text import IndexedTextReader, fills_unknown
 from mlfs_dask.storage.readers.label_columns import DEFAULT_VALUES, sparse_label_block
@@ -192,13 +191,11 @@ def _count_differs(path: str, n: int, found: str) -> DataError:
 
 
 @dataclass(frozen=True)
-class PairedTextReader:
-    """Rows of two files, features in one and labels in the other. Positions are rows.
+class PairedTextReader(Reader):
+    """Rows of two files, features in one and labels in the other. Parts are of rows.
 
     Holds two batches, and a place of each file for every 16 384 rows.
     """
-
-    in_threads: ClassVar[bool] = True
 
     header: Header
     path: str
@@ -215,14 +212,13 @@ class PairedTextReader:
     def parts(self, part_bytes: int) -> list[Part]:
         """Runs of rows of about `part_bytes`; one part if a file is compressed."""
         if min(map(len, self.offsets)) < -(-self.n // _INDEX_ROWS):
-            return [Part(0, 0, self.n)]
+            return parts_at([0], self.n, rows=True)
         starts, last = [0], self.offsets[0][0]
         for number, offset in enumerate(self.offsets[0]):
             if offset - last >= part_bytes:
                 starts.append(number * _INDEX_ROWS)
                 last = offset
-        stops = [*starts[1:], self.n]
-        return [Part(index, start, stop) for index, (start, stop) in enumerate(zip(starts, stops, strict=True))]
+        return parts_at(starts, self.n, rows=True)
 
     def read(self, part: Part, *, batch_bytes: int) -> Iterator[Batch]:
         """Batches of one part. See `Reader.read`."""
@@ -236,7 +232,7 @@ class PairedTextReader:
             wanted = min(X.shape[0], stop - row)
             for first in range(0, wanted, step):
                 last = min(first + step, wanted)
-                yield Batch(X[first:last], self._labels(Y[first:last], row + first), row + last)
+                yield Batch(X[first:last], self._labels(Y[first:last], row + first))
             row += wanted
             if row >= stop:
                 return

@@ -27,11 +27,11 @@ def batches_of(reader: Reader, *, batch_bytes: int, part_bytes: int) -> list[Bat
     parts = reader.parts(part_bytes)
     assert [part.index for part in parts] == list(range(len(parts)))
     for before, after in pairwise(parts):
-        assert before.start < after.start
+        assert (before.file, before.start) < (after.file, after.start)
     for part in parts:
         copy = pickle.loads(pickle.dumps(reader))
         for batch in copy.read(part, batch_bytes=batch_bytes):
-            assert batch.X.dtype == np.float64
+            assert batch.X.dtype == reader.dtype
             assert isinstance(batch.Y, csr_array)
             assert batch.Y.dtype == np.int8
             assert batch.Y.indptr.dtype == np.int64
@@ -49,19 +49,13 @@ def read_all(reader: Reader, *, batch_bytes: int = 1 << 20, part_bytes: int = 1 
 
 
 def check_splits(reader: Reader, *, sizes: tuple[int, ...] = (1, 200, 1000)) -> None:
-    """Any batch size, any part size and any restart give the same rows."""
+    """Any batch size and any part size give the same rows."""
     X, Y = read_all(reader)
     for batch_bytes in sizes:
         for part_bytes in (*sizes, 1 << 40):
             again = read_all(reader, batch_bytes=batch_bytes, part_bytes=part_bytes)
             np.testing.assert_array_equal(again[0], X)
             np.testing.assert_array_equal(again[1], Y)
-    for part in reader.parts(sizes[-1]):
-        whole = list(reader.read(part, batch_bytes=sizes[0]))
-        if len(whole) < 2:
-            continue
-        rest = list(reader.read(part._replace(start=whole[0].position), batch_bytes=sizes[1]))
-        np.testing.assert_array_equal(np.vstack([dense(b.X) for b in rest]), np.vstack([dense(b.X) for b in whole[1:]]))
 
 
 def read_through(path: Path, options: ReadOptions) -> None:

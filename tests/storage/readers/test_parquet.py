@@ -157,7 +157,7 @@ def test_codes_are_the_sorted_texts_of_all_row_groups(tmp_path: Path) -> None:
         "import sys; from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions; "
         "from mlfs_dask.storage.readers.parquet import open_parquet; "
         f"reader = open_parquet({path!r}, ReadOptions(labels=LabelSpec(count=1))); "
-        "print(sum(len(batch.X) for part in reader.parts(1) for batch in reader.blocks(part, batch_bytes=1 << 20))); "
+        "print(sum(len(batch.X) for part in reader.parts(1) for batch in reader.read(part, batch_bytes=1 << 20))); "
         "print('pandas' in sys.modules)"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
