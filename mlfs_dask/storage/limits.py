@@ -13,7 +13,7 @@ from mlfs_dask import runtime
 from mlfs_dask.errors import DISK_FULL, DoesNotFitError, parameter
 
 
-def require_memory(what: str, size: int) -> None:
+def require_memory(what: str, size: int, *, cure: str | None = None) -> None:
     """Raise DoesNotFitError for more bytes than this process may hold beside what it holds already.
 
     Parameters
@@ -21,6 +21,8 @@ def require_memory(what: str, size: int) -> None:
     what : str
         What would take them.
     size : int
+    cure : str, optional
+        By default `memory_cure`.
     """
     if size < _FEW_BYTES:
         return
@@ -30,7 +32,7 @@ def require_memory(what: str, size: int) -> None:
             what,
             projected=size,
             available=available,
-            cure=memory_cure(),
+            cure=cure or memory_cure(),
         )
 
 

@@ -1,16 +1,11 @@
-"""MATLAB files: version 5 (read here, through temporary files) and 7.3 (HDF5).
+"""MATLAB files: version 5 (up to -v7) and 7.3 (HDF5).
 
 Variables are found by the names in use: data/target, dataset/class, X/Y, train_data/train_target with
 test_data/test_target, data_train/label_train..., in any capitals; train rows come before test rows. X may be
 (n, d) or (d, n) and Y (n, q) or (q, n): whichever makes n agree, X as (n, d) if both do.
 
-Version 5 is read here and not by SciPy, which has no way to read part of a variable: of a dense X of 191 MiB
-(50 000 x 500) `scipy.io.loadmat` held 191 MiB and took 0.12 s of a core, this reader 40 MiB and 0.6 s; of a sparse X
-of 10 million values 115 MiB and 0.08 s against 78 MiB and 1.4 s, sorted into rows (`benchmarks/readers.py`). Only what
-SciPy holds grows with X.
-
-A version 5 variable of more than 16 MiB is unpacked into a temporary file (such variables end at 2 GiB by
-the format), one of version 7.3 is sliced where it lies.
+A variable of version 5 is held in memory (it has at most 4 GiB by the format), one of version 7.3 is sliced where it
+lies. `scipy.io.loadmat` does not read the former, because it crashes over an element whose type is no number's.
 """
 
 from __future__ import annotations
@@ -23,7 +18,7 @@ import math
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -31,25 +26,23 @@ from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.files.redaction import redact
-from mlfs_dask.storage.limits import require_memory
+from mlfs_dask.storage.limits import memory_cure, require_memory
 from mlfs_dask.storage.readers.base import ReadOptions, damaged
 from mlfs_dask.storage.readers.matrix import (
     CsrRows,
     MatrixReader,
     Pair,
     Rows,
-    Sliceable,
     array_rows,
     check_dataset,
     damage_in,
+    exactly,
     fortran_rows,
     hdf5_in,
-    head,
     matrix_reader,
     names_in,
     open_random,
     rows_of_columns,
-    spooled,
     whole,
 )
 
@@ -73,20 +66,18 @@ _TRAIN_TEST = (
 _ORIENTATIONS = ("rows", "columns")
 _DEFAULTS = ReadOptions()
 
-# MAT-file level 5: data types by their number, and what a variable's class says about it.
+# MAT-file level 5: data types by their number, and what the flags of a variable say.
 _TYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
 _MATRIX, _COMPRESSED = 14, 15
 _CLASSES = {1: "cell", 2: "struct", 3: "object", 4: "char", 5: "sparse", 16: "function", 17: "opaque"}
 _NUMERIC_CLASSES = range(6, 16)
 _CELLS, _STRUCTURE, _CHARACTERS, _SPARSE_CLASS = 1, 2, 4, 5
-#: Of a text as an object of Python, and of what it is read from.
-_CELL_BYTES = 128
-_NUMERIC_7 = {"double", "single", "logical"} | {f"{u}int{bits}" for u in ("", "u") for bits in (8, 16, 32, 64)}
 _COMPLEX_FLAG = 0x0800
 #: Of flags, dimensions and name, which stand before the values: 8, 8 and at most 63 bytes in a file of MATLAB's.
 _MAX_HEADER_BYTES = 1024
-#: Behind the values, where MATLAB writes nothing.
-_MAX_BEHIND_BYTES = 1 << 20
+#: Of a text as an object of Python, and of what it is read from.
+_CELL_BYTES = 128
+_NUMERIC_7 = {"double", "single", "logical"} | {f"{u}int{bits}" for u in ("", "u") for bits in (8, 16, 32, 64)}
 
 
 def open_mat(path: str, options: ReadOptions = _DEFAULTS) -> MatrixReader:
@@ -116,15 +107,16 @@ def open_mat(path: str, options: ReadOptions = _DEFAULTS) -> MatrixReader:
         names = _choose(variables, options, path)
         transposed = _orient(variables, names, orientation, path)
         texts = names_in(options, file=path, texts=lambda name: variables[name].texts() if name in variables else None)
+        opened_bytes = sum(variables[name].opened_bytes for pair in names for name in pair)
     opener = functools.partial(_open_pairs, path, options, tuple(names), transposed)
-    return matrix_reader(path, opener, options, **texts)
+    return replace(matrix_reader(path, opener, options, **texts), opened_bytes=opened_bytes)
 
 
 @dataclass(frozen=True)
 class _Variable:
     """A variable: its shape in MATLAB's sense, how its rows or its columns are had as `Rows`, and its texts if any.
 
-    `fields` gives those of a structure.
+    `fields` gives those of a structure, `opened_bytes` what is held of it while rows are read.
     """
 
     shape: tuple[int, ...]
@@ -132,6 +124,7 @@ class _Variable:
     rows: Callable[[bool], Rows]
     texts: Callable[[], list[str] | None] = lambda: None
     fields: Callable[[], Mapping[str, _Variable]] = dict
+    opened_bytes: int = 0
 
 
 @contextlib.contextmanager
@@ -349,93 +342,6 @@ def _no_rows(turned: bool) -> Rows:
 # ---- version 5: a sequence of elements, each (type, bytes, data); a compressed one is a zlib stream of one
 
 
-@dataclass
-class _Element:
-    """Reads forward through one (decompressed) element, of which `position` bytes have been read."""
-
-    source: Callable[[int], bytes]
-    order: str
-    path: str
-    position: int = 0
-
-    def _read(self, count: int) -> bytes:
-        piece = self.source(count)
-        self.position += len(piece)
-        return piece
-
-    def skip(self, count: int) -> None:
-        end = self.position + count
-        while self.position < end:
-            self.exactly(min(end - self.position, 1 << 20))
-
-    def within(self, size: int) -> _Element:
-        """Its next bytes, as many as these, as an element."""
-        end = self.position + size
-        return _Element(lambda count: self._read(min(count, end - self.position)), self.order, self.path)
-
-    def exactly(self, count: int) -> bytes:
-        piece = bytearray()
-        while len(piece) < count:
-            more = self._read(count - len(piece))
-            if not more:
-                raise damaged("the file is cut off in the middle of a variable", self.path)
-            piece += more
-        return bytes(piece)
-
-    def tag(self) -> tuple[int, int, int]:
-        """(type, bytes, padding after them); a small element is 8 bytes with its data, others are padded to 8."""
-        first = self.exactly(4)
-        kind = struct.unpack(self.order + "I", first)[0]
-        if kind >> 16:
-            return kind & 0xFFFF, kind >> 16, 4 - (kind >> 16)
-        size = struct.unpack(self.order + "I", self.exactly(4))[0]
-        return kind, size, -size % 8
-
-    def finish(self) -> None:
-        """Read to the end, where the checksum of a compressed variable is."""
-        behind = 0
-        while piece := self._read(_MAX_HEADER_BYTES):
-            behind += len(piece)
-            if behind > _MAX_BEHIND_BYTES:
-                raise damaged("a variable unpacks to more than it says", self.path)
-
-    def header(self) -> bytes:
-        """The next element, which is small: flags, dimensions or a name."""
-        _, size, padding = self.tag()
-        if size > _MAX_HEADER_BYTES:
-            raise damaged(
-                f"a name or the dimensions of a variable take {size:,} bytes, not at most {_MAX_HEADER_BYTES:,}",
-                self.path,
-            )
-        data = self.exactly(size)
-        self.exactly(padding)
-        return data
-
-    def text(self) -> str:
-        """The characters of a variable, entered behind its flags."""
-        self.header(), self.header()  # dimensions and name
-        kind, size, padding = self.tag()
-        if size > _MAX_HEADER_BYTES:
-            raise damaged(f"a text takes {size:,} bytes, not at most {_MAX_HEADER_BYTES:,}", self.path)
-        content = self.exactly(size)
-        self.exactly(padding)
-        wide = "utf-16-" + ("be" if self.order == ">" else "le")
-        return content.decode({4: wide, 17: wide, 16: "utf-8"}.get(kind, "latin-1"))
-
-    def vector(self) -> tuple[np.dtype[Any], int, int]:
-        """(type, values, padding in bytes) of the next element, which holds numbers."""
-        kind, size, padding = self.tag()
-        dtype = np.dtype(self.order + _TYPES.get(kind, "u1"))
-        return dtype, size // dtype.itemsize, padding
-
-    def array(self) -> Sliceable:
-        """The next element, which holds numbers, as a flat array, in memory or in a temporary file."""
-        dtype, size, padding = self.vector()
-        array = spooled(self._read, dtype, size, file=self.path)
-        self.exactly(padding)
-        return array
-
-
 def _version_5(file: BinaryIO, path: str, order: str) -> dict[str, _Variable]:
     variables: dict[str, _Variable] = {}
     end = file.seek(0, 2)
@@ -446,36 +352,42 @@ def _version_5(file: BinaryIO, path: str, order: str) -> dict[str, _Variable]:
         if position + 8 + size > end:
             raise damaged(f"the file is cut off: {position + 8 + size - end} bytes are missing", path)
         if kind in (_MATRIX, _COMPRESSED):
-            name, variable = _variable_5(functools.partial(_enter_5, file, path, order, position))
+            content = functools.partial(_content, file, path, order, position)
+            name, variable = _variable_5(*content(_MAX_HEADER_BYTES), content, order, path)
             if name:
                 variables[name] = variable
         position += 8 + size
     return variables
 
 
-def _enter_5(file: BinaryIO, path: str, order: str, position: int) -> _Element:
-    """The element of a variable, entered behind its tag."""
+def _content(
+    file: BinaryIO, path: str, order: str, position: int, most: int | None = None
+) -> tuple[int, bytes | bytearray]:
+    """Bytes of a variable behind its tag: how many, and the first ones or all of them.
+
+    Raises
+    ------
+    DataError
+        They are damaged, or more are packed than it says.
+    DoesNotFitError
+        They take more memory than there is.
+    """
     file.seek(position)
     kind, size = struct.unpack(order + "II", file.read(8))
-    if kind != _COMPRESSED:
-        return _Element(_limited(file, position + 8, size), order, path)
-    element = _Element(_inflated(_limited(file, position + 8, size), path), order, path)
-    element.tag()
-    return element
-
-
-def _limited(file: BinaryIO, start: int, size: int) -> Callable[[int], bytes]:
-    """Read bytes [start, start + size) of a file that others read too."""
-    at = start
-
-    def read(count: int) -> bytes:
-        nonlocal at
-        file.seek(at)
-        piece = file.read(min(count, start + size - at))
-        at += len(piece)
-        return piece
-
-    return read
+    read: Callable[[int], bytes] = file.read
+    if kind == _COMPRESSED:
+        read = _inflated(file.read, path)
+        size = struct.unpack(order + "II", exactly(read, 8, file=path))[1]
+    if most is None:
+        require_memory(
+            f"{path}: a variable that is read whole",
+            size,
+            cure=f"save it in MATLAB with -v7.3, which is read a few rows at a time; or {memory_cure()}",
+        )
+    content = exactly(read, size if most is None else min(size, most), file=path)
+    if most is None and kind == _COMPRESSED and read(1):
+        raise damaged("a variable unpacks to more than it says", path)
+    return size, content
 
 
 def _inflated(read: Callable[[int], bytes], path: str) -> Callable[[int], bytes]:
@@ -495,102 +407,101 @@ def _inflated(read: Callable[[int], bytes], path: str) -> Callable[[int], bytes]
     return inflate
 
 
-def _variable_5(enter: Callable[[], _Element]) -> tuple[str, _Variable]:
-    """Name and variable of an element that `enter` opens behind its tag."""
-    element = enter()
-    path, order = element.path, element.order
-    word = struct.unpack(order + "I", element.header()[:4])[0]
+def _elements(content: bytes | bytearray | memoryview, order: str, path: str) -> Iterator[tuple[int, memoryview]]:
+    """Type and data of the elements in a content; a small one is 8 bytes with its data, others are padded to 8."""
+    at, view = 0, memoryview(content)
+    while at + 8 <= len(view):
+        kind, size = struct.unpack_from(order + "II", view, at)
+        start, at = at + 8, at + 8 + size + -size % 8
+        if kind >> 16:
+            kind, size, start, at = kind & 0xFFFF, kind >> 16, start - 4, start
+        if start + size > len(view):
+            raise damaged(f"an element of {size:,} bytes is longer than its variable or its header", path)
+        yield kind, view[start : start + size]
+
+
+def _variable_5(
+    size: int, head: Any, content: Callable[[], tuple[int, Any]], order: str, path: str
+) -> tuple[str, _Variable]:
+    """Name and variable of so many bytes, of which `head` are the first."""
+    (_, flags), (_, sizes), (_, text) = itertools.islice(_elements(head, order, path), 3)
+    word = struct.unpack_from(order + "I", flags)[0]
     kind = word & 0xFF
-    shape = tuple(int(size) for size in np.frombuffer(element.header(), order + "i4"))
-    name = element.header().decode("latin-1")
-    if min(shape, default=0) < 0:
+    shape = tuple(np.frombuffer(sizes, order + "i4").tolist())
+    name = bytes(text).decode("latin-1")
+    is_numeric = kind in _NUMERIC_CLASSES
+    if min(shape, default=0) < 0 or (is_numeric and math.prod(shape) > size):
         raise damaged(f"variable {name}: its shape cannot be", path, value=shape)
-    if kind not in _NUMERIC_CLASSES and kind != _SPARSE_CLASS:
-        text = f"it is a {_CLASSES.get(kind, 'variable')}, not a numeric matrix"
-        texts = functools.partial(_texts_5, enter, shape) if kind == _CELLS else lambda: None
+
+    def values() -> Iterator[tuple[int, memoryview]]:
+        return itertools.islice(_elements(content()[1], order, path), 3, None)
+
+    if not is_numeric and kind != _SPARSE_CLASS:
+        problem = f"it is a {_CLASSES.get(kind, 'variable')}, not a numeric matrix"
+        texts = functools.partial(_texts_5, values, shape, order, path) if kind == _CELLS else lambda: None
         one = kind == _STRUCTURE and math.prod(shape) == 1
-        return name, _Variable(shape, text, _no_rows, texts, functools.partial(_fields_5, enter) if one else dict)
+        fields = functools.partial(_fields_5, values, order, path) if one else dict
+        return name, _Variable(shape, problem, _no_rows, texts, fields)
     if word & _COMPLEX_FLAG:
         return name, _Variable(shape, "it holds complex numbers", _no_rows)
-    return name, _Variable(
-        shape, None, functools.partial(_sparse_5 if kind == _SPARSE_CLASS else _dense_5, enter, shape)
-    )
+    rows = functools.partial(_dense_5 if is_numeric else _sparse_5, values, shape, order, path)
+    return name, _Variable(shape, None, rows, opened_bytes=size if is_numeric else 3 * size)
 
 
-def _fields_5(enter: Callable[[], _Element]) -> dict[str, _Variable]:
+def _array(element: tuple[int, memoryview], order: str) -> NDArray[Any]:
+    return np.frombuffer(element[1], order + _TYPES[element[0]])
+
+
+def _fields_5(values: Callable[[], Iterator[Any]], order: str, path: str) -> dict[str, _Variable]:
     """Fields of a structure, which are variables without names behind one another."""
-    element = _behind_header(enter)
-    width = struct.unpack(element.order + "I", element.header())[0]
-    _, size, padding = element.tag()
-    require_memory(f"{element.path}: the names of the fields of a structure", _CELL_BYTES * size)
-    names = element.exactly(size)
-    element.exactly(padding)
-    fields = {}
-    for start in range(0, size, max(width, 1)):
-        field, at = names[start : start + width].split(b"\0")[0].decode("latin-1"), element.position
-        _, size_of_field, padding = element.tag()
-        if size_of_field:
-            _, fields[field] = _variable_5(functools.partial(_enter_field, enter, at))
-            element.skip(size_of_field + padding)
-    return fields
+    elements = values()
+    (_, width), (_, text) = itertools.islice(elements, 2)
+    require_memory(f"{path}: the names of the fields of a structure", _CELL_BYTES * len(text))
+    step = struct.unpack_from(order + "I", width)[0]
+    names = [bytes(text[at : at + step]).split(b"\0")[0].decode("latin-1") for at in range(0, len(text), step)]
+    return {
+        name: _variable_5(len(content), content, functools.partial(_whole, content), order, path)[1]
+        for name, (_, content) in zip(names, elements, strict=False)
+        if content
+    }
 
 
-def _enter_field(enter: Callable[[], _Element], position: int) -> _Element:
-    element = enter()
-    element.skip(position - element.position)
-    return element.within(element.tag()[1])
+def _whole(content: memoryview) -> tuple[int, memoryview]:
+    return len(content), content
 
 
-def _behind_header(enter: Callable[[], _Element]) -> _Element:
-    """The element of a variable, entered behind flags, dimensions and name."""
-    element = enter()
-    for _ in range(3):
-        element.header()
-    return element
-
-
-def _texts_5(enter: Callable[[], _Element], shape: tuple[int, ...]) -> list[str]:
+def _texts_5(values: Callable[[], Iterator[Any]], shape: tuple[int, ...], order: str, path: str) -> list[str]:
     """Texts of a cell array, each of which is a variable without a name."""
-    element = _behind_header(enter)
-    require_memory(f"{element.path}: the cells of a variable", _CELL_BYTES * math.prod(shape))
+    require_memory(f"{path}: the cells of a variable", _CELL_BYTES * math.prod(shape))
+    wide = "utf-16-" + ("be" if order == ">" else "le")
     texts = []
-    for _ in range(math.prod(shape)):
-        _, size, _ = element.tag()
-        flags = element.header() if size else b""
-        kind = struct.unpack(element.order + "I", flags[:4])[0] & 0xFF if flags else _CHARACTERS
+    for _, content in itertools.islice(values(), math.prod(shape)):
+        kind, text = _CHARACTERS, (0, content)
+        if content:
+            (_, flags), _, _, text = itertools.islice(_elements(content, order, path), 4)
+            kind = struct.unpack_from(order + "I", flags)[0] & 0xFF
         if kind != _CHARACTERS:
             raise DataError(
                 f"a cell holds a {_CLASSES.get(kind, 'number')}, texts were expected",
-                file=element.path,
+                file=path,
                 cure="name a cell array of texts",
             )
-        texts.append(element.text() if flags else "")
+        texts.append(bytes(text[1]).decode({4: wide, 17: wide, 16: "utf-8"}.get(text[0], "latin-1")))
     return texts
 
 
-def _dense_5(enter: Callable[[], _Element], shape: tuple[int, ...], turned: bool) -> Rows:
-    n, width = shape
-    element = _behind_header(enter)
-    dtype, size, _ = element.vector()
-    if size != n * width:
-        raise damaged(f"a variable of {n:,} x {width:,} values says that it holds {size:,}", element.path)
-
-    def make() -> Sliceable:
-        element = _behind_header(enter)
-        flat = element.array()
-        element.finish()
+def _dense_5(values: Callable[[], Iterator[Any]], shape: tuple[int, ...], order: str, path: str, turned: bool) -> Rows:
+    def make() -> NDArray[Any]:
+        flat = _array(next(values()), order)
+        if len(flat) != math.prod(shape):
+            raise damaged(f"a variable of {shape[0]:,} x {shape[1]:,} values holds {len(flat):,}", path)
         return flat
 
-    return fortran_rows(make, (n, width), dtype, turned=turned)
+    return fortran_rows(make, (shape[0], shape[1]), np.dtype(np.float64), turned=turned)
 
 
-def _sparse_5(enter: Callable[[], _Element], shape: tuple[int, ...], turned: bool) -> Rows:
-    element = _behind_header(enter)
-    indices, starts = element.array(), element.array()
-    require_memory(f"{element.path}: where the columns of a sparse variable begin", 8 * starts.shape[0])
-    data = element.array()
-    element.finish()
-    indptr = np.array(starts[: starts.shape[0]])
-    stored = int(indptr[-1]) if len(indptr) else 0
+def _sparse_5(values: Callable[[], Iterator[Any]], shape: tuple[int, ...], order: str, path: str, turned: bool) -> Rows:
+    indices, starts, data = (_array(element, order) for element in itertools.islice(values(), 3))
+    stored = int(starts[-1]) if len(starts) else 0
     # MATLAB reserves room (nzmax) that it need not use.
-    return _sparse_rows(head(data, stored), head(indices, stored), indptr, shape, element.path, turned)
+    return _sparse_rows(data[:stored], indices[:stored], starts.astype(np.int64), shape, path, turned)

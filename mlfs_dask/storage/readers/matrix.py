@@ -843,6 +843,8 @@ class MatrixReader(Reader):
     ----------
     header : Header
     path : str
+    opened_bytes : int
+        What is held of the source while it is open.
     """
 
     header: Header
@@ -859,6 +861,7 @@ class MatrixReader(Reader):
     _kept: tuple[int, ...] | None = None
     _meaning: LabelValues = DEFAULT_VALUES
     in_threads: bool = False
+    opened_bytes: int = 0
 
     def held_bytes(self, batch_bytes: int) -> int:
         """See `Reader`."""

@@ -231,8 +231,12 @@ BOMBS: dict[str, tuple[Callable[[Path], Path], type[Exception], str]] = {
     "linked.h5ad": (lambda p: hdf5(p, linked_values), DataError, "other.h5': the values of /other lie in another"),
     "barcodes.h5": (many_names, DoesNotFitError, "all of /matrix/barcodes: projected"),
     "offsets.mat": (mat_7, DoesNotFitError, "all of /X/jc: projected 8,388,608.0 MiB"),
-    "name.mat": (lambda p: mat_5(p, long_name), DataError, "take 134,217,728 bytes, not at most 1,024"),
-    "values.mat": (lambda p: mat_5(p, more_values), DataError, r"1,073,741,824 x 2 values says that it holds 8"),
+    "name.mat": (lambda p: mat_5(p, long_name), DataError, "an element of 134,217,728 bytes is longer than"),
+    "values.mat": (
+        lambda p: mat_5(p, more_values),
+        DataError,
+        r"value \(1073741824, 2\): variable X: its shape cannot be",
+    ),
     "negative.mat": (
         lambda p: mat_5(p, negative_shape),
         DataError,

@@ -11,7 +11,8 @@ import pytest
 import scipy.io
 from scipy import sparse as sp
 
-from mlfs_dask.errors import DataError
+from mlfs_dask import runtime
+from mlfs_dask.errors import DataError, DoesNotFitError
 from mlfs_dask.storage.readers import matrix
 from mlfs_dask.storage.readers.base import ReadOptions
 from mlfs_dask.storage.readers.mat import open_mat
@@ -207,6 +208,18 @@ def test_variables_that_are_no_matrices(tmp_path: Path, value: object, said: str
         open_mat(save_5(tmp_path / "t.mat", {"data": value, "target": Y}))
 
 
+def test_a_variable_that_memory_does_not_hold(tmp_path: Path) -> None:
+    path = save_5(tmp_path / "t.mat", {"X": np.zeros((4 << 20, 4)), "Y": np.zeros((4 << 20, 1), np.uint8)})
+    reader = open_mat(path)
+    assert reader.opened_bytes == pytest.approx((4 * 8 + 1) * (4 << 20), rel=0.01)
+    runtime.settle()
+    with (
+        runtime.process_limits(memory_limit=runtime.current_rss() + (64 << 20)),
+        pytest.raises(DoesNotFitError, match=r"t.mat: a variable that is read whole: projected 128(.|\n)*-v7\.3"),
+    ):
+        read_all(reader)
+
+
 def packed(content: bytearray) -> bytes:
     content[3000:3100] = bytes(100)
     return bytes(content)
@@ -217,7 +230,7 @@ def packed(content: bytearray) -> bytes:
     [
         ("5", lambda content: content[:-40], "the file is cut off: 40 bytes are missing"),
         ("5 uncompressed", lambda content: content[:-40], "the file is cut off: 40 bytes are missing"),
-        ("5", packed, "a compressed variable is damaged"),
+        ("5", packed, "a compressed variable is damaged|unpacks to more than it says"),
         ("7.3", lambda content: content[:1000], "the file is damaged or cut off"),
         ("5", lambda content: b"x" * 1000, r"no MATLAB file of version 5 or 7\.3"),
     ],
