@@ -75,7 +75,7 @@ def _text(place: str, value: object) -> str:
         shown = comparison_table(value, metric, classifier)
         rows = [
             [cell.text + ("*" if cell.best else " =" if cell.tied else "") for cell in row]
-            for row in [*shown.rows, *shown.footer]
+            for row in shown.cells([*shown.rows, *shown.footer])
         ]
         blocks.append(f"{shown.title}\n{table(rows, header=list(shown.columns))}")
         test = next(each for each in value.tests if (each["metric"], each["classifier"]) == (metric, classifier))

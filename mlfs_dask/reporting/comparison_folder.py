@@ -11,16 +11,19 @@ import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.evaluation.comparison import FORMAT_VERSION, Comparison
 from mlfs_dask.evaluation.results import Metric, RunEntry, parse_frame
 from mlfs_dask.files.json_text import as_json, parse_json, parse_record
-from mlfs_dask.reporting.figures import Figure, Styles, critical_differences, curve, stability_curve, write_figure
+from mlfs_dask.reporting.figures import Figure, Styles, critical_differences, curve, lines_plot, write_figure
 from mlfs_dask.reporting.tables import cases, csv_text, of_case, title_of
 from mlfs_dask.storage.object_store import is_url, local_path
 from mlfs_dask.storage.publish import appearing, check_place, read_text
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 RECORD = "compare.json"
 TESTS = "tests.json"
@@ -190,12 +193,24 @@ def figures_of(comparison: Comparison, styles: Styles) -> Iterator[tuple[str, li
                 ],
             )
     of_stability = comparison.stability.dropna(subset="kuncheva")
-    panels = [
-        stability_curve(of, dataset=str(dataset), styles=styles, name=anchor("stability", dataset))
-        for dataset, of in of_stability.groupby("dataset", sort=False)
-    ]
+    panels = [_stability(of, str(dataset), styles) for dataset, of in of_stability.groupby("dataset", sort=False)]
     if panels:
         yield "stability", panels
+
+
+def _stability(data: pd.DataFrame, dataset: str, styles: Styles) -> Figure:
+    """Agreement of the sets chosen in different folds, against the number of features."""
+    average = data.groupby("run", sort=False)["kuncheva"].mean()
+    return Figure(
+        anchor("stability", dataset),
+        dataset,
+        f"{dataset}: agreement of the sets chosen in different folds; 1 the same sets, 0 chance.",
+        "Mean of Kuncheva's index: " + ", ".join(f"{run} {value:.2f}" for run, value in average.items()) + ".",
+        data[["run", "method", "k", "kuncheva", "jaccard", "n_sets"]],
+        *lines_plot(
+            data, "k", "kuncheva", styles.of_all(data), by="run", xlabel="number of features", ylabel="Kuncheva's index"
+        ),
+    )
 
 
 def anchor(*parts: object) -> str:

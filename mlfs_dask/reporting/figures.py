@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from mlfs_dask.evaluation.results import ALL
 from mlfs_dask.selectors import METHODS
@@ -25,6 +25,8 @@ from mlfs_dask.selectors import METHODS
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+
+    Draw = Callable[[Axes], None]
 
 TEXT, LINE, QUIET = "#1d2430", "#d3d7dd", "#5a6472"
 SERIES = ("#0072b2", "#c44e00", "#00805e", "#b0508a", "#a87400", "#3a97d3", "#6b4fa0", "#7a5c3e")
@@ -65,7 +67,7 @@ class Figure:
     caption: str
     alt: str
     data: pd.DataFrame
-    draw: Callable[[Axes], None]
+    draw: Draw
     size: tuple[float, float] = (4.4, 3.0)
 
 
@@ -76,6 +78,10 @@ class Style:
     colour: str
     marker: str
     dash: str
+
+
+EVERYTHING, CHANCE = Style(QUIET, "", "--"), Style(QUIET, "", ":")
+"""All features and random ones, whatever else there is."""
 
 
 @dataclass
@@ -89,14 +95,19 @@ class Styles:
     taken: set[int] = field(default_factory=set)
 
     def of(self, run: str, method: str | None = None) -> Style:
-        """Style of a run; all features and chance are grey, whatever else there is."""
+        """Style of a run."""
         if run not in self.known:
             self.known[run] = self._new(method)
         return self.known[run]
 
+    def of_all(self, data: pd.DataFrame) -> dict[str, Style]:
+        """Styles of the runs of a table, in its order."""
+        methods = data.drop_duplicates("run").set_index("run")["method"]
+        return {str(run): self.of(str(run), method) for run, method in methods.items()}
+
     def _new(self, method: str | None) -> Style:
         if method in (ALL, RANDOM):
-            return Style(QUIET, "", "--" if method == ALL else ":")
+            return EVERYTHING if method == ALL else CHANCE
         first = ORDER.index(method) if method in ORDER else 0
         numbers = range(len(SERIES) * len(MARKERS))
 
@@ -220,86 +231,151 @@ def write_figure(figures: Figure | Sequence[Figure], file: Path) -> None:
         _drawn(panels, min(3, len(panels))).savefig(file, metadata={"Date": None}, facecolor="white")
 
 
-# What is drawn
+# What is drawn: each function returns how to draw, and the size of it
 
 
-def convergence(run: str, objective: Sequence[float], style: Style, *, name: str) -> Figure:
-    """The objective of a method's loop after every iteration."""
-    import pandas as pd
-
-    values = np.asarray(objective, np.float64)
-    iterations = np.arange(1, len(values) + 1)
-    positive = bool(len(values)) and bool((values > 0).all())
-    logarithmic = positive and values.max() > 100 * values.min()
-
-    def draw(axes: Axes) -> None:
-        axes.plot(iterations, values, color=style.colour, marker=style.marker if len(values) < 60 else "")
-        if logarithmic:
-            _logarithmic(axes, "y")
-        axes.set_xlabel("iteration")
-        axes.set_ylabel("objective")
-        _whole_numbers(axes)
-
-    return Figure(
-        name,
-        run,
-        f"{run}: objective after each of {len(values)} iterations.",
-        f"Line falling or rising from {values[0]:.4g} to {values[-1]:.4g} in {len(values)} iterations.",
-        pd.DataFrame({"iteration": iterations, "objective": values}),
-        draw,
-    )
-
-
-def curve(frame: pd.DataFrame, *, title: str, ylabel: str, styles: Styles, name: str) -> Figure:
-    """A metric against the number of features, a line a run.
+def lines_plot(
+    data: pd.DataFrame,
+    x: str,
+    y: str,
+    styles: Mapping[str, Style],
+    *,
+    by: str = "",
+    spread: str = "",
+    end: float | None = None,
+    logarithmic: str = "",
+    xlabel: str,
+    ylabel: str,
+) -> tuple[Draw, tuple[float, float]]:
+    """Lines of one column of a table against another.
 
     Parameters
     ----------
-    frame : DataFrame
-        `run, method, k, mean, std` of one data set, metric and classifier.
+    data : DataFrame
+    x, y : str
+        Columns.
+    styles : mapping of str -> Style
+        The line of each value of the column `by`; of a table without one, the one line.
+    spread : str, optional
+        Column of the standard deviations, which are shaded.
+    end : float, optional
+        Where a dashed line says that the choice of k ends.
+    logarithmic : str
+        Axes that are: "x", "y" or both.
     """
-    data = frame[["run", "method", "k", "mean", "std", "n_folds"]].reset_index(drop=True)
+    lines = {name: data[data[by] == name] if by else data for name in styles}
 
     def draw(axes: Axes) -> None:
-        _lines_by_k(axes, data, "mean", styles)
-        axes.set_ylabel(ylabel)
+        for name, of in lines.items():
+            style, of = styles[name], of.sort_values(x)
+            look: dict[str, Any] = {"color": style.colour, "linestyle": style.dash, "label": name}
+            if style == EVERYTHING:  # of all features there is one number alone
+                axes.axhline(of[y].iloc[-1], **look)
+                continue
+            axes.plot(of[x], of[y], marker=style.marker if len(of) < 60 else "", **look)
+            if spread:
+                low, high = (of[y] + side * of[spread].fillna(0) for side in (-1, 1))
+                axes.fill_between(of[x], low, high, color=style.colour, alpha=0.12, lw=0)
+        if end is not None:
+            axes.axvline(end, color=QUIET, linestyle="--", lw=1)
+            right = end < 0.7 * data[x].max()
+            places: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
+            places |= {"va": "top", "ha": "left" if right else "right"}
+            axes.annotate(f"k = {end}", (end, 1), (4 if right else -4, -2), **places)
+        axes.set(xlabel=xlabel, ylabel=ylabel)
+        _finish(axes, data[x], logarithmic)
 
-    ends = data.sort_values("k").groupby("run", sort=False)["mean"].agg(["first", "last"])
-    described = "; ".join(f"{run} from {row['first']:.3f} to {row['last']:.3f}" for run, row in ends.iterrows())
-    return Figure(
-        name,
-        title,
-        f"{ylabel} on {title}: mean over the folds, shaded ± one standard deviation.",
-        f"{ylabel} from the smallest to the largest number of features: {described}.",
-        data,
-        draw,
-        size=(4.4, 3.3),
-    )
-
-
-def _lines_by_k(axes: Axes, data: pd.DataFrame, column: str, styles: Styles) -> None:
-    """A line a run against the number of features, shaded by `std` where there is one; of all features across."""
-    for run, of in data.groupby("run", sort=False):
-        of = of.sort_values("k")
-        method = of["method"].iloc[0]
-        style = styles.of(str(run), method)
-        look: dict[str, Any] = {"color": style.colour, "linestyle": style.dash, "label": str(run)}
-        if method == ALL:
-            axes.axhline(of[column].iloc[-1], **look)
-            continue
-        axes.plot(of["k"], of[column], marker=style.marker, **look)
-        if "std" in of:
-            low, high = (of[column] + side * of["std"].fillna(0) for side in (-1, 1))
-            axes.fill_between(of["k"], low, high, color=style.colour, alpha=0.12, lw=0)
-    axes.set_xlabel("number of features")
-    _whole_numbers(axes)
-    _legend_below(axes)
+    return draw, (4.4, 3.3 if len(lines) > 1 else 3.0)
 
 
-def _beside(axes: Axes, row: Any, text: str) -> None:
-    """A text in a row, right of the axes."""
-    where = ("axes fraction", "data")
-    axes.annotate(text, (1, row), (5, 0), xycoords=where, textcoords="offset points", va="center")
+@dataclass(frozen=True)
+class Marks:
+    """Markers of one style in the rows of a figure.
+
+    Attributes
+    ----------
+    places, rows : sequence of float
+        Where they are, NaN for none; numbers of their rows.
+    style : Style
+    label : str
+        In the legend; none.
+    bars : (sequence of float or float, sequence of float), optional
+        From where to where a bar goes through each marker.
+    look : mapping
+        What else `Axes.plot` takes.
+    """
+
+    places: ArrayLike
+    rows: ArrayLike
+    style: Style
+    label: str = ""
+    bars: tuple[ArrayLike, ArrayLike] | None = None
+    look: Mapping[str, Any] = field(default_factory=dict)
+
+
+def rows_plot(
+    names: Sequence[str],
+    marks: Sequence[Marks],
+    *,
+    xlabel: str,
+    beside: Sequence[str] = (),
+    end: float | None = None,
+    logarithmic: str = "",
+    xlim: tuple[float, float] | None = None,
+) -> tuple[Draw, tuple[float, float]]:
+    """Rows with names, the first above, and markers in them.
+
+    Parameters
+    ----------
+    names : sequence of str
+    marks : sequence of Marks
+    beside : sequence of str
+        A text at the right of each row.
+    end : float, optional
+        Where a dashed line ends the choice of k.
+    logarithmic : str
+        "x" if the axis is.
+    xlim : (float, float), optional
+    """
+
+    def draw(axes: Axes) -> None:
+        for each in marks:
+            if each.bars is not None:
+                axes.hlines(each.rows, *each.bars, color=each.style.colour, lw=2.5, alpha=0.6)
+            look: dict[str, Any] = {
+                "color": each.style.colour,
+                "markersize": 5,
+                "lw": 0,
+                "label": each.label,
+                **each.look,
+            }
+            axes.plot(each.places, each.rows, each.style.marker or "o", **look)
+        for row, text in enumerate(beside):
+            where = ("axes fraction", "data")
+            axes.annotate(text, (1, row), (5, 0), xycoords=where, textcoords="offset points", va="center")
+        if end is not None:
+            axes.axvline(end, color=QUIET, linestyle="--", lw=1)
+        axes.set_yticks(range(len(names)), [shortened(name, 26) for name in names])
+        axes.set(xlabel=xlabel, ylim=(len(names) - 0.5, -0.5), xlim=xlim)
+        _finish(axes, np.concatenate([each.places for each in marks]), logarithmic)
+
+    legend = 0.5 if any(each.label for each in marks) else 0.0
+    return draw, (4.4, 0.7 + legend + 0.19 * max(len(names), 6))
+
+
+def _finish(axes: Axes, values: Any, logarithmic: str) -> None:
+    """Ticks, in whole numbers where all `values` are, and a legend beneath the axes of several lines or marks."""
+    from matplotlib.ticker import MaxNLocator
+
+    for which in logarithmic:
+        _logarithmic(axes, "x" if which == "x" else "y")
+    if "x" not in logarithmic and not np.nansum(np.mod(values, 1)):
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    labels = axes.get_legend_handles_labels()[1]
+    if len(labels) > 1:
+        columns = max(1, min(4, 64 // (max(map(len, labels)) + 7)))
+        look: dict[str, Any] = {"columnspacing": 1.2, "handlelength": 1.8}
+        axes.legend(loc="upper center", bbox_to_anchor=(0.45, -0.2), ncol=columns, **look)
 
 
 def _logarithmic(axes: Axes, which: Literal["x", "y"]) -> None:
@@ -312,242 +388,6 @@ def _logarithmic(axes: Axes, which: Literal["x", "y"]) -> None:
     axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axis.set_minor_formatter(NullFormatter())
-
-
-def _whole_numbers(axes: Axes) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-
-
-def _legend_below(axes: Axes) -> None:
-    labels = axes.get_legend_handles_labels()[1]
-    if len(labels) > 1:
-        longest = max(map(len, labels))
-        axes.legend(
-            loc="upper center",
-            bbox_to_anchor=(0.45, -0.2),
-            ncol=max(1, min(4, 64 // (longest + 7))),
-            columnspacing=1.2,
-            handlelength=1.8,
-        )
-
-
-def score_curve(
-    run: str,
-    scores: NDArray[np.float64],
-    k: int,
-    style: Style,
-    *,
-    scales: Sequence[Mapping[str, Any]] = (),
-    name: str,
-) -> Figure:
-    """Scores in the order of the ranking, and where the choice ends.
-
-    Parameters
-    ----------
-    scales : sequence of mapping
-        Where scores are not all on one scale: `scale` and number of `features` of each, best first. A line ends where
-        its scale does, for a step from one to the next says nothing of the features.
-    """
-    import pandas as pd
-
-    scores = scores[~np.isnan(scores)]  # excluded features have none
-    d = len(scores)
-    # All of the first thousand, beyond them as many as a page can show.
-    shown = np.unique(np.concatenate([np.arange(min(d, 1000)), np.linspace(0, d - 1, min(d, 1000)).astype(np.int64)]))
-    ends = np.cumsum([int(scale["features"]) for scale in scales]) if scales else np.array([d])
-    names = [str(scale["scale"]) for scale in scales] or [""]
-
-    def draw(axes: Axes) -> None:
-        for number, (part, label) in enumerate(
-            zip(np.split(shown, np.searchsorted(shown, ends[:-1])), names, strict=True)
-        ):
-            axes.plot(part + 1, scores[part], color=style.colour, linestyle=DASHES[number % len(DASHES)], label=label)
-        axes.axvline(k, color=QUIET, linestyle="--", lw=1)
-        axes.annotate(
-            f"k = {k}",
-            (k, 1),
-            (4 if k < 0.7 * d else -4, -2),
-            xycoords=("data", "axes fraction"),
-            textcoords="offset points",
-            va="top",
-            ha="left" if k < 0.7 * d else "right",
-        )
-        if d > 500:
-            _logarithmic(axes, "x")
-        axes.set_xlabel("rank")
-        axes.set_ylabel("score")
-        _legend_below(axes)
-
-    caption = f"{run}: score by rank; the dashed line is where the choice of {k} ends."
-    if scales:
-        caption += (
-            " Scores are on scales of their own: "
-            + "; ".join(f"of {scale['features']} features {scale['scale']}" for scale in scales)
-            + ". The step from one scale to the next says nothing about quality."
-        )
-    return Figure(
-        name,
-        f"{run}: scores",
-        caption,
-        f"Scores fall from {scores[0]:.4g} at rank 1 to {scores[k - 1]:.4g} at rank {k} "
-        f"and {scores[-1]:.4g} at rank {d}.",
-        pd.DataFrame({"rank": shown + 1, "score": scores[shown]}),
-        draw,
-        size=(4.4, 3.3 if scales else 3.0),
-    )
-
-
-def best_features(run: str, names: Sequence[str], scores: NDArray[np.float64], style: Style, *, name: str) -> Figure:
-    """The best features by name."""
-    import pandas as pd
-
-    count = min(MAX_NAMES, len(names))
-    shown = [shortened(each) for each in names[:count]]
-    values = scores[:count]
-
-    def draw(axes: Axes) -> None:
-        axes.barh(np.arange(count), values, color=style.colour, height=0.7)
-        axes.set_yticks(np.arange(count), [f"{place}. {text}" for place, text in enumerate(shown, start=1)])
-        axes.invert_yaxis()
-        axes.grid(axis="y", visible=False)
-        axes.set_xlabel("score")
-
-    return Figure(
-        name,
-        f"{run}: best features",
-        f"{run}: the {count} best features.",
-        f"Best first: {', '.join(names[:count])}.",
-        pd.DataFrame({"rank": np.arange(1, count + 1), "feature": list(names[:count]), "score": values}),
-        draw,
-        size=(4.4, 0.7 + 0.19 * count),
-    )
-
-
-def rank_intervals(
-    run: str,
-    names: Sequence[str],
-    low: NDArray[np.float64],
-    high: NDArray[np.float64],
-    frequency: NDArray[np.float64],
-    k: int,
-    style: Style,
-    *,
-    name: str,
-) -> Figure:
-    """How far the ranks of the best features vary between resamples of the rows.
-
-    Parameters
-    ----------
-    names : sequence of str
-        Of features, best first.
-    low, high : float64 array, shape (d,)
-        Ranks, from 1, between which nine of ten resamples rank each feature.
-    frequency : float64 array, shape (d,)
-        Share of the resamples in which each feature is among the best k.
-    k : int
-    """
-    import pandas as pd
-
-    count = min(MAX_NAMES, len(names))
-    ranks = np.arange(1, count + 1)
-    low, high, frequency = low[:count], high[:count], frequency[:count]
-
-    def draw(axes: Axes) -> None:
-        axes.hlines(ranks, low, high, color=style.colour, lw=2.5, alpha=0.6)
-        axes.plot(ranks, ranks, style.marker or "o", color=style.colour, markersize=5, lw=0)
-        axes.axvline(k + 0.5, color=QUIET, linestyle="--", lw=1)
-        for rank, share in zip(ranks, frequency, strict=True):
-            _beside(axes, rank, f"{share:.0%}")
-        axes.set_yticks(ranks, [f"{rank}. {shortened(each)}" for rank, each in zip(ranks, names, strict=False)])
-        axes.set_ylim(count + 0.5, 0.5)
-        axes.grid(axis="y", visible=False)
-        axes.set_xlabel("rank")
-        if high.max() > 20 * count:
-            _logarithmic(axes, "x")
-        else:
-            _whole_numbers(axes)
-
-    return Figure(
-        name,
-        f"{run}: ranks in resamples of the rows",
-        f"{run}: the rank of each of the {count} best features (the marker), the ranks between which nine of ten "
-        "resamples of the rows have it (the bar), and at the right the share of the resamples in which it is among the "
-        f"best {k}, left of the dashed line.",
-        "; ".join(
-            f"{each} rank {rank}, {first:.0f} to {last:.0f}, {share:.0%}"
-            for each, rank, first, last, share in zip(names, ranks, low, high, frequency, strict=False)
-        )
-        + ".",
-        pd.DataFrame(
-            {
-                "rank": ranks,
-                "feature": list(names[:count]),
-                "rank_low": low,
-                "rank_high": high,
-                "selection_frequency": frequency,
-            }
-        ),
-        draw,
-        size=(4.4, 0.7 + 0.19 * count),
-    )
-
-
-def clusters(run: str, rows: Sequence[Mapping[str, str]], bound: float, style: Style, *, name: str) -> Figure | None:
-    """Features that say the same as a chosen one; None where there is none.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-        Of `redundancy.csv`.
-    bound : float
-        Correlation from which features are in one cluster.
-    """
-    import pandas as pd
-
-    members = pd.DataFrame(rows).astype({"cluster": int, "rank": int, "chosen": int, "similarity": float})
-    others = members[members["feature"] != members["representative"]]
-    if others.empty:
-        return None
-    numbers = list(dict.fromkeys(others["cluster"]))
-    shown = numbers[:MAX_NAMES]
-    of_cluster = members.set_index("cluster")
-    names = [str(of_cluster.loc[[number], "representative"].iloc[0]) for number in shown]
-    ranks = [int(of_cluster.loc[[number], "rank"].min()) for number in shown]
-    data = others[others["cluster"].isin(shown)]
-    places = data["cluster"].map({number: place for place, number in enumerate(shown)}).to_numpy()
-
-    def draw(axes: Axes) -> None:
-        passed = (data["chosen"] == 0).to_numpy()
-        alike = data["similarity"].to_numpy()
-        for which, fill in ((passed, "none"), (~passed, style.colour)):
-            axes.scatter(alike[which], places[which], 26, facecolors=fill, edgecolors=style.colour)
-        for place, number in enumerate(shown):
-            _beside(axes, place, f"+{int((data['cluster'] == number).sum())}")
-        ticks = zip(ranks, names, strict=True)
-        axes.set_yticks(range(len(shown)), [f"{rank}. {shortened(each)}" for rank, each in ticks])
-        axes.set_ylim(len(shown) - 0.5, -0.5)
-        margin = max(0.04 * (1 - bound), 1e-3)
-        axes.set_xlim(bound - margin, 1 + margin)
-        axes.grid(axis="y", visible=False)
-        axes.set_xlabel("correlation, without its sign")
-
-    more = "" if len(numbers) == len(shown) else f" {len(numbers) - len(shown):,} more clusters are in redundancy.csv."
-    listed = "; ".join(
-        f"{each}: {', '.join(data.loc[data['cluster'] == number, 'feature'])}"
-        for each, number in zip(names, shown, strict=True)
-    )
-    return Figure(
-        name,
-        f"{run}: features that say the same",
-        f"{run}: each row is a chosen feature, with its rank; the markers are features whose correlation with it is "
-        f"{bound:g} or more, filled where they are chosen, too, and at the right is their number.{more}",
-        f"{listed}.",
-        data[["cluster", "feature", "representative", "similarity", "chosen", "rank"]],
-        draw,
-        size=(4.4, 1.1 + 0.19 * len(shown)),
-    )
 
 
 def shortened(text: str, length: int = 22) -> str:
@@ -563,168 +403,60 @@ def shortened(text: str, length: int = 22) -> str:
     return f"{text[: length - 1 - half]}…{text[-half:]}"
 
 
-def values_by_run(
-    frame: pd.DataFrame,
-    *,
-    title: str,
-    xlabel: str,
-    caption: str,
-    styles: Styles,
-    logarithmic: bool = False,
-    form: str = ".3f",
-    name: str,
-) -> Figure:
-    """A value of every run, a row a run: the mean as a dot, with what it is the mean of.
+def curve(frame: pd.DataFrame, *, title: str, ylabel: str, styles: Styles, name: str) -> Figure:
+    """A metric against the number of features, a line a run.
 
     Parameters
     ----------
     frame : DataFrame
-        `run, dataset, value, std`, in the order of the rows. Of one data set a line is drawn of ± std; of several, a
-        small dot for each.
-    form : str
-        How the mean is written at the end of its row.
+        `run, method, k, mean, std` of one data set, metric and classifier.
     """
-    data = frame[["run", "dataset", "value", "std"]].reset_index(drop=True)
-    runs = list(dict.fromkeys(data["run"]))
-    means = data.groupby("run", sort=False)["value"].mean()
-    one = data["dataset"].nunique() == 1
-
-    def draw(axes: Axes) -> None:
-        for row, run in enumerate(runs):
-            of, style = data[data["run"] == run], styles.of(run)
-            if one:
-                axes.errorbar(means[run], row, xerr=of["std"].fillna(0), color=style.colour, lw=1.4, capsize=3)
-            else:
-                axes.plot(of["value"], [row] * len(of), "o", color=style.colour, markersize=4, alpha=0.45, lw=0)
-            axes.plot(means[run], row, style.marker or "o", color=style.colour, markersize=7)
-            _beside(axes, row, format(means[run], form))
-        axes.set_yticks(range(len(runs)), [shortened(run, 26) for run in runs])
-        axes.set_ylim(len(runs) - 0.5, -0.5)
-        if logarithmic:
-            _logarithmic(axes, "x")
-        axes.set_xlabel(xlabel)
-
+    data = frame[["run", "method", "k", "mean", "std", "n_folds"]].reset_index(drop=True)
+    ends = data.sort_values("k").groupby("run", sort=False)["mean"].agg(["first", "last"])
+    described = "; ".join(f"{run} from {row['first']:.3f} to {row['last']:.3f}" for run, row in ends.iterrows())
     return Figure(
         name,
         title,
-        caption,
-        f"{xlabel}: " + ", ".join(f"{run} {format(means[run], form)}" for run in runs) + ".",
+        f"{ylabel} on {title}: mean over the folds, shaded ± one standard deviation.",
+        f"{ylabel} from the smallest to the largest number of features: {described}.",
         data,
-        draw,
-        size=(4.4, 0.8 + 0.3 * len(runs)),
+        *lines_plot(
+            data, "k", "mean", styles.of_all(data), by="run", spread="std", xlabel="number of features", ylabel=ylabel
+        ),
     )
 
 
-def features_by_rank(
-    features: Sequence[str], ranks: Mapping[str, NDArray[np.float64]], *, title: str, styles: Styles, name: str
-) -> Figure:
-    """Which of the first run's best features the others have chosen too, and at which rank.
-
-    Parameters
-    ----------
-    features : sequence of str
-        Names, best first.
-    ranks : mapping of run -> float64 array, shape (features,)
-        Ranks from 1; NaN where the run has not chosen the feature.
-    """
-    import pandas as pd
-
-    runs = list(ranks)
-    data = pd.DataFrame({"feature": list(features), **{run: ranks[run] for run in runs}})
-
-    def draw(axes: Axes) -> None:
-        for number, run in enumerate(runs):
-            style = styles.of(run)
-            # Runs that agree would hide one another.
-            rows = np.arange(len(features)) + 0.6 * ((number + 0.5) / len(runs) - 0.5)
-            axes.plot(ranks[run], rows, style.marker, color=style.colour, markersize=5, label=run)
-        axes.set_yticks(range(len(features)), [shortened(feature) for feature in features])
-        axes.set_ylim(len(features) - 0.5, -0.5)
-        axes.set_xlabel("rank")
-        _whole_numbers(axes)
-        _legend_below(axes)
-
-    shared = int(np.isfinite(list(ranks.values())).all(axis=0).sum())
-    return Figure(
-        name,
-        title,
-        f"{title}: the best features of {runs[0]}, and the ranks of those that the others have chosen too.",
-        f"Best first: {', '.join(features)}. {shared} of them were chosen by all.",
-        data,
-        draw,
-        size=(4.4, 1.3 + 0.2 * max(len(features), 8)),  # room for the legend beneath few features
-    )
-
-
-def label_map(
-    run: str, features: Sequence[str], labels: Sequence[str], correlations: NDArray[np.float64], *, name: str
-) -> Figure:
-    """Correlation of the best features with labels.
-
-    Parameters
-    ----------
-    correlations : float64 array, shape (labels, features)
-    """
-    label, feature = divmod(int(np.argmax(np.abs(correlations))), correlations.shape[1])
-    return _signed_map(
-        features,
-        labels,
-        correlations,
-        name=name,
-        title=f"{run}: features and labels",
-        caption=f"{run}: Pearson correlation of its {len(features)} best features with the labels.",
-        alt=f"Heat map. The strongest correlation, {correlations[label, feature]:.2f}, is of "
-        f"{features[feature]} with {labels[label]}.",
-    )
-
-
-def pair_map(
-    run: str, features: Sequence[str], labels: Sequence[str], strength: NDArray[np.float64], *, name: str
-) -> Figure:
-    """How surely features go with labels.
-
-    Parameters
-    ----------
-    strength : float64 array, shape (labels, features)
-        −log₁₀ p with the sign of the direction; NaN where a pair is not in the table.
-    """
-    label, feature = divmod(int(np.nanargmax(np.abs(strength))), strength.shape[1])
-    surest = strength[label, feature]
-    return _signed_map(
-        features,
-        labels,
-        strength,
-        roots=True,
-        name=name,
-        title=f"{run}: pairs",
-        caption=f"{run}: −log₁₀ p of features with labels, positive where the label goes with more of the feature, "
-        "coloured by its square root; empty where a pair is not in the table.",
-        alt=f"Heat map. The surest pair is {features[feature]} with {labels[label]}, "
-        f"{'more' if surest > 0 else 'less'} of the one with the other, p about 1e-{abs(surest):.0f}.",
-    )
-
-
-def _signed_map(
+def signed_map(
+    name: str,
+    title: str,
+    caption: str,
     features: Sequence[str],
     labels: Sequence[str],
     values: NDArray[np.float64],
     *,
-    name: str,
-    title: str,
-    caption: str,
-    alt: str,
     roots: bool = False,
 ) -> Figure:
-    """A heat map of values of both signs, shape (labels, features); `roots`: coloured by their square roots."""
+    """A heat map of values of both signs, of features with labels.
+
+    Parameters
+    ----------
+    values : float64 array, shape (labels, features)
+        NaN where there is none.
+    roots : bool
+        Coloured by their square roots.
+    """
     import pandas as pd
     from matplotlib.colors import FuncNorm, Normalize
 
+    label, feature = divmod(int(np.nanargmax(np.abs(values))), values.shape[1])
+    strongest = values[label, feature]
+
     def draw(axes: Axes) -> None:
-        limit = max(float(np.nanmax(np.abs(values))), 1e-12)
-        shown = np.ma.masked_invalid(values.T)
+        limit = max(abs(strongest), 1e-12)
         norm = Normalize(-limit, limit)
         if roots:
             norm = FuncNorm((lambda v: np.sign(v) * np.sqrt(np.abs(v)), lambda v: np.sign(v) * v**2), -limit, limit)
+        shown = np.ma.masked_invalid(values.T)
         mesh = axes.pcolormesh(shown, cmap="RdBu_r", norm=norm, edgecolors="face", linewidth=0.2)
         axes.invert_yaxis()
         axes.set_yticks(np.arange(len(features)) + 0.5, [shortened(text) for text in features])
@@ -739,8 +471,9 @@ def _signed_map(
 
     frame = pd.DataFrame(values.T, columns=list(labels))
     frame.insert(0, "feature", list(features))
+    alt = f"Heat map. The strongest value, {strongest:.2f}, is of {features[feature]} with {labels[label]}."
     size = (max(4.4, 2.6 + 0.19 * len(labels)), 1.6 + 0.19 * len(features))
-    return Figure(name, title, caption, alt, frame, draw, size=size)
+    return Figure(name, title, caption, alt, frame, draw, size)
 
 
 def image_map(
@@ -776,31 +509,18 @@ def image_map(
                     column + 0.5, row + 0.5, str(rank), ha="center", va="center", color="#ffffff" if dark else "#000000"
                 )
 
-    places = np.arange(len(ranking))
+    rows, columns = np.divmod(ranking, width)
+    data = pd.DataFrame({"row": rows + 1, "column": columns + 1, "rank": np.sort(ranks), "score": scores})
+    best = zip(data["row"][: min(k, 10)], data["column"], strict=False)
     return Figure(
         name,
         f"{run}: where",
         f"{run}: the {k} chosen of {height} × {width} pixels, by rank; the others greyer the better they rank.",
-        "Best pixels as (row, column) from 1: "
-        + ", ".join(f"({i // width + 1}, {i % width + 1})" for i in ranking[: min(k, 10)].tolist())
-        + ".",
-        pd.DataFrame(
-            {
-                "row": places // width + 1,
-                "column": places % width + 1,
-                "rank": ranks,
-                "score": _by_feature(ranking, scores),
-            }
-        ),
+        f"Best pixels as (row, column) from 1: {', '.join(f'({row}, {column})' for row, column in best)}.",
+        data,
         draw,
         size=(3.4, 0.1 + 3.3 * height / width),
     )
-
-
-def _by_feature(ranking: NDArray[np.int64], scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    values = np.empty(len(ranking))
-    values[ranking] = scores
-    return values
 
 
 def critical_differences(
@@ -907,30 +627,3 @@ def _not_differing(ranks: Sequence[float], difference: float) -> list[tuple[floa
         if worst > best and (not groups or worst > groups[-1][1]):
             groups.append((best, worst))
     return groups
-
-
-def stability_curve(frame: pd.DataFrame, *, dataset: str, styles: Styles, name: str) -> Figure:
-    """Agreement of the sets chosen in different folds, against the number of features.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        `run, method, k, kuncheva, jaccard, n_sets` of one data set.
-    """
-    data = frame[["run", "method", "k", "kuncheva", "jaccard", "n_sets"]].reset_index(drop=True)
-
-    def draw(axes: Axes) -> None:
-        _lines_by_k(axes, data, "kuncheva", styles)
-        axes.set_ylabel("Kuncheva's index")
-        axes.set_ylim(top=1.03)
-
-    average = data.groupby("run", sort=False)["kuncheva"].mean()
-    return Figure(
-        name,
-        dataset,
-        f"{dataset}: agreement of the sets chosen in different folds; 1 the same sets, 0 chance.",
-        "Mean of Kuncheva's index: " + ", ".join(f"{run} {value:.2f}" for run, value in average.items()) + ".",
-        data,
-        draw,
-        size=(4.4, 3.3),
-    )

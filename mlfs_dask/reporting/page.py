@@ -9,39 +9,31 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from mlfs_dask._version import __version__
-from mlfs_dask.errors import DataError, MlfsError, UsageError
+from mlfs_dask.errors import UsageError
 from mlfs_dask.evaluation.comparison import Comparison
 from mlfs_dask.evaluation.results import Evaluation, splits_in_words
 from mlfs_dask.files.redaction import redact
-from mlfs_dask.reporting import figures as draw
 from mlfs_dask.reporting.comparison_folder import anchor, figures_of
 from mlfs_dask.reporting.contents import Contents, LabelledRun, changed_params, read_contents
-from mlfs_dask.reporting.figures import Figure, Styles, inline_svg, write_figure
-from mlfs_dask.reporting.pairs import pairs_section
-from mlfs_dask.reporting.sections import Block, Section
-from mlfs_dask.reporting.summary import best_features, chosen_features, clusters, leading_case, rank_intervals, summary
+from mlfs_dask.reporting.features import MAX_OPEN, MAX_ROWS, labels_section, pairs_section, rankings_section
+from mlfs_dask.reporting.figures import Figure, Styles, inline_svg, lines_plot, write_figure
+from mlfs_dask.reporting.summary import leading_case, summary
 from mlfs_dask.reporting.tables import (
-    Cell,
+    Block,
+    Section,
     Table,
-    bytes_cell,
     cases,
     comparison_table,
-    count_cell,
     csv_text,
     metrics_table,
-    number_cell,
     read_cell,
-    seconds_cell,
-    text_cell,
     title_of,
 )
 from mlfs_dask.selection.runs import loop_state
@@ -54,11 +46,6 @@ if TYPE_CHECKING:
 
 MAX_CURVES = 48
 """More curves are not drawn unless their metrics are named: nobody scrolls through them, and the page grows."""
-MAX_OPEN = 3
-"""Curves of one data set, and rankings, that are unfolded when the page opens."""
-MAX_LABELS = 24
-MAX_ROWS = 40
-"""Rows of a table that is not folded when the page opens."""
 MANY_COLUMNS = 8
 MAX_RANKINGS = 24
 """Runs of which figures are drawn; further ones are in the tables alone."""
@@ -208,9 +195,9 @@ def build(
     sections.append(_cost(contents.runs, compared))
     if contents.runs:
         shown = {figure.name for block in sections[0].blocks for figure in block.figures}
-        sections.append(_rankings(drawn, styles, image_shape, shown))
+        sections.append(rankings_section(drawn, styles, image_shape, shown))
         if data:
-            sections.append(_labels(contents.runs, drawn, notes))
+            sections.append(labels_section(contents.runs, drawn, notes))
     details.blocks.extend(_details(contents, drawn, styles))
     sections.append(details)
     return [section for section in sections if section.blocks], notes
@@ -264,57 +251,81 @@ def _parameters(params: Mapping[str, Any]) -> str:
 def _details(contents: Contents, drawn: Sequence[LabelledRun], styles: Styles) -> list[Block]:
     """What was evaluated and run, how the loops went, and last all parameters."""
     blocks = []
+    rows: list[Sequence[Any]]
     if contents.evaluations:
         rows = [_evaluation_row(group) for group in _by_settings(contents.evaluations)]
-        columns = [
-            "data set", "rows", "features", "labels", "runs", "classifiers", "splits", "numbers of features",
-            "protocol",
-        ]  # fmt: skip
+        columns = {
+            "data set": "", **_SIZES, "runs": "", "classifiers": "", "splits": "", "numbers of features": "",
+            "protocol": "",
+        }  # fmt: skip
         warnings = [warning for evaluation in contents.evaluations for warning in evaluation.record.get("warnings", ())]
-        blocks.append(
-            Block(tables=[Table("Evaluations", columns, rows)], notes=list(dict.fromkeys(map(str, warnings))))
-        )
+        notes = list(dict.fromkeys(map(str, warnings)))
+        blocks.append(Block(tables=[Table("Evaluations", columns, rows)], notes=notes))
     for comparison in contents.comparisons:
-        rows = [
-            [text_cell(entry["dataset"]), *(count_cell(entry.get(size)) for size in ("n", "d", "q"))]
-            for entry in comparison.record["datasets"]
-        ]
-        blocks.append(Block(tables=[Table("Data sets compared", ["data set", "rows", "features", "labels"], rows)]))
+        rows = [[each["dataset"], *map(each.get, "ndq")] for each in comparison.record["datasets"]]
+        blocks.append(Block(tables=[Table("Data sets compared", {"data set": "", **_SIZES}, rows)]))
     if not contents.runs:
         return blocks
-    rows = []
+    ran, planned, convergence = [], [], []
     for labelled in contents.runs:
-        record = labelled.run.record
-        changed = changed_params(str(record["method"]), record["params"])
-        rows.append(
-            [
-                text_cell(labelled.label),
-                text_cell(labelled.folder),
-                text_cell(labelled.dataset),
-                *(count_cell(record[size]) for size in ("n", "d", "q", "k")),
-                count_cell(record.get("seed")),
-                text_cell(_parameters(changed)),
-            ]
-        )
-    columns = ["run", "folder", "data set", "rows", "features", "labels", "kept", "seed", "parameters changed"]
-    blocks.append(Block(tables=[Table("Runs", columns, rows), _planned(contents.runs)]))
+        record, plan = labelled.run.record, labelled.run.record["plan"]
+        changed = _parameters(changed_params(str(record["method"]), record["params"]))
+        sizes = [*(record[size] for size in "ndqk"), record.get("seed")]
+        ran.append([labelled.label, labelled.folder, labelled.dataset, *sizes, changed])
+        row = [labelled.label, plan.get("passes"), record["passes"], plan.get("bytes_read")]
+        row.append(read_cell(record["bytes_read"], record["passes"]))
+        for peak in _PEAKS:
+            row += [plan.get(peak), record[peak]]
+        planned.append(row)
+    columns = {"run": "", "folder": "", "data set": "", **_SIZES, "kept": ",", "seed": ",", "parameters changed": ""}
+    measured = {
+        "run": "", "passes, at most": ",", "passes": ",", "read, at most": "bytes", "read": "bytes",
+        "worker's peak, planned": "bytes", "worker's peak": "bytes", "driver's peak, planned": "bytes",
+        "driver's peak": "bytes",
+    }  # fmt: skip
+    blocks.append(Block(tables=[Table("Runs", columns, ran), Table("Planned and measured", measured, planned)]))
     blocks += [_judged_by_auto(labelled) for labelled in drawn if "judged" in labelled.run.record.get("extra", {})]
-    convergence = []
-    for labelled in drawn:
-        objective = [value for value in labelled.run.record["objective"] if value is not None]
-        if len(objective) > 1:
-            name, style = anchor("convergence", labelled.label), styles.of(labelled.name)
-            convergence.append(draw.convergence(labelled.label, objective, style, name=name))
+    convergence = [figure for labelled in drawn if (figure := _convergence(labelled, styles)) is not None]
     if convergence:
         texts = ["The objectives of different methods are not comparable."]
         blocks.append(Block("Convergence", texts=texts, figures=convergence))
     # All parameters stand once for all runs that have them.
-    distinct = dict.fromkeys(
-        (str(labelled.run.record["method"]), _parameters(labelled.run.record["params"])) for labelled in contents.runs
-    )
-    parameters = [[text_cell(method), text_cell(params)] for method, params in distinct]
-    blocks.append(Block(tables=[Table("Parameters", ["method", "parameters"], parameters)]))
+    records = [labelled.run.record for labelled in contents.runs]
+    distinct = dict.fromkeys((str(record["method"]), _parameters(record["params"])) for record in records)
+    blocks.append(Block(tables=[Table("Parameters", {"method": "", "parameters": ""}, list(distinct))]))
     return blocks
+
+
+_PEAKS = ("peak_worker_bytes", "peak_driver_bytes")
+_SIZES = {"rows": ",", "features": ",", "labels": ","}
+
+
+def _convergence(labelled: LabelledRun, styles: Styles) -> Figure | None:
+    """The objective of a method's loop after every iteration."""
+    import pandas as pd
+
+    values = [float(value) for value in labelled.run.record["objective"] if value is not None]
+    if len(values) < 2:
+        return None
+    data = pd.DataFrame({"iteration": range(1, len(values) + 1), "objective": values})
+    steep = 0 < 100 * min(values) < max(values)
+    style = {"": replace(styles.of(labelled.name), dash="-")}
+    return Figure(
+        anchor("convergence", labelled.label),
+        labelled.label,
+        f"{labelled.label}: objective after each of {len(values)} iterations.",
+        f"Line falling or rising from {values[0]:.4g} to {values[-1]:.4g} in {len(values)} iterations.",
+        data,
+        *lines_plot(
+            data,
+            "iteration",
+            "objective",
+            style,
+            logarithmic="y" if steep else "",
+            xlabel="iteration",
+            ylabel="objective",
+        ),
+    )
 
 
 def _judged_by_auto(labelled: LabelledRun) -> Block:
@@ -324,43 +335,16 @@ def _judged_by_auto(labelled: LabelledRun) -> Block:
     taken = f"the ranking of {tied[0]}: no other is within one standard error of it"
     if len(tied) > 1:
         taken = f"the mean rank of {', '.join(tied)}, which are within one standard error of the best"
+    names = ("method", "average_precision", "below_best", "standard_error")
     rows = [
-        [
-            text_cell(each["method"]), number_cell(each["average_precision"], ".4f"),
-            number_cell(each["below_best"], ".4f"), number_cell(each["standard_error"], ".4f"),
-            text_cell("taken" if each["method"] in tied else None),
-        ]
+        [*map(each.get, names), "taken" if each["method"] in tied else None]
         for each in sorted(extra["judged"], key=lambda each: float(each["below_best"]))
-    ]  # fmt: skip
-    columns = ["method", "average precision", "below the best", "± standard error of that", ""]
-    return Block(
-        texts=[f"{labelled.label} takes {taken}."], tables=[Table(f"What {labelled.label} compared", columns, rows)]
-    )
-
-
-def _planned(runs: Sequence[LabelledRun]) -> Table:
-    rows = []
-    for labelled in runs:
-        record = labelled.run.record
-        plan = record["plan"]
-        rows.append(
-            [
-                text_cell(labelled.label),
-                count_cell(plan.get("passes")),
-                count_cell(record["passes"]),
-                bytes_cell(plan.get("bytes_read")),
-                read_cell(record["bytes_read"], record["passes"]),
-                bytes_cell(plan.get("peak_worker_bytes")),
-                bytes_cell(record["peak_worker_bytes"]),
-                bytes_cell(plan.get("peak_driver_bytes")),
-                bytes_cell(record["peak_driver_bytes"]),
-            ]
-        )
-    columns = [
-        "run", "passes, at most", "measured", "read, at most", "measured", "worker's peak, planned", "measured",
-        "driver's peak, planned", "measured",
-    ]  # fmt: skip
-    return Table("Planned and measured", columns, rows)
+    ]
+    columns = {
+        "method": "", "average precision": ".4f", "below the best": ".4f", "± standard error of that": ".4f", "": "",
+    }  # fmt: skip
+    table = Table(f"What {labelled.label} compared", columns, rows)
+    return Block(texts=[f"{labelled.label} takes {taken}."], tables=[table])
 
 
 def _by_settings(evaluations: Sequence[Evaluation]) -> list[list[Evaluation]]:
@@ -374,72 +358,56 @@ def _by_settings(evaluations: Sequence[Evaluation]) -> list[list[Evaluation]]:
     return list(groups.values())
 
 
-def _evaluation_row(group: Sequence[Evaluation]) -> list[Cell]:
+def _evaluation_row(group: Sequence[Evaluation]) -> list[Any]:
     evaluation = group[0]
     record = evaluation.record
     ks = [int(point["k"]) for point in record["k_grid"]]
     splits = record["splits"]
-    simulation = record.get("simulation")
     protocol = str(record.get("protocol") or "none")
-    if simulation:
-        protocol += ", labels simulated: " + ", ".join(
-            f"{name} {value}" for name, value in simulation.items() if value is not None
-        )
+    if simulation := record.get("simulation"):
+        told = (f"{name} {value}" for name, value in simulation.items() if value is not None)
+        protocol += f", labels simulated: {', '.join(told)}"
     return [
-        text_cell(", ".join(map(str, evaluation.results["dataset"].unique()))),
-        *(count_cell(record["store"].get(size)) for size in ("n", "d", "q")),
-        text_cell(", ".join(run["run"] for each in group for run in each.record["runs"])),
-        text_cell(", ".join(record["classifiers"])),
-        text_cell(f"{splits_in_words(splits)}, seed {splits['seed']}"),
-        text_cell(", ".join(map(str, ks)) if len(ks) <= 6 else f"{len(ks)} from {min(ks)} to {max(ks)}"),
-        text_cell(protocol),
+        ", ".join(map(str, evaluation.results["dataset"].unique())),
+        *map(record["store"].get, "ndq"),
+        ", ".join(run["run"] for each in group for run in each.record["runs"]),
+        ", ".join(record["classifiers"]),
+        f"{splits_in_words(splits)}, seed {splits['seed']}",
+        ", ".join(map(str, ks)) if len(ks) <= 6 else f"{len(ks)} from {min(ks)} to {max(ks)}",
+        protocol,
     ]
 
 
 def _cost(runs: Sequence[LabelledRun], compared: Sequence[Comparison]) -> Section:
     section = Section("cost", "Cost")
+    peaks = {"worker's peak": "bytes", "driver's peak": "bytes"}
     for comparison in compared:
         if not len(comparison.times):
             continue
         rows = [
             [
-                text_cell(row.dataset), text_cell(row.run), count_cell(row.fits), seconds_cell(row.seconds_mean),
-                seconds_cell(row.seconds_std), number_cell(row.passes_mean),
-                read_cell(row.bytes_read_mean, row.passes_mean), bytes_cell(row.peak_worker_bytes),
-                bytes_cell(row.peak_driver_bytes),
+                row.dataset, row.run, row.fits, row.seconds_mean, row.seconds_std, row.passes_mean,
+                read_cell(row.bytes_read_mean, row.passes_mean), row.peak_worker_bytes, row.peak_driver_bytes,
             ]
             for row in comparison.times.itertuples()
         ]  # fmt: skip
-        columns = [
-            "data set", "run", "rankings", "seconds", "± std", "passes", "read", "worker's peak", "driver's peak",
-        ]  # fmt: skip
-        section.blocks.append(
-            Block(
-                texts=["Of learning one ranking on a training part: means, and the largest peaks."],
-                tables=[Table("Rankings of the evaluation", columns, rows)],
-            )
-        )
+        columns = {
+            "data set": "", "run": "", "rankings": ",", "seconds": "seconds", "± std": "seconds", "passes": ".4g",
+            "read": "bytes", **peaks,
+        }  # fmt: skip
+        texts = ["Of learning one ranking on a training part: means, and the largest peaks."]
+        section.blocks.append(Block(texts=texts, tables=[Table("Rankings of the evaluation", columns, rows)]))
+    rows = []
+    for labelled in runs:
+        record = labelled.run.record
+        state = loop_state(record)
+        loop = "none" if state is None else f"{state} after {record['iterations']:,} iterations"
+        read, held = read_cell(record["bytes_read"], record["passes"]), map(record.get, _PEAKS)
+        rows.append([labelled.label, record["wall_seconds"], record["passes"], read, *held, loop])
     if runs:
-        rows = []
-        for labelled in runs:
-            record = labelled.run.record
-            loop = "none"
-            if (state := loop_state(record)) is not None:
-                loop = f"{state} after {record['iterations']:,} iterations"
-            rows.append(
-                [
-                    text_cell(labelled.label), seconds_cell(record["wall_seconds"]), count_cell(record["passes"]),
-                    read_cell(record["bytes_read"], record["passes"]), bytes_cell(record["peak_worker_bytes"]),
-                    bytes_cell(record["peak_driver_bytes"]), text_cell(loop),
-                ]
-            )  # fmt: skip
-        columns = ["run", "seconds", "passes", "read", "worker's peak", "driver's peak", "loop"]
-        section.blocks.append(
-            Block(
-                texts=["Of the finished runs, on all rows; what was planned stands in the details."],
-                tables=[Table("Finished runs", columns, rows)],
-            )
-        )
+        columns = {"run": "", "seconds": "seconds", "passes": ",", "read": "bytes", **peaks, "loop": ""}
+        texts = ["Of the finished runs, on all rows; what was planned stands in the details."]
+        section.blocks.append(Block(texts=texts, tables=[Table("Finished runs", columns, rows)]))
     return section
 
 
@@ -548,184 +516,10 @@ def _test_texts(test: Mapping[str, Any]) -> list[str]:
 def _stability_table(comparison: Comparison) -> Table:
     """Means over the numbers of features; the figures' CSV has each."""
     groups = comparison.stability.dropna(subset="kuncheva").groupby(["dataset", "run"], sort=False)
-    rows = [
-        [
-            text_cell(row.dataset),
-            text_cell(row.run),
-            count_cell(row.sets),
-            number_cell(row.kuncheva, ".3f"),
-            number_cell(row.jaccard, ".3f"),
-        ]
-        for row in groups.agg(kuncheva=("kuncheva", "mean"), jaccard=("jaccard", "mean"), sets=("n_sets", "max"))
-        .reset_index()
-        .itertuples()
-    ]
-    title = "Stability, mean over the numbers of features"
-    return Table(title, ["data set", "run", "sets", "Kuncheva", "Jaccard"], rows)
-
-
-def _rankings(
-    runs: Sequence[LabelledRun], styles: Styles, image_shape: tuple[int, int] | None, shown: Collection[str]
-) -> Section:
-    """What each run chose; without the figures of the names `shown`, which the page has already."""
-    section = Section("rankings", "Features")
-    by_dataset: dict[str, list[LabelledRun]] = {}
-    for labelled in runs:
-        by_dataset.setdefault(labelled.dataset, []).append(labelled)
-    if len(by_dataset) > 1:  # of one data set it stands in the summary
-        figures = [chosen_features(group, styles) for group in by_dataset.values() if len(group) > 1]
-        if figures:
-            section.blocks.append(Block("Who chooses what", figures=figures))
-    for number, labelled in enumerate(runs):
-        run, style = labelled.run, styles.of(labelled.name)
-        name = anchor("ranking", labelled.label)
-        scales = run.record.get("extra", {}).get("score_scales", ())
-        figures = [
-            draw.score_curve(labelled.label, run.scores, run.k, style, scales=scales, name=f"{name}-scores"),
-            *rank_intervals(labelled, styles),
-            best_features(labelled, styles),
-            *clusters(labelled, styles),
-        ]
-        if image_shape is not None:
-            figures.append(
-                draw.image_map(labelled.label, run.ranking, run.scores, run.k, image_shape, name=f"{name}-map")
-            )
-        figures = [figure for figure in figures if figure.name not in shown]
-        texts, tables = _replicates(labelled) if run.replicates else ([], [])
-        block = Block(labelled.label, texts=texts, tables=tables, figures=figures, folded=number >= MAX_OPEN)
-        section.blocks.append(block)
-    return section
-
-
-def _replicates(labelled: LabelledRun) -> tuple[list[str], list[Table]]:
-    """What shuffled and resampled rows say of the chosen features, of as many as a page shows."""
-    run = labelled.run
-    known = {
-        "q_value": ("q-value", ".2g"),
-        "rank_low": ("rank from", ".0f"),
-        "rank_high": ("rank to", ".0f"),
-        "selection_frequency": ("times chosen", ".0%"),
-    }
-    texts = []
-    if "q_value" in run.replicates:
-        fdr, tested = run.record["params"]["fdr"], run.record["params"].get("control") is not None
-        what = "goes with any label" if tested else "beats shuffled labels"
-        texts.append(
-            f"q-value: the least false discovery rate at which a feature {what}. As many features are "
-            f"chosen as have at most {fdr:g}."
-        )
-    if "selection_frequency" in run.replicates:
-        texts.append(
-            "Rank from, to: nine of ten resamples of the rows rank the feature between them. Times chosen: the share "
-            f"of the resamples in which it is among the best {run.k:,}."
-        )
-    shown = {name: known[name] for name in run.replicates}
-    count = min(run.k, MAX_ROWS)
-    rows = [
-        [
-            text_cell(run.feature_names[i]),
-            count_cell(i + 1),
-            number_cell(run.scores[i]),
-            *(number_cell(run.replicates[name][i], form) for name, (_, form) in shown.items()),
-        ]
-        for i in range(count)
-    ]
-    title = f"{labelled.label}: the {'chosen' if count == run.k else f'first {count} chosen'} features"
-    return texts, [Table(title, ["feature", "rank", "score", *(column for column, _ in shown.values())], rows)]
-
-
-def _labels(runs: Sequence[LabelledRun], drawn: Sequence[LabelledRun], notes: list[str]) -> Section:
-    """What features have to do with labels; a sentence where the store cannot tell."""
-    section = Section("labels", "Features and labels")
-    rows, heat, missing = [], [], []
-    groups: dict[str, list[LabelledRun]] = {}
-    shown = {labelled.label for labelled in drawn}
-    for labelled in runs:
-        groups.setdefault(str(labelled.store.get("digest")), []).append(labelled)
-    for group in groups.values():
-        try:
-            dataset = _reachable(group[0])
-            space = _described(dataset, group)
-        except MlfsError as error:
-            reason = str(error).splitlines()[0]
-            missing.append(f"{', '.join(each.label for each in group)}: {reason}")
-            continue
-        for labelled, one_set in zip(group, space.sets, strict=True):
-            rows.append(
-                [
-                    text_cell(labelled.label), text_cell(labelled.dataset), count_cell(labelled.run.k),
-                    number_cell(one_set.redundancy), number_cell(one_set.residual_correlation),
-                ]
-            )  # fmt: skip
-            if labelled.label not in shown:
-                continue
-            best = labelled.run.ranking[: draw.MAX_NAMES]
-            strongest = np.abs(space.correlations[:, best]).max(axis=1)
-            labels = np.sort(np.argsort(-strongest, kind="stable")[:MAX_LABELS])
-            heat.append(
-                draw.label_map(
-                    labelled.label,
-                    labelled.run.feature_names[: len(best)],
-                    [str(name) for name in dataset.label_names[labels]],
-                    space.correlations[np.ix_(labels, best)],
-                    name=anchor("labels", labelled.label),
-                )
-            )
-    if rows:
-        columns = ["run", "data set", "features", "redundancy R", "residual C"]
-        section.blocks.append(
-            Block(
-                texts=[
-                    "Redundancy R of the chosen set and residual label correlation C, the label correlation that the "
-                    "set does not hold (Wang et al. 2020, Eqs. 16 and 17); lower is better."
-                ],
-                tables=[Table("Redundancy and residual", columns, rows)],
-            )
-        )
-        texts = ["Pearson correlation of the best features with labels, from one reading of the store."]
-        if any(labelled.run.record["q"] > MAX_LABELS for labelled in runs):
-            texts.append(f"Of many labels, the {MAX_LABELS} that correlate most are shown.")
-        section.blocks.append(Block("Correlations", texts=texts, figures=heat))
-    if missing:
-        texts = ["What needs the rows is left out where they cannot be read:"]
-        section.blocks.append(Block(texts=texts, notes=missing))
-        notes.extend(missing)
-    return section
-
-
-def _reachable(labelled: LabelledRun) -> Any:
-    """The store of a run, or the part of it, if it is where it was and what it was."""
-    from mlfs_dask.storage.opening import reopen
-
-    if not labelled.store:
-        raise DataError("X and Y came from memory, not from a store.")
-    dataset = reopen(labelled.store)
-    if dataset.label_counts[0].any():
-        raise DataError("some labels are unknown, and correlations with them are not defined.")
-    n_missing = dataset.rows.features.n_missing
-    if n_missing is None and dataset.rows.profile.foreign:
-        raise DataError(
-            "it is a file that was not converted: whether values are missing is not known without reading it."
-        )
-    if np.any(n_missing):
-        raise DataError("some feature values are missing, and correlations with them are not defined.")
-    return dataset
-
-
-def _described(dataset: Any, group: Sequence[LabelledRun]) -> Any:
-    from mlfs_dask import runtime
-    from mlfs_dask.errors import DoesNotFitError
-    from mlfs_dask.reporting.diagnostics import describe
-
-    profile = dataset.rows.profile
-    q, d = profile.q, profile.d
-    # Sums, standardised products, correlations and squares: four arrays of doubles.
-    needed, free = 4 * 8 * q * d, runtime.current_resources().driver_limit
-    if needed > free:
-        raise DoesNotFitError(
-            "correlations of all features with all labels", projected=needed, available=free, cure="report without data"
-        )
-    return describe(dataset, selections=[labelled.run.ranking[: labelled.run.k] for labelled in group])
+    means = groups.agg(sets=("n_sets", "max"), kuncheva=("kuncheva", "mean"), jaccard=("jaccard", "mean"))
+    columns = {"data set": "", "run": "", "sets": ",", "Kuncheva": ".3f", "Jaccard": ".3f"}
+    rows = list(means.reset_index().itertuples(index=False, name=None))
+    return Table("Stability, mean over the numbers of features", columns, rows)
 
 
 # How it is written

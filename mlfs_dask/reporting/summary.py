@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mlfs_dask.errors import number_of
 from mlfs_dask.evaluation.comparison import Comparison
 from mlfs_dask.evaluation.results import ALL
-from mlfs_dask.reporting import figures as draw
 from mlfs_dask.reporting.comparison_folder import anchor
 from mlfs_dask.reporting.contents import LabelledRun
-from mlfs_dask.reporting.figures import RANDOM, Figure, Styles
-from mlfs_dask.reporting.sections import Block
-from mlfs_dask.reporting.tables import bytes_cell, cases, of_case, read_cell, runs_of, seconds_cell, title_of
-from mlfs_dask.selection.runs import read_redundancy
+from mlfs_dask.reporting.features import chosen_features, rank_intervals
+from mlfs_dask.reporting.figures import RANDOM, Figure, Marks, Styles, rows_plot
+from mlfs_dask.reporting.tables import Block, cases, cell, of_case, read_cell, runs_of, title_of
 from mlfs_dask.selectors.scores import OFTEN
 
 if TYPE_CHECKING:
@@ -27,8 +25,6 @@ LEADING_METRIC = "average_precision"
 """The metric that a page goes by where none is asked for: most of the papers report it."""
 MAX_NAMED = 5
 """Features that a sentence names."""
-MAX_DRAWN = 12
-"""Features in the figure of a data set."""
 MAX_RUNS = 8
 """Runs whose features are named, on a page without evaluations."""
 
@@ -53,58 +49,6 @@ def summary(
             for number, comparison in enumerate(compared, start=1)
         ]
     return [_runs_alone(runs, styles)] if runs else []
-
-
-def chosen_features(runs: Sequence[LabelledRun], styles: Styles) -> Figure:
-    """The best features of the first of some runs on one data set, with those that the others have chosen too."""
-    first = runs[0]
-    if len(runs) == 1:
-        return best_features(first, styles)
-    best = first.run.feature_names[: min(first.run.k, MAX_DRAWN)]
-    ranks: dict[str, NDArray[np.float64]] = {}
-    for labelled in runs:
-        # By their names: a run on some of the features has other numbers.
-        places = {name: place for place, name in enumerate(labelled.run.feature_names[: labelled.run.k], start=1)}
-        ranks.setdefault(labelled.name, np.array([places.get(name, np.nan) for name in best]))
-    return draw.features_by_rank(
-        best,
-        ranks,
-        title=first.dataset,
-        styles=styles,
-        name=anchor("chosen", first.label),
-    )
-
-
-def best_features(labelled: LabelledRun, styles: Styles) -> Figure:
-    """The best features of a run, with their scores."""
-    scores = labelled.run.scores[~np.isnan(labelled.run.scores)]  # excluded features have none, and come last
-    names = labelled.run.feature_names[: len(scores)]
-    name = f"{anchor('ranking', labelled.label)}-best"
-    return draw.best_features(labelled.label, names, scores, styles.of(labelled.name), name=name)
-
-
-def rank_intervals(labelled: LabelledRun, styles: Styles) -> list[Figure]:
-    """How far the ranks of a run's best features vary, where rows were resampled."""
-    run = labelled.run
-    if "selection_frequency" not in run.replicates:
-        return []
-    low, high, frequency = (run.replicates[name] for name in ("rank_low", "rank_high", "selection_frequency"))
-    name = f"{anchor('ranking', labelled.label)}-intervals"
-    style = styles.of(labelled.name)
-    return [draw.rank_intervals(labelled.label, run.feature_names, low, high, frequency, run.k, style, name=name)]
-
-
-def clusters(labelled: LabelledRun, styles: Styles) -> list[Figure]:
-    """Features that say the same as one that a run has chosen, where it was asked for them."""
-    run = labelled.run
-    rows = read_redundancy(run.path)
-    if not rows:
-        return []
-    params = run.record["params"]
-    bound = float(params.get("prune") or params.get("redundancy") or min(float(row["similarity"]) for row in rows))
-    name = f"{anchor('ranking', labelled.label)}-clusters"
-    figure = draw.clusters(labelled.label, rows, bound, styles.of(labelled.name), name=name)
-    return [] if figure is None else [figure]
 
 
 def _runs_alone(runs: Sequence[LabelledRun], styles: Styles) -> Block:
@@ -256,18 +200,18 @@ def _seconds(comparison: Comparison, selected: Sequence[str]) -> str:
     timed = [run for run in selected if run in seconds]
     if not timed:
         return ""
-    words = [f"{seconds_cell(seconds[run]).text} s with {run}" for run in timed[:MAX_NAMED]]
+    words = [f"{cell(seconds[run], 'seconds').text} s with {run}" for run in timed[:MAX_NAMED]]
     others = seconds[timed[MAX_NAMED:]]
     rest = ""
     if len(others):
-        bounds = dict.fromkeys(seconds_cell(value).text for value in (others.min(), others.max()))
+        bounds = dict.fromkeys(cell(value, "seconds").text for value in (others.min(), others.max()))
         rest = f"; with {number_of(len(others), 'other')} it took {' to '.join(bounds)} s"
     return f"Learning one ranking took {_listed(words)}{rest}."
 
 
 def _cost_of(labelled: LabelledRun) -> str:
     record = labelled.run.record
-    text = f"Its run on all {record['n']:,} rows took {seconds_cell(record['wall_seconds']).text} s"
+    text = f"Its run on all {record['n']:,} rows took {cell(record['wall_seconds'], 'seconds').text} s"
     if not record["passes"]:
         return f"{text} and read no row: what it needs of them was in the cache."
     readings = number_of(record["passes"], "reading")
@@ -275,7 +219,7 @@ def _cost_of(labelled: LabelledRun) -> str:
     if not held:
         process, held = "no worker had a part, and the driver", record["peak_driver_bytes"]
     read = read_cell(record["bytes_read"], record["passes"]).text
-    return f"{text} and {readings} of them ({read}); {process} held {bytes_cell(held).text}."
+    return f"{text} and {readings} of them ({read}); {process} held {cell(held, 'bytes').text}."
 
 
 def _features(labelled: LabelledRun) -> str:
@@ -312,47 +256,63 @@ def _first(names: Sequence[str]) -> str:
 def _quality(comparison: Comparison, case: tuple[str, str], order: Sequence[str], styles: Styles, name: str) -> Figure:
     """The metric of each run; of several data sets, how far each run lies behind the best."""
     means = of_case(comparison.means, *case).dropna(subset="mean")
-    frame = means.assign(value=means["mean"]).set_index("run").loc[[run for run in order if run in set(means["run"])]]
-    frame = frame.reset_index()
-    title = title_of(comparison, *case)
-    if frame["dataset"].nunique() == 1:
-        return draw.values_by_run(
-            frame,
-            title=title,
-            xlabel=title,
-            caption=f"{title} on {frame['dataset'].iloc[0]}, best first: mean ± standard deviation over the folds.",
-            styles=styles,
-            name=name,
-        )
-    best = means[means["best"]].groupby("dataset")["mean"].first()
-    frame["value"] = _sign(comparison, case[0]) * (frame["dataset"].map(best) - frame["mean"])
-    return draw.values_by_run(
-        frame,
-        title=title,
-        xlabel=f"{title}: behind the best (0)",
-        caption=(
-            f"{title}, how far each run lies behind the best selection of a data set, in the order of average ranks: a "
-            "small dot for each data set, a large one for the mean."
-        ),
-        styles=styles,
-        name=name,
-    )
+    title = label = title_of(comparison, *case)
+    data, what = means.assign(value=means["mean"]), f"{title} on {means['dataset'].iloc[0]}, best first"
+    if means["dataset"].nunique() > 1:
+        best = means[means["best"]].groupby("dataset")["mean"].first()
+        data["value"] = _sign(comparison, case[0]) * (data["dataset"].map(best) - data["mean"])
+        label = f"{title}: behind the best (0)"
+        what = f"{title}, how far each run lies behind the best selection of a data set, in the order of average ranks"
+    return _values_by_run(data, order, title, label, what, "the folds", styles, name=name)
 
 
 def _times(comparison: Comparison, order: Sequence[str], styles: Styles, name: str) -> Figure:
-    times = comparison.times.rename(columns={"seconds_mean": "value", "seconds_std": "std"})
-    frame = times.set_index("run").loc[[run for run in order if run in set(times["run"])]].reset_index()
-    low, high = frame["value"].min(), frame["value"].max()
-    each = "mean ± standard deviation" if frame["dataset"].nunique() == 1 else "a small dot for each data set"
-    return draw.values_by_run(
-        frame,
-        title="Seconds for one ranking",
-        xlabel="seconds for one ranking",
-        caption=f"Seconds to learn one ranking from a training part: {each}.",
-        styles=styles,
-        logarithmic=bool(0 < 20 * low < high),
-        form=".3g",
-        name=name,
+    data = comparison.times.rename(columns={"seconds_mean": "value", "seconds_std": "std"})
+    label = "seconds for one ranking"
+    what = "Seconds to learn one ranking from a training part"
+    return _values_by_run(
+        data, order, label.capitalize(), label, what, "the training parts", styles, form=".3g", name=name
+    )
+
+
+def _values_by_run(
+    data: pd.DataFrame,
+    order: Sequence[str],
+    title: str,
+    label: str,
+    what: str,
+    over: str,
+    styles: Styles,
+    *,
+    form: str = ".3f",
+    name: str,
+) -> Figure:
+    """A mean of every run: of one data set with ± std, of several with a small dot for each."""
+    data = data[["run", "dataset", "value", "std"]]
+    runs = [run for run in order if run in set(data["run"])]
+    one = data["dataset"].nunique() == 1
+    marks, means = [], {}
+    for row, run in enumerate(runs):
+        of, style = data[data["run"] == run], styles.of(run)
+        means[run] = float(of["value"].mean())
+        spread = of["std"].fillna(0).iloc[0]
+        bars = ([means[run] - spread], [means[run] + spread]) if one else None
+        if not one:
+            faint = {"alpha": 0.45, "markersize": 4}
+            marks.append(Marks(of["value"].to_numpy(), [row] * len(of), replace(style, marker="o"), look=faint))
+        marks.append(Marks([means[run]], [row], style, bars=bars, look={"markersize": 7}))
+    low, high = data["value"].min(), data["value"].max()
+    beside = [format(mean, form) for mean in means.values()]
+    drawn = (
+        f"mean ± standard deviation over {over}" if one else "a small dot for each data set, a large one for the mean"
+    )
+    return Figure(
+        name,
+        title,
+        f"{what}: {drawn}.",
+        f"{label}: {', '.join(map(' '.join, zip(runs, beside, strict=True)))}.",
+        data.set_index("run").loc[runs].reset_index(),
+        *rows_plot(runs, marks, xlabel=label, beside=beside, logarithmic="x" if 0 < 20 * low < high else ""),
     )
 
 

@@ -1,12 +1,12 @@
-"""Tables of a page, and as CSV to go on with."""
+"""Parts of a page before they are written as HTML: tables, and the blocks and sections that they stand in."""
 
 from __future__ import annotations
 
 import io
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from mlfs_dask.evaluation.results import ALL
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from mlfs_dask.evaluation.comparison import Comparison
+    from mlfs_dask.reporting.figures import Figure
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,9 @@ class Cell:
         return " ".join(filter(None, ("number" if self.is_number else length, "best" if self.best else "")))
 
 
+_NO_NUMBER = Cell("", math.nan)
+
+
 @dataclass(frozen=True)
 class Table:
     """A table to be read.
@@ -53,75 +57,65 @@ class Table:
     Attributes
     ----------
     title : str
-    columns : sequence of str
-    rows, footer : sequences of rows of Cells
-        The first cell of a row names it. The footer stays where it is when the rows are sorted.
+    columns : mapping of str -> str
+        How the values of each column are written, as `cell` takes it.
+    rows, footer : sequences of rows of values or Cells
+        The first of a row names it. The footer stays where it is when the rows are sorted.
     """
 
     title: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
-    footer: Sequence[Sequence[Cell]] = ()
+    columns: Mapping[str, str]
+    rows: Sequence[Sequence[Any]]
+    footer: Sequence[Sequence[Any]] = ()
+
+    def cells(self, rows: Sequence[Sequence[Any]] | None = None) -> list[list[Cell]]:
+        """Its rows, or the footer's, as they are written."""
+        forms = self.columns.values()
+        return [list(map(cell, row, forms)) for row in (self.rows if rows is None else rows)]
 
     @property
     def numeric(self) -> list[bool]:
         """Whether each column holds numbers alone."""
-        return [all(cell.is_number for cell in column) for column in zip(*self.rows, strict=True)]
+        return [all(cell.is_number for cell in column) for column in zip(*self.cells(), strict=True)]
 
     @property
     def frame(self) -> pd.DataFrame:
         """The values that its cells sort by."""
         import pandas as pd
 
-        return pd.DataFrame([[cell.value for cell in row] for row in self.rows], columns=list(self.columns))
+        return pd.DataFrame([[cell.value for cell in row] for row in self.cells()], columns=list(self.columns))
 
 
-def text_cell(value: object) -> Cell:
-    """Words; nothing for None."""
-    text = "" if value is None else str(value)
-    return Cell(text, text)
+def cell(value: Any, form: str = "") -> Cell:
+    """A value as it is written: words, or a number by a format, in "seconds" or in "bytes".
 
-
-def count_cell(value: float | None) -> Cell:
-    """A whole number."""
-    return Cell("", math.nan) if value is None else Cell(f"{value:,}", value)
-
-
-def number_cell(value: float, form: str = ".4g") -> Cell:
-    """A number that may be undefined."""
-    return Cell("undefined" if math.isnan(value) else format(value, form), value)
-
-
-def seconds_cell(value: float | None) -> Cell:
-    """A time.
-
-    >>> seconds_cell(0.0335).text, seconds_cell(61.24).text
-    ('0.034', '61.2')
+    >>> [cell(value, "bytes").text for value in (345126, 60817408, 0, None)]
+    ['337 KiB', '58 MiB', 'none', '']
+    >>> cell(0.0335, "seconds").text, cell(61.24, "seconds").text, cell(1234, ",").text, cell(math.nan, ".3f").text
+    ('0.034', '61.2', '1,234', 'undefined')
     """
-    if value is None or math.isnan(value):
-        return Cell("", math.nan)
-    return Cell(f"{value:.3f}" if value < 10 else f"{value:,.1f}", value)
+    if isinstance(value, Cell):
+        return value
+    if not form or value is None:
+        text = "" if value is None else str(value)
+        return Cell(text, math.nan if form else text)
+    units = form in ("seconds", "bytes")
+    if math.isnan(value):
+        return Cell("" if units else "undefined", math.nan)
+    if form == "bytes":
+        return Cell(_bytes(value), float(value))
+    return Cell(format(value, (".3f" if value < 10 else ",.1f") if units else form), value)
 
 
-def bytes_cell(value: float | None) -> Cell:
-    """A size.
-
-    >>> bytes_cell(345126).text, bytes_cell(60817408).text, bytes_cell(0).text
-    ('337 KiB', '58 MiB', 'none')
-    """
-    if value is None or math.isnan(value):
-        return Cell("", math.nan)
+def _bytes(value: float) -> str:
     if value == 0:
-        return Cell("none", 0.0)
+        return "none"
     shown, unit = float(value), "B"
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if shown < 1024 or unit == "TiB":
             break
         shown /= 1024
-    return Cell(
-        f"{shown:,.0f} B" if unit == "B" else f"{shown:.3g} {unit}" if shown < 100 else f"{shown:.0f} {unit}",
-        float(value),
-    )
+    return f"{shown:,.0f} {unit}" if unit == "B" or shown >= 100 else f"{shown:.3g} {unit}"
 
 
 def read_cell(value: float | None, passes: float) -> Cell:
@@ -130,7 +124,39 @@ def read_cell(value: float | None, passes: float) -> Cell:
     >>> read_cell(0, 1).text, read_cell(0, 0).text, read_cell(345126, 1).text
     ('rows in memory', 'none', '337 KiB')
     """
-    return Cell("rows in memory", 0.0) if value == 0 and passes else bytes_cell(value)
+    return Cell("rows in memory", 0.0) if value == 0 and passes else cell(value, "bytes")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A part of a section.
+
+    Attributes
+    ----------
+    title : str
+    texts, notes : sequences of str
+        Paragraphs; points in a list.
+    tables : sequence of Table
+    figures : sequence of Figure
+    folded : bool or None
+        Whether it begins folded; None: it cannot be folded.
+    """
+
+    title: str = ""
+    texts: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    tables: Sequence[Table] = ()
+    figures: Sequence[Figure] = ()
+    folded: bool | None = None
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of the page."""
+
+    anchor: str
+    title: str
+    blocks: list[Block] = field(default_factory=list)
 
 
 def cases(comparison: Comparison) -> list[tuple[str, str]]:
@@ -170,27 +196,24 @@ def comparison_table(comparison: Comparison, metric: str, classifier: str) -> Ta
     runs = runs_of(comparison)
     rows_of = {(row.dataset, row.run): row for row in here.itertuples()}
     rows = [
-        [text_cell(dataset), *(_mean_cell(rows_of.get((dataset, run))) for run in runs)]
+        [dataset, *(_mean_cell(rows_of.get((dataset, run))) for run in runs)]
         for dataset in dict.fromkeys(here["dataset"])
     ]
-    footer: list[list[Cell]] = []
+    footer: list[list[Any]] = []
     ranks = of_case(comparison.ranks, metric, classifier)
     if len(ranks):
         by_run = dict(zip(ranks["run"], ranks["average_rank"], strict=True))
         lowest = min(by_run.values())
-        footer.append(
-            [
-                text_cell("average rank"),
-                *(
-                    Cell(f"{by_run[run]:.2f}", by_run[run], best=by_run[run] == lowest)
-                    if run in by_run
-                    else Cell("", math.nan)
-                    for run in runs
-                ),
-            ]
-        )
-    footer.extend(_win_rows(comparison, metric, classifier, runs))
-    return Table(title_of(comparison, metric, classifier), ["data set", *runs], rows, footer)
+        cells = {run: Cell(f"{rank:.2f}", rank, best=rank == lowest) for run, rank in by_run.items()}
+        footer.append(["average rank", *(cells.get(run, _NO_NUMBER) for run in runs)])
+    wins, control = of_case(comparison.wins, metric, classifier), comparison.record["control"]
+    if len(wins):
+        counts = wins.groupby("run", sort=False) if control is None else wins[wins["run"] == control].groupby("other")
+        totals = counts[["win", "tie", "loss"]].sum()
+        cells = {run: Cell("/".join(map(str, row)), int(row[0])) for run, *row in totals.itertuples()}
+        name = "win/tie/loss" + ("" if control is None else f" of {control}")
+        footer.append([name, *(cells.get(run, _NO_NUMBER) for run in runs)])
+    return Table(title_of(comparison, metric, classifier), dict.fromkeys(["data set", *runs], ""), rows, footer)
 
 
 def metrics_table(comparison: Comparison, shown: Sequence[tuple[str, str]]) -> Table:
@@ -204,12 +227,9 @@ def metrics_table(comparison: Comparison, shown: Sequence[tuple[str, str]]) -> T
     """
     runs = runs_of(comparison)
     rows_of = {(row.metric, row.classifier, row.run): row for row in comparison.means.itertuples()}
-    rows = [
-        [text_cell(title_of(comparison, *case)), *(_mean_cell(rows_of.get((*case, run))) for run in runs)]
-        for case in shown
-    ]
+    rows = [[title_of(comparison, *case), *(_mean_cell(rows_of.get((*case, run))) for run in runs)] for case in shown]
     (dataset,) = comparison.means["dataset"].unique()
-    return Table(f"Metrics on {dataset}", ["metric", *runs], rows)
+    return Table(f"Metrics on {dataset}", dict.fromkeys(["metric", *runs], ""), rows)
 
 
 def of_case(frame: pd.DataFrame, metric: str, classifier: str) -> pd.DataFrame:
@@ -225,26 +245,6 @@ def _mean_cell(row: object) -> Cell:
         return Cell("undefined", math.nan)
     text = f"{mean:.3f}" + ("" if math.isnan(std) else f" ± {std:.3f}")
     return Cell(text, mean, best=bool(row.best), tied=bool(row.tied))  # type: ignore[attr-defined]
-
-
-def _win_rows(comparison: Comparison, metric: str, classifier: str, runs: Sequence[str]) -> list[list[Cell]]:
-    wins = of_case(comparison.wins, metric, classifier)
-    if not len(wins):
-        return []
-    control = comparison.record["control"]
-    if control is not None:
-        counts = wins[wins["run"] == control].set_index("other")
-        name = f"win/tie/loss of {control}"
-    else:
-        counts = wins.groupby("run", sort=False)[["win", "tie", "loss"]].sum()
-        name = "win/tie/loss"
-    cells = [
-        Cell("/".join(str(counts.loc[run, what]) for what in ("win", "tie", "loss")), int(counts.loc[run, "win"]))
-        if run in counts.index
-        else Cell("", math.nan)
-        for run in runs
-    ]
-    return [[text_cell(name), *cells]]
 
 
 def csv_text(frame: pd.DataFrame) -> str:

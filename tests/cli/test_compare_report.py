@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mlfs_dask.reporting.contents import read_contents
-from mlfs_dask.reporting.pairs import pairs_section
+from mlfs_dask.reporting.features import pairs_section
 from tests.cli.conftest import Run, RunJson
 from tests.evaluation.evaluations import steady, write_evaluation
 
@@ -97,7 +97,7 @@ def test_pairs_whose_p_values_are_too_small_for_numbers_are_told_apart(run: Run,
     assert run("select", "br-cc", tmp_path / "t.zarr", "-k", 21, "--pairs", "all", "-o", tmp_path / "r").exit_code == 0
     (block,) = pairs_section(read_contents([tmp_path / "r"]).runs).blocks
     ((table_of_pairs,), (picture,)) = block.tables, block.figures
-    shown = [(row[0].text, row[1].text) for row in table_of_pairs.rows]
+    shown = [tuple(row[:2]) for row in table_of_pairs.rows]
     best = [f"flipped{number}" for number in range(1, 4)]
     assert [feature for feature, label in shown if label == "a"] == best
     assert ("of_b", "b") in shown

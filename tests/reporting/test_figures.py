@@ -13,8 +13,25 @@ import pandas as pd
 import pytest
 
 from mlfs_dask.reporting import figures
-from mlfs_dask.reporting.figures import QUIET, SERIES, Styles, inline_svg, write_figure
+from mlfs_dask.reporting.figures import (
+    QUIET,
+    SERIES,
+    Marks,
+    Style,
+    Styles,
+    inline_svg,
+    lines_plot,
+    rows_plot,
+    write_figure,
+)
 from mlfs_dask.selectors import METHODS
+
+AXES = {"xlabel": "x", "ylabel": "y"}
+
+
+def drawn(draw: Any) -> Any:
+    """The axes of a figure."""
+    return figures._drawn([figures.Figure("f", "", "", "", pd.DataFrame(), draw)], 1).axes[0]
 
 
 @pytest.fixture
@@ -108,78 +125,48 @@ def test_panels_share_one_legend(curve: figures.Figure) -> None:
     assert len(shown) > 1
 
 
-def test_scores_of_many_features_are_thinned() -> None:
-    scores = np.linspace(1, 0, 100_000)
-    figure = figures.score_curve("elc", scores, 500, Styles().of("elc"), name="s")
-    assert len(figure.data) <= 2000
-    assert figure.data["rank"].iloc[[0, 999, -1]].tolist() == [1, 1000, 100_000]
-    assert "at rank 500" in figure.alt
-    assert len(inline_svg(figure)) < 100_000
+LINE = {"": Style(SERIES[0], "", "-")}
 
 
 @pytest.mark.parametrize(
-    "figure",
+    ("plot", "tick"),
     [
-        figures.score_curve("elc", np.linspace(1, 0, 2000), 5, Styles().of("elc"), name="s"),
-        figures.convergence("elc", np.geomspace(1e6, 0.02, 30).tolist(), Styles().of("elc"), name="c"),
-        figures.values_by_run(
-            pd.DataFrame({"run": ["a", "b"], "dataset": "x", "value": [0.003, 2.5], "std": [0.001, np.nan]}),
-            title="t",
-            xlabel="seconds",
-            caption="",
-            styles=Styles(),
-            logarithmic=True,
-            name="v",
-        ),
+        (lines_plot(pd.DataFrame({"x": [1, 2000], "y": [1.0, 0]}), "x", "y", LINE, logarithmic="x", **AXES), "1,000"),
+        (lines_plot(pd.DataFrame({"x": [1, 2], "y": [1e6, 0.02]}), "x", "y", LINE, logarithmic="y", **AXES), "10,000"),
+        (rows_plot(["a", "b"], [Marks([0.003, 2.5], [0, 1], LINE[""])], xlabel="s", logarithmic="x"), "0.1"),
     ],
-    ids=lambda figure: figure.name,
+    ids=["x of lines", "y of lines", "x of rows"],
 )
-def test_ticks_are_plain_numbers(figure: figures.Figure) -> None:
+def test_ticks_are_plain_numbers(plot: Any, tick: str) -> None:
+    figure = figures.Figure("f", "", "", "", pd.DataFrame(), *plot)
     ticks = re.findall(r"<text[^>]*>([^<]*)</text>", inline_svg(figure))
     assert not [text for text in ticks if "$" in text or "\\" in text]
-    assert {"s": "1,000", "c": "10,000", "v": "0.1"}[figure.name] in ticks
+    assert tick in ticks
 
 
-def test_scores_on_two_scales_are_two_lines() -> None:
-    """A line across the step would tell of a difference in quality that is not there."""
-    scales = [{"features": 2, "scale": "in the loop"}, {"features": 3, "scale": "alone"}]
-    scores = np.array([2.0, 1.0, 0.5, 0.2, 0.0])
-    figure = figures.score_curve("elc", scores, 2, Styles().of("elc"), scales=scales, name="s")
-    axes = figures._drawn([figure], 1).axes[0]
-    lines = {line.get_label(): line.get_xdata().tolist() for line in axes.get_lines()[:2]}
-    assert lines == {"in the loop": [1, 2], "alone": [3, 4, 5]}
-    assert "of 2 features in the loop; of 3 features alone. The step from one scale to the next says nothing" in (
-        figure.caption
-    )
-    plain = figures.score_curve("enm", scores, 2, Styles().of("enm"), name="s")
-    assert "scale" not in plain.caption
-    assert figures._drawn([plain], 1).axes[0].get_lines()[0].get_xdata().tolist() == [1, 2, 3, 4, 5]
+def test_lines_of_a_table() -> None:
+    """All features are a line across, others have their points, shaded where they have a spread."""
+    frame = pd.DataFrame({"run": ["a", "a", "all"], "method": ["a", "a", "all"], "k": [4, 2, 9], "y": 0.5, "std": 0.1})
+    draw, _ = lines_plot(frame, "k", "y", Styles().of_all(frame), by="run", spread="std", end=3, **AXES)
+    axes = drawn(draw)
+    assert [list(line.get_xdata()) for line in axes.get_lines()] == [[2, 4], [0, 1], [3, 3]]
+    assert [text.get_text() for text in axes.texts] == ["k = 3"]
+    assert len(axes.collections) == 1
 
 
-def test_values_by_run_have_a_dot_for_each_data_set() -> None:
-    frame = pd.DataFrame(
-        {"run": ["a", "a", "b", "b"], "dataset": ["x", "y"] * 2, "value": [1.0, 3.0, 5.0, 6.0], "std": 0.0}
-    )
-    figure = figures.values_by_run(frame, title="t", xlabel="gap", caption="", styles=Styles(), form=".1f", name="v")
-    assert figure.alt == "gap: a 2.0, b 5.5."
-    axes = figures._drawn([figure], 1).axes[0]
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
-    assert [line.get_xdata().tolist() for line in axes.get_lines()] == [[1, 3], [2], [5, 6], [5.5]]
-
-
-def test_rank_intervals_have_a_bar_a_marker_and_a_share() -> None:
-    low, high, share = np.array([1.0, 2.0, 2.0]), np.array([1.0, 3.0, 40.0]), np.array([1.0, 0.75, 0.04])
-    style = Styles().of("elc", "elc")
-    figure = figures.rank_intervals("elc", ["a", "b", "c"], low, high, share, 2, style, name="n")
-    axes = figures._drawn([figure], 1).axes[0]
+def test_marks_in_rows() -> None:
+    marks = Marks([1, 2, np.nan], [0, 1, 2], LINE[""], bars=([1, 2, 2], [1, 3, 40]))
+    draw, size = rows_plot(["a", "b", "c"], [marks], xlabel="rank", beside=["100%", "75%", "4%"], end=2.5)
+    axes = drawn(draw)
     assert [bar[:, 0].tolist() for bar in axes.collections[0].get_segments()] == [[1, 1], [2, 3], [2, 40]]
-    assert axes.lines[0].get_xdata().tolist() == [1, 2, 3]
+    assert axes.lines[0].get_xdata().tolist()[:2] == [1, 2]
     assert [text.get_text() for text in axes.texts] == ["100%", "75%", "4%"]
-    assert "b rank 2, 2 to 3, 75%" in figure.alt
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b", "c"]
+    assert axes.get_legend() is None
+    assert size < rows_plot(["a"] * 20, [marks], xlabel="rank")[1]
 
 
-CORRELATIONS = np.array([[0.1, -0.9], [0.2, 0.3]])
-RANKS = {"elc": np.array([1.0, 2.0]), "mfsir": np.array([np.nan, 7.0])}
+CORRELATIONS = np.array([[0.1, -0.9], [0.2, np.nan]])
 RANKING = np.array([5, 0, 3, 1, 2, 4])
 
 
@@ -187,27 +174,21 @@ RANKING = np.array([5, 0, 3, 1, 2, 4])
     ("figure", "alt", "row", "values"),
     [
         (
-            figures.features_by_rank(["f", "g"], RANKS, title="set", styles=Styles(), name="r"),
-            "Best first: f, g. 1 of them were chosen by all.",
-            {"feature": "g"},
-            {"elc": 2.0, "mfsir": 7.0},
-        ),
-        (
             figures.image_map("elc", RANKING, np.arange(6.0)[::-1], 2, (2, 3), name="m"),
             "(2, 3), (1, 1)",
             {"row": 2, "column": 3},
             {"rank": 1, "score": 5.0},
         ),
         (
-            figures.label_map("elc", ["f", "g"], ["sky", "sea"], CORRELATIONS, name="l"),
+            figures.signed_map("l", "elc", "", ["f", "g"], ["sky", "sea"], CORRELATIONS, roots=True),
             "-0.90, is of g with sky",
             {"feature": "g"},
             {"sky": -0.9},
         ),
     ],
-    ids=["features by rank", "image map", "label map"],
+    ids=["image map", "signed map"],
 )
-def test_figures_of_features(figure: figures.Figure, alt: str, row: dict[str, Any], values: dict[str, Any]) -> None:
+def test_maps(figure: figures.Figure, alt: str, row: dict[str, Any], values: dict[str, Any]) -> None:
     assert alt in figure.alt
     shown = figure.data[(figure.data[list(row)] == pd.Series(row)).all(axis=1)]
     assert shown[list(values)].to_dict("records") == [values]

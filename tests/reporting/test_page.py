@@ -8,6 +8,7 @@ import io
 import math
 import re
 import shutil
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -18,10 +19,12 @@ import pytest
 from mlfs_dask.errors import UsageError
 from mlfs_dask.evaluation.comparison import compare
 from mlfs_dask.evaluation.results import parse_frame
+from mlfs_dask.reporting.contents import read_contents
 from mlfs_dask.reporting.diagnostics import describe
+from mlfs_dask.reporting.features import rankings_section
+from mlfs_dask.reporting.figures import Styles
 from mlfs_dask.reporting.page import render, report
-from mlfs_dask.reporting.sections import Block, Section
-from mlfs_dask.reporting.tables import Cell, Table, cases, comparison_table, csv_text, metrics_table
+from mlfs_dask.reporting.tables import Block, Cell, Section, Table, cases, comparison_table, csv_text, metrics_table
 from mlfs_dask.selection.runs import read_run
 from mlfs_dask.storage.opening import open_dataset
 from tests.evaluation.evaluations import METRICS, steady, write_evaluation
@@ -120,6 +123,21 @@ def test_a_csv_lies_behind_every_figure_and_table(read: Reader, text: str) -> No
     rows = list(csv.DictReader(io.StringIO(data)))
     assert HOSTILE in {row["feature"] for row in rows}
     assert [row["rank"] for row in rows] == list("123456")
+    data = base64.b64decode(found["ranking-elc-scores.csv"].split("base64,")[1]).decode()
+    scales = [row["scale"] for row in csv.DictReader(io.StringIO(data))]
+    assert scales == 3 * ["the residual in the loop (Eq. 14)"] + 2 * ["the fit of each alone (Eq. 1)"] + [
+        "being constant"
+    ]
+
+
+def test_scores_of_many_features_are_thinned(folders: Folders) -> None:
+    (labelled,) = read_contents(folders.runs[1:]).runs
+    names, scores = [f"f{i}" for i in range(100_000)], np.linspace(1, 0, 100_000)
+    run = replace(labelled.run, ranking=np.arange(100_000), scores=scores, feature_names=names)
+    (block,) = rankings_section([replace(labelled, run=run)], Styles(), None, ()).blocks
+    (data,) = (figure.data for figure in block.figures if figure.name.endswith("-scores"))
+    assert len(data) <= 2000
+    assert data["rank"].iloc[[0, 999, -1]].tolist() == [1, 1000, 100_000]
 
 
 def test_figures_are_described(text: str, read: Reader) -> None:
@@ -366,7 +384,9 @@ def test_auto_tells_how_sure_its_choice_is(folders: Folders, tmp_path: Path, tie
 
 def test_best_and_ties_are_marked() -> None:
     table = Table(
-        "F1", ["set", "one", "two"], [[Cell("x", "x"), Cell("0.5", 0.5, best=True), Cell("0.4", 0.4, tied=True)]]
+        "F1",
+        dict.fromkeys(["set", "one", "two"], ""),
+        [["x", Cell("0.5", 0.5, best=True), Cell("0.4", 0.4, tied=True)]],
     )
     text = render([Section("f1", "F1", [Block(tables=[table])])], title="", lead="")
     assert '<td class="number best" data-value="0.5"><b>0.5</b></td>' in text
@@ -379,13 +399,13 @@ def test_a_comparison_as_a_table(folders: Folders) -> None:
     table = comparison_table(comparison, "macro_f1", "mlknn")
     assert table.title == "macro F1 ↑"
     assert list(table.columns) == ["data set", "elc", "label-entropy", "random", "all"]
-    assert [row[0].text for row in table.rows] == ["other", "third", "tiny"]
+    assert [row[0] for row in table.rows] == ["other", "third", "tiny"]
     means = comparison.means
     of = means[(means["metric"] == "macro_f1") & (means["dataset"] == "tiny") & (means["run"] == "random")].iloc[0]
     cell = table.rows[2][3]
     assert cell.text == f"{of['mean']:.3f} ± {of['std']:.3f}"
     assert cell.value == of["mean"]
-    assert [row[0].text for row in table.footer] == ["average rank", "win/tie/loss of elc"]
+    assert [row[0] for row in table.footer] == ["average rank", "win/tie/loss of elc"]
     assert [cell.text for cell in table.footer[1][3:]] == ["3/0/0", ""]
     assert table.footer[0][3].text == "3.00"
     assert math.isnan(float(table.footer[0][4].value))
@@ -393,7 +413,7 @@ def test_a_comparison_as_a_table(folders: Folders) -> None:
 
 def test_without_a_control_each_run_is_counted_against_all(folders: Folders) -> None:
     table = comparison_table(compare(folders.evaluations), "macro_f1", "mlknn")
-    name, elc, entropy, random, _ = (cell.text for cell in table.footer[1])
+    name, elc, entropy, random, _ = (cell.text for cell in table.cells(table.footer)[1])
     assert name == "win/tie/loss"
     assert random == "0/0/6"
     assert int(elc.split("/")[0]) >= 3
@@ -406,7 +426,7 @@ def test_one_data_set_is_a_table_of_metrics(folders: Folders) -> None:
     table = metrics_table(comparison, cases(comparison))
     assert table.title == "Metrics on tiny"
     assert list(table.columns) == ["metric", "elc", "label-entropy", "random", "all"]
-    assert [row[0].text for row in table.rows] == ["Hamming loss ↓", "macro F1 ↑"]
+    assert [row[0] for row in table.rows] == ["Hamming loss ↓", "macro F1 ↑"]
     assert table.rows[1][4].value > table.rows[1][1].value
 
 

@@ -9,8 +9,8 @@ import pytest
 from mlfs_dask.evaluation.comparison import Comparison, compare
 from mlfs_dask.reporting.contents import read_contents
 from mlfs_dask.reporting.figures import Styles
-from mlfs_dask.reporting.sections import Block
 from mlfs_dask.reporting.summary import leading_case, summary
+from mlfs_dask.reporting.tables import Block
 from tests.evaluation.evaluations import METRICS, steady, write_evaluation
 from tests.reporting.conftest import MEANS, Folders, edited, select
 
