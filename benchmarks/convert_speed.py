@@ -34,7 +34,7 @@ from measuring import RESULTS, report, warm_pages
 import mlfs_dask
 import mlfs_dask_cli
 
-CSV = "from pyarrow import csv; csv.read_csv({path!r}, read_options=csv.ReadOptions(use_threads={many}))"
+CSV = "from pyarrow import csv; csv.read_csv({path!r}, read_options=csv.FileSpec(use_threads={many}))"
 SVMLIGHT = "from sklearn.datasets import load_svmlight_file; load_svmlight_file({path!r}, multilabel=True)"
 SHAPES = {
     "8 numbers": (8, 1),

@@ -217,14 +217,14 @@ def read_source(*names: str, **options: Any) -> Callable[[Path], None]:
     """Read files as `mlfs convert` does, at most some hundred batches of them."""
 
     def read(folder: Path) -> None:
-        from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
+        from mlfs_dask.storage.readers.base import FileSpec, LabelSpec
         from mlfs_dask.storage.readers.detect import open_source
 
         given = dict(options)
         keys = {key: value.format(folder=folder) for key, value in given.pop("keys", {}).items()}
         if given.get("xml"):
             given["xml"] = str(folder / given["xml"])
-        reader = open_source([str(folder / name) for name in names], ReadOptions(labels=LabelSpec(**given), keys=keys))
+        reader = open_source([str(folder / name) for name in names], FileSpec(labels=LabelSpec(**given), keys=keys))
         batches = 0
         for part in reader.parts(1 << 14)[:20]:
             for batch in reader.read(part, batch_bytes=1 << 18):

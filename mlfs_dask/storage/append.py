@@ -20,7 +20,7 @@ from mlfs_dask.storage.dataset import open_store
 from mlfs_dask.storage.destination import Destination
 from mlfs_dask.storage.extension import StoreExtension
 from mlfs_dask.storage.object_store import is_url, local_path, require_writable
-from mlfs_dask.storage.readers.base import LabelSpec
+from mlfs_dask.storage.readers.base import FileSpec, LabelSpec
 
 
 def append(
@@ -107,27 +107,23 @@ def append(
             negative=said.get("negative", ()),
             unknown=said.get("unknown", ()),
         )
-    options = Options(
+    spec = FileSpec.of(
         labels=labels,
         format=format,
-        keys=dict(keys or {}),
-        dtype=dtype,
-        storage=extension.schema.storage,
-        compressor=extension.schema.compressor,
-        partition_bytes=partition_bytes,
-        drop=tuple(drop),
+        keys=keys,
+        drop=drop,
         transpose=transpose,
-        obs=tuple(extension.dataset.obs),
+        obs=extension.dataset.obs,
+        storage_options=storage_options,
     )
     return convert_files(
         paths,
         place,
-        options=options,
+        options=Options(spec, dtype, extension.schema.storage, extension.schema.compressor, partition_bytes),
         workers=workers,
         memory_limit=memory_limit,
         force=force,
         resume=resume,
-        storage_options=storage_options,
         command=command or f"append {store} {' '.join(paths)}",
         extension=extension,
     )

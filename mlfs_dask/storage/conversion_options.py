@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from mlfs_dask.errors import UsageError
 from mlfs_dask.storage.chunking import PARTITION_BYTES
-from mlfs_dask.storage.readers.base import LabelSpec
+from mlfs_dask.storage.readers.base import FileSpec
 from mlfs_dask.storage.schema import COMPRESSORS, DTYPES, STORAGES
 
 
@@ -15,20 +15,21 @@ from mlfs_dask.storage.schema import COMPRESSORS, DTYPES, STORAGES
 class Options:
     """Options of a conversion that shape its result; a resumed one must have the same."""
 
-    labels: LabelSpec = field(default_factory=LabelSpec)
-    format: str | None = None
-    keys: Mapping[str, str] = field(default_factory=dict)
+    file: FileSpec = field(default_factory=FileSpec)
     dtype: str | None = None
     storage: str = "auto"
     compressor: str = "none"
     partition_bytes: int = PARTITION_BYTES
-    drop: tuple[str, ...] = ()
-    transpose: bool = False
-    obs: tuple[str, ...] = ()
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The options as plain data, those of the file among them."""
+        own = {name: getattr(self, name) for name in ("dtype", "storage", "compressor", "partition_bytes")}
+        return {**self.file.record, **own}
 
     def check(self) -> None:
         """Raise UsageError for a value that cannot be."""
-        _ = self.labels.values
+        _ = self.file.labels.values
         for name, value, known in (
             ("storage", self.storage, ("auto", *STORAGES)),
             ("compressor", self.compressor, COMPRESSORS),
@@ -37,12 +38,12 @@ class Options:
             if value not in known:
                 choices = ", ".join(str(choice) for choice in known if choice)
                 raise UsageError(f"{name} must be one of {choices}, not {value!r}")
-        if self.obs and self.transpose:
+        if self.file.obs and self.file.transpose:
             raise UsageError("--obs does not go with --transpose, whose rows are columns of the file")
-        for name in self.obs:
+        for name in self.file.obs:
             if "/" in name or name in ("", ".", "..", "_index"):
                 raise UsageError(f"{name!r} cannot be the name of a column of a store\n  cure: rename it in the source")
-        if len(set(self.obs)) < len(self.obs):
+        if len(set(self.file.obs)) < len(self.file.obs):
             raise UsageError("--obs names a column twice\n  cure: name each column once")
         if self.partition_bytes < 1:
             raise UsageError(f"partition_bytes must be positive, not {self.partition_bytes}")

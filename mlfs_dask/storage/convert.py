@@ -65,7 +65,7 @@ from mlfs_dask.storage.label_values import MinusOne
 from mlfs_dask.storage.object_store import LocalObjects, is_url, local_path, open_objects, read_schema
 from mlfs_dask.storage.obs import ObsColumns, ObsWriter, stored_columns
 from mlfs_dask.storage.publish import remove, remove_leftovers, sync
-from mlfs_dask.storage.readers.base import LabelSpec, Part, Reader, ReadOptions
+from mlfs_dask.storage.readers.base import FileSpec, LabelSpec, Part, Reader
 from mlfs_dask.storage.schema import KINDS, LABELS_NAME, X_NAME, Partitions, StoreSchema
 from mlfs_dask.storage.sources import Source, examine, require_unchanged, sha256
 from mlfs_dask.storage.spool import SpooledRows, data_path, spool_part, statistics_path
@@ -205,28 +205,24 @@ def convert(
     """
     if not isinstance(labels, LabelSpec):
         labels = LabelSpec(columns=None if labels is None else tuple(labels))
-    options = Options(
+    spec = FileSpec.of(
         labels=labels,
         format=format,
-        keys=dict(keys or {}),
-        dtype=dtype,
-        storage=storage,
-        compressor=compressor,
-        partition_bytes=partition_bytes,
-        drop=tuple(drop),
+        keys=keys,
+        drop=drop,
         transpose=transpose,
-        obs=tuple(obs),
+        obs=obs,
+        storage_options=storage_options,
     )
     paths = paths_of(sources)
     return convert_files(
         paths,
         store,
-        options=options,
+        options=Options(spec, dtype, storage, compressor, partition_bytes),
         workers=workers,
         memory_limit=memory_limit,
         force=force,
         resume=resume,
-        storage_options=storage_options,
         command=command or f"convert {' '.join(paths)} {store}",
     )
 
@@ -246,14 +242,7 @@ def paths_of(sources: str | Path | Sequence[str | Path]) -> list[str]:
     return paths
 
 
-def convert_files(
-    paths: Sequence[str],
-    store: str | Path,
-    *,
-    options: Options,
-    storage_options: Mapping[str, Any] | None,
-    **how: Any,
-) -> Conversion:
+def convert_files(paths: Sequence[str], store: str | Path, *, options: Options, **how: Any) -> Conversion:
     """Convert files, or append their rows, with the options of a conversion.
 
     Parameters
@@ -261,7 +250,6 @@ def convert_files(
     paths : sequence of str
     store : path or URL
     options : Options
-    storage_options : mapping or None
     **how
         As of `convert_reader`.
 
@@ -276,22 +264,13 @@ def convert_files(
     for path in paths:
         if _same_place(path, store):
             raise UsageError(f"{path} is both read and written\n  cure: choose another place for what is written")
-    read = ReadOptions(
-        labels=options.labels,
-        storage_options=dict(storage_options or {}),
-        keys=dict(options.keys),
-        drop=options.drop,
-        transpose=options.transpose,
-        obs=options.obs,
-    )
-    files = [*paths, *_label_files(options)]
+    spec = options.file
     return convert_reader(
-        lambda: open_source(list(paths), options=read, format=options.format),
+        lambda: open_source(list(paths), spec),
         store,
-        sources=examine(files, storage_options),
-        open_obs=(lambda: read_obs(paths, options.obs, read, options.format)) if options.obs else None,
+        sources=examine([*paths, *spec.label_files], spec.storage_options),
+        open_obs=(lambda: read_obs(paths, spec)) if spec.obs else None,
         options=options,
-        storage_options=storage_options,
         **how,
     )
 
@@ -313,7 +292,6 @@ def convert_reader(
     memory_limit: int | None = None,
     force: bool = False,
     resume: bool = False,
-    storage_options: Mapping[str, Any] | None = None,
     command: str = "",
     extension: StoreExtension | None = None,
     open_obs: Callable[[], ObsColumns] | None = None,
@@ -326,6 +304,7 @@ def convert_reader(
     """
     options = options or Options()
     options.check()
+    storage_options = options.file.storage_options
     started = time.monotonic()
     destination = Destination.of(store, storage_options)
     remove_leftovers(destination.wip)
@@ -436,11 +415,6 @@ def _words(command: str) -> list[str]:
     return [word for word in command.split() if word not in _OUTPUT_WORDS]
 
 
-def _label_files(options: Options) -> list[str]:
-    """Files beside the sources that name or hold labels."""
-    return [path for path in (options.labels.xml, options.keys.get("labels")) if path]
-
-
 def _appended_again(schema: StoreSchema, n_new: int, label_files: Sequence[str]) -> list[str]:
     """A line for each of the last sources, but for files of labels, whose content the store had already."""
     before, new = schema.sources[: len(schema.sources) - n_new], schema.sources[len(schema.sources) - n_new :]
@@ -494,7 +468,7 @@ def _describe_job(
         "staging": _STAGING_VERSION,
         "version": __version__,
         "sources": [{**asdict(source), "path": redact(source.path)} for source in sources],
-        "options": {**asdict(options), "keys": {key: redact(value) for key, value in options.keys.items()}},
+        "options": options.record,
         # Names and kinds may come from files beside the sources, such as an XML file of labels.
         "header": content_digest(json.loads(json.dumps(asdict(reader.header)))),
         "appended_to": None if extension is None else extension.schema.root_digest,
@@ -574,7 +548,7 @@ class _Run:
                 names = replace(inferred.names, quantiles=_quantiles(rows, inferred, self.plan.batch_bytes))
             inferred = replace(inferred, names=names)
         schema = self._finish(inferred, partitions, records, hashing.result())
-        return schema, inferred.warnings + _appended_again(schema, len(self.sources), _label_files(self.options))
+        return schema, inferred.warnings + _appended_again(schema, len(self.sources), self.options.file.label_files)
 
     def _finished(self) -> StoreSchema | None:
         """The complete store of a conversion that was killed before the move, if it is intact."""
@@ -738,7 +712,7 @@ class _Run:
             sizes={key: objects[key][0] for key in sorted(objects)},
             checksums={key: checksums[key].to_json() for key in sorted(checksums)},
             minus_one=(old.minus_one if old is not None else "") or inferred.minus_one_of_sources,
-            label_values=old.label_values if old is not None else _said(self.options.labels),
+            label_values=old.label_values if old is not None else _said(self.options.file.labels),
             earlier=() if old is None else (*old.earlier, {"digest": old.digest, "partitions": old.partitions.count}),
         )
         document = json.loads(write_root(root, schema))

@@ -203,9 +203,9 @@ class Destination:
             if before.get(name) != job[name]
         ]
         differences += [
-            f"option {name} was {before['options'].get(name)!r} and is {value!r}"
-            for name, value in job["options"].items()
-            if before["options"].get(name) != value
+            f"option {name} was {before['options'].get(name)!r} and is {job['options'].get(name)!r}"
+            for name in {**before["options"], **job["options"]}
+            if before["options"].get(name) != job["options"].get(name)
         ]
         if before.get("appended_to") != job["appended_to"]:
             differences.append("the store that rows are appended to was changed, or there was none")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from mlfs_dask.storage.file_rows import FileRows, open_rows, require_rows
 from mlfs_dask.storage.numbered_names import NumberedNames
 from mlfs_dask.storage.object_store import is_url, local_path
 from mlfs_dask.storage.readers.anndata import open_anndata_matrix
-from mlfs_dask.storage.readers.base import Header, LabelSpec, ReadOptions
+from mlfs_dask.storage.readers.base import FileSpec, Header, LabelSpec
 from mlfs_dask.storage.readers.batches import open_batches, scan_of
 from mlfs_dask.storage.readers.detect import TO_CONVERT, is_tenx_folder, open_resolved, resolve_sources
 from mlfs_dask.storage.readers.obs import obs_names, read_obs
@@ -36,11 +36,11 @@ class FileDataset(Dataset):
     rows : FileRows
     """
 
-    def __init__(self, rows: FileRows, header: Header, options: ReadOptions, format: str | None) -> None:
+    def __init__(self, rows: FileRows, header: Header, spec: FileSpec) -> None:
         self.path = rows.path
         self.rows = rows
         self._header = header
-        self._options, self._format = options, format
+        self._spec = spec
 
     def __repr__(self) -> str:
         profile = self.rows.profile
@@ -63,17 +63,15 @@ class FileDataset(Dataset):
 
     @property
     def reading_record(self) -> dict[str, Any]:
-        labels = {name: value for name, value in asdict(self._options.labels).items() if value}
-        given = {"labels": labels, "format": self._format, "keys": self._options.keys, "drop": self._options.drop}
-        return {name: value for name, value in given.items() if value}
+        return self._spec.record
 
     def feature_column(self, name: str) -> list[str]:
-        files, found = resolve_sources([self.path], self._options, self._format)
+        files, found = resolve_sources([self.path], self._spec)
         if found not in ("h5ad", "anndata"):
             return super().feature_column(name)
         from mlfs_dask.storage.readers.anndata import var_column  # which Parquet does not need
 
-        return list(var_column(files[0], name, self._options))
+        return list(var_column(files[0], name, self._spec))
 
     @cached_property
     def kinds(self) -> NDArray[Any]:
@@ -108,8 +106,8 @@ class FileColumns(Mapping[str, RowColumn]):
     categories, and read in batches.
     """
 
-    def __init__(self, path: str, options: ReadOptions, format: str | None, n: int) -> None:
-        self._place = path, options, format
+    def __init__(self, path: str, spec: FileSpec, n: int) -> None:
+        self._place = path, spec
         self._n = n
 
     @cached_property
@@ -125,8 +123,8 @@ class FileColumns(Mapping[str, RowColumn]):
     def __getitem__(self, name: str) -> RowColumn:
         if name not in self._names:
             raise KeyError(name)
-        path, options, format = self._place
-        columns = read_obs([path], [name], replace(options, obs=(name,)), format)
+        path, spec = self._place
+        columns = read_obs([path], replace(spec, obs=(name,)))
         categories = columns.categories.get(name)
         values: NDArray[Any] = np.empty(self._n, np.float64 if categories is None else np.int32)
         row = 0
@@ -159,7 +157,7 @@ def open_scan(table: Any, columns: Sequence[str] | None, *, what: str) -> FileRo
     DataError, UsageError
     """
     labels = LabelSpec(columns=None if columns is None else tuple(columns))
-    reader = open_batches(scan_of(table), ReadOptions(labels=labels), what=what)
+    reader = open_batches(scan_of(table), FileSpec(labels=labels), what=what)
     return open_rows(reader, "", column_names=lambda: reader.header.feature_names)
 
 
@@ -181,18 +179,8 @@ def open_backed(adata: Any) -> FileRows:
     return open_rows(reader, path, whole=whole, column_names=lambda: reader.header.feature_names)
 
 
-def open_file(
-    path: str,
-    *,
-    labels: LabelSpec | None = None,
-    format: str | None = None,
-    keys: Mapping[str, str] | None = None,
-    drop: tuple[str, ...] = (),
-    storage_options: Mapping[str, Any] | None = None,
-) -> FileDataset:
+def open_file(path: str, spec: FileSpec) -> FileDataset:
     """Open a file whose rows can be read where they lie. Its labels are read.
-
-    Parameters are those of `open_dataset`.
 
     Raises
     ------
@@ -202,24 +190,20 @@ def open_file(
         Its rows cannot be read by themselves; nothing says what the labels are.
     """
     path = path if is_url(path) else str(local_path(path).absolute())
-    spec = labels or LabelSpec()
-    options = ReadOptions(
-        labels=spec, storage_options=dict(storage_options or {}), keys=dict(keys or {}), drop=tuple(drop)
-    )
-    whole = examine([path], storage_options)
-    files, name = resolve_sources([path], options, format)
+    whole = examine([path], spec.storage_options)
+    files, name = resolve_sources([path], spec)
     to_convert = name in TO_CONVERT or is_tenx_folder(files[0])
-    reader = require_rows(None if to_convert else open_resolved([path], files, name, options), path)
+    reader = require_rows(None if to_convert else open_resolved([path], files, name, spec), path)
     dataset: FileDataset
     rows = open_rows(
         reader,
         path,
-        declared=spec.values.minus_one,
-        options=storage_options,
+        declared=spec.labels.values.minus_one,
+        options=spec.storage_options,
         whole=whole,
-        reading={"labels": repr(spec), "format": format, "keys": options.keys, "drop": options.drop},
+        reading={"labels": repr(spec.labels), "format": spec.format, "keys": spec.keys, "drop": spec.drop},
         column_names=lambda: dataset.feature_names.tolist(),
-        columns_of_rows=lambda: FileColumns(path, options, format, reader.header.n_rows or 0),
+        columns_of_rows=lambda: FileColumns(path, spec, reader.header.n_rows or 0),
     )
-    dataset = FileDataset(rows, reader.header, options, format)
+    dataset = FileDataset(rows, reader.header, spec)
     return dataset

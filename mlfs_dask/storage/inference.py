@@ -107,7 +107,7 @@ def infer_schema(
     _check_unique(label_names, "label", reader.path)
     warnings = []
     minus_ones = int(statistics.minus_ones.sum())
-    said = options.labels.values.minus_one
+    said = options.file.labels.values.minus_one
     declared = said or header.minus_one
     zeros = n * q - statistics.label_nonzeros
     beside = "all labels are -1" if minus_ones == statistics.rows * q else "labels are -1 beside 0 and 1"
@@ -125,7 +125,7 @@ def infer_schema(
         "unknown": int(statistics.unknown.sum()),
     }
     for what, count in counts.items():
-        if count == 0 and (values := getattr(options.labels.values, what)):
+        if count == 0 and (values := getattr(options.file.labels.values, what)):
             warnings.append(f"no label is {' or '.join(values)}, which --labels-{what} names: check how it is written")
     if minus_ones and zeros and said == "negative":
         warnings.append(

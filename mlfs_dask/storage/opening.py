@@ -12,7 +12,7 @@ from mlfs_dask.files.json_text import parse_json
 from mlfs_dask.storage.dataset import Dataset, Store, expressions, open_store
 from mlfs_dask.storage.digest import ROOT_KEY
 from mlfs_dask.storage.object_store import X_KEYS, ZARR_ROOTS, attributes_of, is_url, local_path, open_objects
-from mlfs_dask.storage.readers.base import LabelSpec
+from mlfs_dask.storage.readers.base import FileSpec, LabelSpec
 from mlfs_dask.storage.subset_spec import origin_of
 
 
@@ -53,21 +53,23 @@ def open_dataset(
     -----
     The labels of a file are read when it is opened.
     """
-    store = _store_at(path, storage_options) if format is None else None
-    if store is not None:
-        asked = {"labels": None if labels == LabelSpec() else labels, "keys": keys, "drop": drop}
-        given = [name for name, value in asked.items() if value]
-        if given:
-            raise UsageError(
-                f"{path} is a store, which knows its labels and features: {', '.join(given)} are of files"
-                "\n  cure: leave them out"
-            )
-        return store
-    from mlfs_dask.storage.file_dataset import open_file  # which stores do not need
+    spec = FileSpec.of(labels=labels, format=format, keys=keys, drop=drop, storage_options=storage_options)
+    return open_specified(path, spec)
 
-    return open_file(
-        str(path), labels=labels, format=format, keys=keys, drop=tuple(drop), storage_options=storage_options
-    )
+
+def open_specified(path: str | Path, spec: FileSpec) -> Dataset:
+    """Return `open_dataset` of what a `FileSpec` says; errors are the same."""
+    store = _store_at(path, spec.storage_options) if spec.format is None else None
+    if store is None:
+        from mlfs_dask.storage.file_dataset import open_file  # which stores do not need
+
+        return open_file(str(path), spec)
+    if spec.record:
+        raise UsageError(
+            f"{path} is a store, which knows its labels and features: {', '.join(spec.record)} are of files"
+            "\n  cure: leave them out"
+        )
+    return store
 
 
 def _store_at(path: str | Path, storage_options: Mapping[str, Any] | None) -> Store | None:

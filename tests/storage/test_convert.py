@@ -34,7 +34,7 @@ from mlfs_dask.storage.conversion_options import Options
 from mlfs_dask.storage.convert import Conversion, convert, convert_reader
 from mlfs_dask.storage.destination import Destination
 from mlfs_dask.storage.opening import open_dataset
-from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN, LabelSpec, ReadOptions
+from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN, FileSpec, LabelSpec
 from mlfs_dask.storage.readers.detect import open_source
 from mlfs_dask.storage.sources import examine, require_unchanged
 from mlfs_dask.storage.spool import SpooledRows
@@ -696,7 +696,7 @@ def test_a_source_that_is_changed_while_it_is_read(tmp_path: Path) -> None:
     source = write_csv(tmp_path / "a.csv")
 
     def open_and_change() -> Any:
-        reader = open_source([str(source)], options=ReadOptions(labels=LabelSpec(columns=("sky", "sea"))))
+        reader = open_source([str(source)], options=FileSpec(labels=LabelSpec(columns=("sky", "sea"))))
         with source.open("a") as file:
             file.write("1,2,0,1\n")
         return reader

@@ -19,7 +19,7 @@ from mlfs_dask.errors import DataError, MlfsError, UsageError
 from mlfs_dask.storage import export
 from mlfs_dask.storage.convert import convert_reader
 from mlfs_dask.storage.export import export_rows, known_suffixes
-from mlfs_dask.storage.readers.base import LabelSpec, Reader, ReadOptions
+from mlfs_dask.storage.readers.base import FileSpec, LabelSpec, Reader
 from mlfs_dask.storage.readers.detect import open_source
 from tests.storage.readers.reading import read_all
 
@@ -65,7 +65,7 @@ def blocks(X: np.ndarray, Y: np.ndarray, *, sparse: bool, size: int = 17) -> Ite
 
 def reader_of(path: object, names: tuple[str, ...] = LABELS) -> Reader:
     labels = LabelSpec(columns=names) if ".csv" in str(path) else LabelSpec()
-    return open_source([str(path)], ReadOptions(labels=labels))
+    return open_source([str(path)], FileSpec(labels=labels))
 
 
 def read(path: object, names: tuple[str, ...] = LABELS) -> tuple[np.ndarray, np.ndarray]:

@@ -21,7 +21,7 @@ from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.append import append
 from mlfs_dask.storage.convert import convert, convert_reader
 from mlfs_dask.storage.opening import open_dataset
-from mlfs_dask.storage.readers.base import UNKNOWN, LabelSpec, ReadOptions
+from mlfs_dask.storage.readers.base import UNKNOWN, FileSpec, LabelSpec
 from mlfs_dask.storage.readers.detect import open_source
 from tests.storage.memory_reader import make_reader
 from tests.storage.readers.reading import write_arff
@@ -278,7 +278,7 @@ def test_unknown_labels_of_a_sparse_matrix_take_bounded_memory(tmp_path: Path) -
     sp.save_npz(tmp_path / "X.npz", sp.csr_array(np.ones((500, 1))))
     sp.save_npz(tmp_path / "Y.npz", Y)
     sources = [str(tmp_path / name) for name in ("X.npz", "Y.npz")]
-    reader = open_source(sources, ReadOptions(labels=LabelSpec(unknown=("0",))))
+    reader = open_source(sources, FileSpec(labels=LabelSpec(unknown=("0",))))
     tracemalloc.start()
     try:
         rows = 0

@@ -18,7 +18,7 @@ from mlfs_dask.errors import DataError, UsageError, closest
 from mlfs_dask.files.json_text import parse_categories
 from mlfs_dask.storage.label_values import MinusOne
 from mlfs_dask.storage.obs import ObsColumns
-from mlfs_dask.storage.readers.base import Reader, ReadOptions
+from mlfs_dask.storage.readers.base import FileSpec, Reader
 from mlfs_dask.storage.readers.encoded import (
     column_of,
     column_rows,
@@ -50,19 +50,19 @@ from mlfs_dask.storage.readers.matrix import (
 )
 
 _LABELS = "obsm/labels"
-_DEFAULTS = ReadOptions()
+_DEFAULTS = FileSpec()
 
 #: Rows of the columns of `obs` that are read at a time.
 _OBS_ROWS = 1 << 17
 
 
-def open_anndata(path: str, options: ReadOptions = _DEFAULTS) -> Reader:
+def open_anndata(path: str, options: FileSpec = _DEFAULTS) -> Reader:
     """Open an .h5ad file or a .zarr folder that holds AnnData.
 
     Parameters
     ----------
     path : str
-    options : ReadOptions
+    options : FileSpec
         `labels.columns` are columns of `obs`, of true and false or categorical (see `column_rows`). `keys` may hold
         ``x`` (default X; ``layers/NAME``, ``raw/X``, ``mod/NAME/X`` of MuData, whose rows `obs` of that modality
         describes), ``y`` (default obsm/labels; a matrix or a data frame), ``label_names`` (an array of texts; default
@@ -115,7 +115,7 @@ def open_anndata(path: str, options: ReadOptions = _DEFAULTS) -> Reader:
 
 
 @contextlib.contextmanager
-def _open_root(path: str, options: ReadOptions) -> Iterator[Any]:
+def _open_root(path: str, options: FileSpec) -> Iterator[Any]:
     with open_root(path, options) as root:
         if is_array(root):
             raise DataError("it is one Zarr array, a group was expected", file=path, cure="check the path and --format")
@@ -129,7 +129,7 @@ def _open_root(path: str, options: ReadOptions) -> Iterator[Any]:
         yield root
 
 
-def _frames(options: ReadOptions) -> tuple[str, str]:
+def _frames(options: FileSpec) -> tuple[str, str]:
     """What stands before the elements of X's rows (``mod/NAME/`` in MuData), and the data frame of its columns.
 
     The latter is "" where there is none: columns of `obsm` have no names in `var`.
@@ -159,7 +159,7 @@ def _element(root: Any, key: str, path: str) -> Any:
     raise DataError(f"there is no {key}; there is {there}", file=path, cure=cure)
 
 
-def _feature_names(root: Any, options: ReadOptions, path: str) -> tuple[str, ...] | None:
+def _feature_names(root: Any, options: FileSpec, path: str) -> tuple[str, ...] | None:
     """Names of the features: the index of the frame that describes X, or what `names` of the keys says."""
     _, frame = _frames(options)
     key, columns = options.keys.get("names"), tuple[str, ...]()
@@ -201,7 +201,7 @@ def _feature_names(root: Any, options: ReadOptions, path: str) -> tuple[str, ...
     return names or None
 
 
-def _label_columns(root: Any, options: ReadOptions, path: str) -> tuple[Any, tuple[str, ...]] | None:
+def _label_columns(root: Any, options: FileSpec, path: str) -> tuple[Any, tuple[str, ...]] | None:
     """The data frame that holds the labels and their columns, if a data frame does."""
     if options.labels.columns is not None:
         frame = _element(root, _frames(options)[0] + "obs", path)
@@ -214,7 +214,7 @@ def _label_columns(root: Any, options: ReadOptions, path: str) -> tuple[Any, tup
     return node, columns_of(node)
 
 
-def _label_names(root: Any, options: ReadOptions, path: str) -> tuple[str, ...] | None:
+def _label_names(root: Any, options: FileSpec, path: str) -> tuple[str, ...] | None:
     frame = _label_columns(root, options, path)
     if frame is not None:
         return column_rows(*frame, options.labels, file=path)[1]
@@ -228,7 +228,7 @@ def _label_names(root: Any, options: ReadOptions, path: str) -> tuple[str, ...] 
     return None
 
 
-def _labels_key(options: ReadOptions) -> str:
+def _labels_key(options: FileSpec) -> str:
     return options.keys.get("y", _frames(options)[0] + _LABELS)
 
 
@@ -241,7 +241,7 @@ def _categories(root: Any, path: str) -> dict[int, tuple[str, ...]]:
 
 
 @contextlib.contextmanager
-def _open_pair(path: str, options: ReadOptions) -> Iterator[list[Pair]]:
+def _open_pair(path: str, options: FileSpec) -> Iterator[list[Pair]]:
     with _open_root(path, options) as root:
         x, y = options.keys.get("x", "X"), _labels_key(options)
         frame = _label_columns(root, options, path)
@@ -253,7 +253,7 @@ def _open_pair(path: str, options: ReadOptions) -> Iterator[list[Pair]]:
         yield [(rows_of(_element(root, x, path), file=path, what=x), Y)]
 
 
-def var_column(path: str, name: str, options: ReadOptions) -> tuple[str, ...]:
+def var_column(path: str, name: str, options: FileSpec) -> tuple[str, ...]:
     """Texts of a column of `var`, empty where missing.
 
     Raises
@@ -289,13 +289,13 @@ def _open_matrix(path: str, n: int) -> Iterator[list[Pair]]:
         yield [(rows_of(_element(root, "X", path), file=path, what="X"), array_rows(np.empty((n, 0))))]
 
 
-def obs_columns(path: str, options: ReadOptions) -> tuple[str, ...]:
+def obs_columns(path: str, options: FileSpec) -> tuple[str, ...]:
     """Names of the columns of `obs`."""
     with _open_root(path, options) as root, damage_in(path, "obs"):
         return columns_of(_element(root, _frames(options)[0] + "obs", path))
 
 
-def obs_of(path: str, names: Sequence[str], options: ReadOptions) -> ObsColumns:
+def obs_of(path: str, names: Sequence[str], options: FileSpec) -> ObsColumns:
     """Columns of `obs`: numbers, and texts, truth values and categoricals as categories.
 
     Rows are read some at a time, whenever blocks are asked for; those of texts once before, for their values.
@@ -318,7 +318,7 @@ def obs_of(path: str, names: Sequence[str], options: ReadOptions) -> ObsColumns:
 
 
 @contextlib.contextmanager
-def _obs_columns(path: str, names: Sequence[str], options: ReadOptions) -> Iterator[dict[str, _ObsColumn]]:
+def _obs_columns(path: str, names: Sequence[str], options: FileSpec) -> Iterator[dict[str, _ObsColumn]]:
     with _open_root(path, options) as root, damage_in(path, "obs"):
         frame = _element(root, _frames(options)[0] + "obs", path)
         known = columns_of(frame)

@@ -40,7 +40,7 @@ from mlfs_dask.storage.readers.arff_header import (
     readable,
     unquote,
 )
-from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN, UNKNOWN_BYTES, Header, LabelSpec, ReadOptions
+from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN, UNKNOWN_BYTES, FileSpec, Header, LabelSpec
 from mlfs_dask.storage.readers.classes import ClassColumn, joined_labels
 from mlfs_dask.storage.readers.compressed_io import SourceFile, open_source
 from mlfs_dask.storage.readers.label_columns import VALUES_CURE, check_kept
@@ -83,7 +83,7 @@ _LABEL_CURE = (
 _VALUE = re.compile(r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^\s,'"][^\s,]*)""")
 
 
-def open_arff(path: str, options: ReadOptions) -> ArffReader:
+def open_arff(path: str, options: FileSpec) -> ArffReader:
     """Read the header and settle which attributes are labels.
 
     Raises

@@ -12,23 +12,23 @@ from typing import Any
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.object_store import X_KEYS
-from mlfs_dask.storage.readers.base import ReadOptions
+from mlfs_dask.storage.readers.base import FileSpec
 from mlfs_dask.storage.readers.encoded import coordinate_of, encoding_of, is_array, open_root, rows_of, texts_of
 from mlfs_dask.storage.readers.label_columns import repeated_name
 from mlfs_dask.storage.readers.matrix import MatrixReader, Pair, damage_in, matrix_reader, names_in
 
 Y_KEYS = ("Y", "y", "labels", "target", "targets")
-_DEFAULTS = ReadOptions()
+_DEFAULTS = FileSpec()
 
 
-def open_array_pair(paths: str | Sequence[str], options: ReadOptions = _DEFAULTS) -> MatrixReader:
+def open_array_pair(paths: str | Sequence[str], options: FileSpec = _DEFAULTS) -> MatrixReader:
     """Open a group with X and Y, or the pair X, Y.
 
     Parameters
     ----------
     paths : str, or two of them
         Folders or URLs of Zarr, or one HDF5 file.
-    options : ReadOptions
+    options : FileSpec
         `keys` may hold ``x`` and ``y``, the arrays of a group; by default X, x, data, features and Y, y, labels,
         target, targets; and ``names`` and ``label_names``, arrays of texts or ``@FILE``; by default
         `feature_names` and `label_names`, or the coordinates of the columns, as xarray and netCDF name them.
@@ -61,7 +61,7 @@ def _texts_in(root: Any, path: str, name: str) -> tuple[str, ...] | None:
 
 
 @contextlib.contextmanager
-def _open_pair(paths: tuple[str, ...], options: ReadOptions) -> Iterator[list[Pair]]:
+def _open_pair(paths: tuple[str, ...], options: FileSpec) -> Iterator[list[Pair]]:
     with contextlib.ExitStack() as stack:
         nodes = [stack.enter_context(open_root(path, options)) for path in paths]
         X = _matrix(nodes[0], options.keys.get("x"), X_KEYS, "X", paths[0])

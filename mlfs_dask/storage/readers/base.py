@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.files.redaction import redact
 from mlfs_dask.storage.label_values import LabelValues, MinusOne
 from mlfs_dask.typing import Matrix
 
@@ -289,14 +290,14 @@ class LabelSpec:
 
 
 @dataclass(frozen=True)
-class ReadOptions:
-    """Options every reader receives.
+class FileSpec:
+    """What a person says about files: labels, format, columns.
 
     Attributes
     ----------
     labels : LabelSpec
-    storage_options : dict
-        Of obstore (s3:, gs:, az:, https:) or of the file system of fsspec.
+    format : str or None
+        Name of the format; None: by name and content.
     keys : dict of str to str
         What one format alone understands: the arrays in a .mat or .npz file, `feature_base` of svmlight.
     drop : tuple of str
@@ -305,17 +306,57 @@ class ReadOptions:
         Rows of the file are features, and columns samples.
     obs : tuple of str
         Names of columns of rows, which are no features.
+    storage_options : dict
+        Of obstore (s3:, gs:, az:, https:) or of the file system of fsspec.
     only_obs : bool
-        Whether these are read, in place of the features.
+        Whether columns of rows are read, in place of the features.
     folder : str
         The folder that was named, below which names of folders such as ``year=2024`` are columns of Parquet files.
     """
 
     labels: LabelSpec = LabelSpec()
-    storage_options: dict[str, Any] = field(default_factory=dict, repr=False)
+    format: str | None = None
     keys: dict[str, str] = field(default_factory=dict)
     drop: tuple[str, ...] = ()
     transpose: bool = False
     obs: tuple[str, ...] = ()
+    storage_options: dict[str, Any] = field(default_factory=dict, repr=False)
     only_obs: bool = False
     folder: str = ""
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        labels: LabelSpec | None = None,
+        format: str | None = None,
+        keys: Mapping[str, str] | None = None,
+        drop: Iterable[str] = (),
+        transpose: bool = False,
+        obs: Iterable[str] = (),
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> FileSpec:
+        """Return the specification that keyword arguments of `convert` and `open_dataset` give."""
+        return cls(
+            labels or LabelSpec(),
+            format,
+            dict(keys or {}),
+            tuple(drop),
+            transpose,
+            tuple(obs),
+            dict(storage_options or {}),
+        )
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What was said, as plain data without what was not, and without secrets."""
+        labels = {name: value for name, value in asdict(self.labels).items() if value}
+        keys = {key: redact(value) for key, value in self.keys.items()}
+        said: dict[str, Any] = {"labels": labels, "format": self.format, "keys": keys, "drop": self.drop}
+        said |= {"transpose": self.transpose, "obs": self.obs}
+        return {name: value for name, value in said.items() if value}
+
+    @property
+    def label_files(self) -> list[str]:
+        """Files beside the sources that name or hold labels."""
+        return [path for path in (self.labels.xml, self.keys.get("labels")) if path]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.storage.readers.base import SCAN_ROWS, Batch, Header, Part, ReadOptions, parts_at, sort_categories
+from mlfs_dask.storage.readers.base import SCAN_ROWS, Batch, FileSpec, Header, Part, parts_at, sort_categories
 from mlfs_dask.storage.readers.label_columns import unique_names
 from mlfs_dask.storage.readers.parquet import is_text, narrowest
 from mlfs_dask.storage.readers.table import TableReader, choose_columns
@@ -105,13 +105,13 @@ class BatchReader(TableReader):
                 yield from self._scan.read([self._names[column]], SCAN_ROWS, piece)
 
 
-def open_batches(scan: Scan, options: ReadOptions, *, what: str) -> BatchReader:
+def open_batches(scan: Scan, options: FileSpec, *, what: str) -> BatchReader:
     """A reader of a table by batches.
 
     Parameters
     ----------
     scan : Scan
-    options : ReadOptions
+    options : FileSpec
         `labels` by columns; without them all columns are features.
     what : str
         What it is, for messages.

@@ -29,7 +29,7 @@ from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.files.redaction import redact
 from mlfs_dask.storage.label_values import MISSING_TEXTS, is_missing
 from mlfs_dask.storage.limits import require_arrow
-from mlfs_dask.storage.readers.base import SCAN_ROWS, Batch, Header, NoRowsError, Part, ReadOptions, parts_at
+from mlfs_dask.storage.readers.base import SCAN_ROWS, Batch, FileSpec, Header, NoRowsError, Part, parts_at
 from mlfs_dask.storage.readers.compressed_io import (
     LONGEST_LINE,
     PIECE_BYTES,
@@ -59,7 +59,7 @@ _DECIMAL_COMMA = re.compile(NUMBER.pattern.replace(r"\.", ","), re.IGNORECASE)
 _SEPARATOR_LINE = re.compile(rb'"?sep=([\x20-\x7e\t])"?\r?\n', re.IGNORECASE)
 _NOTHING = "nothing"
 _BOM = b"\xef\xbb\xbf"
-_DEFAULTS = ReadOptions()
+_DEFAULTS = FileSpec()
 
 
 class _Block(NamedTuple):
@@ -338,14 +338,14 @@ class CsvReader(TableReader):
                 )
 
 
-def open_csv(path: str, options: ReadOptions = _DEFAULTS, *, tabs: bool = False) -> CsvReader:
+def open_csv(path: str, options: FileSpec = _DEFAULTS, *, tabs: bool = False) -> CsvReader:
     """Open a CSV or TSV file.
 
     Parameters
     ----------
     path : str
         Local path or URL; may be compressed.
-    options : ReadOptions
+    options : FileSpec
         `labels` by columns or count. `keys` may hold ``categorical`` (names of columns to read as categories,
         separated by commas) and ``header`` (yes or no; by default a first line of nothing but numbers, other
         than 0, 1, 2... or 1, 2, 3..., is taken for a row).
@@ -490,7 +490,7 @@ class _FirstRecord(NamedTuple):
     end: int
 
 
-def _is_headerless(first: _FirstRecord, body: bytes, options: ReadOptions) -> bool:
+def _is_headerless(first: _FirstRecord, body: bytes, options: FileSpec) -> bool:
     """Whether the first record is a row."""
     said = options.keys.get("header")
     if said is None:
@@ -706,6 +706,6 @@ def _record_starts(stream: BinaryIO, start: int, targets: Iterable[int]) -> list
     return starts
 
 
-def open_tsv(path: str, options: ReadOptions = _DEFAULTS) -> CsvReader:
+def open_tsv(path: str, options: FileSpec = _DEFAULTS) -> CsvReader:
     """`open_csv` with tabs between fields, whatever the suffix."""
     return open_csv(path, options, tabs=True)

@@ -14,7 +14,7 @@ from mlfs_dask.errors import DataError, UsageError, number_of
 from mlfs_dask.files.redaction import redact
 from mlfs_dask.storage.object_store import ZARR_ROOTS, expand
 from mlfs_dask.storage.readers import compressed_io
-from mlfs_dask.storage.readers.base import NoRowsError, Reader, ReadOptions
+from mlfs_dask.storage.readers.base import FileSpec, NoRowsError, Reader
 from mlfs_dask.storage.readers.compressed_io import format_suffix
 from mlfs_dask.storage.readers.concat import concatenate
 
@@ -85,10 +85,10 @@ _LABELS_APART = ("npz", "npy", "mtx", "mat", "zarr", "hdf5")
 _TABLES = (".csv", ".tsv", ".tab", ".txt")
 _ARCHIVES = (".zip", ".tar", ".tgz", ".7z", ".rar")
 _SNIFF_BYTES = 4096
-_DEFAULTS = ReadOptions()
+_DEFAULTS = FileSpec()
 
 
-def open_source(sources: Sequence[str], options: ReadOptions = _DEFAULTS, format: str | None = None) -> Reader:
+def open_source(sources: Sequence[str], options: FileSpec = _DEFAULTS) -> Reader:
     """Open what the user named as one reader.
 
     Parameters
@@ -96,10 +96,9 @@ def open_source(sources: Sequence[str], options: ReadOptions = _DEFAULTS, format
     sources : sequence of str
         Files or URLs of one format, read one after the other; or a pair X, Y (.npz, .npy, .mtx, .zarr); or a folder of
         Parquet files; a `*` in a URL, or in a path that does not exist as it stands, is expanded.
-    options : ReadOptions
-    format : str, optional
-        One of `FORMATS`; by default the suffix tells, and the first line where the suffix does not (.txt, .dat,
-        .data, none).
+    options : FileSpec
+        Where it has no format, the suffix tells, and the first line where the suffix does not (.txt, .dat, .data,
+        none).
 
     Returns
     -------
@@ -112,10 +111,10 @@ def open_source(sources: Sequence[str], options: ReadOptions = _DEFAULTS, format
     DataError
         A file that is missing, unreadable, empty or invalid; files that do not agree.
     """
-    return open_resolved(sources, *resolve_sources(sources, options, format), options)
+    return open_resolved(sources, *resolve_sources(sources, options), options)
 
 
-def open_resolved(sources: Sequence[str], paths: Sequence[str], name: str, options: ReadOptions) -> Reader:
+def open_resolved(sources: Sequence[str], paths: Sequence[str], name: str, options: FileSpec) -> Reader:
     """The reader of files that `resolve_sources` has found, of one format; errors as of `open_source`."""
     options = replace(options, keys={key.lower(): value for key, value in options.keys.items()})
     _check_options(paths[0], FORMATS[name], options)
@@ -150,12 +149,11 @@ def is_named_as_file(path: str | Path) -> bool:
     return any(suffix in known.suffixes for known in FORMATS.values() if known.name != "zarr")
 
 
-def resolve_sources(
-    sources: Sequence[str], options: ReadOptions = _DEFAULTS, format: str | None = None
-) -> tuple[list[str], str]:
+def resolve_sources(sources: Sequence[str], options: FileSpec = _DEFAULTS) -> tuple[list[str], str]:
     """Files that the user named, and their format; parameters and errors are those of `open_source`."""
     if not sources:
         raise UsageError("no files were given\n  cure: name at least one file to read")
+    format = options.format
     if format is not None and format not in FORMATS:
         raise UsageError(f"unknown format {format!r}\n  cure: --format is one of {', '.join(FORMATS)}")
     paths = [path for source in sources for path in _expanded(str(source), options)]
@@ -175,7 +173,7 @@ def resolve_sources(
     return paths, name
 
 
-def _check_options(path: str, known: Format, options: ReadOptions) -> None:
+def _check_options(path: str, known: Format, options: FileSpec) -> None:
     """Refuse options that the format would ignore."""
     keys = known.keys
     if keys is not None and options.transpose:
@@ -214,12 +212,12 @@ def _check_options(path: str, known: Format, options: ReadOptions) -> None:
         )
 
 
-def _has_table(name: str, options: ReadOptions) -> bool:
+def _has_table(name: str, options: FileSpec) -> bool:
     """Whether labels stand in a table beside a single matrix."""
     return name == "mtx" and format_suffix(options.labels.xml or "") in _TABLES
 
 
-def _call(name: str, source: str | tuple[str, ...], options: ReadOptions) -> Reader:
+def _call(name: str, source: str | tuple[str, ...], options: FileSpec) -> Reader:
     reader: Reader = _opener(name)(source, options)
     return reader
 
@@ -230,7 +228,7 @@ def _opener(name: str) -> Callable[..., Any]:
     return opener
 
 
-def _with_labels(path: str, name: str, options: ReadOptions) -> ReadOptions:
+def _with_labels(path: str, name: str, options: FileSpec) -> FileSpec:
     """The options, with labels from an XML file: of the same stem, or, for tables, as column names."""
     labels = options.labels
     if name == "arff" and not labels.names_columns:
@@ -253,7 +251,7 @@ def _with_labels(path: str, name: str, options: ReadOptions) -> ReadOptions:
     return options
 
 
-def _xml_beside(path: str, options: ReadOptions) -> str | None:
+def _xml_beside(path: str, options: FileSpec) -> str | None:
     folder = path[: len(path) - len(PurePosixPath(path).name)]
     stem = PurePosixPath(path).name
     while PurePosixPath(stem).suffix.lower() in (".gz", ".xz", ".bz2", ".zst", ".arff"):
@@ -262,7 +260,7 @@ def _xml_beside(path: str, options: ReadOptions) -> str | None:
     return xml if compressed_io.exists(xml, options.storage_options) else None
 
 
-def _as_pair(paths: Sequence[str], name: str, options: ReadOptions) -> tuple[str, ...] | None:
+def _as_pair(paths: Sequence[str], name: str, options: FileSpec) -> tuple[str, ...] | None:
     """X and Y, if each of the files holds one matrix alone."""
     alone = [_holds_one(path, name, options) for path in paths]
     if all(alone) and len(paths) == 2 - _has_table(name, options):
@@ -275,7 +273,7 @@ def _as_pair(paths: Sequence[str], name: str, options: ReadOptions) -> tuple[str
     return None
 
 
-def _holds_one(path: str, name: str, options: ReadOptions) -> bool:
+def _holds_one(path: str, name: str, options: FileSpec) -> bool:
     if name in ("npy", "mtx"):
         return True
     if name == "npz":
@@ -288,7 +286,7 @@ def _holds_one(path: str, name: str, options: ReadOptions) -> bool:
     return is_matrix(open_node(path, options))
 
 
-def _format_of(path: str, options: ReadOptions) -> str:
+def _format_of(path: str, options: FileSpec) -> str:
     suffix = format_suffix(path.rstrip("/"))
     by_suffix = next((known.name for known in FORMATS.values() if suffix in known.suffixes), None)
     if by_suffix in ("zarr", "hdf5") or (by_suffix is None and _is_zarr_folder(path)):
@@ -313,7 +311,7 @@ def _format_of(path: str, options: ReadOptions) -> str:
     )
 
 
-def _format_by_content(path: str, options: ReadOptions) -> str | None:
+def _format_by_content(path: str, options: FileSpec) -> str | None:
     source = compressed_io.open_source(path, options.storage_options)
     first = source.read_range(0, _SNIFF_BYTES)
     if not first.strip():
@@ -380,7 +378,7 @@ def is_tenx_folder(path: str) -> bool:
     return any(os.path.isfile(f"{path}/barcodes.tsv{packed}") for packed in ("", ".gz"))  # noqa: PTH113
 
 
-def _kind_of_group(path: str, options: ReadOptions) -> str:
+def _kind_of_group(path: str, options: FileSpec) -> str:
     """The format of a Zarr folder or an HDF5 file, by what is in it."""
     from mlfs_dask.storage.readers.anndata import is_anndata
     from mlfs_dask.storage.readers.encoded import is_array, open_root
@@ -394,7 +392,7 @@ def _kind_of_group(path: str, options: ReadOptions) -> str:
     return "zarr" if zarr else "hdf5"
 
 
-def _expanded(source: str, options: ReadOptions) -> list[str]:
+def _expanded(source: str, options: FileSpec) -> list[str]:
     """The files that a source stands for: itself, a pattern's, or a folder's Parquet files."""
     url = "://" in source or "::" in source
     if "*" in source and (url or not Path(source).exists()):

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.limits import require_memory
-from mlfs_dask.storage.readers.base import UNKNOWN, LabelSpec, ReadOptions
+from mlfs_dask.storage.readers.base import UNKNOWN, FileSpec, LabelSpec
 from mlfs_dask.storage.readers.classes import ClassColumn, text_of_number
 from mlfs_dask.storage.readers.label_columns import bad_label
 from mlfs_dask.storage.readers.matrix import (
@@ -44,7 +44,7 @@ _SCAN_ROWS = 1 << 20
 
 
 @contextlib.contextmanager
-def open_root(path: str, options: ReadOptions) -> Iterator[Any]:
+def open_root(path: str, options: FileSpec) -> Iterator[Any]:
     """The root of a Zarr folder (an array or a group) or of an HDF5 file."""
     if path.rstrip("/").lower().endswith(".zarr") or Path(path).is_dir():
         from mlfs_dask.storage.readers.zarr_nodes import open_node  # which HDF5 does not need

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from mlfs_dask.errors import DataError
 from mlfs_dask.files.redaction import redact
 from mlfs_dask.storage.limits import memory_cure, require_memory
-from mlfs_dask.storage.readers.base import ReadOptions, damaged
+from mlfs_dask.storage.readers.base import FileSpec, damaged
 from mlfs_dask.storage.readers.matrix import (
     CsrRows,
     MatrixReader,
@@ -64,7 +64,7 @@ _TRAIN_TEST = (
     ("trainx", "trainy"),
 )
 _ORIENTATIONS = ("rows", "columns")
-_DEFAULTS = ReadOptions()
+_DEFAULTS = FileSpec()
 
 # MAT-file level 5: data types by their number, and what the flags of a variable say.
 _TYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
@@ -80,13 +80,13 @@ _CELL_BYTES = 128
 _NUMERIC_7 = {"double", "single", "logical"} | {f"{u}int{bits}" for u in ("", "u") for bits in (8, 16, 32, 64)}
 
 
-def open_mat(path: str, options: ReadOptions = _DEFAULTS) -> MatrixReader:
+def open_mat(path: str, options: FileSpec = _DEFAULTS) -> MatrixReader:
     """Open a MATLAB file of version 5 or 7.3.
 
     Parameters
     ----------
     path : str
-    options : ReadOptions
+    options : FileSpec
         `keys` may hold ``x`` and ``y``: names of variables, or of fields of structures (``data/X``), several of them
         (stacked) separated by commas;
         ``orientation``: ``rows`` if each row of Y is an instance, ``columns`` if each column is (that is needed only
@@ -128,7 +128,7 @@ class _Variable:
 
 
 @contextlib.contextmanager
-def _open_variables(path: str, options: ReadOptions) -> Iterator[Mapping[str, _Variable]]:
+def _open_variables(path: str, options: FileSpec) -> Iterator[Mapping[str, _Variable]]:
     with open_random(path, options.storage_options) as file:
         start = file.read(128)
         file.seek(0)
@@ -146,7 +146,7 @@ def _open_variables(path: str, options: ReadOptions) -> Iterator[Mapping[str, _V
             )
 
 
-def _with_fields(variables: dict[str, _Variable], options: ReadOptions) -> Mapping[str, _Variable]:
+def _with_fields(variables: dict[str, _Variable], options: FileSpec) -> Mapping[str, _Variable]:
     """The variables, and the fields of structures that a key names, as `data/X`."""
     for name in (name for value in options.keys.values() for name in value.split(",") if not value.startswith("@")):
         *outer, field = name.split("/")
@@ -168,7 +168,7 @@ def _at(file: BinaryIO, position: int, count: int) -> bytes:
 @contextlib.contextmanager
 def _open_pairs(
     path: str,
-    options: ReadOptions,
+    options: FileSpec,
     names: tuple[tuple[str, str], ...],
     transposed: tuple[bool, bool],
 ) -> Iterator[list[Pair]]:
@@ -176,7 +176,7 @@ def _open_pairs(
         yield [(variables[x].rows(transposed[0]), variables[y].rows(transposed[1])) for x, y in names]
 
 
-def _choose(variables: Mapping[str, _Variable], options: ReadOptions, path: str) -> list[tuple[str, str]]:
+def _choose(variables: Mapping[str, _Variable], options: FileSpec, path: str) -> list[tuple[str, str]]:
     """Names of X and Y, and of those that follow them."""
     x, y = (options.keys.get(key, "") for key in ("x", "y"))
     keys: list[tuple[str, str]] = []

@@ -31,7 +31,7 @@ from mlfs_dask.runtime import memory_limit
 from mlfs_dask.storage.label_values import LabelValues, MinusOne
 from mlfs_dask.storage.limits import filled_temporary_file, memory_cure, require_memory
 from mlfs_dask.storage.object_store import is_url, open_binary, read_text_file
-from mlfs_dask.storage.readers.base import UNKNOWN_BYTES, Batch, Header, Part, Reader, ReadOptions, damaged, parts_at
+from mlfs_dask.storage.readers.base import UNKNOWN_BYTES, Batch, FileSpec, Header, Part, Reader, damaged, parts_at
 from mlfs_dask.storage.readers.compressed_io import open_source
 from mlfs_dask.storage.readers.hdf5_heap import HeapCheckedFile
 from mlfs_dask.storage.readers.label_columns import (
@@ -929,7 +929,7 @@ class MatrixReader(Reader):
 
 
 def names_in(
-    options: ReadOptions, *, file: str, texts: Callable[[str], Sequence[str] | None] = lambda name: None
+    options: FileSpec, *, file: str, texts: Callable[[str], Sequence[str] | None] = lambda name: None
 ) -> dict[str, Any]:
     """Names of features and labels, as `matrix_reader` takes them.
 
@@ -963,7 +963,7 @@ def names_in(
 def matrix_reader(
     path: str,
     opener: Opener,
-    options: ReadOptions,
+    options: FileSpec,
     *,
     feature_names: tuple[str, ...] | None = None,
     label_names: tuple[str, ...] | None = None,

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.limits import filled_temporary_file
-from mlfs_dask.storage.readers.base import ReadOptions, damaged
+from mlfs_dask.storage.readers.base import FileSpec, damaged
 from mlfs_dask.storage.readers.compressed_io import SMALL_PIECE_BYTES, SourceFile, open_source
 from mlfs_dask.storage.readers.label_columns import DEFAULT_VALUES
 from mlfs_dask.storage.readers.label_table import read_labels_in_order
@@ -46,10 +46,10 @@ _BANNER = re.compile(
 _SIZE = re.compile(rb"\d{1,18}")  # 64-bit integers
 _FILLED_LINE = re.compile(rb"[^\s][^\n]*")
 _NO_TEXT = re.compile(rb"[^\t\n\r -~]")
-_DEFAULTS = ReadOptions()
+_DEFAULTS = FileSpec()
 
 
-def open_mtx(paths: Sequence[str], options: ReadOptions = _DEFAULTS) -> MatrixReader:
+def open_mtx(paths: Sequence[str], options: FileSpec = _DEFAULTS) -> MatrixReader:
     """Open the pair X, Y of MatrixMarket files.
 
     Parameters
@@ -57,7 +57,7 @@ def open_mtx(paths: Sequence[str], options: ReadOptions = _DEFAULTS) -> MatrixRe
     paths : two of them, or X alone
         Local paths or URLs; may be compressed. Each may hold the instances as rows or as columns: whichever makes their
         numbers agree, rows if both do. The labels of X alone are those of the table `labels.xml`, row by row.
-    options : ReadOptions
+    options : FileSpec
         `keys` may hold ``names`` and ``label_names``: ``@FILE``, a name a line.
 
     Raises
@@ -162,7 +162,7 @@ def _open_beside(matrix: _Matrix, labels: NDArray[np.float64]) -> Iterator[list[
     yield [(matrix.rows(turned=n != len(labels) == width), array_rows(labels))]
 
 
-def read_header(path: str, options: ReadOptions) -> _Matrix:
+def read_header(path: str, options: FileSpec) -> _Matrix:
     """Read what a file says of its matrix."""
     source = open_source(path, options.storage_options)
     with source.open() as stream:

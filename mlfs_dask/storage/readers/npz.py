@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from mlfs_dask.errors import DataError
 from mlfs_dask.files.json_text import parse_categories
 from mlfs_dask.storage.limits import require_memory
-from mlfs_dask.storage.readers.base import ReadOptions, damaged
+from mlfs_dask.storage.readers.base import FileSpec, damaged
 from mlfs_dask.storage.readers.matrix import (
     DAMAGE,
     CsrRows,
@@ -53,16 +53,16 @@ _ANY_SPARSE = ("data", "shape", "format")
 _OTHER_SPARSE = ("row", "col", "coords", "offsets", "_is_array")
 #: NumPy's own limit, which it applies to what it has read.
 _MAX_HEADER_BYTES = 10_000
-_DEFAULTS = ReadOptions()
+_DEFAULTS = FileSpec()
 
 
-def open_npz(paths: str | Sequence[str], options: ReadOptions = _DEFAULTS) -> MatrixReader:
+def open_npz(paths: str | Sequence[str], options: FileSpec = _DEFAULTS) -> MatrixReader:
     """Open one .npz with X and Y, or the pair X, Y of .npz or .npy files.
 
     Parameters
     ----------
     paths : str, or two of them
-    options : ReadOptions
+    options : FileSpec
         `keys` may hold ``x`` and ``y``, the names of the arrays; by default X, x, data, features and Y, y,
         labels, target, targets, or the only one there is. A sparse matrix under the key K is five arrays
         K_data, K_indices, K_indptr, K_shape, K_format; without a key, as `scipy.sparse.save_npz` writes it,
@@ -96,7 +96,7 @@ def _as_text(name: object) -> str:
     return name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else str(name)
 
 
-def matrices_in(path: str, options: ReadOptions = _DEFAULTS) -> list[str]:
+def matrices_in(path: str, options: FileSpec = _DEFAULTS) -> list[str]:
     """Keys of the matrices in a file: "" for the unnamed sparse matrix of save_npz, and for a .npy."""
     if not path.lower().endswith(".npz"):
         return [""]
@@ -105,7 +105,7 @@ def matrices_in(path: str, options: ReadOptions = _DEFAULTS) -> list[str]:
 
 
 @contextlib.contextmanager
-def _open_pair(paths: tuple[str, ...], options: ReadOptions) -> Iterator[list[Pair]]:
+def _open_pair(paths: tuple[str, ...], options: FileSpec) -> Iterator[list[Pair]]:
     with contextlib.ExitStack() as stack:
         opened = [stack.enter_context(_open_file(path, options)) for path in paths]
         yield [
@@ -117,7 +117,7 @@ def _open_pair(paths: tuple[str, ...], options: ReadOptions) -> Iterator[list[Pa
 
 
 @contextlib.contextmanager
-def _open_file(path: str, options: ReadOptions) -> Iterator[Callable[..., Rows]]:
+def _open_file(path: str, options: FileSpec) -> Iterator[Callable[..., Rows]]:
     """What gives the rows of a matrix in a file; parameters are those of `_Archive.rows`."""
     if path.lower().endswith(".npz"):
         with _Archive.open(path, options) as archive:
@@ -185,7 +185,7 @@ class _Archive:
 
     @classmethod
     @contextlib.contextmanager
-    def open(cls, path: str, options: ReadOptions) -> Iterator[_Archive]:
+    def open(cls, path: str, options: FileSpec) -> Iterator[_Archive]:
         with open_random(path, options.storage_options) as file:
             try:
                 archive = zipfile.ZipFile(file)

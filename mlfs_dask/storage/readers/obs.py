@@ -10,30 +10,27 @@ from numpy.typing import NDArray
 
 from mlfs_dask.storage.obs import ObsColumns, joined
 from mlfs_dask.storage.readers.anndata import obs_columns, obs_of
-from mlfs_dask.storage.readers.base import BATCH_BYTES, ReadOptions
+from mlfs_dask.storage.readers.base import BATCH_BYTES, FileSpec
 from mlfs_dask.storage.readers.detect import open_source, resolve_sources
 
 Array = NDArray[np.float64]
 
 
-def obs_names(path: str, options: ReadOptions, format: str | None) -> tuple[str, ...]:
+def obs_names(path: str, options: FileSpec) -> tuple[str, ...]:
     """Names of the columns of rows of a file: those of `obs`, or of a table the columns that are left out."""
-    _, found = resolve_sources([path], options, format)
+    _, found = resolve_sources([path], options)
     if found in ("h5ad", "anndata"):
         return obs_columns(path, options)
     return options.drop
 
 
-def read_obs(paths: Sequence[str], names: Sequence[str], options: ReadOptions, format: str | None) -> ObsColumns:
-    """The columns of rows of files, in the order of `names`; they are read when blocks are asked for.
+def read_obs(paths: Sequence[str], options: FileSpec) -> ObsColumns:
+    """The columns `options.obs` of the rows of files; they are read when blocks are asked for.
 
     Parameters
     ----------
     paths : sequence of str
-    names : sequence of str
-    options : ReadOptions
-        Of the conversion.
-    format : str or None
+    options : FileSpec
 
     Raises
     ------
@@ -42,10 +39,11 @@ def read_obs(paths: Sequence[str], names: Sequence[str], options: ReadOptions, f
     UsageError
         The format has no columns of rows.
     """
-    files, found = resolve_sources(paths, options, format)
+    files, found = resolve_sources(paths, options)
+    names = options.obs
     if found in ("h5ad", "anndata"):
         return joined([obs_of(file, names, options) for file in files], paths=files)
-    reader = open_source(list(paths), options=replace(options, only_obs=True), format=format)
+    reader = open_source(list(paths), options=replace(options, only_obs=True))
     order = [list(reader.header.feature_names or ()).index(name) for name in names]
     known = reader.header.categories
 
@@ -55,4 +53,4 @@ def read_obs(paths: Sequence[str], names: Sequence[str], options: ReadOptions, f
                 yield np.asarray(batch.X, dtype=np.float64)[:, order]
 
     categories = {name: known[column] for name, column in zip(names, order, strict=True) if column in known}
-    return ObsColumns(tuple(names), categories, blocks)
+    return ObsColumns(names, categories, blocks)

@@ -36,10 +36,10 @@ from mlfs_dask.storage.readers.base import (
     BOOLEAN_SPELLINGS,
     SCAN_ROWS,
     Batch,
+    FileSpec,
     Header,
     NoRowsError,
     Part,
-    ReadOptions,
     damaged,
     is_subsequence,
     parts_at,
@@ -81,7 +81,7 @@ class _Pandas(TypedDict, total=False):
     index_columns: list[Any]
 
 
-_DEFAULTS = ReadOptions()
+_DEFAULTS = FileSpec()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,14 +237,14 @@ def _from(row: int) -> Place:
     return lambda offset: {"row": row + offset + 1}
 
 
-def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
+def open_parquet(path: str, options: FileSpec = _DEFAULTS) -> ParquetReader:
     """Open one Parquet or Feather file.
 
     Parameters
     ----------
     path : str
         Local path or URL.
-    options : ReadOptions
+    options : FileSpec
         `labels` by columns or count, unless the file says which they are.
 
     Raises

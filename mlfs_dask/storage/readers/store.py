@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 
 from mlfs_dask.blocks.sparse import columns_of_block
 from mlfs_dask.storage.dataset import Store, open_store
-from mlfs_dask.storage.readers.base import Batch, Header, Part, Reader, ReadOptions, parts_at
+from mlfs_dask.storage.readers.base import Batch, FileSpec, Header, Part, Reader, parts_at
 from mlfs_dask.storage.readers.label_columns import find_columns
 from mlfs_dask.typing import Matrix
 
@@ -85,7 +85,7 @@ def _rows_in(X: Matrix, low: int, batch_bytes: int) -> int:
     return min(max(1, rows), left)
 
 
-def open_store_reader(path: str, options: ReadOptions) -> StoreReader:
+def open_store_reader(path: str, options: FileSpec) -> StoreReader:
     """Open a store; `drop` of the options is left out.
 
     Raises

@@ -7,20 +7,20 @@ user gives them. `qid:...` is passed over.
 from __future__ import annotations
 
 from mlfs_dask.errors import UsageError
-from mlfs_dask.storage.readers.base import BATCH_BYTES, Header, Part, ReadOptions
+from mlfs_dask.storage.readers.base import BATCH_BYTES, FileSpec, Header, Part
 from mlfs_dask.storage.readers.compressed_io import open_source
 from mlfs_dask.storage.readers.indexed_text import IndexedTextReader, fills_unknown
 
 _KEYS = ("feature_base", "n_features", "n_labels")
 
 
-def open_svmlight(path: str, options: ReadOptions) -> IndexedTextReader:
+def open_svmlight(path: str, options: FileSpec) -> IndexedTextReader:
     """Open svmlight text.
 
     Parameters
     ----------
     path : str
-    options : ReadOptions
+    options : FileSpec
         `keys` may hold `feature_base`: "1" (default), "0", or "auto" (0 if any row has a feature 0; this reads
         the file once more), and `n_features`, `n_labels`: widths, where the last columns may be empty in
         this file. `labels.count` means the same as `n_labels`. With `labels.classes` rows begin with their class, any
@@ -69,7 +69,7 @@ def open_svmlight(path: str, options: ReadOptions) -> IndexedTextReader:
     return reader.found_classes(labels.values) if labels.classes else reader
 
 
-def _width(options: ReadOptions, key: str) -> int | None:
+def _width(options: FileSpec, key: str) -> int | None:
     text = options.keys.get(key)
     if text is None:
         return None

@@ -27,10 +27,10 @@ from mlfs_dask.storage.label_values import LabelValues, is_missing
 from mlfs_dask.storage.limits import require_memory
 from mlfs_dask.storage.readers.base import (
     UNKNOWN_BYTES,
+    FileSpec,
     Header,
     LabelSpec,
     Reader,
-    ReadOptions,
     damaged,
     sort_categories,
 )
@@ -494,7 +494,7 @@ def first_kept(names: Sequence[str], dropped: Collection[int]) -> int:
 
 def choose_columns(
     names: Sequence[str],
-    options: ReadOptions,
+    options: FileSpec,
     *,
     ignored: Collection[int],
     beside: Collection[int] = (),

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from mlfs_dask.errors import DataError, UsageError, number_of
 from mlfs_dask.files.redaction import redact
 from mlfs_dask.storage.limits import require_memory
-from mlfs_dask.storage.readers.base import ReadOptions, damaged
+from mlfs_dask.storage.readers.base import FileSpec, damaged
 from mlfs_dask.storage.readers.compressed_io import PIECE_BYTES, open_source
 from mlfs_dask.storage.readers.encoded import is_array, texts_of
 from mlfs_dask.storage.readers.label_columns import DEFAULT_VALUES, repeated_name
@@ -43,10 +43,10 @@ _NAMES = ("features/name", "gene_names")
 _IDS = ("features/id", "genes")
 _TYPES = "features/feature_type"
 _GENES = "Gene Expression"
-_DEFAULTS = ReadOptions()
+_DEFAULTS = FileSpec()
 
 
-def open_tenx(path: str, options: ReadOptions = _DEFAULTS) -> MatrixReader:
+def open_tenx(path: str, options: FileSpec = _DEFAULTS) -> MatrixReader:
     """Open a 10x .h5 file, or a folder of `matrix.mtx`, `features.tsv` (or `genes.tsv`) and `barcodes.tsv`.
 
     Features have their names, or their ids where a name stands twice. Beside genes, those of other types (antibodies,
@@ -55,7 +55,7 @@ def open_tenx(path: str, options: ReadOptions = _DEFAULTS) -> MatrixReader:
     Parameters
     ----------
     path : str
-    options : ReadOptions
+    options : FileSpec
         `keys` must hold ``labels``: a CSV or TSV file whose first column has the barcodes, in any order, and whose
         others are the labels, or those of `labels.columns`. A cell that is not in it has unknown labels.
         ``feature_types``: types of features, separated by commas, or ``all`` (default: Gene Expression, where there
@@ -105,16 +105,14 @@ def in_folder(path: str, *names: str) -> str | None:
     return next((str(file) for file in files if file.is_file()), None)
 
 
-def _folder_names(
-    path: str, options: ReadOptions
-) -> tuple[tuple[str, ...] | None, list[tuple[str, ...]], Sequence[str]]:
+def _folder_names(path: str, options: FileSpec) -> tuple[tuple[str, ...] | None, list[tuple[str, ...]], Sequence[str]]:
     """Types of the features, if any; their names, and their ids; barcodes."""
     features = _columns(path, options, "features.tsv", "genes.tsv")
     types = features[2] if len(features) > 2 else None
     return types, features[1::-1], _columns(path, options, "barcodes.tsv")[0]
 
 
-def _columns(folder: str, options: ReadOptions, *names: str) -> list[tuple[str, ...]]:
+def _columns(folder: str, options: FileSpec, *names: str) -> list[tuple[str, ...]]:
     """Columns of a file of a folder, whose fields are separated by tabs."""
     path = in_folder(folder, *names)
     if path is None:
@@ -144,7 +142,7 @@ def _matrix(root: Any, path: str) -> Any:
     return groups[0]
 
 
-def _left_out(types: Sequence[str] | None, options: ReadOptions, path: str) -> frozenset[int]:
+def _left_out(types: Sequence[str] | None, options: FileSpec, path: str) -> frozenset[int]:
     """Features of types that are not wanted."""
     asked = options.keys.get("feature_types", "")
     if types is None:
@@ -186,7 +184,7 @@ def _features(found: Sequence[tuple[str, ...]], left_out: Collection[int], path:
 
 
 @contextlib.contextmanager
-def _open_pair(path: str, options: ReadOptions, labels: NDArray[np.float64]) -> Iterator[list[Pair]]:
+def _open_pair(path: str, options: FileSpec, labels: NDArray[np.float64]) -> Iterator[list[Pair]]:
     with open_hdf5(path, options.storage_options) as root:
         matrix = _matrix(root, path)
         d, n = map(int, whole(matrix["shape"], file=path))

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.storage.limits import filled_temporary_file
-from mlfs_dask.storage.readers.base import BATCH_BYTES, LabelSpec, ReadOptions
+from mlfs_dask.storage.readers.base import BATCH_BYTES, FileSpec, LabelSpec
 from mlfs_dask.storage.readers.label_columns import DEFAULT_VALUES, numbered_apart, repeated_name
 from mlfs_dask.storage.readers.label_table import read_label_table
 from mlfs_dask.storage.readers.matrix import (
@@ -35,7 +35,7 @@ from mlfs_dask.storage.readers.matrix import (
 from mlfs_dask.storage.readers.table import TableReader
 
 
-def open_transposed(path: str, options: ReadOptions, open_table: Callable[..., TableReader]) -> MatrixReader:
+def open_transposed(path: str, options: FileSpec, open_table: Callable[..., TableReader]) -> MatrixReader:
     """Open a table with features as rows; `labels.xml` of the options is the table of the samples.
 
     `open_table` opens a table of its format.
@@ -77,7 +77,7 @@ def open_transposed(path: str, options: ReadOptions, open_table: Callable[..., T
     return replace(reader, in_threads=True)
 
 
-def _distinct(names: tuple[str, ...], options: ReadOptions, path: str) -> tuple[str, ...]:
+def _distinct(names: tuple[str, ...], options: FileSpec, path: str) -> tuple[str, ...]:
     if options.keys.get("names") == "unique":
         return numbered_apart(names)
     twice = repeated_name(names)

@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.label_values import LabelValues
-from mlfs_dask.storage.readers.base import UNKNOWN_BYTES, Batch, Header, Part, Reader, ReadOptions, parts_at
+from mlfs_dask.storage.readers.base import UNKNOWN_BYTES, Batch, FileSpec, Header, Part, Reader, parts_at
 from mlfs_dask.storage.readers.compressed_io import PIECE_BYTES, SourceFile, open_source
 from mlfs_dask.storage.readers.indexed_text import IndexedTextReader, fills_unknown
 from mlfs_dask.storage.readers.label_columns import DEFAULT_VALUES, sparse_label_block
@@ -30,13 +30,13 @@ _INDEX_ROWS = 1 << 14
 _AS_LABELS = "say which file holds the labels, as in mlfs convert trn_X_Xf.txt trn.zarr --label-file trn_X_Y.txt"
 
 
-def open_xmlc(path: str, options: ReadOptions) -> IndexedTextReader | PairedTextReader:
+def open_xmlc(path: str, options: FileSpec) -> IndexedTextReader | PairedTextReader:
     """Open XMLC text and read its header; `header.n_rows` is what the file declares.
 
     Parameters
     ----------
     path : str
-    options : ReadOptions
+    options : FileSpec
         `labels.xml` is the file of the labels where they lie apart.
 
     Raises
@@ -89,7 +89,7 @@ def _count_lines(source: SourceFile, start: int) -> int:
     return count + (not ends_line)
 
 
-def _open(path: str, options: ReadOptions) -> tuple[SourceFile, int, tuple[int, ...]]:
+def _open(path: str, options: FileSpec) -> tuple[SourceFile, int, tuple[int, ...]]:
     """A file, where its rows begin, and the numbers of its first line."""
     source = open_source(path, options.storage_options)
     with source.open() as stream:
@@ -108,7 +108,7 @@ def _open(path: str, options: ReadOptions) -> tuple[SourceFile, int, tuple[int, 
 
 
 def _open_pair(
-    source: SourceFile, start: int, numbers: tuple[int, ...], labels_path: str, options: ReadOptions
+    source: SourceFile, start: int, numbers: tuple[int, ...], labels_path: str, options: FileSpec
 ) -> PairedTextReader:
     labels, labels_start, labels_numbers = _open(labels_path, options)
     for file, found in ((source, numbers), (labels, labels_numbers)):

@@ -21,7 +21,7 @@ from mlfs_dask.errors import DataError
 from mlfs_dask.runtime import in_context
 from mlfs_dask.storage.access import access_error
 from mlfs_dask.storage.object_store import LocalObjects, RemoteObjects, is_url, local_path
-from mlfs_dask.storage.readers.base import ReadOptions
+from mlfs_dask.storage.readers.base import FileSpec
 from mlfs_dask.storage.readers.matrix import DAMAGE
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 
-def open_node(path: str, options: ReadOptions) -> Any:
+def open_node(path: str, options: FileSpec) -> Any:
     """The Zarr array or group at a path.
 
     Raises

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from scipy.sparse import csr_array
 
-from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN, Batch, Reader, ReadOptions
+from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN, Batch, FileSpec, Reader
 from mlfs_dask.storage.readers.detect import open_source
 
 
@@ -58,7 +58,7 @@ def check_splits(reader: Reader, *, sizes: tuple[int, ...] = (1, 200, 1000)) -> 
             np.testing.assert_array_equal(again[1], Y)
 
 
-def read_through(path: Path, options: ReadOptions) -> None:
+def read_through(path: Path, options: FileSpec) -> None:
     """Read every batch of a file, and keep none."""
     reader = open_source([str(path)], options)
     for part in reader.parts(1 << 20):

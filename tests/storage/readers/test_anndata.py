@@ -15,7 +15,7 @@ from scipy import sparse as sp
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.convert import convert
 from mlfs_dask.storage.readers.anndata import obs_of, open_anndata
-from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
+from mlfs_dask.storage.readers.base import FileSpec, LabelSpec
 from mlfs_dask.storage.readers.detect import open_source
 from tests.problems import write_zarr
 from tests.storage.readers.reading import batches_of, check_splits, read_all
@@ -64,7 +64,7 @@ def test_names_that_stand_twice(tmp_path: Path) -> None:
     path = write_h5ad(data, tmp_path)
 
     def names(key: str) -> tuple[str, ...]:
-        return open_anndata(path, ReadOptions(keys={"names": key})).header.feature_names
+        return open_anndata(path, FileSpec(keys={"names": key})).header.feature_names
 
     with pytest.raises(
         DataError, match=r"column 'a': two features have the same name\n  cure: .*names=NAME \(gene_ids, "
@@ -105,7 +105,7 @@ def test_label_data_frame_and_layer(write) -> None:
         index=ROWS,
     )
     path = write(annotated(obsm={"tags": frame}, layers={"double": 2 * X}))
-    reader = open_anndata(path, ReadOptions(keys={"x": "layers/double", "y": "obsm/tags"}))
+    reader = open_anndata(path, FileSpec(keys={"x": "layers/double", "y": "obsm/tags"}))
     assert reader.header.label_names == ("sky", "sea", "sun", "fog", "ice")
     found = read_all(reader)
     np.testing.assert_array_equal(found[0], 2 * X)
@@ -121,7 +121,7 @@ def test_categories_become_labels(write) -> None:
     treated = pd.Categorical.from_codes([*(Y[:-1, 0] == 1), -1], ["no", "yes"])
     columns = {"batch": np.arange(31), "kind": kind, "treated": treated, "sick": Y[:, 2] == 1, "sky": Y[:, 0]}
     path = write(annotated(obs=pd.DataFrame(columns, index=ROWS)))
-    reader = open_anndata(path, ReadOptions(labels=LabelSpec(columns=("sky", "sick", "treated", "kind"))))
+    reader = open_anndata(path, FileSpec(labels=LabelSpec(columns=("sky", "sick", "treated", "kind"))))
     assert reader.header.label_names == ("kind=T cell", "kind=B", "kind=NK", "treated", "sick", "sky")
     found = read_all(reader)[1]
     expected = np.column_stack([Y[:, [1]] == [-1, 0, 1], Y[:, 0] == 1, Y[:, 2] == 1, Y[:, 0]]).astype(int)
@@ -151,7 +151,7 @@ def test_names_are_those_of_the_matrix_that_is_read(write, tmp_path: Path, group
 
     def read(**keys: str) -> tuple[tuple[str, ...] | None, np.ndarray]:
         keys = {name: value if value == "id" else group + value for name, value in keys.items()}
-        reader = open_source([path], ReadOptions(labels=LabelSpec(columns=("sick",)), keys=keys))
+        reader = open_source([path], FileSpec(labels=LabelSpec(columns=("sick",)), keys=keys))
         found = read_all(reader)
         np.testing.assert_array_equal(found[1][:, 0], Y[:, 2] == 1)
         return reader.header.feature_names, found[0]
@@ -171,7 +171,7 @@ def test_names_are_those_of_the_matrix_that_is_read(write, tmp_path: Path, group
         read(x="obsm/pca", names="id")
     if group:
         with pytest.raises(DataError, match=r"there is no X.*\n  cure: .* --key x=mod/NAME/X \(there are rna\)"):
-            open_source([path], ReadOptions(labels=LabelSpec(columns=("sick",))))
+            open_source([path], FileSpec(labels=LabelSpec(columns=("sick",))))
 
 
 def test_categories_as_older_versions_wrote_them(tmp_path: Path) -> None:
@@ -183,11 +183,11 @@ def test_categories_as_older_versions_wrote_them(tmp_path: Path) -> None:
         obs["__categories/kind"] = kinds.astype(h5py.string_dtype())
         obs["kind"].attrs["categories"] = obs["__categories/kind"].ref
         obs.attrs["column-order"] = ["kind"]
-    options = ReadOptions(labels=LabelSpec(columns=("kind",)))
+    options = FileSpec(labels=LabelSpec(columns=("kind",)))
     reader = open_anndata(path, options)
     assert reader.header.label_names == tuple(f"kind={kind}" for kind in kinds)
     np.testing.assert_array_equal(read_all(reader)[1], Y[:, [1]] + 1 == np.arange(3))
-    assert obs_of(path, ["kind"], ReadOptions()).categories == {"kind": tuple(kinds)}
+    assert obs_of(path, ["kind"], FileSpec()).categories == {"kind": tuple(kinds)}
     with h5py.File(path, "r+") as root:
         del root["obs"]
         root["obs"] = np.zeros(31, [("index", "S4"), ("kind", np.int8)])
@@ -198,12 +198,12 @@ def test_categories_as_older_versions_wrote_them(tmp_path: Path) -> None:
 def test_label_names_from_uns(write) -> None:
     path = write(annotated(uns={"label_names": np.array(["p", "q", "r"]), "other": np.array(["s", "t", "u"])}))
     assert open_anndata(path).header.label_names == ("p", "q", "r")
-    options = ReadOptions(keys={"label_names": "uns/other"})
+    options = FileSpec(keys={"label_names": "uns/other"})
     assert open_anndata(path, options).header.label_names == ("s", "t", "u")
 
 
 def test_features_left_out(write) -> None:
-    reader = open_anndata(write(annotated(X=sp.csr_matrix(X))), ReadOptions(drop=("g é",)))
+    reader = open_anndata(write(annotated(X=sp.csr_matrix(X))), FileSpec(drop=("g é",)))
     assert reader.header.feature_names == ("g1", "g3", "g4")
     np.testing.assert_array_equal(read_all(reader)[0], np.delete(X, 1, axis=1))
 
@@ -216,24 +216,24 @@ FRAME = {"labels": Y, "tags": pd.DataFrame({"a": np.arange(31)}, index=ROWS)}
 @pytest.mark.parametrize(
     ("parts", "options", "problem"),
     [
-        ({"obsm": {"tags": Y}}, ReadOptions(),
+        ({"obsm": {"tags": Y}}, FileSpec(),
          r"there is no obsm/labels; there is obsm/tags\n  cure: .*--key y=obsm/NAME, .*--label-columns"),
-        ({"obsm": {}, "obs": DONORS}, ReadOptions(),
+        ({"obsm": {}, "obs": DONORS}, FileSpec(),
          r"there is no obsm/labels; there is nothing in obsm\n  cure: .*--label-columns \(there are donor"),
-        *(({}, ReadOptions(keys={name: key}), r"there is no .*X; there is .*obsm.*\n.*--key ")
+        *(({}, FileSpec(keys={name: key}), r"there is no .*X; there is .*obsm.*\n.*--key ")
           for name in ("x", "y", "label_names") for key in ("../X", "layers/../X", "./X", "obsm/../../X")),
-        ({}, ReadOptions(keys={"x": "layers/raw"}), r"there is no layers/raw; there is .*\n.*--key x=NAME"),
-        ({"obs": TEXTS}, ReadOptions(LabelSpec(columns=("kind",))), "'kind': a column of texts cannot be a label"),
-        ({"obs": DONORS}, ReadOptions(LabelSpec(columns=("donor",))),
+        ({}, FileSpec(keys={"x": "layers/raw"}), r"there is no layers/raw; there is .*\n.*--key x=NAME"),
+        ({"obs": TEXTS}, FileSpec(LabelSpec(columns=("kind",))), "'kind': a column of texts cannot be a label"),
+        ({"obs": DONORS}, FileSpec(LabelSpec(columns=("donor",))),
          "column 'donor': a column of as many values as rows cannot be a label"),
-        ({}, ReadOptions(LabelSpec(columns=("sky",))), "the label 'sky' is none of the 0 columns"),
-        ({"obsm": FRAME}, ReadOptions(keys={"x": "obsm/tags"}),
+        ({}, FileSpec(LabelSpec(columns=("sky",))), "the label 'sky' is none of the 0 columns"),
+        ({"obsm": FRAME}, FileSpec(keys={"x": "obsm/tags"}),
          "obsm/tags is encoded as dataframe; an array, csr_matrix or csc_matrix"),
-        ({}, ReadOptions(LabelSpec(count=3)), "AnnData keeps labels apart from features"),
-        ({}, ReadOptions(LabelSpec(xml="t.xml")), "AnnData keeps labels apart from features"),
+        ({}, FileSpec(LabelSpec(count=3)), "AnnData keeps labels apart from features"),
+        ({}, FileSpec(LabelSpec(xml="t.xml")), "AnnData keeps labels apart from features"),
     ],
 )  # fmt: skip
-def test_refused(write, parts: dict[str, object], options: ReadOptions, problem: str) -> None:
+def test_refused(write, parts: dict[str, object], options: FileSpec, problem: str) -> None:
     with pytest.raises((DataError, UsageError), match=problem):
         open_anndata(write(annotated(**parts)), options)
 
@@ -256,7 +256,7 @@ def test_a_store_of_ours(tmp_path: Path) -> None:
     source.write_text("x,k,p,q\n" + rows)
     convert(str(source), tmp_path / "t.zarr", labels=LabelSpec(count=2), workers=1)
     reader = open_source([str(tmp_path / "t.zarr")])
-    expected = open_source([str(source)], ReadOptions(labels=LabelSpec(count=2)))
+    expected = open_source([str(source)], FileSpec(labels=LabelSpec(count=2)))
     for name in ("feature_names", "label_names", "categories", "n_features", "n_labels"):
         assert getattr(reader.header, name) == getattr(expected.header, name), name
     for found, wanted in zip(read_all(reader), read_all(expected), strict=True):

@@ -18,7 +18,7 @@ from scipy.sparse import issparse
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.readers.arff import ArffReader, open_arff
-from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN, LabelSpec, ReadOptions
+from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN, FileSpec, LabelSpec
 from tests.storage.readers.reading import batches_of, check_splits, dense
 
 NAN = np.nan
@@ -38,7 +38,7 @@ def table_of(reader: ArffReader, part_bytes: int = 1 << 40, batch_bytes: int = 1
 
 
 def read(path: Path, spec: LabelSpec = LAST, drop: tuple[str, ...] = ()) -> SimpleNamespace:
-    return table_of(open_arff(str(path), ReadOptions(labels=spec, drop=drop)))
+    return table_of(open_arff(str(path), FileSpec(labels=spec, drop=drop)))
 
 
 @pytest.fixture
@@ -125,16 +125,16 @@ def test_xml_name_that_is_not_there(write: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (ReadOptions(LabelSpec(columns=("zebra",))), r"the label 'zebra' is no attribute.*\n.*belong together"),
-        (ReadOptions(), r"nothing tells which.*\n.*--label-file FILE.xml, --label-columns"),
-        (ReadOptions(LabelSpec(count=4)), "--n-labels asks for 4 labels; the file has 4 attributes"),
-        (ReadOptions(LabelSpec(count=0)), "--n-labels asks for 0 labels; the file has 4 attributes"),
-        (ReadOptions(LabelSpec(count=9, first=True)), "--n-labels asks for 9 labels; the file has 4 attributes"),
-        (ReadOptions(LabelSpec(columns=tuple("abcd"))), "0 features and 4 labels are left; at least one of each"),
-        (ReadOptions(keys={"sheet": "1"}), "ARFF files have no key 'sheet'"),
+        (FileSpec(LabelSpec(columns=("zebra",))), r"the label 'zebra' is no attribute.*\n.*belong together"),
+        (FileSpec(), r"nothing tells which.*\n.*--label-file FILE.xml, --label-columns"),
+        (FileSpec(LabelSpec(count=4)), "--n-labels asks for 4 labels; the file has 4 attributes"),
+        (FileSpec(LabelSpec(count=0)), "--n-labels asks for 0 labels; the file has 4 attributes"),
+        (FileSpec(LabelSpec(count=9, first=True)), "--n-labels asks for 9 labels; the file has 4 attributes"),
+        (FileSpec(LabelSpec(columns=tuple("abcd"))), "0 features and 4 labels are left; at least one of each"),
+        (FileSpec(keys={"sheet": "1"}), "ARFF files have no key 'sheet'"),
     ],
 )
-def test_options_that_do_not_fit(write: Any, options: ReadOptions, problem: str) -> None:
+def test_options_that_do_not_fit(write: Any, options: FileSpec, problem: str) -> None:
     with pytest.raises((DataError, UsageError), match=problem):
         open_arff(str(write(arff(FOUR, []))), options)
 
@@ -320,14 +320,14 @@ def test_minus_one_is_read_as_it_stands(write: Any) -> None:
     attributes = ["f {-1,1}", "x real", "l {-1,1}", "m {'+1','-1',0}", "y numeric"]
     labels = LabelSpec(count=3)
     rows = [(-1, -1, "'-1'"), (1, "+1", "+1"), ("?", 0, "-1.0"), ("-1", "?", 0)]
-    dense = open_arff(write(arff(attributes, [f"-1,3,{a},{b},{c}" for a, b, c in rows])), ReadOptions(labels=labels))
+    dense = open_arff(write(arff(attributes, [f"-1,3,{a},{b},{c}" for a, b, c in rows])), FileSpec(labels=labels))
     (batch,) = dense.read(dense.parts(1 << 20)[0], batch_bytes=1 << 20)
     assert batch.X[:, 0].tolist() == [0, 0, 0, 0]
     expected = [[MINUS_ONE, MINUS_ONE, MINUS_ONE], [1, 1, 1], [UNKNOWN, 0, MINUS_ONE], [MINUS_ONE, UNKNOWN, 0]]
     assert batch.Y.toarray().tolist() == expected
     # In a sparse row the value declared first stands for what is absent.
     rows = ["{1 3}", "{2 1,3 0}", "{2 ?,3 -1,4 -1}"]
-    sparse = open_arff(write(arff(attributes, rows)), ReadOptions(labels=labels))
+    sparse = open_arff(write(arff(attributes, rows)), FileSpec(labels=labels))
     (batch,) = sparse.read(sparse.parts(1 << 20)[0], batch_bytes=1 << 20)
     assert batch.Y.toarray().tolist() == [[MINUS_ONE, 1, 0], [1, 0, 0], [UNKNOWN, MINUS_ONE, MINUS_ONE]]
 
@@ -382,7 +382,7 @@ def test_many_values_of_many_lengths_are_looked_up(write: Any) -> None:
     order = np.random.default_rng(3).permutation(3000)
     path = write(arff([f"k {{{', '.join(values)}}}", "y {0,1}"], [f"{values[i]},0" for i in order]))
     assert read(path).X[:, 0].tolist() == order.tolist()
-    check_splits(open_arff(str(path), ReadOptions(labels=LAST)), sizes=(1 << 12, 1 << 14))
+    check_splits(open_arff(str(path), FileSpec(labels=LAST)), sizes=(1 << 12, 1 << 14))
 
 
 def test_no_rows(write: Any) -> None:
@@ -471,7 +471,7 @@ def test_long_values_are_shortened_in_errors(write: Any) -> None:
 def test_error_in_a_later_part_names_the_line_of_the_file(write: Any) -> None:
     rows = ["% comment" if i % 7 == 0 else f"{i},a,0" for i in range(9000)]
     rows[8000], rows[8500] = "400,a,9", "one,a,0"
-    reader = open_arff(str(write(arff(DENSE, rows))), ReadOptions(labels=LAST))
+    reader = open_arff(str(write(arff(DENSE, rows))), FileSpec(labels=LAST))
     (*_, part) = reader.parts(50_000)
     assert part.start > 0
     with pytest.raises(DataError) as caught:
@@ -484,7 +484,7 @@ def test_error_in_a_later_part_names_the_line_of_the_file(write: Any) -> None:
 
 def test_many_values_absent_that_mean_one_come_in_small_batches(write: Any) -> None:
     attributes = [f"x{i} {{YES,NO}}" for i in range(200)] + ["y {1,0}"]
-    reader = open_arff(str(write(arff(attributes, ["{3 NO}"] * 1000))), ReadOptions(labels=LabelSpec(count=1)))
+    reader = open_arff(str(write(arff(attributes, ["{3 NO}"] * 1000))), FileSpec(labels=LabelSpec(count=1)))
     (part,) = reader.parts(1 << 30)
     batches = list(reader.read(part, batch_bytes=1 << 18))
     assert sum(b.X.shape[0] for b in batches) == 1000
@@ -540,7 +540,7 @@ def test_any_table_in_any_layout_and_cutting(tmp_path: Path, data: st.DataObject
         text = text.rstrip("\n")
     path = tmp_path / "any.arff"
     path.write_bytes(text.replace("\n", end).encode())
-    reader = open_arff(str(path), ReadOptions(labels=LabelSpec(count=2)))
+    reader = open_arff(str(path), FileSpec(labels=LabelSpec(count=2)))
     table = table_of(reader, draw(st.integers(1, 400)), draw(st.integers(1, 2000)))
     expected = np.array([[NAN if v is None else float(v) for v in row] for row in rows])
     if rows:

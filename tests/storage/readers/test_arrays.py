@@ -18,7 +18,7 @@ from scipy.sparse import csr_array, random_array
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.readers import matrix, mtx
-from mlfs_dask.storage.readers.base import ReadOptions
+from mlfs_dask.storage.readers.base import FileSpec
 from mlfs_dask.storage.readers.detect import open_source
 from mlfs_dask.storage.readers.encoded import dense_rows
 from mlfs_dask.storage.readers.matrix import (
@@ -178,20 +178,20 @@ def test_missing_values_and_one_label_as_a_vector(tmp_path: Path, suffix: str) -
         root.create_array("b", data=Y[:, 0], chunks=(7,))
         paths = [str(tmp_path / "t.zarr")]
     keys = {"x": "a", "y": "b"} if suffix == "zarr" else {}
-    check(open_source(paths, ReadOptions(keys=keys)), WITH_NAN, Y[:, :1])
+    check(open_source(paths, FileSpec(keys=keys)), WITH_NAN, Y[:, :1])
 
 
 @pytest.mark.parametrize(
     ("arrays", "options", "names", "labels"),
     [
         ({"left": X, "right": Y, "feature_names": np.array([*"abcde"]), "label_names": np.array([*"pqr"])},
-         ReadOptions(keys={"x": "left", "y": "right"}, drop=("b",)), ("a", "c", "d", "e"), ("p", "q", "r")),
-        ({"X": X, "Y": Y}, ReadOptions(drop=("x1",)), None, None),
+         FileSpec(keys={"x": "left", "y": "right"}, drop=("b",)), ("a", "c", "d", "e"), ("p", "q", "r")),
+        ({"X": X, "Y": Y}, FileSpec(drop=("x1",)), None, None),
         ({"X": X, "Y": Y, "feature_names": np.array(["é".encode(), b"b", b"c", b"d", b"e"])},
-         ReadOptions(drop=("b",)), ("é", "c", "d", "e"), None),
+         FileSpec(drop=("b",)), ("é", "c", "d", "e"), None),
     ],
 )  # fmt: skip
-def test_names_and_columns_left_out(tmp_path: Path, arrays: Any, options: ReadOptions, names: Any, labels: Any) -> None:
+def test_names_and_columns_left_out(tmp_path: Path, arrays: Any, options: FileSpec, names: Any, labels: Any) -> None:
     np.savez(tmp_path / "t.npz", **arrays)
     reader = open_source([str(tmp_path / "t.npz")], options)
     assert (reader.header.feature_names, reader.header.label_names) == (names, labels)
@@ -225,7 +225,7 @@ HALVES[20, 1] = 0.5
 def test_bad_contents(tmp_path: Path, arrays: dict[str, Any], keys: dict[str, str], said: str) -> None:
     np.savez(tmp_path / "t.npz", **arrays)
     with pytest.raises(DataError) as caught:
-        read_all(open_source([str(tmp_path / "t.npz")], ReadOptions(keys=keys)), batch_bytes=300)
+        read_all(open_source([str(tmp_path / "t.npz")], FileSpec(keys=keys)), batch_bytes=300)
     assert said in str(caught.value)
     assert "t.npz" in str(caught.value)
 
@@ -315,7 +315,7 @@ def test_scaled_and_missing_values_as_xarray_has_them(tmp_path: Path, form: str)
     np.testing.assert_allclose(found[0], values, rtol=1e-12)
     np.testing.assert_array_equal(found[1], np.where(np.isnan(labels), -1, labels))
     check_splits(reader, sizes=(1, 300))
-    depth = open_source([path], ReadOptions(keys={"x": "depth"}))
+    depth = open_source([path], FileSpec(keys={"x": "depth"}))
     assert depth.dtype == np.float32
     np.testing.assert_array_equal(read_all(depth)[0], values.astype("f4"))
 
@@ -335,7 +335,7 @@ def test_groups_that_do_not_fit(tmp_path: Path, arrays: Any, keys: dict[str, str
         for name, values in arrays.items():
             root.create_array(name, data=values)
     with pytest.raises(DataError, match=said):
-        open_source([str(tmp_path / "t.zarr")], ReadOptions(keys=keys))
+        open_source([str(tmp_path / "t.zarr")], FileSpec(keys=keys))
 
 
 # MatrixMarket

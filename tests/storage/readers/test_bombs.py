@@ -29,7 +29,7 @@ from mlfs_dask.storage import sources
 from mlfs_dask.storage.convert import convert
 from mlfs_dask.storage.limits import require_memory
 from mlfs_dask.storage.readers import compressed_io, csv, label_table, lines, mulan_xml
-from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
+from mlfs_dask.storage.readers.base import FileSpec, LabelSpec
 from mlfs_dask.storage.readers.detect import open_source
 from mlfs_dask.storage.readers.mulan_xml import read_mulan_labels
 from tests.storage.readers.reading import read_through
@@ -270,7 +270,7 @@ def test_a_declaration_that_no_memory_holds(tmp_path: Path, monkeypatch: pytest.
     runtime.reset_peak_rss()
     before = runtime.current_rss()
     with runtime.process_limits(memory_limit=before + LIMIT), pytest.raises(error, match=problem) as raised:
-        read_through(path, ReadOptions(keys=keys))
+        read_through(path, FileSpec(keys=keys))
     assert str(path) in str(raised.value)
     assert "cure:" in str(raised.value)
     assert runtime.peak_rss() - before < FEW_BYTES
@@ -349,7 +349,7 @@ def test_a_line_without_end(tmp_path: Path, name: str) -> None:
     path.write_bytes(gzip.compress(start + LONG))
     labels = LabelSpec() if name in ("x.svm", "x.xmlc") else LabelSpec(count=1)
     with pytest.raises(DataError, match=problem):
-        read_through(path, ReadOptions(labels=labels))
+        read_through(path, FileSpec(labels=labels))
 
 
 def test_an_xml_file_without_end(tmp_path: Path) -> None:
@@ -371,7 +371,7 @@ def test_a_pipe(tmp_path: Path, name: str) -> None:
         os.mkfifo(names[1])
     by_columns = LabelSpec(count=1) if name in ("x.csv", "x.arff", "x.parquet") else LabelSpec()
     with pytest.raises(DataError, match="it is a pipe, a socket or a device, a file was expected"):
-        open_source(names, ReadOptions(labels=by_columns))
+        open_source(names, FileSpec(labels=by_columns))
     (source,) = sources.examine([path])
     with pytest.raises(DataError, match="it is a pipe, a socket or a device, a file was expected"):
         sources.sha256(source)
@@ -385,7 +385,7 @@ def test_findings(name: str) -> None:
     labels = LabelSpec(columns=("sky", "sea")) if name.endswith(("feather", "parquet")) else LabelSpec()
     keys = {"labels": str(FINDINGS / "group.csv")} if name.endswith(".h5") else {}
     with pytest.raises(DataError, match=r"damaged|cut off|cannot be read"):
-        read_through(FINDINGS / name, ReadOptions(labels=labels, keys=keys))
+        read_through(FINDINGS / name, FileSpec(labels=labels, keys=keys))
 
 
 @pytest.mark.parametrize("byte", [b"\0", b"\x7f", b"\xff"])
@@ -439,7 +439,7 @@ def test_numbers_of_thousands_of_digits(tmp_path: Path, name: str, text: str, pr
     labels = LabelSpec(columns=(DIGITS,)) if name == "x.csv" else LabelSpec()
     keys = {"feature_base": "1"} if "feature 0" in problem else {}
     with pytest.raises((DataError, UsageError), match=problem):
-        read_through(tmp_path / name, ReadOptions(labels=labels, keys=keys))
+        read_through(tmp_path / name, FileSpec(labels=labels, keys=keys))
 
 
 def test_sizes_beyond_64_bits(tmp_path: Path) -> None:
@@ -450,7 +450,7 @@ def test_sizes_beyond_64_bits(tmp_path: Path) -> None:
     ):
         (tmp_path / name).write_text(text)
     with pytest.raises(DataError, match="rows, features and labels"):
-        read_through(tmp_path / "x.xmlc", ReadOptions())
+        read_through(tmp_path / "x.xmlc", FileSpec())
     with pytest.raises(DataError, match="numbers of rows and columns were expected"):
         read_pair(tmp_path / "x.mtx", tmp_path / "y.mtx")
 
@@ -460,7 +460,7 @@ def test_long_cells_take_no_more_memory_than_short_ones(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("f,y\n" + f"{'1' * 30_000},1\n" * 3)
     tracemalloc.start()
-    read_through(path, ReadOptions(labels=LabelSpec(count=1)))
+    read_through(path, FileSpec(labels=LabelSpec(count=1)))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 1 << 25
@@ -477,4 +477,4 @@ def test_a_heap_of_texts_without_end(tmp_path: Path) -> None:
     content[first : first + 64] = bytes(64)
     path.write_bytes(content)
     with pytest.raises(DataError, match=f"a heap of texts at byte {first - 16:,} holds an object of no size"):
-        read_through(path, ReadOptions())
+        read_through(path, FileSpec())

@@ -21,7 +21,7 @@ from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.append import append
 from mlfs_dask.storage.convert import convert
 from mlfs_dask.storage.opening import open_dataset
-from mlfs_dask.storage.readers.base import LabelSpec, Reader, ReadOptions
+from mlfs_dask.storage.readers.base import FileSpec, LabelSpec, Reader
 from mlfs_dask.storage.readers.classes import ClassColumn
 from mlfs_dask.storage.readers.detect import open_source
 from mlfs_dask.storage.readers.mulan_xml import read_mulan_labels
@@ -93,7 +93,7 @@ ALL = [csv, parquet, feather, arff, sparse_arff, h5ad]
 @pytest.mark.parametrize("write", ALL)
 def test_each_class_is_a_label(tmp_path: Path, write: Write) -> None:
     labels = LabelSpec(columns=("kind", "grade", "ok"), classes=True)
-    reader = open_source([write(tmp_path, TABLE)], ReadOptions(labels=labels, drop=() if write is h5ad else ("tags",)))
+    reader = open_source([write(tmp_path, TABLE)], FileSpec(labels=labels, drop=() if write is h5ad else ("tags",)))
     assert (reader.header.label_names, reader.header.n_labels) == (NAMES, 7)
     X, Y = read_all(reader)
     assert (X.ravel().tolist(), Y.tolist()) == (TABLE["x"].tolist(), LABELS)
@@ -102,7 +102,7 @@ def test_each_class_is_a_label(tmp_path: Path, write: Write) -> None:
 
 @pytest.mark.parametrize("write", ALL)
 def test_each_tag_is_a_label(tmp_path: Path, write: Write) -> None:
-    options = ReadOptions(
+    options = FileSpec(
         labels=LabelSpec(columns=("tags",), classes=True, separator=";"),
         drop=() if write is h5ad else ("kind", "grade", "ok"),
     )
@@ -115,20 +115,20 @@ def test_numbers_of_obs_are_classes_where_this_is_said(tmp_path: Path) -> None:
     obs = pd.DataFrame({"grade": [2, 10, 1], "dose": [0.5, np.nan, 1.5], "ok": [1, 0, 1]}, index=list("abc"))
     anndata.AnnData(np.ones((3, 2)), obs=obs).write_h5ad(tmp_path / "t.h5ad")
     labels = LabelSpec(columns=("grade", "dose", "ok"), classes=True)
-    reader = open_source([str(tmp_path / "t.h5ad")], ReadOptions(labels=labels))
+    reader = open_source([str(tmp_path / "t.h5ad")], FileSpec(labels=labels))
     assert reader.header.label_names == ("grade=1", "grade=2", "grade=10", "dose=0.5", "dose=1.5", "ok")
     assert read_all(reader)[1].tolist() == [[0, 1, 0, 1, 0, 1], [0, 0, 1, -1, -1, 0], [1, 0, 0, 0, 1, 1]]
 
 
 def test_rows_without_tags_can_have_none(tmp_path: Path) -> None:
     labels = LabelSpec(columns=("tags",), classes=True, separator=";", negative=("NA",))
-    reader = open_source([csv(tmp_path, TABLE)], ReadOptions(labels=labels))
+    reader = open_source([csv(tmp_path, TABLE)], FileSpec(labels=labels))
     assert read_all(reader)[1].tolist() == [[max(label, 0) for label in row] for row in TAGS]
 
 
 @pytest.mark.parametrize(("write", "rest"), [(csv, {}), (parquet, {}), (arff, {})])
 def test_a_column_of_classes_is_refused_with_what_to_say(tmp_path: Path, write: Write, rest: Any) -> None:
-    options = ReadOptions(labels=LabelSpec(columns=("kind",)), drop=("tags",))
+    options = FileSpec(labels=LabelSpec(columns=("kind",)), drop=("tags",))
     with pytest.raises(DataError, match=r"column 'kind'.*\n  cure: .*say --label-classes"):
         read_all(open_source([write(tmp_path, TABLE)], options))
 
@@ -158,14 +158,14 @@ def test_measurements_are_no_classes(tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=r"column 'y', value '0\.0': a column of classes was expected, and this one has 50"
     ):
-        open_source([csv(tmp_path, table)], ReadOptions(labels=LabelSpec(columns=("y",), classes=True)))
+        open_source([csv(tmp_path, table)], FileSpec(labels=LabelSpec(columns=("y",), classes=True)))
 
 
 def test_many_classes_of_rows_without_one_take_bounded_memory(tmp_path: Path) -> None:
     """A row without a class has an unknown label for each: a few rows at a time."""
     texts = [f"c{row}" if row % 2 else "" for row in range(4000)]
     path = csv(tmp_path, pd.DataFrame({"x": range(4000), "y": texts}))
-    reader = open_source([path], ReadOptions(labels=LabelSpec(columns=("y",), classes=True)))
+    reader = open_source([path], FileSpec(labels=LabelSpec(columns=("y",), classes=True)))
     assert reader.header.n_labels == 2000
     rows = [batch.Y.shape[0] for batch in reader.read(reader.parts(1 << 40)[0], batch_bytes=1 << 20)]
     assert sum(rows) == 4000
@@ -175,7 +175,7 @@ def test_many_classes_of_rows_without_one_take_bounded_memory(tmp_path: Path) ->
 def test_a_matrix_of_labels_has_no_columns_of_classes(tmp_path: Path) -> None:
     np.savez(tmp_path / "t.npz", X=np.ones((2, 2)), Y=np.ones((2, 2)))
     with pytest.raises(UsageError, match="labels are a matrix here, and no columns of classes"):
-        open_source([str(tmp_path / "t.npz")], ReadOptions(labels=LabelSpec(classes=True)))
+        open_source([str(tmp_path / "t.npz")], FileSpec(labels=LabelSpec(classes=True)))
 
 
 def test_a_column_without_classes(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_lists_are_tags(tmp_path: Path, form: str, separator: str | None) -> Non
         pq.write_table(table, path)
     typed = form in ("parquet", "parquet of numbers")
     labels = LabelSpec(columns=("tags",), classes=not typed or separator is not None, separator=separator)
-    reader = open_source([path], ReadOptions(labels=labels))
+    reader = open_source([path], FileSpec(labels=labels))
     assert reader.header.label_names == tuple(f"tags={name}" for name in names)
     a, fear, joy = [1, 0, 0], [0, 1, 0], [0, 0, 1]
     expected = [np.add(a, joy), [0, 0, 0], [-1, -1, -1], fear, np.add(fear, joy)]
@@ -234,7 +234,7 @@ def test_lists_are_tags(tmp_path: Path, form: str, separator: str | None) -> Non
 def test_lists_that_cannot_be_read(tmp_path: Path, texts: list[str], separator: str | None, said: str) -> None:
     path = csv(tmp_path, pd.DataFrame({"x": [1.0, 2.0], "k": texts}))
     with pytest.raises(DataError, match=f"column 'k', value .*{re.escape(said)}.*\n  cure: "):
-        open_source([path], ReadOptions(labels=LabelSpec(columns=("k",), classes=True, separator=separator)))
+        open_source([path], FileSpec(labels=LabelSpec(columns=("k",), classes=True, separator=separator)))
 
 
 @pytest.mark.parametrize("kind", [pa.list_(pa.float32()), pa.list_(pa.float64(), 3)])
@@ -243,7 +243,7 @@ def test_vectors_are_features(tmp_path: Path, kind: pa.DataType) -> None:
     hot = pa.array([[0, 1], [1, 0], [0, 0]], pa.list_(pa.int8(), 2))
     path = str(tmp_path / "t.parquet")
     pq.write_table(pa.table({"v": pa.array(vectors, kind), "x": [7.0, 8, 9], "hot": hot}), path)
-    reader = open_source([path], ReadOptions(labels=LabelSpec(count=1)))
+    reader = open_source([path], FileSpec(labels=LabelSpec(count=1)))
     assert (reader.header.feature_names, reader.header.label_names) == (("v_0", "v_1", "v_2", "x"), ("hot_0", "hot_1"))
     X, Y = read_all(reader)
     np.testing.assert_array_equal(X, [[1, 2, 3, 7], [np.nan, np.nan, np.nan, 8], [4, 5, 6, 9]])
@@ -254,7 +254,7 @@ def test_vectors_of_different_lengths_are_refused(tmp_path: Path) -> None:
     path = str(tmp_path / "t.parquet")
     pq.write_table(pa.table({"v": [[1.0, 2], [3]], "y": [0, 1]}), path)
     with pytest.raises(DataError, match="column 'v', value 'a list of 1': a list of 2 numbers was expected"):
-        read_all(open_source([path], ReadOptions(labels=LabelSpec(count=1))))
+        read_all(open_source([path], FileSpec(labels=LabelSpec(count=1))))
 
 
 @pytest.mark.parametrize("write", [csv, parquet, h5ad])
@@ -267,7 +267,7 @@ def test_classes_are_the_texts_that_stand_there(tmp_path: Path, write: Write) ->
     else:
         path = tmp_path / "t"
         (table.to_csv if write is csv else table.to_parquet)(path := path.with_suffix(f".{write.__name__}"))
-    reader = open_source([str(path)], ReadOptions(labels=LabelSpec(columns=("k",), classes=True)))
+    reader = open_source([str(path)], FileSpec(labels=LabelSpec(columns=("k",), classes=True)))
     assert set(reader.header.label_names or ()) == {f"k={text}" for text in texts}
 
 
@@ -275,7 +275,7 @@ def test_classes_are_the_texts_that_stand_there(tmp_path: Path, write: Write) ->
 @pytest.mark.parametrize("meaning", ["unknown", "negative"])
 def test_values_that_are_no_classes(tmp_path: Path, write: Write, meaning: str) -> None:
     """`none` is a text of the column `kind` that was said to be unknown, or negative."""
-    options = ReadOptions(
+    options = FileSpec(
         labels=LabelSpec(columns=("kind",), classes=True, **{meaning: ("none",)}),
         drop=() if write is h5ad else ("grade", "ok", "tags"),
     )
@@ -302,7 +302,7 @@ def save(tmp_path: Path, suffix: str, **columns: list[object]) -> str:
 
 
 def opened(path: str, *, drop: tuple[str, ...] = (), obs: tuple[str, ...] = (), **labels: object) -> Reader:
-    return open_source([path], ReadOptions(LabelSpec(**labels), drop=drop, obs=obs))  # type: ignore[arg-type]
+    return open_source([path], FileSpec(LabelSpec(**labels), drop=drop, obs=obs))  # type: ignore[arg-type]
 
 
 def names_of(reader: Reader) -> tuple[list[str], list[str]]:

@@ -16,18 +16,18 @@ from hypothesis import strategies as st
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.readers import csv as csv_module
-from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
+from mlfs_dask.storage.readers.base import FileSpec, LabelSpec
 from mlfs_dask.storage.readers.concat import concatenate
 from mlfs_dask.storage.readers.csv import open_csv
 from mlfs_dask.storage.readers.detect import open_source
 from tests.storage.readers.reading import batches_of, check_splits, read_all
 
-LAST = ReadOptions(labels=LabelSpec(count=1))
+LAST = FileSpec(labels=LabelSpec(count=1))
 nan = np.nan
 
 
-def key(**keys: str) -> ReadOptions:
-    return ReadOptions(labels=LabelSpec(count=1), keys=keys)
+def key(**keys: str) -> FileSpec:
+    return FileSpec(labels=LabelSpec(count=1), keys=keys)
 
 
 @pytest.fixture
@@ -90,17 +90,17 @@ def test_rows(write, text: str | bytes, names: tuple[str, ...] | None, X: Any, Y
     ("text", "options", "features", "labels"),
     [
         ("a,b,c\td,e\n1\t0\n", LAST, ("a,b,c",), ("d,e",)),
-        ("1\ta\tb\tc\n7\t8\t1\t0\n", ReadOptions(LabelSpec(columns=("c", "b"))), ("1", "a"), ("b", "c")),
-        ("1\ta\tb\tc\n7\t8\t1\t0\n", ReadOptions(LabelSpec(columns=("4",))), ("1", "a", "b"), ("c",)),
-        ("1\ta\tb\tc\n7\t8\t1\t0\n", ReadOptions(LabelSpec(columns=("1",))), ("a", "b", "c"), ("1",)),
-        ("1\ta\tb\tc\n7\t8\t1\t0\n", ReadOptions(LabelSpec(count=1, first=True)), ("a", "b", "c"), ("1",)),
-        ("id\ta\tnote\ty\nr1\t1\tx\t0\n", ReadOptions(LabelSpec(count=1), drop=("id", "note")), ("a",), ("y",)),
-        ("a\t\ty\n1\t5\t0\n", ReadOptions(LabelSpec(count=1), drop=("2",)), ("a",), ("y",)),
-        ("\ta\ty\n" + NUMBERED.replace(",", "\t"), ReadOptions(LabelSpec(columns=("3",))), ("a",), ("y",)),
-        ("a\ty\t\n1\t0\t\n", ReadOptions(LabelSpec(columns=("y",))), ("a",), ("y",)),
+        ("1\ta\tb\tc\n7\t8\t1\t0\n", FileSpec(LabelSpec(columns=("c", "b"))), ("1", "a"), ("b", "c")),
+        ("1\ta\tb\tc\n7\t8\t1\t0\n", FileSpec(LabelSpec(columns=("4",))), ("1", "a", "b"), ("c",)),
+        ("1\ta\tb\tc\n7\t8\t1\t0\n", FileSpec(LabelSpec(columns=("1",))), ("a", "b", "c"), ("1",)),
+        ("1\ta\tb\tc\n7\t8\t1\t0\n", FileSpec(LabelSpec(count=1, first=True)), ("a", "b", "c"), ("1",)),
+        ("id\ta\tnote\ty\nr1\t1\tx\t0\n", FileSpec(LabelSpec(count=1), drop=("id", "note")), ("a",), ("y",)),
+        ("a\t\ty\n1\t5\t0\n", FileSpec(LabelSpec(count=1), drop=("2",)), ("a",), ("y",)),
+        ("\ta\ty\n" + NUMBERED.replace(",", "\t"), FileSpec(LabelSpec(columns=("3",))), ("a",), ("y",)),
+        ("a\ty\t\n1\t0\t\n", FileSpec(LabelSpec(columns=("y",))), ("a",), ("y",)),
     ],
 )
-def test_columns(write, text: str, options: ReadOptions, features: tuple[str, ...], labels: tuple[str, ...]) -> None:
+def test_columns(write, text: str, options: FileSpec, features: tuple[str, ...], labels: tuple[str, ...]) -> None:
     reader = open_csv(write(text, "t.tsv"), options)
     assert (reader.header.feature_names, reader.header.label_names) == (features, labels)
 
@@ -129,7 +129,7 @@ def test_columns(write, text: str, options: ReadOptions, features: tuple[str, ..
     ],
 )  # fmt: skip
 def test_categories_and_what_is_told(
-    write, caplog: pytest.LogCaptureFixture, text: str, options: ReadOptions, categories: Any, said: str | None
+    write, caplog: pytest.LogCaptureFixture, text: str, options: FileSpec, categories: Any, said: str | None
 ) -> None:
     reader = open_csv(write(text), options)
     assert reader.header.categories == categories
@@ -163,7 +163,7 @@ def test_numbers_with_marks_are_numbers(
     assert set(as_categories.header.categories[0]) == set(texts)
 
 
-def error_of(path: str, options: ReadOptions = LAST, **how: int) -> DataError:
+def error_of(path: str, options: FileSpec = LAST, **how: int) -> DataError:
     with pytest.raises(DataError) as caught:
         read_all(open_csv(path, options), **how)
     assert caught.value.cure
@@ -243,22 +243,22 @@ def test_errors(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (ReadOptions(LabelSpec(columns=("skyy",))), "the label 'skyy' is none of the 3 columns"),
-        (ReadOptions(LabelSpec(columns=("skyy",))), "the closest names are 'sky'"),
-        (ReadOptions(LabelSpec(columns=("9",))), "numbers counted from 1"),
-        (ReadOptions(LabelSpec(columns=("sky", "3"))), "value '3': the label is named twice"),
-        (ReadOptions(LabelSpec(columns=("sky", "b", "sky"))), "value 'sky': the label is named twice"),
-        (ReadOptions(LabelSpec(count=3)), "3 labels asked for; the file has 3 columns"),
-        (ReadOptions(LabelSpec(count=1), drop=("a", "b")), "0 features and 1 label are left"),
-        (ReadOptions(LabelSpec(count=1), drop=("z",)), "the column to leave out, 'z' is none"),
-        (ReadOptions(LabelSpec(columns=("sky",)), drop=("3",)), "column 'sky': it is a label, and is to be left out"),
+        (FileSpec(LabelSpec(columns=("skyy",))), "the label 'skyy' is none of the 3 columns"),
+        (FileSpec(LabelSpec(columns=("skyy",))), "the closest names are 'sky'"),
+        (FileSpec(LabelSpec(columns=("9",))), "numbers counted from 1"),
+        (FileSpec(LabelSpec(columns=("sky", "3"))), "value '3': the label is named twice"),
+        (FileSpec(LabelSpec(columns=("sky", "b", "sky"))), "value 'sky': the label is named twice"),
+        (FileSpec(LabelSpec(count=3)), "3 labels asked for; the file has 3 columns"),
+        (FileSpec(LabelSpec(count=1), drop=("a", "b")), "0 features and 1 label are left"),
+        (FileSpec(LabelSpec(count=1), drop=("z",)), "the column to leave out, 'z' is none"),
+        (FileSpec(LabelSpec(columns=("sky",)), drop=("3",)), "column 'sky': it is a label, and is to be left out"),
         (key(categorical="z"), "the column of categories 'z'"),
         (key(header="banana"), "header must be yes or no, not 'banana'"),
-        (ReadOptions(), "nothing tells which columns are labels"),
-        (ReadOptions(), "--label-columns NAMES, --n-labels K"),
+        (FileSpec(), "nothing tells which columns are labels"),
+        (FileSpec(), "--label-columns NAMES, --n-labels K"),
     ],
 )
-def test_options_that_do_not_fit(write, options: ReadOptions, said: str) -> None:
+def test_options_that_do_not_fit(write, options: FileSpec, said: str) -> None:
     with pytest.raises((DataError, UsageError)) as caught:
         open_csv(write("a,b,sky\n1,2,0\n"), options)
     assert said in str(caught.value)

@@ -15,7 +15,7 @@ from scipy import sparse as sp
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.convert import convert
 from mlfs_dask.storage.opening import open_dataset
-from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
+from mlfs_dask.storage.readers.base import FileSpec, LabelSpec
 from mlfs_dask.storage.readers.concat import concatenate
 from mlfs_dask.storage.readers.csv import open_csv
 from mlfs_dask.storage.readers.detect import FORMATS, open_source
@@ -32,7 +32,7 @@ ARFF = (
 TABLE = "a,b,c,p,q\n1,0,2,1,0\n0,3,0,0,1\n"
 SVM = "0 1:1 3:2 \n1 2:3 \n"
 XML = '<labels><label name="q"/><label name="p"/></labels>'
-LAST = ReadOptions(labels=LabelSpec(count=2))
+LAST = FileSpec(labels=LabelSpec(count=2))
 
 
 def npz(folder: Path) -> str:
@@ -96,9 +96,9 @@ def hdf5(name: str, root: str = ""):
 
 
 CASES = {
-    "hdf5": (hdf5("t.h5"), ReadOptions()),
-    "hdf5 without suffix": (hdf5("t"), ReadOptions()),
-    "anndata as h5": (hdf5("t.h5", "anndata"), ReadOptions()),
+    "hdf5": (hdf5("t.h5"), FileSpec()),
+    "hdf5 without suffix": (hdf5("t"), FileSpec()),
+    "anndata as h5": (hdf5("t.h5", "anndata"), FileSpec()),
     "arff.gz": (text("T.ARFF.gz", gzip.compress(ARFF.encode())), LAST),
     "arff as txt": (text("t.txt", "% comment\n\n" + ARFF), LAST),
     "csv.gz": (text("t.csv.gz", gzip.compress(TABLE.encode())), LAST),
@@ -106,13 +106,13 @@ CASES = {
     "tsv": (text("t.tsv", TABLE.replace(",", "\t")), LAST),
     "tsv as txt": (text("t.txt", TABLE.replace(",", "\t")), LAST),
     "blanks as txt": (text("t.txt", TABLE.replace(",", " ")), LAST),
-    "svm": (text("t.svm", SVM), ReadOptions()),
-    "svm as txt": (text("t.txt", SVM), ReadOptions()),
-    "svm as txt, no label": (text("t.txt", "# made up\n" + SVM), ReadOptions()),
-    "xmlc": (text("t.txt", "2 3 2\n0 0:1 2:2\n1 1:3\n"), ReadOptions()),
-    "mat": (mat, ReadOptions(keys={"orientation": "columns"})),
+    "svm": (text("t.svm", SVM), FileSpec()),
+    "svm as txt": (text("t.txt", SVM), FileSpec()),
+    "svm as txt, no label": (text("t.txt", "# made up\n" + SVM), FileSpec()),
+    "xmlc": (text("t.txt", "2 3 2\n0 0:1 2:2\n1 1:3\n"), FileSpec()),
+    "mat": (mat, FileSpec(keys={"orientation": "columns"})),
     "parquet as data": (parquet("t.data"), LAST),
-    "zarr without suffix": (unnamed_zarr_group, ReadOptions()),
+    "zarr without suffix": (unnamed_zarr_group, FileSpec()),
 }
 
 
@@ -196,11 +196,11 @@ def test_names_of_arrays(tmp_path: Path, write) -> None:
     mark = f"@{tmp_path}/" if len(paths) == 2 else ""
     keys = {"names": f"{mark}genes", "label_names": f"{mark}tags"}
     keys |= {"orientation": "rows"} if paths[0].endswith(".mat") else {}
-    reader = open_source(paths, ReadOptions(keys=keys))
+    reader = open_source(paths, FileSpec(keys=keys))
     assert [list(reader.header.feature_names), list(reader.header.label_names)] == [*NAMES.values()]
     np.testing.assert_array_equal(read_all(reader)[0], X)
     with pytest.raises(DataError, match=r"none.*\n  cure: |there is no array of texts 'none'"):
-        open_source(paths, ReadOptions(keys={**keys, "names": f"{mark}none"}))
+        open_source(paths, FileSpec(keys={**keys, "names": f"{mark}none"}))
 
 
 def test_format_by_option(tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_format_by_option(tmp_path: Path) -> None:
         open_source([path], LAST)
     for name, known in FORMATS.items():
         assert f"{name} ({known.title})" in str(caught.value)
-    np.testing.assert_array_equal(read_all(open_source([path], LAST, "csv"))[0], X)
+    np.testing.assert_array_equal(read_all(open_source([path], replace(LAST, format="csv")))[0], X)
 
 
 ODD = "neither its name nor its first line"
@@ -223,22 +223,22 @@ ODD = "neither its name nor its first line"
         *(({"t.txt": content}, LAST, None, ODD)
           for content in ("words without any mark\n", "1\n2\n", "% a comment\n", "a:b c\n")),
         ({"t.csv": TABLE, "t.svm": SVM}, LAST, None, r"t\.csv is csv and .*t\.svm is svmlight; files of one format"),
-        *((files, ReadOptions(), None, rf"(?s){option}") for files in ({"t.arff": ARFF}, {"t.csv": TABLE})
+        *((files, FileSpec(), None, rf"(?s){option}") for files in ({"t.arff": ARFF}, {"t.csv": TABLE})
           for option in ("--label-file", "--label-columns", "--n-labels")),
-        ({"t.csv": TABLE}, ReadOptions(LAST.labels, keys={"x": "A"}), None,
+        ({"t.csv": TABLE}, FileSpec(LAST.labels, keys={"x": "A"}), None,
          "csv has no key 'x'\n  cure: its keys are categorical, header"),
-        ({"t.parquet": TABLE}, ReadOptions(LAST.labels, keys={"x": "A"}), None,
+        ({"t.parquet": TABLE}, FileSpec(LAST.labels, keys={"x": "A"}), None,
          "parquet has no key 'x'\n  cure: its keys are categorical"),
-        ({"t.arff": ARFF}, ReadOptions(LAST.labels, keys={"x": "A"}), None, "ARFF files have no key 'x'"),
+        ({"t.arff": ARFF}, FileSpec(LAST.labels, keys={"x": "A"}), None, "ARFF files have no key 'x'"),
         ({"t.npz": "any"}, LAST, None, "labels are an array of their own here.*\n  cure: .*--key y=NAME"),
         *(({name: "PK\x03\x04 and more"}, LAST, None,
            "is an archive, which may hold several files\n  cure: unpack it") for name in ("x.zip", "x.tar", "x.7z")),
     ],
 )  # fmt: skip
-def test_refused(tmp_path: Path, files: dict[str, str], options: ReadOptions, format: str | None, problem: str) -> None:
+def test_refused(tmp_path: Path, files: dict[str, str], options: FileSpec, format: str | None, problem: str) -> None:
     paths = [text(name, content)(tmp_path) for name, content in files.items()]
     with pytest.raises(UsageError, match=problem):
-        open_source(paths, options, format)
+        open_source(paths, replace(options, format=format))
 
 
 def test_a_file_with_both_and_one_of_a_pair(tmp_path: Path) -> None:
@@ -291,11 +291,11 @@ def test_labels_from_the_xml_of_the_same_stem(tmp_path: Path, caplog: pytest.Log
         reader = open_source([path])
     assert f"{path}: labels are those named in {beside}" in caplog.text
     assert reader.header.label_names == ("p", "q")
-    assert open_source([path], ReadOptions(labels=LabelSpec(count=1))).header.label_names == ("q",)
+    assert open_source([path], FileSpec(labels=LabelSpec(count=1))).header.label_names == ("q",)
 
 
 def test_xml_names_label_columns_of_a_table(tmp_path: Path) -> None:
-    options = ReadOptions(labels=LabelSpec(xml=text("t.xml", XML)(tmp_path)))
+    options = FileSpec(labels=LabelSpec(xml=text("t.xml", XML)(tmp_path)))
     reader = open_source([text("t.csv", TABLE)(tmp_path)], options)
     assert reader.header.label_names == ("p", "q")
 
@@ -306,13 +306,13 @@ def test_a_file_given_twice(tmp_path: Path) -> None:
         open_source([path, path], LAST)
 
 
-def options_for(suffix: str) -> ReadOptions:
-    return LAST if suffix in ("csv", "parquet", "arff") else ReadOptions()
+def options_for(suffix: str) -> FileSpec:
+    return LAST if suffix in ("csv", "parquet", "arff") else FileSpec()
 
 
 def test_keys_in_any_capitals(tmp_path: Path) -> None:
     np.savez(tmp_path / "t.npz", A=X, B=Y)
-    found = read_all(open_source([str(tmp_path / "t.npz")], ReadOptions(keys={"X": "A", "y": "B"})))
+    found = read_all(open_source([str(tmp_path / "t.npz")], FileSpec(keys={"X": "A", "y": "B"})))
     np.testing.assert_array_equal(found[0], X)
 
 
@@ -339,7 +339,7 @@ def test_folder(tmp_path: Path) -> None:
         open_source([str(tmp_path)], LAST)
 
 
-ONE_LABEL = ReadOptions(labels=LabelSpec(count=1))
+ONE_LABEL = FileSpec(labels=LabelSpec(count=1))
 
 
 @pytest.fixture

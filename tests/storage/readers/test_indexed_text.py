@@ -23,7 +23,7 @@ from mlfs_dask.storage.append import append
 from mlfs_dask.storage.convert import convert
 from mlfs_dask.storage.opening import open_dataset
 from mlfs_dask.storage.readers import xmlc
-from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
+from mlfs_dask.storage.readers.base import FileSpec, LabelSpec
 from mlfs_dask.storage.readers.detect import open_source
 from mlfs_dask.storage.readers.indexed_text import IndexedTextReader
 from mlfs_dask.storage.readers.parse_float import number_from_text, read_number
@@ -52,7 +52,7 @@ def read_sparse(
 
 def read(path: Path, text: str, **keys: str) -> tuple[list[list[float]], list[list[int]]]:
     path.write_text(text)
-    X, Y = read_sparse(open_svmlight(str(path), ReadOptions(keys=keys)))
+    X, Y = read_sparse(open_svmlight(str(path), FileSpec(keys=keys)))
     return X.toarray().tolist(), Y.toarray().tolist()
 
 
@@ -100,7 +100,7 @@ def test_rows(path: Path, text: str, keys: dict[str, str], X: list[list[float]],
 )
 def test_classes(path: Path, words: list[str], names: tuple[str, ...], labels: list[str | None]) -> None:
     path.write_text("# a comment\n" + "".join(f"{word} 1:1\n" for word in words))
-    reader = open_svmlight(str(path), ReadOptions(labels=LabelSpec(classes=True)))
+    reader = open_svmlight(str(path), FileSpec(labels=LabelSpec(classes=True)))
     assert (reader.header.label_names, reader.header.n_labels) == (names, len(names))
     expected = [[-1] * len(names) if row is None else [int(label) for label in row] for row in labels]
     for part_bytes, batch_bytes in ((1 << 40, 1 << 22), (1, 1)):
@@ -140,7 +140,7 @@ def test_classes_of_several_files_and_of_rows_that_are_appended(tmp_path: Path) 
 def test_what_is_no_class(path: Path, rows: str, problem: str) -> None:
     path.write_text(rows)
     with pytest.raises(DataError, match=problem):
-        open_svmlight(str(path), ReadOptions(labels=LabelSpec(classes=True)))
+        open_svmlight(str(path), FileSpec(labels=LabelSpec(classes=True)))
 
 
 def test_a_label_beyond_memory_is_named_with_its_line(path: Path) -> None:
@@ -163,12 +163,12 @@ def test_a_feature_beyond_memory_is_named_with_its_line(path: Path) -> None:
     assert str(caught.value).startswith(f"{path}, line 2: 50,000,000 features, for the index 50000000: projected")
     with runtime.process_limits(memory_limit=1 << 34):
         path.write_text(text)
-        assert read_sparse(open_svmlight(str(path), ReadOptions()))[0].shape == (3, 50_000_000)
+        assert read_sparse(open_svmlight(str(path), FileSpec()))[0].shape == (3, 50_000_000)
 
 
 def test_a_count_of_labels_is_their_width(path: Path) -> None:
     path.write_text("0 1:1\n")
-    assert read_sparse(open_svmlight(str(path), ReadOptions(labels=LabelSpec(count=3))))[1].shape == (1, 3)
+    assert read_sparse(open_svmlight(str(path), FileSpec(labels=LabelSpec(count=3))))[1].shape == (1, 3)
 
 
 @pytest.mark.parametrize(
@@ -207,18 +207,18 @@ def test_refused_row(path: Path, row: str, problem: str, value: str | None) -> N
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (ReadOptions(labels=LabelSpec(xml="x.xml")), "svmlight text has no names"),
-        (ReadOptions(labels=LabelSpec(columns=("a",))), "svmlight text has no names"),
-        (ReadOptions(drop=("a",)), "svmlight text has no names"),
-        (ReadOptions(keys={"base": "1"}), "no key 'base'; known are feature_base, n_features, n_labels"),
-        (ReadOptions(keys={"feature_base": "2"}), "feature_base must be 0, 1 or auto, not '2'"),
-        (ReadOptions(keys={"n_features": "0"}), "n_features must be a positive whole number, not '0'"),
-        (ReadOptions(keys={"n_labels": "x"}), "n_labels must be a positive whole number, not 'x'"),
-        (ReadOptions(keys={"n_features": "3"}), "line 1, value '4:1': a feature index from 1 to 3 was expected"),
-        (ReadOptions(keys={"n_labels": "2"}), "line 1, value '2': label numbers from 0 to 1 with commas"),
+        (FileSpec(labels=LabelSpec(xml="x.xml")), "svmlight text has no names"),
+        (FileSpec(labels=LabelSpec(columns=("a",))), "svmlight text has no names"),
+        (FileSpec(drop=("a",)), "svmlight text has no names"),
+        (FileSpec(keys={"base": "1"}), "no key 'base'; known are feature_base, n_features, n_labels"),
+        (FileSpec(keys={"feature_base": "2"}), "feature_base must be 0, 1 or auto, not '2'"),
+        (FileSpec(keys={"n_features": "0"}), "n_features must be a positive whole number, not '0'"),
+        (FileSpec(keys={"n_labels": "x"}), "n_labels must be a positive whole number, not 'x'"),
+        (FileSpec(keys={"n_features": "3"}), "line 1, value '4:1': a feature index from 1 to 3 was expected"),
+        (FileSpec(keys={"n_labels": "2"}), "line 1, value '2': label numbers from 0 to 1 with commas"),
     ],
 )
-def test_refused_options(path: Path, options: ReadOptions, problem: str) -> None:
+def test_refused_options(path: Path, options: FileSpec, problem: str) -> None:
     path.write_text("2 4:1\n")
     with pytest.raises((UsageError, DataError), match=re.escape(problem)):
         read_sparse(open_svmlight(str(path), options))
@@ -226,7 +226,7 @@ def test_refused_options(path: Path, options: ReadOptions, problem: str) -> None
 
 def test_empty_file(path: Path) -> None:
     path.write_text("")
-    reader = open_svmlight(str(path), ReadOptions())
+    reader = open_svmlight(str(path), FileSpec())
     assert [batch for part in reader.parts(100) for batch in reader.read(part, batch_bytes=100)] == []
 
 
@@ -245,7 +245,7 @@ def test_equals_scikit_learn_in_any_cutting(tmp_path: Path, data: st.DataObject)
             for labels, features in rows
         )
     )
-    reader = open_svmlight(str(path), ReadOptions(keys={"n_features": "9", "n_labels": "7"}))
+    reader = open_svmlight(str(path), FileSpec(keys={"n_features": "9", "n_labels": "7"}))
     X, Y = read_sparse(reader, data.draw(st.integers(1, 300)), data.draw(st.integers(1, 300)))
     X_other, labels = load_svmlight_file(str(path), multilabel=True, n_features=9, zero_based=False)
     np.testing.assert_array_equal(X.toarray(), X_other.toarray())
@@ -254,7 +254,7 @@ def test_equals_scikit_learn_in_any_cutting(tmp_path: Path, data: st.DataObject)
 
 def read_text(path: Path, text: str, part_bytes: int = 1 << 40) -> tuple[list[list[float]], list[list[int]]]:
     path.write_bytes(text.encode())
-    X, Y = read_all(open_xmlc(str(path), ReadOptions()), part_bytes=part_bytes)
+    X, Y = read_all(open_xmlc(str(path), FileSpec()), part_bytes=part_bytes)
     return X.tolist(), Y.tolist()
 
 
@@ -288,7 +288,7 @@ def test_an_empty_line_is_a_row_where_the_first_line_counts_it(
 
 def test_header(path: Path) -> None:
     path.write_bytes(b"\xef\xbb\xbf 2  4\t3 \n0 0:1\n1 0:1")
-    reader = open_xmlc(str(path), ReadOptions())
+    reader = open_xmlc(str(path), FileSpec())
     header = reader.header
     assert (header.n_rows, header.n_features, header.n_labels, header.feature_names) == (2, 4, 3, None)
     (batch,) = reader.read(reader.parts(1000)[0], batch_bytes=1000)
@@ -324,9 +324,9 @@ def test_beyond_the_declared_widths(path: Path, row: str, problem: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [ReadOptions(labels=LabelSpec(count=1)), ReadOptions(drop=("a",)), ReadOptions(keys={"x": "y"})]
+    "options", [FileSpec(labels=LabelSpec(count=1)), FileSpec(drop=("a",)), FileSpec(keys={"x": "y"})]
 )
-def test_xmlc_options_refused(path: Path, options: ReadOptions) -> None:
+def test_xmlc_options_refused(path: Path, options: FileSpec) -> None:
     with pytest.raises(UsageError, match="XMLC text says itself which labels it has"):
         open_xmlc(str(path), options)
 
@@ -337,7 +337,7 @@ X = [[1.5, 0, 0, 2], [0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0], [1, 0, 0.25, 0], 
 Y_PAIR = [[1, 0, 0], [1, 0, 1], [0, 0, 0], [0, 0, 0], [0, 1, 0], [0, 0, 1]]
 
 
-def write_pair(folder: Path, times: int = 1, end: str = "\n", suffix: str = "") -> tuple[str, ReadOptions]:
+def write_pair(folder: Path, times: int = 1, end: str = "\n", suffix: str = "") -> tuple[str, FileSpec]:
     """Files as the repository has them now: `n d` and `n q`, a row a line, also where it is empty."""
     names = []
     for name, width, rows in (("trn_X_Xf.txt", 4, X_ROWS), ("trn_X_Y.txt", 3, Y_ROWS)):
@@ -345,7 +345,7 @@ def write_pair(folder: Path, times: int = 1, end: str = "\n", suffix: str = "") 
         content = text.encode()
         (folder / (name + suffix)).write_bytes(gzip.compress(content) if suffix else content)
         names.append(str(folder / (name + suffix)))
-    return names[0], ReadOptions(labels=LabelSpec(xml=names[1]))
+    return names[0], FileSpec(labels=LabelSpec(xml=names[1]))
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])

@@ -14,7 +14,7 @@ from scipy import sparse as sp
 from mlfs_dask import runtime
 from mlfs_dask.errors import DataError, DoesNotFitError
 from mlfs_dask.storage.readers import matrix
-from mlfs_dask.storage.readers.base import ReadOptions
+from mlfs_dask.storage.readers.base import FileSpec
 from mlfs_dask.storage.readers.mat import open_mat
 from tests.storage.readers.reading import batches_of, check_splits, read_all
 
@@ -75,7 +75,7 @@ def save(request: pytest.FixtureRequest, tmp_path: Path):
     return lambda **variables: SAVE[request.param](tmp_path / "t.mat", variables)
 
 
-def check(path: str, options: ReadOptions = ReadOptions(), *, labels: np.ndarray = Y) -> None:  # noqa: B008
+def check(path: str, options: FileSpec = FileSpec(), *, labels: np.ndarray = Y) -> None:  # noqa: B008
     reader = open_mat(path, options)
     found = read_all(reader)
     np.testing.assert_array_equal(found[0], X)
@@ -110,7 +110,7 @@ def halves(*names: str) -> dict[str, object]:
     ],
 )
 def test_variables(save, variables: dict[str, object], keys: dict[str, str], labels: np.ndarray) -> None:
-    check(save(**variables), ReadOptions(keys=keys), labels=labels)
+    check(save(**variables), FileSpec(keys=keys), labels=labels)
 
 
 @pytest.mark.parametrize("spool", [False, True])
@@ -145,7 +145,7 @@ def test_a_square_label_matrix(save) -> None:
         open_mat(path)
     assert "--key orientation=rows if each row is an instance, --key orientation=columns" in str(caught.value)
     for orientation, expected in (("rows", square), ("columns", square.T)):
-        _, found = read_all(open_mat(path, ReadOptions(keys={"orientation": orientation})))
+        _, found = read_all(open_mat(path, FileSpec(keys={"orientation": orientation})))
         np.testing.assert_array_equal(found, expected)
 
 
@@ -176,22 +176,22 @@ def test_fields_of_structures(save) -> None:
     structure = {"note": "text", "A": {"X": X, "names": names}, "Y": sp.csc_array(Y)}
     path = save(data=structure, other=Y)
     keys = {"x": "data/A/X", "y": "data/Y", "names": "data/A/names"}
-    check(path, ReadOptions(keys=keys))
-    assert open_mat(path, ReadOptions(keys=keys)).header.feature_names == tuple("abcd")
+    check(path, FileSpec(keys=keys))
+    assert open_mat(path, FileSpec(keys=keys)).header.feature_names == tuple("abcd")
     with pytest.raises(DataError, match=r"no variable 'data/Z'; there are data/.*data/Y 23x3.*, other 23x3"):
-        open_mat(path, ReadOptions(keys={"x": "data/Z", "y": "other"}))
+        open_mat(path, FileSpec(keys={"x": "data/Z", "y": "other"}))
     with pytest.raises(DataError, match=r"variable data/A: it is a struct(.|\n)*--key x=STRUCTURE/FIELD"):
-        open_mat(path, ReadOptions(keys={"x": "data/A", "y": "other"}))
+        open_mat(path, FileSpec(keys={"x": "data/A", "y": "other"}))
 
 
 def test_bad_keys(save) -> None:
     path = save(data=X, target=Y)
     with pytest.raises(DataError, match="no variable 'Z'; there are data 23x4, target 23x3"):
-        open_mat(path, ReadOptions(keys={"x": "Z"}))
+        open_mat(path, FileSpec(keys={"x": "Z"}))
     with pytest.raises(DataError, match="value 'up': orientation is rows or columns"):
-        open_mat(path, ReadOptions(keys={"orientation": "up"}))
+        open_mat(path, FileSpec(keys={"orientation": "up"}))
     with pytest.raises(DataError, match="no number of rows agrees with --key orientation=columns"):
-        open_mat(path, ReadOptions(keys={"orientation": "columns"}))
+        open_mat(path, FileSpec(keys={"orientation": "columns"}))
 
 
 @pytest.mark.parametrize(

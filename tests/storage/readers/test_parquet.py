@@ -18,11 +18,11 @@ from pyarrow import feather, parquet
 from mlfs_dask import runtime
 from mlfs_dask.errors import DataError, DoesNotFitError
 from mlfs_dask.storage.readers import parquet as parquet_module
-from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
+from mlfs_dask.storage.readers.base import FileSpec, LabelSpec
 from mlfs_dask.storage.readers.parquet import open_parquet
 from tests.storage.readers.reading import check_splits, read_all
 
-LAST = ReadOptions(labels=LabelSpec(count=1))
+LAST = FileSpec(labels=LabelSpec(count=1))
 nan = np.nan
 
 
@@ -60,7 +60,7 @@ def test_feather_is_read_as_parquet_is(
         "y": pa.array(np.arange(95) % 2 == 1),
         "z": np.array(["no", "yes"])[np.arange(95) % 2],
     }
-    options = ReadOptions(labels=LabelSpec(count=2))
+    options = FileSpec(labels=LabelSpec(count=2))
     expected = read_all(open_parquet(save(tmp_path, **columns), options))
     reader = open_parquet(save_feather(tmp_path, compression=compression, **columns), options)
     assert reader.header == open_parquet(str(tmp_path / "t.parquet"), options).header
@@ -79,7 +79,7 @@ def test_the_index_of_a_pandas_table_is_no_feature(tmp_path: Path, caplog: pytes
         assert open_parquet(str(path), LAST).header.feature_names == ("a",)
         assert caplog.messages == [f"{path}: column {stored!r} is the index of a pandas table: it is left out"]
         for drop in ((), (stored,)):
-            X, Y = read_all(open_parquet(str(path), ReadOptions(labels=LabelSpec(columns=("y",)), drop=drop)))
+            X, Y = read_all(open_parquet(str(path), FileSpec(labels=LabelSpec(columns=("y",)), drop=drop)))
             assert (X.tolist(), Y.tolist()) == ([[1.0], [2.0]], [[0], [1]])
     table.reset_index(drop=True).to_parquet(path)
     assert open_parquet(str(path), LAST).header.feature_names == ("a",)
@@ -109,7 +109,7 @@ def test_many_columns_go_through_a_file(tmp_path: Path, monkeypatch: pytest.Monk
     path = save(
         tmp_path, group=30, **columns, s=texts, y=np.arange(95) % 2, z=np.array(["no", "yes"])[np.arange(95) % 2]
     )
-    reader = open_parquet(path, ReadOptions(labels=LabelSpec(count=2)))
+    reader = open_parquet(path, FileSpec(labels=LabelSpec(count=2)))
     taken = []
     whole = parquet_module._runs
     monkeypatch.setattr(parquet_module, "_runs", lambda *how: [taken.append(n) or n for n in whole(*how)])
@@ -133,7 +133,7 @@ def test_types_and_nulls(tmp_path: Path) -> None:
         y=pa.array([True, False, None]),
         z=pa.array([1.0, nan, 0.0]),
     )
-    X, Y = read_all(open_parquet(path, ReadOptions(labels=LabelSpec(columns=("y", "z")))))
+    X, Y = read_all(open_parquet(path, FileSpec(labels=LabelSpec(columns=("y", "z")))))
     np.testing.assert_array_equal(X, [[1, 1.5, 1, 1.25, nan], [nan, nan, 0, nan, nan], [3, nan, nan, 2.5, nan]])
     np.testing.assert_array_equal(Y, [[1, 1], [0, -1], [-1, 0]])
 
@@ -154,9 +154,9 @@ def test_codes_are_the_sorted_texts_of_all_row_groups(tmp_path: Path) -> None:
     np.testing.assert_array_equal(Y[:4, 0], [1, 0, -1, 1])
     check_splits(reader)
     code = (
-        "import sys; from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions; "
+        "import sys; from mlfs_dask.storage.readers.base import LabelSpec, FileSpec; "
         "from mlfs_dask.storage.readers.parquet import open_parquet; "
-        f"reader = open_parquet({path!r}, ReadOptions(labels=LabelSpec(count=1))); "
+        f"reader = open_parquet({path!r}, FileSpec(labels=LabelSpec(count=1))); "
         "print(sum(len(batch.X) for part in reader.parts(1) for batch in reader.read(part, batch_bytes=1 << 20))); "
         "print('pandas' in sys.modules)"
     )
@@ -265,7 +265,7 @@ def test_damaged_words_of_pandas(tmp_path: Path, content: str | bytes) -> None:
     table = pa.table({"a": [1, 2], "y": [0, 1]}).replace_schema_metadata({"pandas": content})
     parquet.write_table(table, tmp_path / "t.parquet")
     with pytest.raises(DataError, match=r"t\.parquet: what pandas says of the table is damaged: .*\n  cure: "):
-        open_parquet(str(tmp_path / "t.parquet"), ReadOptions(labels=LabelSpec(count=1)))
+        open_parquet(str(tmp_path / "t.parquet"), FileSpec(labels=LabelSpec(count=1)))
 
 
 def test_what_many_columns_take_is_planned_and_refused_as_memory(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -12,7 +13,7 @@ from scipy import sparse as sp
 from scipy.io import mmwrite
 
 from mlfs_dask.errors import DataError, UsageError
-from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
+from mlfs_dask.storage.readers.base import FileSpec, LabelSpec
 from mlfs_dask.storage.readers.detect import open_source
 from tests.storage.readers.reading import check_splits, read_all
 
@@ -35,14 +36,14 @@ def save(folder: Path, *, version: int = 3, names: tuple[str, ...] = ("A", "B", 
     return str(folder / "t.h5")
 
 
-def table(folder: Path, rows: list[int], mark: str = ",") -> ReadOptions:
+def table(folder: Path, rows: list[int], mark: str = ",") -> FileSpec:
     path = folder / ("labels.csv" if mark == "," else "labels.tsv")
     lines = [
         mark.join(["barcode", "T", "B"]),
         *(f"{BARCODES[i]}{mark}{LABELS[i, 0]}{mark}{LABELS[i, 1]}" for i in rows),
     ]
     path.write_text("\n".join(lines) + "\n")
-    return ReadOptions(keys={"labels": str(path)})
+    return FileSpec(keys={"labels": str(path)})
 
 
 def save_folder(folder: Path, *, version: int = 3) -> str:
@@ -151,14 +152,14 @@ def test_a_type_of_features_that_is_not_there(tmp_path: Path) -> None:
 def test_tables_that_do_not_fit(tmp_path: Path, text: str, problem: str) -> None:
     (tmp_path / "labels.csv").write_text(text)
     with pytest.raises(DataError, match=problem):
-        read_all(open_source([save(tmp_path)], ReadOptions(keys={"labels": str(tmp_path / "labels.csv")})))
+        read_all(open_source([save(tmp_path)], FileSpec(keys={"labels": str(tmp_path / "labels.csv")})))
 
 
 def test_labels_in_any_spelling(tmp_path: Path) -> None:
     rows = ["?,True", "1,", "0,False", "-1,TRUE", ",false", "1.0,?"]
     lines = ["barcode,T,B", *(f"{barcode},{row}" for barcode, row in zip(BARCODES, rows, strict=False))]
     (tmp_path / "labels.csv").write_text("\n".join(lines) + "\n")
-    Y = read_all(open_source([save(tmp_path)], ReadOptions(keys={"labels": str(tmp_path / "labels.csv")})))[1]
+    Y = read_all(open_source([save(tmp_path)], FileSpec(keys={"labels": str(tmp_path / "labels.csv")})))[1]
     np.testing.assert_array_equal(Y[:6], [[-1, 1], [1, -1], [0, 0], [-1, 1], [-1, 0], [1, -1]])
 
 
@@ -167,10 +168,10 @@ def test_no_labels_and_other_files(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"a 10x file has no labels\n  cure: --key labels=FILE\.csv"):
         open_source([path])
     with pytest.raises(UsageError, match="and of other options of labels --label-columns alone"):
-        open_source([path], ReadOptions(labels=LabelSpec(count=1), keys={"labels": "x.csv"}))
+        open_source([path], FileSpec(labels=LabelSpec(count=1), keys={"labels": "x.csv"}))
     with h5py.File(path, "w") as file:
         file["X"] = np.ones((2, 2))
     with pytest.raises(DataError, match="a 10x file has one matrix with barcodes, this one has 0"):
-        open_source([path], table(tmp_path, [0]), "10x")
+        open_source([path], replace(table(tmp_path, [0]), format="10x"))
     with pytest.raises(DataError, match="the group has no array 'Y' for Y; it has X"):
         open_source([path])

@@ -15,7 +15,7 @@ from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.storage.convert import convert
 from mlfs_dask.storage.opening import open_dataset
 from mlfs_dask.storage.readers import transposed
-from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
+from mlfs_dask.storage.readers.base import FileSpec, LabelSpec
 from mlfs_dask.storage.readers.detect import open_source
 from tests.storage.readers.reading import check_splits, read_all
 
@@ -32,10 +32,10 @@ SICK = [0, 1, -1, -1, 1, -1, 0]
 KINDS = [[0, 1, 0], [0, 1, 0], [1, 0, 0], [-1] * 3, [1, 0, 0], [-1] * 3, [0, 0, 1]]
 
 
-def options(folder: Path, **labels: object) -> ReadOptions:
+def options(folder: Path, **labels: object) -> FileSpec:
     PHENOTYPES.to_csv(folder / "phenotypes.csv")
     spec = LabelSpec(xml=str(folder / "phenotypes.csv"), **{"columns": ("sick",), **labels})
-    return ReadOptions(labels=spec, transpose=True)
+    return FileSpec(labels=spec, transpose=True)
 
 
 def write(folder: Path, name: str, table: pd.DataFrame = EXPRESSION) -> str:
@@ -126,7 +126,7 @@ def test_what_finds_no_room_is_refused_with_numbers(tmp_path: Path, monkeypatch:
 def test_without_a_table_of_labels(tmp_path: Path) -> None:
     labels = LabelSpec(columns=("sick",))
     with pytest.raises(UsageError, match="nothing tells the labels of the samples"):
-        open_source([write(tmp_path, "t.csv")], ReadOptions(labels=labels, transpose=True))
+        open_source([write(tmp_path, "t.csv")], FileSpec(labels=labels, transpose=True))
     with pytest.raises(UsageError, match="exclude one another"):
         LabelSpec(xml="phenotypes.csv", count=1)
 
@@ -144,4 +144,4 @@ def test_tables_of_labels_that_do_not_fit(tmp_path: Path) -> None:
         open_source([other], options(tmp_path))
     np.savez(tmp_path / "t.npz", X=np.ones((2, 2)), Y=np.ones((2, 2)))
     with pytest.raises(UsageError, match="npz is no table\n  cure: --transpose goes with csv, tsv, parquet, feather"):
-        open_source([str(tmp_path / "t.npz")], ReadOptions(transpose=True))
+        open_source([str(tmp_path / "t.npz")], FileSpec(transpose=True))
