@@ -72,6 +72,12 @@ def group_values(profile: Profile) -> int:
     return -(-profile.block_values * rows // max(profile.block_rows, 1))
 
 
+def grouped_scratch_bytes(profile: Profile, m: int) -> int:
+    """Bytes of the product of a group of rows that `grouped_block` adds to a matrix of m rows."""
+    size = m * profile.d
+    return 12 * min(size, 3 * group_values(profile)) if profile.sparse else 8 * size
+
+
 def forward_block(X: Matrix, W: Array, centre: Array | None, out: NDArray[Any]) -> None:
     """Write (X − centre) W into `out`.
 

@@ -7,14 +7,16 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse as sp
 
-from mlfs_dask.blocks.anchors import Anchors, weigh_scratch_bytes
-from mlfs_dask.blocks.linear import group_scratch_bytes, group_values, grouped_block, row_groups
+from mlfs_dask.blocks.anchors import Anchors
+from mlfs_dask.blocks.linear import group_scratch_bytes, group_values, grouped_block
 from mlfs_dask.blocks.products import positives_block
 from mlfs_dask.blocks.unknown import no_labels, with_unknown_columns
-from mlfs_dask.engine.statistic import State, Statistic
-from mlfs_dask.rows.contract import Block, Profile
-from mlfs_dask.typing import Array
+from mlfs_dask.engine.statistic import State
+from mlfs_dask.rows.contract import Profile
+from mlfs_dask.statistics.row_loop import RowGroups
+from mlfs_dask.typing import Array, Matrix
 
 
 class AnchorTotals(NamedTuple):
@@ -44,7 +46,7 @@ class AnchorTotals(NamedTuple):
 
 
 @dataclass(frozen=True)
-class AnchorSums(Statistic):
+class AnchorSums(RowGroups):
     """Statistic: `AnchorTotals`.
 
     Parameters
@@ -75,20 +77,19 @@ class AnchorSums(Statistic):
         labels = 16 * m * (m + self.n_labels + len(self.unknown)) if self.n_labels else 0
         labels += 30 * profile.labels_of_row * profile.block_rows * (len(self.unknown) > 0)
         own: int = labels + 8 * m * d + (12 * min(m * d, 3 * group_values(profile)) if profile.sparse else 0)
-        return group_scratch_bytes(profile, 1) + weigh_scratch_bytes(profile, d, m, self.anchors.neighbors) + own
+        return group_scratch_bytes(profile, 1) + self.anchors.scratch_bytes(profile) + own
 
-    def add(self, state: State, block: Block) -> None:
-        sums = AnchorTotals(*state)
-        for part in row_groups(block.X.shape[0]):
-            X = block.X[part]
-            Z = self.anchors.weigh(X)
-            grouped_block(X, Z, self.centre, sums.ZX)
-            sums.masses[...] += np.asarray(Z.sum(axis=0)).ravel()
-            if self.n_labels:
-                sums.ZZ[...] += (Z.T @ Z).toarray()
-                Y = block.Y[part]
-                Y = with_unknown_columns(Y, self.unknown) if len(self.unknown) else positives_block(Y)
-                sums.ZY[...] += (Z.T @ Y).toarray()
+    def sums_of(self, state: State) -> AnchorTotals:
+        return AnchorTotals(*state)
+
+    def add_rows(self, sums: AnchorTotals, X: Matrix, Y: sp.csr_array) -> None:
+        Z = self.anchors.weigh(X)
+        grouped_block(X, Z, self.centre, sums.ZX)
+        sums.masses[...] += np.asarray(Z.sum(axis=0)).ravel()
+        if self.n_labels:
+            sums.ZZ[...] += (Z.T @ Z).toarray()
+            labels = with_unknown_columns(Y, self.unknown) if len(self.unknown) else positives_block(Y)
+            sums.ZY[...] += (Z.T @ labels).toarray()
 
     def finalize(self, state: State) -> AnchorTotals:
         sums, q = AnchorTotals(*state), self.n_labels

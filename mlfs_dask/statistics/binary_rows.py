@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.blocks.anchors import Anchors, weigh_scratch_bytes
-from mlfs_dask.blocks.linear import forward_block, group_scratch_bytes
+from mlfs_dask.blocks.anchors import Anchors
+from mlfs_dask.blocks.linear import group_scratch_bytes
 from mlfs_dask.blocks.rounding import SAME
-from mlfs_dask.engine.statistic import State
 from mlfs_dask.rows.contract import Profile
 from mlfs_dask.statistics.reweighted_rows import ReweightedRows, WeightedSums
 from mlfs_dask.statistics.row_system import TURNS
@@ -32,8 +31,8 @@ class BinarySums(NamedTuple):
 
     Attributes
     ----------
-    rows : WeightedSums
-        Of F in the place of Y, and of the losses s √(‖r_i‖² + e²).
+    XX, XY, X, Y, total, loss : float64 array
+        `WeightedSums` with F in the place of Y, of the losses s √(‖r_i‖² + e²).
     ZF : float64 array, shape (m, q)
     masses : float64 array, shape (m,)
         Z'1.
@@ -41,10 +40,20 @@ class BinarySums(NamedTuple):
         κ Σ_known (f_il − y_il)² and c Σ_ia z_ia ‖f_i − u_a‖².
     """
 
-    rows: WeightedSums
+    XX: Array
+    XY: Array
+    X: Array
+    Y: Array
+    total: Array
+    loss: Array
     ZF: Array
     masses: Array
     terms: Array
+
+    @property
+    def rows(self) -> WeightedSums:
+        """Sums of the regression on F."""
+        return WeightedSums(*self[:-3])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +82,7 @@ class BinaryRows(ReweightedRows):
     unsupervised: bool = False
 
     compiled = True
+    Sums = BinarySums  # type: ignore[assignment]
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -80,27 +90,24 @@ class BinaryRows(ReweightedRows):
         return *super().shapes, (m, q), (m,), (2,)
 
     def scratch_bytes(self, profile: Profile) -> int:
-        (m, q), s = self.U.shape, self.anchors.neighbors
-        weigh = weigh_scratch_bytes(profile, profile.d, m, s)
-        return int(super().scratch_bytes(profile) + group_scratch_bytes(profile, 8 * q) + weigh)
+        own = group_scratch_bytes(profile, 8 * len(self.b)) + self.anchors.scratch_bytes(profile)
+        return super().scratch_bytes(profile) + own
 
-    def _entries(self, Y: sp.csr_array) -> NDArray[np.int8]:
-        if self.unsupervised:
-            return np.full((Y.shape[0], len(self.b)), -1, np.int8)
-        return super()._entries(Y)
+    def _known(self, Y: sp.csr_array) -> tuple[NDArray[np.bool_], Array]:
+        """Which labels of some rows are known, and 1 for those that are positive, both of shape (rows, q)."""
+        shape = Y.shape[0], len(self.b)
+        entries = np.full(shape, -1, np.int8) if self.unsupervised else Y.toarray()
+        return entries >= 0, (entries > 0).astype(np.float64)
 
-    def _fit_rows(
-        self, state: State, X: Matrix, entries: NDArray[np.int8], predictions: Array
-    ) -> tuple[Array, Array, Array]:
-        ZF, masses, terms = state[-3:]
-        known, Y = entries >= 0, (entries > 0).astype(np.float64)
+    def add_rows(self, sums: BinarySums, X: Matrix, Y: sp.csr_array) -> None:
+        known, positive = self._known(Y)
         Z = self.anchors.weigh(X)
-        F, weights, loss, _ = self._decide(known, Y, predictions, Z)
-        ZF += Z.T @ F
-        masses += np.asarray(Z.sum(axis=0)).ravel()
+        F, weights, loss, _ = self._decide(known, positive, self.predict(X), Z)
+        sums.ZF[...] += Z.T @ F
+        sums.masses[...] += np.asarray(Z.sum(axis=0)).ravel()
         spread = F.sum() + (Z @ np.square(self.U).sum(axis=1)).sum() - 2.0 * np.vdot(F, Z @ self.U)
-        terms += [self.kappa * np.square(F - Y)[known].sum(), self.weight * spread]
-        return F, weights, loss
+        sums.terms[...] += [self.kappa * np.square(F - positive)[known].sum(), self.weight * spread]
+        self.add_weighted(sums.rows, X, F, weights, loss)
 
     def _decide(
         self, known: NDArray[np.bool_], Y: Array, predictions: Array, Z: sp.csr_array, shares: Array | None = None
@@ -121,19 +128,12 @@ class BinaryRows(ReweightedRows):
 
     def thresholds_of(self, sample: SampledRows, shares: Array) -> Array:
         """τ at which the labels have such shares of the unknown entries of a sample, shape (3, q)."""
-        entries = self._entries(sample.Y)
-        predictions = np.empty(entries.shape)
-        forward_block(sample.X, self.scaling.scale_rows(self.W), self.scaling.centre, predictions)
-        predictions += self.b
-        Y = (entries > 0).astype(np.float64)
-        return self._decide(entries >= 0, Y, predictions, self.anchors.weigh(sample.X), shares)[-1]
+        known, Y = self._known(sample.Y)
+        return self._decide(known, Y, self.predict(sample.X), self.anchors.weigh(sample.X), shares)[-1]
 
     def _weigh(self, residual: Array) -> tuple[Array, Array]:
         weights, loss = super()._weigh(residual)
         return self.scale * weights, self.scale * loss
-
-    def finalize(self, state: State) -> BinarySums:  # type: ignore[override]
-        return BinarySums(super().finalize(state[:-3]), *state[-3:])
 
 
 def share_threshold(margins: Array, share: float) -> float:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import sparse as sp
 
-from mlfs_dask.blocks.linear import backward_block, group_scratch_bytes, row_groups
-from mlfs_dask.engine.statistic import State, Statistic
-from mlfs_dask.rows.contract import Block, Profile
-from mlfs_dask.typing import Array
+from mlfs_dask.blocks.linear import backward_block, group_scratch_bytes
+from mlfs_dask.engine.statistic import State
+from mlfs_dask.rows.contract import Profile
+from mlfs_dask.statistics.row_loop import RowGroups
+from mlfs_dask.typing import Array, Matrix
 
 
 def fill_labels(Y: Array, C: Array) -> Array:
@@ -28,7 +30,7 @@ def fill_labels(Y: Array, C: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class FilledProducts(Statistic):
+class FilledProducts(RowGroups):
     """Statistic: X'Ỹ of centred X and Ỹ, shape (d, q).
 
     Parameters
@@ -53,13 +55,12 @@ class FilledProducts(Statistic):
     def scratch_bytes(self, profile: Profile) -> int:
         return group_scratch_bytes(profile, 6 * len(self.C) + 1) + 2 * self.state_bytes
 
-    def add(self, state: State, block: Block) -> None:
+    def add_rows(self, state: State, X: Matrix, Y: sp.csr_array) -> None:
         products, sums = state
-        for part in row_groups(block.X.shape[0]):
-            filled = fill_labels((block.Y[part].toarray() > 0).astype(np.float64), self.C)
-            filled = np.column_stack([filled, np.ones(len(filled))])
-            backward_block(block.X[part], filled, self.centre, products)
-            sums += filled.sum(axis=0)
+        filled = fill_labels((Y.toarray() > 0).astype(np.float64), self.C)
+        filled = np.column_stack([filled, np.ones(len(filled))])
+        backward_block(X, filled, self.centre, products)
+        sums += filled.sum(axis=0)
 
     def finalize(self, state: State) -> Array:
         products, sums = state

@@ -12,19 +12,20 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy import sparse as sp
 
-from mlfs_dask.blocks.anchors import Anchors, weigh_scratch_bytes
-from mlfs_dask.blocks.linear import backward_block, forward_block, group_scratch_bytes, row_groups
-from mlfs_dask.engine.statistic import State, Statistic
-from mlfs_dask.rows.contract import Block, Profile
+from mlfs_dask.blocks.anchors import Anchors
+from mlfs_dask.blocks.linear import group_scratch_bytes
+from mlfs_dask.engine.statistic import State
+from mlfs_dask.rows.contract import Profile
 from mlfs_dask.statistics.products import drop_rounding
+from mlfs_dask.statistics.row_loop import RowGroups, RowLoop
 from mlfs_dask.statistics.scaling import Scaling
-from mlfs_dask.typing import Array
+from mlfs_dask.typing import Array, Matrix
 
 
 @dataclass(frozen=True)
-class GroupedPairs(Statistic):
+class GroupedPairs(RowGroups):
     """Statistic: rows of every group, shape (g,), sums of Y over them, (g, q), and Y'Y, (g, q, q); Y as numbers.
 
     Parameters
@@ -46,27 +47,22 @@ class GroupedPairs(Statistic):
 
     def scratch_bytes(self, profile: Profile) -> int:
         stored = 40 * profile.labels_of_row
-        points = weigh_scratch_bytes(profile, profile.d, self.centres.count, 1)
+        points = self.centres.scratch_bytes(profile)
         return points + group_scratch_bytes(profile, 2) + stored * profile.block_rows + 24 * self.n_labels**2
 
     def zero(self) -> State:
         rows, *sums = self.shapes
         return np.zeros(rows, np.int64), *map(np.zeros, sums)
 
-    def add(self, state: State, block: Block) -> None:
+    def add_rows(self, state: State, X: Matrix, Y: sp.csr_array) -> None:
         rows, sums, pairs = state
-        for part in row_groups(block.X.shape[0]):
-            groups = self.centres.weigh(block.X[part]).indices
-            rows += np.bincount(groups, minlength=len(rows))
-            Y = block.Y[part].astype(np.float64)
-            for g in np.unique(groups):
-                own = Y[groups == g]
-                sums[g] += own.sum(axis=0)
-                pairs[g] += (own.T @ own).toarray()
-
-    def finalize(self, state: State) -> tuple[NDArray[np.int64], Array, Array]:
-        rows, sums, pairs = state
-        return rows, sums, pairs
+        groups = self.centres.weigh(X).indices
+        rows += np.bincount(groups, minlength=len(rows))
+        numbers = Y.astype(np.float64)
+        for g in np.unique(groups):
+            own = numbers[groups == g]
+            sums[g] += own.sum(axis=0)
+            pairs[g] += (own.T @ own).toarray()
 
 
 class GroupedSums(NamedTuple):
@@ -88,7 +84,7 @@ class GroupedSums(NamedTuple):
 
 
 @dataclass(frozen=True)
-class GroupedRows(Statistic):
+class GroupedRows(RowLoop):
     """Statistic: `GroupedSums`.
 
     Parameters
@@ -96,8 +92,8 @@ class GroupedRows(Statistic):
     scaling : Scaling
     centres : Anchors
         Of one neighbour; g of them.
-    V : float64 array, shape (d, q)
-        Of scaled features.
+    W : float64 array, shape (d, q)
+        V, of scaled features.
     b : float64 array, shape (q,)
     means : float64 array, shape (g, q)
         m_g.
@@ -108,39 +104,34 @@ class GroupedRows(Statistic):
 
     scaling: Scaling
     centres: Anchors
-    V: Array
+    W: Array
     b: Array
     means: Array
     values: Array
     vectors: Array
     alpha: float
 
-    compiled = True
+    Sums = GroupedSums
+    scaled = ("XZ",)
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
-        return self.V.shape, self.b.shape, (1,)
+        return self.W.shape, self.b.shape, (1,)
 
     def scratch_bytes(self, profile: Profile) -> int:
-        d, q = self.V.shape
-        points = weigh_scratch_bytes(profile, d, self.centres.count, 1)
+        d, q = self.W.shape
+        points = self.centres.scratch_bytes(profile)
         return int(points + group_scratch_bytes(profile, 12 * q + 4) + 16 * d * q)
 
-    def add(self, state: State, block: Block) -> None:
-        sums, V, centre = GroupedSums(*state), self.scaling.scale_rows(self.V), self.scaling.centre
-        for part in row_groups(block.X.shape[0]):
-            X, Y = block.X[part], block.Y[part].toarray().astype(np.float64)
-            groups = self.centres.weigh(X).indices
-            predictions = np.empty(Y.shape)
-            forward_block(X, V, centre, predictions)
-            predictions += self.b
-            Z = np.empty(Y.shape)
-            for g in np.unique(groups):
-                rows = groups == g
-                Z[rows], loss = self._latent(int(g), predictions[rows], Y[rows])
-                sums.loss[...] += loss
-            backward_block(X, Z, centre, sums.XZ)
-            sums.Z[...] += Z.sum(axis=0)
+    def add_rows(self, sums: GroupedSums, X: Matrix, Y: sp.csr_array) -> None:
+        numbers, groups = Y.toarray().astype(np.float64), self.centres.weigh(X).indices
+        predictions, Z = self.predict(X), np.empty(numbers.shape)
+        for g in np.unique(groups):
+            rows = groups == g
+            Z[rows], loss = self._latent(int(g), predictions[rows], numbers[rows])
+            sums.loss[...] += loss
+        self.backward(X, Z, sums.XZ)
+        sums.Z[...] += Z.sum(axis=0)
 
     def _latent(self, g: int, predictions: Array, Y: Array) -> tuple[Array, float]:
         """Latent labels of some rows of a group, shape (rows, q), and their loss."""
@@ -154,5 +145,5 @@ class GroupedRows(Statistic):
         return Z, float(loss + np.square(values * ZE - YE).sum())
 
     def finalize(self, state: State) -> GroupedSums:
-        sums = GroupedSums(*(array.copy() for array in state))
-        return sums._replace(XZ=drop_rounding(self.scaling.scale_rows(sums.XZ), np.abs(sums.Z)))
+        sums: GroupedSums = super().finalize(state)
+        return sums._replace(XZ=drop_rounding(sums.XZ, np.abs(sums.Z)))

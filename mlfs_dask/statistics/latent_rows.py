@@ -10,18 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cached_property, partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse as sp
 
 from mlfs_dask.blocks import gates
-from mlfs_dask.blocks.anchors import Anchors, weigh_scratch_bytes
+from mlfs_dask.blocks.anchors import Anchors
 from mlfs_dask.blocks.factorisation import factors_from_pairs
 from mlfs_dask.blocks.label_sets import LabelSets
-from mlfs_dask.blocks.linear import backward_block, forward_block, group_scratch_bytes, row_groups
-from mlfs_dask.engine.statistic import State, Statistic
-from mlfs_dask.rows.contract import Block, Profile
+from mlfs_dask.blocks.linear import group_scratch_bytes
+from mlfs_dask.rows.contract import Profile
+from mlfs_dask.statistics.row_loop import RowLoop
 from mlfs_dask.statistics.scaling import Scaling
 from mlfs_dask.typing import Array, Matrix
 
@@ -59,7 +60,7 @@ class LatentSums(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LatentRows(Statistic):
+class LatentRows(RowLoop):
     """Statistic: `LatentSums`.
 
     Parameters
@@ -90,7 +91,8 @@ class LatentRows(Statistic):
     with_normal: bool = False
     factors: bool = False
 
-    compiled = True
+    Sums = LatentSums
+    scaled = ("XV", "XXW")
 
     @property
     def _width(self) -> int:
@@ -107,47 +109,36 @@ class LatentRows(Statistic):
         return (d, width), normal, (width, width), (width, q), (m, width), (m,), (1,), (width,)
 
     def scratch_bytes(self, profile: Profile) -> int:
-        d = profile.d
         weigh = 0
         if isinstance(self.anchors, Anchors):
-            weigh = weigh_scratch_bytes(profile, d, self._m, self.anchors.neighbors)
+            weigh = self.anchors.scratch_bytes(profile)
         elif self.anchors is not None:
             rows = min(gates.GROUP_ROWS, profile.block_rows)
             weigh = (48 + 24 * profile.labels_of_row) * rows  # keys and groups of rows
-        product = 16 * d * self._width * (1 + self.with_normal)
+        product = 16 * profile.d * self._width * (1 + self.with_normal)
         return group_scratch_bytes(profile, 7 * self._width) + weigh + product
 
-    def add(self, state: State, block: Block) -> None:
-        sums = LatentSums(*state)
-        W = self.scaling.scale_rows(self.W)
-        systems = [] if self.start is not None else [self._system(gamma) for gamma in (self.gamma, 0.0)]
-        for part in row_groups(block.X.shape[0]):
-            self._add_rows(sums, block.X[part], block.Y[part], W, systems)
-
-    def _system(self, gamma: float) -> tuple[Array, Array]:
-        """Q, and its inverse, or a pseudo-inverse, for factors of X may be nothing."""
+    @cached_property
+    def _systems(self) -> list[tuple[Array, Array]]:
+        """Q and its inverse of rows with an anchor, and of rows without; factors of X may be 0."""
         first = self.W.T @ self.W if self.factors else np.eye(len(self.B))
-        Q = latent_system(first, self.B, self.alpha, gamma)
-        inverse = np.linalg.pinv(Q, hermitian=True) if self.factors else np.linalg.inv(Q)
-        return Q, inverse.astype(np.float64, copy=False)
+        systems = [latent_system(first, self.B, self.alpha, gamma) for gamma in (self.gamma, 0.0)]
+        invert: Callable[[Array], Any] = partial(np.linalg.pinv, hermitian=True) if self.factors else np.linalg.inv
+        return [(Q, invert(Q)) for Q in systems]
 
-    def _add_rows(
-        self, sums: LatentSums, X: Matrix, Y: sp.csr_array, W: Array, systems: list[tuple[Array, Array]]
-    ) -> None:
-        centre = self.scaling.centre
+    def add_rows(self, sums: LatentSums, X: Matrix, Y: sp.csr_array) -> None:
         Z = None
         if self.anchors is not None:
             Z = self.anchors.weigh(X) if isinstance(self.anchors, Anchors) else self.anchors.members(Y)
-        XW = np.empty((X.shape[0], W.shape[1]))
-        forward_block(X, W, centre, XW)
-        V = self._solve(XW, Y, Z, systems) if self.start is None else np.maximum(Y @ self.start, 0.0)
+        XW = self.forward(X)
+        V = self._solve(XW, Y, Z) if self.start is None else np.maximum(Y @ self.start, 0.0)
         if self.with_normal:
-            product = np.zeros((len(centre), V.shape[1] + XW.shape[1]))
-            backward_block(X, np.concatenate([V, XW], axis=1), centre, product)
+            product = np.zeros((X.shape[1], V.shape[1] + XW.shape[1]))
+            self.backward(X, np.concatenate([V, XW], axis=1), product)
             sums.XV[...] += product[:, : V.shape[1]]
             sums.XXW[...] += product[:, V.shape[1] :]
         else:
-            backward_block(X, V, centre, sums.XV)
+            self.backward(X, V, sums.XV)
         sums.V[...] += V.sum(axis=0)
         sums.VV[...] += V.T @ V
         sums.VY[...] += (Y.T @ V).T
@@ -163,7 +154,7 @@ class LatentRows(Statistic):
             apart = (V - Z @ self.U)[np.diff(Z.indptr) > 0]
             sums.fit[0] += np.vdot(apart, apart)
 
-    def _solve(self, XW: Array, Y: sp.csr_array, Z: sp.csr_array | None, systems: list[tuple[Array, Array]]) -> Array:
+    def _solve(self, XW: Array, Y: sp.csr_array, Z: sp.csr_array | None) -> Array:
         from mlfs_dask.blocks.latent_rows_compiled import sweep_nonnegative
 
         right: Array = XW + Y @ (self.alpha * self.B.T)
@@ -172,7 +163,7 @@ class LatentRows(Statistic):
             right += Z @ (self.gamma * self.U)
             anchored = np.diff(Z.indptr) > 0
         V = np.empty_like(right)
-        for rows, (Q, inverse) in zip((anchored, ~anchored), systems, strict=True):
+        for rows, (Q, inverse) in zip((anchored, ~anchored), self._systems, strict=True):
             if rows.any():
                 of_rows = right[rows]
                 found: Array = of_rows @ inverse  # the unconstrained minimum
@@ -180,13 +171,6 @@ class LatentRows(Statistic):
                 sweep_nonnegative(found, of_rows, Q, SWEEPS)
                 V[rows] = found
         return V
-
-    def finalize(self, state: State) -> LatentSums:
-        sums = LatentSums(*state)
-        return sums._replace(
-            XV=self.scaling.scale_rows(sums.XV),
-            XXW=self.scaling.scale_rows(sums.XXW) if self.with_normal else sums.XXW,
-        )
 
 
 def latent_system(first: Array, B: Array, alpha: float, gamma: float) -> Array:

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from scipy import sparse as sp
 
-from mlfs_dask.blocks.linear import backward_block, forward_block, group_scratch_bytes, row_groups
-from mlfs_dask.engine.statistic import State, Statistic
-from mlfs_dask.rows.contract import Block, Profile
+from mlfs_dask.blocks.linear import group_scratch_bytes
+from mlfs_dask.rows.contract import Profile
+from mlfs_dask.statistics.row_loop import RowLoop
 from mlfs_dask.statistics.scaling import Scaling
-from mlfs_dask.typing import Array
+from mlfs_dask.typing import Array, Matrix
 
 
 class LogisticSums(NamedTuple):
@@ -33,7 +34,7 @@ class LogisticSums(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LogisticRows(Statistic):
+class LogisticRows(RowLoop):
     """Statistic: `LogisticSums`.
 
     Parameters
@@ -48,6 +49,10 @@ class LogisticRows(Statistic):
     W: Array
     b: Array
 
+    compiled = False
+    Sums = LogisticSums
+    scaled = ("XR",)
+
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         return self.W.shape, self.b.shape, (1,)
@@ -55,19 +60,10 @@ class LogisticRows(Statistic):
     def scratch_bytes(self, profile: Profile) -> int:
         return int(group_scratch_bytes(profile, 6 * self.W.shape[1]) + 2 * self.W.nbytes)
 
-    def add(self, state: State, block: Block) -> None:
-        sums, W, centre = LogisticSums(*state), self.scaling.scale_rows(self.W), self.scaling.centre
-        for part in row_groups(block.X.shape[0]):
-            X, positive = block.X[part], block.Y[part].toarray() > 0
-            activation = np.empty(positive.shape)
-            forward_block(X, W, centre, activation)
-            activation += self.b
-            sums.loss[...] += np.logaddexp(0.0, activation).sum() - activation[positive].sum()
-            residual = 0.5 * (1.0 + np.tanh(0.5 * activation))
-            residual -= positive
-            backward_block(X, residual, centre, sums.XR)
-            sums.R[...] += residual.sum(axis=0)
-
-    def finalize(self, state: State) -> LogisticSums:
-        sums = LogisticSums(*(array.copy() for array in state))
-        return sums._replace(XR=self.scaling.scale_rows(sums.XR))
+    def add_rows(self, sums: LogisticSums, X: Matrix, Y: sp.csr_array) -> None:
+        positive, activation = Y.toarray() > 0, self.predict(X)
+        sums.loss[...] += np.logaddexp(0.0, activation).sum() - activation[positive].sum()
+        residual = 0.5 * (1.0 + np.tanh(0.5 * activation))
+        residual -= positive
+        self.backward(X, residual, sums.XR)
+        sums.R[...] += residual.sum(axis=0)

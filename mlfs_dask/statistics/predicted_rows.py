@@ -17,16 +17,9 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.anchors import Anchors, weigh_scratch_bytes
 from mlfs_dask.blocks.duplicate_labels import DuplicateLabels
-from mlfs_dask.blocks.linear import (
-    backward_block,
-    forward_block,
-    group_scratch_bytes,
-    group_values,
-    grouped_block,
-    row_groups,
-)
-from mlfs_dask.engine.statistic import State, Statistic
-from mlfs_dask.rows.contract import Block, Profile
+from mlfs_dask.blocks.linear import group_scratch_bytes, grouped_block, grouped_scratch_bytes
+from mlfs_dask.rows.contract import Profile
+from mlfs_dask.statistics.row_loop import RowLoop
 from mlfs_dask.statistics.scaling import Scaling
 from mlfs_dask.typing import Array, Matrix
 
@@ -155,7 +148,7 @@ class RowPrediction:
 
 
 @dataclass(frozen=True)
-class PredictedRows(Statistic):
+class PredictedRows(RowLoop):
     """Statistic: `PredictedSums`.
 
     Parameters
@@ -167,7 +160,12 @@ class PredictedRows(Statistic):
     scaling: Scaling
     prediction: RowPrediction
 
-    compiled = True
+    Sums = PredictedSums
+    scaled = ("XF", "ZX")
+
+    @property
+    def W(self) -> Array:  # type: ignore[override]
+        return self.prediction.W
 
     @property
     def _sizes(self) -> tuple[int, int, int]:
@@ -185,52 +183,37 @@ class PredictedRows(Statistic):
         points = weigh_scratch_bytes(dense, 2 * q, m, self.prediction.neighbors)
         # Scaled W, an inverse and the factor of a row; products with a block are matrices before they are added.
         own = 8 * (2 * d * q + 2 * m * m + 4 * q * q)
-        own += 12 * min(m * d, 3 * group_values(profile)) if profile.sparse else 8 * m * d
-        return group_scratch_bytes(profile, 12 * q) + points + own
+        return group_scratch_bytes(profile, 12 * q) + points + own + grouped_scratch_bytes(profile, m)
 
-    def add(self, state: State, block: Block) -> None:
-        sums, centre = PredictedSums(*state), self.scaling.centre
-        W = self.scaling.scale_rows(self.prediction.W)
-        for part in row_groups(block.X.shape[0]):
-            X = block.X[part]
-            Y, known, XW, F, Z = self._predict(X, block.Y[part], W)
-            backward_block(X, F, centre, sums.XF)
-            mostly = 2 * known.sum(axis=1) >= known.shape[1]
-            sums.rows[...] += [(~mostly).sum(), mostly.sum()]
-            sums.known[...] += [known[~mostly].sum(), known[mostly].sum()]
-            if Z is not None:
-                grouped_block(X, Z, centre, sums.ZX)
-                sums.ZF[...] += Z.T @ F
-                for g, group in enumerate((~mostly, mostly)):
-                    some = Z[group]
-                    sums.ZZ[g] += some.T @ some
-                    sums.masses[g] += np.asarray(some.sum(axis=0)).ravel()
-            sums.FF[...] += F.T @ F
-            sums.total[...] += F.sum(axis=0)
-            missed = known * (F - Y)
-            sums.terms[...] += [np.square(XW - F).sum(), np.square(missed).sum(), np.square(XW).sum()]
+    def add_rows(self, sums: PredictedSums, X: Matrix, Y: sp.csr_array) -> None:
+        labels, known, XW, F, Z = self._predict(X, Y)
+        self.backward(X, F, sums.XF)
+        mostly = 2 * known.sum(axis=1) >= known.shape[1]
+        sums.rows[...] += [(~mostly).sum(), mostly.sum()]
+        sums.known[...] += [known[~mostly].sum(), known[mostly].sum()]
+        if Z is not None:
+            grouped_block(X, Z, self.scaling.centre, sums.ZX)
+            sums.ZF[...] += Z.T @ F
+            for g, group in enumerate((~mostly, mostly)):
+                some = Z[group]
+                sums.ZZ[g] += some.T @ some
+                sums.masses[g] += np.asarray(some.sum(axis=0)).ravel()
+        sums.FF[...] += F.T @ F
+        sums.total[...] += F.sum(axis=0)
+        missed = known * (F - labels)
+        sums.terms[...] += [np.square(XW - F).sum(), np.square(missed).sum(), np.square(XW).sum()]
 
     def _predict(
-        self, X: Matrix, labels: sp.csr_array, W: Array
+        self, X: Matrix, labels: sp.csr_array
     ) -> tuple[Array, NDArray[np.bool_], Array, Array, sp.csr_array | None]:
         """Y, which labels are known, X W, F and Z of some rows."""
         Y, known = self.prediction.labels(labels)
-        XW = np.empty((X.shape[0], W.shape[1]))
-        forward_block(X, W, self.scaling.centre, XW)
+        XW = self.forward(X)
         F, Z = self.prediction.predict(XW, Y, known)
         return Y, known, XW, F, Z
 
-    def labels(self, block: Block) -> Array:
-        """F of the rows of a block, shape (rows, labels)."""
-        W = self.scaling.scale_rows(self.prediction.W)
-        F = np.empty((block.X.shape[0], W.shape[1]))
-        for part in row_groups(len(F)):
-            F[part] = self._predict(block.X[part], block.Y[part], W)[3]
-        return self.prediction.duplicates.expand(F)
-
-    def finalize(self, state: State) -> PredictedSums:
-        sums, factor = PredictedSums(*state), self.scaling.factor
-        return sums._replace(XF=self.scaling.scale_rows(sums.XF), ZX=sums.ZX * factor)
+    def labels_of(self, X: Matrix, Y: sp.csr_array) -> Array:
+        return self.prediction.duplicates.expand(self._predict(X, Y)[3])
 
 
 def settle_anchors(prediction: RowPrediction, sums: PredictedSums) -> tuple[Array, Array]:

@@ -16,23 +16,23 @@ import numpy as np
 from scipy import sparse as sp
 
 from mlfs_dask.blocks import gates
-from mlfs_dask.blocks.anchors import Anchors, propagate_to_anchors, weigh_scratch_bytes
+from mlfs_dask.blocks.anchors import Anchors, propagate_to_anchors
 from mlfs_dask.blocks.linear import (
     backward_block,
     gram_block,
     group_scratch_bytes,
-    group_values,
     grouped_block,
-    row_groups,
+    grouped_scratch_bytes,
     symmetrise,
 )
-from mlfs_dask.engine.statistic import State, Statistic
-from mlfs_dask.rows.contract import Block, Profile
+from mlfs_dask.engine.statistic import State
+from mlfs_dask.rows.contract import Profile
 from mlfs_dask.statistics.anchor_sums import AnchorTotals
 from mlfs_dask.statistics.gram import gram_scratch
 from mlfs_dask.statistics.labelled import labelled_rows
 from mlfs_dask.statistics.products import drop_rounding
-from mlfs_dask.typing import Array
+from mlfs_dask.statistics.row_loop import RowGroups
+from mlfs_dask.typing import Array, Matrix
 
 
 class PropagationSums(NamedTuple):
@@ -90,7 +90,7 @@ def label_shares(Y: sp.csr_array) -> Array:
 
 
 @dataclass(frozen=True)
-class PropagatedLabels(Statistic):
+class PropagatedLabels(RowGroups):
     """Statistic: `PropagationSums`.
 
     Parameters
@@ -115,33 +115,29 @@ class PropagatedLabels(Statistic):
         (m, d), q = self.anchors.centres.shape, self.n_labels
         # Products with a block are matrices of their own before they are added.
         own: int = 8 * m * (2 * m + q) + 8 * d * q
-        own += 12 * min(2 * m * d, 3 * group_values(profile)) if profile.sparse else 16 * m * d
-        return (
-            group_scratch_bytes(profile, 2 * q + 2) + weigh_scratch_bytes(profile, d, m, self.anchors.neighbors) + own
-        )
+        own += grouped_scratch_bytes(profile, 2 * m) + self.anchors.scratch_bytes(profile)
+        return group_scratch_bytes(profile, 2 * q + 2) + own
 
-    def add(self, state: State, block: Block) -> None:
-        sums, m = PropagationSums(*state), self.anchors.count
-        for part in row_groups(block.X.shape[0]):
-            X, Y = block.X[part], block.Y[part]
-            Z, labelled, shares = self.anchors.weigh(X), labelled_rows(Y), label_shares(Y)
-            others = Z[~labelled]
-            sums.ZZ[...] += (others.T @ others).toarray()
-            sums.ZY[...] += Z.T @ shares
-            backward_block(X, shares, self.centre, sums.XY)
-            sums.Y[...] += shares.sum(axis=0)
-            # The anchors of rows that are not labelled count as others.
-            columns = Z.indices + np.repeat(m * ~labelled, np.diff(Z.indptr))
-            Z = sp.csr_array((Z.data, columns, Z.indptr), shape=(Z.shape[0], 2 * m))
-            grouped_block(X, Z, self.centre, sums.ZX.reshape(2 * m, -1))
-            sums.masses[...] += np.asarray(Z.sum(axis=0)).reshape(2, m)
-
-    def finalize(self, state: State) -> PropagationSums:
+    def sums_of(self, state: State) -> PropagationSums:
         return PropagationSums(*state)
+
+    def add_rows(self, sums: PropagationSums, X: Matrix, Y: sp.csr_array) -> None:
+        m = self.anchors.count
+        Z, labelled, shares = self.anchors.weigh(X), labelled_rows(Y), label_shares(Y)
+        others = Z[~labelled]
+        sums.ZZ[...] += (others.T @ others).toarray()
+        sums.ZY[...] += Z.T @ shares
+        backward_block(X, shares, self.centre, sums.XY)
+        sums.Y[...] += shares.sum(axis=0)
+        # The anchors of rows that are not labelled count as others.
+        columns = Z.indices + np.repeat(m * ~labelled, np.diff(Z.indptr))
+        Z = sp.csr_array((Z.data, columns, Z.indptr), shape=(Z.shape[0], 2 * m))
+        grouped_block(X, Z, self.centre, sums.ZX.reshape(2 * m, -1))
+        sums.masses[...] += np.asarray(Z.sum(axis=0)).reshape(2, m)
 
 
 @dataclass(frozen=True)
-class PropagatedGram(Statistic):
+class PropagatedGram(RowGroups):
     """Statistic: (X − centre)'S(X − centre), shape (d, d), S holding the sums F1 of the propagated labels of the rows.
 
     Parameters
@@ -163,17 +159,15 @@ class PropagatedGram(Statistic):
         return ((len(self.centre),) * 2,)
 
     def scratch_bytes(self, profile: Profile) -> int:
-        m, d = self.anchors.centres.shape
-        own = weigh_scratch_bytes(profile, d, m, self.anchors.neighbors) + group_scratch_bytes(profile, 4)
+        d = len(self.centre)
+        own = self.anchors.scratch_bytes(profile) + group_scratch_bytes(profile, 4)
         # Rows without a weight are left out of a copy.
         rows = min(gates.GROUP_ROWS, profile.block_rows)
         return gram_scratch(profile, d) + -(-profile.block_bytes * rows // max(profile.block_rows, 1)) + own
 
-    def add(self, state: State, block: Block) -> None:
-        for part in row_groups(block.X.shape[0]):
-            X, Y = block.X[part], block.Y[part]
-            weights = np.where(labelled_rows(Y), np.diff(Y.indptr) > 0, self.anchors.weigh(X) @ self.weights)
-            gram_block(X, weights, self.centre, state[0])
+    def add_rows(self, state: State, X: Matrix, Y: sp.csr_array) -> None:
+        weights = np.where(labelled_rows(Y), np.diff(Y.indptr) > 0, self.anchors.weigh(X) @ self.weights)
+        gram_block(X, weights, self.centre, state[0])
 
     def finalize(self, state: State) -> Array:
         G: Array = state[0].copy()

@@ -15,17 +15,18 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.anchors import Anchors, propagate_to_anchors
 from mlfs_dask.blocks.forest import Forest
-from mlfs_dask.blocks.linear import backward_block, forward_block, group_scratch_bytes, row_groups
+from mlfs_dask.blocks.linear import group_scratch_bytes
 from mlfs_dask.blocks.mass_anchors import MassAnchors
-from mlfs_dask.engine.statistic import State, Statistic
-from mlfs_dask.rows.contract import Block, Profile
+from mlfs_dask.engine.statistic import State
+from mlfs_dask.rows.contract import Profile
 from mlfs_dask.statistics.gram import row_weights
+from mlfs_dask.statistics.row_loop import RowGroups, RowLoop
 from mlfs_dask.statistics.scaling import Scaling
 from mlfs_dask.typing import Array, Matrix
 
 
 @dataclass(frozen=True)
-class LeafCounts(Statistic):
+class LeafCounts(RowGroups):
     """Statistic: rows in every leaf of every tree, int64 (trees, leaves).
 
     Parameters
@@ -47,15 +48,14 @@ class LeafCounts(Statistic):
     def zero(self) -> State:
         return (np.zeros(self.shapes[0], np.int64),)
 
-    def add(self, state: State, block: Block) -> None:
+    def add_rows(self, state: State, X: Matrix, Y: sp.csr_array) -> None:
         ((trees, leaves),) = self.shapes
-        for part in row_groups(block.X.shape[0]):
-            codes = self.forest.leaf_numbers(block.X[part], compiled=True)
-            for t in range(trees):
-                state[0][t] += np.bincount(codes[:, t], minlength=leaves)
+        codes = self.forest.leaf_numbers(X, compiled=True)
+        for t in range(trees):
+            state[0][t] += np.bincount(codes[:, t], minlength=leaves)
 
     def finalize(self, state: State) -> NDArray[np.int64]:
-        counts: NDArray[np.int64] = state[0].copy()
+        counts: NDArray[np.int64] = state[0]
         return counts
 
 
@@ -127,7 +127,7 @@ class RowRecovery:
 
 
 @dataclass(frozen=True)
-class RecoveredRows(Statistic):
+class RecoveredRows(RowLoop):
     """Statistic: `RecoveredSums`.
 
     Parameters
@@ -139,7 +139,13 @@ class RecoveredRows(Statistic):
     scaling: Scaling
     recovery: RowRecovery
 
-    compiled = True
+    Sums = RecoveredSums
+    scaled = ("XSY",)
+
+    @property
+    def W(self) -> Array:  # type: ignore[override]
+        assert self.recovery.P is not None
+        return self.recovery.P
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -151,20 +157,17 @@ class RecoveredRows(Statistic):
         weights = self.recovery.anchors.scratch_bytes(profile)
         return int(group_scratch_bytes(profile, 9 * q) + weights + 8 * (d * q + 2 * m * m))
 
-    def add(self, state: State, block: Block) -> None:
-        sums = RecoveredSums(*state)
-        for part in row_groups(block.X.shape[0]):
-            X = block.X[part]
-            Z, known, s, XP, Y = self._recover(X, block.Y[part])
-            weighted = np.flatnonzero(s[:, 0])
-            backward_block(X[weighted], s[weighted] * Y[weighted], self.scaling.centre, sums.XSY)
-            some = known.any(axis=1)
-            sums.ZY[...] += Z[some].T @ Y[some]
-            nothing = Z[~some]
-            sums.ZZ[...] += nothing.T @ nothing
-            sums.masses[...] += np.asarray(Z.sum(axis=0)).ravel()
-            fit = 0.0 if XP is None else float((s * np.square(XP - Y)).sum())
-            sums.terms[...] += [fit, float((s * np.square(Y)).sum()), float(np.square(Y[some]).sum())]
+    def add_rows(self, sums: RecoveredSums, X: Matrix, Y: sp.csr_array) -> None:
+        Z, known, s, XP, labels = self._recover(X, Y)
+        weighted = np.flatnonzero(s[:, 0])
+        self.backward(X[weighted], s[weighted] * labels[weighted], sums.XSY)
+        some = known.any(axis=1)
+        sums.ZY[...] += Z[some].T @ labels[some]
+        nothing = Z[~some]
+        sums.ZZ[...] += nothing.T @ nothing
+        sums.masses[...] += np.asarray(Z.sum(axis=0)).ravel()
+        fit = 0.0 if XP is None else float((s * np.square(XP - labels)).sum())
+        sums.terms[...] += [fit, float((s * np.square(labels)).sum()), float(np.square(labels[some]).sum())]
 
     def _recover(
         self, X: Matrix, labels: sp.csr_array
@@ -177,19 +180,11 @@ class RecoveredRows(Statistic):
         if recovery.P is not None:
             # Only rows with a weight in the regression need X P.
             XP, weighted = np.zeros(given.shape), np.flatnonzero(s[:, 0])
-            product = np.empty((len(weighted), given.shape[1]))
-            forward_block(X[weighted], self.scaling.scale_rows(recovery.P), self.scaling.centre, product)
-            XP[weighted] = product
+            XP[weighted] = self.forward(X[weighted])
         return Z, known, s, XP, recovery.recover(given, known, s, XP, Z)
 
-    def labels(self, block: Block) -> Array:
-        """Y of the rows of a block, shape (rows, q)."""
-        groups = row_groups(block.X.shape[0])
-        return np.concatenate([self._recover(block.X[part], block.Y[part])[-1] for part in groups])
-
-    def finalize(self, state: State) -> RecoveredSums:
-        sums = RecoveredSums(*state)
-        return sums._replace(XSY=self.scaling.scale_rows(sums.XSY))
+    def labels_of(self, X: Matrix, Y: sp.csr_array) -> Array:
+        return self._recover(X, Y)[-1]
 
 
 def settle_anchor_values(sums: RecoveredSums) -> Array:

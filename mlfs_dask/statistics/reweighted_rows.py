@@ -7,23 +7,21 @@ s_i = 1/(2√(‖r_i‖² + e²)), so that the next W and b follow from weighted
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.linear import (
-    backward_block,
-    forward_block,
     gram_block,
     group_scratch_bytes,
-    row_groups,
     symmetrise,
 )
-from mlfs_dask.engine.statistic import State, Statistic
-from mlfs_dask.rows.contract import Block, Profile
+from mlfs_dask.engine.statistic import State
+from mlfs_dask.rows.contract import Profile
 from mlfs_dask.statistics.gram import gram_scratch, scale_gram
+from mlfs_dask.statistics.row_loop import RowLoop
 from mlfs_dask.statistics.scaling import Scaling
 from mlfs_dask.typing import Array, Matrix
 
@@ -70,7 +68,7 @@ class WeightedSums(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ReweightedRows(Statistic):
+class ReweightedRows(RowLoop):
     """Statistic: `WeightedSums`.
 
     Parameters
@@ -98,6 +96,10 @@ class ReweightedRows(Statistic):
     unknown: Array | None = None
     gram: bool = True
 
+    compiled = False
+    Sums = WeightedSums
+    scaled = ("XY", "X")
+
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         d, q = self.W.shape
@@ -110,38 +112,24 @@ class ReweightedRows(Statistic):
         own = int(group_scratch_bytes(profile, 6 * q + 3) + products + profile.block_bytes)
         return own + (gram_scratch(profile, d) if self.gram else 0)
 
-    def add(self, state: State, block: Block) -> None:
-        sums = WeightedSums(*state[: len(WeightedSums._fields)])
-        W, centre = self.scaling.scale_rows(self.W), self.scaling.centre
-        for part in row_groups(block.X.shape[0]):
-            X, entries = block.X[part], self._entries(block.Y[part])
-            predictions = np.empty(entries.shape)
-            forward_block(X, W, centre, predictions)
-            predictions += self.b
-            Y, s, loss = self._fit_rows(state, X, entries, predictions)
-            weighted = np.column_stack([s[:, np.newaxis] * Y, s])
-            product = np.zeros((len(centre), weighted.shape[1]))
-            backward_block(X, weighted, centre, product)
-            if self.gram:
-                gram_block(X, s, centre, sums.XX)
-            sums.XY[...] += product[:, :-1]
-            sums.X[...] += product[:, -1]
-            sums.Y[...] += weighted[:, :-1].sum(axis=0)
-            sums.total[...] += s.sum()
-            sums.loss[...] += loss.sum()
+    def add_rows(self, sums: Any, X: Matrix, Y: sp.csr_array) -> None:
+        predictions = self.predict(X)
+        targets = self._targets(Y.toarray(), predictions)
+        predictions -= targets
+        self.add_weighted(sums, X, targets, *self._weigh(predictions))
 
-    def _entries(self, Y: sp.csr_array) -> NDArray[np.int8]:
-        """Labels of some rows, shape (rows, q)."""
-        entries: NDArray[np.int8] = Y.toarray()
-        return entries
-
-    def _fit_rows(
-        self, state: State, X: Matrix, entries: NDArray[np.int8], predictions: Array
-    ) -> tuple[Array, Array, Array]:
-        """Targets of some rows, shape (rows, q), their weights and losses; predictions are used up."""
-        Y = self._targets(entries, predictions)
-        predictions -= Y
-        return Y, *self._weigh(predictions)
+    def add_weighted(self, sums: WeightedSums, X: Matrix, Y: Array, s: Array, loss: Array) -> None:
+        """Add some rows with their targets, shape (rows, q), weights and losses."""
+        weighted = np.column_stack([s[:, np.newaxis] * Y, s])
+        product = np.zeros((X.shape[1], weighted.shape[1]))
+        self.backward(X, weighted, product)
+        if self.gram:
+            gram_block(X, s, self.scaling.centre, sums.XX)
+        sums.XY[...] += product[:, :-1]
+        sums.X[...] += product[:, -1]
+        sums.Y[...] += weighted[:, :-1].sum(axis=0)
+        sums.total[...] += s.sum()
+        sums.loss[...] += loss.sum()
 
     def _weigh(self, residual: Array) -> tuple[Array, Array]:
         """Weights and losses of some rows."""
@@ -159,11 +147,10 @@ class ReweightedRows(Statistic):
         np.copyto(targets, unknown, where=entries < 0)
         return targets
 
-    def finalize(self, state: State) -> WeightedSums:
-        sums = WeightedSums(*(array.copy() for array in state))
-        symmetrise(sums.XX)
-        return sums._replace(
-            XX=scale_gram(sums.XX, self.scaling.factor) if self.gram else sums.XX,
-            XY=self.scaling.scale_rows(sums.XY),
-            X=self.scaling.factor * sums.X,
-        )
+    def finalize(self, state: State) -> Any:
+        sums: WeightedSums = super().finalize(state)
+        if not self.gram:
+            return sums
+        XX = sums.XX.copy()
+        symmetrise(XX)
+        return sums._replace(XX=scale_gram(XX, self.scaling.factor))

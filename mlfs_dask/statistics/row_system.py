@@ -12,6 +12,7 @@ next.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -19,17 +20,10 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.adaptive_graph import simplex_weights
-from mlfs_dask.blocks.anchors import Anchors, weigh_scratch_bytes
-from mlfs_dask.blocks.linear import (
-    backward_block,
-    forward_block,
-    group_scratch_bytes,
-    group_values,
-    grouped_block,
-    row_groups,
-)
-from mlfs_dask.engine.statistic import State, Statistic
-from mlfs_dask.rows.contract import Block, Profile
+from mlfs_dask.blocks.anchors import Anchors
+from mlfs_dask.blocks.linear import forward_block, group_scratch_bytes, grouped_block, grouped_scratch_bytes
+from mlfs_dask.rows.contract import Profile
+from mlfs_dask.statistics.row_loop import RowLoop
 from mlfs_dask.statistics.scaling import Scaling
 from mlfs_dask.typing import Array, Matrix
 
@@ -71,7 +65,7 @@ class SystemSums(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RowSystem(Statistic):
+class RowSystem(RowLoop):
     """Statistic: `SystemSums`.
 
     Parameters
@@ -102,11 +96,11 @@ class RowSystem(Statistic):
     eta: float | None = None
     theta: float = 0.0
 
-    compiled = True
+    Sums = SystemSums
+    scaled = ("XF", "HX", "AHX")
 
     @property
-    def scaling(self) -> Scaling:
-        """Of the features."""
+    def scaling(self) -> Scaling:  # type: ignore[override]
         assert self.anchors.centre is not None
         return Scaling(self.anchors.centre, self.anchors.factor)
 
@@ -120,52 +114,45 @@ class RowSystem(Statistic):
         (d, q), m, s = self.W.shape, self.anchors.count, self.anchors.neighbors
         rows = min(gates.GROUP_ROWS, profile.block_rows)
         # Products with a block are matrices of their own before they are added, scaled W and centres others.
-        own = 16 * d * q + 28 * m * m + (12 * min(m * d, 3 * group_values(profile)) if profile.sparse else 8 * m * d)
-        weigh = weigh_scratch_bytes(profile, d, m, s)
+        own = 16 * d * q + 28 * m * m + grouped_scratch_bytes(profile, m)
+        weigh = self.anchors.scratch_bytes(profile)
         if self.eta is not None:
             weigh = max(weigh, 40 * rows * m + 16 * m * d)
         return int(group_scratch_bytes(profile, 10 * q) + 60 * rows * (s + 1) + weigh + own)
 
-    def add(self, state: State, block: Block) -> None:
-        sums, scaling = SystemSums(*state), self.scaling
-        W, centres = scaling.scale_rows(self.W), self._scaled_centres()
-        for part in row_groups(block.X.shape[0]):
-            X, entries = block.X[part], block.Y[part].toarray()
-            known, Y = entries >= 0, (entries > 0).astype(np.float64)
-            P = np.empty(Y.shape)
-            forward_block(X, W, scaling.centre, P)
-            F, G, graph = self._solve(X, P, Y, self.kappa * known, centres)
-            P += self.b
-            H = sp.csr_array(sp.hstack([np.ones((len(F), 1)), G], format="csr"))
-            settled = known.all(axis=1) | ~known.any(axis=1)
-            level = self.kappa * known[:, 0] + np.asarray(H.sum(axis=1)).ravel()
-            AH = sp.csr_array(sp.diags_array(settled / level) @ H)
-            backward_block(X, F, scaling.centre, sums.XF)
-            sums.HF[...] += H.T @ F
-            if self.eta is not None:
-                grouped_block(X, H, scaling.centre, sums.HX)
-            sums.masses[...] += np.asarray(H.sum(axis=0)).ravel()
-            grouped_block(X, AH, scaling.centre, sums.AHX)
-            sums.AHH[...] += (H.T @ AH).toarray()
-            missed = self.kappa * known * np.square(F - Y)
-            sums.terms[...] += [np.square(P - F).sum(), missed.sum(), graph]
+    def add_rows(self, sums: SystemSums, X: Matrix, Y: sp.csr_array) -> None:
+        centre, entries, P = self.scaling.centre, Y.toarray(), self.forward(X)
+        known, positive = entries >= 0, (entries > 0).astype(np.float64)
+        F, G, graph = self._solve(X, P, positive, self.kappa * known)
+        P += self.b
+        H = sp.csr_array(sp.hstack([np.ones((len(F), 1)), G], format="csr"))
+        settled = known.all(axis=1) | ~known.any(axis=1)
+        level = self.kappa * known[:, 0] + np.asarray(H.sum(axis=1)).ravel()
+        AH = sp.csr_array(sp.diags_array(settled / level) @ H)
+        self.backward(X, F, sums.XF)
+        sums.HF[...] += H.T @ F
+        if self.eta is not None:
+            grouped_block(X, H, centre, sums.HX)
+        sums.masses[...] += np.asarray(H.sum(axis=0)).ravel()
+        grouped_block(X, AH, centre, sums.AHX)
+        sums.AHH[...] += (H.T @ AH).toarray()
+        missed = self.kappa * known * np.square(F - positive)
+        sums.terms[...] += [np.square(P - F).sum(), missed.sum(), graph]
 
-    def _scaled_centres(self) -> tuple[Array, Array] | None:
+    @cached_property
+    def _scaled_centres(self) -> tuple[Array, Array]:
         """Centres as columns for products with rows that are not scaled, shape (d, m), and their part of distances."""
-        if self.eta is None:
-            return None
+        assert self.eta is not None
         C = self.anchors.centres
         squares = self.eta * np.einsum("ij,ij->i", C, C)
         return self.scaling.scale_rows(-2.0 * self.eta * C.T), squares
 
-    def _solve(
-        self, X: Matrix, XW: Array, Y: Array, kappa: Array, centres: tuple[Array, Array] | None
-    ) -> tuple[Array, sp.csr_array, float]:
+    def _solve(self, X: Matrix, XW: Array, Y: Array, kappa: Array) -> tuple[Array, sp.csr_array, float]:
         """F of some rows, G, and the objective of the graph."""
         right = XW + self.b
         right += kappa * Y
         level = 1.0 + kappa
-        if centres is None:
+        if self.eta is None:
             Z = self.anchors.weigh(X)
             if self.smoothing is None:
                 F = (right + self.weight * (Z @ self.U)) / (level + self.weight)
@@ -178,7 +165,7 @@ class RowSystem(Statistic):
             lengths = np.sqrt(_distances(Z, F, self.U) + self.smoothing**2)
             return F, G, self.weight * float(Z.data @ lengths)
         D = np.empty((len(Y), self.anchors.count))
-        columns, squares = centres
+        columns, squares = self._scaled_centres
         forward_block(X, columns, self.scaling.centre, D)
         D += squares
         if self.theta > 0:
@@ -209,10 +196,6 @@ class RowSystem(Statistic):
         weights, _ = simplex_weights(distances - distances[:, :1], s, size)
         indptr = np.arange(0, rows * s + 1, s)
         return sp.csr_array((weights.ravel(), near[:, :s].ravel().astype(np.int32), indptr), shape=(rows, m))
-
-    def finalize(self, state: State) -> SystemSums:
-        sums, factor = SystemSums(*state), self.scaling.factor
-        return sums._replace(XF=self.scaling.scale_rows(sums.XF), HX=sums.HX * factor, AHX=sums.AHX * factor)
 
 
 def _distances(Z: sp.csr_array, F: Array, U: Array) -> Array:

@@ -1,0 +1,99 @@
+"""Sums over the rows of a block, a group of rows at a time: what is computed for a row is not kept."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy import sparse as sp
+
+from mlfs_dask.blocks.linear import backward_block, forward_block, row_groups
+from mlfs_dask.engine.statistic import State, Statistic
+from mlfs_dask.rows.contract import Block
+from mlfs_dask.statistics.scaling import Scaling
+from mlfs_dask.typing import Array, Matrix
+
+
+class RowGroups(Statistic):
+    """Base class of statistics that are added a group of rows at a time."""
+
+    def add(self, state: State, block: Block) -> None:
+        sums = self.sums_of(state)
+        for part in row_groups(block.X.shape[0]):
+            self.add_rows(sums, block.X[part], block.Y[part])
+
+    def sums_of(self, state: State) -> Any:
+        """The arrays of a state by name."""
+        return state
+
+    @abstractmethod
+    def add_rows(self, sums: Any, X: Matrix, Y: sp.csr_array) -> None:
+        """Add some rows to the sums, in place."""
+
+    def finalize(self, state: State) -> Any:
+        return self.sums_of(state)
+
+
+class RowLoop(RowGroups):
+    """Base class of an iteration of a linear model: products of rows with W, a small problem for each row, sums.
+
+    Attributes
+    ----------
+    scaling : Scaling
+        Of the features. Rows are centred and not scaled: W is, and the sums at the end.
+    W : float64 array, shape (d, c)
+        Of scaled features.
+    b : float64 array, shape (c,)
+    """
+
+    compiled = True
+
+    #: Named tuple of the arrays of a state.
+    Sums: ClassVar[Callable[..., Any]]
+    #: Products with features, which are scaled at the end: X'F is XF, with features along its first axis, Z'X is ZX.
+    scaled: ClassVar[tuple[str, ...]]
+
+    scaling: Scaling
+    W: Array
+    b: Array
+
+    @cached_property
+    def _scaled_W(self) -> Array:
+        return self.scaling.scale_rows(self.W)
+
+    def forward(self, X: Matrix) -> Array:
+        """X W of some rows, shape (rows, c)."""
+        product = np.empty((X.shape[0], self._scaled_W.shape[1]))
+        forward_block(X, self._scaled_W, self.scaling.centre, product)
+        return product
+
+    def predict(self, X: Matrix) -> Array:
+        """X W + b of some rows, shape (rows, c)."""
+        predictions = self.forward(X)
+        predictions += self.b
+        return predictions
+
+    def backward(self, X: Matrix, R: Array, into: Array) -> None:
+        """Add X'R of some rows, not scaled, in place."""
+        backward_block(X, R, self.scaling.centre, into)
+
+    def labels(self, block: Block) -> Array:
+        """Labels of the rows of a block that the loop computes, shape (rows, q)."""
+        return np.concatenate([self.labels_of(block.X[part], block.Y[part]) for part in row_groups(block.X.shape[0])])
+
+    def labels_of(self, X: Matrix, Y: sp.csr_array) -> Array:
+        """Labels of some rows."""
+        raise NotImplementedError
+
+    def sums_of(self, state: State) -> Any:
+        return self.Sums(*state)
+
+    def finalize(self, state: State) -> Any:
+        sums, factor = self.sums_of(state), self.scaling.factor
+        arrays = {name: array for name in self.scaled if (array := getattr(sums, name)).size}
+        return sums._replace(
+            **{name: (factor * array.T).T if name.startswith("X") else array * factor for name, array in arrays.items()}
+        )
