@@ -15,11 +15,10 @@ from mlfs_dask_cli.options import (
     ARGUMENTS,
     PATH,
     Command,
-    cache_options,
-    cluster_options,
+    Computing,
+    computing_options,
     force_option,
     output_options,
-    performance_report_option,
     resume_option,
 )
 from mlfs_dask_cli.output import Output, beside, between, size, table, two_digits
@@ -39,9 +38,7 @@ from mlfs_dask_cli.progress import show_progress
 @click.option("--schema", is_flag=True, help="Print the JSON schema of PLAN.yaml, and stop.")
 @resume_option
 @force_option
-@cache_options
-@cluster_options
-@performance_report_option
+@computing_options(cache=True, report=True)
 @output_options(progress=True)
 def batch(
     *,
@@ -51,9 +48,7 @@ def batch(
     schema: bool,
     resume: bool,
     force: bool,
-    cache: dict[str, Any],
-    cluster: dict[str, Any],
-    performance_report: str | None,
+    computing: Computing,
     output: Output,
 ) -> None:
     """Run every job of PLAN.yaml, each into a folder of its own under DIR, and join their results.
@@ -71,28 +66,18 @@ def batch(
 
     from mlfs_dask.batch.running import Batch
     from mlfs_dask.batch.spec import read_spec
-    from mlfs_dask.cluster.connect import connect, planned_resources
-    from mlfs_dask.cluster.dashboard import performance_report as report_performance
-    from mlfs_dask.engine.cache import cache as keep_statistics
     from mlfs_dask.runtime import current_resources
 
     batch = Batch(read_spec(plan), place, resume=resume, force=force)
     if dry_run:
-        with keep_statistics(**cache):
-            projected = batch.project(planned_resources(**cluster), measure=True)
+        with computing.planned() as resources:
+            projected = batch.project(resources, measure=True)
         _print_result(projected.to_dict(), _projection_text(projected), output, projected.require_success)
         return
-    with (
-        show_progress(output),
-        keep_statistics(**cache),
-        connect(**cluster) as client,
-        report_performance(client, performance_report),
-    ):
+    with show_progress(output), computing.connected():
         output.note(_projection_text(batch.project(current_resources())))
         numbers = {job.name: number for number, job in enumerate(batch.spec.jobs, start=1)}
-        batch.run(
-            lambda job, state: output.note(f"mlfs: job {numbers[job]} of {len(numbers)}, {job}: {state}"),
-        )
+        batch.run(lambda job, state: output.note(f"mlfs: job {numbers[job]} of {len(numbers)}, {job}: {state}"))
     _print(place, batch, output)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from mlfs_dask_cli.options import PATH, Command, force_option, output_options
@@ -32,14 +34,7 @@ from mlfs_dask_cli.output import Output, beside
 @force_option
 @output_options(progress=False)
 def compare(
-    evaluations: tuple[str, ...],
-    comparison: str,
-    runs: tuple[str, ...],
-    control: str | None,
-    k: int | None,
-    alpha: float,
-    force: bool,
-    output: Output,
+    evaluations: tuple[str, ...], comparison: str, runs: tuple[str, ...], force: bool, output: Output, **options: Any
 ) -> None:
     """Compare the runs of EVAL folders (or a BATCH folder: all in it) over data sets and write the folder CMP.
 
@@ -51,7 +46,7 @@ def compare(
     from mlfs_dask.storage.publish import check_place
 
     check_place(comparison, force=force, record=RECORD, what=WHAT)
-    found = library(evaluations, runs=runs or None, control=control, k=k, alpha=alpha)
+    found = library(evaluations, runs=runs or None, **options)
     files = write_comparison(comparison, found, force=force)
     summary = {
         "comparison": comparison,

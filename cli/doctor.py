@@ -5,11 +5,10 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
-from typing import Any
 
 import click
 
-from mlfs_dask_cli.options import ARGUMENTS, PATH, Command, cluster_options, output_options
+from mlfs_dask_cli.options import ARGUMENTS, PATH, Command, Computing, computing_options, output_options
 from mlfs_dask_cli.output import Output, shown
 
 EXIT_CODES = {"store": 3, "cluster": 5}
@@ -38,9 +37,9 @@ def _lines(text: str) -> str:
     type=click.Path(exists=True, file_okay=False),
     help="Where the tiny job keeps its files: a folder that all workers see (default: the temporary folder).",
 )
-@cluster_options
+@computing_options(cache=False, report=False)
 @output_options(progress=False)
-def doctor(store: str | None, directory: str | None, cluster: dict[str, Any], output: Output) -> None:
+def doctor(store: str | None, directory: str | None, computing: Computing, output: Output) -> None:
     """Check versions, memory, threads, open files and scratch space, here and on workers, and run a tiny job.
 
     With STORE, this process and every worker also read a partition of it.
@@ -51,7 +50,7 @@ def doctor(store: str | None, directory: str | None, cluster: dict[str, Any], ou
     from mlfs_dask.doctor import examine
 
     checks = []
-    for check in examine(store, directory=directory, **cluster):
+    for check in examine(store, directory=directory, **computing.cluster):
         checks.append(check)
         if not output.as_json:
             state = click.style(f"{check.status:<4}", fg=COLOURS[check.status])

@@ -13,13 +13,12 @@ import click
 from mlfs_dask_cli.options import (
     PATH,
     Command,
-    cache_options,
-    cluster_options,
+    Computing,
     command_line,
+    computing_options,
     force_option,
     open_subset,
     output_options,
-    performance_report_option,
     resume_option,
     subset_options,
     with_facts,
@@ -113,9 +112,7 @@ LIBRARY_BYTES = 640 << 20
 @subset_options
 @resume_option
 @force_option
-@cache_options
-@cluster_options
-@performance_report_option
+@computing_options(cache=True, report=True)
 @output_options(progress=True)
 def evaluate(
     *,
@@ -133,9 +130,7 @@ def evaluate(
     test_store: str | None,
     resume: bool,
     force: bool,
-    cache: dict[str, Any],
-    cluster: dict[str, Any],
-    performance_report: str | None,
+    computing: Computing,
     output: Output,
     **options: Any,
 ) -> None:
@@ -149,14 +144,11 @@ def evaluate(
 
     runtime.require_address_space(LIBRARY_BYTES)
 
-    from mlfs_dask.cluster.connect import connect
-    from mlfs_dask.cluster.dashboard import performance_report as report_performance
-    from mlfs_dask.engine.cache import cache as keep_statistics
     from mlfs_dask.evaluation.experiment import Experiment
     from mlfs_dask.evaluation.inputs import Inputs
+    from mlfs_dask.evaluation.job import EvaluateJob
     from mlfs_dask.evaluation.protocols import make_settings
-    from mlfs_dask.evaluation.results import RECORD, WHAT, check_standard_error, write_eval
-    from mlfs_dask.evaluation.resume import PartialResults, partial_folder, remove_partial_results
+    from mlfs_dask.evaluation.results import RECORD, WHAT, check_standard_error
     from mlfs_dask.evaluation.splits import read_groups, read_split
     from mlfs_dask.storage.publish import check_place
 
@@ -171,18 +163,16 @@ def evaluate(
         )
     if place is None and not dry_run:
         raise click.UsageError("missing option '-o'; it names the folder to write.")
-    if place is not None and resume and _print_finished(place, output):
-        remove_partial_results(place)  # of an evaluation that was killed between its last file and its end
+    if place is not None and resume and (finished := EvaluateJob.finished(place)) is not None:
+        output.note(f"mlfs: {place} is complete already; nothing was run.")
+        _print(place, finished, output)
         return
     if place is not None:
         check_place(place, force=force, record=RECORD, what=WHAT)
-    with ExitStack() as stack:
-        stack.enter_context(show_progress(output))
-        dataset = open_subset(store, **subset)
+    with show_progress(output), ExitStack() as stack:
+        dataset = open_subset(store, **subset)  # what is wrong with it is told before there is a cluster
         n = dataset.shape[0]
-        client = stack.enter_context(connect(**cluster))
-        stack.enter_context(report_performance(client, performance_report))
-        stack.enter_context(keep_statistics(**cache))
+        stack.enter_context(computing.connected())
         inputs = Inputs(
             dataset,
             test=None if test_store is None else open_subset(test_store, **{**subset, "rows": None}),
@@ -190,37 +180,15 @@ def evaluate(
             groups=None if groups is None else read_groups(groups, n),
             fold_of=None if split_file is None else read_split(split_file, n),
         )
-        experiment = Experiment(inputs, candidates, protocol, **options)
-        plan = experiment.plan()
+        job = EvaluateJob(Experiment(inputs, candidates, protocol, **options), place or "")
+        plan = job.plan()
         if choose_k:
             check_standard_error(plan["splits"])
         if dry_run:
             output.result(plan, _plan_text(plan))
             return
-        assert place is not None
-        folder = partial_folder(place)
-        partial_results = None if folder is None else PartialResults(folder, experiment.job(), resume=resume)
-        evaluation = experiment.run(partial_results)
-    evaluation.record["command"] = command_line()
-    if choose_k:
-        evaluation.record["chosen_k"] = evaluation.choose_k().to_dict("records")
-    write_eval(place, evaluation, force=force)
-    remove_partial_results(place)
-    _print(place, evaluation, output)
-
-
-def _print_finished(place: str, output: Output) -> bool:
-    """Print the evaluation that is there already, if it is whole."""
-    from mlfs_dask.errors import DataError
-    from mlfs_dask.evaluation.results import read_eval
-
-    try:
-        evaluation = read_eval(place)
-    except DataError:
-        return False
-    output.note(f"mlfs: {place} is complete already; nothing was run.")
-    _print(place, evaluation, output)
-    return True
+        evaluation = job.run({"command": command_line()}, choose_k=choose_k, resume=resume, force=force)
+    _print(job.place, evaluation, output)
 
 
 def _print(place: str, evaluation: Any, output: Output) -> None:

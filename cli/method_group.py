@@ -14,7 +14,6 @@ from mlfs_dask_cli.main import refuse_unknown
 from mlfs_dask_cli.options import put_into_section, with_facts, write_options
 
 if TYPE_CHECKING:
-    from mlfs_dask.selection.question import Question
     from mlfs_dask.selectors.parameters import Parameter
 
 #: Parameters that a shared option stands for: --seed.
@@ -192,15 +191,3 @@ def _with_flags(text: str, parameters: Mapping[str, Mapping[str, Parameter]]) ->
         return next(iter(named.values())).flag if named else found[0]
 
     return re.sub(r"`(\w+)`", spell, text)
-
-
-def ask_seeded(
-    method: str, params: dict[str, Any], *, k: int | float | str | None, seed: int | None = None
-) -> Question:
-    """What is asked; `seed` is given to methods that take one."""
-    from mlfs_dask.selection.question import ask
-    from mlfs_dask.selectors import get_method
-
-    if seed is not None and get_method(method).takes_seed():
-        params = {**params, SEED_PARAMETER: seed}
-    return ask(method, k, **params)

@@ -1,8 +1,7 @@
 """Options shared by the commands, each spelt and explained once.
 
-`@output_options(...)` gives a command one argument `output` (an `Output`); `@cluster_options` one argument
-`cluster` (keyword arguments of `mlfs_dask.cluster.connect.connect`); `@cache_options` one argument `cache` (those of
-`mlfs_dask.engine.cache.cache`).
+`@output_options(...)` gives a command one argument `output` (an `Output`), `@computing_options(...)` one argument
+`computing` (a `Computing`).
 """
 
 from __future__ import annotations
@@ -13,7 +12,8 @@ import functools
 import logging
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -105,6 +105,11 @@ def stack_options(
     if section is not None:
         put_into_section(getattr(command, "__click_params__")[others:], section)  # noqa: B009 - where click keeps them
     return command
+
+
+def option_names(command: Decorated, count: int) -> list[str]:
+    """Names of the arguments that the options stacked last give a command."""
+    return [option.name for option in getattr(command, "__click_params__")[-count:]]  # noqa: B009 - as above
 
 
 def put_into_section(options: Sequence[click.Parameter], section: str) -> None:
@@ -267,36 +272,6 @@ cluster_option_list = [
     ),
 ]
 
-CLUSTER_KEYWORDS = (
-    "scheduler",
-    "scheduler_file",
-    "workers",
-    "threads_per_worker",
-    "memory_limit",
-    "tls_ca_file",
-    "tls_cert",
-    "tls_key",
-    "min_workers",
-    "wait",
-    "insecure",
-    "in_process",
-)
-
-
-def cluster_options(command: Decorated) -> Decorated:
-    """Add the cluster options; the command receives `cluster`, keyword arguments for `connect`."""
-
-    @functools.wraps(command)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        from mlfs_dask import runtime
-
-        cluster = {name: kwargs.pop(name) for name in CLUSTER_KEYWORDS}
-        # Files are opened before there is a place to compute, and by this process: of workers the limit is their own.
-        with runtime.process_limits(memory_limit=None if cluster["workers"] else cluster["memory_limit"]):
-            return bounded(command)(*args, cluster=cluster, **kwargs)
-
-    return stack_options(wrapped, cluster_option_list, section=COMPUTING)
-
 
 def memory_option(command: Decorated) -> Decorated:
     """`--memory-limit` of a command that works in this process alone."""
@@ -312,13 +287,12 @@ def memory_option(command: Decorated) -> Decorated:
     return stack_options(wrapped, [click.option("--memory-limit", type=Bytes(), help=help_text)], section=COMPUTING)
 
 
-def performance_report_option(command: Decorated) -> Decorated:
-    """`--performance-report`."""
-    help_text = "Write Dask's report of what the workers did, as an HTML page; needs bokeh."
-    path = click.Path(dir_okay=False)
-    option = click.option("--performance-report", metavar="FILE", type=path, help=help_text)
-    return stack_options(command, [option], section=COMPUTING)
-
+report_option = click.option(
+    "--performance-report",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="Write Dask's report of what the workers did, as an HTML page; needs bokeh.",
+)
 
 # What is kept between jobs
 
@@ -343,15 +317,66 @@ cache_option_list = [
 ]
 
 
-def cache_options(command: Decorated) -> Decorated:
-    """Add the cache options; the command receives `cache`, keyword arguments for `mlfs_dask.engine.cache.cache`."""
+@dataclass(frozen=True)
+class Computing:
+    """Where a command computes, and what it keeps.
 
-    @functools.wraps(command)
-    def wrapped(*args: Any, cache_place: str, cache_size: int, **kwargs: Any) -> Any:
-        place = None if cache_place == "none" else cache_place
-        return command(*args, cache={"place": place, "size": cache_size}, **kwargs)
+    Attributes
+    ----------
+    cluster : dict
+        Keyword arguments of `mlfs_dask.cluster.connect.connect`.
+    cache : dict
+        Those of `mlfs_dask.engine.cache.cache`.
+    report : str or None
+        File of Dask's report.
+    """
 
-    return stack_options(wrapped, cache_option_list, section=COMPUTING)
+    cluster: dict[str, Any]
+    cache: dict[str, Any]
+    report: str | None
+
+    @contextlib.contextmanager
+    def connected(self) -> Iterator[None]:
+        """Compute and cache in the with-block as the options say."""
+        from mlfs_dask.cluster.connect import connect
+        from mlfs_dask.cluster.dashboard import performance_report
+        from mlfs_dask.engine.cache import cache
+
+        with cache(**self.cache), connect(**self.cluster) as client, performance_report(client, self.report):
+            yield
+
+    @contextlib.contextmanager
+    def planned(self) -> Iterator[Any]:
+        """The resources that there would be, for plans in the with-block."""
+        from mlfs_dask.cluster.connect import planned_resources
+        from mlfs_dask.engine.cache import cache
+
+        with cache(**self.cache):
+            yield planned_resources(**self.cluster)
+
+
+def computing_options(*, cache: bool, report: bool) -> Callable[[Decorated], Decorated]:
+    """Add the options of a cluster, and those of the cache and of Dask's report; the command receives `computing`."""
+    options = [*cache_option_list * cache, *cluster_option_list, *[report_option] * report]
+
+    def decorate(command: Decorated) -> Decorated:
+        @functools.wraps(command)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            from mlfs_dask import runtime
+
+            cluster = {name: kwargs.pop(name) for name in names}
+            path = cluster.pop("performance_report", None)
+            place, size = cluster.pop("cache_place", "none"), cluster.pop("cache_size", 1)
+            kept = {"place": None if place == "none" else place, "size": size}
+            # Files are opened by this process, before there is a place to compute: workers have limits of their own.
+            with runtime.process_limits(memory_limit=None if cluster["workers"] else cluster["memory_limit"]):
+                return bounded(command)(*args, computing=Computing(cluster, kept, path), **kwargs)
+
+        decorated = stack_options(wrapped, options, section=COMPUTING)
+        names = option_names(decorated, len(options))
+        return decorated
+
+    return decorate
 
 
 # How files are read

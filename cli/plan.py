@@ -8,13 +8,13 @@ from typing import Any
 import click
 
 from mlfs_dask.errors import number_of
-from mlfs_dask_cli.method_group import MethodGroup, ask_seeded
+from mlfs_dask_cli.method_group import MethodGroup
 from mlfs_dask_cli.options import (
     ARGUMENTS,
     Command,
+    Computing,
     KeepCount,
-    cache_options,
-    cluster_options,
+    computing_options,
     labels_option,
     open_subset,
     output_options,
@@ -34,8 +34,7 @@ def _make_command(selectors: Sequence[Any]) -> click.Command:
         "-k", "k", type=KeepCount(auto=True), help="As of `mlfs select`; auto counts for shuffled labels too."
     )
     @click.option("--quick", is_flag=True, help="Measure nothing: no data is read, and no seconds are estimated.")
-    @cache_options
-    @cluster_options
+    @computing_options(cache=True, report=False)
     @output_options(progress=False)
     def command(**kwargs: Any) -> None:
         _plan(**kwargs)
@@ -64,20 +63,17 @@ def _plan(
     subset: dict[str, Any],
     k: int | float | str | None,
     quick: bool,
-    cache: dict[str, Any],
-    cluster: dict[str, Any],
+    computing: Computing,
     output: Output,
     write_labels: bool = False,
 ) -> None:
-    from mlfs_dask.cluster.connect import planned_resources
-    from mlfs_dask.engine.cache import cache as keep_statistics
     from mlfs_dask.selection.job import SelectJob
+    from mlfs_dask.selection.question import ask
 
     ((method, params),) = methods.items()
     dataset = open_subset(store, **subset)
-    job = SelectJob(ask_seeded(method, params, k=k), dataset, write_labels=write_labels)
-    resources = planned_resources(**cluster)
-    with keep_statistics(**cache):
+    job = SelectJob(ask(method, k, **params), dataset, write_labels=write_labels)
+    with computing.planned() as resources:
         projected = job.plan(resources, measure=not quick)
     threads, memory = number_of(resources.threads_per_worker, "thread"), size(resources.memory_limit)
     where = f"this process, {threads}, {memory}"

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from mlfs_dask_cli.options import PATH, Command, cluster_options, force_option, output_options
+from mlfs_dask_cli.options import PATH, Command, Computing, computing_options, force_option, output_options
 from mlfs_dask_cli.output import Output, size
 
 
@@ -39,41 +39,26 @@ class ImageShape(click.ParamType):
     help="The features are the pixels of an image, row by row: draw where the chosen ones lie.",
 )
 @click.option("--figures", metavar="DIR", type=PATH, help="Also write every figure as SVG into DIR.")
-@click.option("--no-data", is_flag=True, help="Read no store: without correlations, redundancy and residual.")
+@click.option(
+    "--no-data",
+    is_flag=True,
+    help="Read no store: without correlations, redundancy and residual.",
+)
 @force_option
-@cluster_options
+@computing_options(cache=False, report=False)
 @output_options(progress=True)
 def report(
-    paths: tuple[str, ...],
-    page: str,
-    title: str | None,
-    metrics: tuple[str, ...],
-    image_shape: tuple[int, int] | None,
-    figures: str | None,
-    no_data: bool,
-    force: bool,
-    cluster: dict[str, Any],
-    output: Output,
+    paths: tuple[str, ...], page: str, no_data: bool, computing: Computing, output: Output, **options: Any
 ) -> None:
     """Write one HTML page about the RUN, EVAL, CMP and BATCH folders PATH...
 
     The page stands alone: no network, no other file, and it can be read without scripts.
     """
-    from mlfs_dask.cluster.connect import connect
     from mlfs_dask.reporting.page import report as library
     from mlfs_dask_cli.progress import show_progress
 
-    with show_progress(output), connect(**cluster):
-        summary = library(
-            paths,
-            page,
-            title=title,
-            metrics=metrics,
-            image_shape=image_shape,
-            figures=figures,
-            data=not no_data,
-            force=force,
-        )
+    with show_progress(output), computing.connected():
+        summary = library(paths, page, data=not no_data, **options)
     lines = [f"note: {note}" for note in summary["notes"]]
     lines.append(f"written  {summary['page']} ({size(summary['bytes'])}, {summary['figures']} figures)")
     opener = "open" if sys.platform == "darwin" else "xdg-open"

@@ -11,19 +11,18 @@ import click
 
 from mlfs_dask.errors import number_of
 from mlfs_dask.files.redaction import redact
-from mlfs_dask_cli.method_group import MethodGroup, ask_seeded
+from mlfs_dask_cli.method_group import MethodGroup
 from mlfs_dask_cli.options import (
     PATH,
     Command,
-    cache_options,
-    cluster_options,
+    Computing,
     command_line,
+    computing_options,
     force_option,
     keep_option,
     labels_option,
     open_subset,
     output_options,
-    performance_report_option,
     resume_option,
     seed_option,
     store_argument,
@@ -64,9 +63,7 @@ def _make_command(selectors: Sequence[Any]) -> click.Command:
     @seed_option
     @resume_option
     @force_option
-    @cache_options
-    @cluster_options
-    @performance_report_option
+    @computing_options(cache=True, report=True)
     @output_options(progress=True)
     def command(**kwargs: Any) -> None:
         _select(**kwargs)
@@ -96,18 +93,14 @@ def _select(
     seed: int | None,
     resume: bool,
     force: bool,
-    cache: dict[str, Any],
-    cluster: dict[str, Any],
-    performance_report: str | None,
+    computing: Computing,
     output: Output,
     write_labels: bool = False,
     checkpoint_every: float = 0.0,
 ) -> None:
     from mlfs_dask import runtime
-    from mlfs_dask.cluster.connect import connect
-    from mlfs_dask.cluster.dashboard import performance_report as report_performance
-    from mlfs_dask.engine.cache import cache as keep_statistics
     from mlfs_dask.selection.job import SelectJob
+    from mlfs_dask.selection.question import ask
     from mlfs_dask.selection.timing import MANY_READINGS
 
     shared = None
@@ -118,7 +111,7 @@ def _select(
         jobs: list[Any] = []
         done: dict[str, Any] = {}
         for method, params in methods.items():
-            question = ask_seeded(method, params, k=k, seed=seed)
+            question = ask(method, k, seed=seed, **params)
             place = run if len(methods) == 1 else f"{run.rstrip('/')}/{method}"
             job = SelectJob(question, dataset, place, write_labels=write_labels)  # checks before anything else
             jobs.append(job)
@@ -135,11 +128,7 @@ def _select(
                 output.note(f"mlfs: {job.states} holds where an earlier run stopped; --resume would go on from there.")
         missing = [job for job in jobs if job.place not in done]
         if missing:
-            with (
-                connect(**cluster) as client,
-                report_performance(client, performance_report),
-                keep_statistics(**cache),
-            ):
+            with computing.connected():
                 if len(missing) > 1:
                     shared = _read_shared(dataset, [job.question for job in missing])
                 for job in missing:
@@ -175,17 +164,16 @@ def _read_shared(dataset: Any, questions: Sequence[Any]) -> dict[str, Any] | Non
 
     Returns what was read and what it took; None where each method reads for itself.
     """
-    from mlfs_dask.batch.sharing import kinds_of, read_shared, shared_statistics
+    from mlfs_dask.batch.sharing import read_shared
     from mlfs_dask.runtime import current_resources
 
     resources = current_resources()
     for question in questions:
         question.plan(dataset.rows, resources)
-    shared = shared_statistics(dataset.rows, questions, resources)
-    record = read_shared(dataset.rows, shared, resources) if shared else None
-    if record is None:
+    shared = read_shared(dataset.rows, questions, resources)
+    if shared is None:
         return None
-    return {"statistics": kinds_of(shared), "bytes_read": record.bytes_read, "seconds": record.seconds}
+    return {"statistics": shared.kinds, "bytes_read": shared.record.bytes_read, "seconds": shared.record.seconds}
 
 
 def _result(run: Any) -> dict[str, Any]:

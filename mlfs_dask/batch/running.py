@@ -13,7 +13,7 @@ import logging
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ import numpy as np
 
 from mlfs_dask import runtime
 from mlfs_dask._version import __version__
-from mlfs_dask.batch.sharing import kinds_of, read_shared, shared_statistics
+from mlfs_dask.batch.sharing import read_shared, shared_statistics
 from mlfs_dask.batch.spec import BatchSpec, Job, StoreEntry, read_spec
 from mlfs_dask.engine import cache as caching
 from mlfs_dask.engine.checkpoints import Folder, checkpoint_place
@@ -32,8 +32,8 @@ from mlfs_dask.evaluation import results as evaluations
 from mlfs_dask.evaluation.candidates import Candidate
 from mlfs_dask.evaluation.experiment import Experiment
 from mlfs_dask.evaluation.inputs import Inputs
+from mlfs_dask.evaluation.job import EvaluateJob, remove_partial_results
 from mlfs_dask.evaluation.results import ALL, BATCH, JOBS, RANDOM
-from mlfs_dask.evaluation.resume import PartialResults, partial_folder, remove_partial_results
 from mlfs_dask.files.fingerprints import code_digest, digest_of
 from mlfs_dask.files.json_text import as_json, parse_json
 from mlfs_dask.runtime import Resources
@@ -288,7 +288,7 @@ class Batch:
         self, store: StoreEntry, jobs: Sequence[Job], resources: Resources, measure: bool
     ) -> Iterator[JobProjection]:
         dataset = self._datasets[store.name]
-        if shared := self._shared_statistics(dataset, jobs, resources):
+        if shared := shared_statistics(dataset.rows, _questions(jobs), resources):
             name = f"{store.name}.shared"
             yield _project_or_problem(name, lambda: self._project_shared(name, dataset, shared, resources, measure))
         for job in jobs:
@@ -343,7 +343,7 @@ class Batch:
         if learns_nothing:
             return JobProjection(job.name, peak_driver_bytes=driver)
         # Training rows are fewer than all rows, whose profile this is.
-        question = Candidate(job.point.run, job.point.method, job.point.params).question(max(plan["k"]), 0)
+        question = ask(job.point.method, max(plan["k"]), seed=0, **job.point.params)
         dataset = self._datasets[job.store.name]
         question, rows = numbered(question, dataset), dataset.rows
         with caching.cache(None):
@@ -448,17 +448,16 @@ class Batch:
 
     def _read_shared(self, store: StoreEntry, jobs: Sequence[Job]) -> None:
         """Read in one reading what two selections or more begin with."""
-        dataset, resources = self._datasets[store.name], runtime.current_resources()
-        shared = self._shared_statistics(dataset, jobs, resources)
-        record = read_shared(dataset.rows, shared, resources) if shared else None
-        if record is None:
+        shared = read_shared(self._datasets[store.name].rows, _questions(jobs), runtime.current_resources())
+        if shared is None:
             return
+        record = shared.record
         name = f"{store.name}.shared"
         self._rows[name] = dict.fromkeys(JOB_COLUMNS) | {
             "job": name,
             "kind": "shared",
             "dataset": store.name,
-            "run": ", ".join(kinds_of(shared)),
+            "run": ", ".join(shared.kinds),
             "state": "done",
             "seconds": record.seconds,
             "passes": int(record.tasks > 0),
@@ -466,10 +465,6 @@ class Batch:
             "peak_worker_bytes": record.peak_worker_bytes,
         }
         self._write_jobs()
-
-    def _shared_statistics(self, dataset: Dataset, jobs: Sequence[Job], resources: Resources) -> list[Any]:
-        questions = (job.question for job in jobs if job.evaluation is None)
-        return shared_statistics(dataset.rows, questions, resources)
 
     def _run_selection(self, job: Job) -> dict[str, Any]:
         dataset, place = self._datasets[job.store.name], str(self._folder(job))
@@ -523,14 +518,8 @@ class Batch:
         return None
 
     def _run_evaluation(self, job: Job) -> dict[str, Any]:
-        place = self._folder(job)
-        experiment = self._experiment(job)
-        folder = partial_folder(str(place))
-        partial_results = None if folder is None else PartialResults(folder, experiment.job(), resume=True)
-        evaluation = experiment.run(partial_results)
-        evaluation.record["job"] = self._digest(job)
-        evaluations.write_eval(str(place), evaluation, force=True)
-        return _evaluation_facts(evaluation)
+        evaluation = EvaluateJob(self._experiment(job), str(self._folder(job)))
+        return _evaluation_facts(evaluation.run({"job": self._digest(job)}, resume=True, force=True))
 
     def _experiment(self, job: Job) -> Any:
         entry = job.evaluation
@@ -652,6 +641,10 @@ class Batch:
         )
 
 
+def _questions(jobs: Iterable[Job]) -> Iterator[Question]:
+    return (job.question for job in jobs if job.evaluation is None)
+
+
 def _empty_batch(folder: Path) -> None:
     """Remove all but the record: a folder that is emptied in part is still known as that of a batch."""
     for path in folder.iterdir():
@@ -684,20 +677,16 @@ def _failed(failures: Sequence[tuple[str, str, int]], total: int, verb: str) -> 
 
 def _job_projection(name: str, plan: Plan, *, fits: int = 1, driver_bytes: int = 0) -> JobProjection:
     """What so many fits of a plan cost."""
-
-    def times(typical: tuple[int, int] | None) -> tuple[int, int] | None:
-        return typical and (fits * typical[0], fits * typical[1])
-
+    same = {name: getattr(plan, name) for name in ("peak_worker_bytes", "seconds", "typical_seconds")}
+    passes, nbytes = plan.typical_passes, plan.typical_bytes_read
     return JobProjection(
         name,
         passes=fits * plan.passes,
         bytes_read=fits * plan.bytes_read,
-        peak_worker_bytes=plan.peak_worker_bytes,
         peak_driver_bytes=max(driver_bytes, plan.peak_driver_bytes),
-        typical_passes=times(plan.typical_passes),
-        typical_bytes_read=times(plan.typical_bytes_read),
-        seconds=plan.seconds,
-        typical_seconds=plan.typical_seconds,
+        typical_passes=passes and (fits * passes[0], fits * passes[1]),
+        typical_bytes_read=nbytes and (fits * nbytes[0], fits * nbytes[1]),
+        **same,
     )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from mlfs_dask.engine import cache as caching
 from mlfs_dask.engine.readings import ReadingRecord, is_cached, plan_statistics, run_reading
@@ -14,6 +15,21 @@ from mlfs_dask.runtime import Resources
 from mlfs_dask.selection.question import Question
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SharedReading:
+    """A reading that several selections share.
+
+    Attributes
+    ----------
+    kinds : list of str
+        Kinds of its statistics, each once: those of one kind may have one state.
+    record : ReadingRecord
+    """
+
+    kinds: list[str]
+    record: ReadingRecord
 
 
 def shared_statistics(rows: RowSource, questions: Iterable[Question], resources: Resources) -> list[Statistic]:
@@ -50,23 +66,24 @@ def shared_statistics(rows: RowSource, questions: Iterable[Question], resources:
     return shared
 
 
-def kinds_of(statistics: Iterable[Statistic]) -> list[str]:
-    """Kinds of statistics, each once: those of one kind may have one state."""
-    return list(dict.fromkeys(statistic.kind for statistic in statistics))
+def read_shared(rows: RowSource, questions: Iterable[Question], resources: Resources) -> SharedReading | None:
+    """Read what questions share in one reading, into the cache. None where nothing is shared, or that fails.
 
-
-def read_shared(rows: RowSource, statistics: Sequence[Statistic], resources: Resources) -> ReadingRecord | None:
-    """Read statistics in one reading, into the cache. None where that fails: each selector then reads for itself.
+    Each selector then reads for itself.
 
     Raises
     ------
     ClusterLostError
     """
+    statistics = shared_statistics(rows, questions, resources)
+    if not statistics:
+        return None
     try:
-        return run_reading(rows, statistics, resources, label="shared")[1]
+        record = run_reading(rows, statistics, resources, label="shared")[1]
     except ClusterLostError:
         raise
     except MlfsError as error:
         # Each fit will tell what is wrong.
         logger.info("nothing is shared: %s", error)
         return None
+    return SharedReading(list(dict.fromkeys(statistic.kind for statistic in statistics)), record)

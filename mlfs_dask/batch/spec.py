@@ -99,8 +99,7 @@ class Job:
     @property
     def question(self) -> Question:
         """What a selection asks."""
-        seed = {} if self.seed is None else {"random_state": self.seed}
-        return ask(self.point.method, self.k, **{**self.point.params, **seed})
+        return ask(self.point.method, self.k, seed=self.seed, **self.point.params)
 
     def digest(self, store: str | None) -> str:
         """Digest of what its result depends on, given that of the store's content."""

@@ -17,7 +17,7 @@ from mlfs_dask.errors import UsageError, closest, spell_parameters_as
 from mlfs_dask.evaluation.results import ALL, RANDOM, Evaluation, read_eval
 from mlfs_dask.evaluation.results import RECORD as EVALUATION_RECORD
 from mlfs_dask.selection.fit import plain
-from mlfs_dask.selection.question import Question, ask, parameters_of
+from mlfs_dask.selection.question import ask, parameters_of
 from mlfs_dask.selection.runs import RECORD, Run, read_run
 from mlfs_dask.selectors import METHODS, get_method, method_name
 from mlfs_dask.selectors.parameters import key_of
@@ -51,13 +51,6 @@ class Candidate:
     def is_learnt(self) -> bool:
         """Whether a method is fitted to each training part."""
         return self.finished is None and self.earlier is None and self.method not in (RANDOM, ALL)
-
-    def question(self, k: int, seed: int) -> Question:
-        """What is asked for k features, seeded where the method draws at random and no seed was given."""
-        params = dict(self.params)
-        if get_method(self.method).takes_seed():
-            params.setdefault("random_state", seed)
-        return ask(self.method, k, **params)
 
     def with_default(self, name: str, value: Any) -> Candidate:
         """The candidate with a parameter of its method, where that is learnt here and was not given another value."""

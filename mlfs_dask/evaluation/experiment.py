@@ -23,6 +23,7 @@ from mlfs_dask.errors import DataError, UsageError, number_of, parameter
 from mlfs_dask.evaluation.candidates import Candidate, read_candidates
 from mlfs_dask.evaluation.grids import Grid, GridPoint, read_grid
 from mlfs_dask.evaluation.inputs import Inputs, SplitInputs, split_inputs
+from mlfs_dask.evaluation.job import PartialResults
 from mlfs_dask.evaluation.metrics import get_metric
 from mlfs_dask.evaluation.protocols import make_settings
 from mlfs_dask.evaluation.results import (
@@ -35,7 +36,6 @@ from mlfs_dask.evaluation.results import (
     Evaluation,
     splits_in_words,
 )
-from mlfs_dask.evaluation.resume import PartialResults
 from mlfs_dask.evaluation.scoring import Scorer, plan_scoring, search_minutes
 from mlfs_dask.evaluation.simulation import as_unknown
 from mlfs_dask.evaluation.splits import make_splits, repeat_seed
@@ -44,6 +44,7 @@ from mlfs_dask.files.json_text import as_json
 from mlfs_dask.rows.contract import RowSource
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selection.fit import Opened, fit, numbered, opened, versions
+from mlfs_dask.selection.question import ask
 from mlfs_dask.selection.runs import Run
 from mlfs_dask.selectors import get_method
 from mlfs_dask.selectors.costs import Names
@@ -228,7 +229,9 @@ class Experiment:
                 )
             if candidate.is_learnt:
                 for k in self._learnt_ks(candidate):
-                    numbered(candidate.question(k, 0), self._named(table.source)).require_features(table.d)
+                    numbered(
+                        ask(candidate.method, k, seed=0, **candidate.params), self._named(table.source)
+                    ).require_features(table.d)
         tested = np.unique(np.concatenate([split.test for split in self._splits]))
         self._unknown_entries, entries = int(table.unknown_labels[tested].sum()), len(tested) * table.q
         self._judged_entries = entries - self._unknown_entries
@@ -441,7 +444,7 @@ class Experiment:
         for k in missing:
             try:
                 with self._each_warning_once():
-                    fitted = fit(candidate.question(k, seed), part_rows)
+                    fitted = fit(ask(candidate.method, k, seed=seed, **candidate.params), part_rows)
             except DataError as error:  # rows have no names of features
                 raise error.with_column_name(table.names["feature"]) from error
             report = fitted.report

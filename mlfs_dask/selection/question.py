@@ -651,8 +651,16 @@ def parameters_of(method: type[Method]) -> tuple[Parameter, ...]:
     return (*method.parameters, *COMMON)
 
 
-def ask(method: str | type[Method], n_features_to_select: int | float | str | None = None, **params: Any) -> Question:
+def ask(
+    method: str | type[Method],
+    n_features_to_select: int | float | str | None = None,
+    *,
+    seed: int | None = None,
+    **params: Any,
+) -> Question:
     """The question that is put with a method's name and values of `parameters_of`.
+
+    A `seed` is that of a method which draws at random and was given no `random_state`.
 
     Raises
     ------
@@ -661,6 +669,8 @@ def ask(method: str | type[Method], n_features_to_select: int | float | str | No
     """
     cls = get_method(method) if isinstance(method, str) else method
     common = {each.name: params.pop(each.name) for each in COMMON if each.name in params}
+    if seed is not None and cls.takes_seed():
+        params.setdefault("random_state", seed)
     return Question(cls(**params), n_features_to_select, **common)
 
 

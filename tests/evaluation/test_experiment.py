@@ -18,10 +18,10 @@ from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.evaluation import experiment
 from mlfs_dask.evaluation.experiment import Experiment, evaluate
 from mlfs_dask.evaluation.inputs import Inputs
+from mlfs_dask.evaluation.job import PartialResults
 from mlfs_dask.evaluation.metrics import Predictions, compute_metrics
 from mlfs_dask.evaluation.mlknn import MLkNN
 from mlfs_dask.evaluation.results import Evaluation, read_eval, write_eval
-from mlfs_dask.evaluation.resume import PartialResults
 from mlfs_dask.evaluation.scoring import Scorer, ScoringPlan
 from mlfs_dask.evaluation.splits import make_splits
 from mlfs_dask.evaluation.table import Table, open_table

@@ -10,8 +10,8 @@ import pytest
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.evaluation.experiment import evaluate
+from mlfs_dask.evaluation.job import PartialResults, partial_folder, remove_partial_results
 from mlfs_dask.evaluation.results import Evaluation, read_eval, write_eval
-from mlfs_dask.evaluation.resume import PartialResults, partial_folder, remove_partial_results
 from tests.evaluation.evaluations import write_evaluation
 
 

@@ -13,6 +13,7 @@ from mlfs_dask.errors import UsageError
 from mlfs_dask.evaluation.candidates import read_candidate, read_candidates
 from mlfs_dask.evaluation.grids import read_grid
 from mlfs_dask.evaluation.protocols import PROTOCOLS, make_settings
+from mlfs_dask.selection.question import ask
 from mlfs_dask.selection.runs import write_run
 
 
@@ -32,9 +33,6 @@ def test_methods_with_parameters() -> None:
     assert (candidate.run, candidate.method) == ("elc:lambda_=0.5,variant=published", "elc")
     assert candidate.params == {"lambda_": 0.5, "variant": "published"}
     assert read_candidate("mfsir:max-iter=3").params == {"max_iter": 3}
-    assert read_candidate("smfs").question(3, 7).get_params()["random_state"] == 7
-    assert read_candidate("smfs:random_state=1").question(3, 7).get_params()["random_state"] == 1
-    assert read_candidate("elc:lambda=0.5").question(3, 7).get_params()["n_features_to_select"] == 3
 
 
 def test_finished_runs(tmp_path: Path) -> None:
@@ -139,3 +137,9 @@ def settings(**options: Any) -> Any:
 def test_what_is_refused(read: Callable[..., Any], given: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         read(**given) if isinstance(given, dict) else read(given)
+
+
+@pytest.mark.parametrize(("text", "seed"), [("smfs", 7), ("smfs:random_state=1", 1)])
+def test_a_method_is_seeded_where_it_was_given_no_seed(text: str, seed: int) -> None:
+    candidate = read_candidate(text)
+    assert ask(candidate.method, 3, seed=7, **candidate.params).get_params().get("random_state") == seed

@@ -1,4 +1,4 @@
-"""Partial results of an evaluation on disk, with which an interrupted one resumes.
+"""One evaluation into a folder, with partial results beside it, from which an interrupted one goes on.
 
 Every ranking and its values are one small file in a hidden folder beside the place of the evaluation. They are taken up
 only by the same settings, candidates and data.
@@ -11,13 +11,72 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from mlfs_dask.errors import DataError
+from mlfs_dask.evaluation.results import Evaluation, read_eval, write_eval
 from mlfs_dask.files.json_text import as_json, parse_json
 from mlfs_dask.storage.object_store import is_url, local_path
 from mlfs_dask.storage.publish import remove_leftovers, write_file
 
+if TYPE_CHECKING:
+    from mlfs_dask.evaluation.experiment import Experiment
+
 _JOB = "job.json"
+
+
+class EvaluateJob:
+    """An experiment and the folder that its results go into, as `mlfs_dask.selection.job.SelectJob` is of a selection.
+
+    Parameters
+    ----------
+    experiment : Experiment
+    place : str
+        Local path or URL of the evaluation; empty where it is only planned.
+    """
+
+    def __init__(self, experiment: Experiment, place: str = "") -> None:
+        self._experiment, self.place = experiment, place
+
+    @staticmethod
+    def finished(place: str) -> Evaluation | None:
+        """The evaluation that is there already; None where it is not whole."""
+        try:
+            evaluation = read_eval(place)
+        except DataError:
+            return None
+        remove_partial_results(place)  # of one that was killed between its last file and its end
+        return evaluation
+
+    def plan(self) -> dict[str, Any]:
+        """What would be done, as plain data."""
+        return self._experiment.plan()
+
+    def run(
+        self, told: Mapping[str, Any], *, choose_k: bool = False, resume: bool = False, force: bool = False
+    ) -> Evaluation:
+        """Learn and judge, and write the folder.
+
+        Parameters
+        ----------
+        told : mapping
+            What the record has beside what was found.
+        choose_k : bool
+            Name the smallest number of features that is as good as the best.
+        resume : bool
+            Go on from what an interrupted evaluation left.
+        force : bool
+            Replace an earlier evaluation, at the very end.
+        """
+        folder = partial_folder(self.place)
+        partial_results = None if folder is None else PartialResults(folder, self._experiment.job(), resume=resume)
+        evaluation = self._experiment.run(partial_results)
+        evaluation.record.update(told)
+        if choose_k:
+            evaluation.record["chosen_k"] = evaluation.choose_k().to_dict("records")
+        write_eval(self.place, evaluation, force=force)
+        remove_partial_results(self.place)
+        return evaluation
 
 
 def partial_folder(path: str) -> Path | None:
