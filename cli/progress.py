@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any, TextIO
 
 from mlfs_dask.files.redaction import redact
@@ -63,29 +62,6 @@ def waiting(sink: Callable[[dict[str, Any]], None]) -> Iterator[None]:
         thread.join()
 
 
-@dataclass
-class Counter:
-    """Work that is counted: jobs, rankings, iterations, readings, or the parts of what is done at the moment.
-
-    Attributes
-    ----------
-    text : str
-        What it is.
-    done, total : float
-        Parts; a total of 0 is unknown.
-    first : float
-        Parts that were done before this command began.
-    started : float
-        When the first of the others began.
-    """
-
-    text: str
-    done: float
-    total: float
-    first: float
-    started: float
-
-
 class Status:
     """What a command does, how far it is and what is left, from the events so far.
 
@@ -98,148 +74,124 @@ class Status:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._started = clock()
-        self._method = ""
-        # Outermost first; each is a part of the one before it.
-        self._job: Counter | None = None
-        self._ranking: Counter | None = None
-        self._readings: Counter | None = None
-        self._iterations: Counter | None = None
-        self._work: Counter | None = None
+        self._method = self._work = ""
+        #: Done and total of each level of the work, a total of 0 being unknown: each is a part of the one before it.
+        self._counts: dict[str, tuple[float, float]] = {}
         self._max_iterations = 0
         self._typical: tuple[int, int] | None = None
-        self._last_step = self._started
         self._compiling = False
+        #: Second and share of the work, when the share was first known, and when it last rose.
+        self._first: tuple[float, float] | None = None
+        self._last = (self._started, 0.0)
 
     def __call__(self, event: dict[str, Any]) -> None:
         """Take an event in."""
-        kind = event["kind"]
-        if kind == "job":
-            self._job = self._numbered("job", event, self._job)
-            self._ranking = None
-            self._begin_fit({})
-        elif kind == "ranking":
-            self._ranking = self._numbered("ranking", event, self._ranking)
+        kind, counts = event["kind"], self._counts
+        if kind in ("job", "ranking"):
+            if kind == "job":
+                counts.pop("ranking", None)
+            counts[kind] = event["number"] - 1, event["total"]
             self._begin_fit({})
         elif kind == "fit":
             self._begin_fit(event)
         elif kind == "step":
-            self._step(event["number"])
+            # As many as usual, and where it takes longer as many as there may be.
+            typical = min(self._typical[1], self._max_iterations) if self._typical else 0
+            counts["iteration"] = event["number"], typical if event["number"] < typical else self._max_iterations
         elif kind in ("pass", "stage"):
-            parts = event["partitions" if kind == "pass" else "parts"]
-            self._work = self._counter(READING if kind == "pass" else event["label"], 0, parts or 0)
+            self._work = READING if kind == "pass" else event["label"]
+            counts["part"] = 0, event["partitions" if kind == "pass" else "parts"] or 0
             self._compiling = event.get("compiling", False)
-        elif kind in ("partitions", "parts") and self._work is not None:
-            self._work.done += event["done"]
+        elif kind in ("partitions", "parts") and self._work:
+            done, total = counts["part"]
+            counts["part"] = done + event["done"], total
         elif kind in ("pass-done", "stage-done"):
-            self._work = None
-            if kind == "pass-done" and self._readings is not None:
-                self._readings.done += 1
+            counts.pop("part", None)
+            self._work = ""
+            if kind == "pass-done" and "reading" in counts:
+                done, total = counts["reading"]
+                counts["reading"] = done + 1, total
         elif kind == "convert" and "parts_done" in event:
-            text = STAGES[event["stage"]]
-            if self._work is None or self._work.text != text:
-                self._work = self._counter(text, 0, event["parts"])
-            self._work.done = event["parts_done"]
-
-    def _counter(self, text: str, done: float, total: float) -> Counter:
-        return Counter(text, done, total, done, self._clock())
-
-    def _numbered(self, text: str, event: dict[str, Any], before: Counter | None) -> Counter:
-        """The counter of jobs or rankings, of which one begins."""
-        counter = before or self._counter(text, event["number"] - 1, event["total"])
-        counter.done = event["number"] - 1
-        return counter
+            self._work = STAGES[event["stage"]]
+            counts["part"] = event["parts_done"], event["parts"]
+        self._note_share()
 
     def _begin_fit(self, event: dict[str, Any]) -> None:
-        self._method = event.get("method", "")
-        self._readings = self._iterations = self._work = None
+        self._method, self._work = event.get("method", ""), ""
+        for name in ("reading", "iteration", "part"):
+            self._counts.pop(name, None)
         self._max_iterations = event.get("max_iterations") or 0
         typical = event.get("typical_iterations")
         # As many as a fit takes at most say nothing where they are fewer.
         self._typical = typical if typical and typical[0] < self._max_iterations else None
         if event.get("readings") and not self._max_iterations:
-            self._readings = self._counter("", 0, event["readings"])
+            self._counts["reading"] = 0, event["readings"]
 
-    def _step(self, number: int) -> None:
-        if self._iterations is None:
-            # What came before the first iteration says nothing of how long the others take.
-            self._iterations = self._counter("iteration", number, 0)
-        self._iterations.done = number
-        typical = min(self._typical[1], self._max_iterations) if self._typical else 0
-        self._iterations.total = typical if number < typical else self._max_iterations
-        self._last_step = self._clock()
+    def _note_share(self) -> None:
+        now, fraction = self._clock(), self.fraction
+        if fraction is None:
+            self._first = None
+        elif self._first is None or (fraction < self._last[1] and fraction <= self._first[1]):  # other work has begun
+            self._first = self._last = now, fraction
+        elif fraction != self._last[1]:
+            self._last = now, fraction
 
     @property
     def fraction(self) -> float | None:
         """Of all that is to be done as far as it is known, in [0, 1]; None where nothing is known."""
         fraction: float | None = None
+        counts = self._counts
         # Of a method with a loop a reading says nothing: it is the first of many, or a part of an iteration.
-        innermost = self._iterations if self._max_iterations else self._work
-        for counter in (innermost, self._readings_left, self._ranking, self._job):
-            if counter is not None and counter.total:
-                fraction = min(1.0, (counter.done + (fraction or 0.0)) / counter.total)
+        names = ["iteration" if self._max_iterations else "part"]
+        # What is done after the last reading is counted by itself.
+        done, total = counts.get("reading", (0, 0))
+        names += ["reading"] * (done < total or not self._work)
+        for name in (*names, "ranking", "job"):
+            done, total = counts.get(name, (0, 0))
+            if total:
+                fraction = min(1.0, (done + (fraction or 0.0)) / total)
         return fraction
-
-    @property
-    def _readings_left(self) -> Counter | None:
-        """The readings, while there are some to come: what is done after the last one is counted by itself."""
-        readings = self._readings
-        return readings if readings is not None and (readings.done < readings.total or self._work is None) else None
 
     def _remaining(self) -> str:
         """What is left, in words; empty where it is not known."""
-        now = self._clock()
-        outer = self._job or self._ranking
-        if outer is None and self._max_iterations:
-            steps = self._iterations
-            if steps is None or steps.done == steps.first:
-                return ""
-            seconds = (self._last_step - steps.started) / (steps.done - steps.first)
-            left = (steps.total - steps.done) * seconds - (now - self._last_step)
+        if self._first is None or self._last[1] <= self._first[1]:
+            return ""
+        (began, first), (risen, last), now = self._first, self._last, self._clock()
+        if now - began < 1:
+            return ""
+        if self._max_iterations and not {"job", "ranking"} & self._counts.keys():
+            left = (1 - last) * (risen - began) / (last - first) - (now - risen)
             return f"up to {clock_text(max(0.0, left))} left"
-        outer, fraction = outer or self._readings_left or self._work, self.fraction
-        if outer is None or not outer.total or fraction is None:
-            return ""
-        done, seconds = fraction * outer.total - outer.first, now - outer.started
-        if done <= 0 or seconds < 1:
-            return ""
-        return f"about {clock_text((1 - fraction) * outer.total * seconds / done)} left"
+        return f"about {clock_text((1 - last) * (now - began) / (last - first))} left"
 
     def line(self, width: int | None = None) -> str:
         """All of it in one line; what matters less is left out where that is longer than `width`."""
-        counts = [f"{c.text} {c.done + 1:.0f} of {c.total:.0f}" for c in (self._job, self._ranking) if c is not None]
-        iteration, typical = "", ""
-        if self._iterations is not None:
-            iteration = f"iteration {self._iterations.done:,.0f}"
-            if self._max_iterations:
-                iteration += f" of at most {self._max_iterations:,}"
-            if self._typical is not None:
-                typical = f" (typically {between(self._typical, '{:,}'.format)})"
-        work = ""
-        if self._work is not None:
-            work = self._work.text
-            if self._work.text == READING and self._readings is not None and self._readings.total > 1:
-                work += f" {self._readings.done + 1:.0f} of {self._readings.total:.0f},"
-            if self._work.total > 1:
-                work += f" {min(1.0, self._work.done / self._work.total):.0%}"
-            work = work.removesuffix(",")
-            if self._compiling and not self._work.done:
-                work = f"compiling kernels, once; {work}"
-        elapsed, remaining = clock_text(self._clock() - self._started), self._remaining()
-
-        def join(counts: list[str], method: str, doing: list[str], word: str) -> str:
-            what = ": ".join(filter(None, [", ".join(filter(None, [*counts, method])), ", ".join(filter(None, doing))]))
-            return f"{what or 'working'}; " + ", ".join(filter(None, [elapsed + word, remaining]))
-
-        forms = [join(counts, self._method, [iteration + typical, work], " elapsed")]
-        if iteration:
-            forms += [
-                join(counts, self._method, [iteration + typical], " elapsed"),
-                join(counts, self._method, [iteration + typical], ""),
-                join(counts, "", [iteration + typical], ""),
-                join(counts, "", [iteration], ""),
-            ]
-        forms += [join(counts, self._method, [work], ""), join(counts, "", [work], "")]
-        return next((form for form in forms if width is None or len(form) <= width), forms[-1])
+        numbers = {name: f"{done + 1:.0f} of {total:.0f}" for name, (done, total) in self._counts.items()}
+        before = [f"{name} {numbers[name]}" for name in ("job", "ranking") if name in numbers]
+        iteration = typical = ""
+        if "iteration" in self._counts:
+            most = f" of at most {self._max_iterations:,}" if self._max_iterations else ""
+            iteration = f"iteration {self._counts['iteration'][0]:,.0f}{most}"
+            typical = f" (typically {between(self._typical, '{:,}'.format)})" if self._typical else ""
+        work, (done, total) = self._work, self._counts.get("part", (0, 0))
+        several = work == READING and self._counts.get("reading", (0, 0))[1] > 1
+        share = f"{min(1.0, done / total):.0%}" if total > 1 else ""
+        work = (
+            ", ".join(filter(None, [f"{work} {numbers['reading']}", share])) if several else f"{work} {share}".strip()
+        )
+        if self._compiling and self._work and not done:
+            work = f"compiling kernels, once; {work}"
+        elapsed, left = clock_text(self._clock() - self._started), self._remaining()
+        gone = ("work", "elapsed", "method", "typical", "left") if iteration else ("elapsed", "method", "left")
+        for dropped in range(len(gone) + 1):
+            kept = {"work": work, "elapsed": " elapsed", "method": self._method, "typical": typical, "left": left}
+            kept |= dict.fromkeys(gone[:dropped], "")
+            doing = ", ".join(filter(None, [iteration + kept["typical"], kept["work"]]))
+            what = ": ".join(filter(None, [", ".join(filter(None, [*before, kept["method"]])), doing])) or "working"
+            line = f"{what}; {', '.join(filter(None, [elapsed + kept['elapsed'], kept['left']]))}"
+            if width is None or len(line) <= width:
+                break
+        return line
 
 
 def clock_text(seconds: float) -> str:
