@@ -58,7 +58,7 @@ def batch(
     if schema:
         from mlfs_dask.batch.schema import plan_schema
 
-        click.echo(json.dumps(plan_schema(), indent=2))
+        click.echo(json.dumps(plan_schema()))
         return
     if plan is None:
         raise click.UsageError("missing argument 'PLAN.yaml'.")

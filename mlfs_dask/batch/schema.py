@@ -8,8 +8,9 @@ from mlfs_dask.batch.spec import EVALUATION_KEYS, SEED, SETTING_KEYS
 from mlfs_dask.evaluation.metrics import METRICS
 from mlfs_dask.evaluation.protocols import PROTOCOLS, SETTINGS
 from mlfs_dask.evaluation.results import ALL, RANDOM
-from mlfs_dask.selection.question import parameters_of
+from mlfs_dask.selection.question import COMMON
 from mlfs_dask.selectors import METHODS, get_method
+from mlfs_dask.selectors.parameters import Parameter
 
 _SEEDS = SEED.schema
 _PRECISION = "^precision_at_[1-9][0-9]*$"
@@ -27,6 +28,7 @@ _K = {
 def plan_schema() -> dict[str, Any]:
     """The schema, as plain data (JSON Schema 2020-12); what several methods have stands once, in `$defs`."""
     definitions: dict[str, Any] = {"k": _K, "seed": _SEEDS}
+    definitions["params"] = {"properties": {option.key: _parameter(option) for option in COMMON}}
     methods: list[dict[str, Any]] = [{"enum": sorted(METHODS)}]
     methods += [_method(name, definitions) for name in sorted(METHODS)]
     definitions["method"] = {"anyOf": methods}
@@ -67,16 +69,17 @@ def _store() -> dict[str, Any]:
 def _method(name: str, definitions: dict[str, Any]) -> dict[str, Any]:
     selector = get_method(name)
     params: dict[str, Any] = {}
-    for option in parameters_of(selector):
+    for option in selector.parameters:
         if option.name != "random_state":
-            schema = {**_one_or_more(option.schema), "description": option.help}
+            schema = _parameter(option)
             place = option.key if definitions.setdefault(option.key, schema) == schema else f"{name}.{option.key}"
             definitions[place] = schema
             params[option.key] = _of(place)
     properties: dict[str, Any] = {
         "method": {"const": name},
         "name": {"type": "string", "minLength": 1},
-        "params": {"type": "object", "additionalProperties": False, "properties": params},
+        # Beside a reference `additionalProperties` would refuse what it leads to.
+        "params": {"type": "object", **_of("params"), "properties": params, "unevaluatedProperties": False},
         "k": _one_or_more(_of("k")),
     }
     if selector.takes_seed():
@@ -89,6 +92,10 @@ def _method(name: str, definitions: dict[str, Any]) -> dict[str, Any]:
         "required": ["method"],
         "properties": properties,
     }
+
+
+def _parameter(option: Parameter) -> dict[str, Any]:
+    return {**_one_or_more(option.schema), "description": option.help}
 
 
 def _evaluation() -> dict[str, Any]:
