@@ -27,6 +27,7 @@ from mlfs_dask.batch.spec import BatchSpec, Job, StoreEntry, read_spec
 from mlfs_dask.engine import cache as caching
 from mlfs_dask.engine.checkpoints import Folder, checkpoint_place
 from mlfs_dask.engine.readings import cache_entry
+from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import ClusterLostError, MlfsError, UsageError, spell_parameters_as
 from mlfs_dask.evaluation import results as evaluations
 from mlfs_dask.evaluation.candidates import Candidate
@@ -36,6 +37,7 @@ from mlfs_dask.evaluation.job import EvaluateJob, remove_partial_results
 from mlfs_dask.evaluation.results import ALL, BATCH, JOBS, RANDOM
 from mlfs_dask.files.fingerprints import code_digest, digest_of
 from mlfs_dask.files.json_text import as_json, parse_json
+from mlfs_dask.rows.contract import RowSource
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selection.fit import numbered, opened
 from mlfs_dask.selection.job import SelectJob
@@ -241,8 +243,7 @@ class Batch:
     Parameters
     ----------
     spec : BatchSpec
-    place : path, optional
-        None: it can be projected, and not run.
+    place : path
     resume, force : bool
 
     Raises
@@ -253,9 +254,9 @@ class Batch:
         A store is missing or damaged.
     """
 
-    def __init__(self, spec: BatchSpec, place: str | Path | None, *, resume: bool = False, force: bool = False) -> None:
+    def __init__(self, spec: BatchSpec, place: str | Path, *, resume: bool = False, force: bool = False) -> None:
         self.spec = spec
-        self._checked_place = None if place is None else _check_place(place, resume=resume, force=force)
+        self._place = _check_place(place, resume=resume, force=force)
         self._resume, self._force = resume, force
         # A store that cannot be opened is found before anything runs.
         self._datasets: dict[str, Dataset] = {store.name: open_dataset(store.path) for store in spec.stores}
@@ -278,35 +279,37 @@ class Batch:
         """
         projection = BatchProjection()
         for store in self.spec.stores:
-            jobs = [job for job in self._jobs_of(store) if not self._is_done(job)]
+            jobs: list[Job | None] = [job for job in self._jobs_of(store) if self._done_record(job) is None]
             projection.done += len(self._jobs_of(store)) - len(jobs)
+            rows = self._datasets[store.name].rows
+            prepared: dict[Any, dict[str, Any]] = {}
             with caching.assume_cached(), spell_parameters_as("key"):
-                projection.jobs += self._project_store(store, jobs, resources, measure)
+                shared = shared_statistics(rows, _questions(jobs), resources)
+                for job in [None, *jobs] if shared else jobs:
+                    name = f"{store.name}.shared" if job is None else job.name
+                    try:
+                        if job is None:
+                            found = self._project_shared(name, rows, shared, resources, measure)
+                        elif job.evaluation is None:
+                            found = self._project_selection(job, resources, measure)
+                        else:
+                            found = self._project_evaluation(job, prepared, resources)
+                    except MlfsError as error:
+                        found = JobProjection(name, problem=str(error), exit_code=error.exit_code)
+                    projection.jobs.append(replace(found, shared=job is None))
         return projection
-
-    def _project_store(
-        self, store: StoreEntry, jobs: Sequence[Job], resources: Resources, measure: bool
-    ) -> Iterator[JobProjection]:
-        dataset = self._datasets[store.name]
-        if shared := shared_statistics(dataset.rows, _questions(jobs), resources):
-            name = f"{store.name}.shared"
-            yield _project_or_problem(name, lambda: self._project_shared(name, dataset, shared, resources, measure))
-        for job in jobs:
-            if job.evaluation is None:
-                yield _project_or_problem(job.name, lambda job=job: self._project_selection(job, resources, measure))  # type: ignore[misc]
-        yield from self._project_evaluations([job for job in jobs if job.evaluation is not None], resources)
 
     @staticmethod
     def _project_shared(
-        name: str, dataset: Dataset, shared: Sequence[Any], resources: Resources, measure: bool
+        name: str, rows: RowSource, shared: Sequence[Statistic], resources: Resources, measure: bool
     ) -> JobProjection:
         cost = Cost([Reading("shared", tuple(shared))])
-        plan = project(cost, dataset.rows, resources)
+        plan = project(cost, rows, resources)
         if measure:
-            plan = estimate_seconds(lambda source, resources: cost, dataset.rows, resources, plan)
+            plan = estimate_seconds(lambda source, resources: cost, rows, resources, plan)
         for statistic in shared:
-            cache_entry(dataset.rows, statistic).assume_filled()
-        return replace(_job_projection(name, plan), shared=True)
+            cache_entry(rows, statistic).assume_filled()
+        return _job_projection(name, plan)
 
     def _project_selection(self, job: Job, resources: Resources, measure: bool) -> JobProjection:
         dataset = self._datasets[job.store.name]
@@ -322,15 +325,10 @@ class Batch:
     def _comes_after_its_ranking(self, job: Job) -> bool:
         """Whether another number of features is selected before, or was."""
         others = self._jobs_by_ranking[_ranking_of(job)]
-        return others[0] is not job or any(self._is_done(other) for other in others[1:])
-
-    def _project_evaluations(self, jobs: Sequence[Job], resources: Resources) -> Iterator[JobProjection]:
-        """Evaluations that differ in the method alone are prepared once: each preparation reads all labels."""
-        prepared: dict[Any, dict[str, Any]] = {}
-        for job in jobs:
-            yield _project_or_problem(job.name, lambda job=job: self._project_evaluation(job, prepared, resources))  # type: ignore[misc]
+        return others[0] is not job or any(self._done_record(other) for other in others[1:])
 
     def _project_evaluation(self, job: Job, prepared: dict[Any, dict[str, Any]], resources: Resources) -> JobProjection:
+        """Those that differ in the method alone are prepared once, in `prepared`: each preparation reads all labels."""
         assert job.evaluation is not None
         learns_nothing = job.point.method in (ALL, RANDOM)
         key = (job.evaluation.name, job.seed, job.point.method if learns_nothing else None)
@@ -531,11 +529,6 @@ class Batch:
 
     # ------------------------------------------------------------------ the folder
 
-    @property
-    def _place(self) -> Path:
-        assert self._checked_place is not None
-        return self._checked_place
-
     def _jobs_of(self, store: StoreEntry) -> list[Job]:
         return [job for job in self.spec.jobs if job.store == store]
 
@@ -552,12 +545,9 @@ class Batch:
                 identity["features"] = question.facts(opened(dataset).names)
         return digest_of(identity)
 
-    def _is_done(self, job: Job) -> bool:
-        return self._done_record(job) is not None
-
     def _done_record(self, job: Job) -> dict[str, Any] | None:
         """The record of a job that an earlier batch has done, if this one goes on with it."""
-        return self._record_of(job) if self._checked_place is not None and self._resume else None
+        return self._record_of(job) if self._resume else None
 
     def _record_of(self, job: Job) -> dict[str, Any] | None:
         """The record of a job that is done: of the same store, parameters and version."""
@@ -641,8 +631,9 @@ class Batch:
         )
 
 
-def _questions(jobs: Iterable[Job]) -> Iterator[Question]:
-    return (job.question for job in jobs if job.evaluation is None)
+def _questions(jobs: Iterable[Job | None]) -> Iterator[Question]:
+    """What the selections among jobs ask."""
+    return (job.question for job in jobs if job is not None and job.evaluation is None)
 
 
 def _empty_batch(folder: Path) -> None:
@@ -700,13 +691,6 @@ def _typical(jobs: Sequence[tuple[tuple[int, int] | None, int]]) -> tuple[int, i
         return None
     ranges = [typical or (whole, whole) for typical, whole in jobs]
     return sum(low for low, _ in ranges), sum(high for _, high in ranges)
-
-
-def _project_or_problem(name: str, project: Callable[[], JobProjection]) -> JobProjection:
-    try:
-        return project()
-    except MlfsError as error:
-        return JobProjection(name, problem=str(error), exit_code=error.exit_code)
 
 
 def _ranking_of(job: Job) -> tuple[str, str, int | None]:

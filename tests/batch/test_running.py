@@ -102,7 +102,7 @@ def test_another_number_of_features_takes_the_ranking_of_a_loop(store, tmp_path)
         "methods": [{"method": "mfsir", "name": "mfsir", "params": {"max_iter": 3}}, "elc"],
         "k": [2, 3, 0.5],
     }
-    projected = Batch(read_spec(plan), None).project(runtime.current_resources())
+    projected = Batch(read_spec(plan), "out").project(runtime.current_resources())
     assert [job.passes > 0 for job in projected.jobs[:3]] == [True, False, False]
     found = mlfs.run_batch(plan, tmp_path / "out", cache=None)
     assert [p > 0 for p in found.jobs["passes"]] == [True, False, False, True, True, True]  # ELC's choice depends on k
