@@ -62,26 +62,11 @@ RESULTS, SELECTIONS = "results", "selections"
 #: Failures shown at the end; all of them are in the table.
 _SHOWN = 5
 
-JOB_COLUMNS = {
-    "job": "string",
-    "kind": "string",
-    "dataset": "string",
-    "run": "string",
-    "method": "string",
-    "k": "string",
-    "seed": "Int64",
-    "evaluation": "string",
-    "state": "string",
-    "seconds": "float64",
-    "passes": "Int64",
-    "bytes_read": "Int64",
-    "from_cache": "string",
-    "iterations": "Int64",
-    "converged": "boolean",
-    "peak_worker_bytes": "Int64",
-    "peak_driver_bytes": "Int64",
-    "error": "string",
-}
+JOB_COLUMNS = evaluations.typed_columns(
+    "job kind dataset run method k: string; seed: Int64; evaluation state: string; seconds: float64; "
+    "passes bytes_read: Int64; from_cache: string; iterations: Int64; converged: boolean; "
+    "peak_worker_bytes peak_driver_bytes: Int64; error: string"
+)
 
 
 class BatchFailedError(MlfsError):

@@ -79,53 +79,27 @@ class _BatchRecord(TypedDict):
     jobs: list[str]
 
 
-#: Column -> dtype of each table.
-RESULT_COLUMNS = {
-    "dataset": "str",
-    "run": "str",
-    "method": "str",
-    "classifier": "str",
-    "k": "int64",
-    "repeat": "int64",
-    "fold": "int64",
-    "metric": "str",
-    "value": "float64",
-}
-RANKING_COLUMNS = {
-    "dataset": "str",
-    "run": "str",
-    "repeat": "int64",
-    "fold": "int64",
-    "k": "int64",
-    "rank": "int64",
-    "feature_index": "int64",
-}
-FIT_COLUMNS = {
-    "dataset": "str",
-    "run": "str",
-    "repeat": "int64",
-    "fold": "int64",
-    "k": "int64",
-    "seconds": "float64",
-    "passes": "int64",
-    "bytes_read": "int64",
-    "iterations": "int64",
-    "converged": "boolean",
-    "peak_driver_bytes": "int64",
-    "peak_worker_bytes": "int64",
-}
+def typed_columns(text: str) -> dict[str, str]:
+    """Columns with their types.
 
-CHOICE_COLUMNS = {
-    "dataset": "object",
-    "run": "object",
-    "classifier": "object",
-    "metric": "object",
-    "k": "int64",
-    "mean": "float64",
-    "best_k": "int64",
-    "best_mean": "float64",
-    "standard_error": "float64",
-}
+    >>> typed_columns("dataset run: str; k: int64")
+    {'dataset': 'str', 'run': 'str', 'k': 'int64'}
+    """
+    parts = [part.split(":") for part in text.split(";")]
+    return {name: dtype.strip() for names, dtype in parts for name in names.split()}
+
+
+#: Column -> dtype of each table.
+RESULT_COLUMNS = typed_columns("dataset run method classifier: str; k repeat fold: int64; metric: str; value: float64")
+RANKING_COLUMNS = typed_columns("dataset run: str; repeat fold k rank feature_index: int64")
+FIT_COLUMNS = typed_columns(
+    "dataset run: str; repeat fold k: int64; seconds: float64; passes bytes_read iterations: int64; "
+    "converged: boolean; peak_driver_bytes peak_worker_bytes: int64"
+)
+
+CHOICE_COLUMNS = typed_columns(
+    "dataset run classifier metric: object; k: int64; mean: float64; best_k: int64; best_mean standard_error: float64"
+)
 
 #: What k is chosen by, where it was computed.
 DEFAULT_METRIC = "average_precision"
