@@ -15,12 +15,12 @@ from mlfs_dask.files.redaction import redact
 from mlfs_dask.rows.covariates import RowColumn, SourceColumn, checked
 from mlfs_dask.storage.dataset import Dataset
 from mlfs_dask.storage.file_rows import FileRows, open_rows, require_rows
+from mlfs_dask.storage.formats.anndata import open_anndata_matrix
 from mlfs_dask.storage.numbered_names import NumberedNames
 from mlfs_dask.storage.object_store import is_url, local_path
-from mlfs_dask.storage.readers.anndata import open_anndata_matrix
 from mlfs_dask.storage.readers.base import FileSpec, Header, LabelSpec
 from mlfs_dask.storage.readers.batches import open_batches, scan_of
-from mlfs_dask.storage.readers.detect import TO_CONVERT, is_tenx_folder, open_resolved, resolve_sources
+from mlfs_dask.storage.readers.detect import open_resolved, resolve_sources
 from mlfs_dask.storage.readers.obs import obs_names, read_obs
 from mlfs_dask.storage.sources import examine
 
@@ -66,10 +66,10 @@ class FileDataset(Dataset):
         return self._spec.record
 
     def feature_column(self, name: str) -> list[str]:
-        files, found = resolve_sources([self.path], self._spec)
-        if found not in ("h5ad", "anndata"):
+        files, known = resolve_sources([self.path], self._spec)
+        if known.obs is None:
             return super().feature_column(name)
-        from mlfs_dask.storage.readers.anndata import var_column  # which Parquet does not need
+        from mlfs_dask.storage.formats.anndata import var_column  # which Parquet does not need
 
         return list(var_column(files[0], name, self._spec))
 
@@ -191,9 +191,8 @@ def open_file(path: str, spec: FileSpec) -> FileDataset:
     """
     path = path if is_url(path) else str(local_path(path).absolute())
     whole = examine([path], spec.storage_options)
-    files, name = resolve_sources([path], spec)
-    to_convert = name in TO_CONVERT or is_tenx_folder(files[0])
-    reader = require_rows(None if to_convert else open_resolved([path], files, name, spec), path)
+    files, known = resolve_sources([path], spec)
+    reader = require_rows(open_resolved([path], files, known, spec) if known.in_place(files[0]) else None, path)
     dataset: FileDataset
     rows = open_rows(
         reader,

@@ -94,10 +94,10 @@ def is_store(path: str | Path, storage_options: Mapping[str, Any] | None = None)
     place = None if is_url(path) else local_path(path)
     # False where it may not be read
     if place is None or not any(os.path.isfile(place / root) for root in ZARR_ROOTS):  # noqa: PTH113
-        from mlfs_dask.storage.readers.detect import is_named_as_file, is_tenx_folder  # which local stores do not need
+        from mlfs_dask.storage.readers.detect import is_data_folder, is_named_as_file  # which local stores do not need
 
         if place is not None and place.is_dir():
-            return next(place.rglob("*.parquet"), None) is None and not is_tenx_folder(str(place))
+            return next(place.rglob("*.parquet"), None) is None and not is_data_folder(place)
         if place is not None or is_named_as_file(path):
             return place is not None and not place.exists() and not is_named_as_file(path)
     objects = open_objects(path, storage_options)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -360,3 +360,69 @@ class FileSpec:
     def label_files(self) -> list[str]:
         """Files beside the sources that name or hold labels."""
         return [path for path in (self.labels.xml, self.keys.get("labels")) if path]
+
+
+def _never(*_: Any) -> bool:
+    return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Format:
+    """Format of files, as a module of `mlfs_dask.storage.formats` declares it in `FORMATS`.
+
+    Attributes
+    ----------
+    name : str
+        In `--format`.
+    title : str
+        In messages.
+    open : callable
+        ``open(path, spec)`` returns a `Reader`; the paths of a pair come as a tuple.
+    suffixes : tuple of str
+    keys : tuple of str or None
+        Names in `FileSpec.keys` that it understands; None: `open` checks them.
+    head : callable
+        ``head(content, lines)``: whether a file with another suffix is one, by its first bytes and by the lines of
+        them that are neither empty nor comments.
+    group : callable
+        ``group(root)``: whether an opened HDF5 file or Zarr group is one.
+    folder : callable
+        ``folder(path)``: whether a local folder is one.
+    order : int
+        Formats of a lower order are asked first.
+    in_place : callable
+        ``in_place(path)``: whether passes can read the rows where they lie.
+    is_table : bool
+        Labels are columns, and so are columns of rows.
+    has_label_array : bool
+        Labels are an array of their own, which no label option can name.
+    is_matrix : callable or None
+        ``is_matrix(path, spec)``: whether a file is X or Y alone, of two that are a pair.
+    obs : tuple of two callables, or None
+        ``names(path, spec)`` and ``read(path, names, spec)`` of columns of rows, where it is no table.
+    """
+
+    name: str
+    title: str
+    open: Callable[..., Reader]
+    suffixes: tuple[str, ...] = ()
+    keys: tuple[str, ...] | None = ()
+    head: Callable[[bytes, list[str]], bool] = _never
+    group: Callable[[Any], bool] = _never
+    folder: Callable[[str], bool] = _never
+    order: int = 0
+    in_place: Callable[[str], bool] = lambda path: True
+    is_table: bool = False
+    has_label_array: bool = False
+    is_matrix: Callable[[str, FileSpec], bool] | None = None
+    obs: tuple[Callable[..., tuple[str, ...]], Callable[..., Any]] | None = None
+
+
+def begins_with(mark: bytes) -> Callable[[bytes, list[str]], bool]:
+    """Return a `Format.head` that recognises the first bytes of a file."""
+    return lambda content, lines: content.startswith(mark)
+
+
+#: Keys of formats that hold matrices as arrays.
+NAME_KEYS = ("names", "label_names")
+ARRAY_KEYS = ("x", "y", *NAME_KEYS)

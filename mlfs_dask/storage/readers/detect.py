@@ -2,90 +2,40 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import logging
-import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
-from typing import Any
+import pkgutil
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 from mlfs_dask.errors import DataError, UsageError, number_of
 from mlfs_dask.files.redaction import redact
+from mlfs_dask.storage import formats
 from mlfs_dask.storage.object_store import ZARR_ROOTS, expand
 from mlfs_dask.storage.readers import compressed_io
-from mlfs_dask.storage.readers.base import FileSpec, NoRowsError, Reader
+from mlfs_dask.storage.readers.base import FileSpec, Format, NoRowsError, Reader
 from mlfs_dask.storage.readers.compressed_io import format_suffix
 from mlfs_dask.storage.readers.concat import concatenate
 
 logger = logging.getLogger(__name__)
 
-_HERE = "mlfs_dask.storage.readers"
-
-
-@dataclass(frozen=True)
-class Format:
-    """A format: its name in `--format`, suffixes, the function that opens it, and the keys it understands.
-
-    `keys` None: the function checks them itself.
-    """
-
-    name: str
-    title: str
-    suffixes: tuple[str, ...]
-    opener: str
-    keys: tuple[str, ...] | None = None
-
-
-_NAMES = ("names", "label_names")
-_ARRAYS = ("x", "y", *_NAMES)
-FORMATS = {
-    known.name: known
-    for known in (
-        Format("arff", "Mulan or Meka ARFF, dense or sparse", (".arff",), "arff:open_arff"),
-        Format("svmlight", "svmlight (libsvm) text", (".svm", ".svmlight", ".libsvm"), "svmlight:open_svmlight"),
-        Format("xmlc", "XMLC text: header `n d q`, or `n d` and labels apart", (".xmlc",), "xmlc:open_xmlc"),
-        Format("csv", "CSV with a header row", (".csv", ".raw", ".traw"), "csv:open_csv", ("categorical", "header")),
-        Format("tsv", "the same with tabs", (".tsv", ".tab"), "csv:open_tsv", ("categorical", "header")),
-        Format("parquet", "Parquet", (".parquet", ".pq"), "parquet:open_parquet", ("categorical",)),
-        Format(
-            "feather", "Feather, Arrow IPC", (".feather", ".arrow", ".ipc"), "parquet:open_parquet", ("categorical",)
-        ),
-        Format("npz", "NumPy .npz, dense, or sparse by SciPy", (".npz",), "npz:open_npz", _ARRAYS),
-        Format("npy", "NumPy .npy, a pair X.npy Y.npy", (".npy",), "npz:open_npz", _NAMES),
-        Format("mtx", "MatrixMarket, a pair X.mtx Y.mtx", (".mtx",), "mtx:open_mtx", _NAMES),
-        Format("mat", "MATLAB .mat, version 5 or 7.3", (".mat",), "mat:open_mat", (*_ARRAYS, "orientation")),
-        Format(
-            "h5ad",
-            "AnnData .h5ad, MuData .h5mu",
-            (".h5ad", ".h5mu"),
-            "anndata:open_anndata",
-            _ARRAYS,
-        ),
-        Format(
-            "hdf5",
-            "HDF5 or netCDF 4 X and Y",
-            (".h5", ".hdf5", ".hdf", ".nc", ".nc4"),
-            "array_pair:open_array_pair",
-            _ARRAYS,
-        ),
-        Format("10x", "10x Genomics .h5, or a folder of matrix.mtx", (), "tenx:open_tenx", ("labels", "feature_types")),
-        Format("anndata", "AnnData .zarr", (), "anndata:open_anndata", _ARRAYS),
-        Format("zarr", "Zarr X and Y, in a group or a pair", (".zarr",), "array_pair:open_array_pair", _ARRAYS),
-    )
-}
-#: Formats whose rows cannot be read by themselves, and pairs of files: a store is made of them first.
-TO_CONVERT = ("arff", "svmlight", "xmlc", "csv", "tsv", "npy", "mtx")
-# One of these is X or Y alone when two of them are given.
-_PAIRED = ("npz", "npy", "mtx", "zarr")
-_BY_COLUMNS = ("csv", "tsv", "parquet", "feather")
-# Labels are an array of their own here, which no label option can name.
-_LABELS_APART = ("npz", "npy", "mtx", "mat", "zarr", "hdf5")
 #: Suffixes of tables of labels beside the data.
 _TABLES = (".csv", ".tsv", ".tab", ".txt")
 _ARCHIVES = (".zip", ".tar", ".tgz", ".7z", ".rar")
 _SNIFF_BYTES = 4096
 _DEFAULTS = FileSpec()
+
+
+@functools.cache
+def known_formats() -> dict[str, Format]:
+    """Return all formats by name, in the order in which they are asked."""
+    modules = (
+        importlib.import_module(f"{formats.__name__}.{each.name}") for each in pkgutil.iter_modules(formats.__path__)
+    )
+    found = sorted((known for module in modules for known in module.FORMATS), key=lambda known: known.order)
+    return {known.name: known for known in found}
 
 
 def open_source(sources: Sequence[str], options: FileSpec = _DEFAULTS) -> Reader:
@@ -114,21 +64,21 @@ def open_source(sources: Sequence[str], options: FileSpec = _DEFAULTS) -> Reader
     return open_resolved(sources, *resolve_sources(sources, options), options)
 
 
-def open_resolved(sources: Sequence[str], paths: Sequence[str], name: str, options: FileSpec) -> Reader:
+def open_resolved(sources: Sequence[str], paths: Sequence[str], known: Format, options: FileSpec) -> Reader:
     """The reader of files that `resolve_sources` has found, of one format; errors as of `open_source`."""
     options = replace(options, keys={key.lower(): value for key, value in options.keys.items()})
-    _check_options(paths[0], FORMATS[name], options)
+    _check_options(paths[0], known, options)
     if options.transpose:
         from mlfs_dask.storage.readers.transposed import open_transposed
 
-        return concatenate([open_transposed(path, options, _opener(name)) for path in paths])
-    if name in _PAIRED and (pair := _as_pair(paths, name, options)):
-        return _call(name, pair, options)
+        return concatenate([open_transposed(path, options, known.open) for path in paths])
+    if known.is_matrix is not None and (pair := _as_pair(paths, known, options)):
+        return known.open(pair, options)
     options = replace(options, folder=_common_folder(sources))
     readers, empty = [], None
     for path in paths:
         try:
-            readers.append(_call(name, path, _with_labels(path, name, options)))
+            readers.append(known.open(path, _with_names(path, known, options)))
         except NoRowsError as error:
             empty = error
             if len(paths) > 1:
@@ -146,16 +96,21 @@ def _common_folder(sources: Sequence[str]) -> str:
 def is_named_as_file(path: str | Path) -> bool:
     """Whether the suffix is that of a format whose data are a file."""
     suffix = format_suffix(str(path).rstrip("/"))
-    return any(suffix in known.suffixes for known in FORMATS.values() if known.name != "zarr")
+    return any(suffix in known.suffixes for known in known_formats().values() if known.name != "zarr")
 
 
-def resolve_sources(sources: Sequence[str], options: FileSpec = _DEFAULTS) -> tuple[list[str], str]:
+def is_data_folder(path: str | Path) -> bool:
+    """Whether a local folder is one of a format, such as that of Cell Ranger."""
+    return any(known.folder(str(path)) for known in known_formats().values())
+
+
+def resolve_sources(sources: Sequence[str], options: FileSpec = _DEFAULTS) -> tuple[list[str], Format]:
     """Files that the user named, and their format; parameters and errors are those of `open_source`."""
     if not sources:
         raise UsageError("no files were given\n  cure: name at least one file to read")
     format = options.format
-    if format is not None and format not in FORMATS:
-        raise UsageError(f"unknown format {format!r}\n  cure: --format is one of {', '.join(FORMATS)}")
+    if format is not None and format not in known_formats():
+        raise UsageError(f"unknown format {format!r}\n  cure: --format is one of {', '.join(sorted(known_formats()))}")
     paths = [path for source in sources for path in _expanded(str(source), options)]
     formats = [format or _format_of(path, options) for path in paths]
     if set(formats) == {"npz", "npy"}:  # of a pair one may be sparse
@@ -170,7 +125,7 @@ def resolve_sources(sources: Sequence[str], options: FileSpec = _DEFAULTS) -> tu
     if len(paths) > 1 and len(set(paths)) < len(paths):
         twice = next(path for number, path in enumerate(paths) if path in paths[:number])
         raise UsageError(f"{twice} is given twice\n  cure: name each file once")
-    return paths, name
+    return paths, known_formats()[name]
 
 
 def _check_options(path: str, known: Format, options: FileSpec) -> None:
@@ -184,27 +139,27 @@ def _check_options(path: str, known: Format, options: FileSpec) -> None:
                 f"{path}: {known.name} has no key {key!r}\n  cure: "
                 + (f"its keys are {', '.join(keys)}" if keys else "leave --key out")
             )
-    if options.transpose and known.name not in _BY_COLUMNS:
+    if options.transpose and not known.is_table:
+        tables = ", ".join(sorted(each.name for each in known_formats().values() if each.is_table))
         raise UsageError(
-            f"{path}: {known.name} is no table\n  cure: --transpose goes with {', '.join(_BY_COLUMNS)}; leave it out "
-            "otherwise"
+            f"{path}: {known.name} is no table\n  cure: --transpose goes with {tables}; leave it out otherwise"
         )
-    if options.obs and known.name not in (*_BY_COLUMNS, "h5ad", "anndata"):
+    if options.obs and not known.is_table and known.obs is None:
         raise UsageError(
             f"{path}: {known.name} has no columns of rows, which --obs would keep"
             "\n  cure: leave --obs out, or give the data as CSV, Parquet or AnnData"
         )
-    if options.labels.classes and known.name in _LABELS_APART and not _has_table(known.name, options):
+    if options.labels.classes and known.has_label_array and not _has_table(known, options):
         raise UsageError(
             f"{path}: labels are a matrix here, and no columns of classes\n  cure: leave --label-classes and "
             "--label-separator out"
         )
-    if options.labels.key is not None and known.name not in _BY_COLUMNS:
+    if options.labels.key is not None and not known.is_table:
         raise UsageError(
             f"{path}: {known.name} has no column of keys\n  cure: leave --label-key out; a table beside .mtx has its "
             "rows in the order of the matrix"
         )
-    if known.name in _LABELS_APART and options.labels.names_columns and not _has_table(known.name, options):
+    if known.has_label_array and options.labels.names_columns and not _has_table(known, options):
         raise UsageError(
             f"{path}: labels are an array of their own here, which --label-file, --label-columns and --n-labels say "
             "nothing of\n  cure: leave them out; --key y=NAME names the array, and one in a file of its own is a "
@@ -212,58 +167,34 @@ def _check_options(path: str, known: Format, options: FileSpec) -> None:
         )
 
 
-def _has_table(name: str, options: FileSpec) -> bool:
+def _has_table(known: Format, options: FileSpec) -> bool:
     """Whether labels stand in a table beside a single matrix."""
-    return name == "mtx" and format_suffix(options.labels.xml or "") in _TABLES
+    return known.name == "mtx" and format_suffix(options.labels.xml or "") in _TABLES
 
 
-def _call(name: str, source: str | tuple[str, ...], options: FileSpec) -> Reader:
-    reader: Reader = _opener(name)(source, options)
-    return reader
-
-
-def _opener(name: str) -> Callable[..., Any]:
-    module, _, function = FORMATS[name].opener.partition(":")
-    opener: Callable[..., Any] = getattr(importlib.import_module(f"{_HERE}.{module}"), function)
-    return opener
-
-
-def _with_labels(path: str, name: str, options: FileSpec) -> FileSpec:
-    """The options, with labels from an XML file: of the same stem, or, for tables, as column names."""
+def _with_names(path: str, known: Format, options: FileSpec) -> FileSpec:
+    """The options, with the labels that an XML file names as columns of a table."""
     labels = options.labels
-    if name == "arff" and not labels.names_columns:
-        xml = _xml_beside(path, options)
-        if xml is not None:
-            logger.info("%s: labels are those named in %s", redact(path), redact(xml))
-            return replace(options, labels=replace(labels, xml=xml))
-    if name in _BY_COLUMNS and labels.xml is not None and format_suffix(labels.xml) in _TABLES:
+    if not known.is_table or labels.xml is None:
+        return options
+    if format_suffix(labels.xml) in _TABLES:
         if labels.key is None:
             raise UsageError(
                 f"{path}: nothing tells which row of {labels.xml} has the labels of a row"
                 "\n  cure: --label-key NAME, the column whose values stand in the first column of that table"
             )
         return options
-    if name in _BY_COLUMNS and labels.xml is not None:
-        from mlfs_dask.storage.readers.mulan_xml import read_mulan_labels
+    from mlfs_dask.storage.readers.mulan_xml import read_mulan_labels
 
-        names = read_mulan_labels(labels.xml, options.storage_options)
-        return replace(options, labels=replace(labels, xml=None, columns=names))
-    return options
+    names = read_mulan_labels(labels.xml, options.storage_options)
+    return replace(options, labels=replace(labels, xml=None, columns=names))
 
 
-def _xml_beside(path: str, options: FileSpec) -> str | None:
-    folder = path[: len(path) - len(PurePosixPath(path).name)]
-    stem = PurePosixPath(path).name
-    while PurePosixPath(stem).suffix.lower() in (".gz", ".xz", ".bz2", ".zst", ".arff"):
-        stem = PurePosixPath(stem).stem
-    xml = f"{folder}{stem}.xml"
-    return xml if compressed_io.exists(xml, options.storage_options) else None
-
-
-def _as_pair(paths: Sequence[str], name: str, options: FileSpec) -> tuple[str, ...] | None:
+def _as_pair(paths: Sequence[str], known: Format, options: FileSpec) -> tuple[str, ...] | None:
     """X and Y, if each of the files holds one matrix alone."""
-    alone = [_holds_one(path, name, options) for path in paths]
-    if all(alone) and len(paths) == 2 - _has_table(name, options):
+    assert known.is_matrix is not None
+    alone = [known.is_matrix(path, options) for path in paths]
+    if all(alone) and len(paths) == 2 - _has_table(known, options):
         return tuple(paths)
     if any(alone):
         raise UsageError(
@@ -273,30 +204,22 @@ def _as_pair(paths: Sequence[str], name: str, options: FileSpec) -> tuple[str, .
     return None
 
 
-def _holds_one(path: str, name: str, options: FileSpec) -> bool:
-    if name in ("npy", "mtx"):
-        return True
-    if name == "npz":
-        from mlfs_dask.storage.readers.npz import matrices_in
-
-        return len(matrices_in(path, options)) == 1
-    from mlfs_dask.storage.readers.array_pair import is_matrix
-    from mlfs_dask.storage.readers.zarr_nodes import open_node
-
-    return is_matrix(open_node(path, options))
-
-
 def _format_of(path: str, options: FileSpec) -> str:
     suffix = format_suffix(path.rstrip("/"))
-    by_suffix = next((known.name for known in FORMATS.values() if suffix in known.suffixes), None)
+    formats = known_formats().values()
+    candidates = [known for known in formats if suffix in known.suffixes]
+    by_suffix = candidates[0].name if candidates else None
+    if len(candidates) > 1:  # a dialect, and the format that its name says
+        by_suffix = _format_by_content(path, options, candidates) or candidates[-1].name
     if by_suffix in ("zarr", "hdf5") or (by_suffix is None and _is_zarr_folder(path)):
         return _kind_of_group(path, options)
     if by_suffix is not None:
         return by_suffix
-    if is_tenx_folder(path):
-        return "10x"
+    for known in formats:
+        if known.folder(path):
+            return known.name
     if suffix in (".txt", ".dat", ".data", ""):
-        found = _format_by_content(path, options)
+        found = _format_by_content(path, options, formats)
         if found is not None:
             return found
     else:
@@ -305,66 +228,21 @@ def _format_of(path: str, options: FileSpec) -> str:
             raise UsageError(
                 f"{path} is an archive, which may hold several files\n  cure: unpack it, and name the files in it"
             )
-    known = "; ".join(f"{known.name} ({known.title})" for known in FORMATS.values())
+    names = "; ".join(f"{known.name} ({known.title})" for _, known in sorted(known_formats().items()))
     raise UsageError(
-        f"{path}: neither its name nor its first line tells the format\n  cure: --format with one of {known}"
+        f"{path}: neither its name nor its first line tells the format\n  cure: --format with one of {names}"
     )
 
 
-def _format_by_content(path: str, options: FileSpec) -> str | None:
+def _format_by_content(path: str, options: FileSpec, formats: Iterable[Format]) -> str | None:
     source = compressed_io.open_source(path, options.storage_options)
     first = source.read_range(0, _SNIFF_BYTES)
     if not first.strip():
         raise DataError("the file is empty", file=path, cure="give a file with data in it")
-    for mark, name in (
-        (b"PAR1", "parquet"),
-        (b"ARROW1", "feather"),
-        (b"PK\x03\x04", "npz"),
-        (b"\x93NUMPY", "npy"),
-        (b"MATLAB", "mat"),
-        (b"\x89HDF", "hdf5"),
-        (b"%%MatrixMarket", "mtx"),
-    ):
-        if first.startswith(mark):
-            return _kind_of_group(path, options) if name == "hdf5" else name
     lines = first.decode("utf-8", errors="replace").removeprefix("\ufeff").splitlines()
     content = [line for line in lines if line.strip() and not line.lstrip().startswith(("%", "#"))]
-    if not content:
-        return None
-    if content[0].lstrip().lower().startswith("@relation"):
-        return "arff"
-    words = content[0].split()
-    if len(words) == 3 and all(word.isdecimal() for word in words):
-        return "xmlc"
-    if len(words) == 2 and all(word.isdecimal() for word in words) and _is_pairs(content[1:2]):
-        return "xmlc"
-    if any(":" in word for word in words) and all(_is_svmlight_word(word) for word in words):
-        return "svmlight"
-    if "\t" in content[0]:
-        return "tsv"
-    has_blanks = len(words) > 1 and [len(line.split()) for line in content[1:2]] == [len(words)]
-    return "csv" if has_blanks or any(mark in content[0] for mark in ",;|") else None
-
-
-def _is_pairs(lines: list[str]) -> bool:
-    """Whether a line holds nothing but index:value."""
-    return all(":" in word and _is_svmlight_word(word) for line in lines for word in line.split())
-
-
-def _is_svmlight_word(word: str) -> bool:
-    """Whether a word is labels (1,4), a class (-1, 3.0) or index:value; a comment may follow."""
-    index, colon, value = word.partition(":")
-    if not colon:
-        return all(_is_number(part) for part in index.strip(",").split(",")) or index.startswith("#")
-    return _is_number(value) and (index.isdecimal() or index == "qid")
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    found = next((known.name for known in formats if known.head(first, content)), None)
+    return _kind_of_group(path, options) if found == "hdf5" else found
 
 
 def _is_zarr_folder(path: str) -> bool:
@@ -372,24 +250,12 @@ def _is_zarr_folder(path: str) -> bool:
     return any((folder / name).is_file() for name in ZARR_ROOTS)
 
 
-def is_tenx_folder(path: str) -> bool:
-    """Whether it is a folder as Cell Ranger writes it."""
-    # False where the folder may not be read.
-    return any(os.path.isfile(f"{path}/barcodes.tsv{packed}") for packed in ("", ".gz"))  # noqa: PTH113
-
-
 def _kind_of_group(path: str, options: FileSpec) -> str:
     """The format of a Zarr folder or an HDF5 file, by what is in it."""
-    from mlfs_dask.storage.readers.anndata import is_anndata
-    from mlfs_dask.storage.readers.encoded import is_array, open_root
+    from mlfs_dask.storage.readers.encoded import open_root
 
     with open_root(path, options) as root:
-        zarr = not hasattr(root, "filename")
-        if not is_array(root) and is_anndata(root):
-            return "anndata" if zarr else "h5ad"
-        if not zarr and any(not is_array(node) and "barcodes" in node for node in root.values()):
-            return "10x"
-    return "zarr" if zarr else "hdf5"
+        return next(known.name for known in known_formats().values() if known.group(root))
 
 
 def _expanded(source: str, options: FileSpec) -> list[str]:
@@ -401,7 +267,7 @@ def _expanded(source: str, options: FileSpec) -> list[str]:
             raise DataError("no file matches", file=source, cure="check the pattern")
         return found
     folder = Path(source)
-    if url or not folder.is_dir() or _is_zarr_folder(source) or is_tenx_folder(source):
+    if url or not folder.is_dir() or _is_zarr_folder(source) or is_data_folder(source):
         return [source]
     tables = sorted(
         str(file)

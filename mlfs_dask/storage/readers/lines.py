@@ -17,6 +17,7 @@ from mlfs_dask.errors import DataError
 from mlfs_dask.storage.readers.base import Part, parts_at
 from mlfs_dask.storage.readers.compressed_io import LONGEST_LINE, SMALL_PIECE_BYTES, SourceFile, line_too_long
 
+UTF8_MARK = b"\xef\xbb\xbf"
 NEWLINE = 10
 
 

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.storage.obs import ObsColumns, joined
-from mlfs_dask.storage.readers.anndata import obs_columns, obs_of
 from mlfs_dask.storage.readers.base import BATCH_BYTES, FileSpec
 from mlfs_dask.storage.readers.detect import open_source, resolve_sources
 
@@ -18,10 +17,8 @@ Array = NDArray[np.float64]
 
 def obs_names(path: str, options: FileSpec) -> tuple[str, ...]:
     """Names of the columns of rows of a file: those of `obs`, or of a table the columns that are left out."""
-    _, found = resolve_sources([path], options)
-    if found in ("h5ad", "anndata"):
-        return obs_columns(path, options)
-    return options.drop
+    _, known = resolve_sources([path], options)
+    return options.drop if known.obs is None else known.obs[0](path, options)
 
 
 def read_obs(paths: Sequence[str], options: FileSpec) -> ObsColumns:
@@ -39,18 +36,18 @@ def read_obs(paths: Sequence[str], options: FileSpec) -> ObsColumns:
     UsageError
         The format has no columns of rows.
     """
-    files, found = resolve_sources(paths, options)
+    files, known = resolve_sources(paths, options)
     names = options.obs
-    if found in ("h5ad", "anndata"):
-        return joined([obs_of(file, names, options) for file in files], paths=files)
+    if known.obs is not None:
+        return joined([known.obs[1](file, names, options) for file in files], paths=files)
     reader = open_source(list(paths), options=replace(options, only_obs=True))
     order = [list(reader.header.feature_names or ()).index(name) for name in names]
-    known = reader.header.categories
+    codes = reader.header.categories
 
     def blocks() -> Iterator[Array]:
         for part in reader.parts(1 << 62):
             for batch in reader.read(part, batch_bytes=BATCH_BYTES):
                 yield np.asarray(batch.X, dtype=np.float64)[:, order]
 
-    categories = {name: known[column] for name, column in zip(names, order, strict=True) if column in known}
+    categories = {name: codes[column] for name, column in zip(names, order, strict=True) if column in codes}
     return ObsColumns(names, categories, blocks)

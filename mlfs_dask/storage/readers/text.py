@@ -20,6 +20,7 @@ from mlfs_dask.storage.readers.base import Batch, Header, Part, Reader
 from mlfs_dask.storage.readers.compressed_io import SourceFile
 from mlfs_dask.storage.readers.lines import (
     NEWLINE,
+    UTF8_MARK,
     LineBlock,
     block_bytes_for,
     line_blocks,
@@ -30,8 +31,6 @@ from mlfs_dask.storage.readers.sparse_rows import RepeatedIndexError, sorted_row
 from mlfs_dask.typing import Matrix
 
 logger = logging.getLogger(__name__)
-
-UTF8_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass(kw_only=True)

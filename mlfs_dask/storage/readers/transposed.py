@@ -35,7 +35,7 @@ from mlfs_dask.storage.readers.matrix import (
 from mlfs_dask.storage.readers.table import TableReader
 
 
-def open_transposed(path: str, options: FileSpec, open_table: Callable[..., TableReader]) -> MatrixReader:
+def open_transposed(path: str, options: FileSpec, open_table: Callable[..., Any]) -> MatrixReader:
     """Open a table with features as rows; `labels.xml` of the options is the table of the samples.
 
     `open_table` opens a table of its format.

@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 from scipy.sparse import issparse
 
 from mlfs_dask.errors import DataError, UsageError
-from mlfs_dask.storage.readers.arff import ArffReader, open_arff
+from mlfs_dask.storage.formats.arff import open_arff
+from mlfs_dask.storage.readers.arff_rows import ArffReader
 from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN, FileSpec, LabelSpec
+from mlfs_dask.storage.readers.detect import open_source
 from tests.storage.readers.reading import batches_of, check_splits, dense
 
 NAN = np.nan
@@ -38,7 +40,7 @@ def table_of(reader: ArffReader, part_bytes: int = 1 << 40, batch_bytes: int = 1
 
 
 def read(path: Path, spec: LabelSpec = LAST, drop: tuple[str, ...] = ()) -> SimpleNamespace:
-    return table_of(open_arff(str(path), FileSpec(labels=spec, drop=drop)))
+    return table_of(open_source([str(path)], FileSpec(labels=spec, drop=drop)))
 
 
 @pytest.fixture
@@ -286,7 +288,7 @@ def test_false_and_true_in_any_spelling(write: Any, declared: str, false: str, t
         (["place {2,10,1,7}"], ["{0 7}", "{1 1}"], [[3], [0]], [0, 1], {0: ("2", "10", "1", "7")}),
         (["x real", "k {a,b,c}"], ["?,?,?", "nan,b,1", "NaN , ? , 0"], [[NAN, NAN], [NAN, 1], [NAN, NAN]], [-1, 1, 0],
          {1: ("a", "b", "c")}),
-        (["x real", "k {a,b,c}"], ["<null>,<null>,<null>", "1, <null> ,0"], [[NAN, NAN], [1, NAN]], [-1, 0],
+        (["x real [0, 9]", "k {a,b,c}"], ["<null>,<null>,<null>", "1, <null> ,0"], [[NAN, NAN], [1, NAN]], [-1, 0],
          {1: ("a", "b", "c")}),  # KEEL
         (["x real", "k {a,b}"], ["{0 0,1 a,2 0}", "{}", "{ }", "{0 -0.0}"], [[0, 0]] * 4, [0] * 4, {1: ("a", "b")}),
         ([r"k {'it\'s', 'a,b', 'x\ty', 'c}d', \'}"],

@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mlfs_dask.errors import DataError, UsageError
-from mlfs_dask.storage.readers import csv as csv_module
+from mlfs_dask.storage.formats import csv as csv_module
+from mlfs_dask.storage.formats.csv import open_csv
 from mlfs_dask.storage.readers.base import FileSpec, LabelSpec
 from mlfs_dask.storage.readers.concat import concatenate
-from mlfs_dask.storage.readers.csv import open_csv
 from mlfs_dask.storage.readers.detect import open_source
 from tests.storage.readers.reading import batches_of, check_splits, read_all
 

@@ -14,12 +14,12 @@ from scipy import sparse as sp
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.convert import convert
+from mlfs_dask.storage.formats.csv import open_csv
+from mlfs_dask.storage.formats.parquet import open_parquet
 from mlfs_dask.storage.opening import open_dataset
 from mlfs_dask.storage.readers.base import FileSpec, LabelSpec
 from mlfs_dask.storage.readers.concat import concatenate
-from mlfs_dask.storage.readers.csv import open_csv
-from mlfs_dask.storage.readers.detect import FORMATS, open_source
-from mlfs_dask.storage.readers.parquet import open_parquet
+from mlfs_dask.storage.readers.detect import known_formats, open_source
 from tests.storage.readers.reading import check_splits, read_all
 from tests.storage.readers.test_mat import SAVE
 
@@ -207,7 +207,7 @@ def test_format_by_option(tmp_path: Path) -> None:
     path = text("t.odd", TABLE)(tmp_path)
     with pytest.raises(UsageError, match="neither its name nor its first line tells the format") as caught:
         open_source([path], LAST)
-    for name, known in FORMATS.items():
+    for name, known in known_formats().items():
         assert f"{name} ({known.title})" in str(caught.value)
     np.testing.assert_array_equal(read_all(open_source([path], replace(LAST, format="csv")))[0], X)
 
@@ -219,7 +219,7 @@ ODD = "neither its name nor its first line"
     ("files", "options", "format", "problem"),
     [
         ({}, LAST, None, "no files were given"),
-        ({"t.csv": TABLE}, LAST, "excel", "unknown format 'excel'\n  cure: --format is one of arff, svmlight"),
+        ({"t.csv": TABLE}, LAST, "excel", "unknown format 'excel'\n  cure: --format is one of 10x, anndata, arff"),
         *(({"t.txt": content}, LAST, None, ODD)
           for content in ("words without any mark\n", "1\n2\n", "% a comment\n", "a:b c\n")),
         ({"t.csv": TABLE, "t.svm": SVM}, LAST, None, r"t\.csv is csv and .*t\.svm is svmlight; files of one format"),

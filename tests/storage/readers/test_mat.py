@@ -13,9 +13,9 @@ from scipy import sparse as sp
 
 from mlfs_dask import runtime
 from mlfs_dask.errors import DataError, DoesNotFitError
+from mlfs_dask.storage.formats.mat import open_mat
 from mlfs_dask.storage.readers import matrix
 from mlfs_dask.storage.readers.base import FileSpec
-from mlfs_dask.storage.readers.mat import open_mat
 from tests.storage.readers.reading import batches_of, check_splits, read_all
 
 RNG = np.random.default_rng(5)

@@ -17,9 +17,9 @@ from pyarrow import feather, parquet
 
 from mlfs_dask import runtime
 from mlfs_dask.errors import DataError, DoesNotFitError
-from mlfs_dask.storage.readers import parquet as parquet_module
+from mlfs_dask.storage.formats import parquet as parquet_module
+from mlfs_dask.storage.formats.parquet import open_parquet
 from mlfs_dask.storage.readers.base import FileSpec, LabelSpec
-from mlfs_dask.storage.readers.parquet import open_parquet
 from tests.storage.readers.reading import check_splits, read_all
 
 LAST = FileSpec(labels=LabelSpec(count=1))
@@ -155,7 +155,7 @@ def test_codes_are_the_sorted_texts_of_all_row_groups(tmp_path: Path) -> None:
     check_splits(reader)
     code = (
         "import sys; from mlfs_dask.storage.readers.base import LabelSpec, FileSpec; "
-        "from mlfs_dask.storage.readers.parquet import open_parquet; "
+        "from mlfs_dask.storage.formats.parquet import open_parquet; "
         f"reader = open_parquet({path!r}, FileSpec(labels=LabelSpec(count=1))); "
         "print(sum(len(batch.X) for part in reader.parts(1) for batch in reader.read(part, batch_bytes=1 << 20))); "
         "print('pandas' in sys.modules)"

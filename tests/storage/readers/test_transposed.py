@@ -143,5 +143,5 @@ def test_tables_of_labels_that_do_not_fit(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"value 's4': no sample of .*u.csv is in the table\n  cure: .*\('xs0'\)"):
         open_source([other], options(tmp_path))
     np.savez(tmp_path / "t.npz", X=np.ones((2, 2)), Y=np.ones((2, 2)))
-    with pytest.raises(UsageError, match="npz is no table\n  cure: --transpose goes with csv, tsv, parquet, feather"):
+    with pytest.raises(UsageError, match="npz is no table\n  cure: --transpose goes with csv, feather, parquet, tsv"):
         open_source([str(tmp_path / "t.npz")], FileSpec(transpose=True))

@@ -1,18 +1,7 @@
-"""ARFF, dense and sparse, with labels named by a Mulan XML file, Meka's `-C`, names or a count.
+"""Rows of an ARFF file, which compiled kernels tokenise (`tokens`).
 
-Rows are tokenised by compiled kernels (`tokens`); this module resolves the rare values that the kernels set
-aside and words the errors. An uncompressed file is read in byte ranges, each independently. Held while
-reading: a block of text and its numbers, about twice the batch size.
-
-Decisions where the format leaves room:
-
-- Labels keep the order of the attributes in the file; an XML file only tells which they are. So all forms of
-  one data set agree, whatever order its XML has.
-- A nominal attribute whose two values mean false and true in any spelling and order (`{0,1}`, `{YES, NO}`)
-  is read as 0 and 1. Other nominals are codes 0..K-1 in the order declared.
-- In a sparse row an attribute that is absent is 0 or, if nominal, the first value declared.
-- Dates are seconds since 1970-01-01T00:00Z; without a zone they are taken as UTC.
-- Instance weights are passed over, with a line in the log.
+This module resolves the rare values that the kernels set aside and words the errors. An uncompressed file is read in
+byte ranges, each independently. Held while reading: a block of text and its numbers, about twice the batch size.
 """
 
 from __future__ import annotations
@@ -28,22 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from mlfs_dask.errors import DataError, UsageError, number_of
-from mlfs_dask.storage.label_values import LabelValues, zero_in_sparse
-from mlfs_dask.storage.readers import tokens
-from mlfs_dask.storage.readers.arff_header import (
+from mlfs_dask.errors import DataError, number_of
+from mlfs_dask.storage.formats.arff import (
     ArffHeader,
     Attribute,
-    AttributeNames,
-    choose_labels,
-    read_arff_header,
     readable,
     unquote,
 )
-from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN, UNKNOWN_BYTES, FileSpec, Header, LabelSpec
+from mlfs_dask.storage.label_values import LabelValues, zero_in_sparse
+from mlfs_dask.storage.readers import tokens
+from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN, UNKNOWN_BYTES, Header, LabelSpec
 from mlfs_dask.storage.readers.classes import ClassColumn, joined_labels
-from mlfs_dask.storage.readers.compressed_io import SourceFile, open_source
-from mlfs_dask.storage.readers.label_columns import VALUES_CURE, check_kept
+from mlfs_dask.storage.readers.compressed_io import SourceFile
+from mlfs_dask.storage.readers.label_columns import VALUES_CURE
 from mlfs_dask.storage.readers.lines import NEWLINE, LineBlock, excerpt, line_error, line_from
 from mlfs_dask.storage.readers.parse_float import number_from_text
 from mlfs_dask.storage.readers.sparse_rows import with_defaults, without_zeros
@@ -81,32 +67,6 @@ _LABEL_CURE = (
 )
 # A value as it stands in a dense row, for counting the values of a row that is too long.
 _VALUE = re.compile(r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^\s,'"][^\s,]*)""")
-
-
-def open_arff(path: str, options: FileSpec) -> ArffReader:
-    """Read the header and settle which attributes are labels.
-
-    Raises
-    ------
-    DataError
-        The header is malformed, a name is not there, or an attribute can be neither feature nor label.
-    UsageError
-        Nothing tells which attributes are labels.
-    """
-    if options.keys:
-        raise UsageError(f"{path}: ARFF files have no key {min(options.keys)!r}")
-    source = open_source(path, options.storage_options)
-    header = read_arff_header(source)
-    names = AttributeNames(header.attributes, path)
-    dropped = set(names.find(options.drop, "column to leave out,", path))
-    labels = choose_labels(header, names, options.labels, source, dropped)
-    check_kept(labels, dropped, [readable(attribute.name) for attribute in header.attributes], file=path)
-    meaning = options.labels.values
-    if not math.isnan(meaning.of_text("NA") or 0):
-        raise UsageError(
-            f"{path}: a label ? of ARFF is unknown\n  cure: leave NA out, or write another value instead of ?"
-        )
-    return _make_reader(source, header, labels, dropped, options.labels)
 
 
 @dataclass(frozen=True)
@@ -163,9 +123,34 @@ def _class_column(attribute: Attribute, spec: LabelSpec, path: str) -> ClassColu
     return replace(column, texts=values)
 
 
-def _make_reader(
-    source: SourceFile, header: ArffHeader, labels: list[int], dropped: set[int], spec: LabelSpec
+def make_reader(
+    source: SourceFile,
+    header: ArffHeader,
+    labels: list[int],
+    dropped: set[int],
+    spec: LabelSpec,
+    *,
+    missing: tuple[str, ...] = (),
 ) -> ArffReader:
+    """Return the reader of a file whose labels are chosen.
+
+    Parameters
+    ----------
+    source : SourceFile
+    header : ArffHeader
+    labels : list of int
+        Attributes that are labels, in the order of the file.
+    dropped : set of int
+        Attributes to leave out.
+    spec : LabelSpec
+    missing : tuple of str
+        Texts beside ? that stand for a missing value.
+
+    Raises
+    ------
+    DataError
+        An attribute can be neither feature nor label.
+    """
     attributes, meaning = header.attributes, spec.values
     classes = {i: column for i in labels if (column := _class_column(attributes[i], spec, source.path)) is not None}
     plain = [i for i in labels if i not in classes]
@@ -261,6 +246,7 @@ def _make_reader(
         sparse=header.sparse,
         columns=columns,
         meaning=meaning,
+        missing=missing,
     )
 
 
@@ -298,6 +284,7 @@ class ArffReader(TextReader):
     sparse: bool
     columns: _Columns
     meaning: LabelValues
+    missing: tuple[str, ...] = ()
 
     def _rows(
         self, block: LineBlock, p: int, batch_bytes: int, report: NDArray[np.int64]
@@ -367,9 +354,12 @@ class ArffReader(TextReader):
                 values, value_codes = self.columns.declarations[declaration]
                 decoded = (value.decode("utf-8", "surrogateescape") for value in values)
                 codes[declaration] = dict(zip(decoded, value_codes, strict=True))
-            problem, value, cure = _value_of(
-                token, self.columns.attributes[i], codes.get(declaration, {}), self.meaning if place < 0 else None
-            )
+            known = codes.get(declaration, {})
+            meaning = self.meaning if place < 0 else None
+            if token in self.missing and token not in known:
+                problem, value, cure = "", math.nan, ""
+            else:
+                problem, value, cure = _value_of(token, self.columns.attributes[i], known, meaning)
             if problem:
                 raise line_error(
                     self.source,
@@ -433,8 +423,6 @@ def _value_of(
     text = unquote(token)
     if text is None:
         return "the quote is not closed", 0.0, "close it; inside a value write \\' for a quote"
-    if text == "<null>" and text not in codes:  # KEEL's missing value
-        return "", math.nan, ""
     if attribute.kind == "nominal":
         if text in codes:
             return "", codes[text], ""

@@ -6,10 +6,14 @@ user gives them. `qid:...` is passed over.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mlfs_dask.errors import UsageError
-from mlfs_dask.storage.readers.base import BATCH_BYTES, FileSpec, Header, Part
+from mlfs_dask.storage.readers.base import BATCH_BYTES, FileSpec, Format, Header, Part
 from mlfs_dask.storage.readers.compressed_io import open_source
-from mlfs_dask.storage.readers.indexed_text import IndexedTextReader, fills_unknown
+
+if TYPE_CHECKING:
+    from mlfs_dask.storage.readers.indexed_text import IndexedTextReader
 
 _KEYS = ("feature_base", "n_features", "n_labels")
 
@@ -30,6 +34,8 @@ def open_svmlight(path: str, options: FileSpec) -> IndexedTextReader:
     ------
     DataError, UsageError
     """
+    from mlfs_dask.storage.readers.indexed_text import IndexedTextReader, fills_unknown  # loads Numba
+
     labels = options.labels
     if labels.separator is not None or (labels.classes and labels.count is not None):
         raise UsageError(
@@ -82,3 +88,37 @@ def _has_feature_zero(reader: IndexedTextReader) -> bool:
     return any(
         batch.X.shape[1] and batch.X[:, [0]].nnz for batch in reader.read(Part(0, 0, None), batch_bytes=BATCH_BYTES)
     )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def is_word(word: str) -> bool:
+    """Whether a word is labels (1,4), a class (-1, 3.0) or index:value; a comment may follow."""
+    index, colon, value = word.partition(":")
+    if not colon:
+        return all(_is_number(part) for part in index.strip(",").split(",")) or index.startswith("#")
+    return _is_number(value) and (index.isdecimal() or index == "qid")
+
+
+def _head(content: bytes, lines: list[str]) -> bool:
+    words = lines[0].split() if lines else []
+    return any(":" in word for word in words) and all(map(is_word, words))
+
+
+FORMATS = (
+    Format(
+        name="svmlight",
+        title="svmlight (libsvm) text",
+        open=open_svmlight,
+        suffixes=(".svm", ".svmlight", ".libsvm"),
+        keys=None,
+        head=_head,
+        in_place=lambda path: False,
+    ),
+)

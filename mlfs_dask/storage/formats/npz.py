@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from mlfs_dask.errors import DataError
 from mlfs_dask.files.json_text import parse_categories
 from mlfs_dask.storage.limits import require_memory
-from mlfs_dask.storage.readers.base import FileSpec, damaged
+from mlfs_dask.storage.readers.base import ARRAY_KEYS, NAME_KEYS, FileSpec, Format, begins_with, damaged
 from mlfs_dask.storage.readers.matrix import (
     DAMAGE,
     CsrRows,
@@ -340,3 +340,28 @@ def _check_length(file: BinaryIO, layout: _Layout, path: str) -> None:
     missing = layout.offset + layout.bytes - file.seek(0, 2)
     if missing > 0:
         raise damaged(f"the file is cut off: {missing:,} bytes of an array are missing", path, value=layout.shape)
+
+
+FORMATS = (
+    Format(
+        name="npz",
+        title="NumPy .npz, dense, or sparse by SciPy",
+        open=open_npz,
+        suffixes=(".npz",),
+        keys=ARRAY_KEYS,
+        head=begins_with(b"PK\x03\x04"),
+        has_label_array=True,
+        is_matrix=lambda path, spec: len(matrices_in(path, spec)) == 1,
+    ),
+    Format(
+        name="npy",
+        title="NumPy .npy, a pair X.npy Y.npy",
+        open=open_npz,
+        suffixes=(".npy",),
+        keys=NAME_KEYS,
+        head=begins_with(b"\x93NUMPY"),
+        in_place=lambda path: False,
+        has_label_array=True,
+        is_matrix=lambda path, spec: True,
+    ),
+)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import os
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
@@ -19,8 +20,9 @@ from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError, UsageError, number_of
 from mlfs_dask.files.redaction import redact
+from mlfs_dask.storage.formats.mtx import open_turned, read_header
 from mlfs_dask.storage.limits import require_memory
-from mlfs_dask.storage.readers.base import FileSpec, damaged
+from mlfs_dask.storage.readers.base import FileSpec, Format, damaged
 from mlfs_dask.storage.readers.compressed_io import PIECE_BYTES, open_source
 from mlfs_dask.storage.readers.encoded import is_array, texts_of
 from mlfs_dask.storage.readers.label_columns import DEFAULT_VALUES, repeated_name
@@ -35,7 +37,6 @@ from mlfs_dask.storage.readers.matrix import (
     open_hdf5,
     whole,
 )
-from mlfs_dask.storage.readers.mtx import open_turned, read_header
 
 logger = logging.getLogger(__name__)
 
@@ -192,3 +193,26 @@ def _open_pair(path: str, options: FileSpec, labels: NDArray[np.float64]) -> Ite
         indptr = whole(matrix["indptr"], file=path)
         data, indices = (check_dataset(matrix[name], file=path) for name in ("data", "indices"))
         yield [(CsrRows(data, indices, indptr, (n, d), file=path), array_rows(labels))]
+
+
+def is_folder(path: str) -> bool:
+    """Whether it is a folder as Cell Ranger writes it."""
+    # False where the folder may not be read.
+    return any(os.path.isfile(f"{path}/barcodes.tsv{packed}") for packed in ("", ".gz"))  # noqa: PTH113
+
+
+def _is_group(root: Any) -> bool:
+    return hasattr(root, "filename") and any(not is_array(node) and "barcodes" in node for node in root.values())
+
+
+FORMATS = (
+    Format(
+        name="10x",
+        title="10x Genomics .h5, or a folder of matrix.mtx",
+        open=open_tenx,
+        keys=("labels", "feature_types"),
+        group=_is_group,
+        folder=is_folder,
+        in_place=lambda path: not is_folder(path),
+    ),
+)

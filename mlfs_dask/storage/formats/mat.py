@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from mlfs_dask.errors import DataError
 from mlfs_dask.files.redaction import redact
 from mlfs_dask.storage.limits import memory_cure, require_memory
-from mlfs_dask.storage.readers.base import FileSpec, damaged
+from mlfs_dask.storage.readers.base import ARRAY_KEYS, FileSpec, Format, begins_with, damaged
 from mlfs_dask.storage.readers.matrix import (
     CsrRows,
     MatrixReader,
@@ -505,3 +505,16 @@ def _sparse_5(values: Callable[[], Iterator[Any]], shape: tuple[int, ...], order
     stored = int(starts[-1]) if len(starts) else 0
     # MATLAB reserves room (nzmax) that it need not use.
     return _sparse_rows(data[:stored], indices[:stored], starts.astype(np.int64), shape, path, turned)
+
+
+FORMATS = (
+    Format(
+        name="mat",
+        title="MATLAB .mat, version 5 or 7.3",
+        open=open_mat,
+        suffixes=(".mat",),
+        keys=(*ARRAY_KEYS, "orientation"),
+        head=begins_with(b"MATLAB"),
+        has_label_array=True,
+    ),
+)

@@ -29,7 +29,7 @@ from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.files.redaction import redact
 from mlfs_dask.storage.label_values import MISSING_TEXTS, is_missing
 from mlfs_dask.storage.limits import require_arrow
-from mlfs_dask.storage.readers.base import SCAN_ROWS, Batch, FileSpec, Header, NoRowsError, Part, parts_at
+from mlfs_dask.storage.readers.base import SCAN_ROWS, Batch, FileSpec, Format, Header, NoRowsError, Part, parts_at
 from mlfs_dask.storage.readers.compressed_io import (
     LONGEST_LINE,
     PIECE_BYTES,
@@ -709,3 +709,37 @@ def _record_starts(stream: BinaryIO, start: int, targets: Iterable[int]) -> list
 def open_tsv(path: str, options: FileSpec = _DEFAULTS) -> CsvReader:
     """`open_csv` with tabs between fields, whatever the suffix."""
     return open_csv(path, options, tabs=True)
+
+
+def _head_of_csv(content: bytes, lines: list[str]) -> bool:
+    words = lines[0].split() if lines else []
+    has_blanks = len(words) > 1 and [len(line.split()) for line in lines[1:2]] == [len(words)]
+    return bool(lines) and (has_blanks or any(mark in lines[0] for mark in ",;|"))
+
+
+FORMATS = tuple(
+    Format(
+        name=name,
+        title=title,
+        open=open,
+        suffixes=suffixes,
+        keys=("categorical", "header"),
+        head=head,
+        order=order,
+        in_place=lambda path: False,
+        is_table=True,
+    )
+    for order, (name, title, open, suffixes, head) in enumerate(
+        [
+            (
+                "tsv",
+                "CSV with tabs",
+                open_tsv,
+                (".tsv", ".tab"),
+                lambda content, lines: bool(lines) and "\t" in lines[0],
+            ),
+            ("csv", "CSV with a header row", open_csv, (".csv", ".raw", ".traw"), _head_of_csv),
+        ],
+        start=1,
+    )
+)

@@ -10,18 +10,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.storage.formats.svmlight import is_word
 from mlfs_dask.storage.label_values import LabelValues
-from mlfs_dask.storage.readers.base import UNKNOWN_BYTES, Batch, FileSpec, Header, Part, Reader, parts_at
+from mlfs_dask.storage.readers.base import UNKNOWN_BYTES, Batch, FileSpec, Format, Header, Part, Reader, parts_at
 from mlfs_dask.storage.readers.compressed_io import PIECE_BYTES, SourceFile, open_source
-from mlfs_dask.storage.readers.indexed_text import IndexedTextReader, fills_unknown
 from mlfs_dask.storage.readers.label_columns import DEFAULT_VALUES, sparse_label_block
-from mlfs_dask.storage.readers.lines import NEWLINE
-from mlfs_dask.storage.readers.text import UTF8_MARK
+from mlfs_dask.storage.readers.lines import NEWLINE, UTF8_MARK
+
+if TYPE_CHECKING:
+    from mlfs_dask.storage.readers.indexed_text import IndexedTextReader
 
 _HEADER = re.compile(rb"\s*(\d{1,18})\s+(\d{1,18})(?:\s+(\d{1,18}))?\s*")  # 64-bit integers
 _LONGEST_HEADER = 200
@@ -46,6 +49,8 @@ def open_xmlc(path: str, options: FileSpec) -> IndexedTextReader | PairedTextRea
     UsageError
         Labels or columns are named, which this format cannot do; nothing tells where the labels are.
     """
+    from mlfs_dask.storage.readers.indexed_text import IndexedTextReader, fills_unknown  # loads Numba
+
     labels = options.labels
     if labels.columns is not None or labels.count is not None or labels.classes or options.drop or options.keys:
         raise UsageError(
@@ -140,6 +145,8 @@ def _open_pair(
 
 def _rows_alone(source: SourceFile, start: int, width: int) -> IndexedTextReader:
     """Rows of nothing but index:value, of which a line may hold none."""
+    from mlfs_dask.storage.readers.indexed_text import IndexedTextReader  # loads Numba
+
     return IndexedTextReader(
         header=Header(None, None, n_features=width, n_labels=1),
         path=source.path,
@@ -263,3 +270,25 @@ class PairedTextReader(Reader):
                 rows, passed = rows[min(passed, rows.shape[0]) :], max(passed - rows.shape[0], 0)
             if rows.shape[0]:
                 yield csr_array(rows)
+
+
+def _head(content: bytes, lines: list[str]) -> bool:
+    words = lines[0].split() if lines else []
+    if not all(word.isdecimal() for word in words):
+        return False
+    following = [word for line in lines[1:2] for word in line.split()]
+    return len(words) == 3 or (len(words) == 2 and all(":" in word and is_word(word) for word in following))
+
+
+FORMATS = (
+    Format(
+        name="xmlc",
+        title="XMLC text: header `n d q`, or `n d` and labels apart",
+        open=open_xmlc,
+        suffixes=(".xmlc",),
+        keys=None,
+        head=_head,
+        order=-1,
+        in_place=lambda path: False,
+    ),
+)

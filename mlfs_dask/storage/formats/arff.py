@@ -1,17 +1,38 @@
-"""The header of an ARFF file, and which of its attributes are labels."""
+"""ARFF, dense and sparse, with labels named by a Mulan XML file, Meka's `-C`, names or a count.
+
+Decisions where the format leaves room:
+
+- Labels keep the order of the attributes in the file; an XML file only tells which they are. So all forms of
+  one data set agree, whatever order its XML has.
+- A nominal attribute whose two values mean false and true in any spelling and order (`{0,1}`, `{YES, NO}`)
+  is read as 0 and 1. Other nominals are codes 0..K-1 in the order declared.
+- In a sparse row an attribute that is absent is 0 or, if nominal, the first value declared.
+- Dates are seconds since 1970-01-01T00:00Z; without a zone they are taken as UTC.
+- Instance weights are passed over, with a line in the log.
+"""
 
 from __future__ import annotations
 
 import difflib
+import logging
+import math
 import re
-from collections.abc import Collection, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, NamedTuple
 
 from mlfs_dask.errors import DataError, UsageError
-from mlfs_dask.storage.readers.base import LabelSpec
-from mlfs_dask.storage.readers.compressed_io import SourceFile
-from mlfs_dask.storage.readers.label_columns import check_distinct
+from mlfs_dask.files.redaction import redact
+from mlfs_dask.storage.readers.base import FileSpec, Format, LabelSpec
+from mlfs_dask.storage.readers.compressed_io import SourceFile, exists, open_source
+from mlfs_dask.storage.readers.label_columns import check_distinct, check_kept
 from mlfs_dask.storage.readers.mulan_xml import read_mulan_labels
+
+if TYPE_CHECKING:
+    from mlfs_dask.storage.readers.arff_rows import ArffReader
+
+logger = logging.getLogger(__name__)
 
 NUMERIC_TYPES = ("numeric", "real", "integer")
 _TYPES = (*NUMERIC_TYPES, "string", "date", "relational")
@@ -73,8 +94,6 @@ class ArffHeader(NamedTuple):
         Number of the line that begins there.
     sparse : bool
         Whether the first row is sparse.
-    outputs : tuple of str
-        Attributes that `@outputs` of KEEL names.
     """
 
     relation: str
@@ -82,7 +101,11 @@ class ArffHeader(NamedTuple):
     data_start: int
     data_line: int
     sparse: bool
-    outputs: tuple[str, ...] = ()
+
+    @property
+    def counts_labels(self) -> bool:
+        """Whether `-C` in the relation counts the labels."""
+        return _MEKA_LABELS.search(self.relation) is not None
 
 
 def unescape(text: str) -> str:
@@ -109,15 +132,15 @@ def readable(text: str) -> str:
     return text
 
 
-def read_arff_header(source: SourceFile) -> ArffHeader:
+def read_arff_header(source: SourceFile, other: Callable[[str, str], bool] = lambda keyword, rest: False) -> ArffHeader:
     """Read up to `@data`, and on to the first row. Holds the names; one reading of the header.
 
+    A dialect is told of other header lines by ``other(keyword, rest)``, which returns whether it knows the keyword.
     Names and values keep bytes that are no UTF-8 as surrogates; `readable` makes them presentable.
     """
     relation: str | None = None
     attributes: list[Attribute] = []
     lines_of: dict[str, int] = {}
-    outputs: list[str] = []
     position = number = 0
     with source.open() as stream:
         for line in stream:
@@ -151,13 +174,9 @@ def read_arff_header(source: SourceFile) -> ArffHeader:
                         )
                     lines_of[attribute.name] = number
                     attributes.append(attribute)
-                case "@outputs" | "@output":
-                    outputs += [unquote(name.strip()) or name for name in rest.split(",")]
-                case "@inputs" | "@input":
-                    pass
                 case "@data":
                     break
-                case _:
+                case _ if not other(keyword.lower(), rest):
                     raise DataError(
                         "a header line begins with @relation, @attribute, @data or %",
                         file=source.path,
@@ -180,7 +199,7 @@ def read_arff_header(source: SourceFile) -> ArffHeader:
             if row and not row.startswith(b"%"):
                 sparse = row.startswith(b"{")
                 break
-    return ArffHeader(relation or "", attributes, position, number + 1, sparse, tuple(outputs))
+    return ArffHeader(relation or "", attributes, position, number + 1, sparse)
 
 
 def _split_word(text: str) -> tuple[str, str]:
@@ -220,7 +239,7 @@ def _parse_attribute(text: str, path: str, line: int) -> Attribute:
             raise refuse("the list of values {value, value} is malformed", "quote values that hold blanks", rest[:60])
         return Attribute(name, verbatim, "nominal", values, "", line)
     word, rest = _split_word(rest)
-    kind = word.lower().partition("[")[0]  # KEEL tells the range of a number: real [0, 1]
+    kind = word.lower().partition("[")[0]  # a dialect may tell the range of a number: real [0, 1]
     if kind in NUMERIC_TYPES:
         return Attribute(name, verbatim, "numeric", (), "", line)
     if kind == "string":
@@ -327,7 +346,7 @@ def choose_labels(
     """Attributes that are labels, in the order of the file.
 
     What the user says goes before the header, whose `-C` can lie: filters that reorder attributes leave it standing.
-    `--n-labels` counts no attribute that is left out, `-C` counts all. `@outputs` of KEEL comes last.
+    `--n-labels` counts no attribute that is left out, `-C` counts all.
 
     Raises
     ------
@@ -342,8 +361,6 @@ def choose_labels(
         counted = [i for i in range(len(header.attributes)) if i not in dropped]
         return _labels_at_an_end(spec.count if spec.first else -spec.count, counted, source.path, "--n-labels")
     declared = _MEKA_LABELS.search(header.relation)
-    if declared is None and header.outputs:
-        return names.find_labels([readable(name) for name in header.outputs], source.path)
     if declared is None:
         raise UsageError(
             f"{source.path}: nothing tells which attributes are labels\n"
@@ -362,3 +379,60 @@ def _labels_at_an_end(count: int, attributes: Sequence[int], path: str, said: st
             cure="give --label-file FILE.xml, --label-columns NAMES or another --n-labels",
         )
     return list(attributes[:count] if count > 0 else attributes[count:])
+
+
+def open_arff(path: str, options: FileSpec) -> ArffReader:
+    """Read the header and settle which attributes are labels.
+
+    Raises
+    ------
+    DataError
+        The header is malformed, a name is not there, or an attribute can be neither feature nor label.
+    UsageError
+        Nothing tells which attributes are labels.
+    """
+    if not options.labels.names_columns and (xml := _xml_beside(path, options)) is not None:
+        logger.info("%s: labels are those named in %s", redact(path), redact(xml))
+        options = replace(options, labels=replace(options.labels, xml=xml))
+    return open_with(path, options, read_arff_header(open_source(path, options.storage_options)))
+
+
+def open_with(path: str, options: FileSpec, header: ArffHeader, *, missing: tuple[str, ...] = ()) -> ArffReader:
+    """Return the reader of a file whose header is read; `missing` as of `make_reader`, errors as of `open_arff`."""
+    from mlfs_dask.storage.readers.arff_rows import make_reader  # loads Numba
+
+    if options.keys:
+        raise UsageError(f"{path}: ARFF files have no key {min(options.keys)!r}")
+    source = open_source(path, options.storage_options)
+    names = AttributeNames(header.attributes, path)
+    dropped = set(names.find(options.drop, "column to leave out,", path))
+    labels = choose_labels(header, names, options.labels, source, dropped)
+    check_kept(labels, dropped, [readable(attribute.name) for attribute in header.attributes], file=path)
+    if not math.isnan(options.labels.values.of_text("NA") or 0):
+        raise UsageError(
+            f"{path}: a label ? of ARFF is unknown\n  cure: leave NA out, or write another value instead of ?"
+        )
+    return make_reader(source, header, labels, dropped, options.labels, missing=missing)
+
+
+def _xml_beside(path: str, options: FileSpec) -> str | None:
+    """The XML file of the same stem, if there is one."""
+    folder = path[: len(path) - len(PurePosixPath(path).name)]
+    stem = PurePosixPath(path).name
+    while PurePosixPath(stem).suffix.lower() in (".gz", ".xz", ".bz2", ".zst", ".arff"):
+        stem = PurePosixPath(stem).stem
+    xml = f"{folder}{stem}.xml"
+    return xml if exists(xml, options.storage_options) else None
+
+
+FORMATS = (
+    Format(
+        name="arff",
+        title="Mulan or Meka ARFF, dense or sparse",
+        open=open_arff,
+        suffixes=(".arff",),
+        keys=None,
+        head=lambda content, lines: bool(lines) and lines[0].lstrip().lower().startswith("@relation"),
+        in_place=lambda path: False,
+    ),
+)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.limits import filled_temporary_file
-from mlfs_dask.storage.readers.base import FileSpec, damaged
+from mlfs_dask.storage.readers.base import NAME_KEYS, FileSpec, Format, begins_with, damaged
 from mlfs_dask.storage.readers.compressed_io import SMALL_PIECE_BYTES, SourceFile, open_source
 from mlfs_dask.storage.readers.label_columns import DEFAULT_VALUES
 from mlfs_dask.storage.readers.label_table import read_labels_in_order
@@ -199,3 +199,18 @@ def read_header(path: str, options: FileSpec) -> _Matrix:
 @contextlib.contextmanager
 def _open_pair(matrices: Sequence[_Matrix], turned: tuple[bool, bool]) -> Iterator[list[Pair]]:
     yield [(matrices[0].rows(turned=turned[0]), matrices[1].rows(turned=turned[1]))]
+
+
+FORMATS = (
+    Format(
+        name="mtx",
+        title="MatrixMarket, a pair X.mtx Y.mtx",
+        open=open_mtx,
+        suffixes=(".mtx",),
+        keys=NAME_KEYS,
+        head=begins_with(b"%%MatrixMarket"),
+        in_place=lambda path: False,
+        has_label_array=True,
+        is_matrix=lambda path, spec: True,
+    ),
+)

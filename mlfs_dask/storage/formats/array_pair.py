@@ -12,7 +12,7 @@ from typing import Any
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.object_store import X_KEYS
-from mlfs_dask.storage.readers.base import FileSpec
+from mlfs_dask.storage.readers.base import ARRAY_KEYS, FileSpec, Format, begins_with
 from mlfs_dask.storage.readers.encoded import coordinate_of, encoding_of, is_array, open_root, rows_of, texts_of
 from mlfs_dask.storage.readers.label_columns import repeated_name
 from mlfs_dask.storage.readers.matrix import MatrixReader, Pair, damage_in, matrix_reader, names_in
@@ -81,3 +81,35 @@ def _matrix(node: Any, key: str | None, known: Sequence[str], what: str, path: s
         file=path,
         cure=f"say which it is: --key {what.lower()}=NAME",
     )
+
+
+def _is_matrix(path: str, spec: FileSpec) -> bool:
+    from mlfs_dask.storage.readers.zarr_nodes import open_node  # loads Zarr
+
+    return is_matrix(open_node(path, spec))
+
+
+FORMATS = (
+    Format(
+        name="hdf5",
+        title="HDF5 or netCDF 4 X and Y",
+        open=open_array_pair,
+        suffixes=(".h5", ".hdf5", ".hdf", ".nc", ".nc4"),
+        keys=ARRAY_KEYS,
+        head=begins_with(b"\x89HDF"),
+        group=lambda root: hasattr(root, "filename"),
+        order=1,
+        has_label_array=True,
+    ),
+    Format(
+        name="zarr",
+        title="Zarr X and Y, in a group or a pair",
+        open=open_array_pair,
+        suffixes=(".zarr",),
+        keys=ARRAY_KEYS,
+        group=lambda root: True,
+        order=2,
+        has_label_array=True,
+        is_matrix=_is_matrix,
+    ),
+)

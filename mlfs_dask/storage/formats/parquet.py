@@ -37,9 +37,11 @@ from mlfs_dask.storage.readers.base import (
     SCAN_ROWS,
     Batch,
     FileSpec,
+    Format,
     Header,
     NoRowsError,
     Part,
+    begins_with,
     damaged,
     is_subsequence,
     parts_at,
@@ -822,3 +824,20 @@ def _is_number(kind: Any) -> bool:
 
     tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
     return any(test(kind) for test in (*tests, pa.types.is_null))
+
+
+FORMATS = tuple(
+    Format(
+        name=name,
+        title=title,
+        open=open_parquet,
+        suffixes=suffixes,
+        keys=("categorical",),
+        head=begins_with(mark),
+        is_table=True,
+    )
+    for name, title, suffixes, mark in (
+        ("parquet", "Parquet", (".parquet", ".pq"), b"PAR1"),
+        ("feather", "Feather, Arrow IPC", (".feather", ".arrow", ".ipc"), _FEATHER),
+    )
+)

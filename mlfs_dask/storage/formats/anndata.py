@@ -18,7 +18,7 @@ from mlfs_dask.errors import DataError, UsageError, closest
 from mlfs_dask.files.json_text import parse_categories
 from mlfs_dask.storage.label_values import MinusOne
 from mlfs_dask.storage.obs import ObsColumns
-from mlfs_dask.storage.readers.base import FileSpec, Reader
+from mlfs_dask.storage.readers.base import ARRAY_KEYS, FileSpec, Format, Reader
 from mlfs_dask.storage.readers.encoded import (
     column_of,
     column_rows,
@@ -374,3 +374,25 @@ class _ObsColumn:
 def is_anndata(root: Any) -> bool:
     """Whether a Zarr group is AnnData."""
     return encoding_of(root) in ("anndata", "MuData") or ("X" in root and "obs" in root and "var" in root)
+
+
+def _is_group(root: Any, *, in_file: bool) -> bool:
+    return hasattr(root, "filename") == in_file and not is_array(root) and is_anndata(root)
+
+
+FORMATS = tuple(
+    Format(
+        name=name,
+        title=title,
+        open=open_anndata,
+        suffixes=suffixes,
+        keys=ARRAY_KEYS,
+        group=functools.partial(_is_group, in_file=in_file),
+        order=-1,
+        obs=(obs_columns, obs_of),
+    )
+    for name, title, suffixes, in_file in (
+        ("h5ad", "AnnData .h5ad, MuData .h5mu", (".h5ad", ".h5mu"), True),
+        ("anndata", "AnnData .zarr", (), False),
+    )
+)
