@@ -28,10 +28,11 @@ from mlfs_dask.errors import DataError, parameter
 from mlfs_dask.exact import access_mfs as exact_form
 from mlfs_dask.exact.access_mfs import EPSILON, SETTLED
 from mlfs_dask.rows.contract import Profile
+from mlfs_dask.selectors.anchor_graph import AnchorGraph
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Cost, Reading, Readings
-from mlfs_dask.selectors.iterative import GraphKind, IterativeSelector, anchor_sample
-from mlfs_dask.selectors.loop import Scaled, placeholder, placeholders
+from mlfs_dask.selectors.in_memory import GraphKind, InMemory
+from mlfs_dask.selectors.loop import Loop, Scaled, placeholder, placeholders
 from mlfs_dask.selectors.parameters import MaxIter, Missing, Param, seed_of
 from mlfs_dask.selectors.scores import not_converged
 from mlfs_dask.solvers.trace import LoopTrace
@@ -93,7 +94,7 @@ class At:
     paper="Huang et al. 2024, arXiv:2406.12193",
     doi="10.48550/arXiv.2406.12193",
 )
-class AccessMFS(IterativeSelector[Fixed, At]):
+class AccessMFS(InMemory, Loop[Fixed, At]):
     """Adaptive collaborative correlation learning for semi-supervised selection (Huang et al. 2024).
 
     Regresses predicted labels F on the features with projections W that are uncorrelated and sparse in rows, while F
@@ -242,17 +243,17 @@ class AccessMFS(IterativeSelector[Fixed, At]):
     # ------------------------------------------------------------------ what it costs
 
     def sizes(self, profile: Profile) -> dict[str, int]:
-        d, m = profile.d, self._n_anchors(profile, profile.d) if self.theta > 0 else 0
+        d, m = profile.d, AnchorGraph.of(self, profile).count if self.theta > 0 else 0
         return {"d": d, "q": profile.q, "m": m, "g": d if d <= self.gram_cap else 0}
 
     def first(self, profile: Profile) -> dict[str, Statistic]:
-        d, q, m = profile.d, profile.q, self.sizes(profile)["m"]
+        d, q = profile.d, profile.q
         statistics: dict[str, Statistic] = {
             "moments": LabelProducts(d, q, compiled=wants_compiled(profile)),
             "labels": Labels(q, unlabelled_without_positive=self.unknown_labels == "zeros"),
         }
-        if m:
-            statistics["sample"] = anchor_sample(profile, m, self.seed)
+        if self.theta > 0:
+            statistics["sample"] = AnchorGraph.of(self, profile).sample
         return statistics | ({"gram": Gram(d)} if d <= self.gram_cap else {"keys": ColumnKeys(d)})
 
     def placeholders(self, profile: Profile) -> tuple[Fixed, At]:
@@ -278,7 +279,7 @@ class AccessMFS(IterativeSelector[Fixed, At]):
         d, q, m, has_gram = profile.d, profile.q, len(at.U), len(fixed.gram) > 0
         product = NormalProduct(fixed.scaling, placeholder(d, q + min(SKETCH, d)))
         sketch = Reading(SKETCHED, (product,), workspace="sample + 4 p q")
-        sample = anchor_sample(profile, m, self.seed) if m else RowSample(np.empty(0, np.int64), profile)
+        sample = AnchorGraph.of(self, profile).sample if m else RowSample(np.empty(0, np.int64), profile)
         return Cost(
             steps=[] if has_gram else [sketch],
             sizes={
@@ -370,7 +371,7 @@ class AccessMFS(IterativeSelector[Fixed, At]):
         XW = np.empty((sample.X.shape[0], q))
         forward_block(sample.X, fixed.scaling.scale_rows(W), fixed.centre, XW)
         F, _ = prediction.predict(XW, *prediction.labels(sample.Y))
-        m = self._n_anchors(job.source.profile, d)
+        m = AnchorGraph.of(self, job.source.profile).count
         with runtime.stage("placing anchors"):
             points = place_anchors(np.concatenate([F, XW], axis=1), min(m, len(F)), self.seed)
         return replace(at, U=points[:, :q].copy(), T=points[:, q:].copy())

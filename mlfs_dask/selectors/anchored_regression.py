@@ -8,13 +8,13 @@ from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
-from mlfs_dask.blocks.anchors import Anchors, count_anchors
+from mlfs_dask.blocks.anchors import Anchors
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of, unknown_labels
 from mlfs_dask.runtime import Resources
+from mlfs_dask.selectors.anchor_graph import AnchorGraph
 from mlfs_dask.selectors.contract import family
 from mlfs_dask.selectors.costs import Asked, Cost, Reading, Readings
-from mlfs_dask.selectors.iterative import anchor_sample, anchors_of_points, point_bytes, standardised_points
 from mlfs_dask.selectors.loop import placeholder
 from mlfs_dask.selectors.parameters import AnchorCount, AnchorNeighbors, Param, seed_of
 from mlfs_dask.selectors.regression import Regression
@@ -24,7 +24,6 @@ from mlfs_dask.statistics.gram import Gram
 from mlfs_dask.statistics.labelled import OfLabelled
 from mlfs_dask.statistics.moments import Moments
 from mlfs_dask.statistics.products import LabelMoments, label_products
-from mlfs_dask.statistics.sample import RowSample
 from mlfs_dask.statistics.scaling import standard_scaling
 from mlfs_dask.typing import Array, Seed
 
@@ -67,7 +66,7 @@ class AnchoredRegression(Regression):
         return {
             "moments": Moments(profile.d),
             "keys": ColumnKeys(profile.d),
-            "sample": anchor_sample(profile, self._count_anchors(profile), self.seed),
+            "sample": AnchorGraph.of(self, profile).sample,
         }
 
     def second(
@@ -94,15 +93,10 @@ class AnchoredRegression(Regression):
             "graph": AnchorSums(anchors, centre),
         }
 
-    def _count_anchors(self, profile: Profile) -> int:
-        return count_anchors(self.n_anchors, profile.n, profile.d)
-
     def sizes(self, source: Profile | RowSource) -> dict[str, int]:
-        profile, sample = profile_of(source), self.reads(source)["sample"]
-        assert isinstance(sample, RowSample)
-        points = 2 * len(sample.chosen) * point_bytes(profile)
+        graph = AnchorGraph.of(self, profile_of(source))
         second = sum(statistic.result_bytes for statistic in self.later_readings(source)[0].statistics)
-        return {"m": self._count_anchors(profile), "p": points // 8, "r": second // 8}
+        return {"m": graph.count, "p": graph.point_numbers, "r": second // 8}
 
     @property
     def workspace(self) -> str:
@@ -114,20 +108,17 @@ class AnchoredRegression(Regression):
 
     def later_readings(self, source: Profile | RowSource) -> list[Reading]:
         profile = profile_of(source)
-        m, d = self._count_anchors(profile), profile.d
-        anchors = Anchors(placeholder(m, d), placeholder(d), placeholder(d), self.anchor_neighbors)
-        return [Reading(SUMS, tuple(self.second(source, anchors, placeholder(d), {}).values()))]
+        anchors = AnchorGraph.of(self, profile).placeholder
+        return [Reading(SUMS, tuple(self.second(source, anchors, placeholder(profile.d), {}).values()))]
 
     def notes(self, profile: Profile) -> list[str]:
-        return [f"{self._count_anchors(profile)} anchors"]
+        return [AnchorGraph.of(self, profile).note]
 
     def prepare(self, job: Readings, results: dict[str, Any]) -> dict[str, Any]:
-        moments, sample, profile = results.pop("moments"), results.pop("sample"), job.source.profile
+        moments = results.pop("moments")
         self.examine_moments(job, moments.mean, moments.m2)
         scaling = standard_scaling(moments)
-        points = standardised_points(sample.X, scaling)
-        anchors = anchors_of_points(points, self._count_anchors(profile), scaling, self.anchor_neighbors, self.seed)
-        del sample, points
+        anchors = AnchorGraph.of(self, job.source.profile).place(results.pop("sample").X, scaling)
         statistics = self.second(job.source, anchors, moments.mean, results)
         found = results | dict(zip(statistics, job.run(SUMS, *statistics.values()), strict=True))
         self.examine_labels(job, found["sums"])

@@ -20,9 +20,9 @@ from mlfs_dask.blocks.rounding import NEGLIGIBLE
 from mlfs_dask.blocks.unknown import at_shares
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.rows.contract import Profile
+from mlfs_dask.selectors.anchor_graph import AnchorGraph
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Cost, Reading, Readings
-from mlfs_dask.selectors.iterative import anchor_sample
 from mlfs_dask.selectors.loop import Loop, Scaled, placeholder
 from mlfs_dask.selectors.parameters import Absolute, MaxIter, Missing, Param, seed_of
 from mlfs_dask.selectors.regression import penalty_weight
@@ -31,6 +31,7 @@ from mlfs_dask.solvers.blockwise import unit_rows
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.labelled import AtShares
 from mlfs_dask.statistics.latent_rows import LatentRows, LatentSums, first_factors
+from mlfs_dask.statistics.sample import RowSample
 from mlfs_dask.statistics.scaling import Scaling, standard_scaling
 from mlfs_dask.typing import Array, Seed, numbers
 
@@ -135,17 +136,19 @@ class CMFS(Loop[Fixed, At]):
     def _latent(self, q: int) -> int:
         return min(q, max(1, q // 2) if self.n_latent is None else self.n_latent)
 
+    def _sample(self, profile: Profile) -> RowSample:
+        return AnchorGraph(profile, self.n_label_sets, 1, self.seed).sample
+
     def sizes(self, profile: Profile) -> dict[str, int]:
-        sample = len(anchor_sample(profile, self.n_label_sets, self.seed).chosen)
-        groups = min(self.n_label_sets, sample // 2)
+        groups = min(self.n_label_sets, len(self._sample(profile).chosen) // 2)
         return super().sizes(profile) | {"l": self._latent(profile.q), "m": groups}
 
     def first(self, profile: Profile) -> dict[str, Statistic]:
-        return super().first(profile) | {"sample": anchor_sample(profile, self.n_label_sets, self.seed)}
+        return super().first(profile) | {"sample": self._sample(profile)}
 
     def cost_beside(self, profile: Profile, fixed: Fixed, at: At) -> Cost:
         start = self._rows(fixed, at, placeholder(profile.q, 2 * self._latent(profile.q)))
-        sample = anchor_sample(profile, self.n_label_sets, self.seed).result_bytes
+        sample = self._sample(profile).result_bytes
         return Cost(steps=[Reading(START, (start,), workspace="2 d l")], sizes={"sample": numbers(sample)})
 
     def setup(self, job: Readings, results: dict[str, Any]) -> Fixed:

@@ -18,10 +18,10 @@ from mlfs_dask.exact.fit import ExactFit
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
+from mlfs_dask.selectors.anchor_graph import AnchorGraph
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Asked, Cost, Reading, Readings
 from mlfs_dask.selectors.in_memory import InMemory
-from mlfs_dask.selectors.iterative import anchor_sample, anchors_of_points, point_bytes, standardised_points
 from mlfs_dask.selectors.loop import Loop, Scaled, placeholder
 from mlfs_dask.selectors.parameters import Absolute, GramCap, MaxIter, Missing, Param, seed_of
 from mlfs_dask.selectors.regression import penalty_weight
@@ -33,8 +33,8 @@ from mlfs_dask.statistics.grouped_rows import GroupedPairs, GroupedRows
 from mlfs_dask.statistics.label_statistics import label_cosines
 from mlfs_dask.statistics.labelled import AtShares
 from mlfs_dask.statistics.moments import FeatureMoments
-from mlfs_dask.statistics.scaling import Scaling, standard_scaling
-from mlfs_dask.typing import Array, Matrix, Seed, numbers
+from mlfs_dask.statistics.scaling import standard_scaling
+from mlfs_dask.typing import Array, Matrix, Seed
 
 #: Name of the reading of labels by groups of rows.
 GROUPS = "groups"
@@ -172,14 +172,14 @@ class GLFS(InMemory, Loop[Fixed, At]):
     def _count_groups(self, profile: Profile) -> int:
         return min(self.n_groups, profile.n)
 
+    def _graph(self, profile: Profile) -> AnchorGraph:
+        return AnchorGraph(profile, SAMPLED_FOR, 1, self.seed)
+
     def sizes(self, profile: Profile) -> dict[str, int]:
-        sample = anchor_sample(profile, SAMPLED_FOR, self.seed)
-        points = sample.result_bytes + 2 * len(sample.chosen) * point_bytes(profile)
-        return super().sizes(profile) | {"g": self._count_groups(profile), "p": numbers(points)}
+        return super().sizes(profile) | {"g": self._count_groups(profile), "p": self._graph(profile).sample_numbers}
 
     def first(self, profile: Profile) -> dict[str, Statistic]:
-        sample = anchor_sample(profile, SAMPLED_FOR, self.seed)
-        return super().first(profile) | {"gram": Gram(profile.d), "sample": sample}
+        return super().first(profile) | {"gram": Gram(profile.d), "sample": self._graph(profile).sample}
 
     def cost(self, source: Profile | RowSource, resources: Resources, asked: Asked) -> Cost:
         require_gram(profile_of(source).d, self.gram_cap, self.name)
@@ -194,7 +194,7 @@ class GLFS(InMemory, Loop[Fixed, At]):
 
     def setup(self, job: Readings, results: dict[str, Any]) -> Fixed:
         scaling, labels, profile = standard_scaling(results["moments"]), results["labels"], job.source.profile
-        anchors = self._place_groups(results.pop("sample").X, scaling, profile)
+        anchors = self._graph(profile).place(results.pop("sample").X, scaling, self._count_groups(profile))
         share = labels.shares(profile.n)
         rows, sums, pairs = job.run(GROUPS, AtShares(GroupedPairs(anchors, profile.q), share))[0]
         means = sums / np.maximum(rows, 1)[:, np.newaxis]
@@ -211,10 +211,6 @@ class GLFS(InMemory, Loop[Fixed, At]):
             self._group_labels(pairs.sum(axis=0)),
             share,
         )
-
-    def _place_groups(self, sample: Matrix, scaling: Scaling, profile: Profile) -> Anchors:
-        points = standardised_points(sample, scaling)
-        return anchors_of_points(points, self._count_groups(profile), scaling, 1, self.seed)
 
     def _group_labels(self, pairs: Array) -> Array:
         """Group of every label, shape (q,), by k-means of the columns of Y, whose distances follow from Y'Y.
@@ -279,7 +275,7 @@ class GLFS(InMemory, Loop[Fixed, At]):
         self, X: Matrix, Y: sp.csr_array, moments: FeatureMoments, start: Arrays | None = None
     ) -> ExactFit:
         profile = ArrayRows(X, Y).profile
-        chosen = anchor_sample(profile, SAMPLED_FOR, self.seed).chosen
-        anchors = self._place_groups(X[chosen], standard_scaling(moments), profile)
+        graph = self._graph(profile)
+        anchors = graph.place(X[graph.sample.chosen], standard_scaling(moments), self._count_groups(profile))
         label_groups = self._group_labels(np.asarray((Y.astype(np.float64).T @ Y).toarray()))
         return exact_form.fit(self, X, Y, moments, anchors.weigh(X).indices, label_groups, start)

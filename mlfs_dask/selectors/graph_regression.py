@@ -8,14 +8,14 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from mlfs_dask.blocks.anchors import Anchors, anchor_values, count_anchors, join_coincident
+from mlfs_dask.blocks.anchors import Anchors, anchor_values, join_coincident
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.rows.contract import Profile
+from mlfs_dask.selectors.anchor_graph import AnchorGraph
 from mlfs_dask.selectors.anchored_regression import MeanDegree
 from mlfs_dask.selectors.contract import family
 from mlfs_dask.selectors.costs import Cost, Reading, Readings
-from mlfs_dask.selectors.iterative import anchor_sample, anchors_of_points, point_bytes, standardised_points
 from mlfs_dask.selectors.loop import A, F, Loop, Shares
 from mlfs_dask.selectors.parameters import (
     Absolute,
@@ -33,7 +33,7 @@ from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.gram import GRAM_CAP, Gram, scale_gram
 from mlfs_dask.statistics.row_system import RowSystem, SystemSums, settle_rows
 from mlfs_dask.statistics.scaling import Scaling, standard_scaling
-from mlfs_dask.typing import Array, Seed, numbers
+from mlfs_dask.typing import Array, Seed
 
 #: Name of the reading in which W = 0, from which values of anchors follow.
 START = "start"
@@ -91,13 +91,11 @@ class AnchoredLoop(Loop[F, A]):
     setup_workspace = "p"
 
     def sizes(self, profile: Profile) -> dict[str, int]:
-        m = count_anchors(self.n_anchors, profile.n, profile.d)
-        sample = anchor_sample(profile, m, self.seed)
-        points = numbers(sample.result_bytes) + 2 * len(sample.chosen) * numbers(point_bytes(profile))
-        return {"d": profile.d, "q": profile.q, "m": m, "p": points, "g": profile.d if self.forms_gram else 0}
+        graph, d = AnchorGraph.of(self, profile), profile.d
+        return {"d": d, "q": profile.q, "m": graph.count, "p": graph.sample_numbers, "g": d if self.forms_gram else 0}
 
     def first(self, profile: Profile) -> dict[str, Statistic]:
-        sample = anchor_sample(profile, self.sizes(profile)["m"], self.seed)
+        sample = AnchorGraph.of(self, profile).sample
         gram: dict[str, Statistic] = {"gram": Gram(profile.d)} if self.forms_gram else {}
         return super().first(profile) | {"sample": sample} | gram
 
@@ -107,14 +105,12 @@ class AnchoredLoop(Loop[F, A]):
             steps=[Reading(START, (statistic,), workspace="p")],
             compiled=self.weighs_sample,
             loads_sklearn=True,
-            notes=[f"{self.sizes(profile)['m']} anchors"],
+            notes=[AnchorGraph.of(self, profile).note],
         )
 
     def place(self, job: Readings, scaling: Scaling, results: Mapping[str, Any]) -> Anchors:
         """Anchors among the rows of the sample."""
-        m = self.sizes(job.source.profile)["m"]
-        points = standardised_points(results["sample"].X, scaling)
-        return anchors_of_points(points, m, scaling, self.anchor_neighbors, self.seed)
+        return AnchorGraph.of(self, job.source.profile).place(results["sample"].X, scaling)
 
     def penalty_weight(self, weight: float, B: Array, trace: LoopTrace) -> float:
         """γ as it is, which is 0 before the first step for W; B is its X'F."""

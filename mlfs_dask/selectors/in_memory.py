@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from scipy import sparse as sp
@@ -31,6 +31,11 @@ from mlfs_dask.statistics.moments import FeatureMoments, Moments
 from mlfs_dask.statistics.rows_in_memory import read_rows
 from mlfs_dask.typing import Matrix, join_terms, numbers
 
+GraphKind: TypeAlias = Literal["anchors", "exact", "auto"]
+
+#: Rows up to which "auto" takes the exact graph.
+EXACT_ROWS = 20_000
+
 
 class InMemory(LoopMethod):
     """Base class of methods that have a form on rows in memory, before the family of their other form.
@@ -41,8 +46,19 @@ class InMemory(LoopMethod):
     #: Parameter and value that select the published form, which always has the exact graph.
     published: ClassVar[tuple[str, str]] = "variant", "published"
 
+    #: The parameter for the graph of the rows, of methods whose other form goes through anchors.
+    graph: Any = None
+
     #: Whether the form loads scikit-learn.
     exact_loads_sklearn: ClassVar[bool] = False
+
+    def check(self) -> None:
+        super().check()
+        if self._is_published and self.graph == "anchors":
+            raise UsageError(
+                f"{parameter(*self.published)} is a published form, which has the exact graph: "
+                f"give {parameter('graph', 'exact')}"
+            )
 
     @abstractmethod
     def _exact_workspace(self, profile: Profile) -> tuple[str, dict[str, int]]:
@@ -59,16 +75,17 @@ class InMemory(LoopMethod):
     @property
     def _is_published(self) -> bool:
         name, value = self.published
-        return bool(getattr(self, name) == value)
+        return bool(getattr(self, name, None) == value)
 
     def _holds_rows(self, n: int) -> bool:
         """Whether n rows are held in memory."""
-        return self._is_published
+        anchors = self.graph in (None, "anchors") or (self.graph == "auto" and n > EXACT_ROWS)
+        return self._is_published or not anchors
 
     @property
     def _anchors_do(self) -> bool:
         """Whether a graph of anchors can take the place of the exact one, the parameters being what they are."""
-        return False
+        return self.graph is not None and not self._is_published
 
     def first_reading(self, source: RowSource, resources: Resources, asked: Asked) -> Sequence[Statistic]:
         return [] if self._holds_rows(source.profile.n) else super().first_reading(source, resources, asked)
@@ -94,7 +111,7 @@ class InMemory(LoopMethod):
         if not self._holds_rows(profile.n):
             return super().cure(profile)
         if self._anchors_do:
-            return anchors_instead()
+            return f"take {parameter('graph', 'anchors')}, which holds nothing that grows with the number of rows"
         return f"leave out {parameter(*self.published)}, which has the exact graph alone, or take fewer rows"
 
     def score(self, readings: Readings) -> Scores:
@@ -148,8 +165,3 @@ def sizes_in_memory(profile: Profile) -> dict[str, int]:
         "y": profile.label_nonzeros,
         "rows": numbers(values + 10 * profile.label_nonzeros),
     }
-
-
-def anchors_instead() -> str:
-    """The cure where rows and their exact graph do not fit this process."""
-    return f"take {parameter('graph', 'anchors')}, which holds nothing that grows with the number of rows"

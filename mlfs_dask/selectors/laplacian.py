@@ -7,45 +7,40 @@ variance and from Z'X, in two readings, and nothing grows with the number of row
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
 
-from mlfs_dask.blocks.anchors import Anchors, count_anchors
 from mlfs_dask.blocks.neighbours import compiles_search
-from mlfs_dask.engine.readings import run_reading
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.exact import laplacian as exact_form
+from mlfs_dask.exact.fit import ExactFit
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
-from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.contract import Method, method
+from mlfs_dask.selectors.anchor_graph import AnchorGraph
+from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Asked, Cost, Reading, Readings
-from mlfs_dask.selectors.in_memory import anchors_instead, sizes_in_memory
-from mlfs_dask.selectors.iterative import (
-    GraphKind,
-    anchor_sample,
-    anchors_of_points,
-    point_bytes,
-    standardised_points,
-    uses_anchors,
-)
+from mlfs_dask.selectors.in_memory import GraphKind, InMemory
 from mlfs_dask.selectors.loop import placeholder
+from mlfs_dask.selectors.one_reading import OneReading
 from mlfs_dask.selectors.parameters import Missing, Param
 from mlfs_dask.selectors.scores import Scores, uninformative_warning
-from mlfs_dask.statistics.anchor_sums import AnchorSums
+from mlfs_dask.solvers.trace import LoopTrace
+from mlfs_dask.statistics.anchor_sums import AnchorSums, AnchorTotals
 from mlfs_dask.statistics.moments import FeatureMoments, Moments
-from mlfs_dask.statistics.rows_in_memory import read_rows
 from mlfs_dask.statistics.scaling import standard_scaling
-from mlfs_dask.typing import Array, Seed, join_terms, numbers
+from mlfs_dask.typing import Array, Matrix, Seed
 
-#: What the readings are called.
-FIRST, ROWS = "moments and sample", "rows of anchors"
+#: Name of the second reading.
+ROWS = "rows of anchors"
 
 
 @method("laplacian", "Laplacian score", paper="He, Cai & Niyogi 2005, NIPS 18, 507", doi="10.5555/2976248.2976312")
-class LaplacianScore(Method):
+class LaplacianScore(InMemory, OneReading):
     """Laplacian score (He, Cai & Niyogi 2005).
 
     The Laplacian score of a feature is L(f) = f'(D - S)f / f'Df, f being centred with the degrees D as weights: small
@@ -112,85 +107,67 @@ class LaplacianScore(Method):
     passes = "1; with anchors 2"
     memory = "driver: X twice; with anchors worker: 8 bytes * 4 * m * d for m anchors, driver: 8 bytes * 6 * m * d"
 
-    def _count_anchors(self, profile: Profile) -> int:
-        return count_anchors(self.n_anchors, profile.n, profile.d)
+    takes_weights = False
+    resamples_rows = False
+    reading = "moments and sample"
+    workspace = "p + 6 m d"  # k-means, and scaled anchors
 
-    def _first_statistics(self, profile: Profile) -> list[Any]:
-        return [Moments(profile.d), anchor_sample(profile, self._count_anchors(profile), self.seed)]
+    @property
+    def is_random(self) -> bool:
+        return True
 
-    def first_reading(self, source: RowSource, resources: Resources, asked: Asked) -> Sequence[Statistic]:
-        profile = source.profile
-        return self._first_statistics(profile) if uses_anchors(self.graph, profile.n) else []
+    def reads(self, source: Profile | RowSource) -> dict[str, Statistic]:
+        profile = profile_of(source)
+        return {"moments": Moments(profile.d), "sample": AnchorGraph.of(self, profile).sample}
+
+    def later_readings(self, source: Profile | RowSource) -> list[Reading]:
+        profile = profile_of(source)
+        return [Reading(ROWS, (AnchorSums(AnchorGraph.of(self, profile).placeholder, placeholder(profile.d)),))]
+
+    def sizes(self, source: Profile | RowSource) -> dict[str, int]:
+        graph = AnchorGraph.of(self, profile_of(source))
+        return {"m": graph.count, "p": graph.point_numbers}
 
     def cost(self, source: Profile | RowSource, resources: Resources, asked: Asked) -> Cost:
-        profile = profile_of(source)
-        if not uses_anchors(self.graph, profile.n):
-            return self._exact_cost(profile)
-        m, d = self._count_anchors(profile), profile.d
-        first = self._first_statistics(profile)
-        sample = first[1].result_bytes + 2 * len(first[1].chosen) * point_bytes(
-            profile
-        )  # standardised copies of it, too
-        anchors = Anchors(placeholder(m, d), placeholder(d), placeholder(d), self.anchor_neighbors)
-        return Cost(
-            steps=[
-                Reading(FIRST, tuple(first)),
-                "sample + 6 m d + 8 d",  # anchors, and k-means
-                Reading(ROWS, (AnchorSums(anchors, placeholder(d)),), workspace="2 m d + 8 d"),
-                "4 m d + 8 d",
-            ],
-            sizes={"m": m, "d": d, "sample": numbers(sample)},
-            loads_sklearn=True,
-            notes=[f"{m} anchors"],
-        )
+        return replace(super().cost(source, resources, asked), loads_sklearn=not self._holds_rows(profile_of(source).n))
 
-    def _exact_cost(self, profile: Profile) -> Cost:
-        pairs, k = profile.n**2, min(self.n_neighbors, profile.n - 1) + 1
-        return Cost(
-            steps=(
-                Reading("rows", (), workspace="rows"),
-                join_terms("rows", exact_form.workspace(sparse=profile.sparse)),
-            ),
-            sizes={**sizes_in_memory(profile), "k": k},
-            compiled=compiles_search(pairs, sparse=profile.sparse),
-            notes=("exact graph: X is in the memory of this process; with --graph anchors it is not",),
-        )
+    def notes(self, profile: Profile) -> list[str]:
+        return [AnchorGraph.of(self, profile).note]
 
-    def cure(self, profile: Profile) -> str:
-        return "" if uses_anchors(self.graph, profile.n) else anchors_instead()
+    def prepare(self, job: Readings, results: dict[str, Any]) -> dict[str, Any]:
+        moments = results["moments"]
+        self.examine_moments(job, moments.mean, moments.m2)
+        anchors = AnchorGraph.of(self, job.source.profile).place(results["sample"].X, standard_scaling(moments))
+        (sums,) = job.run(ROWS, AnchorSums(anchors, moments.mean))
+        facts = {"kind": "anchors", "anchors": anchors.count, "anchor_neighbors": anchors.neighbors}
+        return {"sums": sums, "moments": moments, "facts": facts}
 
-    def score(self, readings: Readings) -> Scores:
-        if uses_anchors(self.graph, readings.source.profile.n):
-            return self._score_with_anchors(readings)
-        X, Y, record = read_rows(readings.source, readings.resources)
-        readings.records.append(record)
-        (moments,), _ = run_reading(ArrayRows(X, Y), [Moments(X.shape[1])], readings.resources, label="moments")
-        self._examine(readings, moments)
-        scores = exact_form.laplacian_scores(X, moments=moments, n_neighbors=self.n_neighbors, lambda_=self.lambda_)
-        return self._result(scores, moments, {"graph": {"kind": "exact"}})
-
-    def _score_with_anchors(self, readings: Readings) -> Scores:
-        profile = readings.source.profile
-        moments, sample = readings.run(FIRST, *self._first_statistics(profile))
-        self._examine(readings, moments)
-        scaling = standard_scaling(moments)
-        points = standardised_points(sample.X, scaling)
-        m = self._count_anchors(profile)
-        anchors = anchors_of_points(points, m, scaling, self.anchor_neighbors, self.seed)
-        del sample, points
-        (sums,) = readings.run(ROWS, AnchorSums(anchors, moments.mean))
+    def scores(self, *, k: int, sums: AnchorTotals, moments: FeatureMoments, facts: dict[str, Any]) -> Scores:
         # f'Sf = Σ_a (Z'f)_a² / λ_a, and the degrees of S are 1.
         smooth = np.einsum("ad,a,ad->d", sums.ZX, sums.inverse_masses, sums.ZX)
         scores = np.divide(smooth, moments.m2, out=np.zeros_like(smooth), where=moments.m2 > 0)
-        facts = {"kind": "anchors", "anchors": anchors.count, "anchor_neighbors": anchors.neighbors}
-        return self._result(scores, moments, {"graph": facts})
+        return Scores(scores, extra={"graph": facts})
 
-    def _examine(self, readings: Readings, moments: FeatureMoments) -> None:
-        self.examine_moments(readings, moments.mean, moments.m2)
+    def warnings(self, job: Readings, outcome: Scores, results: Mapping[str, Any]) -> list[Warning]:
+        if job.varies.any():
+            return []
+        d = len(job.varies)
+        return [uninformative_warning(self.method, constant=d, d=d, constant_labels=-1, q=0)]
 
-    def _result(self, scores: Array, moments: FeatureMoments, extra: dict[str, Any]) -> Scores:
-        constant, d = int(np.count_nonzero(moments.m2 == 0)), len(scores)
-        warnings = (
-            [uninformative_warning(self.method, constant=d, d=d, constant_labels=-1, q=0)] if constant == d else []
-        )
-        return Scores(scores, extra=extra, warnings=warnings)
+    # ------------------------------------------------------------------ the exact graph
+
+    def _exact_workspace(self, profile: Profile) -> tuple[str, dict[str, int]]:
+        return exact_form.workspace(sparse=profile.sparse), {"k": min(self.n_neighbors, profile.n - 1) + 1}
+
+    def _compiles_exact_search(self, profile: Profile) -> bool:
+        return compiles_search(profile.n**2, sparse=profile.sparse)
+
+    def _fit_exactly(self, X: Matrix, Y: sp.csr_array, moments: FeatureMoments) -> ExactFit:
+        scores = exact_form.laplacian_scores(X, moments=moments, n_neighbors=self.n_neighbors, lambda_=self.lambda_)
+        return ExactFit(scores, LoopTrace(), {})
+
+    def _result(
+        self, job: Readings, scores: Array, trace: LoopTrace, extra: dict[str, Any], positives: NDArray[np.int64]
+    ) -> Scores:
+        outcome = Scores(scores, extra=extra)
+        return replace(outcome, warnings=self.warnings(job, outcome, {}))

@@ -25,17 +25,11 @@ from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import UsageError, parameter
 from mlfs_dask.exact import mfsir as exact_form
 from mlfs_dask.rows.contract import Profile
+from mlfs_dask.selectors.anchor_graph import AnchorGraph, point_bytes, standardised_points
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Cost, Reading, Readings
-from mlfs_dask.selectors.iterative import (
-    GraphKind,
-    IterativeSelector,
-    anchor_sample,
-    anchors_of_points,
-    point_bytes,
-    standardised_points,
-)
-from mlfs_dask.selectors.loop import Scaled, placeholder
+from mlfs_dask.selectors.in_memory import GraphKind, InMemory
+from mlfs_dask.selectors.loop import Loop, Scaled, placeholder
 from mlfs_dask.selectors.parameters import MaxIter, Missing, Param, seed_of
 from mlfs_dask.solvers import spectral
 from mlfs_dask.solvers.blockwise import Factors, descend, unit_rows
@@ -43,7 +37,7 @@ from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.gram import Gram, NormalProduct, scale_gram
 from mlfs_dask.statistics.labelled import AtShares
 from mlfs_dask.statistics.latent_rows import LatentRows, LatentSums, first_factors
-from mlfs_dask.statistics.sample import RowSample, SampledRows
+from mlfs_dask.statistics.sample import SampledRows
 from mlfs_dask.statistics.scaling import Scaling, standard_scaling
 from mlfs_dask.typing import Array, Seed, numbers
 
@@ -91,7 +85,7 @@ class At:
     paper="Mansouri, Benabdeslem & Benkabou 2024, arXiv:2411.11436",
     doi="10.48550/arXiv.2411.11436",
 )
-class MFSIR(IterativeSelector[Fixed, At]):
+class MFSIR(InMemory, Loop[Fixed, At]):
     """Multi-label feature selection by implicit regularisation (Mansouri, Benabdeslem & Benkabou 2024).
 
     Regresses latent labels V, found with Y ≈ VB and smooth over near rows, on the features with weights G⊙H (Eq. 8).
@@ -232,13 +226,13 @@ class MFSIR(IterativeSelector[Fixed, At]):
 
     def sizes(self, profile: Profile) -> dict[str, int]:
         d, q = profile.d, profile.q
-        m = self._n_anchors(profile, d) if self.beta > 0 else 0
+        m = AnchorGraph.of(self, profile).count if self.beta > 0 else 0
         return {"d": d, "q": q, "l": self.latent(q), "m": m, "g": d if d <= self.gram_cap else 0}
 
     def first(self, profile: Profile) -> dict[str, Statistic]:
         statistics, sizes = super().first(profile), self.sizes(profile)
         if sizes["m"]:
-            statistics["sample"] = anchor_sample(profile, sizes["m"], self.seed)
+            statistics["sample"] = AnchorGraph.of(self, profile).sample
         if sizes["g"]:
             statistics["gram"] = Gram(profile.d)
         return statistics
@@ -251,14 +245,14 @@ class MFSIR(IterativeSelector[Fixed, At]):
         products = Reading(
             EIGENVALUE, (product,), times=spectral.MAX_PRODUCTS, typical=TYPICAL_PRODUCTS, workspace="2 d krylov"
         )
-        n_rows = len(anchor_sample(profile, m, self.seed).chosen) if m else 0
-        sample = RowSample(np.arange(n_rows), profile)
+        graph = AnchorGraph.of(self, profile)
+        n_rows = len(graph.sample.chosen)
         return Cost(
             steps=[*([] if has_gram else [products]), start],
             sizes={
                 "krylov": block * spectral.MAX_PRODUCTS,
                 # Points, those without their last digits, and what the search for their neighbours takes.
-                "sample": numbers(sample.result_bytes + 3 * n_rows * point_bytes(profile)) if m else 0,
+                "sample": graph.sample_numbers + numbers(n_rows * point_bytes(profile)) if m else 0,
             },
             # For the bandwidth of the heat kernel neighbours are searched among the sample.
             compiled=m > 0 and compiles_search(n_rows**2, sparse=profile.sparse),
@@ -286,17 +280,16 @@ class MFSIR(IterativeSelector[Fixed, At]):
         centres, weight, places = np.empty((0, d)), 0.0, np.arange(d)
         if sample is not None:
             places = key_places(sample.X, scaling.factor > 0)
-            anchors, weight = self._place_anchors(sample, self._n_anchors(job.source.profile, d), scaling)
+            anchors, weight = self._place_anchors(sample, AnchorGraph.of(self, job.source.profile), scaling)
             centres = anchors.centres
         G = np.empty((0, 0)) if gram is None else scale_gram(gram, scaling.factor)
         labels = results["labels"]
         pairs, share = labels.pairs.astype(np.float64), labels.shares(job.source.profile.n)
         return Fixed(scaling.centre, scaling.factor, places, centres, G, pairs, share, weight)
 
-    def _place_anchors(self, sample: SampledRows, m: int, scaling: Scaling) -> tuple[Anchors, float]:
+    def _place_anchors(self, sample: SampledRows, graph: AnchorGraph, scaling: Scaling) -> tuple[Anchors, float]:
         """Anchors by k-means, and γ = βc with the mean degree c of the graph of Eq. 6 on the sample."""
-        points = standardised_points(sample.X, scaling)
-        anchors = anchors_of_points(points, m, scaling, self.anchor_neighbors, self.seed)
+        anchors, points = graph.place(sample.X, scaling), standardised_points(sample.X, scaling)
         # The mean squared distance over all pairs is 2 Σ var_f, and a standardised feature has variance 1.
         width = 2.0 * float((scaling.factor > 0).sum()) if self.lambda_ is None else float(self.lambda_) ** 2
         gamma = float(self.beta) * mean_degree(points, self.n_neighbors, width)

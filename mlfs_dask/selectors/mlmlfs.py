@@ -12,18 +12,18 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
-from mlfs_dask.blocks.anchors import Anchors, count_anchors
+from mlfs_dask.blocks.anchors import Anchors
 from mlfs_dask.blocks.linear import laplacian_gram_bytes
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.exact import mlmlfs as exact_form
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.runtime import Resources
+from mlfs_dask.selectors.anchor_graph import AnchorGraph
 from mlfs_dask.selectors.anchored_regression import MeanDegree, add_smoothness
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Asked, Cost, Reading, Readings
 from mlfs_dask.selectors.in_memory import InMemory
-from mlfs_dask.selectors.iterative import anchor_sample, anchors_of_points, point_bytes, standardised_points
-from mlfs_dask.selectors.loop import Shares, placeholder
+from mlfs_dask.selectors.loop import Shares
 from mlfs_dask.selectors.parameters import AnchorCount, AnchorNeighbors, GramCap, Param, seed_of
 from mlfs_dask.selectors.reweighted_regression import START, At, ReweightedRegression
 from mlfs_dask.solvers.trace import LoopTrace
@@ -130,25 +130,20 @@ class MLMLFS(InMemory, ReweightedRegression[Fixed]):
     def power(self) -> float:
         return float(self.p)
 
-    def _anchors(self, profile: Profile) -> int:
-        return count_anchors(self.n_anchors, profile.n, profile.d)
-
     def first(self, profile: Profile) -> dict[str, Statistic]:
-        return super().first(profile) | {"sample": anchor_sample(profile, self._anchors(profile), self.seed)}
+        return super().first(profile) | {"sample": AnchorGraph.of(self, profile).sample}
 
     def cost(self, source: Profile | RowSource, resources: Resources, asked: Asked) -> Cost:
         require_gram(profile_of(source).d, self.gram_cap, self.name)
         return super().cost(source, resources, asked)
 
     def cost_beside(self, profile: Profile, fixed: Fixed, at: At) -> Cost:
-        m, d = self._anchors(profile), profile.d
-        anchors = Anchors(placeholder(m, d), placeholder(d), placeholder(d), self.anchor_neighbors)
-        sample = anchor_sample(profile, m, self.seed)
+        graph = AnchorGraph.of(self, profile)
         return Cost(
-            steps=[Reading(START, tuple(self._second(fixed, anchors, at)), workspace="2 m d")],
-            sizes={"m": m, "sample": numbers(sample.result_bytes + 2 * len(sample.chosen) * point_bytes(profile))},
+            steps=[Reading(START, tuple(self._second(fixed, graph.placeholder, at)), workspace="2 m d")],
+            sizes={"m": graph.count, "sample": graph.sample_numbers},
             loads_sklearn=True,
-            notes=[f"{m} anchors"],
+            notes=[graph.note],
         )
 
     def _second(self, fixed: Shares, anchors: Anchors, at: At) -> list[Statistic]:
@@ -157,12 +152,10 @@ class MLMLFS(InMemory, ReweightedRegression[Fixed]):
         return [Gram(d), AnchorSums(anchors, fixed.centre), *self.reading(fixed, at)]
 
     def setup(self, job: Readings, results: dict[str, Any]) -> Fixed:
-        moments, labels, sample = results["moments"], results["labels"], results.pop("sample")
+        moments, labels = results["moments"], results["labels"]
         profile, scaling = job.source.profile, standard_scaling(moments)
         shares = Shares(scaling.centre, scaling.factor, labels.shares(profile.n))
-        points = standardised_points(sample.X, scaling)
-        anchors = anchors_of_points(points, self._anchors(profile), scaling, self.anchor_neighbors, self.seed)
-        del sample, points
+        anchors = AnchorGraph.of(self, profile).place(results.pop("sample").X, scaling)
         gram, graph, results["sums"] = job.run(START, *self._second(shares, anchors, self.zero(shares)))
         graph.ZX[...] *= scaling.factor
         smooth = np.zeros_like(gram)

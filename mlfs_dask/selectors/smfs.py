@@ -30,16 +30,11 @@ from mlfs_dask.errors import DataError, parameter
 from mlfs_dask.exact import graphs
 from mlfs_dask.exact import smfs as exact_form
 from mlfs_dask.rows.contract import Profile
+from mlfs_dask.selectors.anchor_graph import AnchorGraph
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Cost, Reading, Readings
-from mlfs_dask.selectors.iterative import (
-    GraphKind,
-    IterativeSelector,
-    anchor_sample,
-    anchors_of_points,
-    standardised_points,
-)
-from mlfs_dask.selectors.loop import Scaled, placeholder, placeholders
+from mlfs_dask.selectors.in_memory import GraphKind, InMemory
+from mlfs_dask.selectors.loop import Loop, Scaled, placeholder, placeholders
 from mlfs_dask.selectors.parameters import MaxIter, Missing, Param, seed_of
 from mlfs_dask.solvers import conjugate_gradients, row_sparse
 from mlfs_dask.solvers.row_sparse_regression import FEATURE_STEPS, SET_FEATURES, RowSparseRegression
@@ -117,7 +112,7 @@ class At:
     paper="Xu & Zhao 2020, IEEE Access 8, 71219-71230",
     doi="10.1109/ACCESS.2020.2987922",
 )
-class SMFS(IterativeSelector[Fixed, At]):
+class SMFS(InMemory, Loop[Fixed, At]):
     """Structure-induced feature selection with incomplete labels (Xu & Zhao 2020).
 
     Minimises Σ s_ii ‖xⁱP − yⁱ‖² + α ‖(I − W)Y‖² + β ‖P‖_{2,1} (Eq. 6) over P and the unknown entries of Y. A feature's
@@ -269,7 +264,7 @@ class SMFS(IterativeSelector[Fixed, At]):
     def _sample(self, profile: Profile) -> RowSample:
         """The rows among which anchors are placed, or on which the forest is grown, landmarks being among them."""
         if self.structure != "density":
-            return anchor_sample(profile, self._landmarks(profile), self.seed)
+            return self._graph(profile).sample
         row_bytes = 8 * -(-profile.nonzeros // max(profile.n, 1)) + 8 if profile.sparse else 4 * profile.d
         size = sample_size(profile.n, row_bytes, n_trees=self.n_trees, max_samples=self.max_samples)
         return RowSample(draw_rows(profile, size, self.seed), profile)
@@ -284,7 +279,7 @@ class SMFS(IterativeSelector[Fixed, At]):
 
     def _landmarks(self, profile: Profile) -> int:
         if self.structure != "density":
-            return self._n_anchors(profile, profile.d)
+            return self._graph(profile).count
         return min(profile.n, max(FEWEST_ANCHORS, min(self.n_anchors, profile.n // 4)))
 
     def iterations_on(self, profile: Profile) -> tuple[int, int]:
@@ -360,8 +355,7 @@ class SMFS(IterativeSelector[Fixed, At]):
     def _placeholder_anchors(self, profile: Profile, m: int) -> Anchors | MassAnchors:
         """Landmarks of the size that those of the fit have: the same balanced tree over and over, and no masses."""
         if self.structure != "density":
-            d = placeholder(profile.d)
-            return Anchors(placeholder(m, profile.d), d, d, self.anchor_neighbors, combined=self._combines)
+            return self._graph(profile).placeholder
         leaves = min(self.max_samples, len(self._sample(profile).chosen))
         trees, nodes = self.n_trees, np.arange(2 * leaves - 1)
         inner = nodes < leaves - 1
@@ -382,6 +376,9 @@ class SMFS(IterativeSelector[Fixed, At]):
         )
         tables = np.broadcast_to(np.zeros((), landmark_dtype(trees, profile.n)), (trees, leaves, m))
         return MassAnchors(forest, tables, self.anchor_neighbors)
+
+    def _graph(self, profile: Profile) -> AnchorGraph:
+        return AnchorGraph.of(self, profile, combined=self._combines)
 
     @property
     def _combines(self) -> bool:
@@ -463,8 +460,7 @@ class SMFS(IterativeSelector[Fixed, At]):
         profile = readings.source.profile
         grams = [WeightedGram(scaling, weights)] if profile.d <= self.gram_cap else []
         if self.structure != "density":
-            points, m = standardised_points(sample.X, scaling), self._landmarks(profile)
-            near = anchors_of_points(points, m, scaling, self.anchor_neighbors, self.seed, combined=self._combines)
+            near = self._graph(profile).place(sample.X, scaling)
             return near, readings.run(MASSES, *grams)[0] if grams else None
         rng, grow = forest_seeds(self.seed)
         with runtime.stage("growing a forest"):

@@ -16,10 +16,11 @@ from mlfs_dask.blocks.anchors import Anchors, anchor_values
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.rows.contract import Profile
+from mlfs_dask.selectors.anchor_graph import AnchorGraph
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.costs import Cost, Readings
 from mlfs_dask.selectors.graph_regression import START, AnchoredLoop
-from mlfs_dask.selectors.loop import Scaled, placeholder
+from mlfs_dask.selectors.loop import Scaled
 from mlfs_dask.selectors.parameters import Param
 from mlfs_dask.solvers import row_sparse
 from mlfs_dask.solvers.trace import LoopTrace
@@ -121,8 +122,7 @@ class UAFSBH(AnchoredLoop[Fixed, At]):
         return super().sizes(profile) | {"l": self.n_bits, "t": TURNS}
 
     def cost_beside(self, profile: Profile, fixed: Fixed, at: At) -> Cost:
-        d, m = profile.d, len(at.C)
-        anchors = Anchors(placeholder(m, d), placeholder(d), placeholder(d), self.anchor_neighbors)
+        anchors = AnchorGraph.of(self, profile).placeholder
         return self.cost_of_start(profile, AnchorSums(anchors, fixed.centre, profile.q))
 
     def setup(self, job: Readings, results: dict[str, Any]) -> Fixed:

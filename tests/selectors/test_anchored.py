@@ -27,7 +27,8 @@ from mlfs_dask.rows.contract import Profile
 from mlfs_dask.rows.sources import ArrayRows, as_rows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selection.estimator import get_estimator
-from mlfs_dask.selectors import iterative
+from mlfs_dask.selectors import in_memory
+from mlfs_dask.selectors.anchor_graph import AnchorGraph
 from mlfs_dask.selectors.costs import Reading
 from mlfs_dask.statistics.sample import SampledRows
 from mlfs_dask.statistics.scaling import Scaling
@@ -559,9 +560,10 @@ def test_placing_anchors_holds_what_was_planned():
     selector, scaling = MFSIR(2, graph="anchors"), Scaling(np.zeros(d), np.ones(d))
     planned = selector.plan(as_rows(X, X[:, :2] > 0), HERE).arrays
     place, labels = selector.make_question().method._place_anchors, sp.csr_array((n, 2))
-    place(SampledRows(X[:300], labels[:300]), 50, scaling)  # libraries are loaded
+    profile = as_rows(X, X[:, :2] > 0).profile
+    place(SampledRows(X[:300], labels[:300]), AnchorGraph(profile, 50, 5, 0), scaling)  # libraries are loaded
     tracemalloc.start()
-    place(SampledRows(X.copy(), labels), selector.n_anchors, scaling)
+    place(SampledRows(X.copy(), labels), AnchorGraph(profile, selector.n_anchors, 5, 0), scaling)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     held = planned["sample"] + planned["5 d m"]  # k-means, and the anchors
@@ -656,7 +658,7 @@ def test_auto_takes_anchors_beyond_20_000_rows(method, monkeypatch):
         notes = get_estimator(method)(5).plan(profile_of(n), Resources(1, 1, 2**33, 2**40)).notes
         assert any("exact graph" in note for note in notes) is exact
         assert any("anchors" in note or "landmarks" in note for note in notes if "exact graph" not in note) is not exact
-    monkeypatch.setattr(iterative, "EXACT_ROWS", 79)
+    monkeypatch.setattr(in_memory, "EXACT_ROWS", 79)
     X, Y = problem()
     given = {} if method == "laplacian" else {"max_iter": 3, "tol": 0.0}
     found, exact = (quiet(get_estimator(method)(1, graph=graph, **given), X, Y) for graph in ("auto", "exact"))
