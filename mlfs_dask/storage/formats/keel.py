@@ -9,7 +9,8 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mlfs_dask.storage.formats.arff import open_with, read_arff_header, readable, unquote
+from mlfs_dask.storage.formats.arff import open_with
+from mlfs_dask.storage.readers.arff_header import read_arff_header, readable, unquote
 from mlfs_dask.storage.readers.base import FileSpec, Format
 from mlfs_dask.storage.readers.compressed_io import open_source
 
@@ -29,7 +30,7 @@ def open_keel(path: str, options: FileSpec) -> ArffReader:
         return keyword in ("@input", "@inputs", "@output", "@outputs")
 
     header = read_arff_header(open_source(path, options.storage_options), other)
-    if outputs and not options.labels.names_columns and not header.counts_labels:
+    if outputs and not options.labels.names_columns and header.counted_labels is None:
         options = replace(options, labels=replace(options.labels, columns=tuple(outputs)))
     return open_with(path, options, header, missing=("<null>",))
 

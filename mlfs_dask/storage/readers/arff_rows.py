@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError, number_of
-from mlfs_dask.storage.formats.arff import (
+from mlfs_dask.storage.label_values import LabelValues, zero_in_sparse
+from mlfs_dask.storage.readers import tokens
+from mlfs_dask.storage.readers.arff_header import (
     ArffHeader,
     Attribute,
     readable,
     unquote,
 )
-from mlfs_dask.storage.label_values import LabelValues, zero_in_sparse
-from mlfs_dask.storage.readers import tokens
 from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN, UNKNOWN_BYTES, Header, LabelSpec
 from mlfs_dask.storage.readers.classes import ClassColumn, joined_labels
 from mlfs_dask.storage.readers.compressed_io import SourceFile
