@@ -6,19 +6,19 @@ from dataclasses import asdict
 
 import click
 
-from mlfs_dask_cli.options import PATH, Command, KeepCount, force_option, output_options
+from mlfs_dask_cli.options import PATH, Command, KeepCount, force_option, option, output_options
 from mlfs_dask_cli.output import Output, beside
 
 
 @click.command(cls=Command, short_help="Write mask, score and rank into var of an .h5ad.")
 @click.argument("path", metavar="FILE.h5ad", type=PATH)
 @click.argument("run", metavar="RUN", type=PATH)
-@click.option("--name", help="The columns are NAME_mask, NAME_score and NAME_rank (default: the method of RUN).")
-@click.option(
+@option("--name", "The columns are NAME_mask, NAME_score and NAME_rank (default: the method of RUN).")
+@option(
     "-k",
+    "The best K of the ranking are in the mask, a count or a fraction (default: as many as the run chose).",
     "k",
     type=KeepCount(),
-    help="The best K of the ranking are in the mask, a count or a fraction (default: as many as the run chose).",
 )
 @force_option
 @output_options(progress=False)

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from mlfs_dask_cli.convert import conversion_summary, dtype_option, source_options
-from mlfs_dask_cli.options import PATH, Command, command_line, output_options, resume_option, store_argument
+from mlfs_dask_cli.options import PATH, Command, command_line, option, output_options, resume_option, store_argument
 from mlfs_dask_cli.output import Output
 from mlfs_dask_cli.progress import show_progress
 from mlfs_dask_cli.summary import summary_text
@@ -19,7 +19,7 @@ from mlfs_dask_cli.summary import summary_text
 @source_options
 @dtype_option("The type of STORE, to have values rounded to it that it does not hold exactly.")
 @resume_option
-@click.option("--force", is_flag=True, help="Forget an append that was interrupted.")
+@option("--force", "Forget an append that was interrupted.", is_flag=True)
 @output_options(progress=True)
 def append(
     *,

@@ -18,6 +18,7 @@ from mlfs_dask_cli.options import (
     Computing,
     computing_options,
     force_option,
+    option,
     output_options,
     resume_option,
 )
@@ -27,15 +28,9 @@ from mlfs_dask_cli.progress import show_progress
 
 @click.command(cls=Command, short_help="Run all jobs of a plan file, and join their results.")
 @click.argument("plan", metavar="PLAN.yaml", type=PATH, required=False)
-@click.option(
-    "-o",
-    "place",
-    metavar="DIR",
-    type=PATH,
-    help="Folder of the jobs and the tables (default: PLAN.batch, in the working folder).",
-)
-@click.option("--dry-run", is_flag=True, help="Check the file, print jobs, passes, bytes and memory, and stop.")
-@click.option("--schema", is_flag=True, help="Print the JSON schema of PLAN.yaml, and stop.")
+@option("-o DIR", "Folder of the jobs and the tables (default: PLAN.batch, in the working folder).", "place", type=PATH)
+@option("--dry-run", "Check the file, print jobs, passes, bytes and memory, and stop.", is_flag=True)
+@option("--schema", "Print the JSON schema of PLAN.yaml, and stop.", is_flag=True)
 @resume_option
 @force_option
 @computing_options(cache=True, report=True)

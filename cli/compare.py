@@ -6,30 +6,22 @@ from typing import Any
 
 import click
 
-from mlfs_dask_cli.options import PATH, Command, force_option, output_options
+from mlfs_dask_cli.options import PATH, Command, force_option, option, output_options
 from mlfs_dask_cli.output import Output, beside
 
 
 @click.command(cls=Command, short_help="Compare runs over data sets: tables, ranks, tests, stability.")
 @click.argument("evaluations", metavar="EVAL...", type=PATH, nargs=-1, required=True)
-@click.option(
-    "-o",
-    "comparison",
-    metavar="CMP",
-    type=PATH,
-    required=True,
-    help="Folder to write; it appears when complete.",
-)
-@click.option("--run", "runs", metavar="LABEL", multiple=True, help="Compare this run; repeated, these in this order.")
-@click.option("--control", metavar="LABEL", help="Compare the others with this run by Bonferroni-Dunn.")
-@click.option("-k", "k", metavar="K", type=int, help="Compare at this number of features, not the mean over all.")
-@click.option(
-    "--alpha",
-    metavar="LEVEL",
+@option("-o CMP", "Folder to write; it appears when complete.", "comparison", type=PATH, required=True)
+@option("--run LABEL", "Compare this run; repeated, these in this order.", "runs", multiple=True)
+@option("--control LABEL", "Compare the others with this run by Bonferroni-Dunn.")
+@option("-k K", "Compare at this number of features, not the mean over all.", "k", type=int)
+@option(
+    "--alpha LEVEL",
+    "Level of all tests.",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     default=0.05,
     show_default=True,
-    help="Level of all tests.",
 )
 @force_option
 @output_options(progress=False)

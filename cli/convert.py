@@ -23,6 +23,7 @@ from mlfs_dask_cli.options import (
     command_line,
     file_options,
     force_option,
+    option,
     output_options,
     read_names,
     resume_option,
@@ -40,30 +41,21 @@ _COPIED_BYTES = 1 << 20
 
 
 source_option_list = [
-    click.option(
-        "--labels",
-        "labels_xml",
-        metavar="FILE",
-        help="As --label-file.",
-    ),
-    click.option(
+    option("--labels FILE", "As --label-file.", "labels_xml"),
+    option(
         "--transpose",
+        "Rows of the table are features and columns samples; --label-file FILE.csv has the labels of the samples.",
         is_flag=True,
-        help="Rows of the table are features and columns samples; --label-file FILE.csv has the labels of the samples.",
     ),
 ]
 
 work_option_list = [
-    click.option(
-        "--partition-size", type=Bytes(), help="Bytes of X and Y that one task reads (default: 64 MiB to 128 MiB)."
-    ),
-    click.option(
-        "--workers", metavar="N", type=click.IntRange(min=1), help="Threads or processes (default: one a core)."
-    ),
-    click.option(
+    option("--partition-size", "Bytes of X and Y that one task reads (default: 64 MiB to 128 MiB).", type=Bytes()),
+    option("--workers N", "Threads or processes (default: one a core).", type=click.IntRange(min=1)),
+    option(
         "--memory-limit",
+        "Memory of all processes together (default: 512 MiB a worker, at most half of what is free).",
         type=Bytes(),
-        help="Memory of all processes together (default: 512 MiB a worker, at most half of what is free).",
     ),
 ]
 
@@ -104,7 +96,7 @@ def source_options(command: Decorated) -> Decorated:
 
 def dtype_option(help: str) -> Callable[[Decorated], Decorated]:
     """`--dtype`."""
-    return click.option("--dtype", type=click.Choice(["uint8", "int16", "int32", "float32", "float64"]), help=help)
+    return option("--dtype", help, type=click.Choice(["uint8", "int16", "int32", "float32", "float64"]))
 
 
 def conversion_summary(store: str, conversion: Conversion) -> dict[str, Any]:
@@ -131,26 +123,25 @@ def _require_both(ctx: click.Context, store: click.Parameter, value: str | None)
 @click.argument("store", metavar="STORE", type=PATH, required=False, callback=_require_both)
 @source_options
 @dtype_option("Of X (default: the narrowest that loses no digit).")
-@click.option(
-    "--obs",
-    metavar="NAMES",
-    multiple=True,
-    help="Columns of CSV, Parquet or of the obs of AnnData that stay with the rows and are no features, for "
+@option(
+    "--obs NAMES",
+    "Columns of CSV, Parquet or of the obs of AnnData that stay with the rows and are no features, for "
     "covariates and strata: a,b,c, or @FILE.",
+    multiple=True,
 )
-@click.option(
+@option(
     "--storage",
+    "Of X; auto measures the density.",
     type=click.Choice(["auto", "dense", "sparse"]),
     default="auto",
     show_default=True,
-    help="Of X; auto measures the density.",
 )
-@click.option(
+@option(
     "--compressor",
+    "none reads fastest, zstd takes least room.",
     type=click.Choice(["none", "zstd", "lz4"]),
     default="none",
     show_default=True,
-    help="none reads fastest, zstd takes least room.",
 )
 @resume_option
 @force_option

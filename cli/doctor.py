@@ -8,7 +8,7 @@ import textwrap
 
 import click
 
-from mlfs_dask_cli.options import ARGUMENTS, PATH, Command, Computing, computing_options, output_options
+from mlfs_dask_cli.options import ARGUMENTS, PATH, Command, Computing, computing_options, option, output_options
 from mlfs_dask_cli.output import Output, shown
 
 EXIT_CODES = {"store": 3, "cluster": 5}
@@ -31,11 +31,10 @@ def _lines(text: str) -> str:
 
 @click.command(cls=Command, short_help="Check this machine, and a cluster.")
 @click.argument("store", metavar="[STORE]", type=PATH, required=False)
-@click.option(
-    "--directory",
-    metavar="DIR",
+@option(
+    "--directory DIR",
+    "Where the tiny job keeps its files: a folder that all workers see (default: the temporary folder).",
     type=click.Path(exists=True, file_okay=False),
-    help="Where the tiny job keeps its files: a folder that all workers see (default: the temporary folder).",
 )
 @computing_options(cache=False, report=False)
 @output_options(progress=False)

@@ -18,6 +18,7 @@ from mlfs_dask_cli.options import (
     computing_options,
     force_option,
     open_subset,
+    option,
     output_options,
     resume_option,
     subset_options,
@@ -87,28 +88,24 @@ LIBRARY_BYTES = 640 << 20
 @click.command(cls=_SettingsCommand, short_help="Judge rankings by classifiers on held-out rows.")
 @click.argument("store", metavar="STORE", type=PATH, required=False)
 @click.argument("candidates", metavar="CANDIDATE...", type=PATH, nargs=-1)
-@click.option("-o", "place", metavar="EVAL", type=PATH, help="Folder or URL to write; it appears when complete.")
-@click.option("--name", help="Name of the data set in the tables (default: that of the store).")
-@click.option(
+@option("-o EVAL", "Folder or URL to write; it appears when complete.", "place", type=PATH)
+@option("--name", "Name of the data set in the tables (default: that of the store).")
+@option(
     "--protocol",
-    help="Options of a published experiment: elc-2020, lee-kim-2016, mfsir, smfs-2020 or access-mfs-2024; options that "
-    "are given take the place of its own.",
+    "Options of a published experiment: elc-2020, lee-kim-2016, mfsir, smfs-2020 or access-mfs-2024; options "
+    "that are given take the place of its own.",
 )
-@click.option("--print-protocol", is_flag=True, help="Print the options as they would be, and stop.")
-@click.option("--dry-run", is_flag=True, help="Check everything, print what would be done, and stop.")
-@click.option(
+@option("--print-protocol", "Print the options as they would be, and stop.", is_flag=True)
+@option("--dry-run", "Check everything, print what would be done, and stop.", is_flag=True)
+@option(
     "--choose-k",
+    "Name the smallest number of features of the grid whose average precision (or the first of --metrics, "
+    "without it) is within one standard error of the best.",
     is_flag=True,
-    help="Name the smallest number of features of the grid whose average precision (or the first of --metrics, without "
-    "it) is within one standard error of the best.",
 )
-@click.option("--groups", metavar="FILE", help="A group for every row, a line each; a group is not parted.")
-@click.option(
-    "--split-file",
-    metavar="FILE",
-    help="The split: a line for every row, train, test, or the number of the fold that judges it.",
-)
-@click.option("--test-store", metavar="STORE", help="Store of the rows that are judged; STORE is learnt from, whole.")
+@option("--groups FILE", "A group for every row, a line each; a group is not parted.")
+@option("--split-file FILE", "The split: a line for every row, train, test, or the number of the fold that judges it.")
+@option("--test-store STORE", "Store of the rows that are judged; STORE is learnt from, whole.")
 @subset_options
 @resume_option
 @force_option

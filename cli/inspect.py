@@ -6,14 +6,22 @@ from typing import Any
 
 import click
 
-from mlfs_dask_cli.options import ARGUMENTS, Command, file_options, memory_option, output_options, store_argument
+from mlfs_dask_cli.options import (
+    ARGUMENTS,
+    Command,
+    file_options,
+    memory_option,
+    option,
+    output_options,
+    store_argument,
+)
 from mlfs_dask_cli.output import Output, size
 from mlfs_dask_cli.summary import summary_of, summary_text
 
 
 @click.command(cls=Command, short_help="Show what a store or a file holds, and whether it is intact.")
 @store_argument
-@click.option("--verify", is_flag=True, help="Read everything and compare it with what was written; exit 3 if not.")
+@option("--verify", "Read everything and compare it with what was written; exit 3 if not.", is_flag=True)
 @file_options
 @memory_option
 @output_options(progress=False)

@@ -26,7 +26,7 @@ import click
 from mlfs_dask.errors import spell_parameters_as
 from mlfs_dask_cli import SIGNALS, leave_at_once
 from mlfs_dask_cli.failure import describe_failure, report_failure
-from mlfs_dask_cli.options import ARGUMENTS
+from mlfs_dask_cli.options import ARGUMENTS, option
 from mlfs_dask_cli.output import print_line
 
 COMMANDS = (
@@ -237,14 +237,8 @@ def _version(ctx: click.Context, option: click.Parameter, value: bool) -> None:
 @click.group(
     cls=LazyGroup, name="mlfs", context_settings={"max_content_width": 100, "help_option_names": ["-h", "--help"]}
 )
-@click.option(
-    "-V",
-    "--version",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_version,
-    help="Print the version and leave.",
+@option(
+    "-V, --version", "Print the version and leave.", is_flag=True, is_eager=True, expose_value=False, callback=_version
 )
 def mlfs() -> None:
     """Multi-label feature selection for data larger than memory.

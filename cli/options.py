@@ -25,6 +25,16 @@ from mlfs_dask_cli.progress import PlainLines, waiting
 Decorated = Callable[..., Any]
 
 
+def option(flags: str, help: str, *names: str, **details: Any) -> Callable[[Decorated], Decorated]:
+    """An option by its flags, with what stands for its value in the help, as "-o, --output FILE".
+
+    `names` has the name of the argument where that is not the flag's; `details` are those of `click.option`.
+    """
+    *others, last = flags.split(", ")
+    flag, _, metavar = last.partition(" ")
+    return click.option(*others, flag, *names, metavar=metavar or None, help=help, **details)
+
+
 class _Place(click.Path):
     """A file or folder, which has a name."""
 
@@ -146,21 +156,17 @@ def write_options(command: click.Command, ctx: click.Context, formatter: click.H
 
 # What is printed
 
-json_option = click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Print the result as one JSON object on standard output, and nothing else there.",
+json_option = option(
+    "--json", "Print the result as one JSON object on standard output, and nothing else there.", "as_json", is_flag=True
 )
-quiet_option = click.option("-q", "--quiet", is_flag=True, help="Print the result and errors only.")
-verbose_option = click.option("-v", "verbose", count=True, help="Log each step to standard error; -vv logs everything.")
-progress_option = click.option(
+quiet_option = option("-q, --quiet", "Print the result and errors only.", is_flag=True)
+verbose_option = option("-v", "Log each step to standard error; -vv logs everything.", "verbose", count=True)
+progress_option = option(
     "--progress",
+    "Progress on standard error: a bar (on a terminal), a line every few seconds (elsewhere), JSON lines, or none.",
     type=click.Choice(["auto", "bar", "plain", "json", "none"]),
     default="auto",
     show_default=True,
-    help="Progress on standard error: a bar (on a terminal), a line every few seconds (elsewhere), "
-    "JSON lines, or none.",
 )
 
 
@@ -224,52 +230,40 @@ def set_logging(verbosity: int, *, quiet: bool) -> None:
 # Where to compute
 
 cluster_option_list = [
-    click.option("--scheduler", metavar="ADDRESS", help="Running scheduler, as tcp://host:8786 or tls://host:8786."),
-    click.option(
-        "--scheduler-file",
-        metavar="FILE",
-        type=PATH,
-        help="File in which a running scheduler has written its address.",
-    ),
-    click.option(
-        "--workers",
-        metavar="N",
+    option("--scheduler ADDRESS", "Running scheduler, as tcp://host:8786 or tls://host:8786."),
+    option("--scheduler-file FILE", "File in which a running scheduler has written its address.", type=PATH),
+    option(
+        "--workers N",
+        "Start N local worker processes (default: none, threads of this process do the work, one a core).",
         type=int,
-        help="Start N local worker processes (default: none, threads of this process do the work, one a core).",
     ),
-    click.option("--threads-per-worker", metavar="N", type=int, help="Threads of each local worker (default 1)."),
-    click.option(
+    option("--threads-per-worker N", "Threads of each local worker (default 1).", type=int),
+    option(
         "--memory-limit",
+        "Memory of this process, or of each local worker (default: what is free, of which workers have equal shares).",
         type=Bytes(),
-        help="Memory of this process, or of each local worker (default: what is free, of which workers have equal "
-        "shares).",
     ),
-    click.option("--tls-ca-file", metavar="FILE", type=PATH, help="Certificate authority of a TLS scheduler."),
-    click.option("--tls-cert", metavar="FILE", type=PATH, help="This client's certificate."),
-    click.option("--tls-key", metavar="FILE", type=PATH, help="This client's key."),
-    click.option(
-        "--min-workers",
-        metavar="N",
+    option("--tls-ca-file FILE", "Certificate authority of a TLS scheduler.", type=PATH),
+    option("--tls-cert FILE", "This client's certificate.", type=PATH),
+    option("--tls-key FILE", "This client's key.", type=PATH),
+    option(
+        "--min-workers N",
+        "Wait until a running scheduler has N workers (default 1); those that join later get their share, too.",
         type=int,
-        help="Wait until a running scheduler has N workers (default 1); those that join later get their share, too.",
     ),
-    click.option(
-        "--wait",
-        metavar="SECONDS",
+    option(
+        "--wait SECONDS",
+        "How long a scheduler and its workers are waited for, and, while a job runs, a new worker when all have gone.",
         type=float,
         default=60.0,
         show_default=True,
-        help="How long a scheduler and its workers are waited for, and, while a job runs, a new worker when all "
-        "have gone.",
     ),
-    click.option(
+    option(
         "--insecure",
+        "Allow a scheduler without TLS beyond this machine; whoever reaches it can run code on its workers.",
         is_flag=True,
-        help="Allow a scheduler without TLS beyond this machine; whoever reaches it can run code on its workers.",
     ),
-    click.option(
-        "--in-process", is_flag=True, help="One task after the other, in one thread of this process, for debugging."
-    ),
+    option("--in-process", "One task after the other, in one thread of this process, for debugging.", is_flag=True),
 ]
 
 
@@ -283,36 +277,34 @@ def memory_option(command: Decorated) -> Decorated:
         with runtime.process_limits(memory_limit=memory_limit or runtime.available_memory() // 2):
             return bounded(command)(*args, **kwargs)
 
-    help_text = "Memory of this process (default: half of what is free)."
-    return stack_options(wrapped, [click.option("--memory-limit", type=Bytes(), help=help_text)], section=COMPUTING)
+    limit = option("--memory-limit", "Memory of this process (default: half of what is free).", type=Bytes())
+    return stack_options(wrapped, [limit], section=COMPUTING)
 
 
-report_option = click.option(
-    "--performance-report",
-    metavar="FILE",
+report_option = option(
+    "--performance-report FILE",
+    "Write Dask's report of what the workers did, as an HTML page; needs bokeh.",
     type=click.Path(dir_okay=False),
-    help="Write Dask's report of what the workers did, as an HTML page; needs bokeh.",
 )
 
 # What is kept between jobs
 
 cache_option_list = [
-    click.option(
-        "--cache",
+    option(
+        "--cache PLACE",
+        "Local folder that keeps the statistics of stores, so that further selections need not read them; auto: "
+        "STORE.cache, beside the store; none: nothing is kept or used.",
         "cache_place",
-        metavar="PLACE",
         envvar="MLFS_CACHE",
         default="auto",
         show_default=True,
-        help="Local folder that keeps the statistics of stores, so that further selections need not read them; "
-        "auto: STORE.cache, beside the store; none: nothing is kept or used.",
     ),
-    click.option(
+    option(
         "--cache-size",
+        "What the cache may hold; what was not used for longest leaves first.",
         type=Bytes(),
         default="4GiB",
         show_default=True,
-        help="What the cache may hold; what was not used for longest leaves first.",
     ),
 ]
 
@@ -406,52 +398,38 @@ def read_names(values: tuple[str, ...]) -> tuple[str, ...]:
 
 
 file_option_list = [
-    click.option(
-        "--label-file",
-        metavar="FILE",
-        help="File that names the labels (Mulan's XML), or a table that holds them.",
+    option("--label-file FILE", "File that names the labels (Mulan's XML), or a table that holds them."),
+    option(
+        "--label-key NAME", "Column of the data that names the row of --label-file, whose first column has these names."
     ),
-    click.option(
-        "--label-key",
-        metavar="NAME",
-        help="Column of the data that names the row of --label-file, whose first column has these names.",
-    ),
-    click.option("--n-labels", metavar="N", type=click.IntRange(min=1), help="The last N columns are labels."),
-    click.option("--labels-first", is_flag=True, help="With --n-labels: the first N columns are."),
-    click.option(
-        "--label-columns",
-        metavar="NAMES",
+    option("--n-labels N", "The last N columns are labels.", type=click.IntRange(min=1)),
+    option("--labels-first", "With --n-labels: the first N columns are.", is_flag=True),
+    option(
+        "--label-columns NAMES",
+        "The labels by name: a,b,c, or @FILE with a name a line. May be given again.",
         multiple=True,
-        help="The labels by name: a,b,c, or @FILE with a name a line. May be given again.",
     ),
-    click.option("--label-classes", is_flag=True, help="Labels are classes: each class of a column becomes a label."),
-    click.option(
-        "--label-separator", metavar="TEXT", help="Labels are tags with TEXT between them: each tag becomes a label."
-    ),
-    click.option(
-        "--labels-positive", metavar="VALUES", multiple=True, help="Values of positive labels (default: 1, true, yes)."
-    ),
-    click.option(
-        "--labels-negative",
-        metavar="VALUES",
+    option("--label-classes", "Labels are classes: each class of a column becomes a label.", is_flag=True),
+    option("--label-separator TEXT", "Labels are tags with TEXT between them: each tag becomes a label."),
+    option("--labels-positive VALUES", "Values of positive labels (default: 1, true, yes).", multiple=True),
+    option(
+        "--labels-negative VALUES",
+        "Values of negative labels (default: 0, false, no, and -1 where no label is 0).",
         multiple=True,
-        help="Values of negative labels (default: 0, false, no, and -1 where no label is 0).",
     ),
-    click.option(
-        "--labels-unknown",
-        metavar="VALUES",
+    option(
+        "--labels-unknown VALUES",
+        "Values of unknown labels (default: missing ones, written NA here, and -1 where there are 0s, too).",
         multiple=True,
-        help="Values of unknown labels (default: missing ones, written NA here, and -1 where there are 0s, too).",
     ),
-    click.option("--format", help="Format of the sources (default: by name and content)."),
-    click.option(
-        "--key",
+    option("--format", "Format of the sources (default: by name and content)."),
+    option(
+        "--key NAME=VALUE",
+        "What a format leaves open, as in --key x=data --key y=target for a file of several arrays.",
         "keys",
-        metavar="NAME=VALUE",
         multiple=True,
-        help="What a format leaves open, as in --key x=data --key y=target for a file of several arrays.",
     ),
-    click.option("--drop", metavar="NAMES", multiple=True, help="Features to leave out: a,b,c, or @FILE."),
+    option("--drop NAMES", "Features to leave out: a,b,c, or @FILE.", multiple=True),
 ]
 
 
@@ -522,17 +500,12 @@ def _read_keys(keys: tuple[str, ...]) -> dict[str, str]:
 # Parts of a store
 
 subset_option_list = [
-    click.option(
-        "--rows",
-        metavar="FILE|EXPR",
-        help="Rows to use: ranges and numbers from 0, as 0:100000, ::10 or 0:50,70, or a file with a number a line.",
+    option(
+        "--rows FILE|EXPR",
+        "Rows to use: ranges and numbers from 0, as 0:100000, ::10 or 0:50,70, or a file with a number a line.",
     ),
-    click.option(
-        "--labels",
-        metavar="NAMES",
-        help="Labels to use: names, numbers or ranges, as a,b or 0:10, or @FILE.",
-    ),
-    click.option("--features", metavar="NAMES", help="Features to use; as --labels."),
+    option("--labels NAMES", "Labels to use: names, numbers or ranges, as a,b or 0:10, or @FILE."),
+    option("--features NAMES", "Features to use; as --labels."),
 ]
 
 
@@ -564,8 +537,8 @@ def labels_option(command: Decorated, selectors: Sequence[Any]) -> Decorated:
     """`--write-labels` as an argument `write_labels`, if one of the selectors recovers labels."""
     if all(selector.label_threshold is None for selector in selectors):
         return command
-    help_text = "Also write the recovered labels of all rows, as RUN/labels.zarr."
-    return click.option("--write-labels", is_flag=True, help=help_text)(command)
+    text = "Also write the recovered labels of all rows, as RUN/labels.zarr."
+    return option("--write-labels", text, is_flag=True)(command)
 
 
 # Shared by several commands
@@ -580,20 +553,16 @@ def command_line() -> str:
 
 
 store_argument = click.argument("store", metavar="STORE", type=PATH)
-force_option = click.option(
-    "--force", is_flag=True, help="Replace what is there, at the end, when the new is complete."
+force_option = option("--force", "Replace what is there, at the end, when the new is complete.", is_flag=True)
+seed_option = option("--seed N", "Seed of whatever is random; recorded in the result.", type=int)
+resume_option = option(
+    "--resume", "Go on where an interrupted command stopped; what is done is not done again.", is_flag=True
 )
-seed_option = click.option("--seed", type=int, metavar="N", help="Seed of whatever is random; recorded in the result.")
-resume_option = click.option(
-    "--resume",
-    is_flag=True,
-    help="Go on where an interrupted command stopped; what is done is not done again.",
-)
-keep_option = click.option(
+keep_option = option(
     "-k",
+    "Features to keep: a count (20), a share of them (10%, 0.1, 1/6), or, with methods of one reading or "
+    "--control, auto: those that go with the labels more than by chance. It may be left out with --per-label "
+    "and --min-labels, and is the most that they keep.",
     "k",
     type=KeepCount(auto=True),
-    help="Features to keep: a count (20), a share of them (10%, 0.1, 1/6), or, with methods of one reading or "
-    "--control, auto: those that go with the labels more than by chance. It may be left out with --per-label and "
-    "--min-labels, and is the most that they keep.",
 )

@@ -17,6 +17,7 @@ from mlfs_dask_cli.options import (
     computing_options,
     labels_option,
     open_subset,
+    option,
     output_options,
     store_argument,
     subset_options,
@@ -30,10 +31,8 @@ def _make_command(selectors: Sequence[Any]) -> click.Command:
     )
     @store_argument
     @subset_options
-    @click.option(
-        "-k", "k", type=KeepCount(auto=True), help="As of `mlfs select`; auto counts for shuffled labels too."
-    )
-    @click.option("--quick", is_flag=True, help="Measure nothing: no data is read, and no seconds are estimated.")
+    @option("-k", "As of `mlfs select`; auto counts for shuffled labels too.", "k", type=KeepCount(auto=True))
+    @option("--quick", "Measure nothing: no data is read, and no seconds are estimated.", is_flag=True)
     @computing_options(cache=True, report=False)
     @output_options(progress=False)
     def command(**kwargs: Any) -> None:

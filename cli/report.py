@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from mlfs_dask_cli.options import PATH, Command, Computing, computing_options, force_option, output_options
+from mlfs_dask_cli.options import PATH, Command, Computing, computing_options, force_option, option, output_options
 from mlfs_dask_cli.output import Output, size
 
 
@@ -28,22 +28,16 @@ class ImageShape(click.ParamType):
 
 @click.command(cls=Command, short_help="Write one page about runs, evaluations, comparisons and batches.")
 @click.argument("paths", metavar="PATH...", type=PATH, nargs=-1, required=True)
-@click.option("-o", "page", metavar="FILE", type=PATH, required=True, help="HTML file to write.")
-@click.option("--title", metavar="TEXT", help="Heading of the page.")
-@click.option(
-    "--metric", "metrics", metavar="NAME", multiple=True, help="Show this metric; repeated, these (default: all)."
-)
-@click.option(
+@option("-o FILE", "HTML file to write.", "page", type=PATH, required=True)
+@option("--title TEXT", "Heading of the page.")
+@option("--metric NAME", "Show this metric; repeated, these (default: all).", "metrics", multiple=True)
+@option(
     "--image-shape",
+    "The features are the pixels of an image, row by row: draw where the chosen ones lie.",
     type=ImageShape(),
-    help="The features are the pixels of an image, row by row: draw where the chosen ones lie.",
 )
-@click.option("--figures", metavar="DIR", type=PATH, help="Also write every figure as SVG into DIR.")
-@click.option(
-    "--no-data",
-    is_flag=True,
-    help="Read no store: without correlations, redundancy and residual.",
-)
+@option("--figures DIR", "Also write every figure as SVG into DIR.", type=PATH)
+@option("--no-data", "Read no store: without correlations, redundancy and residual.", is_flag=True)
 @force_option
 @computing_options(cache=False, report=False)
 @output_options(progress=True)

@@ -22,6 +22,7 @@ from mlfs_dask_cli.options import (
     keep_option,
     labels_option,
     open_subset,
+    option,
     output_options,
     resume_option,
     seed_option,
@@ -31,14 +32,13 @@ from mlfs_dask_cli.options import (
 from mlfs_dask_cli.output import Output, beside, size, table
 from mlfs_dask_cli.progress import show_progress
 
-checkpoint_option = click.option(
-    "--checkpoint-every",
-    metavar="SECONDS",
+checkpoint_option = option(
+    "--checkpoint-every SECONDS",
+    "Time between two states of the loop kept beside RUN, from which --resume goes on; 0 keeps one after "
+    "every iteration.",
     type=click.FloatRange(min=0),
     default=60.0,
     show_default=True,
-    help="Time between two states of the loop kept beside RUN, from which --resume goes on; 0 keeps one after every "
-    "iteration.",
 )
 
 
@@ -52,13 +52,12 @@ def _make_command(selectors: Sequence[Any]) -> click.Command:
     @store_argument
     @subset_options
     @keep_option
-    @click.option(
-        "-o",
+    @option(
+        "-o RUN",
+        "Folder or URL to write; it appears when complete. With several methods: RUN/METHOD for each.",
         "run",
-        metavar="RUN",
         type=PATH,
         required=True,
-        help="Folder or URL to write; it appears when complete. With several methods: RUN/METHOD for each.",
     )
     @seed_option
     @resume_option

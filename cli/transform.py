@@ -15,6 +15,7 @@ from mlfs_dask_cli.options import (
     file_options,
     force_option,
     memory_option,
+    option,
     output_options,
     resume_option,
     store_argument,
@@ -27,11 +28,11 @@ from mlfs_dask_cli.progress import show_progress
 @store_argument
 @click.argument("run", metavar="RUN", type=PATH)
 @click.argument("destination", metavar="DEST", type=PATH)
-@click.option(
+@option(
     "-k",
+    "Keep the best K of the ranking, a count or a share (default: as many as the run chose).",
     "k",
     type=KeepCount(),
-    help="Keep the best K of the ranking, a count or a share (default: as many as the run chose).",
 )
 @file_options
 @memory_option
