@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NoReturn, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError, UsageError
 
 MinusOne: TypeAlias = Literal["unknown", "negative"]
 """What -1 means among the labels of a source."""
 
-POSITIVE, NEGATIVE, UNKNOWN, MINUS_ONE = 1.0, 0.0, math.nan, -1.0
-"""What a value of a label becomes. `MINUS_ONE` is unknown or negative: which follows from all labels together."""
+POSITIVE, NEGATIVE, MISSING, MINUS = 1.0, 0.0, math.nan, -1.0
+"""What a value of a label becomes. `MINUS` is unknown or negative: which follows from all labels together."""
+
+UNKNOWN, MINUS_ONE = -1, -2
+"""Entries of int8 labels beside 1: a label that is known to be unknown, and a -1 as the source has it."""
 
 #: Texts that stand for no value, in features and in labels: those of pandas, and ?.
 MISSING_TEXTS = frozenset(
@@ -97,7 +101,7 @@ class LabelValues:
     def _said(self) -> dict[_Key, float]:
         """What every value becomes that was said."""
         said: dict[_Key, float] = {}
-        for meaning, texts in ((POSITIVE, self.positive), (NEGATIVE, self.negative), (UNKNOWN, self.unknown)):
+        for meaning, texts in ((POSITIVE, self.positive), (NEGATIVE, self.negative), (MISSING, self.unknown)):
             said |= {_key(text): meaning for text in texts}
         return said
 
@@ -105,14 +109,14 @@ class LabelValues:
     def _meanings(self) -> dict[_Key, float]:
         """What every known value becomes."""
         said = self._said
-        meanings: dict[_Key, float] = {_MISSING: UNKNOWN}
+        meanings: dict[_Key, float] = {_MISSING: MISSING}
         if not (self.positive and self.negative):
-            meanings |= {1.0: POSITIVE, 0.0: NEGATIVE, -1.0: NEGATIVE if self.unknown else MINUS_ONE}
+            meanings |= {1.0: POSITIVE, 0.0: NEGATIVE, -1.0: NEGATIVE if self.unknown else MINUS}
             meanings |= {word: meaning for meaning, words in _WORDS.items() for word in words}
         meanings |= said
         # Counted apart from 0 where both may be negative, so that this can be told.
         if self.minus_one is not None and 0.0 not in said:
-            meanings[-1.0] = MINUS_ONE
+            meanings[-1.0] = MINUS
         return meanings
 
     @property
@@ -145,10 +149,10 @@ class LabelValues:
 
     def of_class(self, text: str) -> float | None:
         """What a text becomes in a column of classes, where 1 and yes are classes; None where it is a class."""
-        return ({_MISSING: UNKNOWN} | self._said).get(_key(text))
+        return ({_MISSING: MISSING} | self._said).get(_key(text))
 
     def of_numbers(self, values: NDArray[Any], refuse: Callable[[int], NoReturn]) -> NDArray[Any]:
-        """What numbers become: `POSITIVE`, `NEGATIVE`, `UNKNOWN` (NaN) and `MINUS_ONE`.
+        """What numbers become: `POSITIVE`, `NEGATIVE`, `MISSING` (NaN) and `MINUS`.
 
         Parameters
         ----------
@@ -176,6 +180,150 @@ class LabelValues:
             return "0 or 1 (-1 = unknown)"
         names = ("positive", self.positive), ("negative", self.negative), ("unknown", self.unknown)
         return "; ".join(f"{', '.join(texts)} = {name}" for name, texts in names if texts)
+
+
+LABEL_CURE = (
+    "labels are 1, 0, and -1, ? or an empty field where unknown; binarise the column, say --label-classes if it holds "
+    "classes or --label-separator if tags, or what values mean with --labels-positive, --labels-negative and "
+    "--labels-unknown"
+)
+VALUES_CURE = "name every value that occurs with --labels-positive, --labels-negative or --labels-unknown (NA: missing)"
+DEFAULT_VALUES = LabelValues()
+
+
+def entries_of(numbers: NDArray[Any]) -> NDArray[np.int8]:
+    """Return the int8 entries of `POSITIVE`, `NEGATIVE`, `MISSING` and `MINUS`."""
+    return np.where(np.isnan(numbers), UNKNOWN, np.where(numbers == MINUS, MINUS_ONE, numbers)).astype(np.int8)
+
+
+def numbers_of(entries: NDArray[np.int8]) -> NDArray[np.float64]:
+    """Return what `entries_of` made entries of."""
+    return np.where(entries == UNKNOWN, MISSING, np.where(entries == MINUS_ONE, MINUS, entries))
+
+
+def label_block(
+    values: NDArray[Any],
+    *,
+    names: Sequence[str] | None,
+    file: str,
+    place: Callable[[int], dict[str, Any]],
+    meaning: LabelValues = DEFAULT_VALUES,
+) -> csr_array:
+    """Labels of some rows as the int8 matrix that readers give.
+
+    Parameters
+    ----------
+    values : ndarray, shape (rows, q)
+        By default 1, 0, -1 or NaN.
+    names : sequence of str or None
+        Label names, for messages.
+    file : str
+        For messages.
+    place : callable
+        From the row within `values` to what DataError should say of it: ``{"line": 7}`` or ``{"row": 7}``.
+    meaning : LabelValues
+        What the values mean.
+
+    Returns
+    -------
+    csr_array of int8, shape (rows, q)
+        1, `UNKNOWN` for NaN, and `MINUS_ONE` for -1.
+
+    Raises
+    ------
+    DataError
+        Another value, with its row or line and its label.
+    """
+    if not values.shape[1]:
+        return csr_array(values.shape, dtype=np.int8)
+    given = values
+
+    def refuse(entry: int) -> NoReturn:
+        row, column = divmod(entry, given.shape[1])
+        bad_label(given[row, column], column, names=names, file=file, meaning=meaning, **place(row))
+
+    flat = meaning.of_numbers(given, refuse).reshape(-1)
+    entries = np.flatnonzero(flat != 0)  # NaN among them
+    rows = entries // given.shape[1]
+    columns = entries - rows * given.shape[1]
+    matrix = _label_csr(flat[entries], columns, rows, given.shape, lambda entry: refuse(int(entries[entry])))
+    matrix.has_canonical_format = True  # entries were met in order
+    return matrix
+
+
+def sparse_label_block(
+    values: csr_array,
+    *,
+    names: Sequence[str] | None,
+    file: str,
+    place: Callable[[int], dict[str, Any]],
+    meaning: LabelValues = DEFAULT_VALUES,
+) -> csr_array:
+    """`label_block` for labels that are sparse already: absent entries are 0.
+
+    Where 0 is unknown, they are written out: 24 bytes an entry are held.
+    """
+    data = values.data
+    rows = np.repeat(np.arange(values.shape[0]), np.diff(values.indptr))
+
+    def refuse(entry: int) -> NoReturn:
+        row, column = int(rows[entry]), int(values.indices[entry])
+        bad_label(values.data[entry], column, names=names, file=file, meaning=meaning, **place(row))
+
+    if meaning.zero_is_unknown:
+        dense = np.full(values.shape, np.nan, np.float32)
+        dense[rows, values.indices] = meaning.of_numbers(data, refuse)
+        return label_block(dense, names=names, file=file, place=place)
+    if meaning.zero != 0:
+        raise zero_in_sparse(meaning, file)
+    data = meaning.of_numbers(data, refuse)
+    entries = np.flatnonzero(data)
+    columns = values.indices[entries]
+    matrix = _label_csr(data[entries], columns, rows[entries], values.shape, lambda entry: refuse(int(entries[entry])))
+    matrix.sort_indices()
+    return matrix
+
+
+def _label_csr(
+    values: NDArray[Any],
+    columns: NDArray[Any],
+    rows: NDArray[Any],
+    shape: tuple[int, ...],
+    refuse: Callable[[int], NoReturn],
+) -> csr_array:
+    """Labels of entries other than 0, whose rows ascend: 1, -1 and NaN; `refuse` is told of another one."""
+    allowed = (values == 1) | (values == -1) | np.isnan(values)
+    if not allowed.all():
+        refuse(int(np.argmin(allowed)))
+    indptr = np.zeros(shape[0] + 1, dtype=np.int64)
+    np.cumsum(np.bincount(rows, minlength=shape[0]), out=indptr[1:])
+    return csr_array((entries_of(values), columns.astype(np.int32, copy=False), indptr), shape=shape)
+
+
+def bad_label(
+    value: object,
+    column: int,
+    *,
+    names: Sequence[str] | None,
+    file: str,
+    line: int | None = None,
+    row: int | None = None,
+    meaning: LabelValues = DEFAULT_VALUES,
+) -> NoReturn:
+    """Raise DataError for a label that has no meaning; `row` counts from 1."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    where = f"row {row}: " if row is not None else ""
+    raise DataError(
+        f"{where}a label must be {meaning.described()}",
+        file=file,
+        line=line,
+        column=names[column] if names is not None else column + 1,
+        value=value,
+        cure=LABEL_CURE if meaning.is_default else VALUES_CURE,
+    )
 
 
 def label_matrix(Y: Any, *, positive: Any = (), negative: Any = (), unknown: Any = ()) -> Any:
@@ -256,7 +404,7 @@ def _coded(array: NDArray[Any], values: LabelValues) -> NDArray[np.int8]:
         numbers = np.array(found, np.float64)[codes]
     labels = np.where(np.isnan(numbers), -1.0, numbers).astype(np.int8)
     if values.minus_one == "negative":
-        labels[numbers == MINUS_ONE] = 0
+        labels[numbers == MINUS] = 0
     return labels.reshape(array.shape)
 
 

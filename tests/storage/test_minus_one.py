@@ -20,8 +20,9 @@ from scipy import sparse as sp
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.append import append
 from mlfs_dask.storage.convert import convert, convert_reader
+from mlfs_dask.storage.label_values import UNKNOWN
 from mlfs_dask.storage.opening import open_dataset
-from mlfs_dask.storage.readers.base import UNKNOWN, FileSpec, LabelSpec
+from mlfs_dask.storage.readers.base import FileSpec, LabelSpec
 from mlfs_dask.storage.readers.detect import open_source
 from tests.storage.memory_reader import make_reader
 from tests.storage.readers.reading import write_arff

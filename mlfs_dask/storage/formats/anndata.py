@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError, UsageError, closest
 from mlfs_dask.files.json_text import parse_categories
-from mlfs_dask.storage.label_values import MinusOne
+from mlfs_dask.storage.label_values import DEFAULT_VALUES, MinusOne
 from mlfs_dask.storage.obs import ObsColumns
 from mlfs_dask.storage.readers.base import ARRAY_KEYS, FileSpec, Format, Reader
 from mlfs_dask.storage.readers.encoded import (
@@ -31,13 +31,7 @@ from mlfs_dask.storage.readers.encoded import (
     rows_of,
     texts_of,
 )
-from mlfs_dask.storage.readers.label_columns import (
-    DEFAULT_VALUES,
-    find_column,
-    find_label_columns,
-    numbered_apart,
-    repeated_name,
-)
+from mlfs_dask.storage.readers.label_columns import find_column, find_label_columns, numbered_apart, repeated_name
 from mlfs_dask.storage.readers.matrix import (
     MatrixReader,
     Pair,

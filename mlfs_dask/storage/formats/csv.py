@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.files.redaction import redact
-from mlfs_dask.storage.label_values import MISSING_TEXTS, is_missing
+from mlfs_dask.storage.label_values import DEFAULT_VALUES, MISSING_TEXTS, bad_label, is_missing
 from mlfs_dask.storage.limits import require_arrow
 from mlfs_dask.storage.readers.base import SCAN_ROWS, Batch, FileSpec, Format, Header, NoRowsError, Part, parts_at
 from mlfs_dask.storage.readers.compressed_io import (
@@ -38,13 +38,7 @@ from mlfs_dask.storage.readers.compressed_io import (
     line_too_long,
     open_source,
 )
-from mlfs_dask.storage.readers.label_columns import (
-    DEFAULT_VALUES,
-    bad_label,
-    find_columns,
-    is_nameless,
-    unique_names,
-)
+from mlfs_dask.storage.readers.label_columns import find_columns, is_nameless, unique_names
 from mlfs_dask.storage.readers.lines import line_number
 from mlfs_dask.storage.readers.table import NUMBER, TableReader, choose_columns, first_kept
 

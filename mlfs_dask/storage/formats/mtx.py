@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
+from mlfs_dask.storage.label_values import DEFAULT_VALUES
 from mlfs_dask.storage.limits import filled_temporary_file
 from mlfs_dask.storage.readers.base import NAME_KEYS, FileSpec, Format, begins_with, damaged
 from mlfs_dask.storage.readers.compressed_io import SMALL_PIECE_BYTES, SourceFile, open_source
-from mlfs_dask.storage.readers.label_columns import DEFAULT_VALUES
 from mlfs_dask.storage.readers.label_table import read_labels_in_order
 from mlfs_dask.storage.readers.matrix import (
     PIECE_BYTES,

@@ -21,11 +21,12 @@ from numpy.typing import NDArray
 from mlfs_dask.errors import DataError, UsageError, number_of
 from mlfs_dask.files.redaction import redact
 from mlfs_dask.storage.formats.mtx import open_turned, read_header
+from mlfs_dask.storage.label_values import DEFAULT_VALUES
 from mlfs_dask.storage.limits import require_memory
 from mlfs_dask.storage.readers.base import FileSpec, Format, damaged
 from mlfs_dask.storage.readers.compressed_io import PIECE_BYTES, open_source
 from mlfs_dask.storage.readers.encoded import is_array, texts_of
-from mlfs_dask.storage.readers.label_columns import DEFAULT_VALUES, repeated_name
+from mlfs_dask.storage.readers.label_columns import repeated_name
 from mlfs_dask.storage.readers.label_table import read_label_table
 from mlfs_dask.storage.readers.matrix import (
     CsrRows,

@@ -17,10 +17,9 @@ from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.formats.svmlight import is_word
-from mlfs_dask.storage.label_values import LabelValues
+from mlfs_dask.storage.label_values import DEFAULT_VALUES, LabelValues, sparse_label_block
 from mlfs_dask.storage.readers.base import UNKNOWN_BYTES, Batch, FileSpec, Format, Header, Part, Reader, parts_at
 from mlfs_dask.storage.readers.compressed_io import PIECE_BYTES, SourceFile, open_source
-from mlfs_dask.storage.readers.label_columns import DEFAULT_VALUES, sparse_label_block
 from mlfs_dask.storage.readers.lines import NEWLINE, UTF8_MARK
 
 if TYPE_CHECKING:

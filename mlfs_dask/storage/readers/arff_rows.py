@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError, number_of
-from mlfs_dask.storage.label_values import LabelValues, zero_in_sparse
+from mlfs_dask.storage.label_values import MINUS_ONE, UNKNOWN, VALUES_CURE, LabelValues, zero_in_sparse
 from mlfs_dask.storage.readers import tokens
 from mlfs_dask.storage.readers.arff_header import (
     ArffHeader,
@@ -26,10 +26,9 @@ from mlfs_dask.storage.readers.arff_header import (
     readable,
     unquote,
 )
-from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN, UNKNOWN_BYTES, Header, LabelSpec
+from mlfs_dask.storage.readers.base import UNKNOWN_BYTES, Header, LabelSpec
 from mlfs_dask.storage.readers.classes import ClassColumn, joined_labels
 from mlfs_dask.storage.readers.compressed_io import SourceFile
-from mlfs_dask.storage.readers.label_columns import VALUES_CURE
 from mlfs_dask.storage.readers.lines import NEWLINE, LineBlock, excerpt, line_error, line_from
 from mlfs_dask.storage.readers.parse_float import number_from_text
 from mlfs_dask.storage.readers.sparse_rows import with_defaults, without_zeros

@@ -22,9 +22,6 @@ from mlfs_dask.files.redaction import redact
 from mlfs_dask.storage.label_values import LabelValues, MinusOne
 from mlfs_dask.typing import Matrix
 
-UNKNOWN, MINUS_ONE = -1, -2
-"""Entries of `Batch.Y` beside 1: a label that is known to be unknown, and a -1 as the source has it."""
-
 #: Bytes of a batch where a file is read for its values or for some of its columns alone.
 BATCH_BYTES = 8 << 20
 

@@ -12,11 +12,10 @@ from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, hstack
+from scipy.sparse import csr_array, hstack, lil_array
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.storage.label_values import POSITIVE, LabelValues
-from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN
+from mlfs_dask.storage.label_values import POSITIVE, UNKNOWN, LabelValues, entries_of
 
 #: Different texts that a column of classes or of categories may hold.
 MAX_CATEGORIES = 100_000
@@ -48,8 +47,36 @@ def sort_classes(classes: Iterable[str]) -> tuple[str, ...]:
         return tuple(found)
 
 
+class CodedLabels:
+    """A column of codes, each of which stands for the labels in a row of a table.
+
+    Attributes
+    ----------
+    has_all : bool
+        Whether every text of the rows has a code.
+    name : str
+    label_names : tuple of str
+    codes : dict of str to int
+        Code of every text.
+    table : csr_array of int8, shape (codes + 1, labels)
+        Labels of each code and, in the last row, of a missing value; entries as of `Batch.Y`.
+    """
+
+    has_all: ClassVar[bool]
+    name: str
+    label_names: tuple[str, ...]
+    codes: Mapping[str, int]
+    table: csr_array
+
+    def labels(self, values: NDArray[np.float64]) -> csr_array:
+        """Labels of rows with these codes, NaN where missing: int8, shape (rows, labels)."""
+        last = int(self.table.shape[0]) - 1
+        labels = self.table[np.where(np.isnan(values), last, values).astype(np.intp)]
+        return csr_array((labels.data, labels.indices, labels.indptr.astype(np.int64)), shape=labels.shape)
+
+
 @dataclass(frozen=True)
-class ClassColumn:
+class ClassColumn(CodedLabels):
     """A column whose texts are classes, or several tags with a separator between them.
 
     A column of nothing but 0 and 1, words for true and false, or other values that mean positive, negative and unknown,
@@ -74,7 +101,6 @@ class ClassColumn:
     """
 
     has_all: ClassVar[bool] = True
-    """Whether every text of the rows is among its own."""
 
     name: str
     texts: tuple[str, ...]
@@ -145,11 +171,11 @@ class ClassColumn:
         return cls(name, texts, classes, separator, meaning, one, tags)
 
     @property
-    def label_names(self) -> tuple[str, ...]:
+    def label_names(self) -> tuple[str, ...]:  # type: ignore[override]
         return (self.name,) if self.is_one_label else tuple(f"{self.name}={each}" for each in self.classes)
 
     @cached_property
-    def codes(self) -> dict[str, int]:
+    def codes(self) -> dict[str, int]:  # type: ignore[override]
         """Place of every text."""
         return {text: code for code, text in enumerate(self.texts)}
 
@@ -164,41 +190,22 @@ class ClassColumn:
             codes[known] = order[place[known]]
         return codes
 
-    def labels(self, values: NDArray[np.float64]) -> csr_array:
-        """Labels of some rows, int8 of shape (rows, labels), with entries as of `Batch.Y`."""
-        codes = np.where(np.isnan(values), len(self.texts), values).astype(np.intp)
+    @cached_property
+    def table(self) -> csr_array:
+        """Labels of each text and, in a last row, of a missing one."""
+        texts = (*self.texts, "NA")
         if self.is_one_label:
-            meanings = [self.meaning.of_text(text) for text in (*self.texts, "NA")]
-            roles = np.array(meanings, np.float64)[codes]
-            entries = np.where(np.isnan(roles), UNKNOWN, np.where(roles == -1, MINUS_ONE, roles)).astype(np.int8)
-            matrix = csr_array(entries[:, None])
-            return csr_array((matrix.data, matrix.indices, matrix.indptr.astype(np.int64)), shape=matrix.shape)
-        places, bounds = self._labels_of_texts
-        counts = bounds[codes + 1] - bounds[codes]
-        unknown = self._is_unknown[codes]
-        counts[unknown] = len(self.classes)
-        indptr = np.concatenate([[0], np.cumsum(counts)])
-        rows = np.repeat(np.arange(len(values)), counts)
-        within = np.arange(indptr[-1]) - indptr[rows]
-        data = np.where(unknown[rows], UNKNOWN, 1).astype(np.int8)
-        known = ~unknown[rows]
-        columns = within.astype(np.int32)
-        columns[known] = places[bounds[codes[rows[known]]] + within[known]]
-        return csr_array((data, columns, indptr.astype(np.int64)), shape=(len(values), len(self.classes)))
-
-    @cached_property
-    def _is_unknown(self) -> NDArray[np.bool_]:
-        """Whether the classes of each text, and of what stands behind the last, are unknown."""
-        meanings = [self.meaning.of_class(text) for text in (*self.texts, "NA")]
-        return np.array([meaning is not None and np.isnan(meaning) for meaning in meanings])
-
-    @cached_property
-    def _labels_of_texts(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Labels of every text on end, rising, and where those of each begin."""
+            return csr_array(entries_of(np.array([self.meaning.of_text(text) for text in texts], np.float64))[:, None])
         place = {each: number for number, each in enumerate(self.classes)}
-        found = [sorted({place[each] for each in self.tags.get(text, ())}) for text in (*self.texts, "")]
-        bounds = np.concatenate([[0], np.cumsum([len(labels) for labels in found])]).astype(np.int64)
-        return np.array([label for labels in found for label in labels], np.int32), bounds
+        table = lil_array((len(texts), len(self.classes)), dtype=np.int8)
+        for row, text in enumerate(texts):
+            meaning = self.meaning.of_class(text)
+            columns = sorted({place[each] for each in self.tags.get(text, ())})
+            if meaning is not None and np.isnan(meaning):
+                table.rows[row], table.data[row] = [*range(len(self.classes))], [UNKNOWN] * len(self.classes)
+            else:
+                table.rows[row], table.data[row] = columns, [1] * len(columns)
+        return csr_array(table)
 
 
 def _listed(text: str) -> list[str] | None:

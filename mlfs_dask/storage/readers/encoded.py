@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
+from mlfs_dask.storage.label_values import bad_label, numbers_of
 from mlfs_dask.storage.limits import require_memory
-from mlfs_dask.storage.readers.base import UNKNOWN, FileSpec, LabelSpec
+from mlfs_dask.storage.readers.base import FileSpec, LabelSpec
 from mlfs_dask.storage.readers.classes import ClassColumn, text_of_number
-from mlfs_dask.storage.readers.label_columns import bad_label
 from mlfs_dask.storage.readers.matrix import (
     CsrRows,
     DenseRows,
@@ -279,8 +279,7 @@ class _Column:
                     require_memory(f"{file}: {width:,} labels of column {name}", 8 * width * (len(categories) + 1))
                     codes = np.array([*(found.codes[text] for text in categories), np.nan])
                     self.label_names = found.label_names
-                    table = found.labels(codes).toarray().astype(np.float64)
-                    self._table = np.where(table == UNKNOWN, np.nan, table)
+                    self._table = numbers_of(found.labels(codes).toarray())
             elif "values" in node and "mask" in node:
                 self._mask = check_dataset(node["mask"], file=file)
                 node = node["values"]
@@ -314,8 +313,7 @@ class _Column:
         if self._mask is not None:
             numbers[np.asarray(self._mask[start:stop], dtype=bool)] = np.nan
         if self._classes is not None:
-            entries = self._classes.labels(self._classes.codes_of_numbers(numbers)).toarray()
-            return np.where(entries == UNKNOWN, np.nan, entries.astype(np.float64))
+            return numbers_of(self._classes.labels(self._classes.codes_of_numbers(numbers)).toarray())
 
         def refuse(place: int) -> NoReturn:
             bad_label(

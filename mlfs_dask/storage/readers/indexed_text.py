@@ -19,9 +19,9 @@ from scipy.sparse import csr_array
 from mlfs_dask import runtime
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError, parameter
 from mlfs_dask.storage.chunking import COLUMN_BYTES
-from mlfs_dask.storage.label_values import LabelValues
+from mlfs_dask.storage.label_values import UNKNOWN, LabelValues
 from mlfs_dask.storage.readers import tokens
-from mlfs_dask.storage.readers.base import UNKNOWN, UNKNOWN_BYTES, Batch, LabelSpec, Part
+from mlfs_dask.storage.readers.base import UNKNOWN_BYTES, Batch, LabelSpec, Part
 from mlfs_dask.storage.readers.classes import MAX_CATEGORIES, ClassColumn, text_of_number
 from mlfs_dask.storage.readers.compressed_io import PIECE_BYTES
 from mlfs_dask.storage.readers.lines import NEWLINE, LineBlock, excerpt, line_error, line_from, line_number

@@ -4,29 +4,16 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
-from typing import Any, NoReturn
-
-import numpy as np
-from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from collections.abc import Collection, Hashable, Iterable, Sequence
 
 from mlfs_dask.errors import DataError, UsageError, number_of
-from mlfs_dask.storage.label_values import LabelValues, zero_in_sparse
-from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN, LabelSpec
+from mlfs_dask.storage.readers.base import LabelSpec
 from mlfs_dask.storage.subset_spec import matching
 
 LABEL_OPTIONS = (
     "say which columns are labels: --label-columns NAMES, --n-labels K (with --labels-first when they come first), or "
     "--label-file FILE"
 )
-LABEL_CURE = (
-    "labels are 1, 0, and -1, ? or an empty field where unknown; binarise the column, say --label-classes if it holds "
-    "classes or --label-separator if tags, or what values mean with --labels-positive, --labels-negative and "
-    "--labels-unknown"
-)
-VALUES_CURE = "name every value that occurs with --labels-positive, --labels-negative or --labels-unknown (NA: missing)"
-DEFAULT_VALUES = LabelValues()
 
 
 def split_columns(
@@ -242,130 +229,3 @@ def numbered_apart(names: Sequence[str]) -> tuple[str, ...]:
         seen.add(new)
         apart.append(new)
     return tuple(apart)
-
-
-def label_block(
-    values: NDArray[Any],
-    *,
-    names: Sequence[str] | None,
-    file: str,
-    place: Callable[[int], dict[str, Any]],
-    meaning: LabelValues = DEFAULT_VALUES,
-) -> csr_array:
-    """Labels of some rows as the int8 matrix that readers give.
-
-    Parameters
-    ----------
-    values : ndarray, shape (rows, q)
-        By default 1, 0, -1 or NaN.
-    names : sequence of str or None
-        Label names, for messages.
-    file : str
-        For messages.
-    place : callable
-        From the row within `values` to what DataError should say of it: ``{"line": 7}`` or ``{"row": 7}``.
-    meaning : LabelValues
-        What the values mean.
-
-    Returns
-    -------
-    csr_array of int8, shape (rows, q)
-        1, `UNKNOWN` for NaN, and `MINUS_ONE` for -1.
-
-    Raises
-    ------
-    DataError
-        Another value, with its row or line and its label.
-    """
-    if not values.shape[1]:
-        return csr_array(values.shape, dtype=np.int8)
-    given = values
-
-    def refuse(entry: int) -> NoReturn:
-        row, column = divmod(entry, given.shape[1])
-        bad_label(given[row, column], column, names=names, file=file, meaning=meaning, **place(row))
-
-    flat = meaning.of_numbers(given, refuse).reshape(-1)
-    entries = np.flatnonzero(flat != 0)  # NaN among them
-    rows = entries // given.shape[1]
-    columns = entries - rows * given.shape[1]
-    matrix = _label_csr(flat[entries], columns, rows, given.shape, lambda entry: refuse(int(entries[entry])))
-    matrix.has_canonical_format = True  # entries were met in order
-    return matrix
-
-
-def sparse_label_block(
-    values: csr_array,
-    *,
-    names: Sequence[str] | None,
-    file: str,
-    place: Callable[[int], dict[str, Any]],
-    meaning: LabelValues = DEFAULT_VALUES,
-) -> csr_array:
-    """`label_block` for labels that are sparse already: absent entries are 0.
-
-    Where 0 is unknown, they are written out: 24 bytes an entry are held.
-    """
-    data = values.data
-    rows = np.repeat(np.arange(values.shape[0]), np.diff(values.indptr))
-
-    def refuse(entry: int) -> NoReturn:
-        row, column = int(rows[entry]), int(values.indices[entry])
-        bad_label(values.data[entry], column, names=names, file=file, meaning=meaning, **place(row))
-
-    if meaning.zero_is_unknown:
-        dense = np.full(values.shape, np.nan, np.float32)
-        dense[rows, values.indices] = meaning.of_numbers(data, refuse)
-        return label_block(dense, names=names, file=file, place=place)
-    if meaning.zero != 0:
-        raise zero_in_sparse(meaning, file)
-    data = meaning.of_numbers(data, refuse)
-    entries = np.flatnonzero(data)
-    columns = values.indices[entries]
-    matrix = _label_csr(data[entries], columns, rows[entries], values.shape, lambda entry: refuse(int(entries[entry])))
-    matrix.sort_indices()
-    return matrix
-
-
-def _label_csr(
-    values: NDArray[Any],
-    columns: NDArray[Any],
-    rows: NDArray[Any],
-    shape: tuple[int, ...],
-    refuse: Callable[[int], NoReturn],
-) -> csr_array:
-    """Labels of entries other than 0, whose rows ascend: 1, -1 and NaN; `refuse` is told of another one."""
-    missing = np.isnan(values)
-    allowed = (values == 1) | (values == -1) | missing
-    if not allowed.all():
-        refuse(int(np.argmin(allowed)))
-    labels = np.where(missing, np.int8(UNKNOWN), np.where(values == 1, np.int8(1), np.int8(MINUS_ONE)))
-    indptr = np.zeros(shape[0] + 1, dtype=np.int64)
-    np.cumsum(np.bincount(rows, minlength=shape[0]), out=indptr[1:])
-    return csr_array((labels, columns.astype(np.int32, copy=False), indptr), shape=shape)
-
-
-def bad_label(
-    value: object,
-    column: int,
-    *,
-    names: Sequence[str] | None,
-    file: str,
-    line: int | None = None,
-    row: int | None = None,
-    meaning: LabelValues = DEFAULT_VALUES,
-) -> NoReturn:
-    """Raise DataError for a label that has no meaning; `row` counts from 1."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    where = f"row {row}: " if row is not None else ""
-    raise DataError(
-        f"{where}a label must be {meaning.described()}",
-        file=file,
-        line=line,
-        column=names[column] if names is not None else column + 1,
-        value=value,
-        cure=LABEL_CURE if meaning.is_default else VALUES_CURE,
-    )

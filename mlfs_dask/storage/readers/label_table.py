@@ -14,11 +14,12 @@ from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.files.redaction import redact
+from mlfs_dask.storage.label_values import bad_label, entries_of, numbers_of
 from mlfs_dask.storage.limits import require_memory
-from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN, LabelSpec
-from mlfs_dask.storage.readers.classes import ClassColumn
+from mlfs_dask.storage.readers.base import LabelSpec
+from mlfs_dask.storage.readers.classes import ClassColumn, CodedLabels
 from mlfs_dask.storage.readers.compressed_io import format_suffix, open_source
-from mlfs_dask.storage.readers.label_columns import bad_label, find_label_columns, is_nameless, unique_names
+from mlfs_dask.storage.readers.label_columns import find_label_columns, is_nameless, unique_names
 
 logger = logging.getLogger(__name__)
 
@@ -77,8 +78,8 @@ def read_labels_in_order(
 
 
 @dataclass(frozen=True)
-class LabelTable:
-    """A column of keys, each of which names a row of a table of labels; it stands in for a `ClassColumn`.
+class LabelTable(CodedLabels):
+    """A column of keys, each of which names a row of a table of labels.
 
     Attributes
     ----------
@@ -93,28 +94,16 @@ class LabelTable:
     name: str
     codes: Mapping[str, int]
     label_names: tuple[str, ...]
-    _entries: NDArray[np.int8]
+    table: csr_array
 
     @classmethod
     def read(cls, source: str, labels: LabelSpec, storage_options: dict[str, Any]) -> LabelTable:
         """The table in a file; errors are those of `read_label_table`."""
         assert labels.key is not None
         index, values, names = _named_labels(source, labels, storage_options, row="key")
-        entries = np.where(np.isnan(values), UNKNOWN, np.where(values == -1, MINUS_ONE, values)).astype(np.int8)
         # What is in no row of the table is unknown.
-        entries = np.vstack([entries, np.full((1, len(names)), UNKNOWN, np.int8)])
-        return cls(labels.key, {key: place for place, key in enumerate(index)}, names, entries)
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """The labels, each of which takes room where it is unknown."""
-        return self.label_names
-
-    def labels(self, values: NDArray[np.float64]) -> csr_array:
-        """Labels of the rows with these places of keys, int8 of shape (rows, labels), with entries as of `Batch.Y`."""
-        places = np.where(np.isnan(values), len(self.codes), values).astype(np.intp)
-        matrix = csr_array(self._entries[places])
-        return csr_array((matrix.data, matrix.indices, matrix.indptr.astype(np.int64)), shape=matrix.shape)
+        table = csr_array(entries_of(np.vstack([values, np.full((1, len(names)), np.nan)])))
+        return cls(labels.key, {key: place for place, key in enumerate(index)}, names, table)
 
 
 def _named_labels(
@@ -207,9 +196,7 @@ def _labels_of(column: Any, name: str, labels: LabelSpec, source: str) -> tuple[
     texts = [str(text) for text in column.unique().tolist()]
     if labels.classes:
         classes = ClassColumn.of(name, texts, labels.separator, labels.values, file=source)
-        entries = classes.labels(column.map(classes.codes).to_numpy(np.float64)).toarray()
-        unknown = np.where(entries == UNKNOWN, np.nan, entries)
-        return np.where(entries == MINUS_ONE, -1.0, unknown), classes.label_names
+        return numbers_of(classes.labels(column.map(classes.codes).to_numpy(np.float64)).toarray()), classes.label_names
     meanings = {text: labels.values.of_text(text) for text in texts}
     for text, meaning in meanings.items():
         if meaning is None:

@@ -28,18 +28,13 @@ from scipy.sparse import coo_array, csr_array
 
 from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError
 from mlfs_dask.runtime import memory_limit
-from mlfs_dask.storage.label_values import LabelValues, MinusOne
+from mlfs_dask.storage.label_values import DEFAULT_VALUES, LabelValues, MinusOne, label_block, sparse_label_block
 from mlfs_dask.storage.limits import filled_temporary_file, memory_cure, require_memory
 from mlfs_dask.storage.object_store import is_url, open_binary, read_text_file
 from mlfs_dask.storage.readers.base import UNKNOWN_BYTES, Batch, FileSpec, Header, Part, Reader, damaged, parts_at
 from mlfs_dask.storage.readers.compressed_io import open_source
 from mlfs_dask.storage.readers.hdf5_heap import HeapCheckedFile
-from mlfs_dask.storage.readers.label_columns import (
-    DEFAULT_VALUES,
-    find_columns,
-    label_block,
-    sparse_label_block,
-)
+from mlfs_dask.storage.readers.label_columns import find_columns
 from mlfs_dask.typing import Matrix
 
 # Arrays smaller than this are held in memory where they would otherwise go through a temporary file.

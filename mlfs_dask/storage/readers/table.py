@@ -23,7 +23,7 @@ from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.files.redaction import redact
-from mlfs_dask.storage.label_values import LabelValues, is_missing
+from mlfs_dask.storage.label_values import DEFAULT_VALUES, LabelValues, bad_label, is_missing, label_block
 from mlfs_dask.storage.limits import require_memory
 from mlfs_dask.storage.readers.base import (
     UNKNOWN_BYTES,
@@ -34,15 +34,8 @@ from mlfs_dask.storage.readers.base import (
     damaged,
     sort_categories,
 )
-from mlfs_dask.storage.readers.classes import MAX_CATEGORIES, ClassColumn, joined_labels
-from mlfs_dask.storage.readers.label_columns import (
-    DEFAULT_VALUES,
-    bad_label,
-    find_column,
-    find_columns,
-    label_block,
-    split_columns,
-)
+from mlfs_dask.storage.readers.classes import MAX_CATEGORIES, ClassColumn, CodedLabels, joined_labels
+from mlfs_dask.storage.readers.label_columns import find_column, find_columns, split_columns
 from mlfs_dask.storage.readers.label_table import LabelTable
 
 logger = logging.getLogger(__name__)
@@ -92,7 +85,7 @@ class TableReader(Reader):
     _labels: tuple[int, ...]
     _texts: frozenset[int] = frozenset()
     _meaning: LabelValues = DEFAULT_VALUES
-    _classes: Mapping[int, ClassColumn | LabelTable] = field(default_factory=dict)
+    _classes: Mapping[int, CodedLabels] = field(default_factory=dict)
     _codes: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     _names_column: int = 0
     _decimal: str = "."
@@ -121,7 +114,7 @@ class TableReader(Reader):
 
     def _row_bytes_held(self, width: int) -> int:
         """Bytes of a row of some columns while its labels are written out."""
-        return 8 * width + UNKNOWN_BYTES * sum(len(column.classes) for column in self._classes.values())
+        return 8 * width + UNKNOWN_BYTES * sum(len(column.label_names) for column in self._classes.values())
 
     def _matrices(self, batches: Sequence[Any], place: Place) -> tuple[NDArray[Any], csr_array]:
         """Features, of type `dtype`, and labels of some batches."""

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.blocks.compiling import njit
-from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN
+from mlfs_dask.storage.label_values import MINUS_ONE, UNKNOWN
 from mlfs_dask.storage.readers.parse_float import read_number
 
 # What stopped a kernel.

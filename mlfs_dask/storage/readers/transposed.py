@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
+from mlfs_dask.storage.label_values import DEFAULT_VALUES
 from mlfs_dask.storage.limits import filled_temporary_file
 from mlfs_dask.storage.readers.base import BATCH_BYTES, FileSpec, LabelSpec
-from mlfs_dask.storage.readers.label_columns import DEFAULT_VALUES, numbered_apart, repeated_name
+from mlfs_dask.storage.readers.label_columns import numbered_apart, repeated_name
 from mlfs_dask.storage.readers.label_table import read_label_table
 from mlfs_dask.storage.readers.matrix import (
     SMALL_BYTES,
