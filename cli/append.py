@@ -6,11 +6,10 @@ from typing import Any
 
 import click
 
-from mlfs_dask_cli.convert import conversion_summary, dtype_option, source_options
+from mlfs_dask_cli.convert import dtype_option, print_conversion, source_options
 from mlfs_dask_cli.options import PATH, Command, command_line, option, output_options, resume_option, store_argument
 from mlfs_dask_cli.output import Output
 from mlfs_dask_cli.progress import show_progress
-from mlfs_dask_cli.summary import summary_text
 
 
 @click.command(cls=Command, short_help="Append rows to a store.")
@@ -21,16 +20,7 @@ from mlfs_dask_cli.summary import summary_text
 @resume_option
 @option("--force", "Forget an append that was interrupted.", is_flag=True)
 @output_options(progress=True)
-def append(
-    *,
-    store: str,
-    sources: tuple[str, ...],
-    source: dict[str, Any],
-    dtype: str | None,
-    resume: bool,
-    force: bool,
-    output: Output,
-) -> None:
+def append(*, store: str, sources: tuple[str, ...], source: dict[str, Any], output: Output, **options: Any) -> None:
     """Append the rows of SOURCE files to the store STORE.
 
     Features and labels must be those of STORE. STORE changes in one step, when all rows are written; what was read from
@@ -42,14 +32,5 @@ def append(
     from mlfs_dask.storage import append as library
 
     with show_progress(output):
-        conversion = library.append(
-            store,
-            list(sources),
-            dtype=dtype,
-            force=force,
-            resume=resume,
-            command=command_line(),
-            **source,
-        )
-    summary = conversion_summary(store, conversion)
-    output.result(summary, summary_text(summary), following=["mlfs", "plan", "elc", store])
+        conversion = library.append(store, list(sources), command=command_line(), **source, **options)
+    print_conversion(output, store, conversion)

@@ -99,15 +99,13 @@ def dtype_option(help: str) -> Callable[[Decorated], Decorated]:
     return option("--dtype", help, type=click.Choice(["uint8", "int16", "int32", "float32", "float64"]))
 
 
-def conversion_summary(store: str, conversion: Conversion) -> dict[str, Any]:
-    """What a conversion made, as `--json` has it."""
+def print_conversion(output: Output, store: str, conversion: Conversion) -> None:
+    """Print what a conversion made."""
     from mlfs_dask.storage.dataset import open_metadata
 
-    return {
-        **summary_of(store, open_metadata(store)),
-        "seconds": round(conversion.seconds, 3),
-        "warnings": list(conversion.warnings),
-    }
+    summary = summary_of(store, open_metadata(store))
+    summary |= {"seconds": round(conversion.seconds, 3), "warnings": list(conversion.warnings)}
+    output.result(summary, summary_text(summary), following=["mlfs", "plan", "elc", store])
 
 
 def _require_both(ctx: click.Context, store: click.Parameter, value: str | None) -> str | None:
@@ -150,13 +148,10 @@ def convert(
     sources: tuple[str, ...],
     store: str,
     source: dict[str, Any],
-    dtype: str | None,
     obs: tuple[str, ...],
-    storage: str,
-    compressor: str,
     resume: bool,
-    force: bool,
     output: Output,
+    **options: Any,
 ) -> None:
     """Convert SOURCE files (several are concatenated) to the store STORE.
 
@@ -174,20 +169,10 @@ def convert(
     from mlfs_dask.storage import convert as library
 
     with show_progress(output), contextlib.ExitStack() as stack:
-        conversion = library.convert(
-            [stack.enter_context(_standard_input()) if source == _STANDARD_INPUT else source for source in sources],
-            store,
-            dtype=dtype,
-            obs=read_names(obs),
-            storage=storage,
-            compressor=compressor,
-            force=force,
-            resume=resume,
-            command=command_line(),
-            **source,
-        )
-    summary = conversion_summary(store, conversion)
-    output.result(summary, summary_text(summary), following=["mlfs", "plan", "elc", store])
+        files = [stack.enter_context(_standard_input()) if each == _STANDARD_INPUT else each for each in sources]
+        told = {"obs": read_names(obs), "resume": resume, "command": command_line()}
+        conversion = library.convert(files, store, **told, **source, **options)
+    print_conversion(output, store, conversion)
 
 
 @contextlib.contextmanager

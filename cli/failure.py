@@ -57,6 +57,9 @@ MEMORY_CURE = "\n  cure: raise the limit (`ulimit -v unlimited`, or that of the 
 
 STORE_KINDS = {StoreNotAllowedError: "not_allowed", StoreUnavailableError: "unavailable"}
 
+#: Parts of errors, which programs are told by themselves.
+DETAILS = ("file", "line", "column", "value", "projected", "available", "store", "cure")
+
 KINDS = {2: "usage", 3: "data", 4: "does_not_fit", 5: "cluster_lost"}
 
 
@@ -74,26 +77,18 @@ def describe_failure(error: BaseException, arguments: Sequence[str]) -> Failure 
     if (refusal := _refusal_of_memory(error)) is not None:
         words = str(refusal) or "no message"
         return Failure("does_not_fit", 4, f"the system gave no more memory: {words}{MEMORY_CURE}")
-    if isinstance(error, DataError):
-        parts = ("file", "line", "column", "value", "cure")
-        return Failure("data", error.exit_code, str(error), _present(error, parts))
-    if isinstance(error, DoesNotFitError):
-        parts = ("projected", "available", "cure")
-        return Failure("does_not_fit", error.exit_code, str(error), _present(error, parts))
+    if isinstance(error, DataError | DoesNotFitError):
+        return Failure(KINDS[error.exit_code], error.exit_code, str(error), _details(error))
     if _is_disk_full(error):
         cure = "" if "cure:" in str(error) else "\n  cure: make room, or give another place"
         return Failure("does_not_fit", 4, f"{_system_words(error)}{cure}")
     if isinstance(error, OSError) and error.errno in TOO_MANY_FILES:
         return Failure("system", 1, f"{_system_words(error)}\n  cure: {TOO_MANY_FILES_CURE}", {"errno": error.errno})
-    if isinstance(error, StoreAccessError):
-        kind = STORE_KINDS.get(type(error), "system")
-        message = str(error) + (_how_to_resume(arguments) if kind == "unavailable" else "")
-        return Failure(kind, error.exit_code, message, _present(error, ("store", "cure")))
     if isinstance(error, MlfsError):
-        message = str(error)
-        if error.exit_code == 5:
-            message += _how_to_resume(arguments)
-        return Failure(KINDS.get(error.exit_code, "error"), error.exit_code, message)
+        other = "system" if isinstance(error, StoreAccessError) else KINDS.get(error.exit_code, "error")
+        kind = STORE_KINDS.get(type(error), other)
+        message = str(error) + (_how_to_resume(arguments) if kind in ("unavailable", "cluster_lost") else "")
+        return Failure(kind, error.exit_code, message, _details(error))
     if isinstance(error, OSError) and error.errno is not None and not isinstance(error, BrokenPipeError):
         # No permission, no such file, a disk that does not answer: the system's words say it, and mostly name the file.
         return Failure("system", 1, f"{_system_words(error)}\n  cure: {_system_cure(error)}", {"errno": error.errno})
@@ -164,17 +159,12 @@ def report_failure(failure: Failure, *, as_json: bool, result: Mapping[str, Any]
     """
     click.echo(shown(f"mlfs: {failure.message}"), err=True)
     if as_json:
-        error = {
-            "kind": failure.kind,
-            "exit_code": failure.exit_code,
-            "message": failure.message,
-            **failure.details,
-        }
+        error = {name: getattr(failure, name) for name in ("kind", "exit_code", "message")} | failure.details
         click.echo(shown(json_text({**(result or {}), "error": error})))
 
 
-def _present(error: object, names: Sequence[str]) -> dict[str, Any]:
-    values = {name: getattr(error, name) for name in names}
+def _details(error: MlfsError) -> dict[str, Any]:
+    values = {name: getattr(error, name, None) for name in DETAILS}
     # A number that JSON does not have is told as text: it is what was wrong.
     return {
         name: str(value) if isinstance(value, float) and not math.isfinite(value) else value

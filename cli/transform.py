@@ -39,16 +39,7 @@ from mlfs_dask_cli.progress import show_progress
 @resume_option
 @force_option
 @output_options(progress=True)
-def transform(
-    store: str,
-    run: str,
-    destination: str,
-    k: int | float | None,
-    file: dict[str, Any],
-    resume: bool,
-    force: bool,
-    output: Output,
-) -> None:
+def transform(store: str, run: str, destination: str, file: dict[str, Any], output: Output, **options: Any) -> None:
     """Write the columns of STORE that RUN chose, with all rows and labels, to DEST.
 
     DEST is a new store, or by its suffix .npz, .h5ad, .svm, .csv, .parquet, or .arff (with an .xml beside it); text
@@ -57,9 +48,7 @@ def transform(
     from mlfs_dask.selection import transform as library
 
     with show_progress(output):
-        written = library.write_chosen(
-            store, run, destination, k=k, force=force, resume=resume, command=command_line(), **file
-        )
+        written = library.write_chosen(store, run, destination, command=command_line(), **file, **options)
     shape = f"{written.n:,} rows, {written.k:,} features, {written.q:,} labels"
     text = f"{written.destination}: {shape}, {size(written.bytes)}"
     following = ["mlfs", "evaluate", store, run, "random", "all", "-o", beside(store, ".eval")]
