@@ -22,7 +22,6 @@ from mlfs_dask.blocks.neighbours import Neighbours
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.engine import checkpoints
 from mlfs_dask.engine.checkpoints import State
-from mlfs_dask.errors import DataError
 from mlfs_dask.exact import graphs, matrix
 from mlfs_dask.exact.fit import ExactFit, save_if_due
 from mlfs_dask.exact.graphs import nearest_rows
@@ -32,6 +31,7 @@ from mlfs_dask.solvers.label_propagation import propagate_labels
 from mlfs_dask.solvers.laplacian import Laplacian
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.solvers.uncorrelated import Projection
+from mlfs_dask.statistics.label_statistics import graph_laplacian
 from mlfs_dask.typing import Array, Matrix, join_terms
 
 if TYPE_CHECKING:
@@ -77,13 +77,11 @@ def fit(method: AccessMFS, X: Matrix, Y: sp.csr_array, moments: FeatureMoments) 
 
     Raises
     ------
-    DataError
-        No label is known.
     MlfsError
         A value of X is too large to be squared.
     """
     published = method.variant == "published_code"
-    positive, known = known_labels(Y, zeros_are_unknown=published or method.unknown_labels == "zeros")
+    positive, known = known_labels(Y, zeros_are_unknown=method.zeros_are_unknown(Y.data[Y.data < 0]))
     # The authors' code has a column for every label.
     duplicates = DuplicateLabels(np.arange(Y.shape[1])) if published else duplicate_labels(positive, known)
     positive, known = duplicates.collapse_labels(positive, known)
@@ -122,11 +120,6 @@ def known_labels(Y: sp.csr_array, *, zeros_are_unknown: bool) -> tuple[sp.csr_ar
         1 for positive labels, −1 for unknown ones.
     zeros_are_unknown : bool
         Whether a row without a positive label is unknown.
-
-    Raises
-    ------
-    DataError
-        No label is known.
     """
     n, q = Y.shape
     row = np.repeat(np.arange(n), np.diff(Y.indptr))
@@ -134,11 +127,6 @@ def known_labels(Y: sp.csr_array, *, zeros_are_unknown: bool) -> tuple[sp.csr_ar
     missing = np.bincount(row[unknown], minlength=n)
     if zeros_are_unknown:
         missing[np.bincount(row[~unknown], minlength=n) == 0] = q
-    if (missing == q).all():
-        raise DataError(
-            "no row of Y has a known label" + ("" if unknown.sum() == n * q else " that is positive"),
-            cure="give labels 1 and 0 for some rows; -1 stands for an unknown one",
-        )
     positive = sp.csr_array(Y, dtype=np.float64, copy=True)
     positive.data[unknown] = 0.0
     positive.eliminate_zeros()
@@ -301,7 +289,7 @@ class _Loop:
         if (self.mu == 0 and not self.published) or len(self.duplicates.group) < 2:
             return 0.0
         P, beta, squares = column_graph(self.duplicates.expand_both(self.F.T @ self.F), self.method.k_p)
-        self.L_p = self.duplicates.collapse_both(np.diag(P.sum(axis=1)) - P)
+        self.L_p = self.duplicates.collapse_both(graph_laplacian(P))
         if self.published:  # from distances that are not halved
             return float(self.mu * 2.0 * beta.mean() * np.square(P).sum())
         return self.mu * float(beta @ squares)

@@ -19,7 +19,6 @@ from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.neighbours import Neighbours
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.engine import checkpoints
-from mlfs_dask.errors import DataError
 from mlfs_dask.exact import graphs, matrix
 from mlfs_dask.exact.fit import ExactFit, save_if_due
 from mlfs_dask.exact.graphs import combinations, least_mass_rows, nearest_rows
@@ -53,13 +52,8 @@ def fit(method: SMFS, X: Matrix, Y: sp.csr_array, moments: FeatureMoments) -> Ex
         1 for positive labels, −1 for unknown ones.
     moments : FeatureMoments
         Of X.
-
-    Raises
-    ------
-    DataError
-        No label is known.
     """
-    labels, known, s = known_labels(Y, method.unknown_labels)
+    labels, known, s = known_labels(Y, zeros_are_unknown=method.zeros_are_unknown(Y.data[Y.data < 0]))
     features = ScaledMatrix(X, moments, centre=method.standardise, standardise=method.standardise)
     sampled, k = {}, method.n_neighbors
     if method.structure == "density":
@@ -103,37 +97,25 @@ def workspace(*, sparse: bool, gram: bool, structure: Structure = "density") -> 
     )
 
 
-def known_labels(
-    Y: sp.csr_array, unknown_labels: Literal["auto", "coded", "zeros"]
-) -> tuple[Array, NDArray[np.bool_], Array]:
+def known_labels(Y: sp.csr_array, *, zeros_are_unknown: bool) -> tuple[Array, NDArray[np.bool_], Array]:
     """Y as 1 and −1 (n, q), which entries are known (n, q), and the diagonal of S of Eq. 7 (n,).
 
     Parameters
     ----------
     Y : csr_array, shape (n, q)
         1 for positive labels, −1 for unknown ones.
-    unknown_labels : {"auto", "coded", "zeros"}
-
-    Raises
-    ------
-    DataError
-        No label is known.
+    zeros_are_unknown : bool
+        Whether entries that are not 1 are unknown, and not those that are -1.
 
     Examples
     --------
-    >>> known_labels(sp.csr_array(np.array([[1, 0], [-1, 1]])), "auto")[1]
+    >>> known_labels(sp.csr_array(np.array([[1, 0], [-1, 1]])), zeros_are_unknown=False)[1]
     array([[ True,  True],
            [False,  True]])
     """
-    coded = unknown_labels == "coded" or (unknown_labels == "auto" and bool((Y.data < 0).any()))
     entries = Y.toarray()
     positive = entries > 0
-    known = entries >= 0 if coded else positive
-    if not known.any():
-        raise DataError(
-            "no label of any row is known" if coded else "no row of Y has a positive label",
-            cure="give labels 1 and 0 for some rows; -1 stands for an unknown one",
-        )
+    known = positive if zeros_are_unknown else entries >= 0
     # Eq. 7: a row weighs by how rare its positive labels are.
     s = (positive / np.maximum(positive.sum(axis=0), 1)).sum(axis=1)
     return np.where(positive, 1.0, -1.0), known, s

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mlfs_dask import runtime
 from mlfs_dask.blocks.adaptive_graph import column_graph
@@ -24,7 +25,7 @@ from mlfs_dask.blocks.linear import forward_block, laplacian_gram_bytes
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.engine.checkpoints import Arrays
 from mlfs_dask.engine.statistic import Statistic
-from mlfs_dask.errors import DataError, parameter
+from mlfs_dask.errors import parameter
 from mlfs_dask.exact import access_mfs as exact_form
 from mlfs_dask.exact.access_mfs import EPSILON, SETTLED
 from mlfs_dask.rows.contract import Profile
@@ -39,7 +40,7 @@ from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.solvers.uncorrelated import RESIDUAL_TOL, GramRegression, NystromSketch, Smoothing, SubspaceRegression
 from mlfs_dask.statistics.column_keys import ColumnKeys
 from mlfs_dask.statistics.gram import Gram, NormalProduct, scale_gram
-from mlfs_dask.statistics.label_statistics import LabelKnowledge, Labels
+from mlfs_dask.statistics.label_statistics import Labels, graph_laplacian
 from mlfs_dask.statistics.moments import FeatureMoments
 from mlfs_dask.statistics.predicted_rows import PredictedRows, PredictedSums, RowPrediction, settle_anchors
 from mlfs_dask.statistics.products import LabelProducts, wants_compiled
@@ -310,7 +311,6 @@ class AccessMFS(InMemory, Loop[Fixed, At]):
     def setup(self, job: Readings, results: dict[str, Any]) -> Fixed:
         products, labels, gram = results["moments"], results["labels"], results.get("gram")
         n, d = job.source.profile.n, job.source.profile.d
-        self._require_known(labels, n)
         moments = FeatureMoments(products.n, products.mean, products.m2)
         scaling, duplicates = standard_scaling(moments, standardise=self.standardise), DuplicateLabels(labels.groups)
         G, sketch = np.empty((0, 0)), None
@@ -330,20 +330,8 @@ class AccessMFS(InMemory, Loop[Fixed, At]):
         labelled = n - labels.rows[1] if self.unknown_labels == "coded" else labels.rows[0]
         return Fixed(scaling.centre, scaling.factor, G, sketch, duplicates, int(labelled), n)
 
-    def _require_known(self, labels: LabelKnowledge, n: int) -> None:
-        """Refuse labels of which none is known.
-
-        Raises
-        ------
-        DataError
-        """
-        unlabelled = n - labels.rows[0] if self.unknown_labels == "zeros" else labels.rows[1]
-        if unlabelled == n:
-            everything = labels.rows[1] == n
-            raise DataError(
-                "no row of Y has a known label" + ("" if everything else " that is positive"),
-                cure="give labels 1 and 0 for some rows; -1 stands for an unknown one",
-            )
+    def zeros_are_unknown(self, unknown: NDArray[np.integer[Any]]) -> bool:
+        return self._is_published or self.unknown_labels == "zeros"
 
     def _regression(self, fixed: Fixed) -> GramRegression | SubspaceRegression:
         return GramRegression(fixed.gram) if fixed.sketch is None else SubspaceRegression(fixed.sketch)
@@ -448,7 +436,7 @@ class AccessMFS(InMemory, Loop[Fixed, At]):
         if self.mu == 0 or len(duplicates.group) < 2:
             return np.zeros((duplicates.count, duplicates.count))
         P, _, _ = column_graph(duplicates.expand_both(FF), self.k_p)
-        return duplicates.collapse_both(np.diag(P.sum(axis=1)) - P)
+        return duplicates.collapse_both(graph_laplacian(P))
 
     _fit_exactly = exact_form.fit
 

@@ -31,7 +31,7 @@ from mlfs_dask.solvers import simplex, sylvester
 from mlfs_dask.solvers.low_rank import LowRankPlusDiagonal, nystroem, solve_low_rank_sylvester
 from mlfs_dask.statistics.counts import CountScores
 from mlfs_dask.statistics.gram import GRAM_CAP
-from mlfs_dask.statistics.label_statistics import LabelTables, label_pairs
+from mlfs_dask.statistics.label_statistics import LabelTables, graph_laplacian, label_pairs
 from mlfs_dask.statistics.pairs import pair_information, partners_of_a_reading
 from mlfs_dask.typing import Array, Seed, join_terms
 
@@ -403,8 +403,7 @@ class MICO(_SimplexSelector):
         assert terms.labels is not None
         S = label_information(terms.labels)
         np.fill_diagonal(S, 0.0)
-        L = self.beta * (np.diag(S.sum(axis=1)) - S)
-        return self._solve(self.alpha * terms.Q, terms.R, L)
+        return self._solve(self.alpha * terms.Q, terms.R, self.beta * graph_laplacian(S))
 
 
 def label_information(labels: LabelTables) -> Array:

@@ -46,15 +46,12 @@ class InMemory(LoopMethod):
     #: Parameter and value that select the published form, which always has the exact graph.
     published: ClassVar[tuple[str, str]] = "variant", "published"
 
-    #: The parameter for the graph of the rows, of methods whose other form goes through anchors.
-    graph: Any = None
-
     #: Whether the form loads scikit-learn.
     exact_loads_sklearn: ClassVar[bool] = False
 
     def check(self) -> None:
         super().check()
-        if self._is_published and self.graph == "anchors":
+        if self._is_published and self._kind_of_graph == "anchors":
             raise UsageError(
                 f"{parameter(*self.published)} is a published form, which has the exact graph: "
                 f"give {parameter('graph', 'exact')}"
@@ -73,19 +70,24 @@ class InMemory(LoopMethod):
         """The form, on rows in memory."""
 
     @property
+    def _kind_of_graph(self) -> GraphKind | None:
+        """The parameter `graph` of methods whose other form goes through anchors."""
+        return getattr(self, "graph", None)
+
+    @property
     def _is_published(self) -> bool:
         name, value = self.published
         return bool(getattr(self, name, None) == value)
 
     def _holds_rows(self, n: int) -> bool:
         """Whether n rows are held in memory."""
-        anchors = self.graph in (None, "anchors") or (self.graph == "auto" and n > EXACT_ROWS)
+        anchors = self._kind_of_graph in (None, "anchors") or (self._kind_of_graph == "auto" and n > EXACT_ROWS)
         return self._is_published or not anchors
 
     @property
     def _anchors_do(self) -> bool:
         """Whether a graph of anchors can take the place of the exact one, the parameters being what they are."""
-        return self.graph is not None and not self._is_published
+        return self._kind_of_graph is not None and not self._is_published
 
     def first_reading(self, source: RowSource, resources: Resources, asked: Asked) -> Sequence[Statistic]:
         return [] if self._holds_rows(source.profile.n) else super().first_reading(source, resources, asked)
@@ -121,8 +123,8 @@ class InMemory(LoopMethod):
         readings.records.append(record)
         (moments,), _ = run_reading(ArrayRows(X, Y), [Moments(X.shape[1])], readings.resources, label="moments")
         unknown = np.bincount(Y.indices[Y.data < 0], minlength=Y.shape[1])
-        self._examine(readings, moments, unknown)
         positives = np.bincount(Y.indices[Y.data > 0], minlength=Y.shape[1])
+        self._examine(readings, moments, unknown, positives)
         if self.known_entries:
             Y = at_shares(Y, positives / np.maximum(Y.shape[0] - unknown, 1))
         fit_exactly: Any = self._fit_exactly  # those that take a start have one parameter more

@@ -17,7 +17,7 @@ from mlfs_dask.selectors.regression import penalty_weight
 from mlfs_dask.selectors.scores import Scores
 from mlfs_dask.solvers.latent_span import Span, solve
 from mlfs_dask.statistics.anchor_sums import AnchorTotals
-from mlfs_dask.statistics.label_statistics import label_cosines
+from mlfs_dask.statistics.label_statistics import graph_laplacian, label_cosines
 from mlfs_dask.statistics.products import LabelMoments
 from mlfs_dask.typing import Array
 
@@ -96,8 +96,7 @@ class LFFS(AnchoredRegression):
         G *= self.delta / n
         G += XX
         YY, graph = centred_labels(sums, graph)
-        C = label_cosines(sums.pairs)
-        R = self.mu * n * (np.diag(C.sum(axis=1)) - C)
+        R = self.mu * n * graph_laplacian(label_cosines(sums.pairs))
         span = Span(XX, XY, YY, graph, self.alpha, self.beta * self.n_neighbors, correlation=R)
         # The best B for W = 0, but for the graph of the rows.
         fit = self.alpha**2 / (1.0 + self.alpha) * YY

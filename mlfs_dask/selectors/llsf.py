@@ -15,7 +15,7 @@ from mlfs_dask.selectors.parameters import Absolute, MaxIter, Param
 from mlfs_dask.selectors.regression import Regression, penalty_weight
 from mlfs_dask.selectors.scores import Scores
 from mlfs_dask.solvers.proximal import Solution, solve
-from mlfs_dask.statistics.label_statistics import cosine_distances, label_cosines
+from mlfs_dask.statistics.label_statistics import cosine_distances, graph_laplacian, label_cosines
 from mlfs_dask.statistics.products import LabelMoments
 from mlfs_dask.typing import Array
 
@@ -109,8 +109,7 @@ class LLSF(Regression):
             return self.solved(self._published(G, B, R, float(np.trace(sums.pairs))), {}, exact=True)
         G, B = self.system(sums, gram)
         if self.correlation == "laplacian":
-            C = label_cosines(sums.pairs)
-            R = np.diag(C.sum(axis=1)) - C
+            R = graph_laplacian(label_cosines(sums.pairs))
         else:
             R -= np.linalg.eigvalsh(R)[0] * np.eye(len(R))
         critical = float(np.abs(B).max(initial=0.0))

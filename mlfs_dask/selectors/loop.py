@@ -22,7 +22,7 @@ from mlfs_dask.engine import checkpoints
 from mlfs_dask.engine.checkpoints import Arrays
 from mlfs_dask.engine.readings import records_from_facts, records_to_facts
 from mlfs_dask.engine.statistic import Statistic
-from mlfs_dask.errors import number_of, parameter
+from mlfs_dask.errors import DataError, number_of, parameter
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of, unknown_labels
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.contract import Method
@@ -95,8 +95,14 @@ class LoopMethod(Method):
             return zero_weights_warning(self.name, facts) or [UserWarning(text)]
         return [] if trace.converged else [self._not_converged(trace)]
 
-    def _examine(self, job: Readings, moments: Any, unknown: NDArray[np.integer[Any]]) -> None:
-        """Refuse unknown labels, where the method takes none, and features that are broken or have lost their digits.
+    def zeros_are_unknown(self, unknown: NDArray[np.integer[Any]]) -> bool:
+        """Whether labels are known of rows with a positive one at most; `unknown` counts the entries -1 of each."""
+        return False
+
+    def _examine(
+        self, job: Readings, moments: Any, unknown: NDArray[np.integer[Any]], positives: NDArray[np.integer[Any]]
+    ) -> None:
+        """Refuse unknown labels, where the method takes none or all are, and features that are broken or lost digits.
 
         Raises
         ------
@@ -104,6 +110,11 @@ class LoopMethod(Method):
         UnknownLabelsFound
         """
         self.examine_unknown(job, unknown)
+        if self.zeros_are_unknown(unknown) and not positives.any():
+            raise DataError(
+                "no row of Y has a positive label",
+                cure="give labels 1 and 0 for some rows; -1 stands for an unknown one",
+            )
         self.examine_moments(job, moments.mean, moments.m2)
 
     def _result(
@@ -277,7 +288,7 @@ class Loop(LoopMethod, Generic[F, A]):
         checkpoint, first = checkpoints.current(), self.first(job.source.profile)
         results = dict(zip(first, job.run(FIRST, *first.values()), strict=True))
         positives: NDArray[np.int64] = results["labels"].positive
-        self._examine(job, results["moments"], results["labels"].unknown)
+        self._examine(job, results["moments"], results["labels"].unknown, positives)
         if self.fills_pairs and results["labels"].unknown.any():
             filled = FilledPairs(job.source.profile.q, job.source.profile.n, unknown_labels(job.source))
             (pairs,) = job.run(PAIRS, filled, labels_only=True)

@@ -22,7 +22,7 @@ from mlfs_dask.selectors.scores import Scores
 from mlfs_dask.solvers.proximal import solve
 from mlfs_dask.statistics.anchor_sums import AnchorTotals
 from mlfs_dask.statistics.gram import scale_gram
-from mlfs_dask.statistics.label_statistics import label_cosines
+from mlfs_dask.statistics.label_statistics import graph_laplacian, label_cosines
 from mlfs_dask.statistics.labelled import OfLabelled
 from mlfs_dask.statistics.products import LabelMoments, label_products
 from mlfs_dask.typing import Array
@@ -96,8 +96,7 @@ class LSMR(AnchoredRegression):
     ) -> Scores:
         G, B = self.system(sums, labelled, factor)
         add_smoothness(self.alpha * self.n_neighbors, G, scale_gram(gram, factor), graph)
-        C = label_cosines(sums.pairs)
-        R = self.mu * sums.n * (np.diag(C.sum(axis=1)) - C)
+        R = self.mu * sums.n * graph_laplacian(label_cosines(sums.pairs))
         critical = float(row_norms(B).max(initial=0.0))
         if critical == 0.0:
             return Scores(np.zeros(len(G)), converged=True)

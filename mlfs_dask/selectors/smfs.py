@@ -26,7 +26,7 @@ from mlfs_dask.blocks.mass_anchors import MassAnchors, landmark_dtype, landmark_
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.engine.checkpoints import Arrays
 from mlfs_dask.engine.statistic import Statistic
-from mlfs_dask.errors import DataError, parameter
+from mlfs_dask.errors import parameter
 from mlfs_dask.exact import graphs
 from mlfs_dask.exact import smfs as exact_form
 from mlfs_dask.rows.contract import Profile
@@ -405,8 +405,7 @@ class SMFS(InMemory, Loop[Fixed, At]):
             results.pop("sample"),
             job.source.profile,
         )
-        coded = self.unknown_labels == "coded" or (self.unknown_labels == "auto" and bool(labels.unknown.any()))
-        self._require_known(labels, profile.n, coded=coded)
+        coded = not self.zeros_are_unknown(labels.unknown)
         scaling = standard_scaling(moments)
         if not self.standardise:  # nor centred; but a constant feature would be an intercept, and come first
             scaling = Scaling(np.zeros(profile.d), (scaling.factor > 0).astype(np.float64))
@@ -433,18 +432,8 @@ class SMFS(InMemory, Loop[Fixed, At]):
             facts=facts,
         )
 
-    def _require_known(self, labels: LabelKnowledge, n: int, *, coded: bool) -> None:
-        """Refuse labels of which none is known.
-
-        Raises
-        ------
-        DataError
-        """
-        if (labels.rows[1] == n) if coded else not labels.positive.any():
-            raise DataError(
-                "no label of any row is known" if coded else "no row of Y has a positive label",
-                cure="give labels 1 and 0 for some rows; -1 stands for an unknown one",
-            )
+    def zeros_are_unknown(self, unknown: NDArray[np.integer[Any]]) -> bool:
+        return self.unknown_labels == "zeros" or (self.unknown_labels == "auto" and not unknown.any())
 
     def _alpha(self, labels: LabelKnowledge) -> float:
         if self.alpha is not None:

@@ -26,7 +26,7 @@ from mlfs_dask.selectors.scores import SOLVED_BITS, round_scores
 from mlfs_dask.solvers import proximal
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.gram import GRAM_CAP, Gram, scale_gram
-from mlfs_dask.statistics.label_statistics import label_cosines
+from mlfs_dask.statistics.label_statistics import graph_laplacian, label_cosines
 from mlfs_dask.statistics.labelled import OfLabelled
 from mlfs_dask.statistics.logistic_rows import LogisticRows, LogisticSums
 from mlfs_dask.statistics.products import label_products
@@ -133,8 +133,7 @@ class SMLFS(Loop[Fixed, At]):
         quadratic = scale_gram(results["labelled"], factor)
         quadratic *= 0.25
         quadratic += features
-        C = label_cosines(sums.pairs)
-        labels = 2.0 * self.beta * sums.n * (np.diag(C.sum(axis=1)) - C)
+        labels = 2.0 * self.beta * sums.n * graph_laplacian(label_cosines(sums.pairs))
         return Fixed(sums.mean, factor, features, quadratic, labels, float(sums.n))
 
     def start(self, job: Readings, fixed: Fixed, results: Mapping[str, Any], trace: LoopTrace) -> At:

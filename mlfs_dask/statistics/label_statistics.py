@@ -280,6 +280,16 @@ def label_cosines(pairs: NDArray[Any]) -> Array:
     return cosines
 
 
+def graph_laplacian(S: Array) -> Array:
+    """Laplacian of a graph of labels with weights S, shape (q, q); the diagonal of S has no part in it.
+
+    >>> graph_laplacian(np.array([[1.0, 0.5], [0.5, 1.0]])).tolist()
+    [[0.5, -0.5], [-0.5, 0.5]]
+    """
+    laplacian: Array = np.diag(S.sum(axis=1)) - S
+    return laplacian
+
+
 def cosine_distances(pairs: NDArray[Any]) -> Array:
     """One minus the cosines of the columns of Y, shape (q, q); 0 for labels that no row has.
 
@@ -316,5 +326,4 @@ def neighbour_laplacian(pairs: NDArray[Any], k: int) -> Array:
     nearer, tied = distances < last, distances == last
     S = nearer + tied * (k - nearer.sum(axis=1, keepdims=True)) / tied.sum(axis=1, keepdims=True)
     S = (S + S.T) / (2.0 * k)
-    laplacian: Array = np.diag(S.sum(axis=1)) - S
-    return laplacian
+    return graph_laplacian(S)

@@ -713,10 +713,9 @@ def test_labels_without_a_positive_one_are_told(graph):
     X, Y = problem()
     with pytest.warns(UserWarning, match="SMFS cannot rank the features: no row has a known positive label"):
         assert not anchored("smfs", graph=graph).fit(X, np.where(Y == 1, -1, 0)).scores_.any()
-    with pytest.raises(DataError, match=r"no row of Y has a positive label\n  cure: give labels 1 and 0"):
-        anchored("smfs", graph=graph).fit(X, np.zeros_like(Y))
-    with pytest.raises(DataError, match="no row of Y has a known label that is positive"):
-        anchored("access-mfs", graph=graph, unknown_labels="zeros").fit(X, np.zeros_like(Y))
+    for method in ("smfs", "access-mfs"):
+        with pytest.raises(DataError, match=r"no row of Y has a positive label\n  cure: give labels 1 and 0"):
+            anchored(method, graph=graph, unknown_labels="zeros").fit(X, np.zeros_like(Y))
 
 
 @pytest.mark.parametrize("graph", ["exact", "anchors"])
