@@ -160,11 +160,7 @@ def evaluate(
         )
     if place is None and not dry_run:
         raise click.UsageError("missing option '-o'; it names the folder to write.")
-    if place is not None and resume and (finished := EvaluateJob.finished(place)) is not None:
-        output.note(f"mlfs: {place} is complete already; nothing was run.")
-        _print(place, finished, output)
-        return
-    if place is not None:
+    if place is not None and not resume:
         check_place(place, force=force, record=RECORD, what=WHAT)
     with show_progress(output), ExitStack() as stack:
         dataset = open_subset(store, **subset)  # what is wrong with it is told before there is a cluster
@@ -184,7 +180,12 @@ def evaluate(
         if dry_run:
             output.result(plan, _plan_text(plan))
             return
-        evaluation = job.run({"command": command_line()}, choose_k=choose_k, resume=resume, force=force)
+        evaluation = job.finished() if resume else None
+        if evaluation is not None:
+            output.note(f"mlfs: {place} is complete already; nothing was run.")
+        else:
+            check_place(job.place, force=force, record=RECORD, what=WHAT)
+            evaluation = job.run({"command": command_line()}, choose_k=choose_k, resume=resume, force=force)
     _print(job.place, evaluation, output)
 
 

@@ -38,14 +38,22 @@ class EvaluateJob:
     def __init__(self, experiment: Experiment, place: str = "") -> None:
         self._experiment, self.place = experiment, place
 
-    @staticmethod
-    def finished(place: str) -> Evaluation | None:
-        """The evaluation that is there already; None where it is not whole."""
+    def finished(self) -> Evaluation | None:
+        """The evaluation that is there already, of the same data, candidates, settings and splits; None without one."""
         try:
-            evaluation = read_eval(place)
+            evaluation = read_eval(self.place)
         except DataError:
             return None
-        remove_partial_results(place)  # of one that was killed between its last file and its end
+        record, asked = evaluation.record, self._experiment.job()
+        found = {
+            "store": {name: value for name, value in record["store"].items() if not name.endswith("path")},
+            "candidates": record["runs"],
+            "settings": record["settings"],
+            "splits": record["splits"].get("digest"),
+        }
+        if as_json(found) != as_json({name: asked[name] for name in found}):
+            return None
+        remove_partial_results(self.place)  # of one that was killed between its last file and its end
         return evaluation
 
     def plan(self) -> dict[str, Any]:

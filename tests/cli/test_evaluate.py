@@ -91,6 +91,9 @@ def test_end_to_end(run: Run, run_json: RunJson, tiny_store: Path, tmp_path: Pat
     again = run(*words, "--resume")
     assert again.exit_code == 0
     assert "complete already" in again.stderr
+    for other in (("--folds", "3"), ("chi2",)):  # another evaluation is not done
+        again = run(*words, *other, "--resume")
+        assert (again.exit_code, "holds an evaluation already" in again.stderr) == (2, True)
     shown = run_json(*words, "--force")
     assert shown["eval"] == str(place)
     first = next(m for m in shown["means"] if m["metric"] == "hamming_loss")
