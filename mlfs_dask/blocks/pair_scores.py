@@ -7,7 +7,7 @@ which one. What holds for all labels, as the rows that have a code, has one row.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.unknown import of_marks
 from mlfs_dask.typing import Array
-
-Over = Literal["sum", "norm", "geometric mean"]
 
 
 class Counts(NamedTuple):
@@ -195,10 +193,18 @@ AnyTerms = TypeVar("AnyTerms", Counts, StratifiedCounts, Sums)
 
 
 class Aggregation(NamedTuple):
-    """A sum over labels of a function of the pair statistic, and what is made of it and of the number of labels."""
+    """How the statistics of a feature with all varying labels become one score; a filter may have one of its own.
 
-    of_pair: Callable[[Array], Array]
+    Attributes
+    ----------
+    of_sum : callable
+        Sums over labels, shape (w,), and the number of labels to scores. The mean is ``lambda total, p: total / p``.
+    of_pair : callable
+        What is summed, from the statistics, shape (p, w).
+    """
+
     of_sum: Callable[[Array, int], Array]
+    of_pair: Callable[[Array], Array] = lambda pair: pair
 
 
 def _log(pair: Array) -> Array:
@@ -207,14 +213,12 @@ def _log(pair: Array) -> Array:
     return result
 
 
-AGGREGATIONS: dict[Over, Aggregation] = {
-    "sum": Aggregation(lambda pair: pair, lambda total, p: total),
-    "norm": Aggregation(lambda pair: pair * pair, lambda total, p: np.sqrt(total)),
-    "geometric mean": Aggregation(_log, lambda total, p: np.exp(total / p) if p else total),
-}
+SUM = Aggregation(lambda total, p: total)
+NORM = Aggregation(lambda total, p: np.sqrt(total), lambda pair: pair * pair)
+GEOMETRIC_MEAN = Aggregation(lambda total, p: np.exp(total / p) if p else total, _log)
 
 
-def score_pairs(pair: Callable[[AnyTerms], Array], terms: AnyTerms, over: Over) -> Array:
+def score_pairs(pair: Callable[[AnyTerms], Array], terms: AnyTerms, over: Aggregation = SUM) -> Array:
     """Scores of the features, shape (w,), from a statistic of every varying label with every feature.
 
     Labels are added one after the other: equal terms give equal bits for any tiles.
@@ -224,24 +228,23 @@ def score_pairs(pair: Callable[[AnyTerms], Array], terms: AnyTerms, over: Over) 
     pair : callable
         Terms of a tile to its (p, w) statistics.
     terms : Counts or Sums
-    over : str
-        How those of all labels become one.
+    over : Aggregation
 
     Examples
     --------
     >>> sums = Sums(np.array([[3.0, 0.0], [4.0, 1.0]]), np.ones((1, 2)), np.array([[2], [1]]), 4)
-    >>> score_pairs(lambda sums: sums.products, sums, "norm")
+    >>> score_pairs(lambda sums: sums.products, sums, NORM)
     array([5., 1.])
     """
-    aggregation, labels, scores = AGGREGATIONS[over], np.flatnonzero(terms.varying), np.zeros(terms.width)
+    labels, scores = np.flatnonzero(terms.varying), np.zeros(terms.width)
     step = gates.SCORE_BYTES // (8 * max(1, min(terms.width, gates.SCORE_FEATURES)))
     for start in range(0, terms.width, gates.SCORE_FEATURES):
         features = slice(start, start + gates.SCORE_FEATURES)
         total = scores[features]
         for first in range(0, len(labels), step):
-            for row in aggregation.of_pair(pair(terms.tile(labels[first : first + step], features))):
+            for row in over.of_pair(pair(terms.tile(labels[first : first + step], features))):
                 total += row
-    return aggregation.of_sum(scores, len(labels))
+    return over.of_sum(scores, len(labels))
 
 
 def quotient(numerator: Array, denominator: NDArray[Any]) -> Array:

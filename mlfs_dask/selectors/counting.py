@@ -28,7 +28,7 @@ from mlfs_dask.blocks.codes import (
 )
 from mlfs_dask.blocks.counts import MAX_CODES, CodeBook
 from mlfs_dask.blocks.entropy import entropy_of_counts, information
-from mlfs_dask.blocks.pair_scores import Counts, Over, StratifiedCounts, score_pairs
+from mlfs_dask.blocks.pair_scores import SUM, Aggregation, Counts, StratifiedCounts, score_pairs
 from mlfs_dask.blocks.pair_tests import CMH, PEARSON, G
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DataError, UsageError, parameter
@@ -456,7 +456,7 @@ def label_entropies(label_counts: NDArray[Any], n: int | float) -> Array:
 
 def _total_information(counts: Counts) -> Array:
     """Sum over labels of the information of each feature with them."""
-    return score_pairs(information, counts, "sum")
+    return score_pairs(information, counts)
 
 
 @family
@@ -470,7 +470,7 @@ class CountFilter(CountingSelector):
     known_entries = True
     unknown_entry = LEFT_OUT
     on_features = ON_AUTO
-    over: ClassVar[Over] = "sum"
+    over: ClassVar[Aggregation] = SUM
     takes_strata = True
 
     memory = "worker: 4 bytes * d * (codes - 1) * (q + 1)"
@@ -482,8 +482,8 @@ class CountFilter(CountingSelector):
     random_state: Annotated[Seed, seed_of("shuffles and of resamples, and of the rows that medians come from")] = None
 
     def pair(self, counts: Counts) -> Array:
-        """(p, w) statistics of labels and features."""
-        raise NotImplementedError
+        """(p, w) statistics of labels and features, by default their mutual information."""
+        return information(counts)
 
     def score_counts(self, counts: Counts) -> Array:
         """(w,) scores, where the last merge of counts ran. They may depend on the method's own parameters alone."""

@@ -48,7 +48,7 @@ READINGS_PER_BLOCK, FURTHER_READINGS = 3, 9
 class GreedySelector(CountingSelector):
     """Base class of selectors that choose one feature after another by what pairs of features share.
 
-    A subclass gives the criterion (`_criterion`), and what of a pair it needs (`_of_pairs`).
+    A subclass may have another criterion (`_criterion`), and says what of a pair it needs (`_of_pairs`).
     """
 
     on_features = (
@@ -82,7 +82,7 @@ class GreedySelector(CountingSelector):
     # ------------------------------------------------------------------ for subclasses
 
     def _criterion(self, relevance: Array, entropy: Array, shared: Array, chosen: list[int]) -> Array:
-        """The score of every feature.
+        """The score of every feature, by default its relevance less what it shares with the chosen ones.
 
         Parameters
         ----------
@@ -94,7 +94,7 @@ class GreedySelector(CountingSelector):
         chosen : list of int
             The features that have been chosen, at least one.
         """
-        raise NotImplementedError
+        return relevance - shared
 
     def _of_pairs(self, terms: Array) -> Array:
         """What the criterion sums over chosen features, shape (c, d), from the terms of `PairInformation`."""

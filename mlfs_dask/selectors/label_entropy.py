@@ -14,8 +14,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask.blocks.entropy import information
-from mlfs_dask.blocks.pair_scores import Counts
+from mlfs_dask.blocks.pair_scores import GEOMETRIC_MEAN, NORM
 from mlfs_dask.errors import UsageError, parameter
 from mlfs_dask.selectors.contract import method
 from mlfs_dask.selectors.counting import CountFilter, CountResults
@@ -23,17 +22,10 @@ from mlfs_dask.selectors.parameters import Param
 from mlfs_dask.typing import Array
 
 
-class _Information(CountFilter):
-    """Base class of filters of the mutual information of features with labels."""
-
-    def pair(self, counts: Counts) -> Array:
-        return information(counts)
-
-
 @method(
     "label-entropy", "Entropy-based label selection", paper="Lee & Kim 2016, Entropy 18, 405", doi="10.3390/e18110405"
 )
-class LabelEntropy(_Information):
+class LabelEntropy(CountFilter):
     """Entropy-based label selection (Lee & Kim 2016).
 
     The score of a feature f is the sum of M(f; l) over the promising labels, by default those of largest entropy, plus
@@ -124,7 +116,7 @@ _NORMS_DOI = "10.1016/j.knosys.2019.105052"
 
 
 @method("enm", "Euclidean norm of mutual information", paper=_NORMS_PAPER, doi=_NORMS_DOI)
-class ENM(_Information):
+class ENM(CountFilter):
     """Euclidean norm over labels of the mutual information M(f; l) (González-López et al. 2020).
 
 
@@ -134,11 +126,11 @@ class ENM(_Information):
     information measures", Knowledge-Based Systems 188 (2020) 105052, doi:10.1016/j.knosys.2019.105052.
     """
 
-    over = "norm"
+    over = NORM
 
 
 @method("gmm", "Geometric mean of mutual information", paper=_NORMS_PAPER, doi=_NORMS_DOI)
-class GMM(_Information):
+class GMM(CountFilter):
     """Geometric mean over labels of the mutual information M(f; l) (González-López et al. 2020).
 
     Labels that are the same in every row are left out: they would make every product 0.
@@ -150,4 +142,4 @@ class GMM(_Information):
     information measures", Knowledge-Based Systems 188 (2020) 105052, doi:10.1016/j.knosys.2019.105052.
     """
 
-    over = "geometric mean"
+    over = GEOMETRIC_MEAN

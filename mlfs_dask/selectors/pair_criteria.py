@@ -58,9 +58,6 @@ class D2F(GreedySelector):
     memory = TRIPLES_MEMORY
     with_labels = True
 
-    def _criterion(self, relevance: Array, entropy: Array, shared: Array, chosen: list[int]) -> Array:
-        return relevance - shared
-
 
 @method(
     "pmu",
@@ -68,7 +65,7 @@ class D2F(GreedySelector):
     paper="Lee & Kim 2013, Pattern Recognition Letters 34, 349",
     doi="10.1016/j.patrec.2012.10.005",
 )
-class PMU(D2F):
+class PMU(GreedySelector):
     """Selection by multivariate mutual information (pairwise multi-label utility, PMU; Lee & Kim 2013).
 
     J(f) = sum over l of I(f; l) - sum over pairs of labels l < m of I(f; l; m) - sum over s and l of I(f; s; l), for
@@ -94,6 +91,7 @@ class PMU(D2F):
     """
 
     memory = TRIPLES_MEMORY + ", and 4 bytes * d * (codes - 1) * q²/2"
+    with_labels = True
 
     def _statistic(self, **fields: Any) -> PairCountScores:
         return PairCountScores.of(range(len(fields["slot_of_label"]) - len(fields["unknown"])), **fields)
@@ -206,9 +204,6 @@ class AMI(GreedySelector):
     >>> mlfs.AMI(n_features_to_select=2).fit(X, Y).ranking_.tolist()
     [0, 2, 1]
     """
-
-    def _criterion(self, relevance: Array, entropy: Array, shared: Array, chosen: list[int]) -> Array:
-        return relevance - shared
 
 
 @method(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar
 
-from mlfs_dask.blocks.pair_scores import Over, Sums, score_pairs
+from mlfs_dask.blocks.pair_scores import SUM, Aggregation, Sums, score_pairs
 from mlfs_dask.selectors.contract import LEFT_OUT, family
 from mlfs_dask.selectors.one_reading import OneReading
 from mlfs_dask.selectors.parameters import ON_AUTO, Missing, Resamples, seed_of
@@ -24,7 +24,7 @@ class ProductFilter(OneReading):
     unknown_entry = LEFT_OUT
     on_features = ON_AUTO
     takes_covariates = True
-    over: ClassVar[Over] = "sum"
+    over: ClassVar[Aggregation] = SUM
     has_joint_scores = True
 
     missing: Missing = "error"

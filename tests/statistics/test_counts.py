@@ -27,7 +27,7 @@ HERE = Resources(1, 1, 2**32, 2**32)
 
 
 def total_information(counts):
-    return score_pairs(information, counts, "sum")
+    return score_pairs(information, counts)
 
 
 def problem(sparse, n=300, d=17, q=4):
