@@ -407,8 +407,7 @@ class Batch:
             started = time.perf_counter()
             runtime.emit("job", number=self.spec.jobs.index(job) + 1, total=len(self.spec.jobs), name=job.name)
             try:
-                record = self._run_selection(job) if job.evaluation is None else self._run_evaluation(job)
-                self._finish(job, record)
+                self._finish(job, self._run_job(job))
             except ClusterLostError:
                 raise  # the others would fail as well, and --resume makes up for all of them
             except Exception as error:
@@ -449,17 +448,13 @@ class Batch:
         }
         self._write_jobs()
 
-    def _run_selection(self, job: Job) -> dict[str, Any]:
-        dataset, place = self._datasets[job.store.name], str(self._folder(job))
-        selection = SelectJob(job.question, dataset, place)
+    def _run_job(self, job: Job) -> dict[str, Any]:
+        told, place = {"job": self._digest(job)}, str(self._folder(job))
+        if job.evaluation is not None:
+            return _evaluation_facts(EvaluateJob(self._experiment(job), place).run(told, resume=True, force=True))
+        selection = SelectJob(job.question, self._datasets[job.store.name], place)
         known = self._known_ranking(job, selection.question)
-        if known is not None:
-            return known
-        return selection.run({"job": self._digest(job)}, resume=True, force=True).record
-
-    def _other_ks(self, job: Job) -> list[Job]:
-        """Selections that differ from this one in the number of features alone."""
-        return [other for other in self._jobs_by_ranking[_ranking_of(job)] if other is not job]
+        return known or selection.run(told, resume=True, force=True).record
 
     def _known_ranking(self, job: Job, question: Question) -> dict[str, Any] | None:
         """The record of a run with the ranking that another number of features came from, where they have the same.
@@ -471,38 +466,26 @@ class Batch:
         if any((question.prune, question.redundancy, question.groups)):
             return None  # other features are passed over for another number
         started = time.perf_counter()
-        for other in self._other_ks(job):
+        for other in self._jobs_by_ranking[_ranking_of(job)]:  # which differ in the number of features alone
             if self._rows.get(other.name, {}).get("state") != "done":
                 continue
             run = read_run(str(self._folder(other)))
             d = len(run.ranking)
             scores, names = np.empty(d), np.empty(d, object)
             scores[run.ranking], names[run.ranking] = run.scores, run.feature_names
-            record = {
-                **run.record,
-                "params": {**run.record["params"], "n_features_to_select": job.k},
-                "k": count_kept(job.k, d - len(run.record["extra"].get("excluded_features", ()))),
-                "passes": 0,
-                "tasks": 0,
-                "bytes_read": 0,
-                "extra": {**run.record.get("extra", {}), "from_cache": [f"ranking of {other.name}"]},
+            extra, params = run.record["extra"], run.record["params"]
+            record = run.record | dict.fromkeys(("passes", "tasks", "bytes_read"), 0)
+            record |= {
+                "params": {**params, "n_features_to_select": job.k},
+                "k": count_kept(job.k, d - len(extra.get("excluded_features", ()))),
+                "extra": {**extra, "from_cache": [f"ranking of {other.name}"]},
                 "job": self._digest(job),
+                "wall_seconds": time.perf_counter() - started,
             }
-            record["wall_seconds"] = time.perf_counter() - started
-            write_run(
-                str(self._folder(job)),
-                ranking=run.ranking,
-                scores=scores,
-                feature_names=names,
-                record=record,
-                force=True,
-            )
+            place = str(self._folder(job))
+            write_run(place, ranking=run.ranking, scores=scores, feature_names=names, record=record, force=True)
             return record
         return None
-
-    def _run_evaluation(self, job: Job) -> dict[str, Any]:
-        evaluation = EvaluateJob(self._experiment(job), str(self._folder(job)))
-        return _evaluation_facts(evaluation.run({"job": self._digest(job)}, resume=True, force=True))
 
     def _experiment(self, job: Job) -> Any:
         entry = job.evaluation

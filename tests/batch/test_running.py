@@ -265,9 +265,8 @@ def test_resume_runs_what_is_missing_and_nothing_else(store, tmp_path, monkeypat
     shutil.rmtree(tmp_path / "out/jobs/a.evaluation.enm")
     (tmp_path / "out/jobs/a.enm.k2/ranking.csv").write_text("damaged")
     ran = []
-    for name in ("_run_selection", "_run_evaluation"):
-        inner = getattr(Batch, name)
-        monkeypatch.setattr(Batch, name, lambda self, job, inner=inner: ran.append(job.name) or inner(self, job))
+    inner = Batch._run_job
+    monkeypatch.setattr(Batch, "_run_job", lambda self, job: ran.append(job.name) or inner(self, job))
     found = mlfs.run_batch(plan, tmp_path / "out", resume=True)
     assert ran == ["a.enm.k2", "a.elc.k2", "a.evaluation.enm"]
     assert found.selections.to_csv() == expected.selections.to_csv()
