@@ -1,5 +1,1 @@
-"""Methods with their papers' graphs, on rows in memory: `--graph exact`, and published programs.
-
-Each module is one method in plain NumPy, SciPy and scikit-learn, for data that one process holds. They are what the
-forms with anchors are compared with, and what reproduces a paper.
-"""
+"""Parts of forms with all rows in memory: rows as a matrix, graphs of all rows, the loop of a published program."""

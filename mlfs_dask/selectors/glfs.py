@@ -7,14 +7,17 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.anchors import Anchors, place_anchors
-from mlfs_dask.blocks.proximal import row_norms
+from mlfs_dask.blocks.proximal import row_norms, shrink_entries
 from mlfs_dask.engine.checkpoints import Arrays
 from mlfs_dask.engine.statistic import Statistic
-from mlfs_dask.exact import glfs as exact_form
-from mlfs_dask.exact.fit import ExactFit
+from mlfs_dask.errors import parameter
+from mlfs_dask.exact import matrix
+from mlfs_dask.exact.fit import ExactFit, run_program
+from mlfs_dask.exact.matrix import ScaledMatrix
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.runtime import Resources
@@ -26,7 +29,7 @@ from mlfs_dask.selectors.loop import Loop, Scaled, placeholder
 from mlfs_dask.selectors.parameters import Absolute, GramCap, MaxIter, Missing, Param, seed_of
 from mlfs_dask.selectors.regression import penalty_weight
 from mlfs_dask.selectors.scores import SOLVED_BITS, round_scores
-from mlfs_dask.solvers import proximal
+from mlfs_dask.solvers import proximal, row_sparse
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.gram import GRAM_CAP, Gram, require_gram, scale_gram
 from mlfs_dask.statistics.grouped_rows import GroupedPairs, GroupedRows
@@ -34,7 +37,9 @@ from mlfs_dask.statistics.label_statistics import label_cosines
 from mlfs_dask.statistics.labelled import AtShares
 from mlfs_dask.statistics.moments import FeatureMoments
 from mlfs_dask.statistics.scaling import standard_scaling
-from mlfs_dask.typing import Array, Matrix, Seed
+from mlfs_dask.typing import Array, Matrix, Seed, join_terms
+
+EPSILON = np.finfo(np.float64).eps
 
 #: Name of the reading of labels by groups of rows.
 GROUPS = "groups"
@@ -265,7 +270,9 @@ class GLFS(InMemory, Loop[Fixed, At]):
         return round_scores(row_norms(at.W.sum(axis=0)), SOLVED_BITS)
 
     def _exact_workspace(self, profile: Profile) -> tuple[str, dict[str, int]]:
-        return f"p + {exact_form.workspace(sparse=profile.sparse)}", self.sizes(profile)
+        """What the program holds: X'X and its factors, labels and latent ones, weights with their successors."""
+        own = f"p + {1 + row_sparse.SQUARE_MATRICES} d d + 9 n q + 12 d q + g q q"
+        return join_terms(matrix.workspace(sparse=profile.sparse), own), self.sizes(profile)
 
     def _compiles_exact_search(self, profile: Profile) -> bool:
         """The kernel that finds the nearest centre of a row."""
@@ -278,4 +285,84 @@ class GLFS(InMemory, Loop[Fixed, At]):
         graph = self._graph(profile)
         anchors = graph.place(X[graph.sample.chosen], standard_scaling(moments), self._count_groups(profile))
         label_groups = self._group_labels(np.asarray((Y.astype(np.float64).T @ Y).toarray()))
-        return exact_form.fit(self, X, Y, moments, anchors.weigh(X).indices, label_groups, start)
+        return self._fit_program(X, Y, moments, anchors.weigh(X).indices, label_groups, start)
+
+    def _fit_program(
+        self,
+        X: Matrix,
+        Y: sp.csr_array,
+        moments: FeatureMoments,
+        groups: NDArray[np.integer],
+        label_groups: Array,
+        start: Arrays | None = None,
+    ) -> ExactFit:
+        """A step of W, one of M and latent labels in turn, until the objective changes little.
+
+        As in the program main_function.m of GLFS, a group of n_g rows is centred by the first n_g rows and columns of
+        the centring matrix of all rows, and the objective counts the weights that are not 0 in place of ‖W‖₁.
+
+        Raises
+        ------
+        MlfsError
+            The steps diverge.
+        """
+        features, labels = ScaledMatrix(X, moments, ddof=1), Y.toarray().astype(np.float64)
+        (n, d), q, beta, gamma = X.shape, Y.shape[1], self.beta, self.gamma
+        G = features.gram()
+        L = float(np.sqrt(2.0) * np.linalg.eigvalsh(G)[-1]) or 1.0
+        members, columns = [np.flatnonzero(groups == g) for g in np.unique(groups)], proximal.parts(label_groups)
+        rules = []
+        for rows in members:
+            pairs = labels[rows].T @ labels[rows]
+            C = (1.0 - self.lambda_) * np.eye(q) + self.lambda_ * label_cosines(pairs)
+            mean = labels[rows].mean(axis=0)
+            sizes = row_norms(labels[rows]) * float(np.linalg.norm(mean))
+            cosines = np.divide(labels[rows] @ mean, sizes, out=np.zeros_like(sizes), where=sizes > 0)
+            a = self.alpha * cosines[:, np.newaxis]
+            rules.append((mean, a, *np.linalg.eigh(C)))
+
+        def begin() -> Arrays:
+            draw = np.random.default_rng(self.seed)
+            drawn = {name: draw.random((d, q)) for name in ("W", "M")} if start is None else dict(start)
+            return drawn | {"before": drawn["W"], "momentum": np.ones(2), "XZ": features.backward(labels)}
+
+        def step(at: Arrays) -> tuple[Arrays, float]:
+            W, before, M, (old, new), XZ = (at[name] for name in ("W", "before", "M", "momentum", "XZ"))
+            V = W + (old - 1.0) / new * (W - before)
+            V, before = shrink_entries(V - (G @ (V + M) - XZ) / L, beta / L), W
+            right, M = XZ - G @ V, M.copy()
+            for part in columns:
+                t = 2.0 * row_norms(M[:, part]) + EPSILON
+                M[:, part] = row_sparse.solve_gram(G, right[:, part], gamma, t).P
+            predictions, Z, value = features.forward(V + M), np.empty((n, q)), 0.0
+            for rows, (mean, a, values, E) in zip(members, rules, strict=True):
+                Z[rows] = _latent(predictions[rows], labels[rows], mean, a, values, E, n)
+                value += float((a * np.square(Z[rows] - mean)).sum())
+                value += float(np.square(Z[rows] @ E * values - labels[rows] @ E).sum())
+            value += float(np.square(predictions - (Z - Z.mean(axis=0))).sum())
+            value += beta * int(np.count_nonzero(V)) + gamma * float(row_norms(M).sum())
+            faster = np.array([new, (1.0 + np.sqrt(1.0 + 4.0 * new**2)) / 2.0])
+            return {"W": V, "before": before, "M": M, "momentum": faster, "XZ": features.backward(Z)}, value
+
+        at, trace = run_program(
+            begin,
+            step,
+            name="GLFS",
+            cure=f"take {parameter('variant', 'corrected')}",
+            has_converged=lambda before, now: abs(now - before) <= self.tol * abs(before),
+            max_iter=self.max_iter,
+        )
+        return ExactFit(row_norms(at["W"] + at["M"]), trace, {})
+
+
+# ---------------------------------------------------------------------- with all rows in memory
+
+
+def _latent(P: Array, Y: Array, mean: Array, a: Array, values: Array, E: Array, n: int) -> Array:
+    """Z of (I − 11'/n + diag a) Z + Z C² = (I − 11'/n) P + a m' + Y C for the rows of a group, by its eigenvectors."""
+    right = (P - P.sum(axis=0) / n + a * mean) @ E + values * (Y @ E)
+    diagonal = 1.0 + a + values**2
+    solved, ones = right / diagonal, 1.0 / diagonal
+    solved += ones * (solved.sum(axis=0) / (n - ones.sum(axis=0)))
+    Z: Array = solved @ E.T
+    return Z

@@ -1,7 +1,6 @@
 """Forms of methods that hold X, Y and a graph of all rows in this process: for data of some 50 000 rows.
 
-They are the form of a paper's own graph, and the published forms of methods whose product form goes otherwise
-(`mlfs_dask.exact`).
+They are the form of a paper's own graph, and the published forms of methods whose product form goes otherwise.
 """
 
 from __future__ import annotations

@@ -15,15 +15,21 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse as sp
 
 from mlfs_dask.blocks.anchors import Anchors, anchor_values
 from mlfs_dask.blocks.column_keys import key_places
-from mlfs_dask.blocks.heat_kernel import mean_degree
+from mlfs_dask.blocks.factorisation import nonnegative_factors
+from mlfs_dask.blocks.heat_kernel import heat_kernel_graph, mean_degree
 from mlfs_dask.blocks.neighbours import compiles_search
 from mlfs_dask.blocks.proximal import row_norms
+from mlfs_dask.engine import checkpoints
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import UsageError, parameter
-from mlfs_dask.exact import mfsir as exact_form
+from mlfs_dask.exact import graphs, matrix
+from mlfs_dask.exact.fit import ExactFit, save_if_due
+from mlfs_dask.exact.graphs import nearest_rows
+from mlfs_dask.exact.matrix import ScaledMatrix
 from mlfs_dask.rows.contract import Profile
 from mlfs_dask.selectors.anchor_graph import AnchorGraph, point_bytes, standardised_points
 from mlfs_dask.selectors.contract import method
@@ -31,15 +37,17 @@ from mlfs_dask.selectors.costs import Cost, Reading, Readings
 from mlfs_dask.selectors.in_memory import GraphKind, InMemory
 from mlfs_dask.selectors.loop import Loop, Scaled, placeholder
 from mlfs_dask.selectors.parameters import MaxIter, Missing, Param, seed_of
-from mlfs_dask.solvers import spectral
-from mlfs_dask.solvers.blockwise import Factors, descend, unit_rows
+from mlfs_dask.solvers import blockwise, spectral
+from mlfs_dask.solvers.blockwise import Factors, Problem, descend, unit_rows
+from mlfs_dask.solvers.laplacian import Laplacian
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.gram import Gram, NormalProduct, scale_gram
 from mlfs_dask.statistics.labelled import AtShares
 from mlfs_dask.statistics.latent_rows import LatentRows, LatentSums, first_factors
+from mlfs_dask.statistics.moments import FeatureMoments
 from mlfs_dask.statistics.sample import SampledRows
 from mlfs_dask.statistics.scaling import Scaling, standard_scaling
-from mlfs_dask.typing import Array, Seed, numbers
+from mlfs_dask.typing import Array, Matrix, Seed, join_terms, numbers
 
 #: Iterations that fits of real sets took, least and most (`benchmarks/iterative.py`).
 TYPICAL_ITERATIONS = (10, 46)
@@ -270,7 +278,7 @@ class MFSIR(InMemory, Loop[Fixed, At]):
         neighbors = min(self.n_neighbors, profile.n - 1) if self.beta > 0 else 0
         sizes = {"l": self.latent(profile.q), "k": neighbors}
         has_gram = profile.d <= self.gram_cap
-        return exact_form.workspace(sparse=profile.sparse, gram=has_gram, graph=self.beta > 0), sizes
+        return exact_workspace(sparse=profile.sparse, gram=has_gram, graph=self.beta > 0), sizes
 
     # ------------------------------------------------------------------ the method
 
@@ -374,7 +382,51 @@ class MFSIR(InMemory, Loop[Fixed, At]):
             graph = {"kind": "anchors", "anchors": m, "anchor_neighbors": neighbors, "weight": fixed.weight}
         return {"n_latent": len(at.B), "rho": at.rho, "gram": len(fixed.gram) > 0, "graph": graph}
 
-    _fit_exactly = exact_form.fit
+    def _fit_exactly(self, X: Matrix, Y: sp.csr_array, moments: FeatureMoments) -> ExactFit:
+        """Fit mFSIR.
+
+        Raises
+        ------
+        MlfsError
+            The fixed form diverges.
+        """
+        n, d = X.shape
+        features = ScaledMatrix(X, moments)
+        labels = sp.csr_array(Y, dtype=np.float64)
+        laplacian = None
+        if self.beta > 0 and n > 1:
+            laplacian = _laplacian(features, self.n_neighbors, self.lambda_)
+        products = _Products(features, self.gram_cap)
+        problem = Problem(labels, laplacian, products, float(self.alpha), float(self.beta))
+
+        checkpoint = checkpoints.current()
+        state = checkpoint.load()
+        if state is None:
+            at, trace = _start(self, labels, d), LoopTrace()
+            rho = spectral.largest_eigenvalue(
+                products.normal, spectral.starting_block(key_places(X, moments.m2 > 0), moments.m2 > 0)
+            )
+        else:
+            at = Factors(**{name: state.arrays[name] for name in ("G", "H", "V", "B")})
+            trace, rho = LoopTrace(**state.facts["trace"]), float(state.facts["rho"])
+
+        def save(at: Factors, trace: LoopTrace) -> None:
+            save_if_due(checkpoint, vars(at), trace, rho=rho)
+
+        extra: dict[str, Any] = {
+            "n_latent": at.V.shape[1],
+            "rho": rho,
+            "gram": d <= self.gram_cap,
+            "graph": None if laplacian is None else {"kind": "exact"},
+        }
+        loop: dict[str, Any] = {"tol": self.tol, "max_iter": self.max_iter, "save": save}
+        if self.step == "fixed":
+            extra["eta"] = _stable_step(problem, rho) if self.eta is None else float(self.eta)
+            blockwise.solve_fixed(problem, at, trace, eta=extra["eta"], **loop)
+            return ExactFit(row_norms(at.W), trace, extra)
+        loop |= {"weight_steps": self.weight_steps_of(d), "label_steps": self.label_steps, "rho": rho}
+        blockwise.solve_blockwise(problem, at, trace, **loop)
+        return ExactFit(row_norms(at.W), trace, extra)
 
     @property
     def without_positives(self) -> str:
@@ -409,3 +461,62 @@ def relative_step(before: Array, now: Array) -> float:
     """‖ΔW‖ / ‖W‖."""
     size = float(np.linalg.norm(now))
     return float(np.linalg.norm(now - before)) / size if size > 0 else 0.0
+
+
+# ---------------------------------------------------------------------- with all rows in memory
+
+
+def exact_workspace(*, sparse: bool, gram: bool, graph: bool) -> str:
+    """What `fit` holds besides X and Y: latent labels, weights, the search of λ_max, X'X, the graph."""
+    return join_terms(
+        matrix.workspace(sparse=sparse),
+        f"y + {blockwise.ROW_MATRICES} n l + {blockwise.FEATURE_MATRICES} d l",
+        f"{2 * spectral.BLOCK * spectral.MAX_PRODUCTS} d",
+        "d d" if gram else "",
+        join_terms(graphs.workspace(), "4 n k") if graph else "",
+    )
+
+
+def _laplacian(features: ScaledMatrix, n_neighbors: int, lambda_: float | None) -> Laplacian:
+    """L of Eq. 5 for the graph of Eq. 6."""
+    distances = nearest_rows(features.rows, n_neighbors).to_csr()
+    # The mean squared distance over all pairs is 2 Σ var_f, and a standardised feature has variance 1.
+    mean = 2.0 * float((features.factor > 0).sum())
+    return Laplacian(heat_kernel_graph(distances, mean if lambda_ is None else float(lambda_) ** 2))
+
+
+def _start(method: MFSIR, Y: sp.csr_array, d: int) -> Factors:
+    """G, H, V and B to start from."""
+    n, q = Y.shape
+    n_latent, omega = method.latent(q), method.omega
+    if method.step == "fixed":
+        shapes = (d, n_latent), (d, n_latent), (n, n_latent), (n_latent, q)
+        seeds = np.random.SeedSequence(method.seed).spawn(4)
+        draws = (np.random.default_rng(s).uniform(-omega, omega, shape) for s, shape in zip(seeds, shapes, strict=True))
+        return Factors(*draws)
+    T, B = nonnegative_factors(Y, n_latent)
+    V = np.maximum(np.asarray(Y @ T), 0.0)
+    # All features begin alike and weights may take either sign; a random start would show in the ranking. The size of G
+    # does not matter: the step of each factor is scaled by the size of the other.
+    return Factors(np.ones((d, len(B))), np.zeros((d, len(B))), V, B)
+
+
+class _Products:
+    """Products with standardised X: by X'X up to the Gram cap."""
+
+    def __init__(self, features: ScaledMatrix, gram_cap: int) -> None:
+        self.forward = features.forward
+        self.backward = features.backward
+        self._gram = features.gram() if features.shape[1] <= gram_cap else None
+
+    def normal(self, W: Array) -> Array:
+        if self._gram is not None:
+            return np.asarray(self._gram @ W)
+        return self.backward(self.forward(W))
+
+
+def _stable_step(problem: Problem, rho: float) -> float:
+    """1 over the largest Lipschitz constant of the four blocks, their factors being of size 1."""
+    pairs = (problem.Y.T @ problem.Y).toarray()
+    smooth = 1.0 + problem.alpha + 2.0 * problem.beta * problem.largest_degree
+    return 0.5 / max(rho, smooth, problem.alpha * float(np.linalg.eigvalsh(pairs)[-1]))

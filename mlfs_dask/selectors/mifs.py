@@ -9,8 +9,16 @@ from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
+from scipy import sparse as sp
 
-from mlfs_dask.exact import mifs as exact_form
+from mlfs_dask.blocks.heat_kernel import heat_kernel_graph
+from mlfs_dask.blocks.proximal import row_norms
+from mlfs_dask.engine.checkpoints import Arrays
+from mlfs_dask.errors import parameter
+from mlfs_dask.exact import graphs, matrix
+from mlfs_dask.exact.fit import ExactFit, run_program
+from mlfs_dask.exact.graphs import nearest_rows
+from mlfs_dask.exact.matrix import ScaledMatrix
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.selectors.anchored_regression import AnchoredRegression, MeanDegree, centred_labels
 from mlfs_dask.selectors.contract import method
@@ -18,10 +26,12 @@ from mlfs_dask.selectors.in_memory import InMemory
 from mlfs_dask.selectors.parameters import Absolute, MaxIter, Param
 from mlfs_dask.selectors.regression import penalty_weight
 from mlfs_dask.selectors.scores import Scores
+from mlfs_dask.solvers.laplacian import Laplacian
 from mlfs_dask.solvers.latent_span import Span, solve
 from mlfs_dask.statistics.anchor_sums import AnchorTotals
+from mlfs_dask.statistics.moments import FeatureMoments
 from mlfs_dask.statistics.products import LabelMoments
-from mlfs_dask.typing import Array
+from mlfs_dask.typing import Array, Matrix, join_terms
 
 
 @method(
@@ -112,10 +122,61 @@ class MIFS(InMemory, AnchoredRegression):
         return min(q, by_default if self.n_latent is None else self.n_latent)
 
     def _exact_workspace(self, profile: Profile) -> tuple[str, dict[str, int]]:
+        """What the program holds besides X and Y: the graph, latent labels and weights with their successors."""
         sizes = {"l": self.latent(profile.q), "k": min(self.n_neighbors, profile.n - 1)}
-        return exact_form.workspace(sparse=profile.sparse), sizes
+        own = "8 n k + y + 9 n l + 6 d l"
+        return join_terms(matrix.workspace(sparse=profile.sparse), graphs.workspace(), own), sizes
 
-    _fit_exactly = exact_form.fit
+    def _fit_exactly(
+        self, X: Matrix, Y: sp.csr_array, moments: FeatureMoments, start: Arrays | None = None
+    ) -> ExactFit:
+        """Steps of V, B and W in turn along their gradients, that of B without its α, until the objective settles.
+
+        As in MIFS_train.m of MLC_toolbox (K. Kimura), for the authors' program was not to be had.
+
+        Raises
+        ------
+        MlfsError
+            The steps diverge.
+        """
+        features = ScaledMatrix(X, moments, ddof=1)
+        labels = Y.astype(np.float64)
+        squares = float(labels.data @ labels.data)
+        (n, d), q, epsilon = X.shape, Y.shape[1], np.finfo(np.float64).eps
+        alpha, beta, gamma, step = self.alpha, self.beta, self.gamma, self.step
+        n_latent = self.latent(q)
+        L = Laplacian(heat_kernel_graph(nearest_rows(features.rows, self.n_neighbors).to_csr(), self.lambda_**2))
+
+        def begin() -> Arrays:
+            draw, shapes = (
+                np.random.default_rng(self.seed),
+                {"W": (d, n_latent), "V": (n, n_latent), "B": (n_latent, q)},
+            )
+            drawn = {name: draw.random(shape) for name, shape in shapes.items()} if start is None else dict(start)
+            return drawn | {"D": np.ones(d)}
+
+        def descend(at: Arrays) -> tuple[Arrays, float]:
+            W, V, B, D = (at[name] for name in "WVBD")
+            XW, DW = features.forward(W), D[:, np.newaxis] * W
+            told = V @ (B @ B.T) - np.asarray(labels @ B.T)
+            V = V - step * (V - XW + alpha * told + beta * L.product(V))
+            B = B - step * (V.T @ V @ B - np.asarray(labels.T @ V).T)
+            W = W - step * (features.backward(XW - V) + gamma * DW)
+            norms = row_norms(W)
+            value = float(np.square(features.forward(W) - V).sum()) + beta * float(np.vdot(V, L.product(V)))
+            of_labels = squares - 2.0 * float(np.vdot(B, np.asarray(labels.T @ V).T))
+            value += alpha * (of_labels + float(np.vdot(B, V.T @ V @ B))) + gamma * float(norms.sum())
+            return {"W": W, "V": V, "B": B, "D": 0.5 / np.sqrt(norms**2 + epsilon)}, value
+
+        at, trace = run_program(
+            begin,
+            descend,
+            name="MIFS",
+            cure=f"take {parameter('variant', 'corrected')}, or a smaller {parameter('step')}",
+            has_converged=lambda before, now: abs(now - before) < self.tol * max(1.0, before),
+            max_iter=self.max_iter,
+        )
+        return ExactFit(row_norms(at["W"]), trace, {"n_latent": n_latent})
 
     def sizes(self, source: Profile | RowSource) -> dict[str, int]:
         return super().sizes(source) | {"l": self.latent(profile_of(source).q)}
@@ -139,3 +200,6 @@ class MIFS(InMemory, AnchoredRegression):
             max_iter=self.max_iter,
         )
         return self.solved(solution, facts)
+
+
+# ---------------------------------------------------------------------- with all rows in memory

@@ -11,11 +11,21 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
+from scipy import linalg
+from scipy import sparse as sp
 
+from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.anchors import Anchors
+from mlfs_dask.blocks.heat_kernel import heat_kernel_graph
 from mlfs_dask.blocks.linear import laplacian_gram_bytes
+from mlfs_dask.blocks.proximal import row_norms
+from mlfs_dask.engine.checkpoints import Arrays
 from mlfs_dask.engine.statistic import Statistic
-from mlfs_dask.exact import mlmlfs as exact_form
+from mlfs_dask.errors import parameter
+from mlfs_dask.exact import graphs, matrix
+from mlfs_dask.exact.fit import ExactFit, run_program
+from mlfs_dask.exact.graphs import mean_distance, nearest_rows
+from mlfs_dask.exact.matrix import ScaledMatrix
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.anchor_graph import AnchorGraph
@@ -26,12 +36,16 @@ from mlfs_dask.selectors.in_memory import InMemory
 from mlfs_dask.selectors.loop import Shares
 from mlfs_dask.selectors.parameters import AnchorCount, AnchorNeighbors, GramCap, Param, seed_of
 from mlfs_dask.selectors.reweighted_regression import START, At, ReweightedRegression
+from mlfs_dask.solvers.laplacian import Laplacian
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.anchor_sums import AnchorSums
 from mlfs_dask.statistics.gram import GRAM_CAP, Gram, require_gram, scale_gram
 from mlfs_dask.statistics.labelled import OfLabelled
+from mlfs_dask.statistics.moments import FeatureMoments
 from mlfs_dask.statistics.scaling import standard_scaling
-from mlfs_dask.typing import Array, Seed, numbers
+from mlfs_dask.typing import Array, Matrix, Seed, join_terms, numbers
+
+EPSILON = np.finfo(np.float64).eps
 
 
 @dataclass
@@ -172,8 +186,69 @@ class MLMLFS(InMemory, ReweightedRegression[Fixed]):
         return fixed.smooth
 
     def _exact_workspace(self, profile: Profile) -> tuple[str, dict[str, int]]:
+        """What the program holds: the graph, X'LX and the system for W, labels, predictions and rows of them."""
         strips = laplacian_gram_bytes(profile.n, profile.d, profile.nonzeros if profile.sparse else None)
         sizes = {"k": min(self.n_neighbors, profile.n - 1), "strips": numbers(strips)}
-        return exact_form.workspace(sparse=profile.sparse), sizes
+        own = f"8 n k + {4 * gates.VALUES_AT_ONCE} + 10 n q + 5 d d + 6 d q + strips"
+        return join_terms(matrix.workspace(sparse=profile.sparse), graphs.workspace(), own), sizes
 
-    _fit_exactly = exact_form.fit
+    def _fit_exactly(
+        self, X: Matrix, Y: sp.csr_array, moments: FeatureMoments, start: Arrays | None = None
+    ) -> ExactFit:
+        """W, the weights of rows by the b and the labels of before, b and the labels in turn.
+
+        As in MLMLFS.m of MLMLFS-PR2017, the system for W has αX'LF more on its right side than the objective has: the
+        program subtracts 1 from every entry of a matrix where the identity is meant.
+
+        Raises
+        ------
+        MlfsError
+            The loop diverges.
+        """
+        features = ScaledMatrix(X, moments, ddof=1)
+        entries = Y.toarray()
+        labels, known = np.where(entries > 0, 1.0, -1.0), entries >= 0
+        d, q = X.shape[1], Y.shape[1]
+        alpha, lambda_, p = self.alpha, self.lambda_, self.p
+        width = 2.0 * mean_distance(features.rows) ** 2
+        L = Laplacian(heat_kernel_graph(nearest_rows(features.rows, self.n_neighbors).to_csr(), width))
+        smooth = features.gram_with(L, alpha)
+
+        def weigh(W: Array, b: Array, F: Array) -> Array:
+            return np.asarray(0.5 / np.sqrt(row_norms(features.forward(W) + b - F) ** 2 + EPSILON))
+
+        def begin() -> Arrays:
+            draw = np.random.default_rng(self.seed)
+            at = {"W": draw.random((d, q)), "b": draw.random(q)} if start is None else dict(start)
+            F = np.where(known, labels, 0.0)
+            return at | {"F": F, "s": weigh(at["W"], at["b"], F), "D": np.ones(d)}
+
+        def turn(at: Arrays) -> tuple[Arrays, float]:
+            F, s = at["F"], at["s"]
+            total, X_s = s.sum(), features.backward(s[:, np.newaxis])[:, 0]
+            G = features.gram(s) + smooth
+            G -= np.outer(X_s, X_s / total)
+            G[np.diag_indices(d)] += lambda_ * at["D"]
+            right = features.backward(s[:, np.newaxis] * (F - s @ F / total)) + alpha * features.backward(L.product(F))
+            W = np.asarray(linalg.solve(G, right, assume_a="pos", check_finite=False))
+            norms = row_norms(W)
+            s = weigh(W, at["b"], F)
+            b = (s @ F - features.backward(s[:, np.newaxis])[:, 0] @ W) / s.sum()
+            P = features.forward(W) + b
+            F = np.where(known, labels, np.clip(P, -1.0, 1.0))
+            value = float(row_norms(P - F).sum()) + alpha * float(np.vdot(P, L.product(P)))
+            value += lambda_ * float((norms**p).sum())
+            return {"W": W, "b": b, "F": F, "s": s, "D": 0.5 * p * (norms**2 + EPSILON) ** (0.5 * p - 1.0)}, value
+
+        at, trace = run_program(
+            begin,
+            turn,
+            name="MLMLFS",
+            cure=f"take {parameter('variant', 'corrected')}",
+            has_converged=lambda before, now: abs(now - before) <= self.tol * abs(before),
+            max_iter=self.max_iter,
+        )
+        return ExactFit(row_norms(at["W"]), trace, {})
+
+
+# ---------------------------------------------------------------------- with all rows in memory

@@ -12,9 +12,9 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.forest import float32_scaling, forest_columns, forest_seeds
 from mlfs_dask.errors import MlfsError
-from mlfs_dask.exact import access_mfs, mfsir, smfs
 from mlfs_dask.exact.graphs import least_mass_rows
-from mlfs_dask.exact.smfs import density_structure
+from mlfs_dask.selectors import access_mfs, mfsir, smfs
+from mlfs_dask.selectors.smfs import density_structure
 from mlfs_dask.solvers import row_sparse_regression
 from tests.conftest import data_folder
 from tests.exact.fits import fit_access, fit_mfsir, fit_smfs
@@ -34,10 +34,10 @@ def emotions():
 @pytest.mark.parametrize("form", [mfsir, smfs, access_mfs])
 def test_above_the_cap_nothing_has_d_times_d_numbers(form):
     graph = {} if form is smfs else {"graph": True}
-    workspace = form.workspace(sparse=True, gram=False, **graph)
+    workspace = form.exact_workspace(sparse=True, gram=False, **graph)
     assert "d d" not in workspace
     assert "n d" not in workspace
-    assert "d d" in form.workspace(sparse=True, gram=True, **graph)
+    assert "d d" in form.exact_workspace(sparse=True, gram=True, **graph)
 
 
 @GRAM

@@ -9,9 +9,8 @@ import pytest
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.linear import laplacian_gram_bytes
-from mlfs_dask.exact import access_mfs, laplacian, mfsir, smfs
 from mlfs_dask.rows.sources import as_rows
-from mlfs_dask.selectors import get_method
+from mlfs_dask.selectors import access_mfs, get_method, laplacian, mfsir, smfs
 from mlfs_dask.selectors.in_memory import sizes_in_memory
 from mlfs_dask.solvers.conjugate_gradients import columns_at_once
 from mlfs_dask.statistics.moments import FeatureMoments
@@ -54,7 +53,7 @@ def test_memory_of_laplacian_scores(X):
 
     moments, sparse = {n: Moments(X[:n]) for n in (100, X.shape[0])}, sp.issparse(X)
     sizes = {"n": X.shape[0], "d": X.shape[1], "k": 6, "v": X.nnz if sparse else X.size}
-    check(fit, X, np.empty((X.shape[0], 0)), laplacian.workspace(sparse=sparse), sizes)
+    check(fit, X, np.empty((X.shape[0], 0)), laplacian.exact_workspace(sparse=sparse), sizes)
 
 
 FORMS = {
@@ -84,7 +83,7 @@ def test_memory_of_exact_forms(name, n, d, q, gram_cap, sparse):
     sizes = {"n": n, "d": d, "q": q, "l": q // 2 + 1, "k": k, "t": 25, "s": 256, "m": max(min(gram_cap, 2048), 1)}
     sizes |= {"v": X.nnz if sparse else n * d, "y": labels_of(Y).nnz, "c": columns_at_once(q)}
     sizes["strips"] = numbers(laplacian_gram_bytes(n, d, X.nnz if sparse else None))
-    workspace = module.workspace(sparse=sparse, gram=d <= gram_cap, **graph)
+    workspace = module.exact_workspace(sparse=sparse, gram=d <= gram_cap, **graph)
     check(lambda X, Y: fit(X, Y, **parameters), X, Y, workspace, sizes)
 
 

@@ -34,8 +34,6 @@ from mlfs_dask import (
 from mlfs_dask.blocks.label_sets import LabelSets, frequent_label_sets, label_set_keys
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DoesNotFitError, MlfsError, UsageError
-from mlfs_dask.exact import glfs, mifs, mlmlfs
-from mlfs_dask.exact import sfs_bll as exact_sfs_bll
 from mlfs_dask.rows.sources import as_rows
 from mlfs_dask.runtime import Resources, driver_bytes
 from mlfs_dask.selectors import get_method
@@ -242,7 +240,7 @@ def test_published_mifs_takes_the_steps_of_the_program_on_emotions():
     X, Y = real_data("emotions")
     oracle = published("mifs")
     method = MIFS(variant="published", gamma=1.0, n_latent=2, tol=1e-3, max_iter=500).make_question().method
-    found = mifs.fit(method, X, as_labels(Y), Moments(X), {name: oracle[f"{name}0"] for name in "WVB"})
+    found = method._fit_exactly(X, as_labels(Y), Moments(X), {name: oracle[f"{name}0"] for name in "WVB"})
     assert found.scores == pytest.approx(np.linalg.norm(oracle["W"], axis=1), rel=1e-10)
     assert found.trace.objective == pytest.approx(oracle["objective"], rel=1e-10)
     assert found.trace.converged
@@ -264,7 +262,7 @@ def test_published_mlmlfs_is_the_program_on_emotions():
     unknown = np.unpackbits(oracle["unknown"], axis=0, count=len(Y)).astype(bool)
     method = MLMLFS(variant="published", alpha=1e-4, lambda_=1.0, tol=0.0, max_iter=20).make_question().method
     labels = as_labels(np.where(unknown, np.int8(-1), Y))
-    found = mlmlfs.fit(method, X, labels, Moments(X), {"W": oracle["W0"], "b": oracle["b0"]})
+    found = method._fit_exactly(X, labels, Moments(X), {"W": oracle["W0"], "b": oracle["b0"]})
     assert found.scores == pytest.approx(np.linalg.norm(oracle["W"], axis=1), rel=1e-10)
     assert found.trace.objective == pytest.approx(oracle["objective"], rel=1e-12)
 
@@ -336,10 +334,8 @@ def test_published_glfs_takes_the_steps_of_the_program_on_emotions(monkeypatch):
     scores, *_, objective = regressions.published_glfs(X, Y, groups, label_groups, start=tuple(start.values()))
     assert scores**2 == pytest.approx(oracle["scores"], rel=1e-9)
     assert objective == pytest.approx(oracle["objective"], rel=1e-12)
-    fit = glfs.fit
-    monkeypatch.setattr(
-        glfs, "fit", lambda method, X, Y, moments, *_: fit(method, X, Y, moments, groups, label_groups, start)
-    )
+    fit = get_method("glfs")._fit_program
+    monkeypatch.setattr(get_method("glfs"), "_fit_program", lambda *given: fit(*given[:4], groups, label_groups, start))
     found = quiet(GLFS(14, variant="published", **weights), X, Y)
     assert found.scores_**2 == pytest.approx(oracle["scores"], rel=1e-9)
     assert found.report_.objective == pytest.approx(oracle["objective"], rel=1e-12)
@@ -377,14 +373,14 @@ def test_published_sfs_bll_has_the_scores_of_the_authors_on_emotions_and_says_wh
     moments = FeatureMoments(rows, X.mean(axis=0), X.var(axis=0) * rows)
     codes = np.unpackbits(oracle["codes"], count=rows * q).reshape(rows, q)
     method = get_method("sfs-bll")(variant="published", kappa=100.0, gamma=0.1, tol=0.0, max_iter=20)
-    found = exact_sfs_bll.fit(method, X, hidden, moments, {"B": codes})
+    found = method._fit_exactly(X, hidden, moments, {"B": codes})
     assert found.scores == pytest.approx(oracle["scores"], rel=1e-9)
     assert np.argsort(-found.scores, kind="stable").tolist() == oracle["ranking"].tolist()
     assert found.extra["ones_of_unlabelled"] == pytest.approx(oracle["ones_unlabelled"])
     ones = np.unpackbits(oracle["one_codes"], count=rows * q).reshape(rows, q)
     method = get_method("sfs-bll")(variant="published", kappa=1.0, beta=1.0, gamma=1.0, tol=0.0, max_iter=20)
     with pytest.raises(MlfsError, match=r"diverged in iteration 1[78]: (.|\n)*cure: take variant='corrected'"):
-        exact_sfs_bll.fit(method, X, hidden, moments, {"B": ones})
+        method._fit_exactly(X, hidden, moments, {"B": ones})
 
 
 @pytest.mark.parametrize("seed", [1, 2])
