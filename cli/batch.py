@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from mlfs_dask.errors import MlfsError
+from mlfs_dask.errors import MlfsError, size
 from mlfs_dask_cli.failure import describe_failure, report_failure
 from mlfs_dask_cli.options import (
     ARGUMENTS,
@@ -22,7 +22,7 @@ from mlfs_dask_cli.options import (
     output_options,
     resume_option,
 )
-from mlfs_dask_cli.output import Output, beside, between, size, table, two_digits
+from mlfs_dask_cli.output import Output, beside, between, table, two_digits
 from mlfs_dask_cli.progress import show_progress
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mlfs_dask.errors import size
 from mlfs_dask_cli.options import (
     PATH,
     Command,
@@ -24,7 +25,7 @@ from mlfs_dask_cli.options import (
     subset_options,
     with_facts,
 )
-from mlfs_dask_cli.output import Output, beside, size, table
+from mlfs_dask_cli.output import Output, beside, table
 from mlfs_dask_cli.progress import show_progress
 
 if TYPE_CHECKING:

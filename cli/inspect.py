@@ -15,7 +15,7 @@ from mlfs_dask_cli.options import (
     output_options,
     store_argument,
 )
-from mlfs_dask_cli.output import Output, size
+from mlfs_dask_cli.output import Output
 from mlfs_dask_cli.summary import summary_of, summary_text
 
 
@@ -30,7 +30,7 @@ def inspect(store: str, verify: bool, file: dict[str, Any], output: Output) -> N
 
     Of a file that was not converted, what is known without a reading of its features.
     """
-    from mlfs_dask.errors import DataError
+    from mlfs_dask.errors import DataError, size
     from mlfs_dask.storage import verify as library
     from mlfs_dask.storage.dataset import open_metadata
     from mlfs_dask.storage.opening import is_store, open_dataset

@@ -164,19 +164,3 @@ def two_digits(value: float) -> str:
     ('0.023', '3.1', '130', '99,000')
     """
     return f"{float(f'{value:.2g}'):,.0f}" if value >= 10 else f"{value:.2g}"
-
-
-def size(count: int) -> str:
-    """Bytes for people.
-
-    Examples
-    --------
-    >>> size(512), size(8_000_000_000)
-    ('512 B', '7.451 GiB')
-    """
-    value = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{count} B" if unit == "B" else f"{value:.4g} {unit}"
-        value /= 1024
-    return f"{value:.4g} TiB"

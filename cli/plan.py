@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from mlfs_dask.errors import number_of
+from mlfs_dask.errors import number_of, size
 from mlfs_dask_cli.method_group import MethodGroup
 from mlfs_dask_cli.options import (
     ARGUMENTS,
@@ -22,7 +22,7 @@ from mlfs_dask_cli.options import (
     store_argument,
     subset_options,
 )
-from mlfs_dask_cli.output import Number, Output, beside, between, size, table, two_digits
+from mlfs_dask_cli.output import Number, Output, beside, between, table, two_digits
 
 
 def _make_command(selectors: Sequence[Any]) -> click.Command:

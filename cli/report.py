@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
+from mlfs_dask.errors import size
 from mlfs_dask_cli.options import PATH, Command, Computing, computing_options, force_option, option, output_options
-from mlfs_dask_cli.output import Output, size
+from mlfs_dask_cli.output import Output
 
 
 class ImageShape(click.ParamType):

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from mlfs_dask.errors import number_of
+from mlfs_dask.errors import number_of, size
 from mlfs_dask.files.redaction import redact
 from mlfs_dask_cli.method_group import MethodGroup
 from mlfs_dask_cli.options import (
@@ -29,7 +29,7 @@ from mlfs_dask_cli.options import (
     store_argument,
     subset_options,
 )
-from mlfs_dask_cli.output import Output, beside, size, table
+from mlfs_dask_cli.output import Output, beside, table
 from mlfs_dask_cli.progress import show_progress
 
 checkpoint_option = option(

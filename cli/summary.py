@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mlfs_dask.errors import number_of
-from mlfs_dask_cli.output import size, table
+from mlfs_dask.errors import number_of, size
+from mlfs_dask_cli.output import table
 
 if TYPE_CHECKING:
     from mlfs_dask.storage.dataset import Dataset

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from mlfs_dask.errors import size
 from mlfs_dask_cli.options import (
     PATH,
     Command,
@@ -20,7 +21,7 @@ from mlfs_dask_cli.options import (
     resume_option,
     store_argument,
 )
-from mlfs_dask_cli.output import Output, beside, size
+from mlfs_dask_cli.output import Output, beside
 from mlfs_dask_cli.progress import show_progress
 
 

@@ -47,6 +47,22 @@ def number_of(number: int, noun: str, plural: str | None = None) -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
+def size(count: float) -> str:
+    """Bytes for people.
+
+    Examples
+    --------
+    >>> size(512), size(345126), size(8_000_000_000)
+    ('512 B', '337 KiB', '7.451 GiB')
+    """
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.4g} {unit}"
+        value /= 1024
+    return f"{value:.4g} TiB"
+
+
 #: Names that a message lists.
 MOST_NAMES = 32
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from mlfs_dask.errors import size
 from mlfs_dask.evaluation.results import ALL
 
 if TYPE_CHECKING:
@@ -103,19 +104,8 @@ def cell(value: Any, form: str = "") -> Cell:
     if math.isnan(value):
         return Cell("" if units else "undefined", math.nan)
     if form == "bytes":
-        return Cell(_bytes(value), float(value))
+        return Cell(size(value) if value else "none", float(value))
     return Cell(format(value, (".3f" if value < 10 else ",.1f") if units else form), value)
-
-
-def _bytes(value: float) -> str:
-    if value == 0:
-        return "none"
-    shown, unit = float(value), "B"
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if shown < 1024 or unit == "TiB":
-            break
-        shown /= 1024
-    return f"{shown:,.0f} {unit}" if unit == "B" or shown >= 100 else f"{shown:.3g} {unit}"
 
 
 def read_cell(value: float | None, passes: float) -> Cell:

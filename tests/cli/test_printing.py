@@ -23,10 +23,11 @@ import numpy as np
 import pytest
 
 from mlfs_dask import runtime
+from mlfs_dask.errors import size
 from mlfs_dask.storage import dataset
 from mlfs_dask_cli import progress
 from mlfs_dask_cli.options import Bytes, KeepCount
-from mlfs_dask_cli.output import Output, size, table
+from mlfs_dask_cli.output import Output, table
 from mlfs_dask_cli.progress import JsonLines, PlainLines, Status, show_progress
 from tests.cli.conftest import Run
 
