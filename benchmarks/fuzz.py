@@ -217,8 +217,8 @@ def read_source(*names: str, **options: Any) -> Callable[[Path], None]:
     """Read files as `mlfs convert` does, at most some hundred batches of them."""
 
     def read(folder: Path) -> None:
+        from mlfs_dask.storage.formats.detect import open_source
         from mlfs_dask.storage.readers.base import FileSpec, LabelSpec
-        from mlfs_dask.storage.readers.detect import open_source
 
         given = dict(options)
         keys = {key: value.format(folder=folder) for key, value in given.pop("keys", {}).items()}

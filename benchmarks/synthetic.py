@@ -21,8 +21,8 @@ from scipy.sparse import csr_array
 
 from mlfs_dask.storage.conversion_options import Options
 from mlfs_dask.storage.convert import convert_reader
-from mlfs_dask.storage.obs import ObsColumns
 from mlfs_dask.storage.readers.base import Batch, Header, Part, Reader, parts_at
+from mlfs_dask.storage.readers.obs import ObsColumns
 
 BATCH_ROWS = 10_000
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from mlfs_dask.errors import DoesNotFitError
+from mlfs_dask.storage.limits import COLUMN_BYTES
 from mlfs_dask.storage.schema import LABELS_NAME, X_NAME
 
 PARTITION_BYTES = 64_000_000
@@ -44,9 +45,6 @@ tokenizers of a format (measured 130 to 180 MiB)."""
 MARGIN_BYTES = 24 << 20
 """What else a reading process comes to hold after its first batch (measured 20 MiB, of the smallest file too): one
 inner chunk while it writes, the libraries that write, and memory that is free but not returned."""
-
-COLUMN_BYTES = 200
-"""Bytes per feature or label: counts of a part beside those of the whole, and the names while they are written."""
 
 MAX_QUANTILE_FEATURES = 2**16
 """Most features of which a store keeps a table of quantiles."""

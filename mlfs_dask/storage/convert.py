@@ -63,9 +63,10 @@ from mlfs_dask.storage.extension import ExtendedRows, StoreExtension
 from mlfs_dask.storage.inference import InferredSchema, infer_schema
 from mlfs_dask.storage.label_values import MinusOne
 from mlfs_dask.storage.object_store import LocalObjects, is_url, local_path, open_objects, read_schema
-from mlfs_dask.storage.obs import ObsColumns, ObsWriter, stored_columns
+from mlfs_dask.storage.obs import ObsWriter, stored_columns
 from mlfs_dask.storage.publish import remove, remove_leftovers, sync
 from mlfs_dask.storage.readers.base import FileSpec, LabelSpec, Part, Reader
+from mlfs_dask.storage.readers.obs import ObsColumns
 from mlfs_dask.storage.schema import KINDS, LABELS_NAME, X_NAME, Partitions, StoreSchema
 from mlfs_dask.storage.sources import Source, examine, require_unchanged, sha256
 from mlfs_dask.storage.spool import SpooledRows, data_path, spool_part, statistics_path
@@ -257,8 +258,8 @@ def convert_files(paths: Sequence[str], store: str | Path, *, options: Options, 
     ------
     DataError, UsageError, DoesNotFitError
     """
-    from mlfs_dask.storage.readers.detect import open_source
-    from mlfs_dask.storage.readers.obs import read_obs
+    from mlfs_dask.storage.formats.detect import read_obs
+    from mlfs_dask.storage.store_source import open_sources
 
     options.check()
     for path in paths:
@@ -266,7 +267,7 @@ def convert_files(paths: Sequence[str], store: str | Path, *, options: Options, 
             raise UsageError(f"{path} is both read and written\n  cure: choose another place for what is written")
     spec = options.file
     return convert_reader(
-        lambda: open_source(list(paths), spec),
+        lambda: open_sources(paths, spec),
         store,
         sources=examine([*paths, *spec.label_files], spec.storage_options),
         open_obs=(lambda: read_obs(paths, spec)) if spec.obs else None,
@@ -359,7 +360,7 @@ def convert_reader(
 
 def _columns_of_store(reader: Reader) -> ObsColumns | None:
     """The columns of the rows of a store that is converted; None where it has none."""
-    from mlfs_dask.storage.readers.store import StoreReader  # which files of others do not need
+    from mlfs_dask.storage.store_source import StoreReader  # which files of others do not need
 
     return stored_columns(reader.dataset) if isinstance(reader, StoreReader) and reader.dataset.obs else None
 

@@ -22,10 +22,11 @@ from mlfs_dask.storage.chunking import ArrayChunking, StoreChunking, chunk_store
 from mlfs_dask.storage.dataset import Store
 from mlfs_dask.storage.digest import Checksum
 from mlfs_dask.storage.label_values import MinusOne
-from mlfs_dask.storage.obs import ObsColumns, joined, stored_columns
+from mlfs_dask.storage.obs import stored_columns
 from mlfs_dask.storage.readers.base import BOOLEAN_SPELLINGS, Header, Reader
 from mlfs_dask.storage.readers.classes import classes_of_store
 from mlfs_dask.storage.readers.concat import ConcatReader, check_categories, check_names
+from mlfs_dask.storage.readers.obs import ObsColumns, joined
 from mlfs_dask.storage.readers.table import TableReader
 from mlfs_dask.storage.schema import KINDS, Partitions, StoreSchema
 from mlfs_dask.storage.spool import SpooledRows

@@ -16,12 +16,11 @@ from mlfs_dask.rows.covariates import RowColumn, SourceColumn, checked
 from mlfs_dask.storage.dataset import Dataset
 from mlfs_dask.storage.file_rows import FileRows, open_rows, require_rows
 from mlfs_dask.storage.formats.anndata import open_anndata_matrix
+from mlfs_dask.storage.formats.detect import obs_names, open_resolved, read_obs, resolve_sources
 from mlfs_dask.storage.numbered_names import NumberedNames
 from mlfs_dask.storage.object_store import is_url, local_path
 from mlfs_dask.storage.readers.base import FileSpec, Header, LabelSpec
 from mlfs_dask.storage.readers.batches import open_batches, scan_of
-from mlfs_dask.storage.readers.detect import open_resolved, resolve_sources
-from mlfs_dask.storage.readers.obs import obs_names, read_obs
 from mlfs_dask.storage.sources import examine
 
 if TYPE_CHECKING:

@@ -12,6 +12,9 @@ from typing import BinaryIO, cast
 from mlfs_dask import runtime
 from mlfs_dask.errors import DISK_FULL, DoesNotFitError, parameter
 
+COLUMN_BYTES = 200
+"""Bytes per feature or label: counts of a part beside those of the whole, and the names while they are written."""
+
 
 def require_memory(what: str, size: int, *, cure: str | None = None) -> None:
     """Raise DoesNotFitError for more bytes than this process may hold beside what it holds already.

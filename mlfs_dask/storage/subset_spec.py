@@ -11,7 +11,7 @@ import csv
 import itertools
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError, UsageError, closest
 from mlfs_dask.storage.object_store import open_file
+from mlfs_dask.storage.readers.label_columns import matching
 
 Chosen: TypeAlias = str | int | slice | range | Sequence[Any] | NDArray[Any]
 """What the user gives: an expression, names, numbers, a range, or a mask."""
@@ -154,18 +155,6 @@ def _read(text: str, n: int, numbers: Mapping[str, int], what: str, *, rising: b
 
 def _is_known(entry: str, numbers: Mapping[str, int]) -> bool:
     return entry in numbers or bool(_RANGE.fullmatch(entry) or _NUMBER.fullmatch(entry) or matching(entry, numbers))
-
-
-def matching(pattern: str, names: Iterable[str]) -> list[int]:
-    """Places of the names that a pattern means, in which * stands for any characters, and ? for one.
-
-    >>> matching("gene_*", ["gene_1", "age", "gene_2"]), matching("gene", ["gene_1"])
-    ([0, 2], [])
-    """
-    if not set(pattern) & set("*?"):
-        return []
-    meant = re.compile("".join({"*": ".*", "?": "."}.get(each, re.escape(each)) for each in pattern), re.DOTALL)
-    return [place for place, name in enumerate(names) if meant.fullmatch(name)]
 
 
 def _numbers(entry: str, n: int, numbers: Mapping[str, int], what: str) -> list[int]:

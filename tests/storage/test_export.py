@@ -19,8 +19,8 @@ from mlfs_dask.errors import DataError, MlfsError, UsageError
 from mlfs_dask.storage import export
 from mlfs_dask.storage.convert import convert_reader
 from mlfs_dask.storage.export import export_rows, known_suffixes
+from mlfs_dask.storage.formats.detect import open_source
 from mlfs_dask.storage.readers.base import FileSpec, LabelSpec, Reader
-from mlfs_dask.storage.readers.detect import open_source
 from tests.storage.readers.reading import read_all
 
 RNG = np.random.default_rng(8)

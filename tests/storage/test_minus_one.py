@@ -20,10 +20,10 @@ from scipy import sparse as sp
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.append import append
 from mlfs_dask.storage.convert import convert, convert_reader
+from mlfs_dask.storage.formats.detect import open_source
 from mlfs_dask.storage.label_values import UNKNOWN
 from mlfs_dask.storage.opening import open_dataset
 from mlfs_dask.storage.readers.base import FileSpec, LabelSpec
-from mlfs_dask.storage.readers.detect import open_source
 from tests.storage.memory_reader import make_reader
 from tests.storage.readers.reading import write_arff
 

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from mlfs_dask.errors import DataError, UsageError, closest
 from mlfs_dask.files.json_text import parse_categories
 from mlfs_dask.storage.label_values import DEFAULT_VALUES, MinusOne
-from mlfs_dask.storage.obs import ObsColumns
 from mlfs_dask.storage.readers.base import ARRAY_KEYS, FileSpec, Format, Reader
 from mlfs_dask.storage.readers.encoded import (
     column_of,
@@ -42,6 +41,7 @@ from mlfs_dask.storage.readers.matrix import (
     matrix_reader,
     whole,
 )
+from mlfs_dask.storage.readers.obs import ObsColumns
 
 _LABELS = "obsm/labels"
 _DEFAULTS = FileSpec()
@@ -78,15 +78,6 @@ def open_anndata(path: str, options: FileSpec = _DEFAULTS) -> Reader:
             "  cure: --key y=obsm/NAME, or --label-columns with columns of obs"
         )
     with _open_root(path, options) as root, damage_in(path, "a name or a category"):
-        if not options.keys and labels.columns is None and "format_version" in root.attrs.get("mlfs", ()):
-            if not labels.values.is_default:
-                raise UsageError(
-                    f"{path} is a store, whose labels are 1, 0 and unknown\n  cure: say what the values of labels mean "
-                    "where the store is made"
-                )
-            from mlfs_dask.storage.readers.store import open_store_reader  # which AnnData of others does not need
-
-            return open_store_reader(path, options)
         _element(root, options.keys.get("x", "X"), path)
         feature_names = _feature_names(root, options, path)
         label_names = _label_names(root, options, path)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, TypedDict, cast
 from urllib.parse import unquote
@@ -50,7 +50,18 @@ from mlfs_dask.storage.readers.base import (
 from mlfs_dask.storage.readers.classes import MAX_CATEGORIES
 from mlfs_dask.storage.readers.label_columns import find_columns, is_nameless, unique_names
 from mlfs_dask.storage.readers.matrix import SMALL_BYTES, FileArray, fortran_rows, open_random
-from mlfs_dask.storage.readers.table import Place, TableReader, as_text, choose_columns, first_kept, warn_left_out
+from mlfs_dask.storage.readers.table import (
+    Place,
+    TableReader,
+    as_text,
+    choose_columns,
+    first_kept,
+    is_number,
+    is_string,
+    is_text,
+    narrowest,
+    warn_left_out,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -332,7 +343,7 @@ def open_parquet(path: str, options: FileSpec = _DEFAULTS) -> ParquetReader:
     missing = [place for place, column in enumerate(features) if column in texts and place not in categories]
     by_key = filter(None, options.keys.get("categorical", "").split(","))
     asked = {*find_columns(names, by_key, "column of categories", file=path), *beside}
-    plain = {place for place in missing if _is_string(schema.field(features[place]).type)}
+    plain = {place for place in missing if is_string(schema.field(features[place]).type)}
     reader = reader.with_found_texts(
         sorted(plain), asked={place for place in plain if options.only_obs or features[place] in asked}
     )
@@ -378,7 +389,7 @@ def _content(file: Any, column: Any) -> str:
     """What is in a column without a name: "row numbers" (0, 1, 2... or 1, 2, 3...), "nothing", or "" for data."""
     import pyarrow as pa
 
-    if not _is_number(column.type) or pa.types.is_boolean(column.type):
+    if not is_number(column.type) or pa.types.is_boolean(column.type):
         return ""
     numbers = empty = True
     row = first = 0
@@ -405,7 +416,7 @@ class _ParquetFile:
         self.schema = self._file.schema_arrow
         groups = [self._file.metadata.row_group(group) for group in range(self._file.metadata.num_row_groups)]
         self._width = self._file.metadata.num_columns
-        self._widths = [_width(kind) if _is_number(kind) else None for kind in self.schema.types]
+        self._widths = [_width(kind) if is_number(kind) else None for kind in self.schema.types]
         self.rows = [group.num_rows for group in groups]
         self.group_bytes = [group.total_byte_size for group in groups]
         self.opened_bytes = _METADATA_TIMES * self._file.metadata.serialized_size + _SCHEMA_BYTES * self._width
@@ -572,9 +583,9 @@ def _with_lists(made: _Made, file: Any, features: Sequence[str], labels: Sequenc
         fixed = pa.types.is_fixed_size_list(kind)
         if not (fixed or pa.types.is_list(kind) or pa.types.is_large_list(kind)):
             continue
-        if name in are_labels and not fixed and (pa.types.is_integer(kind.value_type) or _is_string(kind.value_type)):
+        if name in are_labels and not fixed and (pa.types.is_integer(kind.value_type) or is_string(kind.value_type)):
             tags.add(name)
-        elif _is_number(kind.value_type):
+        elif is_number(kind.value_type):
             vectors[name] = kind.list_size if fixed else _first_length(file, name)
     return replace(made, vectors=vectors, tags=frozenset(tags))
 
@@ -672,7 +683,7 @@ def _json_lists(lists: Any) -> Any:
     import pyarrow.compute as pc
 
     values = pc.list_flatten(lists)
-    if _is_string(values.type):
+    if is_string(values.type):
         for mark in ("\\", '"'):
             values = pc.replace_substring(values, mark, "\\" + mark)
         values = pc.binary_join_element_wise('"', values, '"', "", null_handling="emit_null")
@@ -774,56 +785,6 @@ def _runs(sizes: Sequence[int], allowed: int) -> Iterator[int]:
         length += 1
         total += size
     yield length
-
-
-def is_text(column: Any, path: str, *, is_label: bool = False) -> bool:
-    """Whether a column is categorical (else it is a number)."""
-    import pyarrow as pa
-
-    kind = column.type
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-        if not _is_number(kind) and not _is_string(kind):
-            kind = column.type
-        else:
-            return True
-    if _is_string(kind):
-        return True
-    if _is_number(kind):
-        return False
-    raise DataError(
-        f"a column of type {column.type} is neither number nor text",
-        file=path,
-        column=column.name,
-        cure="write a label as 0 and 1, as a class, or as a list of texts or whole numbers"
-        if is_label
-        else f"leave it out: --drop {column.name!r}",
-    )
-
-
-def narrowest(kinds: Iterable[Any]) -> np.dtype[Any]:
-    """float32 where it holds every value of columns of these types, NaN among them; else float64."""
-    import pyarrow as pa
-
-    def narrow(kind: Any) -> bool:
-        if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-            return int(kind.bit_width) <= (32 if pa.types.is_floating(kind) else 16)
-        return bool(pa.types.is_boolean(kind) or pa.types.is_null(kind))
-
-    return np.dtype(np.float32 if all(map(narrow, kinds)) else np.float64)
-
-
-def _is_string(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
-
-
-def _is_number(kind: Any) -> bool:
-    import pyarrow as pa
-
-    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
-    return any(test(kind) for test in (*tests, pa.types.is_null))
 
 
 FORMATS = tuple(

@@ -15,10 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.storage.formats.parquet import is_text, narrowest
 from mlfs_dask.storage.readers.base import SCAN_ROWS, Batch, FileSpec, Header, Part, parts_at, sort_categories
 from mlfs_dask.storage.readers.label_columns import unique_names
-from mlfs_dask.storage.readers.table import TableReader, choose_columns
+from mlfs_dask.storage.readers.table import TableReader, choose_columns, is_text, narrowest
 
 #: Rows of a piece of a LazyFrame: with as many, eight pieces take the processor as long as the whole.
 _PIECE_ROWS = 1 << 18

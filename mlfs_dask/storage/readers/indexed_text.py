@@ -18,8 +18,8 @@ from scipy.sparse import csr_array
 
 from mlfs_dask import runtime
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError, parameter
-from mlfs_dask.storage.chunking import COLUMN_BYTES
 from mlfs_dask.storage.label_values import UNKNOWN, LabelValues
+from mlfs_dask.storage.limits import COLUMN_BYTES
 from mlfs_dask.storage.readers import tokens
 from mlfs_dask.storage.readers.base import UNKNOWN_BYTES, Batch, LabelSpec, Part
 from mlfs_dask.storage.readers.classes import MAX_CATEGORIES, ClassColumn, text_of_number

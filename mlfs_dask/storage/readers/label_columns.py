@@ -8,7 +8,6 @@ from collections.abc import Collection, Hashable, Iterable, Sequence
 
 from mlfs_dask.errors import DataError, UsageError, number_of
 from mlfs_dask.storage.readers.base import LabelSpec
-from mlfs_dask.storage.subset_spec import matching
 
 LABEL_OPTIONS = (
     "say which columns are labels: --label-columns NAMES, --n-labels K (with --labels-first when they come first), or "
@@ -135,6 +134,18 @@ def is_nameless(name: str) -> bool:
     (True, True, False)
     """
     return _PLACEHOLDER.fullmatch(name) is not None
+
+
+def matching(pattern: str, names: Iterable[str]) -> list[int]:
+    """Places of the names that a pattern means, in which * stands for any characters, and ? for one.
+
+    >>> matching("gene_*", ["gene_1", "age", "gene_2"]), matching("gene", ["gene_1"])
+    ([0, 2], [])
+    """
+    if not set(pattern) & set("*?"):
+        return []
+    meant = re.compile("".join({"*": ".*", "?": "."}.get(each, re.escape(each)) for each in pattern), re.DOTALL)
+    return [place for place, name in enumerate(names) if meant.fullmatch(name)]
 
 
 def find_columns(names: Sequence[str], columns: Iterable[str], what: str, *, file: str) -> list[int]:

@@ -1,53 +1,77 @@
-"""Columns of rows of files: covariates and strata, which a conversion keeps beside features and labels."""
+"""Columns of the rows of files: covariates and strata, which a conversion keeps beside features and labels."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask.storage.obs import ObsColumns, joined
-from mlfs_dask.storage.readers.base import BATCH_BYTES, FileSpec
-from mlfs_dask.storage.readers.detect import open_source, resolve_sources
+from mlfs_dask.errors import DataError
 
 Array = NDArray[np.float64]
 
 
-def obs_names(path: str, options: FileSpec) -> tuple[str, ...]:
-    """Names of the columns of rows of a file: those of `obs`, or of a table the columns that are left out."""
-    _, known = resolve_sources([path], options)
-    return options.drop if known.obs is None else known.obs[0](path, options)
+@dataclass(frozen=True)
+class ObsColumns:
+    """Columns of the rows of some files, or of a store.
 
-
-def read_obs(paths: Sequence[str], options: FileSpec) -> ObsColumns:
-    """The columns `options.obs` of the rows of files; they are read when blocks are asked for.
-
-    Parameters
+    Attributes
     ----------
-    paths : sequence of str
-    options : FileSpec
+    names : tuple of str
+    categories : dict of str to tuple of str
+        Values of the columns that are categories, in the order of their codes.
+    blocks : callable
+        Gives an iterator of (rows, columns) blocks of float64: numbers and codes, NaN where missing.
+    """
+
+    names: tuple[str, ...]
+    categories: Mapping[str, tuple[str, ...]]
+    blocks: Callable[[], Iterator[Array]] = field(repr=False)
+
+    def recoded(self, categories: Mapping[str, tuple[str, ...]]) -> Iterator[Array]:
+        """Blocks with the codes that values have in `categories`, of which these are some."""
+        codes = {}
+        for name, values in self.categories.items():
+            if categories[name][: len(values)] != values:
+                place = {value: float(code) for code, value in enumerate(categories[name])}
+                codes[self.names.index(name)] = np.array([place[value] for value in values])
+        for block in self.blocks():
+            for column, table in codes.items():
+                known = ~np.isnan(block[:, column])
+                block[known, column] = table[block[known, column].astype(np.int64)]
+            yield block
+
+
+def joined(pieces: Sequence[ObsColumns], *, paths: Sequence[str]) -> ObsColumns:
+    """The columns of several files, or of a store and of files, one after the other.
+
+    New values of a category come after the known ones. A column that is numbers here and categories there is refused.
 
     Raises
     ------
     DataError
-        A column is not there.
-    UsageError
-        The format has no columns of rows.
     """
-    files, known = resolve_sources(paths, options)
-    names = options.obs
-    if known.obs is not None:
-        return joined([known.obs[1](file, names, options) for file in files], paths=files)
-    reader = open_source(list(paths), options=replace(options, only_obs=True))
-    order = [list(reader.header.feature_names or ()).index(name) for name in names]
-    codes = reader.header.categories
+    first = pieces[0]
+    categories = dict(first.categories)
+    for piece, path in zip(pieces[1:], paths[1:], strict=True):
+        for name in first.names:
+            if (name in piece.categories) != (name in first.categories):
+                words = ("numbers", "categories")
+                raise DataError(
+                    f"it is {words[name in piece.categories]}, and {words[name in first.categories]} in {paths[0]}",
+                    file=path,
+                    column=name,
+                    cure="make the columns of rows agree",
+                )
+            known = categories.get(name, ())
+            new = sorted(set(piece.categories.get(name, ())) - set(known))
+            if new:
+                categories[name] = (*known, *new)
 
     def blocks() -> Iterator[Array]:
-        for part in reader.parts(1 << 62):
-            for batch in reader.read(part, batch_bytes=BATCH_BYTES):
-                yield np.asarray(batch.X, dtype=np.float64)[:, order]
+        for piece in pieces:
+            yield from piece.recoded(categories)
 
-    categories = {name: codes[column] for name, column in zip(names, order, strict=True) if column in codes}
-    return ObsColumns(names, categories, blocks)
+    return ObsColumns(first.names, categories, blocks)

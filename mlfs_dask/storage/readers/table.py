@@ -559,3 +559,53 @@ def _numbers(batch: Any, dtype: np.dtype[Any], *, safe: bool = False) -> Any:
         arrays = [array.cast(kind, safe=safe) for array in arrays]
         batch = pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
     return batch.to_tensor(null_to_nan=True, row_major=True).to_numpy()
+
+
+def is_text(column: Any, path: str, *, is_label: bool = False) -> bool:
+    """Whether a column is categorical (else it is a number)."""
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+        if not is_number(kind) and not is_string(kind):
+            kind = column.type
+        else:
+            return True
+    if is_string(kind):
+        return True
+    if is_number(kind):
+        return False
+    raise DataError(
+        f"a column of type {column.type} is neither number nor text",
+        file=path,
+        column=column.name,
+        cure="write a label as 0 and 1, as a class, or as a list of texts or whole numbers"
+        if is_label
+        else f"leave it out: --drop {column.name!r}",
+    )
+
+
+def narrowest(kinds: Iterable[Any]) -> np.dtype[Any]:
+    """float32 where it holds every value of columns of these types, NaN among them; else float64."""
+    import pyarrow as pa
+
+    def narrow(kind: Any) -> bool:
+        if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+            return int(kind.bit_width) <= (32 if pa.types.is_floating(kind) else 16)
+        return bool(pa.types.is_boolean(kind) or pa.types.is_null(kind))
+
+    return np.dtype(np.float32 if all(map(narrow, kinds)) else np.float64)
+
+
+def is_string(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def is_number(kind: Any) -> bool:
+    import pyarrow as pa
+
+    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
+    return any(test(kind) for test in (*tests, pa.types.is_null))

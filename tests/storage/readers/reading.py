@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 from scipy.sparse import csr_array
 
+from mlfs_dask.storage.formats.detect import open_source
 from mlfs_dask.storage.label_values import MINUS_ONE, UNKNOWN
 from mlfs_dask.storage.readers.base import Batch, FileSpec, Reader
-from mlfs_dask.storage.readers.detect import open_source
 
 
 def dense(matrix: Any) -> np.ndarray:

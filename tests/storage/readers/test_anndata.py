@@ -15,8 +15,8 @@ from scipy import sparse as sp
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.convert import convert
 from mlfs_dask.storage.formats.anndata import obs_of, open_anndata
+from mlfs_dask.storage.formats.detect import open_source
 from mlfs_dask.storage.readers.base import FileSpec, LabelSpec
-from mlfs_dask.storage.readers.detect import open_source
 from tests.problems import write_zarr
 from tests.storage.readers.reading import batches_of, check_splits, read_all
 

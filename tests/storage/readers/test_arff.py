@@ -18,10 +18,10 @@ from scipy.sparse import issparse
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.formats.arff import open_arff
+from mlfs_dask.storage.formats.detect import open_source
 from mlfs_dask.storage.label_values import MINUS_ONE, UNKNOWN
 from mlfs_dask.storage.readers.arff_rows import ArffReader
 from mlfs_dask.storage.readers.base import FileSpec, LabelSpec
-from mlfs_dask.storage.readers.detect import open_source
 from tests.storage.readers.reading import batches_of, check_splits, dense
 
 NAN = np.nan

@@ -18,9 +18,9 @@ from scipy.sparse import csr_array, random_array
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.formats import mtx
+from mlfs_dask.storage.formats.detect import open_source
 from mlfs_dask.storage.readers import matrix
 from mlfs_dask.storage.readers.base import FileSpec
-from mlfs_dask.storage.readers.detect import open_source
 from mlfs_dask.storage.readers.encoded import dense_rows
 from mlfs_dask.storage.readers.matrix import (
     CsrRows,

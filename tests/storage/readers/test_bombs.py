@@ -28,10 +28,10 @@ from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.storage import sources
 from mlfs_dask.storage.convert import convert
 from mlfs_dask.storage.formats import csv
+from mlfs_dask.storage.formats.detect import open_source
 from mlfs_dask.storage.limits import require_memory
 from mlfs_dask.storage.readers import compressed_io, label_table, lines, mulan_xml
 from mlfs_dask.storage.readers.base import FileSpec, LabelSpec
-from mlfs_dask.storage.readers.detect import open_source
 from mlfs_dask.storage.readers.mulan_xml import read_mulan_labels
 from tests.storage.readers.reading import read_through
 

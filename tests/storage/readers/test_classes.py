@@ -20,10 +20,10 @@ from pyarrow import parquet as pq
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.append import append
 from mlfs_dask.storage.convert import convert
+from mlfs_dask.storage.formats.detect import open_source
 from mlfs_dask.storage.opening import open_dataset
 from mlfs_dask.storage.readers.base import FileSpec, LabelSpec, Reader
 from mlfs_dask.storage.readers.classes import ClassColumn
-from mlfs_dask.storage.readers.detect import open_source
 from mlfs_dask.storage.readers.mulan_xml import read_mulan_labels
 from tests.storage.readers.reading import check_splits, read_all, write_arff
 

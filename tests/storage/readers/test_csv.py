@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.formats import csv as csv_module
 from mlfs_dask.storage.formats.csv import open_csv
+from mlfs_dask.storage.formats.detect import open_source
 from mlfs_dask.storage.readers.base import FileSpec, LabelSpec
 from mlfs_dask.storage.readers.concat import concatenate
-from mlfs_dask.storage.readers.detect import open_source
 from tests.storage.readers.reading import batches_of, check_splits, read_all
 
 LAST = FileSpec(labels=LabelSpec(count=1))

@@ -15,11 +15,11 @@ from scipy import sparse as sp
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.convert import convert
 from mlfs_dask.storage.formats.csv import open_csv
+from mlfs_dask.storage.formats.detect import known_formats, open_source
 from mlfs_dask.storage.formats.parquet import open_parquet
 from mlfs_dask.storage.opening import open_dataset
 from mlfs_dask.storage.readers.base import FileSpec, LabelSpec
 from mlfs_dask.storage.readers.concat import concatenate
-from mlfs_dask.storage.readers.detect import known_formats, open_source
 from tests.storage.readers.reading import check_splits, read_all
 from tests.storage.readers.test_mat import SAVE
 

@@ -22,11 +22,11 @@ from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.storage.append import append
 from mlfs_dask.storage.convert import convert
 from mlfs_dask.storage.formats import xmlc
+from mlfs_dask.storage.formats.detect import open_source
 from mlfs_dask.storage.formats.svmlight import open_svmlight
 from mlfs_dask.storage.formats.xmlc import open_xmlc
 from mlfs_dask.storage.opening import open_dataset
 from mlfs_dask.storage.readers.base import FileSpec, LabelSpec
-from mlfs_dask.storage.readers.detect import open_source
 from mlfs_dask.storage.readers.indexed_text import IndexedTextReader
 from mlfs_dask.storage.readers.parse_float import number_from_text, read_number
 from tests.storage.readers.reading import check_splits, read_all

@@ -13,8 +13,8 @@ from scipy import sparse as sp
 from scipy.io import mmwrite
 
 from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.storage.formats.detect import open_source
 from mlfs_dask.storage.readers.base import FileSpec, LabelSpec
-from mlfs_dask.storage.readers.detect import open_source
 from tests.storage.readers.reading import check_splits, read_all
 
 RNG = np.random.default_rng(2)

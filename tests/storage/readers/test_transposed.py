@@ -13,10 +13,10 @@ import pytest
 
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.storage.convert import convert
+from mlfs_dask.storage.formats.detect import open_source
 from mlfs_dask.storage.opening import open_dataset
 from mlfs_dask.storage.readers import transposed
 from mlfs_dask.storage.readers.base import FileSpec, LabelSpec
-from mlfs_dask.storage.readers.detect import open_source
 from tests.storage.readers.reading import check_splits, read_all
 
 RNG = np.random.default_rng(3)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,11 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from mlfs_dask.blocks.sparse import columns_of_block
+from mlfs_dask.errors import UsageError
 from mlfs_dask.storage.dataset import Store, open_store
+from mlfs_dask.storage.formats.detect import open_resolved, resolve_sources
 from mlfs_dask.storage.readers.base import Batch, FileSpec, Header, Part, Reader, parts_at
+from mlfs_dask.storage.readers.encoded import open_root
 from mlfs_dask.storage.readers.label_columns import find_columns
 from mlfs_dask.typing import Matrix
 
@@ -85,14 +89,25 @@ def _rows_in(X: Matrix, low: int, batch_bytes: int) -> int:
     return min(max(1, rows), left)
 
 
-def open_store_reader(path: str, options: FileSpec) -> StoreReader:
-    """Open a store; `drop` of the options is left out.
+def open_sources(sources: Sequence[str], spec: FileSpec) -> Reader:
+    """Return the reader of files or stores; errors as of `formats.detect.open_source`."""
+    paths, known = resolve_sources(sources, spec)
+    if known.name == "anndata" and not spec.keys and spec.labels.columns is None:
+        known = replace(known, open=partial(_open_store_or, known.open))
+    return open_resolved(sources, paths, known, spec)
 
-    Raises
-    ------
-    DataError
-    """
-    dataset = open_store(path, storage_options=options.storage_options)
+
+def _open_store_or(open_file: Callable[[str, FileSpec], Reader], path: str, spec: FileSpec) -> Reader:
+    """Return the reader of a store, without the columns to leave out, or of AnnData of other programs."""
+    with open_root(path, spec) as root:
+        if "format_version" not in root.attrs.get("mlfs", ()):
+            return open_file(path, spec)
+    if not spec.labels.values.is_default:
+        raise UsageError(
+            f"{path} is a store, whose labels are 1, 0 and unknown\n  cure: say what the values of labels mean where "
+            "the store is made"
+        )
+    dataset = open_store(path, storage_options=spec.storage_options)
     names: Any = tuple(map(str, dataset.feature_names))
-    gone = find_columns(names, options.drop, "column to leave out,", file=path)
-    return StoreReader(dataset, np.delete(np.arange(len(names)), gone))
+    dropped = find_columns(names, spec.drop, "column to leave out,", file=path)
+    return StoreReader(dataset, np.delete(np.arange(len(names)), dropped))

@@ -6,18 +6,21 @@ import functools
 import importlib
 import logging
 import pkgutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
 
 from mlfs_dask.errors import DataError, UsageError, number_of
 from mlfs_dask.files.redaction import redact
 from mlfs_dask.storage import formats
 from mlfs_dask.storage.object_store import ZARR_ROOTS, expand
 from mlfs_dask.storage.readers import compressed_io
-from mlfs_dask.storage.readers.base import FileSpec, Format, NoRowsError, Reader
+from mlfs_dask.storage.readers.base import BATCH_BYTES, FileSpec, Format, NoRowsError, Reader
 from mlfs_dask.storage.readers.compressed_io import format_suffix
 from mlfs_dask.storage.readers.concat import concatenate
+from mlfs_dask.storage.readers.obs import Array, ObsColumns, joined
 
 logger = logging.getLogger(__name__)
 
@@ -31,11 +34,9 @@ _DEFAULTS = FileSpec()
 @functools.cache
 def known_formats() -> dict[str, Format]:
     """Return all formats by name, in the order in which they are asked."""
-    modules = (
-        importlib.import_module(f"{formats.__name__}.{each.name}") for each in pkgutil.iter_modules(formats.__path__)
-    )
-    found = sorted((known for module in modules for known in module.FORMATS), key=lambda known: known.order)
-    return {known.name: known for known in found}
+    names = [f"{formats.__name__}.{module.name}" for module in pkgutil.iter_modules(formats.__path__)]
+    found = [known for name in names for known in getattr(importlib.import_module(name), "FORMATS", ())]
+    return {known.name: known for known in sorted(found, key=lambda known: known.order)}
 
 
 def open_source(sources: Sequence[str], options: FileSpec = _DEFAULTS) -> Reader:
@@ -281,3 +282,41 @@ def _expanded(source: str, options: FileSpec) -> list[str]:
         file=source,
         cure="name the files in it",
     )
+
+
+def obs_names(path: str, options: FileSpec) -> tuple[str, ...]:
+    """Names of the columns of rows of a file: those of `obs`, or of a table the columns that are left out."""
+    _, known = resolve_sources([path], options)
+    return options.drop if known.obs is None else known.obs[0](path, options)
+
+
+def read_obs(paths: Sequence[str], options: FileSpec) -> ObsColumns:
+    """The columns `options.obs` of the rows of files; they are read when blocks are asked for.
+
+    Parameters
+    ----------
+    paths : sequence of str
+    options : FileSpec
+
+    Raises
+    ------
+    DataError
+        A column is not there.
+    UsageError
+        The format has no columns of rows.
+    """
+    files, known = resolve_sources(paths, options)
+    names = options.obs
+    if known.obs is not None:
+        return joined([known.obs[1](file, names, options) for file in files], paths=files)
+    reader = open_source(list(paths), options=replace(options, only_obs=True))
+    order = [list(reader.header.feature_names or ()).index(name) for name in names]
+    codes = reader.header.categories
+
+    def blocks() -> Iterator[Array]:
+        for part in reader.parts(1 << 62):
+            for batch in reader.read(part, batch_bytes=BATCH_BYTES):
+                yield np.asarray(batch.X, dtype=np.float64)[:, order]
+
+    categories = {name: codes[column] for name, column in zip(names, order, strict=True) if column in codes}
+    return ObsColumns(names, categories, blocks)
