@@ -54,18 +54,18 @@ def compare(
 
 
 def _text(place: str, value: object) -> str:
-    from mlfs_dask.reporting.tables import cases, comparison_table, has_all
+    from mlfs_dask.evaluation.results import ALL
+    from mlfs_dask.reporting.tables import cases, comparison_table, methods_of
     from mlfs_dask_cli.output import table
 
     blocks = []
-    for metric, classifier in cases(value):
-        shown = comparison_table(value, metric, classifier)
+    for case in cases(value):
+        shown, test = comparison_table(case), case.test
         rows = [
             [cell.text + ("*" if cell.best else " =" if cell.tied else "") for cell in row]
             for row in shown.cells([*shown.rows, *shown.footer])
         ]
         blocks.append(f"{shown.title}\n{table(rows, header=list(shown.columns))}")
-        test = next(each for each in value.tests if (each["metric"], each["classifier"]) == (metric, classifier))
         if test["friedman"] is not None:
             friedman = test["friedman"]
             blocks[-1] += (
@@ -74,5 +74,7 @@ def _text(place: str, value: object) -> str:
                 f"{test['nemenyi_difference']:.2f} Nemenyi, {test['bonferroni_dunn_difference']:.2f} Bonferroni-Dunn"
             )
     notes = [f"note: {note}" for note in value.notes]
-    legend = "* best, = not different from it" + (", all features not ranked" if has_all(value) else "")
+    legend = "* best, = not different from it" + (
+        ", all features not ranked" if ALL in methods_of(value).values() else ""
+    )
     return "\n\n".join(blocks) + "\n\n" + "\n".join([*notes, legend, f"written  {place}"])

@@ -18,7 +18,7 @@ from mlfs_dask.evaluation.comparison import FORMAT_VERSION, Comparison
 from mlfs_dask.evaluation.results import Metric, RunEntry, parse_frame, typed_columns
 from mlfs_dask.files.json_text import as_json, parse_json, parse_record
 from mlfs_dask.reporting.figures import Figure, Styles, critical_differences, curve, lines_plot, write_figure
-from mlfs_dask.reporting.tables import cases, csv_text, of_case, title_of
+from mlfs_dask.reporting.tables import cases, csv_text
 from mlfs_dask.storage.object_store import is_url, local_path
 from mlfs_dask.storage.publish import appearing, check_place, read_text
 
@@ -121,9 +121,8 @@ def write_comparison(path: str | Path, comparison: Comparison, *, force: bool = 
         (aside / "figures").mkdir()
         for name in FRAMES:
             _write(aside / f"{name}.csv", csv_text(getattr(comparison, name)))
-        for metric, classifier in cases(comparison):
-            table = csv_text(of_case(comparison.means, metric, classifier))
-            _write(aside / "tables" / f"{metric}.{classifier}.csv", table)
+        for case in cases(comparison):
+            _write(aside / "tables" / f"{case.stem}.csv", csv_text(case.rows("means")))
         _write(aside / TESTS, json.dumps(as_json(comparison.tests), indent=2, allow_nan=False) + "\n")
         for stem, panels in figures_of(comparison, Styles()):
             write_figure(panels, aside / "figures" / f"{stem}.svg")
@@ -144,38 +143,29 @@ def figures_of(comparison: Comparison, styles: Styles) -> Iterator[tuple[str, li
     """
     for run in comparison.record["runs"]:
         styles.of(run["run"], run["method"])
-    for metric, classifier in cases(comparison):
-        stem, title = f"{metric}.{classifier}", title_of(comparison, metric, classifier)
-        here = of_case(comparison.curves, metric, classifier).dropna(subset="mean")
+    for case in cases(comparison):
         panels = [
             curve(
-                of, title=str(dataset), ylabel=title, styles=styles, name=anchor("curve", metric, classifier, dataset)
+                of,
+                title=str(dataset),
+                ylabel=case.title,
+                styles=styles,
+                name=anchor("curve", case.metric, case.classifier, dataset),
             )
-            for dataset, of in here.groupby("dataset", sort=False)
+            for dataset, of in case.rows("curves").dropna(subset="mean").groupby("dataset", sort=False)
             if of["k"].nunique() > 1
         ]
         if panels:
-            yield f"curves.{stem}", panels
-        test = next(each for each in comparison.tests if (each["metric"], each["classifier"]) == (metric, classifier))
+            yield f"curves.{case.stem}", panels
+        test = case.test
         if test["nemenyi_difference"] is None:
             continue
-        ranks = of_case(comparison.ranks, metric, classifier)
-        average = dict(zip(ranks["run"], ranks["average_rank"], strict=True))
-        for with_control in (False, True) if test["control"] is not None else (False,):
-            kind = "bonferroni-dunn" if with_control else "nemenyi"
-            yield (
-                f"{kind}.{stem}",
-                [
-                    critical_differences(
-                        test,
-                        average,
-                        title=title,
-                        styles=styles,
-                        control=with_control,
-                        name=anchor(kind, metric, classifier),
-                    )
-                ],
-            )
+        ranks = case.rows("ranks").set_index("run")["average_rank"].to_dict()
+        for control in (False, True) if test["control"] is not None else (False,):
+            kind = "bonferroni-dunn" if control else "nemenyi"
+            name = anchor(kind, case.metric, case.classifier)
+            figure = critical_differences(test, ranks, title=case.title, styles=styles, control=control, name=name)
+            yield f"{kind}.{case.stem}", [figure]
     of_stability = comparison.stability.dropna(subset="kuncheva")
     panels = [_stability(of, str(dataset), styles) for dataset, of in of_stability.groupby("dataset", sort=False)]
     if panels:

@@ -27,6 +27,7 @@ from mlfs_dask.reporting.figures import Figure, Styles, inline_svg, lines_plot, 
 from mlfs_dask.reporting.summary import leading_case, summary
 from mlfs_dask.reporting.tables import (
     Block,
+    Case,
     Section,
     Table,
     cases,
@@ -34,7 +35,6 @@ from mlfs_dask.reporting.tables import (
     csv_text,
     metrics_table,
     read_cell,
-    title_of,
 )
 from mlfs_dask.selection.runs import loop_state
 from mlfs_dask.storage.object_store import is_url, local_path, require_writable
@@ -417,7 +417,7 @@ def _judged(
     """Sections on how good the chosen features are: tables with tests, curves, stability."""
     lead = leading_case(comparison, metrics)
     # What the page goes by is first and open.
-    shown = [lead, *(case for case in cases(comparison) if case != lead and (not metrics or case[0] in metrics))]
+    shown = [lead, *(case for case in cases(comparison) if case != lead and (not metrics or case.metric in metrics))]
     # Several comparisons may have a metric of the same data set; names are unique on a page.
     drawn = {
         stem: [replace(figure, name=figure.name + suffix) for figure in panels]
@@ -435,21 +435,12 @@ def _judged(
     tables = Section(f"quality{suffix}", f"Quality{of}", [Block(texts=[text], notes=comparison.notes)])
     if one:
         tables.blocks.append(Block(tables=[metrics_table(comparison, shown)]))
-    for number, (metric, classifier) in enumerate(() if one else shown):
-        stem = f"{metric}.{classifier}"
-        figures = [figure for kind in ("nemenyi", "bonferroni-dunn") for figure in drawn.get(f"{kind}.{stem}", [])]
-        test = next(each for each in comparison.tests if (each["metric"], each["classifier"]) == (metric, classifier))
-        tables.blocks.append(
-            Block(
-                title_of(comparison, metric, classifier),
-                texts=_test_texts(test),
-                tables=[comparison_table(comparison, metric, classifier)],
-                figures=figures,
-                folded=number > 0,
-            )
-        )
+    for number, case in enumerate(() if one else shown):
+        figures = [figure for kind in ("nemenyi", "bonferroni-dunn") for figure in drawn.get(f"{kind}.{case.stem}", [])]
+        texts, table = _test_texts(case.test), comparison_table(case)
+        tables.blocks.append(Block(case.title, texts, tables=[table], figures=figures, folded=number > 0))
     curves = Section(f"curves{suffix}", f"Quality by number of features{of}")
-    panels = {case: drawn.get(f"curves.{case[0]}.{case[1]}", []) for case in shown}
+    panels = {case: drawn.get(f"curves.{case.stem}", []) for case in shown}
     kept = _cases_within(panels, MAX_CURVES if not metrics else math.inf)
     if one:
         figures = [figure for case in kept for figure in panels[case]]
@@ -459,10 +450,9 @@ def _judged(
             curves.blocks.append(Block("Other metrics", figures=figures[MAX_OPEN:], folded=True))
     else:
         curves.blocks.extend(
-            Block(title_of(comparison, *case), figures=panels[case], folded=number > 0)
-            for number, case in enumerate(kept)
+            Block(case.title, figures=panels[case], folded=number > 0) for number, case in enumerate(kept)
         )
-    left = [title_of(comparison, *case) for case in shown if panels[case] and case not in kept]
+    left = [case.title for case in shown if panels[case] and case not in kept]
     if left:
         note = f"Not drawn here: {', '.join(left)}; name metrics to see them."
         curves.blocks.append(Block(texts=[note]))
@@ -482,10 +472,10 @@ def _judged(
     return [tables, curves, steady]
 
 
-def _cases_within(panels: Mapping[tuple[str, str], Sequence[Figure]], maximum: float) -> list[tuple[str, str]]:
+def _cases_within(panels: Mapping[Case, Sequence[Figure]], maximum: float) -> list[Case]:
     """The first cases whose panels are at most `maximum` together, and one at least."""
     total = 0
-    cases: list[tuple[str, str]] = []
+    cases: list[Case] = []
     for case, of in panels.items():
         total += len(of)
         if cases and total > maximum:

@@ -15,7 +15,7 @@ from mlfs_dask.reporting.comparison_folder import anchor
 from mlfs_dask.reporting.contents import LabelledRun
 from mlfs_dask.reporting.features import chosen_features, rank_intervals
 from mlfs_dask.reporting.figures import RANDOM, Figure, Marks, Styles, rows_plot
-from mlfs_dask.reporting.tables import Block, cases, cell, of_case, read_cell, runs_of, title_of
+from mlfs_dask.reporting.tables import Block, Case, cases, cell, methods_of, read_cell
 from mlfs_dask.selectors.scores import OFTEN
 
 if TYPE_CHECKING:
@@ -29,12 +29,12 @@ MAX_RUNS = 8
 """Runs whose features are named, on a page without evaluations."""
 
 
-def leading_case(comparison: Comparison, metrics: Sequence[str]) -> tuple[str, str]:
+def leading_case(comparison: Comparison, metrics: Sequence[str]) -> Case:
     """Metric and classifier that stand for all: the first metric asked for, else `LEADING_METRIC`, else the first."""
     known = cases(comparison)
     for metric in (*metrics[:1], LEADING_METRIC):
         for case in known:
-            if case[0] == metric:
+            if case.metric == metric:
                 return case
     return known[0]
 
@@ -45,7 +45,7 @@ def summary(
     """The blocks that a page begins with: one a comparison, or one of the runs where nothing was evaluated."""
     if compared:
         return [
-            _verdict(comparison, runs, leading_case(comparison, metrics), styles, f"-{number}")
+            _verdict(leading_case(comparison, metrics), runs, styles, f"-{number}")
             for number, comparison in enumerate(compared, start=1)
         ]
     return [_runs_alone(runs, styles)] if runs else []
@@ -67,23 +67,22 @@ def _runs_alone(runs: Sequence[LabelledRun], styles: Styles) -> Block:
     return Block(texts=[agreed, unknown], notes=lines, figures=figures)
 
 
-def _verdict(
-    comparison: Comparison, runs: Sequence[LabelledRun], case: tuple[str, str], styles: Styles, suffix: str
-) -> Block:
-    means = of_case(comparison.means, *case).dropna(subset="mean")
+def _verdict(case: Case, runs: Sequence[LabelledRun], styles: Styles, suffix: str) -> Block:
+    comparison = case.comparison
+    means = case.rows("means").dropna(subset="mean")
     datasets = list(dict.fromkeys(means["dataset"]))
-    methods = {run["run"]: run["method"] for run in comparison.record["runs"]}
-    order = _order(comparison, case)
+    methods = methods_of(comparison)
+    order = _order(case)
     selected = [run for run in order if methods[run] not in (ALL, RANDOM) and run in set(means["run"])]
     if not selected:
         return Block(texts=["No method was evaluated here that selects features."])
     best = selected[0]
-    texts = [_standing(comparison, case, order, selected), _elsewhere(comparison, case, selected)]
+    texts = [_standing(case, order, selected), _elsewhere(case, selected)]
     texts.append(_seconds(comparison, selected))
     finished = [labelled for labelled in runs if labelled.name == best and labelled.dataset in datasets]
     if finished and len(datasets) == 1:
         texts.append(_cost_of(finished[0]))
-    figures = [_quality(comparison, case, order, styles, anchor("quality", *case) + suffix)]
+    figures = [_quality(case, order, styles, anchor("quality", case.metric, case.classifier) + suffix)]
     if len(comparison.times) > 1:
         figures.append(_times(comparison, order, styles, f"seconds{suffix}"))
     if finished and len(datasets) == 1:
@@ -95,22 +94,18 @@ def _verdict(
     return Block(texts=[text for text in texts if text], notes=notes, figures=figures)
 
 
-def _order(comparison: Comparison, case: tuple[str, str]) -> list[str]:
+def _order(case: Case) -> list[str]:
     """Runs by average rank, of the same rank by their means; then those without a rank."""
-    ranks = of_case(comparison.ranks, *case).set_index("run")["average_rank"]
-    means = of_case(comparison.means, *case).groupby("run")["mean"].mean()
-    sign = _sign(comparison, case[0])
+    ranks = case.rows("ranks").set_index("run")["average_rank"]
+    means = case.rows("means").groupby("run")["mean"].mean()
+    sign = case.sign
     ranked = sorted(ranks.index, key=lambda run: (ranks[run], -sign * means[run]))
-    return [*ranked, *(run for run in runs_of(comparison) if run not in ranked)]
+    return [*ranked, *(run for run in methods_of(case.comparison) if run not in ranked)]
 
 
-def _sign(comparison: Comparison, metric: str) -> int:
-    return 1 if comparison.metrics[metric]["better"] == "higher" else -1
-
-
-def _standing(comparison: Comparison, case: tuple[str, str], order: Sequence[str], selected: Sequence[str]) -> str:
+def _standing(case: Case, order: Sequence[str], selected: Sequence[str]) -> str:
     """Which method is best, and by how much."""
-    means = of_case(comparison.means, *case)
+    means = case.rows("means")
     left_out: list[str] = []
     if means["rank"].notna().any():  # the order is that of the data sets that have all methods
         has_ranks = means.groupby("dataset", sort=False)["rank"].any()
@@ -118,9 +113,9 @@ def _standing(comparison: Comparison, case: tuple[str, str], order: Sequence[str
         means = means[~means["dataset"].isin(left_out)]
     table = means.pivot(index="dataset", columns="run", values="mean")
     datasets = list(table.index)
-    best, title = selected[0], title_of(comparison, *case)
-    sign = _sign(comparison, case[0])
-    methods = {run["run"]: run["method"] for run in comparison.record["runs"]}
+    best, title = selected[0], case.title
+    sign = case.sign
+    methods = methods_of(case.comparison)
     values = sign * table.mean()
     best_selected = values[values.index.isin(selected)].max()
     text = ""
@@ -130,10 +125,10 @@ def _standing(comparison: Comparison, case: tuple[str, str], order: Sequence[str
     if len(datasets) == 1:
         row = means[means["run"] == best].iloc[0]
         spread = "" if np.isnan(row["std"]) else f" ± {row['std']:.3f}"
-        text += f" on {datasets[0]}: {title} {row['mean']:.3f}{spread}, mean over {_averaged(comparison, case, row)}."
+        text += f" on {datasets[0]}: {title} {row['mean']:.3f}{spread}, mean over {_averaged(case, row)}."
     else:
-        text += f" on {len(datasets)} data sets ({_listed(datasets)}) by {title}{_friedman(comparison, case)}."
-        ranks = of_case(comparison.ranks, *case).set_index("run")["average_rank"]
+        text += f" on {len(datasets)} data sets ({_listed(datasets)}) by {title}{_friedman(case)}."
+        ranks = case.rows("ranks").set_index("run")["average_rank"]
         if len(ranks):
             text += f" Average ranks: {_listed([f'{run} {ranks[run]:.2f}' for run in order if run in ranks])}."
     rivals = [*selected[1:2], *(run for run in order if methods[run] in (RANDOM, ALL))]
@@ -158,13 +153,13 @@ def _standing(comparison: Comparison, case: tuple[str, str], order: Sequence[str
     if left_out:
         text += f" Not every method was evaluated on {_listed(left_out)}, which is left out here."
     if tested:
-        text += f" Significance is that of paired t-tests over the folds, α = {comparison.record['alpha']:g}."
+        text += f" Significance is that of paired t-tests over the folds, α = {case.comparison.record['alpha']:g}."
     return text
 
 
-def _friedman(comparison: Comparison, case: tuple[str, str]) -> str:
+def _friedman(case: Case) -> str:
     """What Friedman's test says of the ranks, as the end of a sentence."""
-    test = next(each for each in comparison.tests if (each["metric"], each["classifier"]) == case)
+    test = case.test
     if test["friedman"] is None:
         return ""
     p_value = test["friedman"]["f_p_value"]
@@ -173,9 +168,9 @@ def _friedman(comparison: Comparison, case: tuple[str, str]) -> str:
     return f", but that may be chance (Friedman's test, p = {p_value:.3g})"
 
 
-def _averaged(comparison: Comparison, case: tuple[str, str], row: pd.Series) -> str:
+def _averaged(case: Case, row: pd.Series) -> str:
     """Over what a mean is taken."""
-    curves = of_case(comparison.curves, *case)
+    curves = case.rows("curves")
     ks = sorted(set(curves.loc[curves["run"] == row["run"], "k"]))
     of_k = f"k = {_listed(list(map(str, ks)))}"
     if len(ks) > 6:
@@ -183,15 +178,15 @@ def _averaged(comparison: Comparison, case: tuple[str, str], row: pd.Series) -> 
     return f"{row['n_folds']} folds and {of_k}"
 
 
-def _elsewhere(comparison: Comparison, case: tuple[str, str], selected: Sequence[str]) -> str:
+def _elsewhere(case: Case, selected: Sequence[str]) -> str:
     """By how many of the other metrics the best method is the best, too."""
-    others = [other for other in cases(comparison) if other != case]
+    others = [other for other in cases(case.comparison) if other != case]
     if not others or len(selected) < 2:
         return ""
-    firsts = sum(next(run for run in _order(comparison, other) if run in selected) == selected[0] for other in others)
+    firsts = sum(next(run for run in _order(other) if run in selected) == selected[0] for other in others)
     if not firsts:
         return ""
-    metrics = "metrics" if len(comparison.record["classifiers"]) == 1 else "pairs of metric and classifier"
+    metrics = "metrics" if len(case.comparison.record["classifiers"]) == 1 else "pairs of metric and classifier"
     return f"It is also the best method by {firsts} of the {len(others)} other {metrics}."
 
 
@@ -253,14 +248,14 @@ def _first(names: Sequence[str]) -> str:
     return _listed([*names[:MAX_NAMED], *more])
 
 
-def _quality(comparison: Comparison, case: tuple[str, str], order: Sequence[str], styles: Styles, name: str) -> Figure:
+def _quality(case: Case, order: Sequence[str], styles: Styles, name: str) -> Figure:
     """The metric of each run; of several data sets, how far each run lies behind the best."""
-    means = of_case(comparison.means, *case).dropna(subset="mean")
-    title = label = title_of(comparison, *case)
+    means = case.rows("means").dropna(subset="mean")
+    title = label = case.title
     data, what = means.assign(value=means["mean"]), f"{title} on {means['dataset'].iloc[0]}, best first"
     if means["dataset"].nunique() > 1:
         best = means[means["best"]].groupby("dataset")["mean"].first()
-        data["value"] = _sign(comparison, case[0]) * (data["dataset"].map(best) - data["mean"])
+        data["value"] = case.sign * (data["dataset"].map(best) - data["mean"])
         label = f"{title}: behind the best (0)"
         what = f"{title}, how far each run lies behind the best selection of a data set, in the order of average ranks"
     return _values_by_run(data, order, title, label, what, "the folds", styles, name=name)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mlfs_dask.errors import size
-from mlfs_dask.evaluation.results import ALL
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -149,82 +148,99 @@ class Section:
     blocks: list[Block] = field(default_factory=list)
 
 
-def cases(comparison: Comparison) -> list[tuple[str, str]]:
+@dataclass(frozen=True)
+class Case:
+    """A metric by a classifier, in a comparison."""
+
+    metric: str
+    classifier: str
+    comparison: Comparison = field(compare=False, repr=False)
+
+    @property
+    def stem(self) -> str:
+        """Name for files."""
+        return f"{self.metric}.{self.classifier}"
+
+    @property
+    def sign(self) -> int:
+        """1 where more is better, else -1."""
+        return 1 if self.comparison.metrics[self.metric]["better"] == "higher" else -1
+
+    @property
+    def title(self) -> str:
+        """Name for people, with the arrow of the papers: ↓ the smaller the better."""
+        several = len(self.comparison.record["classifiers"]) > 1
+        arrow = "↑" if self.sign == 1 else "↓"
+        return f"{self.comparison.metrics[self.metric]['title']} {arrow}" + (f", {self.classifier}" if several else "")
+
+    @property
+    def test(self) -> dict[str, Any]:
+        """Friedman's test and the critical differences."""
+        tests = self.comparison.tests
+        return next(each for each in tests if (each["metric"], each["classifier"]) == (self.metric, self.classifier))
+
+    def rows(self, table: str) -> pd.DataFrame:
+        """Its rows of a table of the comparison."""
+        frame: pd.DataFrame = getattr(self.comparison, table)
+        return frame[(frame["metric"] == self.metric) & (frame["classifier"] == self.classifier)]
+
+
+def cases(comparison: Comparison) -> list[Case]:
     """Pairs of metric and classifier, in the order in which they were evaluated."""
     frame = comparison.means[["metric", "classifier"]].drop_duplicates()
-    return list(frame.itertuples(index=False, name=None))
+    return [Case(metric, classifier, comparison) for metric, classifier in frame.itertuples(index=False, name=None)]
 
 
-def runs_of(comparison: Comparison) -> list[str]:
-    """Labels of the runs, in the order asked for."""
-    return [str(run["run"]) for run in comparison.record["runs"]]
+def methods_of(comparison: Comparison) -> dict[str, str]:
+    """The method of each run, by its label, in the order asked for."""
+    return {str(run["run"]): run["method"] for run in comparison.record["runs"]}
 
 
-def has_all(comparison: Comparison) -> bool:
-    """Whether all features are among the runs, which are shown and not ranked."""
-    return any(run["method"] == ALL for run in comparison.record["runs"])
-
-
-def title_of(comparison: Comparison, metric: str, classifier: str) -> str:
-    """Name of a case for people, with an arrow for what is better.
-
-    The arrow is that of the papers: ↓ the smaller the better.
-    """
-    known = comparison.metrics[metric]
-    arrow = "↑" if known["better"] == "higher" else "↓"
-    several = len(comparison.record["classifiers"]) > 1
-    return f"{known['title']} {arrow}" + (f", {classifier}" if several else "")
-
-
-def comparison_table(comparison: Comparison, metric: str, classifier: str) -> Table:
+def comparison_table(case: Case) -> Table:
     """Mean ± standard deviation of every run on every data set, average ranks and win/tie/loss beneath.
 
     Win/tie/loss is that of the control against each other run where a control was named, otherwise that of each
     run against all others together.
     """
-    here = of_case(comparison.means, metric, classifier)
-    runs = runs_of(comparison)
+    here, runs = case.rows("means"), list(methods_of(case.comparison))
     rows_of = {(row.dataset, row.run): row for row in here.itertuples()}
     rows = [
         [dataset, *(_mean_cell(rows_of.get((dataset, run))) for run in runs)]
         for dataset in dict.fromkeys(here["dataset"])
     ]
     footer: list[list[Any]] = []
-    ranks = of_case(comparison.ranks, metric, classifier)
+    ranks = case.rows("ranks")
     if len(ranks):
         by_run = dict(zip(ranks["run"], ranks["average_rank"], strict=True))
         lowest = min(by_run.values())
         cells = {run: Cell(f"{rank:.2f}", rank, best=rank == lowest) for run, rank in by_run.items()}
         footer.append(["average rank", *(cells.get(run, _NO_NUMBER) for run in runs)])
-    wins, control = of_case(comparison.wins, metric, classifier), comparison.record["control"]
+    wins, control = case.rows("wins"), case.comparison.record["control"]
     if len(wins):
         counts = wins.groupby("run", sort=False) if control is None else wins[wins["run"] == control].groupby("other")
         totals = counts[["win", "tie", "loss"]].sum()
         cells = {run: Cell("/".join(map(str, row)), int(row[0])) for run, *row in totals.itertuples()}
         name = "win/tie/loss" + ("" if control is None else f" of {control}")
         footer.append([name, *(cells.get(run, _NO_NUMBER) for run in runs)])
-    return Table(title_of(comparison, metric, classifier), dict.fromkeys(["data set", *runs], ""), rows, footer)
+    return Table(case.title, dict.fromkeys(["data set", *runs], ""), rows, footer)
 
 
-def metrics_table(comparison: Comparison, shown: Sequence[tuple[str, str]]) -> Table:
+def metrics_table(comparison: Comparison, shown: Sequence[Case]) -> Table:
     """Mean ± standard deviation of every run by every metric, on the one data set that was compared.
 
     Parameters
     ----------
     comparison : Comparison
         Of one data set.
-    shown : sequence of (metric, classifier)
+    shown : sequence of Case
     """
-    runs = runs_of(comparison)
+    runs = list(methods_of(comparison))
     rows_of = {(row.metric, row.classifier, row.run): row for row in comparison.means.itertuples()}
-    rows = [[title_of(comparison, *case), *(_mean_cell(rows_of.get((*case, run))) for run in runs)] for case in shown]
+    rows = [
+        [case.title, *(_mean_cell(rows_of.get((case.metric, case.classifier, run))) for run in runs)] for case in shown
+    ]
     (dataset,) = comparison.means["dataset"].unique()
     return Table(f"Metrics on {dataset}", dict.fromkeys(["metric", *runs], ""), rows)
-
-
-def of_case(frame: pd.DataFrame, metric: str, classifier: str) -> pd.DataFrame:
-    """The rows of one metric and classifier."""
-    return frame[(frame["metric"] == metric) & (frame["classifier"] == classifier)]
 
 
 def _mean_cell(row: object) -> Cell:
