@@ -289,7 +289,9 @@ def labels_section(runs: Sequence[LabelledRun], drawn: Sequence[LabelledRun], no
                 space.correlations[np.ix_(labels, best)],
             )
             title, features = f"{label}: features and labels", run.feature_names[: len(best)]
-            heat.append(signed_map(anchor("labels", label), title, caption, features, names, values))
+            heat.append(
+                signed_map(anchor("labels", label), title, caption, features, names, values, what="correlation")
+            )
     if rows:
         columns = {"run": "", "data set": "", "features": ",", "redundancy R": ".4g", "residual C": ".4g"}
         section.blocks.append(
@@ -422,5 +424,5 @@ def _pair_map(labelled: LabelledRun, table: pd.DataFrame) -> Figure:
     return signed_map(
         anchor("pairs", labelled.label), f"{labelled.label}: pairs", caption,
         [labelled.run.feature_names[i] for i in places], [str(labels[label]) for label in values.index],
-        values.to_numpy(), roots=True,
+        values.to_numpy(), what="−log₁₀ p", roots=True,
     )  # fmt: skip

@@ -434,12 +434,15 @@ def signed_map(
     labels: Sequence[str],
     values: NDArray[np.float64],
     *,
+    what: str,
     roots: bool = False,
 ) -> Figure:
     """A heat map of values of both signs, of features with labels.
 
     Parameters
     ----------
+    what : str
+        What the values are.
     values : float64 array, shape (labels, features)
         NaN where there is none.
     roots : bool
@@ -471,7 +474,7 @@ def signed_map(
 
     frame = pd.DataFrame(values.T, columns=list(labels))
     frame.insert(0, "feature", list(features))
-    alt = f"Heat map. The strongest value, {strongest:.2f}, is of {features[feature]} with {labels[label]}."
+    alt = f"Heat map. The strongest {what}, {strongest:.2f}, is of {features[feature]} with {labels[label]}."
     size = (max(4.4, 2.6 + 0.19 * len(labels)), 1.6 + 0.19 * len(features))
     return Figure(name, title, caption, alt, frame, draw, size)
 

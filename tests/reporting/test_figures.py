@@ -180,8 +180,10 @@ RANKING = np.array([5, 0, 3, 1, 2, 4])
             {"rank": 1, "score": 5.0},
         ),
         (
-            figures.signed_map("l", "elc", "", ["f", "g"], ["sky", "sea"], CORRELATIONS, roots=True),
-            "-0.90, is of g with sky",
+            figures.signed_map(
+                "l", "elc", "", ["f", "g"], ["sky", "sea"], CORRELATIONS, what="correlation", roots=True
+            ),
+            "The strongest correlation, -0.90, is of g with sky",
             {"feature": "g"},
             {"sky": -0.9},
         ),
