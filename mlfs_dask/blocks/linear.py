@@ -132,7 +132,7 @@ def backward_block(X: Matrix, R: Array, centre: Array | None, into: Array) -> No
         into -= np.outer(centre, R.sum(axis=0))
 
 
-def grouped_block(X: Matrix, Z: sp.csr_array, centre: Array, into: Array) -> None:
+def grouped_block(X: Matrix, Z: sp.csr_array, centre: Array | None, into: Array) -> None:
     """Add Z'(X − centre) to `into`, in place.
 
     Parameters
@@ -140,7 +140,7 @@ def grouped_block(X: Matrix, Z: sp.csr_array, centre: Array, into: Array) -> Non
     X : ndarray or csr_array, shape (rows, d)
     Z : csr_array, shape (rows, m)
         With few entries a row.
-    centre : float64 array, shape (d,)
+    centre : float64 array, shape (d,), or None for 0
     into : float64 array, shape (m, d)
 
     Examples
@@ -157,7 +157,8 @@ def grouped_block(X: Matrix, Z: sp.csr_array, centre: Array, into: Array) -> Non
         return
     product = (sp.csr_array(Z.T) @ X.astype(np.float64)).tocoo()  # Z'X of a CSC matrix would convert X
     into[product.row, product.col] += product.data  # SciPy gives no entry twice
-    into -= np.outer(np.asarray(Z.sum(axis=0)).ravel(), centre)
+    if centre is not None:
+        into -= np.outer(np.asarray(Z.sum(axis=0)).ravel(), centre)
 
 
 def gram_block(X: Matrix, weights: Array | None, centre: Array | None, into: Array) -> None:

@@ -14,8 +14,8 @@ from mlfs_dask.rows.contract import Profile, RowSource, profile_of, unknown_labe
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.anchor_graph import AnchorGraph
 from mlfs_dask.selectors.contract import family
-from mlfs_dask.selectors.costs import Asked, Cost, Reading, Readings
-from mlfs_dask.selectors.loop import placeholder
+from mlfs_dask.selectors.costs import Asked, Cost, Readings
+from mlfs_dask.selectors.one_reading import Passes
 from mlfs_dask.selectors.parameters import AnchorCount, AnchorNeighbors, Param, seed_of
 from mlfs_dask.selectors.regression import Regression
 from mlfs_dask.statistics.anchor_sums import AnchorSums, AnchorTotals
@@ -69,47 +69,42 @@ class AnchoredRegression(Regression):
             "sample": AnchorGraph.of(self, profile).sample,
         }
 
-    def second(
-        self, source: Profile | RowSource, anchors: Anchors, centre: Array, first: Mapping[str, Any]
-    ) -> dict[str, Statistic]:
-        """Statistics of the second reading, by name; `first` are other results of the first one, none for a plan."""
+    def second(self, source: Profile | RowSource, anchors: Anchors, found: Mapping[str, Any]) -> dict[str, Statistic]:
+        """Statistics of the second pass, by name; `found` as in `later`."""
         profile = profile_of(source)
         labels = source if self.known_entries else profile
         return {
             "sums": label_products(labels),
             "gram": Gram(profile.d),
-            "graph": AnchorSums(anchors, centre, profile.q, unknown_labels(labels)),
+            "graph": AnchorSums(anchors, profile.q, unknown_labels(labels)),
         }
 
-    def last(self, job: Readings, anchors: Anchors, centre: Array, found: Mapping[str, Any]) -> dict[str, Any]:
-        """Results of a reading after the second one, by name, given those of the second; by default there is none."""
-        return {}
+    def later(self, source: Profile | RowSource, found: Mapping[str, Any]) -> Passes:
+        yield SUMS, self.second(source, self.anchors(source, found), found)
 
-    def second_of_labelled(self, profile: Profile, anchors: Anchors, centre: Array) -> dict[str, Statistic]:
+    def anchors(self, source: Profile | RowSource, found: Mapping[str, Any]) -> Anchors:
+        """Those that were placed; in a plan some that take no memory."""
+        return found.get("anchors") or AnchorGraph.of(self, profile_of(source)).placeholder
+
+    def second_of_labelled(self, profile: Profile, anchors: Anchors) -> dict[str, Statistic]:
         """Those of methods that learn from labelled rows, and see the others in the graph."""
         return {
             "labelled": OfLabelled(Gram(profile.d)),
             "gram": Gram(profile.d),
-            "graph": AnchorSums(anchors, centre),
+            "graph": AnchorSums(anchors),
         }
 
     def sizes(self, source: Profile | RowSource) -> dict[str, int]:
         graph = AnchorGraph.of(self, profile_of(source))
-        second = sum(statistic.result_bytes for statistic in self.later_readings(source)[0].statistics)
-        return {"m": graph.count, "p": graph.point_numbers, "r": second // 8}
+        return {"m": graph.count, "p": graph.point_numbers}
 
     @property
     def workspace(self) -> str:
-        """Results of the second reading, the sample's points and k-means, scaled sums of anchors."""
-        return f"r + p + 6 m d + {super().workspace}"
+        """The sample's points and k-means, scaled sums of anchors."""
+        return f"p + 6 m d + {super().workspace}"
 
     def cost(self, source: Profile | RowSource, resources: Resources, asked: Asked) -> Cost:
         return replace(super().cost(source, resources, asked), loads_sklearn=True)
-
-    def later_readings(self, source: Profile | RowSource) -> list[Reading]:
-        profile = profile_of(source)
-        anchors = AnchorGraph.of(self, profile).placeholder
-        return [Reading(SUMS, tuple(self.second(source, anchors, placeholder(profile.d), {}).values()))]
 
     def notes(self, profile: Profile) -> list[str]:
         return [AnchorGraph.of(self, profile).note]
@@ -117,13 +112,14 @@ class AnchoredRegression(Regression):
     def prepare(self, job: Readings, results: dict[str, Any]) -> dict[str, Any]:
         moments = results.pop("moments")
         self.examine_moments(job, moments.mean, moments.m2)
-        scaling = standard_scaling(moments)
-        anchors = AnchorGraph.of(self, job.source.profile).place(results.pop("sample").X, scaling)
-        statistics = self.second(job.source, anchors, moments.mean, results)
-        found = results | dict(zip(statistics, job.run(SUMS, *statistics.values()), strict=True))
-        self.examine_labels(job, found["sums"])
-        found["graph"].ZX[...] *= scaling.factor
-        return found | {"factor": scaling.factor} | self.last(job, anchors, moments.mean, found)
+        graph, scaling = AnchorGraph.of(self, job.source.profile), standard_scaling(moments)
+        return results | {"anchors": graph.place(results.pop("sample").X, scaling)}
+
+    def complete(self, job: Readings, results: dict[str, Any]) -> dict[str, Any]:
+        self.examine_labels(job, results["sums"])
+        factor = results.pop("anchors").factor
+        results["graph"].ZX[...] *= factor
+        return results | {"factor": factor}
 
 
 def add_smoothness(weight: float, G: Array, gram: Array, graph: AnchorTotals) -> None:

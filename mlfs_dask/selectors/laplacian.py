@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.blocks import gates
+from mlfs_dask.blocks.anchors import Anchors
 from mlfs_dask.blocks.neighbours import compiles_search
 from mlfs_dask.blocks.rounding import NEGLIGIBLE
 from mlfs_dask.engine.statistic import Statistic
@@ -27,10 +28,9 @@ from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.anchor_graph import AnchorGraph
 from mlfs_dask.selectors.contract import method
-from mlfs_dask.selectors.costs import Asked, Cost, Reading, Readings
+from mlfs_dask.selectors.costs import Asked, Cost, Readings
 from mlfs_dask.selectors.in_memory import GraphKind, InMemory
-from mlfs_dask.selectors.loop import placeholder
-from mlfs_dask.selectors.one_reading import OneReading
+from mlfs_dask.selectors.one_reading import OneReading, Passes
 from mlfs_dask.selectors.parameters import Missing, Param
 from mlfs_dask.selectors.scores import Scores, uninformative_warning
 from mlfs_dask.solvers.trace import LoopTrace
@@ -127,9 +127,8 @@ class LaplacianScore(InMemory, OneReading):
         profile = profile_of(source)
         return {"moments": Moments(profile.d), "sample": AnchorGraph.of(self, profile).sample}
 
-    def later_readings(self, source: Profile | RowSource) -> list[Reading]:
-        profile = profile_of(source)
-        return [Reading(ROWS, (AnchorSums(AnchorGraph.of(self, profile).placeholder, placeholder(profile.d)),))]
+    def later(self, source: Profile | RowSource, found: Mapping[str, Any]) -> Passes:
+        yield ROWS, {"sums": AnchorSums(found.get("anchors") or AnchorGraph.of(self, profile_of(source)).placeholder)}
 
     def sizes(self, source: Profile | RowSource) -> dict[str, int]:
         graph = AnchorGraph.of(self, profile_of(source))
@@ -145,14 +144,13 @@ class LaplacianScore(InMemory, OneReading):
         moments = results["moments"]
         self.examine_moments(job, moments.mean, moments.m2)
         anchors = AnchorGraph.of(self, job.source.profile).place(results["sample"].X, standard_scaling(moments))
-        (sums,) = job.run(ROWS, AnchorSums(anchors, moments.mean))
-        facts = {"kind": "anchors", "anchors": anchors.count, "anchor_neighbors": anchors.neighbors}
-        return {"sums": sums, "moments": moments, "facts": facts}
+        return {"moments": moments, "anchors": anchors}
 
-    def scores(self, *, k: int, sums: AnchorTotals, moments: FeatureMoments, facts: dict[str, Any]) -> Scores:
+    def scores(self, *, k: int, sums: AnchorTotals, moments: FeatureMoments, anchors: Anchors) -> Scores:
         # f'Sf = Σ_a (Z'f)_a² / λ_a, and the degrees of S are 1.
         smooth = np.einsum("ad,a,ad->d", sums.ZX, sums.inverse_masses, sums.ZX)
         scores = np.divide(smooth, moments.m2, out=np.zeros_like(smooth), where=moments.m2 > 0)
+        facts = {"kind": "anchors", "anchors": anchors.count, "anchor_neighbors": anchors.neighbors}
         return Scores(scores, extra={"graph": facts})
 
     def warnings(self, job: Readings, outcome: Scores, results: Mapping[str, Any]) -> list[Warning]:

@@ -16,8 +16,8 @@ from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.selectors.anchored_regression import AnchoredRegression, Propagation
 from mlfs_dask.selectors.contract import method
-from mlfs_dask.selectors.costs import Reading, Readings
 from mlfs_dask.selectors.loop import placeholder
+from mlfs_dask.selectors.one_reading import Passes
 from mlfs_dask.selectors.parameters import Param
 from mlfs_dask.selectors.scores import SOLVED_BITS, Scores, round_scores
 from mlfs_dask.solvers import row_sparse
@@ -79,33 +79,24 @@ class LEDA(AnchoredRegression):
     passes = "3"
     memory = "worker: 8 bytes * (d² + q d + 3 m d + m²) for m anchors; driver: 8 bytes * (4 d² + 12 q d + 3 m d)"
 
-    def second(
-        self, source: Profile | RowSource, anchors: Anchors, centre: Array, first: Mapping[str, Any]
-    ) -> dict[str, Statistic]:
+    def second(self, source: Profile | RowSource, anchors: Anchors, found: Mapping[str, Any]) -> dict[str, Statistic]:
         profile = profile_of(source)
         sums = OfLabelled(label_products(profile))
-        return {"sums": sums, "graph": PropagatedLabels(anchors, centre, profile.q)}
+        return {"sums": sums, "graph": PropagatedLabels(anchors, profile.q)}
 
-    def later_readings(self, source: Profile | RowSource) -> list[Reading]:
-        second = super().later_readings(source)
-        graph = second[0].statistics[1]
-        assert isinstance(graph, PropagatedLabels)
-        gram = PropagatedGram(graph.anchors, graph.centre, placeholder(graph.anchors.count))
-        return [*second, Reading(SCATTER, (gram,), workspace="r")]
-
-    def last(self, job: Readings, anchors: Anchors, centre: Array, found: Mapping[str, Any]) -> dict[str, Any]:
-        labels = found["graph"].anchor_labels(self.propagation)
-        (gram,) = job.run(SCATTER, PropagatedGram(anchors, centre, labels.sum(axis=1)))
-        return {"gram": gram, "labels": labels}
+    def later(self, source: Profile | RowSource, found: Mapping[str, Any]) -> Passes:
+        yield from super().later(source, found)
+        anchors, graph = self.anchors(source, found), found.get("graph")
+        weights = placeholder(anchors.count) if graph is None else graph.anchor_labels(self.propagation).sum(axis=1)
+        yield SCATTER, {"gram": PropagatedGram(anchors, weights)}
 
     @property
     def workspace(self) -> str:
         """The scatter, its factors, and means of labels."""
         return f"{1 + row_sparse.SQUARE_MATRICES} d d + {super().workspace}"
 
-    def scores(
-        self, *, k: int, sums: LabelMoments, graph: PropagationSums, gram: Array, labels: Array, factor: Array
-    ) -> Scores:
+    def scores(self, *, k: int, sums: LabelMoments, graph: PropagationSums, gram: Array, factor: Array) -> Scores:
+        labels = graph.anchor_labels(self.propagation)
         XF, N = graph.label_sums(labels, factor)
         total = max(float(N.sum()), np.finfo(float).tiny)
         moved = XF.sum(axis=1)

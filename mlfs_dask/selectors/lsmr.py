@@ -79,12 +79,10 @@ class LSMR(AnchoredRegression):
     typical_iterations = 40, 400
     memory = "worker: 8 bytes * (2 d² + q d + m d) for m anchors; driver: 8 bytes * (4 d² + 12 q d + 3 m d)"
 
-    def second(
-        self, source: Profile | RowSource, anchors: Anchors, centre: Array, first: Mapping[str, Any]
-    ) -> dict[str, Statistic]:
+    def second(self, source: Profile | RowSource, anchors: Anchors, found: Mapping[str, Any]) -> dict[str, Statistic]:
         profile = profile_of(source)
         sums = OfLabelled(label_products(profile))
-        return {"sums": sums, **self.second_of_labelled(profile, anchors, centre)}
+        return {"sums": sums, **self.second_of_labelled(profile, anchors)}
 
     @property
     def workspace(self) -> str:

@@ -163,7 +163,7 @@ class MLMLFS(InMemory, ReweightedRegression[Fixed]):
     def _second(self, fixed: Shares, anchors: Anchors, at: At) -> list[Statistic]:
         """Statistics of the second reading, in which W = 0."""
         d = len(fixed.centre)
-        return [Gram(d), AnchorSums(anchors, fixed.centre), *self.reading(fixed, at)]
+        return [Gram(d), AnchorSums(anchors), *self.reading(fixed, at)]
 
     def setup(self, job: Readings, results: dict[str, Any]) -> Fixed:
         moments, labels = results["moments"], results["labels"]

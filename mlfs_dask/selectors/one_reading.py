@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,9 @@ from mlfs_dask.statistics.resampling import (
 )
 from mlfs_dask.typing import Array, Seed, join_terms, numbers
 
+#: Names of passes, and their statistics by the names that their results have.
+Passes: TypeAlias = Iterator[tuple[str, dict[str, Statistic]]]
+
 #: What the reading of the labels that shuffles draw from is called.
 LABELS = "labels"
 
@@ -42,8 +45,8 @@ LABELS = "labels"
 class OneReading(Method):
     """Base class of methods whose scores follow from one reading of the rows.
 
-    A subclass says what it reads (`reads`), what the driver holds beside the results (`workspace`), and how it scores
-    (`scores`). With `resamples_rows` it has the parameters `fdr`, `resamples` and `random_state`.
+    A subclass says what it reads (`reads`, and `later`), what the driver holds beside the results (`workspace`), and
+    how it scores (`scores`). With `resamples_rows` it has the parameters `fdr`, `resamples` and `random_state`.
     """
 
     takes_weights = True
@@ -83,15 +86,22 @@ class OneReading(Method):
         """What a user should know beside the numbers of a plan."""
         return []
 
-    def later_readings(self, source: Profile | RowSource) -> list[Reading]:
-        """Readings that `prepare` makes."""
-        return []
+    def later(self, source: Profile | RowSource, found: Mapping[str, Any]) -> Passes:
+        """Passes that come later.
+
+        `found` are the results until then; empty for a plan, in which sizes alone matter.
+        """
+        yield from ()
 
     def prepare(self, job: Readings, results: dict[str, Any]) -> dict[str, Any]:
-        """Results as `scores` takes them: examined, and with what else the rows tell."""
+        """Results of the first pass, examined."""
         sums = results["sums"]
         self.examine_unknown(job, sums.unknown)
         self.examine_moments(job, sums.mean, sums.m2)
+        return results
+
+    def complete(self, job: Readings, results: dict[str, Any]) -> dict[str, Any]:
+        """Results of all passes as `scores` takes them."""
         return results
 
     def scores(self, *_: Any, **results: Any) -> Array | Scores:
@@ -131,10 +141,10 @@ class OneReading(Method):
         # Residuals; and of each label over the rows where it is known.
         residuals = f"{5 if unknown else 2} q d" + " + d d" * ("gram" in self.reads(source))
         adjusting = [f"results + {residuals}"] * (profile.covariates > 0)
-        later = [
-            replace(reading, workspace=join_terms("results", reading.workspace))
-            for reading in self.later_readings(source)
-        ]
+        later, held = [], 0
+        for name, statistics in self.later(source, {}):
+            later.append(Reading(name, tuple(statistics.values()), workspace=join_terms("results", str(held or ""))))
+            held += numbers(sum(statistic.result_bytes for statistic in later[-1].statistics))
         # Squares of features over the rows where each label is known.
         of_known = ("3 q d" if adjusting else "q d") if unknown else ""
         return Cost(
@@ -143,12 +153,15 @@ class OneReading(Method):
                 *(replace(reading, workspace=of_replicates(resampling)) for reading in readings),
                 *adjusting,
                 *later,
-                join_terms("results", self.workspace, "12 d", of_replicates(resampling), of_known),
+                join_terms(
+                    "results", "later" * (held > 0), self.workspace, "12 d", of_replicates(resampling), of_known
+                ),
             ],
             sizes={
                 "d": profile.d,
                 "q": profile.q,
                 "results": numbers(results),
+                "later": held,
                 **replicate_sizes(resampling, profile),
                 **self.sizes(source),
             },
@@ -186,6 +199,9 @@ class OneReading(Method):
         k, resampling = readings.asked.k, self._draw_resampling(readings)
         replicates = self.replicates(readings, resampling)
         observed = self.prepare(readings, next(replicates))
+        for name, statistics in self.later(readings.source, observed):
+            observed |= zip(statistics, readings.run(name, *statistics.values()), strict=True)
+        observed = self.complete(readings, observed)
         outcome, discovered, q = None, None, None
         if readings.asked.level is not None:
             tested = self.association(**observed)

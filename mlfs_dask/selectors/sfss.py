@@ -78,13 +78,11 @@ class SFSS(AnchoredRegression):
     typical_iterations = 2, 13
     memory = "worker: 8 bytes * (2 d² + q d + 2 m d + 2 m²) for m anchors; driver: 8 bytes * (6 d² + 12 q d + 6 m d)"
 
-    def second(
-        self, source: Profile | RowSource, anchors: Anchors, centre: Array, first: Mapping[str, Any]
-    ) -> dict[str, Statistic]:
+    def second(self, source: Profile | RowSource, anchors: Anchors, found: Mapping[str, Any]) -> dict[str, Statistic]:
         profile = profile_of(source)
-        graph = AnchorSums(anchors, centre, profile.q)
+        graph = AnchorSums(anchors, profile.q)
         return {
-            **self.second_of_labelled(profile, anchors, centre),
+            **self.second_of_labelled(profile, anchors),
             "sums": OfLabelled(label_products(profile)),
             "graph": graph,
             "labelled_graph": OfLabelled(graph),

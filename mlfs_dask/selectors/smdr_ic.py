@@ -93,14 +93,12 @@ class SMDRIC(AnchoredRegression):
     typical_iterations = 80, 520
     memory = "worker: 8 bytes * (d² + 2 q d + 3 m d + m²) for m anchors; driver: 8 bytes * (4 d² + 26 q d + 3 m d)"
 
-    def second(
-        self, source: Profile | RowSource, anchors: Anchors, centre: Array, first: Mapping[str, Any]
-    ) -> dict[str, Statistic]:
+    def second(self, source: Profile | RowSource, anchors: Anchors, found: Mapping[str, Any]) -> dict[str, Statistic]:
         profile = profile_of(source)
         return {
             "sums": OfLabelled(label_products(profile)),
             "gram": Gram(profile.d),
-            "graph": PropagatedLabels(anchors, centre, profile.q),
+            "graph": PropagatedLabels(anchors, profile.q),
         }
 
     @property

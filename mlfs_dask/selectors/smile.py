@@ -83,16 +83,15 @@ class SMILE(AnchoredRegression):
     def reads(self, source: Profile | RowSource) -> dict[str, Statistic]:
         return super().reads(source) | {"sums": OfLabelled(label_products(profile_of(source)))}
 
-    def second(
-        self, source: Profile | RowSource, anchors: Anchors, centre: Array, first: Mapping[str, Any]
-    ) -> dict[str, Statistic]:
+    def second(self, source: Profile | RowSource, anchors: Anchors, found: Mapping[str, Any]) -> dict[str, Statistic]:
         profile = profile_of(source)
         C = placeholder(profile.q, profile.q)
-        if first:
-            pairs = first["sums"].pairs
+        if found:
+            pairs = found["sums"].pairs
             C = (pairs + self.smoothing) / (np.diag(pairs)[:, np.newaxis] + 2.0 * self.smoothing)
-        filled = OfLabelled(FilledProducts(centre, C))
-        return {"filled": filled, **self.second_of_labelled(profile, anchors, centre)}
+        assert anchors.centre is not None
+        filled = OfLabelled(FilledProducts(anchors.centre, C))
+        return {"filled": filled, **self.second_of_labelled(profile, anchors)}
 
     @property
     def workspace(self) -> str:

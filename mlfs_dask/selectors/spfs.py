@@ -6,6 +6,7 @@ features their products with one another: one reading.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import numpy as np
@@ -16,8 +17,8 @@ from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import parameter
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of
 from mlfs_dask.selectors.contract import method
-from mlfs_dask.selectors.costs import Reading, Readings
-from mlfs_dask.selectors.one_reading import OneReading
+from mlfs_dask.selectors.costs import Readings
+from mlfs_dask.selectors.one_reading import OneReading, Passes
 from mlfs_dask.selectors.parameters import Missing, Param, seed_of
 from mlfs_dask.selectors.scores import Scores, most_relevant
 from mlfs_dask.statistics.columns import OfFeatures
@@ -98,7 +99,7 @@ class SPFS(OneReading):
     @property
     def workspace(self) -> str:
         """Squares of sums over labels, and the products of candidates."""
-        return "2 q d + 2 m m"
+        return "2 q d + m m"
 
     def sizes(self, source: Profile | RowSource) -> dict[str, int]:
         return {"m": min(profile_of(source).d, self.n_candidates)}
@@ -107,19 +108,20 @@ class SPFS(OneReading):
         m = min(profile.d, self.n_candidates)
         return [f"X'X is {m:,} x {m:,}" + (f": the best {m:,} of {profile.d:,} features" if m < profile.d else "")]
 
-    def later_readings(self, source: Profile | RowSource) -> list[Reading]:
-        profile = profile_of(source)
+    def later(self, source: Profile | RowSource, found: Mapping[str, Any]) -> Passes:
         m = self.n_candidates
-        return [Reading("candidates", (OfFeatures(Gram(m), np.arange(m)),))] if m < profile.d else []
+        if m < profile_of(source).d:
+            yield "candidates", {"gram": OfFeatures(Gram(m), found.get("candidates", np.arange(m)))}
 
     def prepare(self, job: Readings, results: dict[str, Any]) -> dict[str, Any]:
         results = super().prepare(job, results)
-        preserved_similarity = preserved(results["sums"])  # f'Kf
-        candidates = most_relevant(preserved_similarity, self.n_candidates)
-        if "gram" not in results:
-            (gram,) = job.run("candidates", OfFeatures(Gram(len(candidates)), candidates))
-            results["gram"] = results["sums"].adjusted_gram(gram, candidates)
-        return results | {"similarity": preserved_similarity, "candidates": candidates}
+        similarity = preserved(results["sums"])  # f'Kf
+        return results | {"similarity": similarity, "candidates": most_relevant(similarity, self.n_candidates)}
+
+    def complete(self, job: Readings, results: dict[str, Any]) -> dict[str, Any]:
+        if len(results["candidates"]) < len(results["similarity"]):
+            results["gram"] = results["sums"].adjusted_gram(results["gram"], results["candidates"])
+        return results
 
     def scores(
         self, *, k: int, sums: LabelMoments, gram: Array, similarity: Array, candidates: NDArray[np.intp]

@@ -123,7 +123,7 @@ class UAFSBH(AnchoredLoop[Fixed, At]):
 
     def cost_beside(self, profile: Profile, fixed: Fixed, at: At) -> Cost:
         anchors = AnchorGraph.of(self, profile).placeholder
-        return self.cost_of_start(profile, AnchorSums(anchors, fixed.centre, profile.q))
+        return self.cost_of_start(profile, AnchorSums(anchors, profile.q))
 
     def setup(self, job: Readings, results: dict[str, Any]) -> Fixed:
         scaling = standard_scaling(results["moments"])
@@ -133,7 +133,7 @@ class UAFSBH(AnchoredLoop[Fixed, At]):
     def start(self, job: Readings, fixed: Fixed, results: Mapping[str, Any], trace: LoopTrace) -> At:
         """Values of anchors from the eigenvectors of their graph."""
         anchors, d = self.place(job, fixed.scaling, results), len(fixed.centre)
-        graph: AnchorTotals = job.run(START, AnchorSums(anchors, fixed.centre, job.source.profile.q))[0]
+        graph: AnchorTotals = job.run(START, AnchorSums(anchors, job.source.profile.q))[0]
         values = spectral_values(graph, anchors.centres)[:, : self.n_bits]
         largest = values[np.abs(values).argmax(axis=0), np.arange(values.shape[1])]
         U = np.full((len(values), self.n_bits), 0.5)

@@ -52,7 +52,6 @@ class AnchorSums(RowGroups):
     Parameters
     ----------
     anchors : Anchors
-    centre : float64 array, shape (d,)
     n_labels : int
         q, where Z'Z and Z'Y are summed too.
     unknown : int64 array, shape (u,), optional
@@ -60,7 +59,6 @@ class AnchorSums(RowGroups):
     """
 
     anchors: Anchors
-    centre: Array
     n_labels: int = 0
     unknown: NDArray[np.int64] = field(default_factory=no_labels)
 
@@ -84,7 +82,7 @@ class AnchorSums(RowGroups):
 
     def add_rows(self, sums: AnchorTotals, X: Matrix, Y: sp.csr_array) -> None:
         Z = self.anchors.weigh(X)
-        grouped_block(X, Z, self.centre, sums.ZX)
+        grouped_block(X, Z, self.anchors.centre, sums.ZX)
         sums.masses[...] += np.asarray(Z.sum(axis=0)).ravel()
         if self.n_labels:
             sums.ZZ[...] += (Z.T @ Z).toarray()

@@ -96,12 +96,10 @@ class PropagatedLabels(RowGroups):
     Parameters
     ----------
     anchors : Anchors
-    centre : float64 array, shape (d,)
     n_labels : int
     """
 
     anchors: Anchors
-    centre: Array
     n_labels: int
 
     compiled = True
@@ -127,12 +125,12 @@ class PropagatedLabels(RowGroups):
         others = Z[~labelled]
         sums.ZZ[...] += (others.T @ others).toarray()
         sums.ZY[...] += Z.T @ shares
-        backward_block(X, shares, self.centre, sums.XY)
+        backward_block(X, shares, self.anchors.centre, sums.XY)
         sums.Y[...] += shares.sum(axis=0)
         # The anchors of rows that are not labelled count as others.
         columns = Z.indices + np.repeat(m * ~labelled, np.diff(Z.indptr))
         Z = sp.csr_array((Z.data, columns, Z.indptr), shape=(Z.shape[0], 2 * m))
-        grouped_block(X, Z, self.centre, sums.ZX.reshape(2 * m, -1))
+        grouped_block(X, Z, self.anchors.centre, sums.ZX.reshape(2 * m, -1))
         sums.masses[...] += np.asarray(Z.sum(axis=0)).reshape(2, m)
 
 
@@ -143,23 +141,21 @@ class PropagatedGram(RowGroups):
     Parameters
     ----------
     anchors : Anchors
-    centre : float64 array, shape (d,)
     weights : float64 array, shape (m,)
         αU1.
     """
 
     anchors: Anchors
-    centre: Array
     weights: Array
 
     compiled = True
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
-        return ((len(self.centre),) * 2,)
+        return ((self.anchors.centres.shape[1],) * 2,)
 
     def scratch_bytes(self, profile: Profile) -> int:
-        d = len(self.centre)
+        d = self.anchors.centres.shape[1]
         own = self.anchors.scratch_bytes(profile) + group_scratch_bytes(profile, 4)
         # Rows without a weight are left out of a copy.
         rows = min(gates.GROUP_ROWS, profile.block_rows)
@@ -167,7 +163,7 @@ class PropagatedGram(RowGroups):
 
     def add_rows(self, state: State, X: Matrix, Y: sp.csr_array) -> None:
         weights = np.where(labelled_rows(Y), np.diff(Y.indptr) > 0, self.anchors.weigh(X) @ self.weights)
-        gram_block(X, weights, self.centre, state[0])
+        gram_block(X, weights, self.anchors.centre, state[0])
 
     def finalize(self, state: State) -> Array:
         G: Array = state[0].copy()
