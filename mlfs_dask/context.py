@@ -1,4 +1,4 @@
-"""Variables of the context, which threads and tasks of a user do not share."""
+"""Context variables, which keep settings of concurrent threads and tasks apart."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _T = TypeVar("_T")
 
 @contextlib.contextmanager
 def assigned(variable: ContextVar[_T], value: _T) -> Iterator[None]:
-    """Let a variable have a value inside the with-block, and the one that it had behind it.
+    """Set a context variable inside the with-block, and restore its value afterwards.
 
     >>> size = ContextVar("size", default=1)
     >>> with assigned(size, 2):

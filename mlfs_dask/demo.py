@@ -1,8 +1,7 @@
-"""The demonstration: handwritten digits, from a file to a page that shows which pixels each method chose, and how good
-they are.
+"""The demonstration on handwritten digits: from a file to an HTML page with the pixels chosen by each method.
 
-scikit-learn carries 1 797 images of 8 × 8 pixels. Six labels follow from the digit, so that an image has several labels
-at once; they are written as a Mulan ARFF file, converted, planned, selected from and judged like any user's own file.
+scikit-learn carries 1 797 images of 8 × 8 pixels. Six labels follow from the digit, so an image has several labels.
+The demo writes them as a Mulan ARFF file, then converts, plans, selects and evaluates it like any user's file.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ LABELS: dict[str, frozenset[int]] = {
     "open curves only": frozenset({2, 3, 5}),
     "straight strokes only": frozenset({1, 4, 7}),
 }
-"""Name of a label -> the digits that have it."""
+"""Label name -> digits with that label."""
 
 METHODS = ("elc", "label-entropy", "mfsir")
 N_KEPT = 16
@@ -50,28 +49,28 @@ def run_demo(
     force: bool = False,
     log: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
-    """Run the whole way on the digits, in a folder of its own.
+    """Run the complete workflow on the digits, in a separate folder.
 
     Parameters
     ----------
     directory : path
-        Gets `digits.arff`, `digits.xml`, `digits.zarr`, one run folder a method, `digits.eval` and `index.html`.
+        Receives `digits.arff`, `digits.xml`, `digits.zarr`, run folders, `digits.eval` and `index.html`.
     k : int
-        Pixels to keep.
+        Number of pixels to select.
     force : bool
-        Do it again where an earlier demo lies.
+        Replace an earlier demo.
     log : callable
-        Receives a line for every step: the command that would do the same.
+        Receives a line for every step: the equivalent command.
 
     Returns
     -------
     dict
-        page, store, evaluation, and for every method the pixels it kept and the seconds it took.
+        page, store, evaluation, and for each method its selected pixels and seconds.
 
     Raises
     ------
     UsageError
-        If the folder holds anything but an earlier demo, or that and not `force`.
+        If the folder holds other files, or an earlier demo without `force`.
     """
     from mlfs_dask.evaluation.experiment import evaluate
     from mlfs_dask.evaluation.results import write_eval
@@ -113,26 +112,26 @@ def run_demo(
             "seconds": round(run.record["wall_seconds"], 3),
         }
 
-    judged = folder / "digits.eval"
+    evaluation_path = folder / "digits.eval"
     candidates = [*METHODS, "random", "all"]
     log(
         f"mlfs evaluate {store} {' '.join(candidates)} --folds {FOLDS} --k-grid {K_GRID} "
-        f"--metrics {','.join(METRICS)} -o {judged}"
+        f"--metrics {','.join(METRICS)} -o {evaluation_path}"
     )
     evaluation = evaluate(dataset, candidates, folds=FOLDS, k_grid=K_GRID, metrics=METRICS)
-    write_eval(str(judged), evaluation, force=force)
+    write_eval(str(evaluation_path), evaluation, force=force)
     log(f"  {evaluation.record['wall_seconds']:.3f} s")
 
     page = folder / "index.html"
-    shown = [*(str(folder / name) for name in METHODS), str(judged)]
+    report_paths = [*(str(folder / name) for name in METHODS), str(evaluation_path)]
     title = "Which pixels tell? Digits with several labels"
-    log(f"mlfs report {' '.join(shown)} --image-shape {SIDE}x{SIDE} --title '{title}' -o {page}")
-    page.unlink(missing_ok=True)  # the folder is the demo's own, whatever made the page in it
-    report(shown, page, title=title, image_shape=(SIDE, SIDE), force=force)
+    log(f"mlfs report {' '.join(report_paths)} --image-shape {SIDE}x{SIDE} --title '{title}' -o {page}")
+    page.unlink(missing_ok=True)  # the folder belongs to the demo, so any page in it may be replaced
+    report(report_paths, page, title=title, image_shape=(SIDE, SIDE), force=force)
     return {
         "page": str(page),
         "store": str(store),
-        "evaluation": str(judged),
+        "evaluation": str(evaluation_path),
         "seconds": round(time.perf_counter() - started, 3),
         "methods": runs,
     }
@@ -156,7 +155,7 @@ def _check_folder(folder: Path, force: bool) -> None:
 
 
 def load_digits() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Images, shape (1797, 64), ink from 0 to 16, and the digits they show."""
+    """Return images, shape (1797, 64), ink from 0 to 16, and their digits."""
     from sklearn.datasets import load_digits as load
 
     bunch = load()
@@ -164,7 +163,7 @@ def load_digits() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def pixel_name(pixel: int) -> str:
-    """Name of a pixel by row and column, from 1.
+    """Return the name of a pixel: row and column, from 1.
 
     >>> pixel_name(0), pixel_name(63)
     ('row 1 column 1', 'row 8 column 8')
@@ -174,18 +173,18 @@ def pixel_name(pixel: int) -> str:
 
 
 def arff_text(images: NDArray[np.int64], digits: NDArray[np.int64]) -> str:
-    """The data as Mulan writes it: numeric features, labels {0,1} behind them."""
+    """Return the data in Mulan's ARFF form: numeric features, then labels {0,1}."""
     lines = ["@relation digits", ""]
     lines += [f"@attribute '{pixel_name(pixel)}' numeric" for pixel in range(images.shape[1])]
     lines += [f"@attribute '{label}' {{0,1}}" for label in LABELS]
     lines += ["", "@data"]
-    labels = np.array([[int(digit in having) for having in LABELS.values()] for digit in range(10)])
+    labels = np.array([[int(digit in digits_of) for digits_of in LABELS.values()] for digit in range(10)])
     lines += [",".join(map(str, [*row, *labels[digit]])) for row, digit in zip(images, digits, strict=True)]
     return "\n".join(lines) + "\n"
 
 
 def xml_text() -> str:
-    """Mulan's file of label names."""
+    """Return Mulan's XML file of label names."""
     names = "\n".join(f'  <label name="{html.escape(label)}"></label>' for label in LABELS)
     return (
         '<?xml version="1.0" encoding="utf-8"?>\n'

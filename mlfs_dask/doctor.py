@@ -1,6 +1,6 @@
-"""Checks of an installation, of a cluster and of what its workers see of a store; and a tiny job.
+"""Checks of an installation, a cluster and its view of a store, and a tiny job.
 
-Each check ends as ok, warn or fail, with what to do about it. Nothing outside a temporary folder is touched.
+Each check gives ok, warn or fail, with a cure. Writes only to a temporary folder.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ if TYPE_CHECKING:
     from distributed import Client
 
 LITTLE = 2**30
-"""Bytes for a worker below which little but small data fits, and of scratch space below which a conversion may not find
-room for its staging files."""
+"""Bytes of worker memory below which only small data fits, and of scratch space below which the staging files of a
+conversion may not fit."""
 
 FEW_FILES = 4096
-"""Open files below which a scheduler with many workers, or a store with many shards, runs short."""
+"""Limit of open files below which a scheduler with many workers, or a store with many shards, runs short."""
 
 SLOW_SHARE = 0.25
-"""Share of the middle worker's reading speed below which a worker is slow."""
+"""Share of the median read speed below which a worker is slow."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at.
+    """Result of one check.
 
     Attributes
     ----------
     name : str
     status : {"ok", "warn", "fail"}
     detail : str
-        What was found.
+        Finding.
     cure : str
-        What to do; empty when ok.
+        Action for the user; empty when ok.
     """
 
     name: str
@@ -58,23 +58,23 @@ class Check:
     cure: str = ""
 
     def to_dict(self) -> dict[str, str]:
-        """As plain data."""
+        """Return the check as plain data."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class StoreReading:
-    """What one process saw of a store.
+    """Result of reading one partition of a store in one process.
 
     Attributes
     ----------
     digest : str
-        Of the content; empty where the store could not be opened.
+        Content digest of the store; empty if the store could not be opened.
     bytes : int
-        Of X, in the partition that was read.
+        Bytes of X in the partition.
     seconds : float
     problem, cure : str
-        Why it could not be read; empty where it could.
+        Reason of a failure, and its cure; empty after success.
     """
 
     digest: str = ""
@@ -85,38 +85,38 @@ class StoreReading:
 
     @property
     def speed(self) -> float:
-        """Bytes a second."""
+        """Bytes per second."""
         return self.bytes / max(self.seconds, 1e-9)
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What one process, here or on a worker, can use.
+    """Resources of one process, here or on a worker.
 
     Attributes
     ----------
     host : str
     versions : dict of str
     memory_limit : int or None
-        Bytes that Dask lets the worker have; None where it sets no limit.
+        Memory limit of the Dask worker in bytes; None without a limit.
     memory_available : int
-        Bytes that the system would give: free memory and what control groups leave.
+        Available bytes: free memory within control groups.
     memory_total : int
-        Bytes of the machine or of the control group.
+        Total bytes of the machine or of the control group.
     open_files : int
-        How many files may be open at once.
+        Limit of open files.
     scratch : str
         Folder for temporary files.
     scratch_free : int
-        Bytes free there; -1 if it cannot be written.
+        Free bytes in the scratch folder; -1 if it is not writable.
     keeps_memory : bool
-        Whether freed buffers stay with the process (thresholds of malloc).
+        True if malloc keeps freed buffers in the process.
     threads : int
-        Tasks that run at the same time.
+        Concurrent tasks.
     blas_threads : int
-        Threads of BLAS in each.
+        Threads of BLAS in each task.
     cores : int
-        Cores that the process may keep busy.
+        Cores available to the process.
     reading : StoreReading or None
     """
 
@@ -136,14 +136,14 @@ class Facts:
 
 
 def examine(store: str | None = None, *, directory: str | None = None, **cluster: Any) -> Iterator[Check]:
-    """Make all checks, one after the other.
+    """Run all checks, one after the other.
 
     Parameters
     ----------
     store : str, optional
-        Path or URL of a store, of which this process and every worker read one partition.
+        Path or URL of a store; this process and every worker read one partition of it.
     directory : str, optional
-        Where the tiny job keeps its files; all workers must see it. Default: the system's temporary folder.
+        Folder for the files of the tiny job, visible to all workers. Default: the system's temporary folder.
     **cluster
         Options of `mlfs_dask.cluster.connect.connect`.
 
@@ -173,15 +173,15 @@ def examine(store: str | None = None, *, directory: str | None = None, **cluster
 def gather_facts(
     store: str | None = None, partitions: Mapping[str, int] | None = None, dask_worker: Any = None
 ) -> Facts:
-    """Look at this process, its machine, and one partition of a store.
+    """Collect the facts of this process, its machine, and one partition of a store.
 
     Parameters
     ----------
     store : str, optional
     partitions : mapping, optional
-        Number of the partition that each worker reads, by its address; the first without it.
+        Partition that each worker reads, by worker address; default: the first one.
     dask_worker : distributed.Worker, optional
-        Whose process this is; Dask passes it.
+        The worker of this process; Dask passes it.
     """
     import socket
 
@@ -189,7 +189,7 @@ def gather_facts(
     if dask_worker is not None:
         scratch, limit = dask_worker.local_directory, dask_worker.memory_manager.memory_limit
         threads = dask_worker.state.nthreads
-        importlib.import_module("numba")  # which a worker is not asked for before it is to run compiled kernels
+        importlib.import_module("numba")  # a worker otherwise loads it with its first compiled kernels
     trim = os.environ.get("MALLOC_TRIM_THRESHOLD_", "")
     number = 0 if partitions is None else partitions[dask_worker.address]
     return Facts(
@@ -221,18 +221,18 @@ def _read_partition(store: str, number: int) -> StoreReading:
             arrays = (block.X,) if not rows.profile.sparse else (block.X.data, block.X.indices)
             count += sum(array.nbytes for array in arrays)
         return StoreReading(dataset.digest, count, time.perf_counter() - started)
-    except Exception as error:  # of file systems and their libraries, too
+    except Exception as error:  # file systems and their libraries raise errors of any type
         problem, _, cure = str(error).partition("\n  cure: ")
         return StoreReading(problem=problem or type(error).__name__, cure=cure)
 
 
 def total_memory(root: str = "/") -> int:
-    """Bytes of memory of the machine, or of the control group (version 1 or 2) if that has less.
+    """Return the total memory in bytes: of the machine, or of the control group (version 1 or 2) if less.
 
     Parameters
     ----------
     root : str
-        Where /proc and /sys are found.
+        Root directory of /proc and /sys.
     """
     amounts = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for group in runtime.control_groups("memory", root):
@@ -254,7 +254,7 @@ def _free_space(folder: str) -> int:
 
 
 def check_client(facts: Facts) -> Iterator[Check]:
-    """Checks of the process that runs the command."""
+    """Check the process that runs the command."""
     versions = (f"{name} {version[:12] if name == CODE else version}" for name, version in facts.versions.items())
     yield Check("versions", "ok", ", ".join(versions))
     yield _check_memory("memory", facts)
@@ -288,7 +288,7 @@ def _check_cluster(client: Client | None, here: Facts, store: str | None) -> Ite
 
 
 def check_connection(address: str) -> Check:
-    """Whether others can read along, or run code of theirs."""
+    """Warn if other users of the network could read the traffic or run code on the workers."""
     if is_protected(address):
         detail = "TLS" if address.startswith("tls://") else f"{address}, which this machine alone can reach"
         return Check("connection", "ok", detail)
@@ -297,7 +297,7 @@ def check_connection(address: str) -> Check:
 
 
 def check_workers(facts: dict[str, Facts], here: Facts) -> Iterator[Check]:
-    """Checks of all workers: one line a check, for the worker that is worst off."""
+    """Check all workers: one result for each check, of the worst worker."""
     lines = describe_mismatches(here.versions, {address: of_worker.versions for address, of_worker in facts.items()})
     if lines:
         yield Check("worker versions", "warn", "; ".join(lines), "install the same versions on every host")
@@ -318,11 +318,11 @@ def check_workers(facts: dict[str, Facts], here: Facts) -> Iterator[Check]:
 
 def _worst(name: str, check: Callable[[str, Facts], Check], facts: dict[str, Facts]) -> Check:
     checks = [(of_worker.host, check(name, of_worker)) for _, of_worker in sorted(facts.items())]
-    troubled = [(host, result) for host, result in checks if result.status != "ok"]
-    if not troubled:
+    failing = [(host, result) for host, result in checks if result.status != "ok"]
+    if not failing:
         return checks[0][1]
-    host, worst = max(troubled, key=lambda pair: pair[1].status == "fail")
-    return replace(worst, detail=f"{worst.detail} (on {len(troubled)} of {len(checks)} workers, the first on {host})")
+    host, worst = max(failing, key=lambda pair: pair[1].status == "fail")
+    return replace(worst, detail=f"{worst.detail} (on {len(failing)} of {len(checks)} workers, the first on {host})")
 
 
 def _check_memory(name: str, facts: Facts) -> Check:
@@ -381,7 +381,7 @@ def _check_threads(name: str, facts: Facts) -> Check:
 
 
 def _check_hosts(facts: dict[str, Facts]) -> Check:
-    """Whether the workers of a host may together have more than there is."""
+    """Fail if the workers of a host may together use more memory than the host has."""
     hosts: dict[str, list[Facts]] = {}
     for of_worker in facts.values():
         hosts.setdefault(of_worker.host, []).append(of_worker)
@@ -407,11 +407,11 @@ def _check_reading(name: str, facts: Facts) -> Check:
 
 
 def _check_readings(facts: dict[str, Facts], here: StoreReading) -> Check:
-    """Whether all workers read the same store as this process, and none much slower than the others."""
+    """Fail if a worker reads another store than this process; warn if a worker is much slower than the median."""
     name = "worker store"
     worst = _worst(name, _check_reading, facts)
     if worst.status != "ok":
-        # What this process sees is a store: the worker needs another cure than to make one.
+        # This process opened the store, so the cure "make a store" would mislead on the worker.
         if worst.cure and not (here.digest and worst.cure == NOT_A_STORE):
             return worst
         cure = "workers read the store themselves: the same file system at the same path, or a URL, and credentials"
@@ -422,16 +422,16 @@ def _check_readings(facts: dict[str, Facts], here: StoreReading) -> Check:
         cure = "give all hosts the same file system, or the URL of one copy."
         return Check(name, "fail", f"another store than here is at that place on {', '.join(others)}", cure)
     slowest, host = min(readings, key=lambda pair: pair[0].speed)
-    middle = statistics.median(reading.speed for reading, _ in readings)
+    median = statistics.median(reading.speed for reading, _ in readings)
     detail = f"{slowest.speed / 1e6:,.0f} MB/s on the slowest of {number_of(len(readings), 'worker')}"
-    if slowest.speed < SLOW_SHARE * middle:
+    if slowest.speed < SLOW_SHARE * median:
         cure = f"look at the network and the disk of {host}, or leave it out."
-        return Check(name, "warn", f"{detail} ({host}), {middle / 1e6:,.0f} MB/s on the middle one", cure)
+        return Check(name, "warn", f"{detail} ({host}), {median / 1e6:,.0f} MB/s on the middle one", cure)
     return Check(name, "ok", detail)
 
 
 def check_job(directory: str | None, client: Client | None) -> Check:
-    """Convert a small file, select from it, and see that the feature that was planted comes first."""
+    """Convert a small file, select from it, and check that the planted feature ranks first."""
     name = "a tiny job"
     try:
         with tempfile.TemporaryDirectory(prefix="mlfs-doctor-", dir=directory) as folder:
@@ -450,7 +450,7 @@ PLANTED = "planted"
 
 
 def run_tiny_job(folder: Path) -> tuple[str, float]:
-    """Name of the feature that came first, and the seconds it took."""
+    """Return the name of the best feature, and the seconds taken."""
     from mlfs_dask.selection.fit import fit
     from mlfs_dask.selection.question import ask
     from mlfs_dask.storage.convert import convert

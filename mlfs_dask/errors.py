@@ -1,6 +1,6 @@
-"""Errors that users meet, each with the exit code the command line gives for it.
+"""Exceptions that users see, with the exit codes of the command line, and helpers that word messages.
 
-Every message says what was expected, what came, and what to do about it.
+A message says what is wrong, where, and what to do.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from typing import Literal
 from mlfs_dask.context import assigned
 from mlfs_dask.files.redaction import redact
 
-#: What the system says where no further file can be opened, and what to do.
+#: Error numbers of the system for too many open files, and the cure.
 TOO_MANY_FILES = frozenset({errno.EMFILE, errno.ENFILE})
 TOO_MANY_FILES_CURE = "raise the limit of open files (`ulimit -n 1024`)"
 
-#: What the system says where a disk, or a share of it, is full.
+#: Error numbers of the system for a full disk or an exhausted quota.
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def is_load_failure(error: BaseException) -> bool:
-    """Whether a library could not be loaded: an ImportError, or whatever a module raised while it was imported."""
+    """Return True if `error` means that a library failed to load: an ImportError, or any error during an import."""
     if isinstance(error, MlfsError | MemoryError):
         return False
     if isinstance(error, ImportError):
         return True
     if type(error) is OSError and any(words in str(error) for words in ("shared object", "undefined symbol")):
-        return True  # of ctypes, in a function
+        return True  # ctypes raises it inside a function, not at the top of a module
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_name != "<module>":
         trace = trace.tb_next
@@ -37,7 +37,7 @@ def is_load_failure(error: BaseException) -> bool:
 
 
 def number_of(number: int, noun: str, plural: str | None = None) -> str:
-    """A number and what it counts, in the grammatical number.
+    """Return a number with the noun that it counts, singular or plural.
 
     Examples
     --------
@@ -48,7 +48,7 @@ def number_of(number: int, noun: str, plural: str | None = None) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes for people.
+    """Format a number of bytes with a binary unit.
 
     Examples
     --------
@@ -63,12 +63,12 @@ def size(count: float) -> str:
     return f"{value:.4g} TiB"
 
 
-#: Names that a message lists.
+#: Largest number of names that a message lists.
 MOST_NAMES = 32
 
 
-def closest(name: str, known: Iterable[str]) -> str:
-    """The known names that come closest to one that is not, as a question; where none is close, all or the first.
+def closest(name: str, valid_names: Iterable[str]) -> str:
+    """Suggest the valid names most similar to `name`; without a similar one, list the first `MOST_NAMES`.
 
     Examples
     --------
@@ -77,17 +77,17 @@ def closest(name: str, known: Iterable[str]) -> str:
     """
     import difflib
 
-    names = list(known)
-    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-    if close:
-        return f"Did you mean {' or '.join(close)}?"
+    names = list(valid_names)
+    matches = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    if matches:
+        return f"Did you mean {' or '.join(matches)}?"
     more = "" if len(names) <= MOST_NAMES else f" and {len(names) - MOST_NAMES:,} more"
     return f"Known: {', '.join(names[:MOST_NAMES])}{more}."
 
 
-#: Parameters of Python that an option, or a key of a plan, has another name for.
+#: Python parameters whose option and plan key have another name.
 _NAMES = {"n_features_to_select": "k", "fold_of": "split_file"}
-#: Those that an option alone has another name for.
+#: Python parameters of which only the option has another name.
 _OPTION_NAMES = {"random_state": "seed", "test": "test_store"}
 
 _spelling: ContextVar[Literal["python", "option", "key"]] = ContextVar("spelling", default="python")
@@ -95,18 +95,18 @@ _spelling: ContextVar[Literal["python", "option", "key"]] = ContextVar("spelling
 
 @contextlib.contextmanager
 def spell_parameters_as(spelling: Literal["option", "key"]) -> Iterator[None]:
-    """Spell parameters in messages as options of the command line, or as keys of a plan, inside the with-block."""
+    """Spell parameters in messages as command-line options, or as keys of a plan, inside the with-block."""
     with assigned(_spelling, spelling):
         yield
 
 
 def parameter(name: str, value: object = None) -> str:
-    """A parameter, with a value where one is given, as whoever reads the message would write it.
+    """Spell a parameter, and its value if given, as the reader of the message writes it: Python, option or plan key.
 
     Parameters
     ----------
     name : str
-        In Python.
+        Name in Python.
     value : optional
 
     Examples
@@ -132,7 +132,7 @@ def parameter(name: str, value: object = None) -> str:
 
 
 class MlfsError(Exception):
-    """Root of the errors raised on purpose; `exit_code` is what `mlfs` exits with. Secrets in URLs are left out."""
+    """Base class of the package's exceptions. `exit_code` is the exit status of `mlfs`; URLs lose their secrets."""
 
     exit_code = 1
 
@@ -141,23 +141,23 @@ class MlfsError(Exception):
 
 
 class UsageError(MlfsError, ValueError):
-    """An option or argument has a value it cannot have (exit 2)."""
+    """Invalid value of an option or argument (exit 2)."""
 
     exit_code = 2
 
 
 class DataError(MlfsError, ValueError):
-    """The data is invalid (exit 3).
+    """Invalid data (exit 3).
 
     Parameters
     ----------
     problem : str
-        What was expected and what came.
+        Expected and actual content.
     file, line, column, value : optional
-        Where it was found. Lines and columns of a file count from 1, as editors do; `column` without a file is a
-        column's name, or its index from 0, as in ``X[:, column]``, and the message says so.
+        Location of the problem. Lines and columns of a file count from 1, as in editors; `column` without a file is
+        a column's name, or its index from 0, as in ``X[:, column]``, and the message says so.
     cure : str, optional
-        What the user can do.
+        Action for the user.
     """
 
     exit_code = 3
@@ -178,30 +178,30 @@ class DataError(MlfsError, ValueError):
         self.column = column
         self.value = redact(value) if isinstance(value, str) else value
         self.cure = None if cure is None else redact(cure)
-        place = []
+        location = []
         if self.file is not None:
-            place.append(self.file)
+            location.append(self.file)
         if line is not None:
-            place.append(f"line {line}")
+            location.append(f"line {line}")
         if column is not None:
-            counted = "" if file is not None else " (counted from 0)"
-            place.append(f"column {column}{counted}" if isinstance(column, int) else f"column {column!r}")
+            base = "" if file is not None else " (counted from 0)"
+            location.append(f"column {column}{base}" if isinstance(column, int) else f"column {column!r}")
         if value is not None:
-            place.append(f"value {self.value!r}")
-        text = (", ".join(place) + ": " if place else "") + self.problem
+            location.append(f"value {self.value!r}")
+        text = (", ".join(location) + ": " if location else "") + self.problem
         if self.cure:
             text += f"\n  cure: {self.cure}"
         super().__init__(text)
 
     def with_column_name(self, names: Sequence[str] | None) -> DataError:
-        """This error, its column called by its name instead of its index."""
+        """Return a copy of this error that gives the column's name instead of its index."""
         column = self.column
         if names is not None and isinstance(column, int):
             column = str(names[column])
         return DataError(self.problem, file=self.file, line=self.line, column=column, value=self.value, cure=self.cure)
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Exceptions cross process boundaries by pickle, which would pass the finished message as `problem`.
+        # Exceptions cross process boundaries by pickle, which by default passes the complete message as `problem`.
         return (_rebuild, (self.problem, self.file, self.line, self.column, self.value, self.cure))
 
 
@@ -217,18 +217,18 @@ def _rebuild(
 
 
 class DoesNotFitError(MlfsError, MemoryError):
-    """The job is projected not to fit (exit 4).
+    """Job whose projected memory or disk use exceeds the limit (exit 4).
 
     Parameters
     ----------
     what : str
-        What would need the memory (or disk).
+        Object that needs the memory or disk space.
     projected : int or None
-        Bytes; None where nothing says it, and the system refused them.
+        Bytes; None if the system refused an allocation of unknown size.
     available : int
         Bytes.
     cure : str
-        What the user can do.
+        Action for the user.
     """
 
     exit_code = 4
@@ -250,21 +250,21 @@ def _rebuild_fit(what: str, projected: int | None, available: int, cure: str) ->
 
 
 def _mebibytes(count: int) -> str:
-    tenths = (10 * count + 2**19) // 2**20  # damaged files declare numbers beyond those of floats
+    tenths = (10 * count + 2**19) // 2**20  # integers: damaged files declare sizes beyond the range of floats
     return f"{tenths // 10:,}.{tenths % 10} MiB ({count:,} bytes)"
 
 
 class StoreAccessError(MlfsError):
-    """The system or a server keeps a store from being read or written; nothing says that it is damaged (exit 1).
+    """Refused or failed access to a store by the system or a server; not for damaged data (exit 1).
 
     Parameters
     ----------
     store : str
         Path or URL.
     problem : str
-        What was refused.
+        Refused operation.
     cure : str
-        What the user can do.
+        Action for the user.
     """
 
     def __init__(self, store: str, problem: str, cure: str) -> None:
@@ -277,19 +277,19 @@ class StoreAccessError(MlfsError):
         return (type(self), (self.store, self.problem, self.cure))
 
     def with_detail(self, detail: str) -> StoreAccessError:
-        """The same error, which says more: where, how often."""
+        """Return a copy of this error with a detail appended to `problem`."""
         return type(self)(self.store, f"{self.problem}, {detail}", self.cure)
 
 
 class StoreNotAllowedError(StoreAccessError):
-    """The store may not be read or written: permissions of files, or credentials for a server (exit 1)."""
+    """Access denied by file permissions or by a server's credentials (exit 1)."""
 
 
 class StoreUnavailableError(StoreAccessError):
-    """The store's server is throttled, unreachable or too slow, also when it was asked again (exit 1)."""
+    """Server of the store unreachable, throttled or too slow, after all retries (exit 1)."""
 
 
 class ClusterLostError(MlfsError):
-    """The scheduler or every worker went away, or could not be reached (exit 5)."""
+    """Scheduler or all workers lost or unreachable (exit 5)."""
 
     exit_code = 5

@@ -1,6 +1,6 @@
-"""What a job runs on: workers and their memory, peak memory as measured, and where progress goes.
+"""Resources of a job: workers, memory limits, measured memory, threads and progress events.
 
-Imports nothing of ours but the shared names, and `distributed` only when somebody else already has: a process
+Imports no other module of the package but `context`, and `distributed` only if the process has loaded it: a process
 without a cluster never pays for it.
 """
 
@@ -32,69 +32,69 @@ _T = TypeVar("_T")
 
 logger = logging.getLogger(__name__)
 
-#: Bytes of a worker process that has imported what a reading needs and has done nothing yet; part of every
-#: projection. A process that holds more already counts with what it holds (`Resources.process_bytes`).
+#: Resident bytes of a worker process that has imported the modules of a pass and has run no task; part of every
+#: projection. For a process that is larger, its resident size counts (`Resources.process_bytes`).
 PROCESS_BYTES = 90 * 2**20
 
-#: Bytes that a process adds in its first job beside what the job plans: modules that are imported by then, pages of
-#: libraries that run for the first time, and messages. 5 MiB measured in a worker, 2 to 9 MiB in the client's process.
+#: Bytes that the first job adds to a process beside the job's plan: late imports, first-touched pages of libraries,
+#: and messages. 5 MiB measured in a worker, 2 to 9 MiB in the client's process.
 FIRST_JOB_BYTES = 12 * 2**20
 
-#: Bytes that the compiled kernels add to a process: Numba, LLVM, and the loaded code. 100 to 115 MiB measured, and 135
-#: where its libraries have just been installed and the page cache holds them whole.
+#: Bytes that the compiled kernels add to a process: Numba, LLVM, and the machine code. 100 to 115 MiB measured, and
+#: 135 directly after an installation, when the page cache holds the libraries whole.
 COMPILED_BYTES = 135 * 2**20
 
-#: Bytes that compiling them adds, in the first process that runs them after an installation.
+#: Bytes that compilation of the kernels adds, in the first process that runs them after an installation.
 COMPILING_BYTES = 45 * 2**20
 
-#: Bytes that loading scikit-learn adds to a process, its trees among them: 142 MiB measured, and 186 where its
-#: libraries have just been installed and the page cache holds them whole.
+#: Bytes that loading scikit-learn with its trees adds to a process: 142 MiB measured, and 186 directly after an
+#: installation, when the page cache holds the libraries whole.
 SKLEARN_BYTES = 190 * 2**20
 
-#: Bytes that libraries ask for and do not touch. The allocator of Arrow asks for 1 GiB at a time.
+#: Bytes that libraries reserve and do not touch. The allocator of Arrow reserves 1 GiB at a time.
 UNTOUCHED_BYTES = 2**30
 
-#: Bytes of a thread's stack and of its buffers in BLAS, of which few are touched.
+#: Bytes reserved for a thread's stack and its BLAS buffers, mostly untouched.
 THREAD_BYTES = 2**25
 
-#: Where Numba keeps the machine code of kernels if nothing tells it another place.
+#: Default folder of Numba's cache of compiled kernels.
 INSTALLED_KERNELS = Path(__file__).parent / "blocks" / "__pycache__"
 
-#: Seconds between two looks for signals while a thread of this process works.
+#: Seconds between two checks for signals while a thread of this process works.
 LOOK_SECONDS = 0.2
 
-#: Seconds between two warnings of tasks.
+#: Least number of seconds between two warnings from tasks.
 WARNING_SECONDS = 10.0
 
-#: Seconds between two lines of the log that say how far a reading is.
+#: Seconds between two lines of the log about the progress of a pass.
 LOG_SECONDS = 10.0
-#: Topic on which workers report progress to the client.
+#: Dask topic on which workers report progress to the client.
 PROGRESS_TOPIC = "mlfs-progress"
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What a reading may use.
+    """Workers, threads and memory available to a pass over the data.
 
     Attributes
     ----------
     workers : int
-        Processes that run tasks (1 when in process).
+        Processes that run tasks (1 without a cluster).
     threads_per_worker : int
-        Tasks that run at the same time in one process.
+        Concurrent tasks in one process.
     memory_limit : int
-        Bytes that one worker process may hold.
+        Memory limit of one worker process, in bytes.
     driver_limit : int
-        Bytes that the process with the selector's loop may hold.
+        Memory limit of the process that runs the selector's loop, in bytes.
     client : distributed.Client or None
-        None: in process.
+        None without a cluster.
     process_bytes : int
-        Resident bytes of the largest worker process before the job, without what it has freed. Workers started by a
-        script have imported whatever it imports at its top.
+        Resident bytes of the largest worker process before the job, after freed memory was returned to the system.
+        Workers started by a script include the script's own imports.
     compiled_bytes : int
-        What loading compiled kernels adds to a process: 0 where they are loaded.
+        Bytes that loading compiled kernels adds to a process; 0 if they are loaded.
     sklearn_bytes : int
-        What loading scikit-learn adds to the process with the selector's loop, which alone uses it.
+        Bytes that loading scikit-learn adds to the process of the selector's loop, its only user; 0 if it is loaded.
     """
 
     workers: int
@@ -108,40 +108,40 @@ class Resources:
 
     @property
     def slots(self) -> int:
-        """Tasks that run at the same time."""
+        """Concurrent tasks in all workers."""
         return self.workers * self.threads_per_worker
 
 
 def current_resources(*, threads: int | None = None) -> Resources:
-    """Resources of the default `distributed` client, or of this process if there is none.
+    """Return the resources of the default `distributed` client, or of this process if there is no client.
 
     Parameters
     ----------
     threads : int, optional
-        Threads to use in process (default: `available_cores`). Ignored with a client.
+        Threads of this process (default: `available_cores`). Ignored with a client.
     """
     driver_limit = available_memory()
     client = default_client()
     if client is None:
-        limits_here = _process_limits.get()
-        driver_limit = limits_here.memory_limit or driver_limit
-        count = threads or limits_here.threads or available_cores()
-        held_here, compiled = driver_bytes(), driver_compiled_bytes()
-        return Resources(1, count, driver_limit, driver_limit, None, held_here, compiled, _sklearn_bytes())
+        process = _process_limits.get()
+        driver_limit = process.memory_limit or driver_limit
+        count = threads or process.threads or available_cores()
+        resident_here, compiled = driver_bytes(), driver_compiled_bytes()
+        return Resources(1, count, driver_limit, driver_limit, None, resident_here, compiled, _sklearn_bytes())
     from mlfs_dask.cluster.workers import cluster_of  # loads the code digest, which a job of one process never needs
 
     cluster = cluster_of(client)
     admitted = cluster.workers()
-    # A job that begins while all are started again is planned for such workers as there were.
+    # While all workers restart, a job is planned for the workers last seen.
     workers = list(admitted.values()) or cluster.last_seen
     if not workers:
         return Resources(1, 1, driver_limit, driver_limit, client)
     limits = [int(w["memory_limit"]) or driver_limit for w in workers]
-    answers = [each for each in cluster.ask(settle, workers=admitted).values() if isinstance(each, tuple)]
+    answers = [answer for answer in cluster.ask(settle, workers=admitted).values() if isinstance(answer, tuple)]
     resident = [size for size, _ in answers]
-    everywhere = len(answers) == len(admitted) > 0  # what is loaded on some is still to be loaded
-    loaded = frozenset.intersection(*(names for _, names in answers)) if everywhere else frozenset()
-    if not resident:  # busy leaving
+    complete = len(answers) == len(admitted) > 0  # libraries loaded on only part of the workers count as not loaded
+    loaded = frozenset.intersection(*(names for _, names in answers)) if complete else frozenset()
+    if not resident:  # all workers are shutting down
         resident = [int(w.get("metrics", {}).get("memory", 0)) for w in workers]
     return Resources(
         len(limits),
@@ -156,7 +156,7 @@ def current_resources(*, threads: int | None = None) -> Resources:
 
 
 def own_resources(resources: Resources) -> Resources:
-    """This process alone, whose threads read while the workers of a cluster wait."""
+    """Return the resources of this process alone, for work that its threads do while the workers of a cluster wait."""
     return replace(
         resources,
         workers=1,
@@ -168,13 +168,13 @@ def own_resources(resources: Resources) -> Resources:
 
 
 def driver_compiled_bytes() -> int:
-    """What loading compiled kernels would add to this process."""
+    """Return the bytes that loading compiled kernels would add to this process."""
     return _kernels_to_load(_loaded())
 
 
 @functools.cache
 def compiles_kernels() -> bool:
-    """Whether this process compiles the kernels when it runs the first: that of the first after an installation."""
+    """Return True if this process must compile the kernels, as the first process after an installation does."""
     return "machine code" not in _loaded()
 
 
@@ -188,9 +188,9 @@ def _sklearn_bytes() -> int:
 
 
 def _loaded() -> frozenset[str]:
-    """Whether this process has "kernels", and "machine code" if Numba's cache has them."""
+    """Return "kernels" if this process has loaded them, and "machine code" if Numba's cache holds it."""
     modules: set[str] = set()
-    # Numba itself would have to be loaded to ask it. Where it keeps its cache elsewhere, they count as not compiled.
+    # Asking Numba would load it. With a cache in an unknown folder, kernels count as not compiled.
     cache = machine_code_folder()
     if cache is not None and any(cache.rglob("*_compiled.*.nbi")):
         modules.add("machine code")
@@ -200,48 +200,48 @@ def _loaded() -> frozenset[str]:
 
 
 def machine_code_folder() -> Path | None:
-    """Where kernels are kept once they are compiled: a folder to which nobody else writes; None where there is none.
+    """Return the cache folder of compiled kernels, writable by this user alone; None if there is no such folder.
 
-    `NUMBA_CACHE_DIR` names it, or it is the installation's, or, where that may not be written to, the user's cache.
+    `NUMBA_CACHE_DIR`, or else the installation's own cache, or, if that is read-only, the user's cache folder.
     """
     if named := os.environ.get("NUMBA_CACHE_DIR"):
         return Path(named)
     if os.access(INSTALLED_KERNELS if INSTALLED_KERNELS.exists() else INSTALLED_KERNELS.parent, os.W_OK):
         return INSTALLED_KERNELS
     folder = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "mlfs-dask")  # noqa: PTH111
-    if not folder.is_absolute():  # of a user without a home it begins with "~", in the working folder
+    if not folder.is_absolute():  # without a home directory the path begins with "~", in the working folder
         return None
     try:
         folder.mkdir(0o700, parents=True, exist_ok=True)
-        facts = folder.stat()
+        status = folder.stat()
     except OSError:
         return None
-    private = facts.st_uid == os.geteuid() and not facts.st_mode & 0o022
+    private = status.st_uid == os.geteuid() and not status.st_mode & 0o022
     return folder if private and os.access(folder, os.W_OK) else None
 
 
 def give_back_freed_memory() -> None:
-    """Give memory that is freed but kept for the next block back to the system."""
+    """Return freed memory, which the allocator keeps for the next block, to the system."""
     gc.collect()
-    with contextlib.suppress(OSError, AttributeError):  # glibc's alone
+    with contextlib.suppress(OSError, AttributeError):  # malloc_trim exists in glibc only
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def settle() -> tuple[int, frozenset[str]]:
-    """Give freed memory back to the system; then resident bytes, and whether compiled kernels are loaded.
+    """Return freed memory to the system; return the resident bytes and the loaded libraries (`_loaded`).
 
-    A worker keeps what earlier work has freed for its next blocks. A job fills that again: who counts it to the process
-    and to the job counts it twice.
+    A worker keeps freed memory for its next blocks. The job fills that memory again, so counting it for the process and
+    for the job would count it twice.
     """
     give_back_freed_memory()
     return current_rss(), _loaded()
 
 
 def prepare_for_kernels() -> None:
-    """Give freed memory back where compiled kernels are still to be loaded.
+    """Return freed memory to the system if compiled kernels are still to be loaded.
 
-    Loading them scatters small objects over the memory that earlier readings have freed, and the next block no longer
-    fits where the last one was.
+    Loading scatters small objects over memory that earlier passes have freed, and the next block no longer fits into
+    the space of the last one.
     """
     if "kernels" not in _loaded():
         give_back_freed_memory()
@@ -258,17 +258,17 @@ _process_limits = contextvars.ContextVar("process_limits", default=_Limits())  #
 
 @contextlib.contextmanager
 def process_limits(*, memory_limit: int | None = None, threads: int | None = None) -> Iterator[None]:
-    """Limits for work in this process, inside the with-block, where there is no cluster.
+    """Set the limits of this process, used without a cluster, inside the with-block.
 
     Parameters
     ----------
     memory_limit : int, optional
-        Bytes that this process may hold (default: what is available).
+        Memory limit in bytes (default: available memory).
     threads : int, optional
-        Threads to use (default: `available_cores`).
+        Number of threads (default: `available_cores`).
     """
-    given = {"memory_limit": memory_limit, "threads": threads}
-    limits = replace(_process_limits.get(), **{name: value for name, value in given.items() if value is not None})
+    changes = {"memory_limit": memory_limit, "threads": threads}
+    limits = replace(_process_limits.get(), **{name: value for name, value in changes.items() if value is not None})
     with assigned(_process_limits, limits):
         yield
 
@@ -279,19 +279,19 @@ def _thread_pools() -> Any:
 
 @functools.cache
 def _thread_pools_of(with_scipy: bool) -> Any:
-    """The libraries that are loaded now: NumPy's BLAS, and SciPy's, which is another, where that is."""
+    """Return the BLAS thread pools loaded now: NumPy's, and SciPy's separate one once it is loaded."""
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()
 
 
 class _BlasLimit:
-    """One thread of BLAS, which is a setting of the whole process, as long as any of its threads asks for it."""
+    """Process-wide limit of one BLAS thread, in force while any thread of the process requests it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._users = 0
-        self._limits: list[tuple[Any, Any]] = []  # libraries, and what restores their numbers
+        self._limits: list[tuple[Any, Any]] = []  # thread pools, and the objects that restore their limits
 
     def acquire(self) -> None:
         pools = _thread_pools()
@@ -312,7 +312,7 @@ class _BlasLimit:
 
 @contextlib.contextmanager
 def _any_thread_may_set() -> Iterator[None]:
-    """Numbers that one thread has set may be restored by another, which threadpoolctl ignores from version 3.8 on."""
+    """Allow one thread to restore limits set by another, which threadpoolctl ignores from version 3.8 on."""
     from threadpoolctl import OpenBLASController
 
     clear = getattr(OpenBLASController, "clear_controlling_thread", lambda *, force: None)
@@ -326,10 +326,10 @@ _blas_limit = _BlasLimit()
 
 @contextlib.contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Keep BLAS to one thread inside the with-block.
+    """Limit BLAS to one thread inside the with-block.
 
-    Where tasks or threads of ours take the cores already, threads of BLAS only wait for one another: ten times slower
-    was seen on two busy cores. Costs microseconds, where `threadpool_limits` looks for libraries for milliseconds.
+    While tasks or threads of the package occupy the cores, BLAS threads only wait for one another: ten times slower on
+    two busy cores. Costs microseconds; `threadpool_limits` searches for libraries for milliseconds.
     """
     _blas_limit.acquire()
     try:
@@ -339,24 +339,24 @@ def one_blas_thread() -> Iterator[None]:
 
 
 def finishing_threads() -> int:
-    """Threads that may make the result of a reading: 1 with a cluster, whose workers have other tasks to do."""
+    """Return the number of threads that finalise a pass: 1 with a cluster, whose workers have other tasks."""
     if current_worker() is not None or default_client() is not None:
         return 1
     return _process_limits.get().threads or available_cores()
 
 
 def blas_threads() -> int:
-    """Threads that a product of BLAS takes in this process, outside of `one_blas_thread`."""
+    """Return the number of threads of a BLAS product in this process, outside of `one_blas_thread`."""
     return max((int(pool["num_threads"]) for pool in _thread_pools().info() if pool["user_api"] == "blas"), default=1)
 
 
 def driver_bytes() -> int:
-    """Resident bytes of this process, with what a first job adds to them unplanned."""
+    """Return the resident bytes of this process, with the unplanned bytes of a first job."""
     return max(PROCESS_BYTES, current_rss() + FIRST_JOB_BYTES)
 
 
 def default_client() -> Any | None:
-    """The default `distributed.Client` of this process, or None."""
+    """Return the default `distributed.Client` of this process, or None."""
     distributed = sys.modules.get("distributed")
     if distributed is None:
         return None
@@ -367,17 +367,17 @@ def default_client() -> Any | None:
 
 
 def control_groups(controller: str, root: str = "/") -> list[Path]:
-    """Folders of the control groups (version 1 or 2) that this process is in, outermost first.
+    """Return the folders of the control groups (version 1 or 2) of this process, outermost first.
 
-    A limit may sit on any of them: on the root in a container, further in inside a job of a batch system. Folders that
-    a container does not show are among them. psutil knows no control groups, and `dask.system` the innermost alone; its
+    Any of them may set a limit: the root in a container, an inner one in a job of a batch system. The list includes
+    folders that a container does not show. psutil reads no control groups, and `dask.system` only the innermost; its
     import takes 0.12 s, a third of a small selection.
 
     Parameters
     ----------
     controller : {"cpu", "memory"}
     root : str
-        Where /proc and /sys are found.
+        Root directory of /proc and /sys.
     """
     base = Path(root, "sys/fs/cgroup")
     folders = [base, base / controller]
@@ -397,12 +397,12 @@ def control_groups(controller: str, root: str = "/") -> list[Path]:
 
 
 def available_cores(root: str = "/") -> int:
-    """Cores that this process may keep busy: those it may run on, or its share of time (control groups) if less.
+    """Return the number of cores of this process: its CPU affinity, or its share by control groups if less.
 
     Parameters
     ----------
     root : str
-        Where /proc and /sys are found.
+        Root directory of /proc and /sys.
     """
     cores = len(os.sched_getaffinity(0))
     for group in control_groups("cpu", root):
@@ -413,7 +413,7 @@ def available_cores(root: str = "/") -> int:
 
 
 def _cpu_quota_v2(group: Path) -> tuple[int, int]:
-    """Microseconds that may be used in a period of so many; zeros where there is no limit."""
+    """Return the quota and the period of CPU time in microseconds; zeros without a limit."""
     with contextlib.suppress(OSError, ValueError):  # "max" is no number
         quota, period = (group / "cpu.max").read_text().split()
         return int(quota), int(period)
@@ -423,26 +423,27 @@ def _cpu_quota_v2(group: Path) -> tuple[int, int]:
 def _cpu_quota_v1(group: Path) -> tuple[int, int]:
     with contextlib.suppress(OSError, ValueError):
         quota, period = ((group / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
-        return int(quota), int(period)  # -1 where there is no limit
+        return int(quota), int(period)  # -1 without a limit
     return 0, 0
 
 
 def memory_limit() -> int:
-    """Bytes that this process may hold: as `process_limits` says, or what is available."""
+    """Return the memory limit of this process in bytes: from `process_limits`, or the available memory."""
     return _process_limits.get().memory_limit or available_memory()
 
 
 @contextlib.contextmanager
 def bounded_memory(size: int) -> Iterator[None]:
-    """Have the system refuse this process, and each that it starts, much more memory inside the with-block.
+    """Limit the data segment of this process and its child processes inside the with-block.
 
-    For libraries that unpack what others wrote, and take what that asks for. All threads of the process are bounded: a
-    command is, a function that others call is not.
+    For libraries that decompress untrusted files and allocate whatever the file declares. The limit holds for all
+    threads, so only commands use it, never functions that users call.
+
 
     Parameters
     ----------
     size : int
-        Bytes that the job may hold, beside what the process has, `UNTOUCHED_BYTES`, and `THREAD_BYTES` a core.
+        Bytes for the job, beside the process itself, `UNTOUCHED_BYTES`, and `THREAD_BYTES` for every core.
     """
     data_bytes = _status("VmData")
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -458,12 +459,12 @@ def bounded_memory(size: int) -> Iterator[None]:
 
 
 def available_memory(root: str = "/") -> int:
-    """Bytes this process could use: the least of what the machine has free and the control groups' remainders.
+    """Return the bytes this process could use: free memory of the machine, or the remainder of a control group if less.
 
     Parameters
     ----------
     root : str
-        Where /proc/self/cgroup and /sys are found.
+        Root directory of /proc and /sys.
     """
     import psutil
 
@@ -482,7 +483,7 @@ def available_memory(root: str = "/") -> int:
 
 
 def _reclaimable(group: Path, name: str) -> int:
-    """Bytes of files that were read and that the system drops first: they count as used, and are free."""
+    """Return the bytes of cached files, which count as used and which the system drops first."""
     with contextlib.suppress(OSError):
         for line in (group / "memory.stat").read_text().splitlines():
             if line.startswith(f"{name} "):
@@ -491,14 +492,14 @@ def _reclaimable(group: Path, name: str) -> int:
 
 
 def require_address_space(size: int) -> None:
-    """Raise MemoryError under a limit of address space (`ulimit -v`) in which libraries cannot be loaded.
+    """Raise MemoryError under a limit of address space (`ulimit -v`) too small for the libraries.
 
-    OpenBLAS does not fail where it gets no memory as it is loaded: it tries again for ever, and hears no signal.
+    OpenBLAS does not fail if an allocation fails while it loads: it retries for ever, and ignores signals.
 
     Parameters
     ----------
     size : int
-        Bytes that the libraries take.
+        Bytes of address space that the libraries need.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY and limit < size:
@@ -509,20 +510,20 @@ def require_address_space(size: int) -> None:
 
 
 def current_rss() -> int:
-    """Resident bytes of this process."""
-    import psutil  # 17 ms, which commands that compute nothing need not wait for
+    """Return the resident bytes of this process."""
+    import psutil  # takes 17 ms, which commands that compute nothing need not wait for
 
     return int(psutil.Process().memory_info().rss)
 
 
 def peak_rss() -> int:
-    """Largest resident bytes of this process since `reset_peak_rss`, or since it started; psutil cannot tell it."""
+    """Return the peak resident bytes since `reset_peak_rss`, or since the process started; psutil has no such value."""
     peak = _status("VmHWM")
     return peak if peak is not None else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def _status(field: str) -> int | None:
-    """Bytes of a field of /proc/self/status; None where the system has none (other than Linux)."""
+    """Return a field of /proc/self/status in bytes; None on systems other than Linux."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith(f"{field}:"):
@@ -531,7 +532,7 @@ def _status(field: str) -> int | None:
 
 
 def reset_peak_rss() -> None:
-    """Start a new measurement of `peak_rss`, where the system lets a process do that (Linux)."""
+    """Reset the measurement of `peak_rss`, where the system allows it (Linux)."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
@@ -541,41 +542,41 @@ def reset_peak_rss() -> None:
 
 
 def in_context(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """A function that runs in the context of now, whatever thread calls it.
+    """Bind a function to the current context, for calls from any thread.
 
-    The cache, the checkpoints, the limits and the receivers of progress belong to a context (`contextvars`), so that
-    threads of a user do not get each other's; a thread that is started by us works for whoever started it.
+    The cache, checkpoints, limits and receivers of progress belong to a context (`contextvars`), so that threads of a
+    user do not share them; a thread that the package starts works for the caller that started it.
     """
     context = contextvars.copy_context()
 
     def run(*args: _P.args, **kwargs: _P.kwargs) -> _T:
-        return context.copy().run(function, *args, **kwargs)  # two threads cannot be in one context at a time
+        return context.copy().run(function, *args, **kwargs)  # a context can be entered by one thread at a time
 
     return run
 
 
 class ThreadPool(ThreadPoolExecutor):
-    """Threads whose tasks run in the context of whoever hands them out (`in_context`)."""
+    """Thread pool whose tasks run in the context of the caller of `submit` (`in_context`)."""
 
     def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
         return super().submit(in_context(fn), *args, **kwargs)
 
 
 class StoppedError(Exception):
-    """Raised in a task's thread whose result nobody waits for any more."""
+    """Raised in the thread of a task whose result nobody waits for any more."""
 
 
 class TaskThreads(ThreadPool):
-    """Threads for the tasks of a reading or a search, whose work ends soon when the with-block is left by an exception.
+    """Thread pool for the tasks of a pass or a search; tasks end soon after an exception in the with-block.
 
-    A plain executor waits there until every task that runs has ended: Ctrl-C would be answered at the end of a task,
-    which may be minutes away. Tasks look whether they should stop with `check_stopped`, at every block.
+    A plain executor waits for all running tasks: Ctrl-C would take effect at the end of a task, which may take minutes.
+    Tasks call `check_stopped` at every block.
 
     Parameters
     ----------
     threads : int
     name : str
-        What the threads' names begin with.
+        Prefix of the threads' names.
     """
 
     def __init__(self, threads: int, name: str) -> None:
@@ -590,7 +591,7 @@ class TaskThreads(ThreadPool):
         return super().submit(run, *args, **kwargs)
 
     def stop(self) -> None:
-        """Have the tasks end soon, and wait until they have."""
+        """Stop the tasks, and wait until they have ended."""
         self._stopped.set()
         self.shutdown(wait=True, cancel_futures=True)
 
@@ -602,31 +603,31 @@ class TaskThreads(ThreadPool):
 
 
 def result_of(future: Future[_T]) -> _T:
-    """The result of a task. It is waited for with pauses: a signal just before a wait is not seen before its end."""
+    """Return the result of a task. Waits in short steps: a signal just before a wait would be seen only after it."""
     while not future.done():
         wait([future], timeout=LOOK_SECONDS)
     return future.result()
 
 
-#: What is set where a task should end: of the threads that it runs in, and of those that started these (`in_context`).
+#: Stop events of the current task: one of its own pool, and one of each pool further up (`in_context`).
 _stops: contextvars.ContextVar[tuple[threading.Event, ...]] = contextvars.ContextVar("stops", default=())
 
 
 def check_stopped() -> None:
-    """Raise StoppedError in a task of `TaskThreads` that should end; do nothing anywhere else."""
+    """Raise StoppedError in a task of `TaskThreads` that should stop; do nothing elsewhere."""
     if any(stopped.is_set() for stopped in _stops.get()):
         raise StoppedError
 
 
 def pause(seconds: float) -> None:
-    """Sleep; a task that should end (`check_stopped`) does so meanwhile."""
+    """Sleep; a task that should stop (`check_stopped`) raises StoppedError meanwhile."""
     end = time.monotonic() + seconds
     while True:
         check_stopped()
-        left = end - time.monotonic()
-        if left <= 0:
+        remaining = end - time.monotonic()
+        if remaining <= 0:
             return
-        time.sleep(min(left, LOOK_SECONDS))
+        time.sleep(min(remaining, LOOK_SECONDS))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -640,16 +641,16 @@ _lock = threading.Lock()
 
 @contextlib.contextmanager
 def progress_to(sink: ProgressSink) -> Iterator[None]:
-    """Send progress events of this thread, and of those that it starts here, to `sink` inside the with-block.
+    """Send progress events of this thread, and of threads that it starts, to `sink` inside the with-block.
 
     An event is a dict with "kind":
 
     - "job" (one of several selections or evaluations begins: number from 1, total, name);
-    - "ranking" (an evaluation begins to learn and score one: number from 1, total, candidate, repeat, fold);
+    - "ranking" (an evaluation begins to fit and score one ranking: number from 1, total, candidate, repeat, fold);
     - "fit" (a selector begins: method, readings, max_iterations, typical_iterations);
     - "step" (an iteration of its loop has ended: number, objective...);
-    - "pass" (a reading of the data begins: label, partitions), "partitions" (`done` more are finished), "pass-done";
-    - "stage" (other work that may take long begins: label, parts, unit), "parts", "stage-done";
+    - "pass" (a pass over the data begins: label, partitions), "partitions" (`done` more are finished), "pass-done";
+    - "stage" (other long work begins: label, parts, unit), "parts" (`done` more are finished), "stage-done";
     - "convert" (stage "read" or "write": parts_done of parts).
     """
     with assigned(_sinks, (*_sinks.get(), sink)):
@@ -658,13 +659,13 @@ def progress_to(sink: ProgressSink) -> Iterator[None]:
 
 @contextlib.contextmanager
 def without_progress() -> Iterator[None]:
-    """Send no progress events inside the with-block: what runs there is counted as a part of something else."""
+    """Suppress progress events inside the with-block, whose work counts as a part of other work."""
     with assigned(_sinks, ()):
         yield
 
 
 def emit(kind: str, **fields: Any) -> None:
-    """Hand one progress event to every sink of this context. A task that should stop stops here, too."""
+    """Send a progress event to every sink of this context. A task that should stop raises StoppedError."""
     check_stopped()
     event = {"kind": kind, **fields}
     with _lock:
@@ -672,37 +673,37 @@ def emit(kind: str, **fields: Any) -> None:
             sink(event)
 
 
-_reading: dict[str, Any] = {"label": "", "partitions": 0, "done": 0, "told": 0.0}
+_progress: dict[str, Any] = {"label": "", "partitions": 0, "done": 0, "logged_at": 0.0}
 
 
 def _log_progress(event: dict[str, Any]) -> None:
-    """Log how far a reading is, every `LOG_SECONDS`, where nothing else shows it, as of a fit in Python."""
+    """Log the progress of a pass every `LOG_SECONDS`, if no sink shows it, as in a fit from Python."""
     if event["kind"] == "pass":
-        _reading.update(event, done=0, told=time.monotonic())
+        _progress.update(event, done=0, logged_at=time.monotonic())
     elif event["kind"] == "partitions":
-        _reading["done"] += event["done"]
-        if time.monotonic() - _reading["told"] >= LOG_SECONDS:
-            _reading["told"] = time.monotonic()
-            logger.info("%s: %d of %d partitions", _reading["label"], _reading["done"], _reading["partitions"])
+        _progress["done"] += event["done"]
+        if time.monotonic() - _progress["logged_at"] >= LOG_SECONDS:
+            _progress["logged_at"] = time.monotonic()
+            logger.info("%s: %d of %d partitions", _progress["label"], _progress["done"], _progress["partitions"])
 
 
 @contextlib.contextmanager
 def stage(label: str, parts: int | None = None, *, unit: str = "parts") -> Iterator[Callable[[], None]]:
-    """Tell of work inside the with-block that is no reading and may take long: a search, a solve, the writing of state.
+    """Report long work inside the with-block that is no pass over the data: a search, a solve, writing a checkpoint.
 
     Parameters
     ----------
     label : str
-        What is done, as a progress line says it: "growing a forest".
-    parts : int, optional
-        How many there are to do; None where nobody knows.
-    unit : str
-        What they are called.
+        Work as a progress line names it: "growing a forest".
+        parts : int, optional
+            Number of parts; None if unknown.
+        unit : str
+            Plural noun for the parts.
 
-    Yields
-    ------
-    callable
-        To be called, from any thread, when one more is done.
+        Yields
+        ------
+        callable
+            Function to call, from any thread, after each finished part.
     """
     started = time.perf_counter()
     emit("stage", label=label, parts=parts, unit=unit)
@@ -711,7 +712,7 @@ def stage(label: str, parts: int | None = None, *, unit: str = "parts") -> Itera
 
 
 def current_worker() -> Any | None:
-    """The worker of a cluster whose task this is, or None in any other process."""
+    """Return the Dask worker that runs this task; None in any other process."""
     distributed = sys.modules.get("distributed")
     if distributed is None:
         return None
@@ -725,9 +726,9 @@ _warned_at = -math.inf
 
 
 def warn_from_task(text: str) -> None:
-    """Log a warning for the user, from inside a task wherever that runs; one in `WARNING_SECONDS`, of many the first.
+    """Log a warning for the user from inside a task, at most one in `WARNING_SECONDS`.
 
-    For what every task meets at the same time, such as a server that has too much to do.
+    For conditions that every task meets at the same time, such as an overloaded server.
     """
     global _warned_at
     now = time.monotonic()
@@ -743,7 +744,7 @@ def warn_from_task(text: str) -> None:
 
 
 def emit_from_task(kind: str, **fields: Any) -> None:
-    """Hand one progress event to the client, from inside a task, wherever that runs."""
+    """Send a progress event from inside a task to the client."""
     worker = current_worker()
     if worker is None:
         emit(kind, **fields)

@@ -1,6 +1,6 @@
-"""Aliases used in signatures, and arrays told in size letters.
+"""Type aliases of signatures, and the notation for array sizes.
 
-`n` rows, `d` features, `q` labels, `k` features kept. X is (n, d), Y is (n, q) with 1 = positive,
+`n` rows, `d` features, `q` labels, `k` selected features. X is (n, d), Y is (n, q) with 1 = positive,
 0 = negative, -1 = unknown.
 """
 
@@ -14,26 +14,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array: TypeAlias = NDArray[np.float64]
-"""Numbers of any shape."""
+"""Float array of any shape."""
 
 Matrix: TypeAlias = Any
-"""An ndarray or a csr_array; SciPy carries no types that would tell the two apart."""
-#: Largest seed that scikit-learn takes.
+"""An ndarray or a csr_array; SciPy has no types that distinguish the two."""
+#: Largest seed that scikit-learn accepts.
 MAX_SEED = 2**32 - 1
 
 Seed: TypeAlias = int | np.random.Generator | np.random.RandomState | None
-"""What `random_state` may be; None is the seed 0."""
+"""Type of `random_state`; None stands for seed 0."""
 
 
 class RowArray(NamedTuple):
-    """An array that every process holds which reads the rows: which of them are meant, their weights."""
+    """Array that every process of a pass holds, such as a row mask or row weights."""
 
     name: str
     nbytes: int
 
 
 def join_terms(*terms: str) -> str:
-    """Terms of a workspace as one, without those that are empty.
+    """Join terms of a workspace, skipping empty ones.
 
     >>> join_terms("q d", "", "2 d d")
     'q d + 2 d d'
@@ -42,7 +42,7 @@ def join_terms(*terms: str) -> str:
 
 
 def workspace_bytes(workspace: str, sizes: Mapping[str, int]) -> dict[str, int]:
-    """Bytes of the terms of a workspace, numbers of 8 bytes in size letters; like terms are one, and empty ones none.
+    """Return the bytes of each term of a workspace, in 8-byte numbers; like terms are merged, zero terms dropped.
 
     >>> workspace_bytes("2 q d + 0.5 d d + d q", {"d": 10, "q": 3})
     {'3 d q': 720, '0.5 d d': 400}
@@ -62,5 +62,5 @@ def workspace_bytes(workspace: str, sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def numbers(nbytes: int) -> int:
-    """Numbers of 8 bytes that hold as much."""
+    """Return how many 8-byte numbers `nbytes` holds, rounded up."""
     return -(-nbytes // 8)

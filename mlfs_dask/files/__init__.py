@@ -1,1 +1,1 @@
-"""What all files of ours share: JSON, digests, names without secrets, scratch arrays."""
+"""Parts shared by all files of the package: JSON, digests, redaction of secrets, scratch arrays."""

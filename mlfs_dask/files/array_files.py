@@ -1,8 +1,8 @@
 """Arrays mapped from scratch files, and the scratch folder.
 
-The pages of a mapped file that were touched count as memory of the process until `drop_pages` releases them. Code that
-goes through a mapped array block by block calls it after each block, so that the peak that the system reports (VmHWM)
-is the memory that was needed.
+Touched pages of a mapped file count as memory of the process until `drop_pages` releases them. Code that walks a mapped
+array block by block calls it after each block, so that the peak memory reported by the system (VmHWM) is the memory
+that the computation needs.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-#: Fraction of the free disk that scratch files may take.
+#: Fraction of the free disk space available to scratch files.
 DISK_FRACTION = 0.9
 
-#: Files that this process has mapped.
+#: Files mapped by this process.
 _mapped: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 
 
 def map_file(file: IO[bytes], shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-    """The array that a file holds; what is written to the array goes to the file.
+    """Return an array mapped from a file; writing to the array writes to the file.
 
     Parameters
     ----------
     file : binary file
-        Open for reading and writing, and long enough; it may be closed afterwards.
+        Open for reading and writing, and large enough; it may be closed afterwards.
     shape : tuple of int
     dtype : dtype
     """
@@ -44,7 +44,7 @@ def map_file(file: IO[bytes], shape: tuple[int, ...], dtype: Any) -> NDArray[Any
 
 
 def is_mapped(array: NDArray[Any]) -> bool:
-    """Whether an array is mapped from a file."""
+    """Return True if an array is mapped from a file."""
     base: Any = array
     while isinstance(base, np.ndarray):
         base = base.base
@@ -58,29 +58,29 @@ def drop_pages() -> None:
 
 
 def scratch_folder() -> Path:
-    """Where scratch files go: Dask's `temporary-directory`, or the system's folder for temporary files (TMPDIR)."""
+    """Return the scratch folder: Dask's `temporary-directory`, or the system's temporary folder (TMPDIR)."""
     import dask
 
     return Path(dask.config.get("temporary-directory", None) or tempfile.gettempdir())
 
 
 def free_disk(folder: str | Path) -> int:
-    """Bytes that scratch files in a folder may take; 0 where it cannot be written to or is a file system in memory."""
+    """Return the bytes available to scratch files in a folder; 0 if it is read-only or on a file system in memory."""
     try:
         if not os.access(folder, os.W_OK) or _file_system(Path(folder).resolve()) in ("tmpfs", "ramfs"):
             return 0
-        state = os.statvfs(folder)
+        status = os.statvfs(folder)
     except OSError:
         return 0
-    return int(state.f_bavail * state.f_frsize * DISK_FRACTION)
+    return int(status.f_bavail * status.f_frsize * DISK_FRACTION)
 
 
 def _file_system(folder: Path) -> str:
-    """Type of the file system of a folder, as Linux names it; empty where the system does not tell."""
+    """Return the type of a folder's file system, as Linux names it; empty if the system does not tell."""
     try:
         lines = Path("/proc/self/mounts").read_text().splitlines()
     except OSError:
         return ""
     mounts = [(Path(fields[1].encode().decode("unicode_escape")), fields[2]) for fields in map(str.split, lines)]
-    above = [(len(point.parts), i, kind) for i, (point, kind) in enumerate(mounts) if folder.is_relative_to(point)]
-    return max(above)[2] if above else ""
+    parents = [(len(point.parts), i, kind) for i, (point, kind) in enumerate(mounts) if folder.is_relative_to(point)]
+    return max(parents)[2] if parents else ""

@@ -1,4 +1,4 @@
-"""What tells whether something kept from an earlier job may be used: digests of the code, of parameters, of arrays."""
+"""Digests of the source, of parameters and of arrays, by which results of an earlier job are reused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 
 @functools.cache
 def code_digest() -> str:
-    """Digest of the package's code, all of it: a list of what computes would be one to forget something in."""
+    """Return the digest of the package's whole source: a list of the modules that compute would miss one some day."""
     digest = hashlib.blake2b(digest_size=16)
     root = Path(__file__).parents[1]
     for file in sorted(root.rglob("*.py")):
@@ -23,12 +23,12 @@ def code_digest() -> str:
 
 
 def digest_of(identity: Mapping[str, Any]) -> str:
-    """Digest of named plain values and arrays; of an array its type, shape and values count.
+    """Return the digest of named plain values and arrays; an array counts with its dtype, shape and values.
 
     Parameters
     ----------
     identity : mapping
-        Values are what JSON can hold, and arrays in place of any of them.
+        Values that JSON can hold, with arrays anywhere among them.
 
     Examples
     --------

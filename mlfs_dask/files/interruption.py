@@ -1,4 +1,4 @@
-"""Signals that ask a process to end, held back where they could not be answered well."""
+"""Deferral of termination signals while a process could not handle them well."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
 
-#: Ctrl-C, the end of a job's time, and a terminal that is closed.
+#: Ctrl-C, the end of a batch job's time, and a closed terminal.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-#: With which a Python that is started with `-c`, as those of multiprocessing are, has no folder before its own ones.
+#: Keeps the working folder out of the module path of a Python started with `-c`, as multiprocessing starts it.
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 
 
 def restore_environment(before: Mapping[str, str | None]) -> None:
-    """Give variables of this process the values that they had; None: they were not set."""
+    """Restore environment variables to earlier values; None: the variable was not set."""
     for name, value in before.items():
         if value is None:
             os.environ.pop(name, None)
@@ -27,30 +27,30 @@ def restore_environment(before: Mapping[str, str | None]) -> None:
 
 @contextmanager
 def deferred_signals() -> Iterator[None]:
-    """Hold `SIGNALS` back until the end of the with-block, and keep them for ever from processes started in it.
+    """Defer `SIGNALS` to the end of the with-block, and block them for good in processes started in it.
 
-    An exception in the midst of an import can be lost, in a callback or in an extension module; a cluster that has been
-    interrupted while it starts can be closed by nobody. Its workers are in the process group of the terminal and of the
-    job, whose signals are not theirs: this process closes them.
+    An exception in the middle of an import can get lost, in a callback or in an extension module, and nothing can close
+    a cluster whose start was interrupted. Workers are in the process group of the terminal or batch job, but must not
+    react to its signals: this process closes them.
 
-    Nor do these look for Python's modules in the working folder, where data of a stranger may lie (`SAFE_PATH`).
+    Started processes do not search the working folder for modules, which may hold a stranger's files (`SAFE_PATH`).
     """
-    held: list[int] = []
+    deferred: list[int] = []
     handlers = {}
-    if threading.current_thread() is threading.main_thread():  # no other has handlers
-        heard = [each for each in SIGNALS if signal.getsignal(each) not in (signal.SIG_IGN, None)]
-        handlers = {each: signal.signal(each, lambda number, frame: held.append(number)) for each in heard}
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # what threads and processes inherit
+    if threading.current_thread() is threading.main_thread():  # other threads cannot set handlers
+        handled = [kind for kind in SIGNALS if signal.getsignal(kind) not in (signal.SIG_IGN, None)]
+        handlers = {kind: signal.signal(kind, lambda number, frame: deferred.append(number)) for kind in handled}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # threads and child processes inherit the mask
     before = {name: os.environ.get(name) for name in SAFE_PATH}
     os.environ.update(SAFE_PATH)
-    resource_tracker.ensure_running()  # whoever starts it no longer blocks two of them
+    resource_tracker.ensure_running()  # starting it unblocks two of the signals
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         yield
     finally:
         restore_environment(before)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        for each, handler in handlers.items():
-            signal.signal(each, handler)
-        for number in held:
+        for kind, handler in handlers.items():
+            signal.signal(kind, handler)
+        for number in deferred:
             signal.raise_signal(number)

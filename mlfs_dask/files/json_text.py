@@ -1,4 +1,4 @@
-"""JSON of others, read without surprises, and plain data for our own."""
+"""Strict parsing of JSON from others, and conversion of the package's own values to JSON."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ from mlfs_dask.files.redaction import redact
 
 
 def parse_json(text: str | bytes, form: Any = Any) -> Any:
-    """What a JSON text says.
+    """Parse a JSON text, and check its form.
 
     Parameters
     ----------
     text : str or bytes
     form : type, optional
-        What it has to be, as in `json_reader`.
+        Expected type, as in `json_reader`.
 
     Raises
     ------
     ValueError
-        It is no JSON, has another form, or is nested so deeply that Python's parser gives up, with a RecursionError of
-        its own.
+        The text is no JSON, has another form, or is nested too deeply for Python's parser.
 
     Examples
     --------
@@ -47,67 +46,68 @@ def parse_json(text: str | bytes, form: Any = Any) -> Any:
 
 
 def json_reader(form: Any) -> Callable[[Any], Any]:
-    """Return the function that gives a value of JSON as a type has it, or raises TypeError with place and value.
+    """Return a function that converts a JSON value to a type, or raises TypeError with location and value.
 
     Parameters
     ----------
     form : type
-        str, bool, float, int (from 0, below 2**53: programs that read JSON agree on those), list, tuple or dict of one
-        of these, a TypedDict, of which other keys stay as they are, one of these or None, or Any.
+        str, bool, float, int (from 0, below 2**53, where all JSON parsers agree), list, tuple or dict of a supported
+        type, a TypedDict (other keys pass unchecked), a supported type or None, or Any.
     """
     if is_typeddict(form):
-        fields = {name: json_reader(of) for name, of in get_type_hints(form).items()}
+        fields = {name: json_reader(field) for name, field in get_type_hints(form).items()}
 
         def document(value: Any) -> Any:
-            found = _of(value, Mapping, "a mapping")
-            if missing := form.__required_keys__ - found.keys():
+            mapping = _require_type(value, Mapping, "a mapping")
+            if missing := form.__required_keys__ - mapping.keys():
                 raise TypeError(f"{min(missing)} is missing")
-            return {key: _inside(fields[key], key, each) if key in fields else each for key, each in found.items()}
+            return {key: _read_item(fields[key], key, item) if key in fields else item for key, item in mapping.items()}
 
         return document
-    kind, items = get_origin(form), [json_reader(of) for of in get_args(form) if of is not ...]
+    kind, items = get_origin(form), [json_reader(argument) for argument in get_args(form) if argument is not ...]
     if kind is dict:
         return lambda value: {
-            items[0](key): _inside(items[1], key, each) for key, each in _of(value, Mapping, "a mapping").items()
+            items[0](key): _read_item(items[1], key, item)
+            for key, item in _require_type(value, Mapping, "a mapping").items()
         }
     if kind in (tuple, list):
         return lambda value: kind(
-            _inside(items[0], str(number), each) for number, each in enumerate(_of(value, list, "a list"))
+            _read_item(items[0], str(number), item) for number, item in enumerate(_require_type(value, list, "a list"))
         )
     if kind is UnionType:
         return lambda value: None if value is None else items[0](value)
     return _PLAIN.get(form, lambda value: value)
 
 
-def _inside(read: Callable[[Any], Any], place: str, value: Any) -> Any:
+def _read_item(read: Callable[[Any], Any], location: str, value: Any) -> Any:
     try:
         return read(value)
     except TypeError as error:
-        raise TypeError(f"{place}: {error}") from None
+        raise TypeError(f"{location}: {error}") from None
 
 
-def _of(value: Any, kind: Any, what: str) -> Any:
+def _require_type(value: Any, kind: Any, what: str) -> Any:
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise TypeError(f"{what} was expected, not {value!r:.100}")
     return value
 
 
 def _count(value: Any) -> int:
-    if not 0 <= _of(value, int, "a whole number") < 2**53:
+    if not 0 <= _require_type(value, int, "a whole number") < 2**53:
         raise TypeError(f"a whole number from 0 was expected, not {value!r:.100}")
     return int(value)
 
 
 _PLAIN: dict[Any, Callable[[Any], Any]] = {
-    str: lambda value: _of(value, str, "a text"),
-    bool: lambda value: _of(value, bool, "true or false"),
-    float: lambda value: _of(value, int | float, "a number"),
+    str: lambda value: _require_type(value, str, "a text"),
+    bool: lambda value: _require_type(value, bool, "true or false"),
+    float: lambda value: _require_type(value, int | float, "a number"),
     int: _count,
 }
 
 
 def parse_categories(text: str) -> dict[int, tuple[str, ...]]:
-    """Feature index -> its values in the order of their codes, as a JSON text has them.
+    """Parse a JSON text of feature index -> category values in the order of their codes.
 
     Raises
     ------
@@ -117,9 +117,9 @@ def parse_categories(text: str) -> dict[int, tuple[str, ...]]:
 
 
 def as_json(value: Any) -> Any:
-    """Plain data that strict JSON can hold: NumPy values as Python's, NaN and infinities as null.
+    """Convert a value to plain data of strict JSON: NumPy values to Python's, NaN and infinities to null.
 
-    URLs are without their secrets.
+    URLs lose their secrets.
     """
     if hasattr(value, "tolist"):
         value = value.tolist()
@@ -138,7 +138,7 @@ class _Head(TypedDict):
 
 
 def parse_record(text: str, form: Any, *, kind: str, what: str, newest: int, file: str, cure: str) -> Any:
-    """What the record of a folder says, if it is of this kind and form.
+    """Parse the record of a folder, if it has the expected kind and form.
 
     Raises
     ------
@@ -157,7 +157,7 @@ def parse_record(text: str, form: Any, *, kind: str, what: str, newest: int, fil
 
 
 def require_known_format(version: int, newest: int, *, file: str | None) -> None:
-    """Raise DataError for a document of a newer format than this version reads."""
+    """Raise DataError if a document's format is newer than this version reads."""
     if version > newest:
         raise DataError(
             f"format_version {version} is newer than {newest}, the newest this version reads",

@@ -1,23 +1,23 @@
-"""How messages, logs, records, stores and pages call files: without secrets in URLs, which are never repeated."""
+"""Redaction of secrets in URLs, and display names of files, for messages, logs, records, stores and pages."""
 
 from __future__ import annotations
 
 import re
 
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^\s'\"<>\\]*")
-# A password may hold slashes, quotes, @ and line ends. A colon before digits and a slash, or an end, is that of a port.
+# A password may hold slashes, quotes, @ and line ends. A colon before digits and a slash, or an end, precedes a port.
 _PASSWORD = re.compile(r"://[^/\s@:'\"]*:(?!\d+(?:/|['\"]?(?:[\s,;:)\]]|$)))\S*(?:[\r\n]+\S*)*@")
-# On the web a name alone can be a token; elsewhere it may be a container, as in abfs://container@account.
+# In web URLs a user name alone can be a token; elsewhere it may be a container, as in abfs://container@account.
 _TOKEN = re.compile(r"(https?|ftp)://[^/\s@:]+@")
 _PARAMETER = re.compile(r"([?&#;][^=&#;]+=)[^&#;]*")
 _HIDDEN = "***"
 
-#: Names by which people know files, by path.
+#: Display names of files, by path.
 _names: dict[str, str] = {}
 
 
 def call_file(path: str, name: str) -> None:
-    """Have this process call a file by another name, such as what was read into it.
+    """Set the display name of a file in this process, such as the name of the input copied into it.
 
     Examples
     --------
@@ -29,9 +29,9 @@ def call_file(path: str, name: str) -> None:
 
 
 def redact(text: str) -> str:
-    """A text in which the URLs have no user names with passwords, and no values of parameters; and files their names.
+    """Return a text whose URLs have no passwords and no parameter values, and whose files have their display names.
 
-    Signatures and tokens are values of parameters; which ones, every provider calls in its own way.
+    Signatures and tokens are parameter values under names that differ between providers, so all values are hidden.
 
     Examples
     --------
@@ -46,5 +46,5 @@ def redact(text: str) -> str:
         text = text.replace(path, name)
     if "://" not in text:
         return text
-    text = _PASSWORD.sub(f"://{_HIDDEN}@", text)  # of which a URL may end in the middle
+    text = _PASSWORD.sub(f"://{_HIDDEN}@", text)  # first: a password may hold characters that end a URL
     return _URL.sub(lambda url: _PARAMETER.sub(rf"\1{_HIDDEN}", _TOKEN.sub(rf"\1://{_HIDDEN}@", url[0])), text)
