@@ -30,9 +30,9 @@ from mlfs_dask.selectors.parameters import (
 from mlfs_dask.selectors.regression import penalty_weight
 from mlfs_dask.solvers import row_sparse
 from mlfs_dask.solvers.trace import LoopTrace
-from mlfs_dask.statistics.gram import GRAM_CAP, Gram, scale_gram
+from mlfs_dask.statistics.gram import GRAM_CAP, Gram
 from mlfs_dask.statistics.row_system import RowSystem, SystemSums, settle_rows
-from mlfs_dask.statistics.scaling import Scaling, standard_scaling
+from mlfs_dask.statistics.scaling import Scaling
 from mlfs_dask.typing import Array, Seed
 
 #: Name of the reading in which W = 0, from which values of anchors follow.
@@ -164,12 +164,6 @@ class GraphRegression(AnchoredLoop[Fixed, At]):
         return self.cost_of_start(profile, self._system(fixed, at))
 
     # ------------------------------------------------------------------ the method
-
-    def setup(self, job: Readings, results: dict[str, Any]) -> Fixed:
-        labels, scaling = results["labels"], standard_scaling(results["moments"])
-        share = labels.shares(job.source.profile.n)
-        gram = scale_gram(results["gram"], scaling.factor) if self.forms_gram else np.empty((0, 0))
-        return Fixed(scaling.centre, scaling.factor, share, gram)
 
     def start(self, job: Readings, fixed: Fixed, results: Mapping[str, Any], trace: LoopTrace) -> At:
         """The best labels where W = 0 and anchors begin with one value, so that rows are near one by the features."""

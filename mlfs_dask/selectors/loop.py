@@ -29,10 +29,10 @@ from mlfs_dask.selectors.contract import Method
 from mlfs_dask.selectors.costs import Asked, Cost, Reading, Readings
 from mlfs_dask.selectors.scores import Scores, never_positive_warnings, not_converged, zero_weights_warning
 from mlfs_dask.solvers.trace import LoopTrace
-from mlfs_dask.statistics.gram import require_gram
+from mlfs_dask.statistics.gram import require_gram, scale_gram
 from mlfs_dask.statistics.label_statistics import FilledPairs, Labels
 from mlfs_dask.statistics.moments import Moments
-from mlfs_dask.statistics.scaling import Scaling
+from mlfs_dask.statistics.scaling import Scaling, standard_scaling
 from mlfs_dask.statistics.write_rows import BlockLabels, WriteLabels
 from mlfs_dask.typing import Array, join_terms
 
@@ -185,8 +185,15 @@ class Loop(LoopMethod, Generic[F, A]):
         return {"moments": Moments(profile.d), "labels": Labels(profile.q)}
 
     def setup(self, job: Readings, results: dict[str, Any]) -> F:
-        """`Fixed`, from the results of the first reading by name. May make readings."""
-        raise NotImplementedError
+        """`Fixed`, from the results of the first reading by name. May make readings.
+
+        By default its fields are results of these names, scaled X'X, or empty, and the scaling and shares of `Shares`.
+        """
+        scaling, share = standard_scaling(results["moments"]), results["labels"].shares(job.source.profile.n)
+        gram = scale_gram(results["gram"], scaling.factor) if "gram" in results else np.empty((0, 0))
+        made = {**results, **vars(scaling), "share": share, "gram": gram}
+        fixed: F = self.records[0](**{field.name: made[field.name] for field in dataclasses.fields(self.records[0])})
+        return fixed
 
     def start(self, job: Readings, fixed: F, results: Mapping[str, Any], trace: LoopTrace) -> A:
         """The first `At`. May make readings; is not called where a checkpoint has an `At`."""

@@ -12,7 +12,7 @@ from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.rows.contract import Profile
 from mlfs_dask.selectors.contract import family
-from mlfs_dask.selectors.costs import Readings
+from mlfs_dask.selectors.costs import Cost, Reading, Readings
 from mlfs_dask.selectors.loop import F, Loop
 from mlfs_dask.selectors.parameters import Absolute, MaxIter, Missing, Param, seed_of
 from mlfs_dask.selectors.regression import penalty_weight
@@ -68,6 +68,9 @@ class ReweightedRegression(Loop[F, At]):
 
     def first(self, profile: Profile) -> dict[str, Statistic]:
         return super().first(profile) | {"keys": ColumnKeys(profile.d)}
+
+    def cost_beside(self, profile: Profile, fixed: F, at: At) -> Cost:
+        return Cost(steps=[Reading(START, tuple(self.reading(fixed, at)))])
 
     def quadratic(self, fixed: F) -> Array | None:
         """The quadratic form of W, (d, d), if there is one."""

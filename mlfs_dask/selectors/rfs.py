@@ -7,22 +7,21 @@ in Neural Information Processing Systems 23 (2010) 1813-1821.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.engine.statistic import Statistic
-from mlfs_dask.rows.contract import Profile
 from mlfs_dask.selectors.contract import method
-from mlfs_dask.selectors.costs import Cost, Reading, Readings
+from mlfs_dask.selectors.costs import Readings
 from mlfs_dask.selectors.loop import Shares
 from mlfs_dask.selectors.parameters import Param
 from mlfs_dask.selectors.reweighted_regression import ROW_SMOOTHING, START, At, ReweightedRegression
 from mlfs_dask.solvers import row_sparse
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.reweighted_rows import ReweightedRows, WeightedSums
-from mlfs_dask.statistics.scaling import standard_scaling
 
 #: The smoothing of rows in the published form. The authors' program has 2**-26, which leaves 1e-9 of the scores to the
 #: order of the rows' sums where rows are met exactly; scores of the two differ by 3e-9.
@@ -90,14 +89,9 @@ class RFS(ReweightedRegression[Shares]):
     def _published(self) -> bool:
         return self.variant == "published"
 
-    def cost_beside(self, profile: Profile, fixed: Shares, at: At) -> Cost:
-        return Cost(steps=[Reading(START, tuple(self.reading(fixed, at)))])
-
     def setup(self, job: Readings, results: dict[str, Any]) -> Shares:
-        moments, n = results["moments"], job.source.profile.n
-        scaling = standard_scaling(moments)
-        factor = scaling.factor * np.sqrt((n - 1) / n) if self._published else scaling.factor
-        return Shares(scaling.centre, factor, results["labels"].shares(n))
+        fixed, n = super().setup(job, results), job.source.profile.n
+        return replace(fixed, factor=fixed.factor * np.sqrt((n - 1) / n)) if self._published else fixed
 
     def start(self, job: Readings, fixed: Shares, results: Mapping[str, Any], trace: LoopTrace) -> At:
         if not self._published:

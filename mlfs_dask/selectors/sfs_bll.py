@@ -237,10 +237,6 @@ class SFSBLL(InMemory, GraphRegression):
     def first(self, profile: Profile) -> dict[str, Statistic]:
         return super().first(profile) | {"keys": ColumnKeys(profile.d)}
 
-    def setup(self, job: Readings, results: dict[str, Any]) -> Fixed:
-        fixed = super().setup(job, results)
-        return BinaryFixed(**vars(fixed), sample=results["sample"])
-
     def start(self, job: Readings, fixed: Fixed, results: Mapping[str, Any], trace: LoopTrace) -> At:
         at = super().start(job, fixed, results, trace)
         none = np.zeros((TURNS, len(at.b)))

@@ -26,9 +26,7 @@ from mlfs_dask.solvers import row_sparse
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.statistics.anchor_sums import AnchorSums, AnchorTotals
 from mlfs_dask.statistics.binary_rows import BinaryRows, BinarySums
-from mlfs_dask.statistics.gram import scale_gram
 from mlfs_dask.statistics.row_system import TURNS
-from mlfs_dask.statistics.scaling import standard_scaling
 from mlfs_dask.typing import Array
 
 #: Weight of the covariance of the anchors in their graph, whose largest eigenvalue is 1.
@@ -124,11 +122,6 @@ class UAFSBH(AnchoredLoop[Fixed, At]):
     def cost_beside(self, profile: Profile, fixed: Fixed, at: At) -> Cost:
         anchors = AnchorGraph.of(self, profile).placeholder
         return self.cost_of_start(profile, AnchorSums(anchors, profile.q))
-
-    def setup(self, job: Readings, results: dict[str, Any]) -> Fixed:
-        scaling = standard_scaling(results["moments"])
-        gram = scale_gram(results["gram"], scaling.factor)
-        return Fixed(scaling.centre, scaling.factor, gram, results["sample"])
 
     def start(self, job: Readings, fixed: Fixed, results: Mapping[str, Any], trace: LoopTrace) -> At:
         """Values of anchors from the eigenvectors of their graph."""
