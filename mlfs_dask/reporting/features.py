@@ -15,7 +15,7 @@ from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError
 from mlfs_dask.reporting.comparison_folder import anchor
 from mlfs_dask.reporting.contents import LabelledRun
 from mlfs_dask.reporting.figures import DASHES, Figure, Marks, Styles, image_map, lines_plot, rows_plot, signed_map
-from mlfs_dask.reporting.tables import Block, Section, Table
+from mlfs_dask.reporting.tables import Block, Section, Table, first_of
 from mlfs_dask.selection.runs import PAIRS, read_redundancy
 from mlfs_dask.storage.object_store import is_url, open_objects
 
@@ -53,13 +53,13 @@ def rankings_section(
             _scores(labelled, styles),
             *rank_intervals(labelled, styles),
             _best_features(labelled, styles),
-            *_clusters(labelled, styles),
         ]
         if image_shape is not None:
             name = f"{anchor('ranking', labelled.label)}-map"
             figures.append(image_map(labelled.label, run.ranking, run.scores, run.k, image_shape, name=name))
         figures = [figure for figure in figures if figure.name not in shown]
         texts, tables = _replicates(labelled) if run.replicates else ([], [])
+        tables += _clusters(labelled)
         block = Block(labelled.label, texts=texts, tables=tables, figures=figures, folded=number >= MAX_OPEN)
         section.blocks.append(block)
     return section
@@ -186,45 +186,29 @@ def rank_intervals(labelled: LabelledRun, styles: Styles) -> list[Figure]:
     return [Figure(name, title, caption, f"{'; '.join(described)}.", data, *plot)]
 
 
-def _clusters(labelled: LabelledRun, styles: Styles) -> list[Figure]:
+def _clusters(labelled: LabelledRun) -> list[Table]:
     """Features that say the same as one that a run has chosen, where it was asked for them."""
-    import pandas as pd
-
-    if not (rows := read_redundancy(labelled.run.path)):
-        return []
-    members = pd.DataFrame(rows).astype({"cluster": int, "rank": int, "chosen": int, "similarity": float})
-    others = members[members["feature"] != members["representative"]]
-    if others.empty:
+    members: dict[str, list[tuple[float, str]]] = {}
+    ranks: dict[str, int] = {}
+    for row in read_redundancy(labelled.run.path) or ():
+        ranks[row["feature"]] = int(row["rank"])
+        if row["feature"] != row["representative"]:
+            also = ", chosen" * (row["chosen"] == "1")
+            words = f"{row['feature']} ({float(row['similarity']):.2f}{also})"
+            members.setdefault(row["representative"], []).append((-float(row["similarity"]), words))
+    if not members:
         return []
     params = labelled.run.record["params"]
-    # Correlation from which features are in one cluster.
-    bound = float(params.get("prune") or params.get("redundancy") or members["similarity"].min())
-    numbers = list(dict.fromkeys(others["cluster"]))
-    shown = numbers[:MAX_NAMES]
-    heads = members[members["cluster"].isin(shown)].groupby("cluster")
-    names = heads["representative"].first()[shown].tolist()
-    data = others[others["cluster"].isin(shown)]
-    places = data["cluster"].map({number: place for place, number in enumerate(shown)}).to_numpy()
-    style, alike, chosen = styles.of(labelled.name), data["similarity"].to_numpy(), data["chosen"].to_numpy() == 1
-    marks = [
-        Marks(alike[which], places[which], style, look={"markerfacecolor": fill})
-        for which, fill in ((~chosen, "none"), (chosen, style.colour))
+    closest = max(max(of)[0] for of in members.values())
+    bound = float(params.get("prune") or params.get("redundancy") or -closest)
+    rows = [
+        [name, ranks[name], len(of), first_of([words for _, words in sorted(of)])]
+        for name, of in list(members.items())[:MAX_ROWS]
     ]
-    margin = max(0.04 * (1 - bound), 1e-3)
-    plot = rows_plot(
-        _numbered(heads["rank"].min()[shown].tolist(), names), marks, xlabel="correlation, without its sign",
-        beside=[f"+{count}" for count in np.bincount(places)], xlim=(bound - margin, 1 + margin),
-    )  # fmt: skip
-    more = "" if len(numbers) == len(shown) else f" {len(numbers) - len(shown):,} more clusters are in redundancy.csv."
-    caption = (
-        f"{labelled.label}: each row is a chosen feature, with its rank; the markers are features whose correlation "
-        f"with it is {bound:g} or more, filled where they are chosen, too, and at the right is their number.{more}"
-    )
-    listed = data.groupby("cluster")["feature"].agg(", ".join)[shown]
-    alt = "; ".join(map(": ".join, zip(names, listed, strict=True)))
-    data = data[["cluster", "feature", "representative", "similarity", "chosen", "rank"]]
-    title = f"{labelled.label}: features that say the same"
-    return [Figure(f"{anchor('ranking', labelled.label)}-clusters", title, caption, f"{alt}.", data, *plot)]
+    more = len(members) - len(rows)
+    columns = {"feature": "", "rank": ",", "features": ",", f"whose correlation with it is {bound:g} or more": ""}
+    title = f"{labelled.label}: chosen features, and those that say the same"
+    return [Table(title + f"; {more:,} more are in redundancy.csv" * (more > 0), columns, rows)]
 
 
 def _replicates(labelled: LabelledRun) -> tuple[list[str], list[Table]]:

@@ -321,7 +321,6 @@ def rows_plot(
     beside: Sequence[str] = (),
     end: float | None = None,
     logarithmic: str = "",
-    xlim: tuple[float, float] | None = None,
 ) -> tuple[Draw, tuple[float, float]]:
     """Rows with names, the first above, and markers in them.
 
@@ -335,7 +334,6 @@ def rows_plot(
         Where a dashed line ends the choice of k.
     logarithmic : str
         "x" if the axis is.
-    xlim : (float, float), optional
     """
 
     def draw(axes: Axes) -> None:
@@ -356,7 +354,7 @@ def rows_plot(
         if end is not None:
             axes.axvline(end, color=QUIET, linestyle="--", lw=1)
         axes.set_yticks(range(len(names)), [shortened(name, 26) for name in names])
-        axes.set(xlabel=xlabel, ylim=(len(names) - 0.5, -0.5), xlim=xlim)
+        axes.set(xlabel=xlabel, ylim=(len(names) - 0.5, -0.5))
         _finish(axes, np.concatenate([each.places for each in marks]), logarithmic)
 
     legend = 0.5 if any(each.label for each in marks) else 0.0

@@ -15,7 +15,7 @@ from mlfs_dask.reporting.comparison_folder import anchor
 from mlfs_dask.reporting.contents import LabelledRun
 from mlfs_dask.reporting.features import chosen_features, rank_intervals
 from mlfs_dask.reporting.figures import RANDOM, Figure, Marks, Styles, rows_plot
-from mlfs_dask.reporting.tables import Block, Case, cases, cell, methods_of, read_cell
+from mlfs_dask.reporting.tables import MAX_NAMED, Block, Case, cases, cell, first_of, listed, methods_of, read_cell
 from mlfs_dask.selectors.scores import OFTEN
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 LEADING_METRIC = "average_precision"
 """The metric that a page goes by where none is asked for: most of the papers report it."""
-MAX_NAMED = 5
-"""Features that a sentence names."""
 MAX_RUNS = 8
 """Runs whose features are named, on a page without evaluations."""
 
@@ -63,7 +61,7 @@ def _runs_alone(runs: Sequence[LabelledRun], styles: Styles) -> Block:
         return Block(texts=[*lines, unknown], figures=[*rank_intervals(runs[0], styles), *figures])
     shared = set.intersection(*(set(labelled.run.feature_names[: labelled.run.k]) for labelled in runs))
     names = [name for name in runs[0].run.feature_names if name in shared]
-    agreed = f"{len(runs)} runs on {runs[0].dataset} agree on these features: {_first(names) or 'none'}."
+    agreed = f"{len(runs)} runs on {runs[0].dataset} agree on these features: {first_of(names) or 'none'}."
     return Block(texts=[agreed, unknown], notes=lines, figures=figures)
 
 
@@ -127,10 +125,10 @@ def _standing(case: Case, order: Sequence[str], selected: Sequence[str]) -> str:
         spread = "" if np.isnan(row["std"]) else f" ± {row['std']:.3f}"
         text += f" on {datasets[0]}: {title} {row['mean']:.3f}{spread}, mean over {_averaged(case, row)}."
     else:
-        text += f" on {len(datasets)} data sets ({_listed(datasets)}) by {title}{_friedman(case)}."
+        text += f" on {len(datasets)} data sets ({listed(datasets)}) by {title}{_friedman(case)}."
         ranks = case.rows("ranks").set_index("run")["average_rank"]
         if len(ranks):
-            text += f" Average ranks: {_listed([f'{run} {ranks[run]:.2f}' for run in order if run in ranks])}."
+            text += f" Average ranks: {listed([f'{run} {ranks[run]:.2f}' for run in order if run in ranks])}."
     rivals = [*selected[1:2], *(run for run in order if methods[run] in (RANDOM, ALL))]
     compared = []
     tested = False
@@ -149,9 +147,9 @@ def _standing(case: Case, order: Sequence[str], selected: Sequence[str]) -> str:
                 tested = True
         compared.append(words)
     if compared:
-        text += f" It is {'on average ' if len(datasets) > 1 else ''}{_listed(compared)}."
+        text += f" It is {'on average ' if len(datasets) > 1 else ''}{listed(compared)}."
     if left_out:
-        text += f" Not every method was evaluated on {_listed(left_out)}, which is left out here."
+        text += f" Not every method was evaluated on {listed(left_out)}, which is left out here."
     if tested:
         text += f" Significance is that of paired t-tests over the folds, α = {case.comparison.record['alpha']:g}."
     return text
@@ -172,7 +170,7 @@ def _averaged(case: Case, row: pd.Series) -> str:
     """Over what a mean is taken."""
     curves = case.rows("curves")
     ks = sorted(set(curves.loc[curves["run"] == row["run"], "k"]))
-    of_k = f"k = {_listed(list(map(str, ks)))}"
+    of_k = f"k = {listed(list(map(str, ks)))}"
     if len(ks) > 6:
         of_k = f"{len(ks)} numbers of features from {ks[0]} to {ks[-1]}"
     return f"{row['n_folds']} folds and {of_k}"
@@ -201,7 +199,7 @@ def _seconds(comparison: Comparison, selected: Sequence[str]) -> str:
     if len(others):
         bounds = dict.fromkeys(cell(value, "seconds").text for value in (others.min(), others.max()))
         rest = f"; with {number_of(len(others), 'other')} it took {' to '.join(bounds)} s"
-    return f"Learning one ranking took {_listed(words)}{rest}."
+    return f"Learning one ranking took {listed(words)}{rest}."
 
 
 def _cost_of(labelled: LabelledRun) -> str:
@@ -219,7 +217,7 @@ def _cost_of(labelled: LabelledRun) -> str:
 
 def _features(labelled: LabelledRun) -> str:
     run = labelled.run
-    text = f"{labelled.label} keeps {run.k:,} of {len(run.ranking):,} features: {_first(run.feature_names[: run.k])}."
+    text = f"{labelled.label} keeps {run.k:,} of {len(run.ranking):,} features: {first_of(run.feature_names[: run.k])}."
     params, replicates = run.record["params"], run.replicates
     if "q_value" in replicates:
         found = "beat shuffled labels" if params.get("control") is None else "are found for any label"
@@ -236,16 +234,6 @@ def _features(labelled: LabelledRun) -> str:
             text += f" The choice has a stability of {found['agreement']:.2f} ({low:.2f} to {min(high, 1.0):.2f}), "
             text += "where 1 is the same choice in every half of the rows, and 0 is chance."
     return text
-
-
-def _first(names: Sequence[str]) -> str:
-    """The first of some features by name.
-
-    >>> _first(["a", "b", "c", "d", "e", "f", "g"])
-    'a, b, c, d, e and 2 more'
-    """
-    more = [f"{len(names) - MAX_NAMED:,} more"] if len(names) > MAX_NAMED else []
-    return _listed([*names[:MAX_NAMED], *more])
 
 
 def _quality(case: Case, order: Sequence[str], styles: Styles, name: str) -> Figure:
@@ -309,12 +297,3 @@ def _values_by_run(
         data.set_index("run").loc[runs].reset_index(),
         *rows_plot(runs, marks, xlabel=label, beside=beside, logarithmic="x" if 0 < 20 * low < high else ""),
     )
-
-
-def _listed(words: Sequence[str]) -> str:
-    """Words as a list in a sentence.
-
-    >>> _listed(["a", "b", "c"])
-    'a, b and c'
-    """
-    return ", ".join(words[:-1]) + (" and " if len(words) > 1 else "") + words[-1] if words else ""

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from mlfs_dask.reporting.figures import Figure
 
 
+MAX_NAMED = 5
+"""Names that a sentence lists."""
+
+
 @dataclass(frozen=True)
 class Cell:
     """A cell of a table.
@@ -251,6 +255,25 @@ def _mean_cell(row: object) -> Cell:
         return Cell("undefined", math.nan)
     text = f"{mean:.3f}" + ("" if math.isnan(std) else f" ± {std:.3f}")
     return Cell(text, mean, best=bool(row.best), tied=bool(row.tied))  # type: ignore[attr-defined]
+
+
+def listed(words: Sequence[str]) -> str:
+    """Words as a list in a sentence.
+
+    >>> listed(["a", "b", "c"])
+    'a, b and c'
+    """
+    return ", ".join(words[:-1]) + (" and " if len(words) > 1 else "") + words[-1] if words else ""
+
+
+def first_of(names: Sequence[str]) -> str:
+    """The first of some names, in a sentence.
+
+    >>> first_of(["a", "b", "c", "d", "e", "f", "g"])
+    'a, b, c, d, e and 2 more'
+    """
+    more = [f"{len(names) - MAX_NAMED:,} more"] if len(names) > MAX_NAMED else []
+    return listed([*names[:MAX_NAMED], *more])
 
 
 def csv_text(frame: pd.DataFrame) -> str:

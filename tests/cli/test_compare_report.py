@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from mlfs_dask.reporting.contents import read_contents
-from mlfs_dask.reporting.features import pairs_section
+from mlfs_dask.reporting.features import pairs_section, rankings_section
+from mlfs_dask.reporting.figures import Styles
 from tests.cli.conftest import Run, RunJson
 from tests.evaluation.evaluations import steady, write_evaluation
 
@@ -117,3 +118,18 @@ def test_a_metric_of_runs_alone_is_refused(run: Run, tiny_store: Path, tmp_path:
     for words, shown in (((), True), (("--no-data", "--force"), False)):
         assert run("report", tmp_path / "run", "-o", tmp_path / "page.html", *words).exit_code == 0
         assert ('id="labels"' in (tmp_path / "page.html").read_text()) == shown
+
+
+def test_features_that_say_the_same_are_listed(run: Run, tmp_path: Path) -> None:
+    rows = np.arange(60)
+    table = np.column_stack([rows % 7, rows % 7 + (rows == 0), rows % 5, rows % 7 > 2]).astype(int)
+    np.savetxt(tmp_path / "t.csv", table, "%d", ",", header="one,same,other,y", comments="")
+    run("convert", tmp_path / "t.csv", tmp_path / "t.zarr", "--n-labels", 1)
+    for k in ("1", "2"):
+        words = ("-k", k, "--redundancy", "0.9", "-o", tmp_path / k)
+        assert run("select", "br-cc", tmp_path / "t.zarr", *words).exit_code == 0
+    first, second = rankings_section(read_contents([tmp_path / "1", tmp_path / "2"]).runs, Styles(), None, ()).blocks
+    ((chosen,),) = ([row[3] for row in table.rows] for table in first.tables)
+    assert chosen == "same (1.00)"
+    ((chosen,),) = ([row[3] for row in table.rows] for table in second.tables)
+    assert chosen == "same (1.00, chosen)"
