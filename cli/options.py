@@ -398,12 +398,12 @@ def read_names(values: tuple[str, ...]) -> tuple[str, ...]:
 
 
 file_option_list = [
-    option("--label-file FILE", "File that names the labels (Mulan's XML), or a table that holds them."),
+    option("--label-file FILE", "File that names the labels (Mulan's XML), or a table that holds them.", "label_xml"),
     option(
         "--label-key NAME", "Column of the data that names the row of --label-file, whose first column has these names."
     ),
-    option("--n-labels N", "The last N columns are labels.", type=click.IntRange(min=1)),
-    option("--labels-first", "With --n-labels: the first N columns are.", is_flag=True),
+    option("--n-labels N", "The last N columns are labels.", "label_count", type=click.IntRange(min=1)),
+    option("--labels-first", "With --n-labels: the first N columns are.", "label_first", is_flag=True),
     option(
         "--label-columns NAMES",
         "The labels by name: a,b,c, or @FILE with a name a line. May be given again.",
@@ -411,15 +411,22 @@ file_option_list = [
     ),
     option("--label-classes", "Labels are classes: each class of a column becomes a label.", is_flag=True),
     option("--label-separator TEXT", "Labels are tags with TEXT between them: each tag becomes a label."),
-    option("--labels-positive VALUES", "Values of positive labels (default: 1, true, yes).", multiple=True),
+    option(
+        "--labels-positive VALUES",
+        "Values of positive labels (default: 1, true, yes).",
+        "label_positive",
+        multiple=True,
+    ),
     option(
         "--labels-negative VALUES",
         "Values of negative labels (default: 0, false, no, and -1 where no label is 0).",
+        "label_negative",
         multiple=True,
     ),
     option(
         "--labels-unknown VALUES",
         "Values of unknown labels (default: missing ones, written NA here, and -1 where there are 0s, too).",
+        "label_unknown",
         multiple=True,
     ),
     option("--format", "Format of the sources (default: by name and content)."),
@@ -436,55 +443,34 @@ file_option_list = [
 def file_options(command: Decorated) -> Decorated:
     """Add the options that say what the columns of a file are, as `mlfs convert` has them.
 
-    The command receives `file`, those of the keyword arguments of `open_dataset` that were given.
+    The command receives `file`, those of the keyword arguments of `open_dataset` that were given. An option named
+    `label_NAME` is the field NAME of `LabelSpec`.
     """
 
     @functools.wraps(command)
-    def wrapped(
-        *args: Any,
-        label_file: str | None,
-        label_key: str | None,
-        n_labels: int | None,
-        labels_first: bool,
-        label_columns: tuple[str, ...],
-        label_classes: bool,
-        label_separator: str | None,
-        labels_positive: tuple[str, ...],
-        labels_negative: tuple[str, ...],
-        labels_unknown: tuple[str, ...],
-        format: str | None,
-        keys: tuple[str, ...],
-        drop: tuple[str, ...],
-        **kwargs: Any,
-    ) -> Any:
-        if label_separator == "":
+    def wrapped(*args: Any, format: str | None, keys: tuple[str, ...], drop: tuple[str, ...], **kwargs: Any) -> Any:
+        labels = {name.removeprefix("label_"): kwargs.pop(name) for name in names if name.startswith("label_")}
+        if labels["separator"] == "":
             raise click.UsageError("--label-separator is the text between two tags, and cannot be empty.")
-        if labels_first and n_labels is None:
+        if labels["first"] and labels["count"] is None:
             raise click.UsageError("--labels-first goes with --n-labels.")
-        if label_key is not None and label_file is None:
+        if labels["key"] is not None and labels["xml"] is None:
             raise click.UsageError("--label-key goes with --label-file.")
 
         from mlfs_dask.storage.readers.base import LabelSpec
 
-        labels = LabelSpec(
-            xml=label_file,
-            key=label_key,
-            count=n_labels,
-            first=labels_first,
-            columns=read_names(label_columns) or None,
-            positive=read_names(labels_positive),
-            negative=read_names(labels_negative),
-            unknown=read_names(labels_unknown),
-            classes=label_classes or label_separator is not None,
-            separator=label_separator,
-        )
+        labels |= {name: read_names(value) for name, value in labels.items() if isinstance(value, tuple)}
+        labels["columns"] = labels["columns"] or None
+        labels["classes"] |= labels["separator"] is not None
         said = {"format": format, "keys": _read_keys(keys), "drop": read_names(drop)}
         file = {name: value for name, value in said.items() if value}
-        if labels != LabelSpec():
-            file["labels"] = labels
+        if (spec := LabelSpec(**labels)) != LabelSpec():
+            file["labels"] = spec
         return command(*args, file=file, **kwargs)
 
-    return stack_options(wrapped, file_option_list, section=FILES)
+    decorated = stack_options(wrapped, file_option_list, section=FILES)
+    names = option_names(decorated, len(file_option_list))
+    return decorated
 
 
 def _read_keys(keys: tuple[str, ...]) -> dict[str, str]:
