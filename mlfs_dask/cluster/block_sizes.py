@@ -1,4 +1,4 @@
-"""What sparse blocks weigh, for Dask."""
+"""Byte sizes of sparse blocks for Dask's scheduler."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 
 def register_sizes() -> None:
-    """Tell Dask what sparse blocks weigh; by itself it books 56 bytes for each.
+    """Register the byte sizes of sparse blocks with Dask, which otherwise assumes 56 bytes for each.
 
-    Dask asks a lazy registration only for a type that it has not met, so a type that is loaded already is registered
-    at once: it may have been weighed before.
+    Dask consults a lazy registration only for a type that it has not met yet. A loaded type may have been met, so it is
+    registered at once.
     """
     from dask.sizeof import sizeof
     from scipy.sparse import csr_array
@@ -19,7 +19,7 @@ def register_sizes() -> None:
     if "sparse" in sys.modules:
         _register_gcxs()
     else:
-        # Importing it takes seconds, and most processes never see one of its arrays.
+        # Importing `sparse` takes seconds, and most processes never see one of its arrays.
         sizeof.register_lazy("sparse", _register_gcxs)
 
 

@@ -1,9 +1,9 @@
-"""Where work is done: in threads of this process, or on a Dask cluster, a running one or local workers.
+"""Connection to the place of computation: threads of this process, a running Dask cluster, or local workers.
 
-Without a cluster nothing of Dask is loaded and nothing listens.
+Without a cluster, Dask is not loaded and no port is opened.
 
-A reading bounds its own memory, so workers neither spill nor return freed buffers to the system between blocks;
-every wait for a cluster has an end, and what ends it says what to do.
+A pass bounds its own memory, so workers neither spill nor return freed buffers to the system between blocks. Every wait
+for a cluster has a time limit, and its error names a cure.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Above the level of everything that is logged.
+#: Log level above all levels in use.
 LOGS_NOTHING = logging.CRITICAL + 1
 
 ASK_AGAIN_SECONDS = 2.0
@@ -43,40 +43,39 @@ ASK_AGAIN_SECONDS = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterOptions:
-    """Options that say where work is done, which contradict one another in no way.
+    """Options that select where tasks run, checked for contradictions.
 
     Parameters
     ----------
     scheduler : str, optional
         Address of a running scheduler, as ``tcp://host:8786`` or ``tls://host:8786``.
     scheduler_file : str, optional
-        File in which a running scheduler has written its address.
+        File with the address of a running scheduler.
     workers : int, optional
-        Number of local worker processes to start; they listen on the loopback interface alone, by TLS with a
-        certificate that is made for this run.
+        Number of local worker processes to start. They listen only on the loopback interface, with TLS and a
+        certificate generated for this cluster.
     threads_per_worker : int, optional
         Threads of a local worker (default 1).
     memory_limit : int, optional
-        Bytes that each local worker, or this process when there is none, may use. Default: what is available to
-        this process, of which local workers have equal shares.
+        Memory limit of each local worker, or of this process without workers, in bytes. Default: the available memory,
+        divided equally among local workers.
     tls_ca_file, tls_cert, tls_key : str, optional
-        Files for a scheduler that speaks TLS: all three or none.
+        TLS files for a ``tls://`` scheduler: all three or none.
     min_workers : int, optional
-        Workers of a running scheduler that are waited for before anything runs (default 1). Work is planned for the
-        memory of those that are there; others that join later get their share of it.
+        Number of workers of a running scheduler to wait for (default 1). The plan follows the memory of the workers
+        present at that time; workers that join later take part in the work.
     wait : float
-        Seconds to wait for the scheduler and for its workers; also how long a cluster that has lost
-        every worker is given to get one back.
+        Seconds to wait for the scheduler and its workers, and for a new worker once a cluster has lost all workers.
     insecure : bool
-        Allow a scheduler without TLS that is not on this machine's loopback interface. Whoever reaches it can run code
-        as whoever runs its workers.
+        Allow a scheduler without TLS outside the loopback interface. Anyone who can connect to it can run code with the
+        workers' permissions.
     in_process : bool
-        Compute in this process, one task after the other, in one thread.
+        Run tasks in this process, one after the other, in one thread.
 
     Raises
     ------
     UsageError
-        If options contradict one another, or name what does not exist.
+        If options contradict one another, or name a file that does not exist.
     """
 
     scheduler: str | None = None
@@ -98,21 +97,21 @@ class ClusterOptions:
 
     @property
     def remote(self) -> bool:
-        """Whether a running scheduler is named."""
+        """True if the options name a running scheduler."""
         return self.scheduler is not None or self.scheduler_file is not None
 
     @property
     def tls(self) -> tuple[str | None, str | None, str | None]:
-        """Files of TLS."""
+        """Paths of the TLS files."""
         return self.tls_ca_file, self.tls_cert, self.tls_key
 
     @property
     def share_of_memory(self) -> int:
-        """Bytes that a local worker may use."""
+        """Memory limit of a local worker in bytes."""
         return self.memory_limit or runtime.available_memory() // (self.workers or 1)
 
     def _problems(self) -> Iterator[str]:
-        """What is wrong with the options, with what to do."""
+        """Yield the problems of the options, each with a cure."""
         named = [name for name in ("scheduler", "scheduler_file", "workers") if getattr(self, name) is not None]
         named += ["in_process"] if self.in_process else []
         if len(named) > 1:
@@ -168,39 +167,40 @@ class ClusterOptions:
 
 @contextmanager
 def connect(**options: Any) -> Iterator[Client | None]:
-    """Make a cluster current for the time of a `with` block.
+    """Make a cluster the current one inside the with-block.
 
-    With neither a scheduler nor a number of workers there is none: the work is done by threads of this process, one a
-    core.
+    Without a scheduler and a number of workers there is no cluster: the threads of this process, one per core, run the
+    tasks.
 
     Parameters
     ----------
     **options
-        Those of `ClusterOptions`.
+        Parameters of `ClusterOptions`.
 
     Yields
     ------
     distributed.Client or None
-        The client, set as the default one; None when the work is done in this process.
+        The client, set as the default client; None without a cluster.
 
     Raises
     ------
     UsageError
-        If options contradict one another, or name what does not exist.
+        If options contradict one another, or name a file that does not exist.
     DoesNotFitError
-        If a local worker needs more than the memory limit before it has any work.
+        If the memory limit of a local worker is below its size without any task.
     ClusterLostError
-        If the scheduler or its workers cannot be reached in time, or go away during the block.
+        If the scheduler or its workers are not reachable in time, or go away during the block.
     """
-    place = ClusterOptions(**options)
-    if place.remote:
-        with _remote_client(place) as client, _current(client, place.wait):
+    cluster_options = ClusterOptions(**options)
+    if cluster_options.remote:
+        with _remote_client(cluster_options) as client, _current_client(client, cluster_options.wait):
             if link := dashboard_link(client):
                 logger.info("its dashboard is at %s", link)
             yield client
-    elif place.workers is not None:
-        memory_limit, threads = place.share_of_memory, place.threads_per_worker or 1
-        if memory_limit < runtime.PROCESS_BYTES:  # its nanny would end it while it starts
+    elif cluster_options.workers is not None:
+        workers, wait = cluster_options.workers, cluster_options.wait
+        memory_limit, threads = cluster_options.share_of_memory, cluster_options.threads_per_worker or 1
+        if memory_limit < runtime.PROCESS_BYTES:  # the nanny would kill the worker during its start
             raise DoesNotFitError(
                 "a local worker before it has any work",
                 projected=runtime.PROCESS_BYTES,
@@ -210,23 +210,23 @@ def connect(**options: Any) -> Iterator[Client | None]:
             )
         logger.info(
             "starting %s with %.1f GiB and %s each",
-            *(number_of(place.workers, "local worker"), memory_limit / 2**30, number_of(threads, "thread")),
+            *(number_of(workers, "local worker"), memory_limit / 2**30, number_of(threads, "thread")),
         )
-        with _local_client(place.workers, threads, memory_limit, place.wait) as client, _current(client, place.wait):
+        with _local_client(workers, threads, memory_limit, wait) as client, _current_client(client, wait):
             yield client
     else:
-        with _in_process(place.memory_limit, 1 if place.in_process else None):
+        with _in_process(cluster_options.memory_limit, 1 if cluster_options.in_process else None):
             yield None
 
 
 @contextmanager
-def _current(client: Client, wait: float) -> Iterator[None]:
-    """Make a client the default one, and its workers ready."""
+def _current_client(client: Client, wait: float) -> Iterator[None]:
+    """Make a client the default one, and prepare its workers."""
     from concurrent.futures import CancelledError
 
     from distributed.comm.core import CommClosedError
 
-    # Of exceptions that nobody has asked for, which it would print as late as at the end of the process.
+    # By default, asyncio prints exceptions that nobody retrieves, as late as at the end of the process.
     loop: Any = client.loop
     loop.asyncio_loop.set_exception_handler(_log_exception_of_loop)
     register_sizes()
@@ -241,40 +241,41 @@ def _current(client: Client, wait: float) -> Iterator[None]:
 
 
 def planned_resources(**options: Any) -> Resources:
-    """What `connect` with the same options would give.
+    """Return the resources that `connect` would give with the same options.
 
-    Of local workers one is started, whatever their number, and stopped again: what it holds before it gets a task, and
-    what this process loads and runs beside it, are measured. Both depend on the machine and on versions of libraries.
+    Of any number of local workers, only one is started and stopped again, to measure its memory before any task and the
+    memory of this process beside it. Both depend on the machine and on library versions.
 
     Parameters
     ----------
     **options
-        Those of `ClusterOptions`.
+        Parameters of `ClusterOptions`.
 
     Returns
     -------
     Resources
-        Of a running cluster, as it is; of local workers, as they would be (`client` is then a placeholder).
+        Resources of the running cluster, or of the planned local workers (`client` is then a placeholder).
     """
-    place = ClusterOptions(**options)
-    if place.workers is None:
+    cluster_options = ClusterOptions(**options)
+    if cluster_options.workers is None:
         with connect(**options):
             return runtime.current_resources()
     logger.info("starting a local worker, to measure what it holds")
-    # Not with the limit to plan for: where that is too small, it would end this worker before it is asked anything.
+    # Without the planned memory limit: a limit that is too small would kill this worker before it is measured.
     with (
-        _local_client(1, place.threads_per_worker or 1, 2**30, place.wait) as client,
-        _current(client, place.wait),
+        _local_client(1, cluster_options.threads_per_worker or 1, 2**30, cluster_options.wait) as client,
+        _current_client(client, cluster_options.wait),
     ):
         measured = runtime.current_resources()
-    return replace(measured, workers=place.workers, memory_limit=place.share_of_memory, client=PLANNED)
+    limit = cluster_options.share_of_memory
+    return replace(measured, workers=cluster_options.workers, memory_limit=limit, client=PLANNED)
 
 
 PLANNED = "local workers that were stopped again"
-"""Stands for the client in resources that are only planned with."""
+"""Placeholder for the client in resources of a plan."""
 
 
-# The three places to compute
+# The three ways to run tasks
 
 
 @contextmanager
@@ -282,61 +283,62 @@ def _in_process(memory_limit: int | None, threads: int | None) -> Iterator[None]
     with ExitStack() as stack:
         stack.enter_context(runtime.process_limits(memory_limit=memory_limit, threads=threads))
         if threads == 1:
-            import dask  # the default loads nothing of it
+            import dask  # the default scheduler works without it
 
             stack.enter_context(dask.config.set(scheduler="synchronous"))
         yield
 
 
 @contextmanager
-def _remote_client(place: ClusterOptions) -> Iterator[Client]:
+def _remote_client(options: ClusterOptions) -> Iterator[Client]:
     with deferred_signals():
         from distributed.security import Security
         from distributed.versions import VersionMismatchWarning
 
-    wait, deadline = place.wait, time.monotonic() + place.wait
-    scheduler = place.scheduler or _address_from_file(str(place.scheduler_file), deadline, wait)
+    wait, deadline = options.wait, time.monotonic() + options.wait
+    scheduler = options.scheduler or _address_from_file(str(options.scheduler_file), deadline, wait)
     logger.info("connecting to the scheduler at %s, for up to %g s", scheduler, wait)
     security = None
-    if place.tls_ca_file is not None:
-        files = {"tls_ca_file": place.tls_ca_file, "tls_client_cert": place.tls_cert, "tls_client_key": place.tls_key}
+    if options.tls_ca_file is not None:
+        cert, key = options.tls_cert, options.tls_key
+        files = {"tls_ca_file": options.tls_ca_file, "tls_client_cert": cert, "tls_client_key": key}
         security = Security(**files, require_encryption=True)
         scheduler = scheduler if "://" in scheduler else f"tls://{scheduler}"
-    if not place.insecure:
+    if not options.insecure:
         _require_protection(scheduler)
     _wait_for_listener(scheduler, deadline, wait)
     with warnings.catch_warnings(), _without_logs_of_dask("distributed", "distributed.client"), ExitStack() as stack:
-        # `Cluster` compares the versions and says it in one line.
+        # `Cluster` compares the versions, and reports differences in one line.
         warnings.simplefilter("ignore", VersionMismatchWarning)
         try:
             client = _new_client(
                 scheduler,
                 security=security,
                 timeout=max(deadline - time.monotonic(), 1.0),
-                # Not yet: a client that fails to connect would stay the default one.
+                # A client that fails to connect would stay the default one, so `_current` sets the default.
                 set_as_default=False,
             )
         except ValueError as error:
-            raise _no_address(scheduler, error) from error
+            raise _invalid_address(scheduler, error) from error
         except (OSError, TimeoutError, RuntimeError) as error:
-            raise _no_answer(scheduler, wait, error) from error
+            raise _unreachable(scheduler, wait, error) from error
         stack.enter_context(client)
-        _wait_for_workers(client, place.min_workers or 1, deadline, wait)
+        _wait_for_workers(client, options.min_workers or 1, deadline, wait)
         yield client
 
 
 def _wait_for_workers(client: Client, count: int, deadline: float, wait: float) -> None:
-    """Return when `count` workers are there that may take part.
+    """Wait until `count` admitted workers are present.
 
-    Those that could not be reached when they were asked, or came back at an address of before, are asked again.
+    Workers that were unreachable at first, or reuse an earlier address, are asked again.
     """
     while True:
-        there = len(client.nthreads())
-        if there >= count and len(cluster_of(client).workers()) >= count:
+        present = len(client.nthreads())
+        if present >= count and len(cluster_of(client).workers()) >= count:
             return
-        left = deadline - time.monotonic()
-        if left <= 0:
-            arrived = number_of(there, "worker") if there else "no worker"
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
+            arrived = number_of(present, "worker") if present else "no worker"
             asked = "" if count == 1 else f"; {parameter('min_workers')} asks for {count}"
             address = cluster_of(client).address
             raise ClusterLostError(
@@ -345,22 +347,22 @@ def _wait_for_workers(client: Client, count: int, deadline: float, wait: float) 
                 " started, or wait longer with --wait SECONDS."
             )
         with suppress(TimeoutError):
-            client.wait_for_workers(there + 1, timeout=min(left, ASK_AGAIN_SECONDS))
+            client.wait_for_workers(present + 1, timeout=min(remaining, ASK_AGAIN_SECONDS))
 
 
 @contextmanager
 def _without_logs_of_dask(*names: str) -> Iterator[None]:
-    """Of a lost connection Dask logs tracebacks; our own message says it. With -vv they are shown."""
+    """Silence Dask's tracebacks of a lost connection, which the package's own message replaces; -vv shows them."""
     loggers = [logging.getLogger(name) for name in (*names, "tornado.application")]
-    before = [known.level for known in loggers]
+    before = [dask_logger.level for dask_logger in loggers]
     if not _shows_logs_of_dask():
-        for known in loggers:
-            known.setLevel(logging.CRITICAL)
+        for dask_logger in loggers:
+            dask_logger.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        for known, level in zip(loggers, before, strict=True):
-            known.setLevel(level)
+        for dask_logger, level in zip(loggers, before, strict=True):
+            dask_logger.setLevel(level)
 
 
 def _log_exception_of_loop(loop: object, context: dict[str, Any]) -> None:
@@ -372,7 +374,7 @@ def _shows_logs_of_dask() -> bool:
 
 
 def _new_client(*args: Any, **options: Any) -> Client:
-    """`Client(...)` that can be interrupted: a half-made client waits for itself when it is collected."""
+    """Create a `Client` that can be interrupted: a half-made client waits for itself when it is collected."""
     from distributed import Client
 
     client = Client.__new__(Client)
@@ -385,9 +387,9 @@ def _new_client(*args: Any, **options: Any) -> Client:
 
 
 def _wait_for_listener(address: str, deadline: float, wait: float) -> None:
-    """Return when somebody listens at the address; what it is, the client finds out.
+    """Wait until a server listens at the address; the client checks later that it is a scheduler.
 
-    The client could wait as well, but it cannot be interrupted while it does.
+    The client could wait as well, but Ctrl-C does not interrupt its wait.
     """
     from distributed.comm.addressing import parse_address, parse_host_port
 
@@ -395,7 +397,7 @@ def _wait_for_listener(address: str, deadline: float, wait: float) -> None:
         protocol, location = parse_address(address)
         host, port = parse_host_port(location)
     except ValueError as error:
-        raise _no_address(address, error) from error
+        raise _invalid_address(address, error) from error
     if protocol not in ("tcp", "tls"):
         return
     while True:
@@ -404,14 +406,14 @@ def _wait_for_listener(address: str, deadline: float, wait: float) -> None:
             socket.create_connection((host, port), timeout=min(remaining, 3.0)).close()
         except OSError as error:
             if time.monotonic() >= deadline:
-                raise _no_answer(address, wait, error) from error
+                raise _unreachable(address, wait, error) from error
             time.sleep(min(0.2, max(deadline - time.monotonic(), 0.01)))
         else:
             return
 
 
 def _require_protection(address: str) -> None:
-    """Refuse a scheduler that anybody on the network can use.
+    """Refuse an unencrypted scheduler that other machines can reach.
 
     Raises
     ------
@@ -427,7 +429,7 @@ def _require_protection(address: str) -> None:
 
 
 def is_protected(address: str) -> bool:
-    """Whether what speaks at an address does so by TLS, or cannot be reached from other machines.
+    """Return True if connections to an address use TLS, or other machines cannot reach it.
 
     >>> is_protected("tls://10.0.0.1:8786"), is_protected("tcp://127.0.0.1:8786"), is_protected("tcp://10.0.0.1:8786")
     (True, True, False)
@@ -435,7 +437,7 @@ def is_protected(address: str) -> bool:
     Raises
     ------
     UsageError
-        If it is no address.
+        If `address` is not a valid address.
     """
     from distributed.comm.addressing import parse_address, parse_host_port
 
@@ -443,7 +445,7 @@ def is_protected(address: str) -> bool:
         protocol, location = parse_address(address)
         return protocol not in ("tcp", "ws", "ucx") or _is_loopback(parse_host_port(location)[0])
     except ValueError as error:
-        raise _no_address(address, error) from error
+        raise _invalid_address(address, error) from error
 
 
 def _is_loopback(host: str) -> bool:
@@ -455,13 +457,13 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _no_address(address: str, error: Exception) -> UsageError:
+def _invalid_address(address: str, error: Exception) -> UsageError:
     return UsageError(
         f"{address!r} is no scheduler address ({error}); expected host:port, tcp://host:port or tls://host:port."
     )
 
 
-def _no_answer(address: str, wait: float, error: Exception) -> ClusterLostError:
+def _unreachable(address: str, wait: float, error: Exception) -> ClusterLostError:
     return ClusterLostError(
         f"no scheduler answered at {address} within {wait:g} s ({root_of(error)})."
         "\n  cure: check that `dask scheduler` runs, that the address and port are its own (it prints them) and"
@@ -478,7 +480,7 @@ def _address_from_file(scheduler_file: str, deadline: float, wait: float) -> str
         except FileNotFoundError:
             problem = "there is no such file"
         except (ValueError, KeyError, TypeError):
-            # Also what a file looks like while the scheduler is writing it.
+            # Also the content of the file while the scheduler writes it.
             problem = "it does not hold a scheduler's address"
         except OSError as error:
             problem = str(error.strerror)
@@ -518,12 +520,12 @@ def _local_client(workers: int, threads_per_worker: int, memory_limit: int, wait
                     security=Security.temporary(),
                     dashboard_address=None,
                     worker_dashboard_address=None,
-                    # Without a dashboard there is a server without pages all the same, and 8787 may be taken.
+                    # Without a dashboard, the scheduler still opens an HTTP port, and 8787 may be in use.
                     scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
-                    # Of what is printed alone: what nannies log of their workers' end is read (`Cluster.death_of`).
+                    # Silences printing only: `Cluster.death_of` reads the nannies' logs of dead workers.
                     silence_logs=logging.ERROR if _shows_logs_of_dask() else LOGS_NOTHING,
                 )
-                stack.enter_context(_closed_in_peace(cluster))
+                stack.enter_context(_closing_without_interruption(cluster))
         except (OSError, TimeoutError, RuntimeError) as error:
             raise ClusterLostError(
                 f"{workers} local workers did not start ({root_of(error)})."
@@ -541,8 +543,8 @@ def _local_client(workers: int, threads_per_worker: int, memory_limit: int, wait
 
 
 @contextmanager
-def _closed_in_peace(cluster: LocalCluster) -> Iterator[None]:
-    """Close a cluster behind the with-block, whatever signals come meanwhile: half closed, it leaves workers behind."""
+def _closing_without_interruption(cluster: LocalCluster) -> Iterator[None]:
+    """Close a cluster after the with-block, undisturbed by signals: a half-closed cluster leaves workers behind."""
     try:
         yield
     finally:
@@ -555,7 +557,7 @@ _ENVIRON = "distributed.nanny.pre-spawn-environ"
 
 @contextmanager
 def _restored_environment(names: Iterable[str]) -> Iterator[None]:
-    """Undo what nannies, which run in this process, do to its environment; the next cluster would inherit it."""
+    """Undo the nannies' changes to the environment of this process, which the next cluster would inherit."""
     before = {name: os.environ.get(name) for name in names}
     try:
         yield
@@ -564,18 +566,18 @@ def _restored_environment(names: Iterable[str]) -> Iterator[None]:
 
 
 def local_settings(memory_limit: int, wait: float) -> dict[str, Any]:
-    """Settings of Dask under which local workers are started.
+    """Return the Dask settings for local workers.
 
     Parameters
     ----------
     memory_limit : int
-        Bytes of each worker.
+        Memory limit of each worker.
     wait : float
         Seconds that tasks may wait for a worker.
     """
-    # Fresh buffers cost more than the reading: a page fault for every 4 KiB. glibc keeps freed memory for
-    # the next block when the thresholds are high and the worker's threads share one heap. What it keeps
-    # counts as used, so it may not be much of the limit.
+    # Fresh buffers cost more time than reading: a page fault for every 4 KiB. With high thresholds and one heap for all
+    # threads of a worker, glibc keeps freed memory for the next block. The kept memory counts as used, so it may only
+    # be a fraction of the limit.
     trim_threshold = min(2**30, memory_limit // 4)
     return {
         _ENVIRON: {
@@ -589,7 +591,7 @@ def local_settings(memory_limit: int, wait: float) -> dict[str, Any]:
             **SAFE_PATH,
         },
         "distributed.worker.multiprocessing-method": "spawn",
-        # A reading is planned to fit; spilling its small partials would only cost time.
+        # A pass is planned to fit; spilling its small partial results would only cost time.
         "distributed.worker.memory.target": False,
         "distributed.worker.memory.spill": False,
         "distributed.worker.memory.pause": 0.9,
@@ -597,11 +599,11 @@ def local_settings(memory_limit: int, wait: float) -> dict[str, Any]:
         "distributed.worker.profile.enabled": False,
         "distributed.worker.http.routes": [],
         "distributed.scheduler.http.routes": [],
-        # A frozen worker is given up after this time, and its tasks go to others.
+        # After this time without a sign of life a worker is dropped, and its tasks go to other workers.
         "distributed.scheduler.worker-ttl": "60 s",
         "distributed.scheduler.no-workers-timeout": f"{wait} s",
-        # On a busy machine a worker that died takes longer than the default 15 s to be there again.
+        # On a busy machine a restarted worker takes longer than the default 15 s.
         "distributed.deploy.lost-worker-timeout": f"{wait} s",
-        # Logs of the last messages hold what these carried: the parameters of hundreds of passes.
+        # Logs of recent messages would keep their content in memory: the parameters of hundreds of passes.
         "distributed.admin.low-level-log-length": 20,
     }

@@ -1,4 +1,4 @@
-"""What Dask shows of a cluster: the address of its dashboard, and its performance report as a file."""
+"""Dask's dashboard: its address, and the performance report as a file."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Seconds that a dashboard has to answer before it counts as absent.
+#: Seconds within which a dashboard must answer.
 ANSWER_SECONDS = 2.0
 
 
 def dashboard_link(client: Client) -> str | None:
-    """Address of the scheduler's dashboard; None where it has none, or it cannot be reached from here."""
+    """Return the address of the scheduler's dashboard; None without a dashboard, or if it is unreachable from here."""
     import urllib.parse
-    import urllib.request  # takes a twentieth of a small selection, which has no scheduler
+    import urllib.request  # its import takes a twentieth of a small selection, which has no scheduler
 
     link = client.dashboard_link
     if not str(link).startswith(("http://", "https://")):
         return None
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the scheduler is reached without a proxy
-    # Without a dashboard the scheduler has an HTTP server all the same. Without bokeh its page /status asks for bokeh,
-    # and there is no list of plots; with bokeh and --no-dashboard there is that list, and no /status.
+    # The scheduler's HTTP server runs without a dashboard, too. Without bokeh, its page /status asks for bokeh and the
+    # list of plots is missing; with bokeh and --no-dashboard, the list exists and /status is missing.
     for page in ("status", "individual-plots.json"):
         try:
             opener.open(urllib.parse.urljoin(link, page), timeout=ANSWER_SECONDS).close()
@@ -43,19 +43,19 @@ def dashboard_link(client: Client) -> str | None:
 
 @contextlib.contextmanager
 def performance_report(client: Client | None, path: str | None) -> Iterator[None]:
-    """Write Dask's report of what runs inside the with-block: tasks, transfers, memory and profiles of the workers.
+    """Write Dask's performance report of the with-block: tasks, transfers, memory and profiles of the workers.
 
     Parameters
     ----------
     client : distributed.Client or None
-        The current one.
+        The default client.
     path : str or None
-        HTML file, which needs no network to be seen; None to write none.
+        HTML file that displays without network access; None to write no report.
 
     Raises
     ------
     UsageError
-        There is no cluster, no bokeh, or no folder for the file.
+        There is no cluster, no bokeh, or no such folder.
     """
     if path is None:
         yield
@@ -78,7 +78,7 @@ def performance_report(client: Client | None, path: str | None) -> Iterator[None
     report.__enter__()
     yield
     try:
-        # As code it would otherwise show this function.
+        # Without `code` the report would show the source of this function.
         client.sync(report.__aexit__, None, None, None, code=shlex.join(sys.argv))
-    except Exception as error:  # of the scheduler, which may have no bokeh; the work is done
+    except Exception as error:  # e.g. a scheduler without bokeh; the work itself is done
         logger.warning("no performance report could be written to %s: %s", path, error)

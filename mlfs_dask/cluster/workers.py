@@ -1,9 +1,9 @@
-"""The workers of a cluster: which of them take part, which are silent, and what is known of those that died.
+"""The workers of a cluster: admission, silence, and the causes of their deaths.
 
-A worker is a process, known by a name of its own and never by its address, which the one before may have had. It is
-asked once, before it gets a task: one that has other code or libraries, cannot load what tasks load, or does not answer
-is left out and named, for a ranking from two versions of the code would be of neither. One that falls silent during a
-reading is named, then given up, so that its work goes to others. `Cluster` holds all of that for a client.
+A worker is a process, identified by a name of its own; an address may be reused by its successor. Each worker is asked
+once, before its first task. A worker with other source or libraries, with a failing import, or without an answer is
+excluded and named in a warning, for a ranking from two versions of the source would belong to neither. A worker that
+falls silent during a pass is named, then dropped, and its tasks go to others. `Cluster` holds this state per client.
 """
 
 from __future__ import annotations
@@ -34,32 +34,32 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Name under which the digest of the package's code stands among versions.
+#: Key of the source digest among the versions.
 CODE = "code of mlfs-dask"
 
-#: What has to be the same in all processes: the code, and the libraries whose version may decide the last digits of a
-#: result. The versions of others are compared too, and a difference is logged.
+#: Entries that must be equal in all processes: the source, and libraries whose version may change the last digits of a
+#: result. For the others, a difference is only logged.
 REQUIRED = (CODE, "mlfs-dask", "numpy", "scipy", "numba")
 COMPARED = (*REQUIRED[1:], "dask", "distributed", "zarr", "msgpack")
 
-#: Seconds that a cluster is waited for, and that one which has lost all workers has to get one back.
+#: Seconds to wait for a cluster, and for a new worker once a cluster has lost all workers.
 WORKER_WAIT = 60.0
 
-#: Seconds that workers have to answer. Loading the package from a shared file system can take most of them.
+#: Seconds within which workers must answer. Loading the package from a shared file system can take most of them.
 ANSWER_SECONDS = 30.0
 
-#: Seconds between two looks at the workers of a reading.
+#: Seconds between two checks of the workers during a pass.
 LOOK_SECONDS = 5.0
 
-#: Seconds of silence, and heartbeats missed, after which a worker is named, and after which it is given up. A worker
-#: sends several heartbeats a second in a small cluster, and one in many seconds in a large one.
+#: Seconds of silence, and missed heartbeats, after which a worker is named in a warning, and after which it is dropped.
+#: A worker sends several heartbeats a second in a small cluster, and one in many seconds in a large one.
 NAMED_SECONDS, NAMED_HEARTBEATS = 10.0, 4
 GIVEN_UP_SECONDS, GIVEN_UP_HEARTBEATS = 60.0, 10
 
-#: Seconds in which a scheduler that is started again is found, or a nanny tells how its worker died.
+#: Seconds to wait for a restarted scheduler, and for a nanny's report of its worker's death.
 TOLD_SECONDS = 5.0
 
-#: What to do about a worker that is left out.
+#: Cures for excluded workers.
 CURE_CODE = (
     "install the same mlfs-dask and the same libraries on every worker as here (`mlfs doctor` compares them), in an "
     "environment in which they load"
@@ -73,7 +73,7 @@ CURE_DATA = "give every worker the data at the same path"
 
 @dataclass(frozen=True)
 class RefusedWorker:
-    """A worker that is left out: its address and host, why, and what to do."""
+    """Excluded worker: address, host, cause and cure."""
 
     worker: str
     host: str
@@ -85,7 +85,7 @@ class RefusedWorker:
 
 
 def identify() -> dict[str, str]:
-    """Versions of Python and of packages in this process; that of `CODE` is a digest of all modules of this one."""
+    """Return the versions of Python and of packages in this process; under `CODE`, the package's source digest."""
     versions = {"python": platform.python_version()}
     for name in COMPARED:
         try:
@@ -97,13 +97,13 @@ def identify() -> dict[str, str]:
 
 @functools.cache
 def code_here() -> str:
-    """Digest of what has to be the same in every process whose tasks make a result together."""
+    """Return the digest of the entries that must agree in all processes whose tasks contribute to a result."""
     here = identify()
     return digest_of({name: here[name] for name in REQUIRED})
 
 
 def describe_mismatches(here: dict[str, str], there: dict[str, dict[str, str]]) -> list[str]:
-    """One line for each package whose version differs between this process and some worker.
+    """Return a line for each package whose version on a worker differs from this process.
 
     Examples
     --------
@@ -122,10 +122,10 @@ def describe_mismatches(here: dict[str, str], there: dict[str, dict[str, str]]) 
 
 
 def _prepare() -> dict[str, str] | str:
-    """Versions in a worker, which is made ready, or what it cannot load.
+    """Prepare a worker, and return its versions, or the error of a failed import.
 
-    Whatever tasks import is imported here, but for compiled kernels, which take memory and which not every reading
-    needs. An OSError, as of a library that is missing, would be taken for a connection that was lost.
+    Imports all modules that tasks need, except compiled kernels, which take memory and which only part of the passes
+    use. An OSError, as from a missing library, would otherwise look like a lost connection.
     """
     try:
         import zarr
@@ -136,7 +136,7 @@ def _prepare() -> dict[str, str] | str:
             for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
                 importlib.import_module(module.name)
         register_sizes()
-        # Worker threads already read side by side.
+        # Threads of a worker already read in parallel.
         zarr.config.set({"async.concurrency": 2})
         return identify()
     except Exception as error:
@@ -144,25 +144,26 @@ def _prepare() -> dict[str, str] | str:
 
 
 def _error_of(check: Callable[[], None]) -> MlfsError | str:
-    """The error of `check`, or "" (None is no answer)."""
+    """Return the error that `check` raises, or "" (None means no answer)."""
     try:
         check()
     except MlfsError as error:
-        error.__cause__ = error.__context__ = None  # which may be what cannot be pickled
+        error.__cause__ = error.__context__ = None  # either may be impossible to pickle
         return error
     return ""
 
 
 def _process_of(facts: Mapping[str, Any]) -> str:
-    """Name of a worker's process: its scratch folder, the one thing that Dask tells clients which changes with it."""
+    """Return the name of a worker's process: its scratch folder, the only client-visible value unique to it."""
     return str(facts["local_directory"])
 
 
 @dataclass
 class _Worker:
-    """A process of the cluster: where it is, whether it was asked and is left out, and its last sign of life.
+    """Worker process of the cluster: address, admission, and last sign of life.
 
-    `heartbeat` is the time of that by the scheduler's clock, `noticed` when this process first saw it, by its own.
+    `heartbeat` is the time of the last heartbeat by the scheduler's clock; `noticed` is when this process first saw it,
+    by its own clock.
     """
 
     address: str
@@ -176,14 +177,14 @@ class _Worker:
 
 
 class Cluster:
-    """The workers of a client; `cluster_of` gives the same object for every call.
+    """Workers of a client; `cluster_of` returns the same object for every call.
 
     Attributes
     ----------
     wait : float
-        Seconds that a reading waits for a worker when the cluster has lost all it had.
+        Seconds that a pass waits for a new worker once the cluster has lost all workers.
     last_seen : list of mapping
-        What the scheduler last knew of workers while there were any. All may be leaving, and come again.
+        The scheduler's facts about the workers last present. All may be restarting.
     """
 
     def __init__(self, client: Client) -> None:
@@ -201,18 +202,18 @@ class Cluster:
 
     @property
     def refused(self) -> list[RefusedWorker]:
-        """Workers that were left out."""
+        """Excluded workers."""
         return [worker.refused for worker in self._workers.values() if worker.refused is not None]
 
-    # Which workers take part
+    # Admission
 
     def workers(self) -> dict[str, Mapping[str, Any]]:
-        """What the scheduler knows of each admitted worker, by address; new ones are asked first.
+        """Return the scheduler's facts about each admitted worker, by address; new workers are asked first.
 
         Raises
         ------
         ClusterLostError
-            The scheduler is gone, or there are workers, and none may take part.
+            The scheduler is gone, or all present workers are excluded.
         """
         present = self._present(starting=True)
         self._ask_new(present)
@@ -222,38 +223,38 @@ class Cluster:
             for address, facts in present.items()
             if refused[address] is None and self._workers[_process_of(facts)].asked
         }
-        left_out = [worker for worker in refused.values() if worker is not None]
-        if left_out and not admitted:
+        excluded = [worker for worker in refused.values() if worker is not None]
+        if excluded and not admitted:
             raise ClusterLostError(
-                f"no worker of the cluster can take part: {'; '.join(map(str, left_out))}."
-                f"\n  cure: {'; '.join(dict.fromkeys(worker.cure for worker in left_out))}"
+                f"no worker of the cluster can take part: {'; '.join(map(str, excluded))}."
+                f"\n  cure: {'; '.join(dict.fromkeys(worker.cure for worker in excluded))}"
             )
         return admitted
 
     def restriction(self) -> dict[str, Any]:
-        """Keywords of `Client.compute` that keep tasks from refused workers; none where all are admitted."""
+        """Return keywords of `Client.compute` that keep tasks off excluded workers; empty if all are admitted."""
         admitted = self.workers()
         return {"workers": list(admitted), "allow_other_workers": False} if self.refused else {}
 
     def refuse(self, process: str, cause: str, cure: str = CURE_CODE) -> None:
-        """Leave out a worker, if it was asked and is not left out yet."""
+        """Exclude a worker, if it was asked and is not excluded yet."""
         worker = self._workers.get(process)
         if worker is not None and worker.asked and worker.refused is None:
             worker.refused = RefusedWorker(worker.address, worker.host, cause, cure)
             logger.warning("%s; it is left out", worker.refused)
 
     def refuse_blind(self, check: Callable[[], None]) -> None:
-        """Leave out workers on which `check` raises, where there are others on which it does not.
+        """Exclude workers on which `check` raises, if it succeeds on others.
 
         Parameters
         ----------
         check : callable
-            Raises DataError or StoreAccessError in a process that does not see the data. It travels to the workers.
+            Raises DataError or StoreAccessError in a process without access to the data. Sent to the workers by pickle.
 
         Raises
         ------
         DataError, StoreAccessError
-            This process sees the data, and no worker does.
+            This process can access the data, and no worker can.
         """
         workers = self.workers()
         answers = self.ask(_error_of, check, workers=workers)
@@ -270,9 +271,10 @@ class Cluster:
             raise DataError(f"{error.problem} on the hosts of the workers ({hosts})", file=error.file, cure=error.cure)
 
     def ask(self, function: Callable[..., Any], *arguments: Any, workers: Iterable[str]) -> dict[str, Any]:
-        """What `function` returns on each worker, the exception in its place, or None where nothing came in time.
+        """Return the result of `function` on each worker; an exception in place of a failed call, None after a timeout.
 
-        Unlike a task, what a worker cannot unpickle does not end it; and a frozen worker does not hold up the others.
+        Unlike a task, a call that a worker cannot unpickle does not end the worker, and a frozen worker delays no
+        other.
         """
 
         async def ask(worker: str) -> Any:
@@ -281,7 +283,7 @@ class Cluster:
                 return (await asyncio.wait_for(answer, ANSWER_SECONDS)).get(worker)
             except TimeoutError:
                 return None
-            except Exception as error:  # also of an answer that this process cannot unpickle
+            except Exception as error:  # also an answer that this process cannot unpickle
                 return error
 
         async def ask_all() -> list[Any]:
@@ -295,7 +297,7 @@ class Cluster:
         new = {address: process for address, process in processes.items() if not self._workers[process].asked}
         here, versions = identify(), {}
         for address, answer in self.ask(_prepare, workers=new).items():
-            if isinstance(answer, OSError):  # a worker that left
+            if isinstance(answer, OSError):  # the worker has left
                 continue
             self._workers[new[address]].asked = True
             if answer is None:
@@ -311,10 +313,10 @@ class Cluster:
             logger.warning("%s", line)
 
     def _present(self, *, starting: bool) -> Mapping[str, Mapping[str, Any]]:
-        """What the scheduler knows of its workers, by address, whose last signs of life are noted.
+        """Return the scheduler's facts about its workers, by address, and note their last signs of life.
 
-        A scheduler that was started again at the same address, which the client reaches by itself, knows nothing of the
-        work of the one before: while work is under way that is a loss.
+        The client reconnects to a restarted scheduler by itself, but that scheduler knows nothing of earlier tasks:
+        during a pass, it counts as lost.
         """
         facts: Mapping[str, Any] = self._client.scheduler_info(n_workers=-1)
         if "workers" not in facts:  # the connection was closed
@@ -325,28 +327,28 @@ class Cluster:
             raise self.loss()
         present: Mapping[str, Mapping[str, Any]] = facts["workers"]
         for address, info in present.items():
-            unknown = _Worker(address, str(info.get("host", "an unknown host")))
-            worker = self._workers.setdefault(_process_of(info), unknown)
+            new_worker = _Worker(address, str(info.get("host", "an unknown host")))
+            worker = self._workers.setdefault(_process_of(info), new_worker)
             if worker.heartbeat != float(info["last_seen"]):
                 worker.heartbeat, worker.noticed = float(info["last_seen"]), time.monotonic()
                 worker.memory = int(info.get("metrics", {}).get("memory", 0))
         self.last_seen = list(present.values()) or self.last_seen
         return present
 
-    # What becomes of them during a reading
+    # Workers during a pass
 
     def look(self, describe_work: Callable[[Iterable[object]], str]) -> set[str]:
-        """Name workers that are silent, give up those that have been for long; addresses of all that are there.
+        """Name silent workers in a warning, drop workers silent for long, and return the addresses of all workers.
 
         Parameters
         ----------
         describe_work : callable
-            What the tasks with these keys are, with the verb: "3 partitions go".
+            Returns a phrase for the tasks with the given keys: "3 partitions go".
 
         Raises
         ------
         ClusterLostError
-            The scheduler is gone, or was started again.
+            The scheduler is gone, or was restarted.
         """
         from distributed.scheduler import heartbeat_interval
 
@@ -363,7 +365,7 @@ class Cluster:
                     "worker %s on %s is given up: it has not answered for %.0f s; its work goes to others",
                     *(address, worker.host, silent),
                 )
-                worker.noticed = time.monotonic()  # it is given that time again, should the scheduler not remove it
+                worker.noticed = time.monotonic()  # restarts the period, should the scheduler not remove the worker
                 self._restart(address)
             elif not worker.named:
                 worker.named = True
@@ -375,9 +377,9 @@ class Cluster:
         return set(present)
 
     def _restart(self, address: str) -> None:
-        """Do what the scheduler itself does after its `worker-ttl`, which may be minutes.
+        """Restart a worker at once, as the scheduler itself would after its `worker-ttl`, which may be minutes.
 
-        A nanny, which takes five seconds to end a process that does not listen, starts another one.
+        The nanny takes five seconds to kill a process that does not react, and starts another one.
         """
         scheduler: Any = self._client.scheduler
         with contextlib.suppress(OSError, TimeoutError):
@@ -391,24 +393,24 @@ class Cluster:
             )
 
     def memory_of(self, process: str) -> int:
-        """Bytes that a worker held when it was last looked at; 0 where that is not known."""
+        """Return the bytes of memory that a worker last reported; 0 if unknown."""
         return self._workers[process].memory if process in self._workers else 0
 
     def death_of(self, host: str, pid: int) -> str | None:
-        """What a nanny has logged of the end of a worker's process; None where there is no nanny, or none answers."""
+        """Return a nanny's log line about the death of a worker's process; None if no nanny answers."""
         from distributed.comm.addressing import get_address_host
 
         deadline, scheduler = time.monotonic() + TOLD_SECONDS, self._client.scheduler
         while time.monotonic() < deadline:
             try:
-                # A nanny can be asked as soon as its next worker is there.
+                # A nanny answers as soon as its next worker runs.
                 logs = self._client.sync(
                     scheduler.worker_logs,  # type: ignore[union-attr]
                     workers=None,
                     nanny=True,
                     callback_timeout=TOLD_SECONDS,
                 )
-            except Exception:  # of a cluster that is falling apart, or without nannies
+            except Exception:  # the cluster is falling apart, or has no nannies
                 logs = {}
             for address, lines in logs.items():
                 for line in lines if get_address_host(address) == host else ():  # the newest first
@@ -419,13 +421,13 @@ class Cluster:
         return None
 
     def loss(self, error: BaseException | None = None) -> ClusterLostError:
-        """That the scheduler went away, or that another one is in its place."""
+        """Return the error for a lost or replaced scheduler."""
         client, cause = self._client, "" if isinstance(error, CancelledError | None) else f" ({root_of(error)})"
         deadline = time.monotonic() + TOLD_SECONDS
         while client.status == "connecting" and time.monotonic() < deadline:
             time.sleep(0.1)
         what = f"the connection to the scheduler at {self.address} was lost{cause}"
-        with contextlib.suppress(OSError, RuntimeError):  # of a client that is closed
+        with contextlib.suppress(OSError, RuntimeError):  # the client is closed
             scheduler = client.scheduler_info(n_workers=-1).get("id") if client.status == "running" else None
             if scheduler not in (None, self._scheduler):
                 what = f"the scheduler at {self.address} was restarted"
@@ -439,30 +441,30 @@ _clusters: WeakKeyDictionary[Client, Cluster] = WeakKeyDictionary()
 
 
 def cluster_of(client: Client) -> Cluster:
-    """The workers of a client; the same object for every call."""
+    """Return the `Cluster` of a client, the same object for every call."""
     if client not in _clusters:
         _clusters[client] = Cluster(client)
     return _clusters[client]
 
 
 def refused_workers(client: Client | None) -> list[dict[str, str]]:
-    """Workers that were left out, as plain data for a record."""
+    """Return the excluded workers as plain data for a record."""
     return [] if client is None else [asdict(refused) for refused in cluster_of(client).refused]
 
 
 def root_of(error: BaseException) -> str:
-    """What an error of Dask says of its first cause."""
+    """Return the message of the first cause of a Dask error."""
     while error.__cause__ is not None:
         error = error.__cause__
     return str(error).strip() or type(error).__name__
 
 
-#: What nannies log of the end of a worker's process.
+#: Log lines of nannies about the death of a worker's process.
 _DEATH = re.compile(r"was killed by|exited with status|exceeded \d+% memory budget")
 
 
 def name_signal(text: str) -> str:
-    """A message of a nanny, with the name of the signal.
+    """Append the signal's name to a nanny's message.
 
     >>> name_signal("Worker process 12 was killed by signal 9")
     'Worker process 12 was killed by signal 9 (SIGKILL)'

@@ -1,4 +1,4 @@
-"""Columns that rows carry beside X and Y: what scores are adjusted for, and the strata that they are made in."""
+"""Further columns of the rows: covariates, for which scores are adjusted, and strata."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from mlfs_dask.typing import Array, Matrix
 if TYPE_CHECKING:
     from mlfs_dask.rows.contract import RowSource
 
-#: Most values of a category: every one but the first is a covariate, and of strata each has tables of its own.
+#: Largest number of categories: a covariate has an indicator for all but the first, a stratum a table for each.
 MAX_CATEGORIES = 1000
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where the rows of a block lie.
+class RowSpan:
+    """Span of rows in a source, restricted to the rows of a view.
 
     Attributes
     ----------
     start, stop : int
-        Rows of the source of a view.
-    inside : int64 array or slice
-        Those of them that are in the view, counted from `start`.
-    row : int
-        Number of the first of these in the view.
+            Row range of the source.
+        inside : int64 array or slice
+            Rows of the view within the range, counted from `start`.
+        row : int
+            Number, in the view, of the first row.
     """
 
     start: int
@@ -43,22 +43,22 @@ class Place:
     row: int
 
     def number(self, i: int) -> int:
-        """Number of row i of the block in the source."""
+        """Return the number, in the source, of row i of the span's view rows."""
         return int(np.arange(self.start, self.stop)[self.inside][i])
 
 
 class RowColumn(ABC):
-    """A column of the rows of a source: numbers, or codes of categories.
+    """Column of the rows of a source: numbers, or category codes.
 
     Attributes
     ----------
     name : str
     categories : sequence of str, or None
-        What the codes 0, 1, ... stand for; None: numbers.
-    nbytes : int
-        Bytes that every process holds of it.
-    identity : plain values
-        Equal for equal columns of the same rows.
+            Categories of the codes 0, 1, ...; None for numbers.
+        nbytes : int
+            Bytes of the column in every process.
+        identity : plain values
+            Equal for equal columns of the same rows.
     """
 
     name: str
@@ -70,47 +70,47 @@ class RowColumn(ABC):
     def identity(self) -> Any: ...
 
     @abstractmethod
-    def read(self, place: Place) -> NDArray[Any]:
-        """Values of some rows, shape (rows,). Missing are NaN and negative codes."""
+    def read(self, span: RowSpan) -> NDArray[Any]:
+        """Return the values of a span, shape (rows,). Missing values are NaN or negative codes."""
 
     def distinct(self) -> Array:
-        """Different finite numbers of all rows, rising; where there are too many, some more than may be."""
+        """Return the distinct finite numbers of all rows, ascending; may stop once there are too many."""
         raise NotImplementedError
 
     def cut(self, numbers: NDArray[np.int64] | slice) -> RowColumn:
-        """The column of a view that has some rows of this one."""
+        """Return the column for a view with the given rows."""
         return self
 
     @property
     def width(self) -> int:
-        """Columns of numbers: categories are indicators of each but the first."""
+        """Number of numeric columns: 1, or an indicator for each category but the first."""
         return 1 if self.categories is None else max(len(self.categories) - 1, 0)
 
-    def codes(self, place: Place) -> NDArray[Any]:
-        """Codes of categories of some rows.
+    def codes(self, span: RowSpan) -> NDArray[Any]:
+        """Return the category codes of a span.
 
         Raises
         ------
         DataError
-            One is missing.
+            If a value is missing.
         """
-        values = self.read(place)
+        values = self.read(span)
         if (values < 0).any():
-            raise _missing(self.name, place.number(int(np.argmax(values < 0))))
+            raise _missing(self.name, span.number(int(np.argmax(values < 0))))
         return values
 
-    def numbers(self, place: Place) -> Array:
-        """Some rows as numbers, shape (rows, width).
+    def numbers(self, span: RowSpan) -> Array:
+        """Return a span as numbers, shape (rows, width).
 
         Raises
         ------
         DataError
-            One is missing.
+            If a value is missing or infinite.
         """
-        values = self.read(place)
+        values = self.read(span)
         missing = values < 0 if self.categories is not None else ~np.isfinite(values)
         if missing.any():
-            raise _missing(self.name, place.number(int(np.argmax(missing))))
+            raise _missing(self.name, span.number(int(np.argmax(missing))))
         if self.categories is None:
             return np.asarray(values, dtype=np.float64)[:, np.newaxis]
         indicators: Array = (values[:, np.newaxis] == np.arange(1, len(self.categories))).astype(float)
@@ -126,7 +126,7 @@ def _missing(name: str, row: int) -> DataError:
 
 @dataclass(frozen=True)
 class ArrayColumn(RowColumn):
-    """A column in memory, of the rows of a view."""
+    """Column in memory with a value for each row of a view."""
 
     name: str
     values: NDArray[Any] = field(repr=False)
@@ -140,9 +140,9 @@ class ArrayColumn(RowColumn):
     def identity(self) -> str:
         return digest_of({"categories": self.categories and list(self.categories), "values": self.values})
 
-    def read(self, place: Place) -> NDArray[Any]:
-        rows = range(place.start, place.stop)[place.inside] if isinstance(place.inside, slice) else place.inside
-        return self.values[place.row : place.row + len(rows)]
+    def read(self, span: RowSpan) -> NDArray[Any]:
+        rows = range(span.start, span.stop)[span.inside] if isinstance(span.inside, slice) else span.inside
+        return self.values[span.row : span.row + len(rows)]
 
     def distinct(self) -> Array:
         return np.unique(self.values[np.isfinite(self.values)]).astype(np.float64)
@@ -153,10 +153,10 @@ class ArrayColumn(RowColumn):
 
 @dataclass(frozen=True)
 class SourceColumn(ArrayColumn):
-    """A column in memory, of the rows of a source, whichever of them a view has."""
+    """Column in memory with a value for each row of the source; a view reads its own rows of it."""
 
-    def read(self, place: Place) -> NDArray[Any]:
-        return self.values[place.start : place.stop][place.inside]
+    def read(self, span: RowSpan) -> NDArray[Any]:
+        return self.values[span.start : span.stop][span.inside]
 
     def cut(self, numbers: NDArray[np.int64] | slice) -> RowColumn:
         return self
@@ -164,15 +164,15 @@ class SourceColumn(ArrayColumn):
 
 @dataclass(frozen=True)
 class Covariates:
-    """The covariates of rows.
+    """Covariates of the rows.
 
     Attributes
     ----------
     columns : tuple of RowColumn
     features : tuple of (int, str)
-        Features that are covariates: column of X in the view, and name.
+        Features that serve as covariates: column of X in the view, and name.
     in_strata : bool
-        Whether the last column has the strata of the rows.
+        True if the last of `columns` holds the strata of the rows.
     """
 
     columns: tuple[RowColumn, ...] = ()
@@ -181,75 +181,75 @@ class Covariates:
 
     @property
     def stratum_columns(self) -> slice | None:
-        """The numbers of a row that are indicators of its stratum; None without strata."""
+        """Slice of the stratum indicators within the covariates of a row; None without strata."""
         width = sum(column.width for column in self.columns)
         return slice(width - self.columns[-1].width, width) if self.in_strata else None
 
     @property
     def width(self) -> int:
-        """Numbers of a row."""
+        """Number of covariates per row."""
         return sum(column.width for column in self.columns) + len(self.features)
 
     @property
     def nbytes(self) -> int:
-        """Bytes that every process holds."""
+        """Bytes of the columns in every process."""
         return sum(column.nbytes for column in self.columns)
 
     @property
     def identity(self) -> list[Any]:
-        """Equal for equal covariates of the same rows."""
+        """Plain values, equal for equal covariates of the same rows."""
         return [[column.identity for column in self.columns], [number for number, _ in self.features]]
 
-    def of_rows(self, place: Place, X: Matrix) -> Array:
-        """Covariates of the rows of a block, of which X is the matrix; shape (rows, width).
+    def of_rows(self, span: RowSpan, X: Matrix) -> Array:
+        """Return the covariates of the block of X, shape (rows, width).
 
         Raises
         ------
         DataError
-            One is missing.
+            If a value is missing or infinite.
         """
-        parts = [column.numbers(place) for column in self.columns]
+        parts = [column.numbers(span) for column in self.columns]
         for number, name in self.features:
             values = X[:, [number]]
             part = np.asarray(values if isinstance(values, np.ndarray) else values.toarray(), dtype=np.float64)
             if not np.isfinite(part).all():
-                raise _missing(f"feature:{name}", place.number(int(np.argmin(np.isfinite(part[:, 0])))))
+                raise _missing(f"feature:{name}", span.number(int(np.argmin(np.isfinite(part[:, 0])))))
             parts.append(part)
         return np.concatenate(parts, axis=1) if parts else np.empty((X.shape[0], 0))
 
     def cut(self, numbers: NDArray[np.int64] | slice, features: NDArray[np.int64] | None) -> Covariates:
-        """The covariates of a view that has some rows of this one and, rising, some features.
+        """Return the covariates for a view with the given rows and features (ascending).
 
         Raises
         ------
         UsageError
-            A feature that is a covariate is not among them.
+            If a feature that is a covariate is not among the features.
         """
-        places = None if features is None else {int(number): place for place, number in enumerate(features)}
+        indices = None if features is None else {int(number): index for index, number in enumerate(features)}
         for number, name in self.features:
-            if places is not None and number not in places:
+            if indices is not None and number not in indices:
                 raise UsageError(f"feature {name!r} is a covariate, and has to be among the chosen features")
-        kept = [(number if places is None else places[number], name) for number, name in self.features]
-        return Covariates(tuple(column.cut(numbers) for column in self.columns), tuple(kept), self.in_strata)
+        renumbered = [(number if indices is None else indices[number], name) for number, name in self.features]
+        return Covariates(tuple(column.cut(numbers) for column in self.columns), tuple(renumbered), self.in_strata)
 
 
 def as_column(name: str, values: Any, n: int) -> ArrayColumn:
-    """A column of values in memory: numbers as they are; texts, truth values and pandas categories as categories.
+    """Return a column of values in memory; texts, truth values and pandas categories become categories.
 
     Raises
     ------
     DataError
-        There are not n of them, or too many categories.
+        If there are not n values, or too many categories.
 
     Examples
     --------
     >>> as_column("batch", ["b", "a", "b"], 3).values, as_column("age", [30, 31.5, 29], 3).categories
     (array([1, 0, 1], dtype=int32), None)
     """
-    if hasattr(values, "cat") and hasattr(values, "dtype"):  # a pandas column of categories
-        categories, codes = [str(each) for each in values.cat.categories], np.asarray(values.cat.codes)
+    if hasattr(values, "cat") and hasattr(values, "dtype"):  # a pandas Series of categories
+        categories, codes = [str(category) for category in values.cat.categories], np.asarray(values.cat.codes)
     elif hasattr(values, "categories") and hasattr(values, "codes"):
-        categories, codes = [str(each) for each in values.categories], np.asarray(values.codes)
+        categories, codes = [str(category) for category in values.categories], np.asarray(values.codes)
     else:
         array = np.asarray(values)
         if array.ndim != 1 or len(array) != n:
@@ -262,30 +262,30 @@ def as_column(name: str, values: Any, n: int) -> ArrayColumn:
         return _as_categories(name, array)
     if len(codes) != n:
         raise DataError(f"{name!r} has {len(codes):,} values for {n:,} rows", cure="give as many values as rows")
-    return checked(ArrayColumn(name, codes.astype(np.int32), categories))
+    return check_categories(ArrayColumn(name, codes.astype(np.int32), categories))
 
 
 def _as_categories(name: str, array: NDArray[Any]) -> ArrayColumn:
-    missing = np.array([each is None or each != each for each in array]) if array.dtype.kind == "O" else None
+    missing = np.array([value is None or value != value for value in array]) if array.dtype.kind == "O" else None
     texts = array.astype(str)
-    known = texts if missing is None else texts[~missing]
-    categories = np.unique(known)
+    present = texts if missing is None else texts[~missing]
+    categories = np.unique(present)
     codes = np.searchsorted(categories, texts).astype(np.int32) if len(categories) else np.zeros(len(texts), np.int32)
     if missing is not None:
         codes[missing] = -1
-    return checked(ArrayColumn(name, codes, [str(each) for each in categories]))
+    return check_categories(ArrayColumn(name, codes, [str(category) for category in categories]))
 
 
 AnyColumn = TypeVar("AnyColumn", bound=RowColumn)
 
 
-def checked(column: AnyColumn) -> AnyColumn:
-    """The column.
+def check_categories(column: AnyColumn) -> AnyColumn:
+    """Return the column, unless it has too many categories.
 
     Raises
     ------
     DataError
-        It has too many categories.
+        If the column has more than `MAX_CATEGORIES` categories.
     """
     if column.categories is not None and len(column.categories) > MAX_CATEGORIES:
         raise DataError(
@@ -296,16 +296,16 @@ def checked(column: AnyColumn) -> AnyColumn:
     return column
 
 
-def columns_of(table: Any, n: int, what: str) -> list[ArrayColumn]:
-    """Columns of a table or an array in memory, or of a Dask array, which is computed.
+def table_columns(table: Any, n: int, what: str) -> list[ArrayColumn]:
+    """Return the columns of a table, an array in memory, or a Dask array, which is computed.
 
     Parameters
     ----------
     table : data frame, array-like of shape (n, c) or (n,)
     n : int
-        Rows.
-    what : str
-        What they are; columns without a name are called that and their number.
+            Number of rows.
+        what : str
+            Purpose of the columns; unnamed columns are called by it and their number.
 
     Raises
     ------
@@ -313,7 +313,7 @@ def columns_of(table: Any, n: int, what: str) -> list[ArrayColumn]:
 
     Examples
     --------
-    >>> [column.name for column in columns_of([[1, 2], [3, 4], [5, 6]], 3, "covariates")]
+    >>> [column.name for column in table_columns([[1, 2], [3, 4], [5, 6]], 3, "covariates")]
     ['covariates 0', 'covariates 1']
     """
     if hasattr(table, "compute"):
@@ -341,12 +341,12 @@ def columns_of(table: Any, n: int, what: str) -> list[ArrayColumn]:
 
 
 def stratified_labels(Y: csr_array, codes: NDArray[Any], n_strata: int) -> csr_array:
-    """Labels in which every stratum is one, and then every label within every stratum, shape (rows, S + q S).
+    """Return labels for all strata, then for every label within every stratum, shape (rows, S + q S).
 
     Parameters
     ----------
     Y : csr_array of int8, shape (rows, q)
-        Entries 1 and -1; unknown entries are those of the label within the stratum of the row.
+        Entries 1 and -1; an unknown entry stays unknown in the label within the row's stratum.
     codes : int array, shape (rows,)
         Strata of the rows.
     n_strata : int
@@ -361,24 +361,24 @@ def stratified_labels(Y: csr_array, codes: NDArray[Any], n_strata: int) -> csr_a
     rows, q = Y.shape
     indptr = Y.indptr.astype(np.int64) + np.arange(rows + 1)
     indices, data = np.empty(indptr[-1], np.int64), np.ones(indptr[-1], np.int8)
-    own = np.zeros(len(indices), bool)
-    own[indptr[:-1]] = True
-    indices[own], data[~own] = codes, Y.data
-    indices[~own] = n_strata * (1 + Y.indices.astype(np.int64)) + np.repeat(codes, np.diff(Y.indptr))
+    is_stratum = np.zeros(len(indices), bool)
+    is_stratum[indptr[:-1]] = True
+    indices[is_stratum], data[~is_stratum] = codes, Y.data
+    indices[~is_stratum] = n_strata * (1 + Y.indices.astype(np.int64)) + np.repeat(codes, np.diff(Y.indptr))
     return csr_array((data, indices, indptr), shape=(rows, n_strata * (1 + q)))
 
 
-def indicated(indicators: Array) -> NDArray[np.int64]:
-    """Codes of rows, shape (rows,), of which there are indicators of each category but the first.
+def indicator_codes(indicators: Array) -> NDArray[np.int64]:
+    """Return the category codes of rows, shape (rows,), from their indicators of all categories but the first.
 
-    >>> indicated(np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0]])).tolist()
+    >>> indicator_codes(np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0]])).tolist()
     [0, 2, 1]
     """
     return (indicators @ np.arange(1.0, 1 + indicators.shape[1])).astype(np.int64)
 
 
 def strata_of(Y: csr_array) -> NDArray[np.int64]:
-    """Strata of rows, shape (rows,), of which Y has the `stratified_labels`: a row's first entry.
+    """Return the strata of rows, shape (rows,), from their `stratified_labels`: the first entry of a row.
 
     >>> strata_of(csr_array(np.array([[0, 1, 0, 1], [1, 0, 0, 0]], np.int8))).tolist()
     [1, 0]
@@ -387,20 +387,20 @@ def strata_of(Y: csr_array) -> NDArray[np.int64]:
 
 
 def without_strata(Y: csr_array, n_strata: int) -> csr_array:
-    """Labels, shape (rows, q), of which Y has the `stratified_labels`.
+    """Return the original labels, shape (rows, q), of `stratified_labels`.
 
     >>> without_strata(csr_array(np.array([[0, 1, 0, -1], [1, 0, 0, 0]], np.int8)), 2).toarray().tolist()
     [[-1], [0]]
     """
     rows, columns = Y.shape
-    own = np.ones(len(Y.indices), bool)
-    own[Y.indptr[:-1]] = False
-    indices = Y.indices[own] // n_strata - 1
-    return csr_array((Y.data[own], indices, Y.indptr - np.arange(rows + 1)), shape=(rows, columns // n_strata - 1))
+    is_label = np.ones(len(Y.indices), bool)
+    is_label[Y.indptr[:-1]] = False
+    indices = Y.indices[is_label] // n_strata - 1
+    return csr_array((Y.data[is_label], indices, Y.indptr - np.arange(rows + 1)), shape=(rows, columns // n_strata - 1))
 
 
 def labels_in_strata(labels: NDArray[np.int64], n_strata: int) -> NDArray[np.int64]:
-    """Numbers of some labels within all strata, among `stratified_labels`.
+    """Return the numbers, among `stratified_labels`, of the given labels within all strata.
 
     >>> labels_in_strata(np.array([0, 2]), 2).tolist()
     [2, 3, 6, 7]
@@ -409,7 +409,7 @@ def labels_in_strata(labels: NDArray[np.int64], n_strata: int) -> NDArray[np.int
 
 
 def labels_of_strata(numbers: NDArray[np.int64], n_strata: int) -> NDArray[np.int64]:
-    """Labels, rising, of which some within strata are given by their numbers among `stratified_labels`.
+    """Return the original labels, ascending, of numbers among `stratified_labels`.
 
     >>> labels_of_strata(np.array([3, 6, 7]), 2).tolist()
     [0, 2]
@@ -417,24 +417,24 @@ def labels_of_strata(numbers: NDArray[np.int64], n_strata: int) -> NDArray[np.in
     return np.unique(numbers // n_strata - 1)
 
 
-#: What stands before the name of a feature that is a covariate.
+#: Prefix of a covariate's name that refers to a feature.
 FEATURE = "feature:"
 
 
 def find_covariates(source: RowSource, names: str | Sequence[str], strata: str | None = None) -> Covariates:
-    """Covariates by their names, in text with commas between; strata are categories, whatever they hold.
+    """Find covariates by name, in a list or separated by commas; a column of strata always becomes categories.
 
     Raises
     ------
     UsageError
-        One is not there.
+        If a column does not exist.
     DataError
-        There are too many strata.
+        If there are too many strata.
     """
-    named = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(map(str, names))
+    requested = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(map(str, names))
     columns = []
     features = []
-    for name in named:
+    for name in requested:
         if name.startswith(FEATURE):
             features.append((_feature_number(source, name.removeprefix(FEATURE)), name.removeprefix(FEATURE)))
         else:
@@ -445,30 +445,30 @@ def find_covariates(source: RowSource, names: str | Sequence[str], strata: str |
 
 
 def find_strata(source: RowSource, name: str) -> RowColumn:
-    """The column whose values are strata, as categories.
+    """Find the column of strata, and convert its values to categories.
 
     Raises
     ------
     UsageError
-        It is not there.
+        If the column does not exist.
     DataError
-        There are too many of them.
+        If there are too many strata.
     """
     return as_categories(_find_column(source, name, "column of strata"))
 
 
 def _find_column(source: RowSource, name: str, what: str) -> RowColumn:
-    known = source.columns
-    if name in known:
-        return known[name]
-    there = f"there are {', '.join(known)}" if known else "the rows have no columns beside features and labels"
+    columns = source.columns
+    if name in columns:
+        return columns[name]
+    available = f"there are {', '.join(columns)}" if columns else "the rows have no columns beside features and labels"
     cure = "keep columns with `mlfs convert --obs NAMES`, or have AnnData bring them in obs"
     features = source.feature_names
     if what == "covariate" and features is not None and name in features:
         cure = f"write {FEATURE}{name} for the feature"
     elif source.place is None:
         cure = "give fit(X, Y, covariates=..., strata=...) the values of arrays"
-    raise UsageError(f"the {what} {name!r} is not there; {there}\n  cure: {cure}")
+    raise UsageError(f"the {what} {name!r} is not there; {available}\n  cure: {cure}")
 
 
 def _feature_number(source: RowSource, name: str) -> int:
@@ -484,10 +484,10 @@ def _feature_number(source: RowSource, name: str) -> int:
 
 @dataclass(frozen=True)
 class CodedColumn(RowColumn):
-    """Numbers as categories, each value one of its own."""
+    """Numeric column as categories, one for each distinct value."""
 
     numeric: RowColumn
-    found: Array = field(repr=False)
+    values: Array = field(repr=False)
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -495,7 +495,7 @@ class CodedColumn(RowColumn):
 
     @property
     def categories(self) -> Sequence[str]:  # type: ignore[override]
-        return [f"{value:g}" for value in self.found.tolist()]
+        return [f"{value:g}" for value in self.values.tolist()]
 
     @property
     def nbytes(self) -> int:  # type: ignore[override]
@@ -503,24 +503,24 @@ class CodedColumn(RowColumn):
 
     @property
     def identity(self) -> Any:
-        return [self.numeric.identity, self.found]
+        return [self.numeric.identity, self.values]
 
-    def read(self, place: Place) -> NDArray[Any]:
-        values = self.numeric.read(place)
-        codes = np.searchsorted(self.found, values).clip(max=len(self.found) - 1)
-        return np.where(self.found[codes] == values, codes, -1)
+    def read(self, span: RowSpan) -> NDArray[Any]:
+        numbers = self.numeric.read(span)
+        codes = np.searchsorted(self.values, numbers).clip(max=len(self.values) - 1)
+        return np.where(self.values[codes] == numbers, codes, -1)
 
     def cut(self, numbers: NDArray[np.int64] | slice) -> RowColumn:
         return replace(self, numeric=self.numeric.cut(numbers))
 
 
 def as_categories(column: RowColumn) -> RowColumn:
-    """A column as categories; the values of one of numbers, which are all looked at, are some.
+    """Return a column as categories; the distinct values of a numeric column, found over all rows, become categories.
 
     Raises
     ------
     DataError
-        There are too many.
+        If there are too many distinct values.
     """
     coded = column if column.categories is not None else CodedColumn(column, column.distinct())
-    return checked(coded)
+    return check_categories(coded)

@@ -1,4 +1,4 @@
-"""Rows of several sources, one source after another."""
+"""Rows of several sources in sequence."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from mlfs_dask.rows.contract import Block, FeatureInfo, Profile, RowSource
 
 
 class JoinedRows(RowSource):
-    """The rows of several sources of the same width, one source after another.
+    """Rows of several sources of equal width, in sequence.
 
     Parameters
     ----------
     sources : sequence of RowSource
-        Ones that stream; all dense or all sparse.
+        Sources that can be streamed; all dense or all sparse.
     """
 
     def __init__(self, sources: Sequence[RowSource]) -> None:
@@ -55,7 +55,7 @@ class JoinedRows(RowSource):
 
     @property
     def features(self) -> FeatureInfo:
-        # Ranges of all rows are those of no part; kinds are those of the first source.
+        # The value ranges of a part do not hold for all rows; the kinds of features are equal in all sources.
         return FeatureInfo(n_categories=self._sources[0].features.n_categories)
 
     def labels_only(self) -> RowSource:
@@ -66,7 +66,7 @@ class JoinedRows(RowSource):
             source.require_visible()
 
     def stream(self, first: int, last: int) -> Iterator[Block]:
-        """Blocks of partitions first..last-1 in row order."""
+        """Yield the blocks of partitions first..last-1 in row order."""
         for number, source in enumerate(self._sources):
             low, high = int(self._first[number]), int(self._first[number + 1])
             if first < high and last > low:

@@ -1,4 +1,4 @@
-"""Which rows are chosen: a range, or a bit a row."""
+"""Selections of rows: a range, or a mask of one bit per row."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 
 class RowMask:
-    """Chosen rows in one bit a row, where their numbers would take eight bytes each.
+    """Row mask of one bit per row; row numbers would take eight bytes each.
 
     Parameters
     ----------
     rows : int64 array, shape (m,)
-        Distinct.
+        Distinct row numbers.
     n : int
-        Rows in all.
+        Total number of rows.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class RowMask:
         return self._length
 
     def between(self, first: int, last: int) -> NDArray[np.int64]:
-        """Numbers of the chosen rows among first..last-1, rising."""
+        """Return the selected row numbers within first..last-1, ascending."""
         skipped = first % 8
         bits = np.unpackbits(self.bits[first // 8 : -(-last // 8)], count=last - first + skipped)
         return first + np.flatnonzero(bits[skipped:])
@@ -49,10 +49,10 @@ class RowMask:
 Rows: TypeAlias = range | RowMask
 
 
-def numbers_between(rows: Rows, first: int, last: int) -> NDArray[np.int64]:
-    """Numbers of the chosen rows among first..last-1, rising.
+def row_numbers_between(rows: Rows, first: int, last: int) -> NDArray[np.int64]:
+    """Return the selected row numbers within first..last-1, ascending.
 
-    >>> numbers_between(range(1, 10, 3), 2, 8)
+    >>> row_numbers_between(range(1, 10, 3), 2, 8)
     array([4, 7])
     """
     if isinstance(rows, RowMask):
@@ -61,13 +61,13 @@ def numbers_between(rows: Rows, first: int, last: int) -> NDArray[np.int64]:
     return np.asarray(rows[low:high], np.int64)
 
 
-def numbers_of(rows: Rows) -> NDArray[np.int64]:
-    """Numbers of all chosen rows, rising."""
+def row_numbers(rows: Rows) -> NDArray[np.int64]:
+    """Return all selected row numbers, ascending."""
     return np.asarray(rows, np.int64) if isinstance(rows, range) else rows.between(0, 8 * len(rows.bits))
 
 
 def offsets_of(rows: Rows, bounds: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many of the chosen rows come before each bound, where the bounds rise from 0.
+    """Return the number of selected rows before each bound; the bounds ascend from 0.
 
     >>> offsets_of(range(1, 10, 3), np.array([0, 1, 2, 9])), offsets_of(RowMask(np.array([4, 6]), 9), np.array([0, 5]))
     (array([0, 0, 1, 3]), array([0, 1]))
@@ -78,14 +78,14 @@ def offsets_of(rows: Rows, bounds: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.cumsum([0, *counts], dtype=np.int64)
 
 
-def rows_of_rows(rows: Rows | None, chosen: Rows | None, n: int) -> Rows | None:
-    """The rows of n that are `chosen` among `rows`; None for all.
+def compose_rows(rows: Rows | None, selection: Rows | None, n: int) -> Rows | None:
+    """Compose two selections: return the row numbers, of n rows, of `selection` within `rows`; None for all.
 
-    >>> rows_of_rows(range(1, 10, 3), range(1, 3), 12)
+    >>> compose_rows(range(1, 10, 3), range(1, 3), 12)
     range(4, 10, 3)
     """
-    if rows is None or chosen is None:
-        return chosen if rows is None else rows
-    if isinstance(rows, range) and isinstance(chosen, range):
-        return rows[chosen.start : chosen.stop : chosen.step]
-    return RowMask(numbers_of(rows)[numbers_of(chosen)], n)
+    if rows is None or selection is None:
+        return selection if rows is None else rows
+    if isinstance(rows, range) and isinstance(selection, range):
+        return rows[selection.start : selection.stop : selection.step]
+    return RowMask(row_numbers(rows)[row_numbers(selection)], n)

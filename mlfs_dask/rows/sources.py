@@ -1,7 +1,7 @@
-"""Rows of X and Y from arrays: NumPy, SciPy sparse, pandas, Dask arrays, or anything that has rows already.
+"""Sources of rows from arrays: NumPy, SciPy sparse, pandas and Dask arrays.
 
-Arrays in memory are streamed as views in this process; Dask arrays give one task per row chunk, whose blocks
-are its arguments. Stores have their own, faster source (`mlfs_dask.storage.store_reader`).
+Arrays in memory are streamed as views in this process; Dask arrays give one task per row chunk, with the chunk's blocks
+as arguments. Stores have a faster source of their own (`mlfs_dask.storage.store_reader`).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from mlfs_dask.typing import Array, Matrix
 if TYPE_CHECKING:
     import dask.array as da
 
-#: Bytes of X in one block handed to a kernel: large enough to hide the call, small enough for caches.
+#: Bytes of X per block: large enough to hide the cost of a kernel call, small enough for caches.
 BLOCK_BYTES = 8 * 2**20
 
 
 def as_rows(X: Any, Y: Any = None) -> RowSource:
-    """The rows of X and Y, whatever holds them.
+    """Return a source of the rows of X and Y, for any supported container.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def as_rows(X: Any, Y: Any = None) -> RowSource:
     Raises
     ------
     DataError
-        When X and Y have different numbers of rows, or chunks of unknown size.
+        If X and Y differ in their numbers of rows, or have chunks of unknown size.
     """
     if Y is None:
         rows = X if isinstance(X, RowSource) else getattr(X, "rows", None)
@@ -71,7 +71,7 @@ def _is_dask(array: Any) -> bool:
 
 
 def _store_rows(X: Any, Y: Any) -> RowSource | None:
-    """The store's own source, when X and Y are the untouched arrays of one opened store."""
+    """Return the source of the store, if X and Y are the unmodified arrays of one opened store."""
     layers = []
     for array in (X, Y):
         if not _is_dask(array):
@@ -81,16 +81,16 @@ def _store_rows(X: Any, Y: Any) -> RowSource | None:
 
 
 class ArrayRows(RowSource):
-    """Rows of arrays in memory.
+    """Source of rows in arrays in memory.
 
     Parameters
     ----------
     X : ndarray or csr_array, shape (n, d)
     Y : csr_array of int8, shape (n, q)
     block_bytes : int
-        Bytes of X in one block.
+        Bytes of X per block.
     n_categories : int64 array, shape (d,), optional
-        What kind each feature is, where it is known (`FeatureInfo`).
+        Kind of each feature, if known (`FeatureInfo`).
 
     Attributes
     ----------
@@ -113,7 +113,7 @@ class ArrayRows(RowSource):
         self._n_categories = n_categories
         n, d = X.shape
         nonzeros = int(X.nnz) if sp.issparse(X) else n * d
-        value_bytes = X.dtype.itemsize + 4 * sp.issparse(X)  # a sparse value has its column number
+        value_bytes = X.dtype.itemsize + 4 * sp.issparse(X)  # a sparse value has a column index
         row_bytes = max(1, nonzeros * value_bytes // max(n, 1))
         self._block_rows = max(1, min(n, block_bytes // row_bytes))
         self._features: FeatureInfo | None = None
@@ -173,12 +173,12 @@ class ArrayRows(RowSource):
 
 
 class DaskRows(RowSource):
-    """Rows of Dask arrays; every row chunk of X is a partition, and Y is cut to match it.
+    """Source of rows in Dask arrays; every row chunk of X is a partition, and Y is split likewise.
 
     Parameters
     ----------
     X, Y : dask Array, or one of them an array in memory
-        Column chunks are put together inside the task that reduces the rows.
+        The task of a row chunk joins its column chunks.
     """
 
     residence = "graph"
@@ -196,7 +196,7 @@ class DaskRows(RowSource):
         n, d = (int(s) for s in X.shape)
         rows = max(X.chunks[0], default=0)
         itemsize = X.dtype.itemsize
-        # The density of blocks that are not computed yet is unknown: dense is the safe guess for memory.
+        # The density of uncomputed blocks is unknown: dense is the safe assumption for memory.
         block_bytes = rows * d * (itemsize + 4 * self.meta_is_sparse)
         self._profile = Profile(
             n=n,
@@ -231,12 +231,12 @@ class DaskRows(RowSource):
         return DaskRows(da.zeros((self.profile.n, 0), chunks=(self.X.chunks[0], (0,))), self.Y)
 
     def stream(self, first: int, last: int) -> Iterator[Block]:
-        """Blocks computed one row chunk after another, by the default scheduler; passes use `delayed_partition`."""
+        """Yield blocks, computed in order by the default scheduler; passes use `delayed_partition`."""
         for i in range(first, last):
             yield from self.delayed_partition(i).compute().stream(i, i + 1)
 
     def delayed_partition(self, partition: int) -> Any:
-        """A delayed `ChunkRows` of one row chunk."""
+        """Return a delayed `ChunkRows` of one row chunk."""
         from dask.delayed import delayed
 
         start, stop = self._row_offsets[partition : partition + 2]
@@ -254,20 +254,20 @@ class DaskRows(RowSource):
 
 
 class ChunkRows(RowSource):
-    """One row chunk of `DaskRows` whose pieces were computed by other tasks.
+    """Source of one row chunk of `DaskRows`, whose blocks other tasks have computed.
 
     Parameters
     ----------
     profile : Profile
     row_offsets : int64 array, shape (partitions + 1,)
-        Of the whole source.
+        Row offsets of the whole source.
     partition : int
     y_start : int
-        Row of the whole at which the pieces of Y begin.
-    x : list of blocks
-        Side by side.
-    y : list of lists of blocks
-        Rows of blocks that lie side by side.
+            Row of the whole source at which the blocks of Y begin.
+        x : list of blocks
+            Column chunks.
+        y : list of lists of blocks
+            Row chunks of column chunks.
     """
 
     residence = "process"
@@ -286,7 +286,7 @@ class ChunkRows(RowSource):
         self._partition = partition
         start, stop = (int(bound) for bound in row_offsets[partition : partition + 2])
         X = [as_matrix(piece) for piece in x]
-        self._X = X[0] if len(X) == 1 else _side_by_side(X)
+        self._X = X[0] if len(X) == 1 else _join_columns(X)
         rows = [[as_labels(piece) for piece in row] for row in y]
         Y = sp.vstack([r[0] if len(r) == 1 else sp.hstack(r) for r in rows], format="csr")
         self._Y = sp.csr_array(Y[start - y_start : stop - y_start])
@@ -300,12 +300,12 @@ class ChunkRows(RowSource):
         return self._row_offsets
 
     def stream(self, first: int, last: int) -> Iterator[Block]:
-        """The rows of the chunk, whose partition is `first`."""
+        """Yield the rows of the chunk as the block of partition `first`."""
         if self._X.shape[0]:
             yield Block(int(self._row_offsets[self._partition]), self._X, self._Y)
 
 
-def _side_by_side(pieces: list[Matrix]) -> Matrix:
+def _join_columns(pieces: list[Matrix]) -> Matrix:
     if any(sp.issparse(p) for p in pieces):
         joined = sp.csr_array(sp.hstack(pieces, format="csr"))
         joined.sort_indices()
@@ -314,9 +314,9 @@ def _side_by_side(pieces: list[Matrix]) -> Matrix:
 
 
 def measure_features(X: Matrix) -> FeatureInfo:
-    """Minimum, maximum, missing values and share of zeros of every column of a matrix in memory.
+    """Return the minimum, maximum, missing values and share of zeros of every column of a matrix in memory.
 
-    Columns without values get 0.
+    A column without values has minimum and maximum 0.
     """
     n, d = X.shape
     if sp.issparse(X):
@@ -344,6 +344,6 @@ def measure_features(X: Matrix) -> FeatureInfo:
     empty = ~(np.isfinite(low) & np.isfinite(high)) & (n_missing == n)
     low = np.where(empty, 0.0, low)
     high = np.where(empty, 0.0, high)
-    # NaN is not 0.
+    # NaN counts as nonzero.
     share = zero_share(n - n_missing, count_nonzero_block(X) - n_missing)
     return FeatureInfo(low, high, None, n_missing.astype(np.int64), share)

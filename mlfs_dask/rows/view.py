@@ -1,4 +1,4 @@
-"""A view of a source: chosen rows, features and labels, weights of rows, missing values filled in; without a copy."""
+"""Views of a source without a copy: rows, features and labels, row weights, filled missing values, strata."""
 
 from __future__ import annotations
 
@@ -17,57 +17,57 @@ from mlfs_dask.blocks.sparse import count_labels
 from mlfs_dask.errors import DataError, parameter
 from mlfs_dask.files.fingerprints import digest_of
 from mlfs_dask.rows.contract import Block, FeatureInfo, Profile, RowSource
-from mlfs_dask.rows.covariates import Covariates, Place, RowColumn, labels_in_strata, stratified_labels
-from mlfs_dask.rows.row_mask import RowMask, Rows, numbers_between, numbers_of, offsets_of, rows_of_rows
+from mlfs_dask.rows.covariates import Covariates, RowColumn, RowSpan, labels_in_strata, stratified_labels
+from mlfs_dask.rows.row_mask import RowMask, Rows, compose_rows, offsets_of, row_numbers, row_numbers_between
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.typing import Array, RowArray
 
 Columns: TypeAlias = NDArray[np.int64] | None
 
-#: What entries -1 of Y are: unknown, an error, or negative.
+#: Treatment of entries -1 of Y: unknown, an error, or negative.
 UnknownLabels: TypeAlias = Literal["use", "refuse", "negative"]
 
 
 class RowView(RowSource):
-    """A view of a source, made of each block by the task that reads it. A view of a view is one view of the source.
+    """View of a source, applied to each block by the task that reads it. A view of a view refers to the source itself.
 
     Parameters
     ----------
     source : RowSource
-        One that streams.
+        Source that can be streamed.
     rows : int64 array, shape (m,), RowMask or range, optional
-        Chosen rows, rising; all by default.
+        Rows of the view, ascending; default all.
     features, labels : int64 array, optional
-        Chosen columns of X and Y, rising; all by default.
+        Columns of X and Y in the view, ascending; default all.
     Y : csr_array of int8, shape (m, q), optional
-        Labels of the rows of the view, in place of those of the source.
+        Labels of the view's rows, instead of the source's labels.
     weights : float64 array, shape (m,), optional
-        How often each row of the view counts: above 0, and so that sums of them are exact (`weighted_rows`).
+        Weights of the view's rows, positive, with exact sums (`weighted_rows`).
     fill : float64 array, shape (d,), optional
-        Values in the places of missing ones.
+        Replacements of missing values.
     unknown : {"use", "refuse", "negative"}
-        Unknown labels (-1) stay, raise `DataError` where a block has one, or become 0.
+        Unknown labels (-1) stay, raise `DataError`, or become 0.
     known : FeatureInfo, optional
-        Of the view before missing values are filled in. By default, what holds of the features of the source: of
-        chosen rows only their kinds.
+        Facts about the view's features before filling. Default: the facts of the source that hold for the view; for a
+        selection of rows, only the kinds of features.
     label_counts : int64 array, shape (3, q), optional
     quantiles : float64 array, shape (d, s), optional
-        Of the view, where they were measured.
+        Quantiles of the view, if measured.
     unknown_labels : int64 array, optional
-        Labels of the view that may have unknown entries, where a reading has told.
+        Labels of the view that may have unknown entries, if a pass has found them.
     covariates : Covariates, optional
-        Of the rows and features of the view.
+        Covariates of the view's rows and features.
     strata : RowColumn, optional
-        Categories of the rows: labels become those of each stratum (`stratified_labels`).
+        Strata of the rows: labels are split by stratum (`stratified_labels`).
     columns : mapping of str to RowColumn, optional
-        Of the rows of the view, where the source has none.
+        Further columns of the view's rows, if the source has none.
     feature_names : sequence of str, optional
-        Of the view, where the source has none.
+        Feature names of the view, if the source has none.
 
     Notes
     -----
-    Partitions without chosen rows are not read. A view travels to workers with what it changes, and without what is
-    known of features and labels. The digest is that of the rows without their covariates.
+    Partitions without selected rows are not read. A view is pickled for workers with its changes, but without the facts
+    about features and labels. The digest does not depend on covariates.
     """
 
     def __init__(
@@ -92,9 +92,9 @@ class RowView(RowSource):
     ) -> None:
         rows = RowMask(rows, source.profile.n) if isinstance(rows, np.ndarray) else rows
         if isinstance(source, RowView):
-            inner, numbers = source, slice(None) if rows is None else numbers_of(rows)
-            if known is None and inner._known is not None:
-                known = _known_part(inner._known, rows, features, weights)
+            inner, numbers = source, slice(None) if rows is None else row_numbers(rows)
+            if known is None and inner._feature_info is not None:
+                known = _info_of_view(inner._feature_info, rows, features, weights)
             if rows is None and weights is None:
                 if label_counts is None and inner._label_counts is not None:
                     label_counts = inner._label_counts[:, _all_or(labels)]
@@ -116,10 +116,10 @@ class RowView(RowSource):
                 fill = inner._fill[_all_or(features)]
             unknown = inner._unknown if unknown == "use" else unknown
             if unknown_labels is None and Y is None and inner._unknown_labels is not None:
-                unknown_labels = _places_of(inner._unknown_labels, labels)
+                unknown_labels = _positions_of(inner._unknown_labels, labels)
             source = inner._source
-            rows = rows_of_rows(inner._rows, rows, source.profile.n)
-            features, labels = _columns_of(inner._features, features), _columns_of(inner._labels, labels)
+            rows = compose_rows(inner._rows, rows, source.profile.n)
+            features, labels = _compose_columns(inner._features, features), _compose_columns(inner._labels, labels)
         self.residence = source.residence
         self._source: RowSource = source
         self._rows: Rows | None = rows
@@ -129,7 +129,7 @@ class RowView(RowSource):
         self._weights: Array | None = weights
         self._fill: Array | None = fill
         self._unknown: UnknownLabels = unknown
-        self._known: FeatureInfo | None = known
+        self._feature_info: FeatureInfo | None = known
         self._label_counts: NDArray[np.int64] | None = label_counts
         self._quantiles: Array | None = quantiles
         self._unknown_labels: NDArray[np.int64] | None = unknown_labels
@@ -139,8 +139,8 @@ class RowView(RowSource):
         self._feature_names: Sequence[str] | None = feature_names
 
     def __getstate__(self) -> dict[str, Any]:
-        of_driver = ("_known", "_label_counts", "_quantiles", "_columns", "_feature_names")
-        state = {**self.__dict__, **dict.fromkeys(of_driver)}
+        driver_only = ("_feature_info", "_label_counts", "_quantiles", "_columns", "_feature_names")
+        state = {**self.__dict__, **dict.fromkeys(driver_only)}
         state.pop("_delayed", None)
         return state
 
@@ -153,7 +153,7 @@ class RowView(RowSource):
         q = q if self._Y is None else self._Y.shape[1]
         n_share, d_share, q_share = n / max(whole.n, 1), d / max(whole.d, 1), q / max(whole.q, 1)
         label_nonzeros = int(whole.label_nonzeros * n_share * q_share) if self._Y is None else int(self._Y.nnz)
-        # What is chosen of a block is copied out of it, and copied again where values are filled in.
+        # Selecting rows or columns copies a block, and filling copies it again.
         copies = (rows is not None or self._features is not None) + (self._fill is not None)
         copied = copies * whole.block_bytes + 16 * whole.block_rows * (weights is not None)
         if self._unknown != "use":
@@ -198,20 +198,20 @@ class RowView(RowSource):
         return offsets if self._rows is None else offsets_of(self._rows, offsets)
 
     @property
-    def _present_features(self) -> FeatureInfo:
-        """What is known before missing values are filled in."""
-        if self._known is not None:
-            return self._known
-        return _known_part(self._source.features, self._rows, self._features, self._weights)
+    def _unfilled_features(self) -> FeatureInfo:
+        """Facts about the features before missing values are filled."""
+        if self._feature_info is not None:
+            return self._feature_info
+        return _info_of_view(self._source.features, self._rows, self._features, self._weights)
 
     @property
     def features(self) -> FeatureInfo:
-        known, fill = self._present_features, self._fill
+        known, fill = self._unfilled_features, self._fill
         if fill is None or (known.n_missing is not None and not known.n_missing.any()):
             return known
         if known.minimum is None or known.maximum is None:
             return FeatureInfo(n_categories=known.n_categories)
-        # Means and medians lie between minimum and maximum; without a value there is none of these.
+        # Fill values (means, medians) lie between minimum and maximum, which are NaN for a feature without values.
         low, high = (np.where(np.isnan(bound), fill, bound) for bound in (known.minimum, known.maximum))
         share, none, n = known.zero_share, np.zeros(len(low), np.int64), self.profile.n
         if share is not None:
@@ -222,7 +222,7 @@ class RowView(RowSource):
     @property
     def quantiles(self) -> Array | None:
         if self._fill is not None:
-            missing = self._present_features.n_missing
+            missing = self._unfilled_features.n_missing
             if missing is None or missing.any():
                 return None
         if self._quantiles is None and self._rows is None and self._weights is None:
@@ -236,7 +236,7 @@ class RowView(RowSource):
 
     @property
     def _counts(self) -> NDArray[np.int64] | None:
-        """Counts of the labels, whatever the strata."""
+        """Label counts without the split by strata."""
         counts = self._label_counts
         if counts is None and self._Y is not None:
             counts = count_labels(self._Y, self._weights)
@@ -252,8 +252,8 @@ class RowView(RowSource):
         if labels is None and self._counts is not None:
             labels = np.flatnonzero(self._counts[0])
         elif labels is None:
-            of_source = self._source.unknown_labels  # some rows have no more than all
-            labels = None if of_source is None else _places_of(of_source, self._labels)
+            of_source = self._source.unknown_labels  # a subset of rows adds no label
+            labels = None if of_source is None else _positions_of(of_source, self._labels)
         if self._strata is None or labels is None:
             return labels
         return labels_in_strata(labels, len(self._strata.categories or ()))
@@ -267,9 +267,9 @@ class RowView(RowSource):
         return self._source.columns if self._columns is None else self._columns
 
     @property
-    def all_rows(self) -> Place:
-        inside: NDArray[np.int64] | slice = slice(None) if self._rows is None else numbers_of(self._rows)
-        return Place(0, self._source.profile.n, inside, 0)
+    def all_rows(self) -> RowSpan:
+        inside: NDArray[np.int64] | slice = slice(None) if self._rows is None else row_numbers(self._rows)
+        return RowSpan(0, self._source.profile.n, inside, 0)
 
     @property
     def feature_names(self) -> Sequence[str] | None:
@@ -280,7 +280,7 @@ class RowView(RowSource):
 
     @property
     def strata(self) -> RowColumn | None:
-        """The strata of the rows, where labels are those of each of them."""
+        """Strata of the rows, if the labels are split by stratum."""
         return self._strata
 
     @property
@@ -300,10 +300,10 @@ class RowView(RowSource):
             "columns": [self._features, self._labels],
             "labels": None if Y is None else [Y.indptr, Y.indices, Y.data],
         }
-        # Of parts of stores digests are in records of runs: what they do not change is left out.
+        # Digests of subsets of stores are in run records: an unchanged property adds nothing to them.
         strata = None if self._strata is None else self._strata.identity
         values = {"weights": self._weights, "fill": self._fill, "unknown": unknown, "strata": strata}
-        return digest_of(identity | {name: each for name, each in values.items() if each is not None})
+        return digest_of(identity | {name: value for name, value in values.items() if value is not None})
 
     @property
     def place(self) -> str | None:
@@ -318,28 +318,28 @@ class RowView(RowSource):
             return RowView(labels, weights=self._weights, unknown=self._unknown)
         labels = self._source.labels_only()
         features = self._features if labels is self._source else None
-        chosen = RowView(labels, self._rows, features=features, labels=self._labels, weights=self._weights)
-        return RowView(chosen, unknown=self._unknown, strata=self._strata)
+        view = RowView(labels, self._rows, features=features, labels=self._labels, weights=self._weights)
+        return RowView(view, unknown=self._unknown, strata=self._strata)
 
     def stream(self, first: int, last: int) -> Iterator[Block]:
-        """Blocks of partitions first..last-1 in row order."""
-        chosen = np.diff(self.row_offsets[first : last + 1]) > 0
-        edges = np.flatnonzero(np.diff(np.concatenate([[0], chosen, [0]])))
-        for start, stop in edges.reshape(-1, 2):  # runs of partitions with chosen rows
+        """Yield the blocks of partitions first..last-1 in row order."""
+        nonempty = np.diff(self.row_offsets[first : last + 1]) > 0
+        edges = np.flatnonzero(np.diff(np.concatenate([[0], nonempty, [0]])))
+        for start, stop in edges.reshape(-1, 2):  # runs of partitions with selected rows
             row = int(self.row_offsets[first + int(start)])
             for block in self._source.stream(first + int(start), first + int(stop)):
-                part = self._part_of(block, row)
+                part = self._view_block(block, row)
                 if part.X.shape[0]:
                     yield part
                 row += part.X.shape[0]
 
-    def _part_of(self, block: Block, row: int) -> Block:
-        """The view of a block of the source; its first row is number `row` of the view."""
+    def _view_block(self, block: Block, row: int) -> Block:
+        """Return the view of a block of the source; `row` is the view's number of its first row."""
         start, X, Y, *_ = block
         stop = start + X.shape[0]
         inside: NDArray[np.int64] | slice = slice(None)
         if self._rows is not None:
-            numbers = numbers_between(self._rows, start, stop) - start
+            numbers = row_numbers_between(self._rows, start, stop) - start
             if len(numbers) < X.shape[0]:
                 inside = numbers
                 X, Y = X[inside], Y[inside]
@@ -350,10 +350,10 @@ class RowView(RowSource):
             Y = Y[:, self._labels]
         if self._unknown != "use" and (Y.data < 0).any():
             Y = self._without_unknown(Y, row)
-        place = Place(start, stop, inside, row)
+        span = RowSpan(start, stop, inside, row)
         if self._strata is not None:
             assert self._strata.categories is not None
-            Y = stratified_labels(Y, self._strata.codes(place), len(self._strata.categories))
+            Y = stratified_labels(Y, self._strata.codes(span), len(self._strata.categories))
         if self._features is not None:
             X = X[:, self._features] if sp.issparse(X) else X.take(self._features, axis=1)
         if self._fill is not None:
@@ -361,15 +361,15 @@ class RowView(RowSource):
         weights = None if self._weights is None else self._weights[rows]
         if self._covariates is None:
             return Block(row, X, Y, weights)
-        return Block(row, X, Y, weights, self._covariates.of_rows(place, X))
+        return Block(row, X, Y, weights, self._covariates.of_rows(span, X))
 
     def _without_unknown(self, Y: sp.csr_array, row: int) -> sp.csr_array:
-        """Labels of rows from number `row` on, entries -1 as 0.
+        """Return labels with entries -1 replaced by 0; `row` is the number of the first row.
 
         Raises
         ------
         DataError
-            They are to be refused.
+            If `unknown` is "refuse" and an entry is -1.
         """
         if self._unknown == "refuse":
             entry = int(np.flatnonzero(Y.data < 0)[0])
@@ -379,9 +379,9 @@ class RowView(RowSource):
                 f"{int(Y.indices[entry])} (counted from 0)",
                 cure=f"drop those rows or labels, or choose {parameter('unknown', 'negative')} if -1 means negative",
             )
-        known = sp.csr_array((np.maximum(Y.data, 0), Y.indices, Y.indptr), shape=Y.shape, copy=True)
-        known.eliminate_zeros()
-        return known
+        certain = sp.csr_array((np.maximum(Y.data, 0), Y.indices, Y.indptr), shape=Y.shape, copy=True)
+        certain.eliminate_zeros()
+        return certain
 
     def delayed_partition(self, partition: int) -> Any:
         from dask.delayed import delayed
@@ -390,45 +390,45 @@ class RowView(RowSource):
 
     @cached_property
     def _delayed(self) -> Any:
-        """The view without its source, which every task gets a partition of."""
+        """Delayed view without its source; every task receives a partition of the source."""
         from dask.delayed import delayed
 
         return delayed(_view_of(self, None), pure=False, traverse=False)
 
 
 def _view_of(view: RowView, source: Any) -> RowView:
-    """The view, of another source with the same rows."""
+    """Return the view on another source with the same rows."""
     view = copy(view)
     view._source = source
     return view
 
 
-def _known_part(known: FeatureInfo, rows: Rows | None, columns: Columns, weights: Any) -> FeatureInfo:
-    """What holds of chosen rows, of chosen features, or of rows with weights."""
+def _info_of_view(info: FeatureInfo, rows: Rows | None, columns: Columns, weights: Any) -> FeatureInfo:
+    """Return the facts of `info` that hold for the given rows, columns and weights."""
     if rows is not None:
-        known = FeatureInfo(n_categories=known.n_categories)
+        info = FeatureInfo(n_categories=info.n_categories)
     if weights is not None:
-        known = replace(known, zero_share=None)
-    return FeatureInfo(**{name: None if each is None else each[_all_or(columns)] for name, each in vars(known).items()})
+        info = replace(info, zero_share=None)
+    return FeatureInfo(**{name: None if a is None else a[_all_or(columns)] for name, a in vars(info).items()})
 
 
 def _all_or(columns: Columns) -> Any:
-    """An index of the columns, or of all."""
+    """Return an index of the columns; of all for None."""
     return slice(None) if columns is None else columns
 
 
 def _names_of(names: Sequence[str], columns: Columns) -> Sequence[str]:
-    """Names of the columns, or all."""
+    """Return the names of the columns; all for None."""
     return names if columns is None else [names[column] for column in columns]
 
 
-def _places_of(columns: NDArray[np.int64], chosen: Columns) -> NDArray[np.int64]:
-    """Where some columns stand among those that are chosen, None for all."""
-    return columns if chosen is None else np.flatnonzero(np.isin(chosen, columns))
+def _positions_of(columns: NDArray[np.int64], selection: Columns) -> NDArray[np.int64]:
+    """Return the positions within `selection` of its entries that are in `columns`; `columns` itself for None."""
+    return columns if selection is None else np.flatnonzero(np.isin(selection, columns))
 
 
-def _columns_of(columns: Columns, chosen: Columns) -> Columns:
-    """Those that are chosen among columns that were; None for all."""
-    if columns is None or chosen is None:
-        return chosen if columns is None else columns
-    return columns[chosen]
+def _compose_columns(columns: Columns, selection: Columns) -> Columns:
+    """Compose two selections of columns: return `selection` within `columns`; None for all."""
+    if columns is None or selection is None:
+        return selection if columns is None else columns
+    return columns[selection]

@@ -1,8 +1,7 @@
-"""Rows that count more or less than once, for methods whose scores are sums over the rows.
+"""Row weights, for methods whose scores are sums over the rows.
 
-A weight of 2 is the row twice, and a weight of 0 is no row. Weights are rounded to multiples of about 2⁻⁵² of their
-sum, so that float64 sums of them are exact: what is counted is the same for any chunks and workers, as counts of rows
-are.
+A row of weight 2 counts twice, and a row of weight 0 is left out. Weights are rounded to multiples of about 2⁻⁵² of
+their sum, so that their float64 sums are exact: like counts of rows, they are the same for any chunks and workers.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from mlfs_dask.typing import Array
 
 
 def weighted_rows(source: RowSource, sample_weight: Any) -> RowSource:
-    """The rows of a source with weights; the source itself where all of them are 1.
+    """Return the rows of a source with weights; the source itself if all weights are 1.
 
     Parameters
     ----------
@@ -29,7 +28,7 @@ def weighted_rows(source: RowSource, sample_weight: Any) -> RowSource:
     Raises
     ------
     DataError
-        A weight is negative or no number, there are not n of them, or all are 0.
+        If a weight is negative or not finite, if there are not n weights, or if all weights are 0.
 
     Examples
     --------
@@ -51,9 +50,9 @@ def weighted_rows(source: RowSource, sample_weight: Any) -> RowSource:
             f"sample_weight must have shape ({n},), a weight for every row; got {weights.shape}",
             cure="give as many weights as rows, or None",
         )
-    wrong = ~(np.isfinite(weights) & (weights >= 0))
-    if wrong.any():
-        row = int(np.flatnonzero(wrong)[0])
+    invalid = ~(np.isfinite(weights) & (weights >= 0))
+    if invalid.any():
+        row = int(np.flatnonzero(invalid)[0])
         raise DataError(
             f"sample_weight must hold numbers from 0; row {row} has {weights[row]} (counted from 0)",
             cure="give 0 to rows that do not count",
@@ -64,14 +63,14 @@ def weighted_rows(source: RowSource, sample_weight: Any) -> RowSource:
     if (weights == 1).all():
         return source
     weights = exact_weights(weights, total)
-    counted = np.flatnonzero(weights)
-    if len(counted) == n:
+    positive = np.flatnonzero(weights)
+    if len(positive) == n:
         return RowView(source, weights=weights)
-    return RowView(source, counted, weights=weights[counted])
+    return RowView(source, positive, weights=weights[positive])
 
 
 def exact_weights(weights: Array, total: float) -> Array:
-    """Weights, shape (m,), rounded so that float64 sums of them up to `total` are exact, whatever their order.
+    """Round weights, shape (m,), so that all their float64 sums up to `total` are exact, in any order.
 
     >>> exact_weights(np.array([0.1, 0.2]), 2.0**51)
     array([0., 0.])

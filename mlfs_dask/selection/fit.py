@@ -26,7 +26,7 @@ from mlfs_dask.engine.readings import ReadingRecord, count_readings, run_reading
 from mlfs_dask.errors import DataError, UsageError, parameter
 from mlfs_dask.files.json_text import as_json
 from mlfs_dask.rows.contract import RowSource
-from mlfs_dask.rows.covariates import columns_of, find_strata
+from mlfs_dask.rows.covariates import find_strata, table_columns
 from mlfs_dask.rows.view import RowView
 from mlfs_dask.rows.weights import weighted_rows
 from mlfs_dask.runtime import Resources
@@ -583,7 +583,7 @@ def with_columns(question: Question, rows: Opened, covariates: Any, strata: Any)
     for name, values in given.items():
         if getattr(question, name) is not None:
             raise UsageError(f"{parameter(name)} names columns, and values were given, too\n  cure: give one of them")
-        of_rows = columns_of(values, n, name)
+        of_rows = table_columns(values, n, name)
         columns |= {column.name: column for column in of_rows}
         names = [column.name for column in of_rows]
         named[name] = names if name == "covariates" else names[0]

@@ -60,7 +60,7 @@ class OfLabelled(PartStatistic):
         labelled = labelled_rows(block.Y, partly=self.partly)
         if labelled.all():
             return block
-        return block.chosen(np.flatnonzero(labelled))
+        return block.select_rows(np.flatnonzero(labelled))
 
     # The cache keeps the state of the other one, under a name of its own.
 

@@ -16,7 +16,7 @@ from mlfs_dask.blocks.products import label_products_block, label_sums_block, po
 from mlfs_dask.blocks.unknown import no_labels, with_unknown_columns
 from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.rows.contract import Block, Profile
-from mlfs_dask.rows.covariates import indicated
+from mlfs_dask.rows.covariates import indicator_codes
 from mlfs_dask.typing import Array, Matrix
 
 #: Share of a sum of squares about the first row up to which what is left about the mean is rounding.
@@ -248,10 +248,10 @@ class FeatureShapes(Statistic):
             self._add(rows[0], sums[0], shift, block)
         else:
             assert block.covariates is not None
-            codes = indicated(block.covariates[:, self.strata])
+            codes = indicator_codes(block.covariates[:, self.strata])
             for stratum in np.unique(codes).tolist():
                 own = np.flatnonzero(codes == stratum)
-                part = block.chosen(own) if len(own) < len(codes) else block
+                part = block.select_rows(own) if len(own) < len(codes) else block
                 self._add(rows[stratum], sums[stratum], shift, part)
                 positives[stratum] += label_sums_block(weighted_block(positives_block(part.Y), part.weights))
         known = np.flatnonzero(~others)

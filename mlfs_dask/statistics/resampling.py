@@ -47,7 +47,7 @@ from mlfs_dask.engine.readings import plan_statistics
 from mlfs_dask.engine.statistic import Arrays, State, Statistic
 from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.rows.contract import Block, Profile, RowSource, profile_of
-from mlfs_dask.rows.covariates import indicated, strata_of, without_strata
+from mlfs_dask.rows.covariates import indicator_codes, strata_of, without_strata
 from mlfs_dask.runtime import Resources
 from mlfs_dask.statistics.sample import RowSample, SampledRows, draw_rows
 
@@ -82,7 +82,7 @@ class PooledStrata:
         if self.columns is None:
             return strata_of(block.Y)
         assert block.covariates is not None
-        return indicated(block.covariates[:, self.columns])
+        return indicator_codes(block.covariates[:, self.columns])
 
     def places(self, strata: NDArray[np.int64], start: int, key: int) -> NDArray[np.int64]:
         """Places in the pool of rows from number `start` on, in a shuffle; −1 of a stratum that has none there."""
@@ -150,7 +150,7 @@ class Resampling:
                 places = np.where(places < 0, pool.shape[0] - rows + np.arange(rows), places)
             return block._replace(Y=pool[places])
         drawn = np.flatnonzero(row_bits(start, rows, key) & np.uint64(1) == half)
-        return block.chosen(drawn)
+        return block.select_rows(drawn)
 
 
 #: The rows as they are, alone.

@@ -16,7 +16,7 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.sparse import as_matrix, columns_of_block
 from mlfs_dask.rows.contract import RowSource
-from mlfs_dask.rows.row_mask import Rows, numbers_between, offsets_of
+from mlfs_dask.rows.row_mask import Rows, offsets_of, row_numbers_between
 from mlfs_dask.rows.view import Columns, RowView
 from mlfs_dask.storage.store_reader import MatrixLayout, StoreLocation, StoreRows, read_block
 
@@ -160,7 +160,7 @@ def chosen_blocks(
     bounds = np.cumsum((0, *whole.chunks[0]))
     inside = bounds if rows is None else offsets_of(rows, bounds)
     chosen = [
-        None if rows is None else numbers_between(rows, start, stop) - start
+        None if rows is None else row_numbers_between(rows, start, stop) - start
         for start, stop in itertools.pairwise(bounds.tolist())
     ]
     graph: dict[Any, Any] = {

@@ -25,8 +25,8 @@ from mlfs_dask.errors import DataError, MlfsError, UsageError, number_of
 from mlfs_dask.files.json_text import parse_categories, parse_json
 from mlfs_dask.files.redaction import redact
 from mlfs_dask.rows.contract import FeatureInfo
-from mlfs_dask.rows.covariates import MAX_CATEGORIES, Place, RowColumn
-from mlfs_dask.rows.row_mask import RowMask, numbers_of
+from mlfs_dask.rows.covariates import MAX_CATEGORIES, RowColumn, RowSpan
+from mlfs_dask.rows.row_mask import RowMask, row_numbers
 from mlfs_dask.rows.view import RowView
 from mlfs_dask.storage.access import access_error, fault_of
 from mlfs_dask.storage.anndata_encoding import CHUNK, read_chunk, read_vector
@@ -181,7 +181,7 @@ class StoredColumn(RowColumn):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_store": [], "_recent": {}, "_found": []}
 
-    def read(self, place: Place) -> NDArray[Any]:
+    def read(self, place: RowSpan) -> NDArray[Any]:
         return self.between(place.start, place.stop)[place.inside]
 
     def between(self, start: int, stop: int) -> NDArray[Any]:
@@ -606,7 +606,7 @@ class DatasetSubset(Dataset):
         # Another digest: it was chosen in Python, or its file has changed. Nothing tells which rows it had.
         if other.digest != record["digest"] or other._rows is None:
             return True
-        return bool(np.isin(numbers_of(self._rows), numbers_of(other._rows)).any())
+        return bool(np.isin(row_numbers(self._rows), row_numbers(other._rows)).any())
 
     @cached_property
     def feature_names(self) -> NDArray[Any]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.files.redaction import redact
-from mlfs_dask.rows.covariates import RowColumn, SourceColumn, checked
+from mlfs_dask.rows.covariates import RowColumn, SourceColumn, check_categories
 from mlfs_dask.storage.dataset import Dataset
 from mlfs_dask.storage.file_rows import FileRows, open_rows, require_rows
 from mlfs_dask.storage.formats.anndata import open_anndata_matrix
@@ -137,7 +137,7 @@ class FileColumns(Mapping[str, RowColumn]):
                 file=path,
                 cure="run the same command again, once nothing writes to it",
             )
-        return checked(SourceColumn(name, values, categories))
+        return check_categories(SourceColumn(name, values, categories))
 
 
 def open_scan(table: Any, columns: Sequence[str] | None, *, what: str) -> FileRows:

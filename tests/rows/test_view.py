@@ -17,7 +17,7 @@ from mlfs_dask.engine.readings import run_reading
 from mlfs_dask.errors import DataError
 from mlfs_dask.rows.contract import FeatureInfo, RowSource
 from mlfs_dask.rows.joined import JoinedRows
-from mlfs_dask.rows.row_mask import RowMask, numbers_of
+from mlfs_dask.rows.row_mask import RowMask, row_numbers
 from mlfs_dask.rows.sources import ArrayRows, as_rows, measure_features
 from mlfs_dask.rows.view import RowView
 from mlfs_dask.rows.weights import weighted_rows
@@ -236,7 +236,7 @@ def test_rows_that_are_not_visible_are_not_visible_in_a_view():
 def test_a_mask_has_the_numbers_of_its_rows(rows):
     mask = RowMask(np.array(rows, np.int64), 26)
     assert len(mask) == len(rows)
-    assert numbers_of(mask).tolist() == rows
+    assert row_numbers(mask).tolist() == rows
     for first in range(27):
         for last in range(first, 27):
             assert mask.between(first, last).tolist() == [row for row in rows if first <= row < last]

@@ -14,7 +14,7 @@ import mlfs_dask as mlfs
 from mlfs_dask.engine.cache import cache
 from mlfs_dask.engine.plan import PARAMETER_COPIES
 from mlfs_dask.errors import DataError, UsageError
-from mlfs_dask.rows.row_mask import numbers_of
+from mlfs_dask.rows.row_mask import row_numbers
 from mlfs_dask.runtime import Resources
 from mlfs_dask.storage.subset_spec import choose_columns, choose_rows
 from tests.storage.stores import make_store
@@ -43,7 +43,7 @@ def data(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def indices(dataset: Any, part: dict[str, Any]) -> tuple[Any, Any, Any]:
     subset = dataset.subset(**part)
     everything = (np.arange(120), np.arange(8), np.arange(4))
-    chosen = (None if subset._rows is None else numbers_of(subset._rows), subset._features, subset._labels)
+    chosen = (None if subset._rows is None else row_numbers(subset._rows), subset._features, subset._labels)
     return tuple(whole if each is None else each for each, whole in zip(chosen, everything, strict=True))
 
 
