@@ -341,8 +341,17 @@ class AccessMFS(InMemory, Loop[Fixed, At]):
     def _exact_workspace(self, profile: Profile) -> tuple[str, dict[str, int]]:
         strips = laplacian_gram_bytes(profile.n, profile.d, profile.nonzeros if profile.sparse else None)
         sizes = {"k": min(self.k_s, profile.n - 1) + 1, "strips": numbers(strips)}
-        has_gram = profile.d <= self.gram_cap
-        return exact_workspace(sparse=profile.sparse, gram=has_gram, graph=self.theta > 0), sizes
+        has_gram, has_graph = profile.d <= self.gram_cap, self.theta > 0
+        workspace = join_terms(
+            matrix.workspace(sparse=profile.sparse),
+            # Labels that are known and positive, F, X W, points, the solver of labels; W.
+            f"{5.125 + label_propagation.ROW_MATRICES} n q + {uncorrelated.FEATURE_MATRICES + 2} d q",
+            # X'X, R and its factor, or two X P.
+            f"{2 + uncorrelated.SQUARE_MATRICES} d d" if has_gram else "2 n q",
+            "strips + d d" if has_gram and has_graph else "",  # X'L_sX
+            join_terms(graphs.workspace(), "5 n k") if has_graph else "",  # weights and S
+        )
+        return workspace, sizes
 
     # ------------------------------------------------------------------ the method
 
@@ -456,9 +465,6 @@ class AccessMFS(InMemory, Loop[Fixed, At]):
         regression.restore(arrays)
         return At(**{name: arrays[name] for name in ("W", "mean", "U", "T", "coupling")}, regression=regression)
 
-    def loop_scores(self, fixed: Fixed, at: At) -> Array:
-        return row_norms(at.W)
-
     def row_labels(self, fixed: Fixed, at: At) -> PredictedRows:
         return PredictedRows(fixed.scaling, self._prediction(fixed, at))
 
@@ -533,19 +539,6 @@ def _residual(trace: LoopTrace) -> float:
 
 
 # ---------------------------------------------------------------------- with all rows in memory
-
-
-def exact_workspace(*, sparse: bool, gram: bool, graph: bool) -> str:
-    """What `fit` holds besides X and Y."""
-    return join_terms(
-        matrix.workspace(sparse=sparse),
-        # Labels that are known and positive, F, X W, points, the solver of labels; W.
-        f"{5.125 + label_propagation.ROW_MATRICES} n q + {uncorrelated.FEATURE_MATRICES + 2} d q",
-        # X'X, R and its factor, or two X P.
-        f"{2 + uncorrelated.SQUARE_MATRICES} d d" if gram else "2 n q",
-        "strips + d d" if gram and graph else "",  # X'L_sX
-        join_terms(graphs.workspace(), "5 n k") if graph else "",  # weights and S
-    )
 
 
 def known_labels(Y: sp.csr_array, *, zeros_are_unknown: bool) -> tuple[sp.csr_array, NDArray[np.bool_]]:

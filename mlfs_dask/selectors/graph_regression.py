@@ -9,7 +9,6 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from mlfs_dask.blocks.anchors import Anchors, anchor_values, join_coincident
-from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.rows.contract import Profile
 from mlfs_dask.selectors.anchor_graph import AnchorGraph
@@ -112,6 +111,12 @@ class AnchoredLoop(Loop[F, A]):
         """Anchors among the rows of the sample."""
         return AnchorGraph.of(self, job.source.profile).place(results["sample"].X, scaling)
 
+    def facts(self, fixed: Any, at: Any) -> dict[str, Any]:
+        return {"anchors": len(at.U)}
+
+    def _anchors(self, fixed: Any, at: Any) -> Anchors:
+        return Anchors(at.C, fixed.centre, fixed.factor, self.anchor_neighbors)
+
     def penalty_weight(self, weight: float, B: Array, trace: LoopTrace) -> float:
         """γ as it is, which is 0 before the first step for W; B is its X'F."""
         return weight or penalty_weight(self, "gamma", row_sparse.critical_weight(B), trace.penalties)
@@ -197,9 +202,6 @@ class GraphRegression(AnchoredLoop[Fixed, At]):
         """c."""
         return float(self.alpha * self.n_neighbors)
 
-    def _anchors(self, fixed: Fixed, at: At) -> Anchors:
-        return Anchors(at.C, fixed.centre, fixed.factor, self.anchor_neighbors)
-
     def _system(self, fixed: Fixed, at: At) -> RowSystem:
         return RowSystem(
             self._anchors(fixed, at),
@@ -240,12 +242,6 @@ class GraphRegression(AnchoredLoop[Fixed, At]):
             C, U = np.split(join_coincident(np.concatenate([scale * C, U], axis=1)), [C.shape[1]], axis=1)
             C = C / scale
         return At(W, b, C, U, gamma, epsilon, at.unit)
-
-    def loop_scores(self, fixed: Fixed, at: At) -> Array:
-        return row_norms(at.W)
-
-    def facts(self, fixed: Fixed, at: At) -> dict[str, Any]:
-        return {"anchors": len(at.U)}
 
 
 def _about(masses: Array, sums: Array, points: Array) -> float:

@@ -162,7 +162,9 @@ class LaplacianScore(InMemory, OneReading):
     # ------------------------------------------------------------------ the exact graph
 
     def _exact_workspace(self, profile: Profile) -> tuple[str, dict[str, int]]:
-        return exact_workspace(sparse=profile.sparse), {"k": min(self.n_neighbors, profile.n - 1) + 1}
+        """What it holds besides X: X scaled and transposed, keys of neighbours, tiles of pairs."""
+        own = "5.5 v" if profile.sparse else "n d", graphs.workspace(), f"4 n k + {8 * gates.VALUES_AT_ONCE}"
+        return join_terms(*own), {"k": min(self.n_neighbors, profile.n - 1) + 1}
 
     def _compiles_exact_search(self, profile: Profile) -> bool:
         return compiles_search(profile.n**2, sparse=profile.sparse)
@@ -226,11 +228,6 @@ def laplacian_scores(X: Matrix, *, moments: FeatureMoments, n_neighbors: int, la
     varying &= variance > NEGLIGIBLE * total
     scores[varying] = 1.0 - (total - smooth)[varying] / variance[varying]
     return scores
-
-
-def exact_workspace(*, sparse: bool) -> str:
-    """What `laplacian_scores` holds besides X: X scaled and transposed, keys of neighbours, tiles of pairs."""
-    return join_terms("5.5 v" if sparse else "n d", graphs.workspace(), f"4 n k + {8 * gates.VALUES_AT_ONCE}")
 
 
 class _Neighbourhoods(NamedTuple):

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.blocks.column_keys import mean_of_copies
+from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.engine import checkpoints
 from mlfs_dask.engine.checkpoints import Arrays
 from mlfs_dask.engine.readings import records_from_facts, records_to_facts
@@ -216,8 +217,8 @@ class Loop(LoopMethod, Generic[F, A]):
         raise NotImplementedError
 
     def loop_scores(self, fixed: F, at: A) -> Array:
-        """Scores, shape (d,), for the `At` of the last reading."""
-        raise NotImplementedError
+        """Scores, shape (d,), for the `At` of the last reading: by default the norms of the rows of its W."""
+        return row_norms(vars(at)["W"])
 
     def facts(self, fixed: F, at: A) -> dict[str, Any]:
         """Facts for the record of the run, as plain data."""

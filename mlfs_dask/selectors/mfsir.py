@@ -277,8 +277,14 @@ class MFSIR(InMemory, Loop[Fixed, At]):
     def _exact_workspace(self, profile: Profile) -> tuple[str, dict[str, int]]:
         neighbors = min(self.n_neighbors, profile.n - 1) if self.beta > 0 else 0
         sizes = {"l": self.latent(profile.q), "k": neighbors}
-        has_gram = profile.d <= self.gram_cap
-        return exact_workspace(sparse=profile.sparse, gram=has_gram, graph=self.beta > 0), sizes
+        workspace = join_terms(
+            matrix.workspace(sparse=profile.sparse),
+            f"y + {blockwise.ROW_MATRICES} n l + {blockwise.FEATURE_MATRICES} d l",
+            f"{2 * spectral.BLOCK * spectral.MAX_PRODUCTS} d",  # the search of λ_max
+            "d d" if profile.d <= self.gram_cap else "",
+            join_terms(graphs.workspace(), "4 n k") if self.beta > 0 else "",
+        )
+        return workspace, sizes
 
     # ------------------------------------------------------------------ the method
 
@@ -464,17 +470,6 @@ def relative_step(before: Array, now: Array) -> float:
 
 
 # ---------------------------------------------------------------------- with all rows in memory
-
-
-def exact_workspace(*, sparse: bool, gram: bool, graph: bool) -> str:
-    """What `fit` holds besides X and Y: latent labels, weights, the search of λ_max, X'X, the graph."""
-    return join_terms(
-        matrix.workspace(sparse=sparse),
-        f"y + {blockwise.ROW_MATRICES} n l + {blockwise.FEATURE_MATRICES} d l",
-        f"{2 * spectral.BLOCK * spectral.MAX_PRODUCTS} d",
-        "d d" if gram else "",
-        join_terms(graphs.workspace(), "4 n k") if graph else "",
-    )
 
 
 def _laplacian(features: ScaledMatrix, n_neighbors: int, lambda_: float | None) -> Laplacian:

@@ -8,7 +8,6 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.rows.contract import Profile
 from mlfs_dask.selectors.contract import family
@@ -117,6 +116,3 @@ class ReweightedRegression(Loop[F, At]):
             G += quadratic
         W, epsilon = row_sparse.reweight(G, B, at.weight, at.W, at.epsilon, power)
         return At(W, (sums.Y - sums.X @ W) / sums.total, at.weight, epsilon)
-
-    def loop_scores(self, fixed: F, at: At) -> Array:
-        return row_norms(at.W)

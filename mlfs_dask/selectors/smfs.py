@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,9 +60,6 @@ from mlfs_dask.statistics.recovered_rows import (
 from mlfs_dask.statistics.sample import RowSample, SampledRows, draw_rows
 from mlfs_dask.statistics.scaling import Scaling, standard_scaling
 from mlfs_dask.typing import Array, Matrix, Seed, join_terms, numbers
-
-#: Which rows are near, and how near.
-Structure: TypeAlias = Literal["density", "distance", "reconstruction"]
 
 #: Relative residual of the conjugate gradients of a Y-step.
 LABEL_TOL = 1e-9
@@ -407,8 +404,16 @@ class SMFS(InMemory, Loop[Fixed, At]):
         leaves = min(self.max_samples, profile.n)
         sizes = {"k": min(self.n_neighbors, profile.n - 1), "t": self.n_trees, "s": leaves, "m": self._max_features()}
         sizes["c"] = conjugate_gradients.columns_at_once(profile.q)
-        gram = profile.d <= self.gram_cap
-        return exact_workspace(sparse=profile.sparse, gram=gram, structure=self.structure), sizes
+        of_pairs = f"0.5 n t + 0.5 t s s + {4 * gates.VALUES_AT_ONCE}"  # leaf numbers, tables of masses, pairs
+        workspace = join_terms(
+            matrix.workspace(sparse=profile.sparse),
+            of_pairs if self.structure == "density" else graphs.workspace(),
+            "7 n k",  # masses, neighbours, W, I − W and its transpose
+            f"4.25 n q + {label_recovery.GROUP_MATRICES} n c",  # Y, X P, what is known and free, what is recovered
+            f"{row_sparse.FEATURE_MATRICES} d q",
+            f"{1 + row_sparse.SQUARE_MATRICES} {'d d' if profile.d <= self.gram_cap else 'm m'}",
+        )
+        return workspace, sizes
 
     # ------------------------------------------------------------------ the method
 
@@ -629,18 +634,6 @@ def _structure(sums: RecoveredSums, U: Array) -> float:
 
 
 # ---------------------------------------------------------------------- with all rows in memory
-
-
-def exact_workspace(*, sparse: bool, gram: bool, structure: Structure = "density") -> str:
-    """What `fit` holds besides X and Y."""
-    return join_terms(
-        matrix.workspace(sparse=sparse),
-        # Leaf numbers, tables of masses, pairs.
-        f"0.5 n t + 0.5 t s s + {4 * gates.VALUES_AT_ONCE}" if structure == "density" else graphs.workspace(),
-        "7 n k",  # masses, neighbours, W, I − W and its transpose
-        f"4.25 n q + {label_recovery.GROUP_MATRICES} n c",  # Y, X P, what is known and free, what is recovered
-        f"{row_sparse.FEATURE_MATRICES} d q + {1 + row_sparse.SQUARE_MATRICES} {'d d' if gram else 'm m'}",
-    )
 
 
 def known_labels(Y: sp.csr_array, *, zeros_are_unknown: bool) -> tuple[Array, NDArray[np.bool_], Array]:

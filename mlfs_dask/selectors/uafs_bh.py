@@ -12,8 +12,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from mlfs_dask.blocks.anchors import Anchors, anchor_values
-from mlfs_dask.blocks.proximal import row_norms
+from mlfs_dask.blocks.anchors import anchor_values
 from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.rows.contract import Profile
 from mlfs_dask.selectors.anchor_graph import AnchorGraph
@@ -146,7 +145,7 @@ class UAFSBH(AnchoredLoop[Fixed, At]):
             at.b,
             None,
             gram=False,
-            anchors=Anchors(at.C, fixed.centre, fixed.factor, self.anchor_neighbors),
+            anchors=self._anchors(fixed, at),
             U=at.U,
             kappa=0.0,
             weight=float(self.mu),
@@ -170,12 +169,6 @@ class UAFSBH(AnchoredLoop[Fixed, At]):
         W, epsilon = row_sparse.reweight(fixed.gram, B, gamma, at.W, at.epsilon)
         U = anchor_values(binary.ZF, binary.masses, at.U)
         return self._balanced(fixed, At(W, binary.rows.Y / binary.rows.total, at.C, U, at.thresholds, gamma, epsilon))
-
-    def loop_scores(self, fixed: Fixed, at: At) -> Array:
-        return row_norms(at.W)
-
-    def facts(self, fixed: Fixed, at: At) -> dict[str, Any]:
-        return {"anchors": len(at.U)}
 
 
 def spectral_values(graph: AnchorTotals, centres: Array) -> Array:

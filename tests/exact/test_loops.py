@@ -13,11 +13,12 @@ from scipy import sparse as sp
 from mlfs_dask.blocks.forest import float32_scaling, forest_columns, forest_seeds
 from mlfs_dask.errors import MlfsError
 from mlfs_dask.exact.graphs import least_mass_rows
-from mlfs_dask.selectors import access_mfs, mfsir, smfs
+from mlfs_dask.rows.sources import as_rows
+from mlfs_dask.selectors import access_mfs, get_method
 from mlfs_dask.selectors.smfs import density_structure
 from mlfs_dask.solvers import row_sparse_regression
 from tests.conftest import data_folder
-from tests.exact.fits import fit_access, fit_mfsir, fit_smfs
+from tests.exact.fits import fit_access, fit_mfsir, fit_smfs, labels_of
 from tests.problems import labelled_problem, problem_with_equal_rows, real_data, semi_supervised_problem
 from tests.reference import access_mfs as access_twin
 from tests.reference import mfsir as mfsir_twin
@@ -31,13 +32,13 @@ def emotions():
     return real_data("emotions")
 
 
-@pytest.mark.parametrize("form", [mfsir, smfs, access_mfs])
-def test_above_the_cap_nothing_has_d_times_d_numbers(form):
-    graph = {} if form is smfs else {"graph": True}
-    workspace = form.exact_workspace(sparse=True, gram=False, **graph)
-    assert "d d" not in workspace
-    assert "n d" not in workspace
-    assert "d d" in form.exact_workspace(sparse=True, gram=True, **graph)
+@pytest.mark.parametrize("name", ["mfsir", "smfs", "access-mfs"])
+def test_above_the_cap_nothing_has_d_times_d_numbers(name):
+    profile = as_rows(sp.csr_array((9, 4)), labels_of(np.eye(9, 3))).profile
+    above, below = (get_method(name)(gram_cap=cap)._exact_workspace(profile)[0] for cap in (0, 4))
+    assert "d d" not in above
+    assert "n d" not in above
+    assert "d d" in below
 
 
 @GRAM
