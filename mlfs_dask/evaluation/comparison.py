@@ -14,7 +14,16 @@ import numpy as np
 from scipy import stats
 
 from mlfs_dask.errors import DataError, UsageError, closest
-from mlfs_dask.evaluation.results import ALL, BATCH, RECORD, Evaluation, finished_jobs, missing_jobs_note, read_eval
+from mlfs_dask.evaluation.results import (
+    ALL,
+    BATCH,
+    RECORD,
+    Evaluation,
+    finished_jobs,
+    missing_jobs_note,
+    read_eval,
+    typed_columns,
+)
 from mlfs_dask.evaluation.statistics import (
     bonferroni_dunn_difference,
     friedman_test,
@@ -30,6 +39,21 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FORMAT_VERSION = 1
+#: Tables of a comparison, the types of their columns.
+FRAMES = {
+    "means": typed_columns(
+        "metric classifier dataset run method: str; mean std: float64; n_folds n_undefined: int64; rank: float64; "
+        "best tied: bool; p_value: float64"
+    ),
+    "curves": typed_columns("metric classifier dataset run method: str; k: int64; mean std: float64; n_folds: int64"),
+    "ranks": typed_columns("metric classifier run: str; average_rank: float64; n_datasets: int64"),
+    "wins": typed_columns("metric classifier run other: str; win tie loss: int64"),
+    "stability": typed_columns("dataset run method: str; k: int64; kuncheva jaccard: float64; n_sets: int64"),
+    "times": typed_columns(
+        "dataset run method: str; fits: int64; seconds_mean seconds_std passes_mean bytes_read_mean: float64; "
+        "peak_driver_bytes peak_worker_bytes: int64"
+    ),
+}
 _FOLD = ["repeat", "fold"]
 _CASE = ["metric", "classifier"]
 
@@ -191,12 +215,11 @@ def compare(
         "notes": list(dict.fromkeys(notes)),
         "versions": loaded[0].record.get("versions", {}),
     }
-    columns = ["dataset", "run", "method", "mean", "std", "n_folds", "n_undefined", "rank", "best", "tied", "p_value"]
     return Comparison(
-        means=all_means[[*_CASE, *columns]],
+        means=all_means[list(FRAMES["means"])],
         curves=curves,
-        ranks=pd.DataFrame(ranks, columns=[*_CASE, "run", "average_rank", "n_datasets"]),
-        wins=pd.DataFrame(wins, columns=[*_CASE, "run", "other", "win", "tie", "loss"]),
+        ranks=pd.DataFrame(ranks, columns=list(FRAMES["ranks"])),
+        wins=pd.DataFrame(wins, columns=list(FRAMES["wins"])),
         tests=tests,
         stability=agreement,
         times=_times(fits, order, methods),
@@ -450,7 +473,7 @@ def _stability(
                     continue
                 indices = stability([chosen[:k].tolist() for chosen in lists], d)
                 rows.append({"dataset": dataset, "run": run, "method": methods[run], "k": k, **asdict(indices)})
-    table = pd.DataFrame(rows, columns=["dataset", "run", "method", "k", "kuncheva", "jaccard", "n_sets"])
+    table = pd.DataFrame(rows, columns=list(FRAMES["stability"]))
     return table.drop_duplicates(["dataset", "run", "k"], ignore_index=True)  # one of each that two evaluations have
 
 

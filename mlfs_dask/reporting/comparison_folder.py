@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from mlfs_dask.errors import DataError, UsageError
-from mlfs_dask.evaluation.comparison import FORMAT_VERSION, Comparison
-from mlfs_dask.evaluation.results import Metric, RunEntry, parse_frame, typed_columns
+from mlfs_dask.evaluation.comparison import FORMAT_VERSION, FRAMES, Comparison
+from mlfs_dask.evaluation.results import Metric, RunEntry, parse_frame
 from mlfs_dask.files.json_text import as_json, parse_json, parse_record
 from mlfs_dask.reporting.figures import Figure, Styles, critical_differences, curve, lines_plot, write_figure
 from mlfs_dask.reporting.tables import cases, csv_text
@@ -27,21 +27,6 @@ if TYPE_CHECKING:
 
 RECORD = "compare.json"
 TESTS = "tests.json"
-#: Tables of a comparison, the types of their columns.
-FRAMES = {
-    "means": typed_columns(
-        "metric classifier dataset run method: str; mean std: float64; n_folds n_undefined: int64; rank: float64; "
-        "best tied: bool; p_value: float64"
-    ),
-    "curves": typed_columns("metric classifier dataset run method: str; k: int64; mean std: float64; n_folds: int64"),
-    "ranks": typed_columns("metric classifier run: str; average_rank: float64; n_datasets: int64"),
-    "wins": typed_columns("metric classifier run other: str; win tie loss: int64"),
-    "stability": typed_columns("dataset run method: str; k: int64; kuncheva jaccard: float64; n_sets: int64"),
-    "times": typed_columns(
-        "dataset run method: str; fits: int64; seconds_mean seconds_std passes_mean bytes_read_mean: float64; "
-        "peak_driver_bytes peak_worker_bytes: int64"
-    ),
-}
 
 
 class _Dataset(TypedDict):

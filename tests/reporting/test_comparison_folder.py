@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 from mlfs_dask.errors import DataError, UsageError
-from mlfs_dask.evaluation.comparison import compare
-from mlfs_dask.reporting.comparison_folder import FRAMES, read_comparison, write_comparison
+from mlfs_dask.evaluation.comparison import FRAMES, compare
+from mlfs_dask.reporting.comparison_folder import read_comparison, write_comparison
 from tests.reporting.conftest import Folders
 
 
