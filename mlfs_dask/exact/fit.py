@@ -10,7 +10,7 @@ import numpy as np
 
 from mlfs_dask.engine import checkpoints
 from mlfs_dask.engine.checkpoints import Arrays, Checkpoint
-from mlfs_dask.errors import MlfsError
+from mlfs_dask.errors import MlfsError, parameter
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.typing import Array
 
@@ -42,47 +42,49 @@ def save_if_due(checkpoint: Checkpoint, arrays: Arrays, trace: LoopTrace, **fact
 
 
 def run_program(
+    method: Any,
     begin: Callable[[], Arrays],
     step: Callable[[Arrays], tuple[Arrays, float]],
     *,
-    name: str,
-    cure: str,
-    has_converged: Callable[[float, float], bool],
-    max_iter: int,
+    further_cure: str = "",
+    has_converged: Callable[[float, float], bool] | None = None,
 ) -> tuple[Arrays, LoopTrace]:
     """The variables that a published program ends with, and its trace.
 
     Parameters
     ----------
+    method : Method
+        With `name`, `tol`, `max_iter` and a variant that is corrected.
     begin : callable
         ``begin()`` gives the variables at the start, by name.
     step : callable
         ``step(variables)`` gives those after an iteration, and the objective.
-    name : str
-        Of the method, for messages.
-    cure : str
-        What to do where the program diverges.
-    has_converged : callable
-        Whether the loop ends, for the last objective but one and the last.
-    max_iter : int
+    further_cure : str
+        What else to do where the program diverges.
+    has_converged : callable, optional
+        Whether the loop ends, for the last objective but one and the last; by default where it changes by `tol`.
 
     Raises
     ------
     MlfsError
         The program diverges.
     """
+
+    def settles(before: float, now: float) -> bool:
+        return bool(abs(now - before) <= method.tol * abs(before))
+
     checkpoint = checkpoints.current()
     state = checkpoint.load()
     at, trace = (begin(), LoopTrace()) if state is None else (state.arrays, LoopTrace(**state.facts["trace"]))
-    while trace.iterations < max_iter and not trace.converged:
+    while trace.iterations < method.max_iter and not trace.converged:
         with np.errstate(over="ignore", invalid="ignore"):
             at, objective = step(at)
         if not np.isfinite(objective):
             raise MlfsError(
-                f"{name} as published diverged in iteration {trace.iterations + 1}: the objective is not finite\n"
-                f"  cure: {cure}"
+                f"{method.name} as published diverged in iteration {trace.iterations + 1}: the objective is not finite"
+                f"\n  cure: take {parameter('variant', 'corrected')}{further_cure}"
             )
         trace.add(objective)
-        trace.converged = trace.iterations > 1 and has_converged(*trace.objective[-2:])
+        trace.converged = trace.iterations > 1 and (has_converged or settles)(*trace.objective[-2:])
         save_if_due(checkpoint, at, trace)
     return at, trace

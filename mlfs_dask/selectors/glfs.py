@@ -14,7 +14,6 @@ from mlfs_dask.blocks.anchors import Anchors, place_anchors
 from mlfs_dask.blocks.proximal import row_norms, shrink_entries
 from mlfs_dask.engine.checkpoints import Arrays
 from mlfs_dask.engine.statistic import Statistic
-from mlfs_dask.errors import parameter
 from mlfs_dask.exact import matrix
 from mlfs_dask.exact.fit import ExactFit, run_program
 from mlfs_dask.exact.matrix import ScaledMatrix
@@ -344,14 +343,7 @@ class GLFS(InMemory, Loop[Fixed, At]):
             faster = np.array([new, (1.0 + np.sqrt(1.0 + 4.0 * new**2)) / 2.0])
             return {"W": V, "before": before, "M": M, "momentum": faster, "XZ": features.backward(Z)}, value
 
-        at, trace = run_program(
-            begin,
-            step,
-            name="GLFS",
-            cure=f"take {parameter('variant', 'corrected')}",
-            has_converged=lambda before, now: abs(now - before) <= self.tol * abs(before),
-            max_iter=self.max_iter,
-        )
+        at, trace = run_program(self, begin, step)
         return ExactFit(row_norms(at["W"] + at["M"]), trace, {})
 
 

@@ -169,12 +169,11 @@ class MIFS(InMemory, AnchoredRegression):
             return {"W": W, "V": V, "B": B, "D": 0.5 / np.sqrt(norms**2 + epsilon)}, value
 
         at, trace = run_program(
+            self,
             begin,
             descend,
-            name="MIFS",
-            cure=f"take {parameter('variant', 'corrected')}, or a smaller {parameter('step')}",
+            further_cure=f", or a smaller {parameter('step')}",
             has_converged=lambda before, now: abs(now - before) < self.tol * max(1.0, before),
-            max_iter=self.max_iter,
         )
         return ExactFit(row_norms(at["W"]), trace, {"n_latent": n_latent})
 

@@ -21,7 +21,6 @@ from mlfs_dask.blocks.linear import laplacian_gram_bytes
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.engine.checkpoints import Arrays
 from mlfs_dask.engine.statistic import Statistic
-from mlfs_dask.errors import parameter
 from mlfs_dask.exact import graphs, matrix
 from mlfs_dask.exact.fit import ExactFit, run_program
 from mlfs_dask.exact.graphs import mean_distance, nearest_rows
@@ -240,14 +239,7 @@ class MLMLFS(InMemory, ReweightedRegression[Fixed]):
             value += lambda_ * float((norms**p).sum())
             return {"W": W, "b": b, "F": F, "s": s, "D": 0.5 * p * (norms**2 + EPSILON) ** (0.5 * p - 1.0)}, value
 
-        at, trace = run_program(
-            begin,
-            turn,
-            name="MLMLFS",
-            cure=f"take {parameter('variant', 'corrected')}",
-            has_converged=lambda before, now: abs(now - before) <= self.tol * abs(before),
-            max_iter=self.max_iter,
-        )
+        at, trace = run_program(self, begin, turn)
         return ExactFit(row_norms(at["W"]), trace, {})
 
 

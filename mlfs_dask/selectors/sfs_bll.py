@@ -219,15 +219,8 @@ class SFSBLL(InMemory, GraphRegression):
             value += beta * float((w[:, np.newaxis] * np.square(XW - F)).sum()) + gamma * float(row_norms(W).sum())
             return {"W": W, "B": B, "F": F, "G": G, "w": w}, value
 
-        at, trace = run_program(
-            begin,
-            step,
-            name="SFS-BLL",
-            cure=f"take {parameter('variant', 'corrected')}, or a larger {parameter('kappa')} and a smaller "
-            f"{parameter('beta')}",
-            has_converged=lambda before, now: abs(now - before) <= self.tol * abs(before),
-            max_iter=self.max_iter,
-        )
+        cure = f", or a larger {parameter('kappa')} and a smaller {parameter('beta')}"
+        at, trace = run_program(self, begin, step, further_cure=cure)
         ones = float(at["B"][labelled[:, 0] == 0].mean()) if (labelled == 0).any() else None
         return ExactFit(row_norms(at["W"]), trace, {"ones_of_unlabelled": ones})
 
