@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from mlfs_dask.errors import DoesNotFitError
-from mlfs_dask.storage.readers.matrix import spooled
+from mlfs_dask.storage.limits import filled_temporary_file
 from mlfs_dask_cli.main import mlfs
 from tests.cli.conftest import Run, RunJson
 
@@ -232,8 +232,11 @@ def test_a_full_folder_of_temporary_files(
     assert error["projected"] > error["available"] > 300_000
     assert f"a temporary file in {disk}: projected" in done.stderr
     assert "set the variable TMPDIR to a folder of a larger disk" in done.stderr
-    with pytest.raises(DoesNotFitError, match="a temporary file in") as caught:
-        spooled(lambda count: bytes(count), np.dtype(np.float64), 10_000_000, file="a.mat")
+    with (
+        pytest.raises(DoesNotFitError, match="a temporary file in") as caught,
+        filled_temporary_file("mlfs-", 80_000_000) as file,
+    ):
+        file.write(bytes(80_000_000))
     assert caught.value.projected == 80_000_000
     assert caught.value.available == error["available"]
     assert [path.name for path in disk.iterdir()] == ["other"]

@@ -18,23 +18,27 @@ import math
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.files.redaction import redact
 from mlfs_dask.storage.limits import memory_cure, require_memory
 from mlfs_dask.storage.readers.base import ARRAY_KEYS, FileSpec, Format, begins_with, damaged
 from mlfs_dask.storage.readers.matrix import (
+    HELD,
     CsrRows,
+    HeldRows,
     MatrixReader,
     Pair,
     Rows,
     array_rows,
     check_dataset,
+    checked_csc,
     damage_in,
     exactly,
     fortran_rows,
@@ -107,16 +111,15 @@ def open_mat(path: str, options: FileSpec = _DEFAULTS) -> MatrixReader:
         names = _choose(variables, options, path)
         transposed = _orient(variables, names, orientation, path)
         texts = names_in(options, file=path, texts=lambda name: variables[name].texts() if name in variables else None)
-        opened_bytes = sum(variables[name].opened_bytes for pair in names for name in pair)
     opener = functools.partial(_open_pairs, path, options, tuple(names), transposed)
-    return replace(matrix_reader(path, opener, options, **texts), opened_bytes=opened_bytes)
+    return matrix_reader(path, opener, options, **texts)
 
 
 @dataclass(frozen=True)
 class _Variable:
     """A variable: its shape in MATLAB's sense, how its rows or its columns are had as `Rows`, and its texts if any.
 
-    `fields` gives those of a structure, `opened_bytes` what is held of it while rows are read.
+    `fields` gives those of a structure.
     """
 
     shape: tuple[int, ...]
@@ -124,7 +127,6 @@ class _Variable:
     rows: Callable[[bool], Rows]
     texts: Callable[[], list[str] | None] = lambda: None
     fields: Callable[[], Mapping[str, _Variable]] = dict
-    opened_bytes: int = 0
 
 
 @contextlib.contextmanager
@@ -380,7 +382,7 @@ def _content(
         size = struct.unpack(order + "II", exactly(read, 8, file=path))[1]
     if most is None:
         require_memory(
-            f"{path}: a variable that is read whole",
+            f"{path}: {HELD}",
             size,
             cure=f"save it in MATLAB with -v7.3, which is read a few rows at a time; or {memory_cure()}",
         )
@@ -444,8 +446,10 @@ def _variable_5(
         return name, _Variable(shape, problem, _no_rows, texts, fields)
     if word & _COMPLEX_FLAG:
         return name, _Variable(shape, "it holds complex numbers", _no_rows)
-    rows = functools.partial(_dense_5 if is_numeric else _sparse_5, values, shape, order, path)
-    return name, _Variable(shape, None, rows, opened_bytes=size if is_numeric else 3 * size)
+    if is_numeric:
+        return name, _Variable(shape, None, functools.partial(_dense_5, values, shape, size, order, path))
+    count = struct.unpack_from(order + "I", flags, 4)[0]
+    return name, _Variable(shape, None, functools.partial(_sparse_5, values, shape, count, order, path))
 
 
 def _array(element: tuple[int, memoryview], order: str) -> NDArray[Any]:
@@ -490,21 +494,29 @@ def _texts_5(values: Callable[[], Iterator[Any]], shape: tuple[int, ...], order:
     return texts
 
 
-def _dense_5(values: Callable[[], Iterator[Any]], shape: tuple[int, ...], order: str, path: str, turned: bool) -> Rows:
+def _dense_5(
+    values: Callable[[], Iterator[Any]], shape: tuple[int, int], size: int, order: str, path: str, turned: bool
+) -> Rows:
     def make() -> NDArray[Any]:
         flat = _array(next(values()), order)
         if len(flat) != math.prod(shape):
             raise damaged(f"a variable of {shape[0]:,} x {shape[1]:,} values holds {len(flat):,}", path)
         return flat
 
-    return fortran_rows(make, (shape[0], shape[1]), np.dtype(np.float64), turned=turned)
+    return fortran_rows(make, shape, np.dtype(np.float64), turned=turned, opened_bytes=size)
 
 
-def _sparse_5(values: Callable[[], Iterator[Any]], shape: tuple[int, ...], order: str, path: str, turned: bool) -> Rows:
-    indices, starts, data = (_array(element, order) for element in itertools.islice(values(), 3))
-    stored = int(starts[-1]) if len(starts) else 0
-    # MATLAB reserves room (nzmax) that it need not use.
-    return _sparse_rows(data[:stored], indices[:stored], starts.astype(np.int64), shape, path, turned)
+def _sparse_5(
+    values: Callable[[], Iterator[Any]], shape: tuple[int, int], count: int, order: str, path: str, turned: bool
+) -> Rows:
+    def make() -> csr_array:
+        indices, starts, data = (_array(element, order) for element in itertools.islice(values(), 3))
+        stored = int(starts[-1]) if len(starts) else 0
+        # MATLAB reserves room (nzmax) that it need not use.
+        columns = checked_csc(data[:stored], indices[:stored], starts.astype(np.int64), shape, file=path)
+        return columns.T if turned else columns.tocsr()
+
+    return HeldRows(make, shape[::-1] if turned else shape, count, np.dtype(np.float64), file=path)
 
 
 FORMATS = (

@@ -1,40 +1,37 @@
 """MatrixMarket text: the pair X.mtx Y.mtx, coordinate or array, packed or not.
 
-SciPy parses it, some MiB at a time, each with a header of its own, so that neither text nor matrix is ever in memory as
-a whole. Entries in any order are brought into rows through a temporary file.
+SciPy parses it; the matrix is held in memory.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import io
 import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.label_values import DEFAULT_VALUES
-from mlfs_dask.storage.limits import filled_temporary_file
+from mlfs_dask.storage.limits import require_memory
 from mlfs_dask.storage.readers.base import NAME_KEYS, FileSpec, Format, begins_with, damaged
 from mlfs_dask.storage.readers.compressed_io import SMALL_PIECE_BYTES, SourceFile, open_source
 from mlfs_dask.storage.readers.label_table import read_labels_in_order
 from mlfs_dask.storage.readers.matrix import (
-    PIECE_BYTES,
-    BandedRows,
-    Entries,
-    FileArray,
+    HELD,
+    HeldRows,
     MatrixReader,
     Pair,
     Rows,
-    Sliceable,
     array_rows,
     fortran_rows,
+    held_cure,
     matrix_reader,
     names_in,
 )
@@ -44,7 +41,6 @@ _BANNER = re.compile(
     re.IGNORECASE,
 )
 _SIZE = re.compile(rb"\d{1,18}")  # 64-bit integers
-_FILLED_LINE = re.compile(rb"[^\s][^\n]*")
 _NO_TEXT = re.compile(rb"[^\t\n\r -~]")
 _DEFAULTS = FileSpec()
 
@@ -82,72 +78,61 @@ def open_mtx(paths: Sequence[str], options: FileSpec = _DEFAULTS) -> MatrixReade
 
 @dataclass(frozen=True)
 class _Matrix:
-    """What the header of a file says; entries begin at byte `start`, in line `line`."""
+    """What the header of a file says, whose last line is `line`."""
 
     source: SourceFile
     coordinate: bool
-    kind: str
     shape: tuple[int, int]
     entries: int
-    start: int
     line: int
-
-    def blocks(self) -> Iterator[Any]:
-        """The entries as SciPy parses them: runs of lines as COO matrices, or as columns of values."""
-        from scipy.io import mmread
-
-        form = "coordinate" if self.coordinate else "array"
-        parsed, line = 0, self.line
-        with self.source.open(self.start) as stream:
-            while text := stream.read(PIECE_BYTES):
-                text += stream.readline(SMALL_PIECE_BYTES)
-                text = text if text.endswith(b"\n") else text + b"\n"
-                odd = _NO_TEXT.search(text)
-                if odd:  # SciPy's parser crashes over such bytes
-                    raise damaged(
-                        f"a byte {odd[0][0]} in the text",
-                        self.source.path,
-                        line=line + text.count(b"\n", 0, odd.start()),
-                    )
-                count = len(_FILLED_LINE.findall(text))
-                shape = f"{self.shape[0]} {self.shape[1]} {count}" if self.coordinate else f"{count} 1"
-                head = f"%%MatrixMarket matrix {form} {self.kind} general\n{shape}\n".encode()
-                try:
-                    if count:
-                        yield mmread(io.BytesIO(head + text), spmatrix=False)
-                except (ValueError, OverflowError) as error:
-                    match = re.match(r"Line (\d+): (.*)", str(error))
-                    raise DataError(
-                        f"an entry cannot be read: {match[2] if match else error}",
-                        file=self.source.path,
-                        line=line + int(match[1]) - 3 if match else None,
-                        cure="correct the line, or write the file again with scipy.io.mmwrite",
-                    ) from error
-                parsed, line = parsed + count, line + text.count(b"\n")
-        if parsed != self.entries:
-            raise damaged(
-                f"{self.entries:,} entries were announced, there are {parsed:,}", self.source.path, line=self.line - 1
-            )
 
     def rows(self, *, turned: bool) -> Rows:
         """Its rows, or its columns."""
-        if not self.coordinate:
-            return fortran_rows(self._values, self.shape, np.dtype(np.float64), turned=turned)
-        (n, width), stored, file = self.shape, self.source.size, self.source.path
-        shape = (width, n) if turned else (n, width)
-        pieces = functools.partial(self._pieces, turned=turned)  # the text is read twice
-        return BandedRows(pieces, shape, self.entries, np.float64, stored_bytes=stored, file=file)
+        (n, width), dtype, file = self.shape, np.dtype(np.float64), self.source.path
+        if self.coordinate:
+            shape = (width, n) if turned else (n, width)
+            return HeldRows(functools.partial(self._sparse, turned), shape, self.entries, dtype, file=file)
+        return fortran_rows(self._values, self.shape, dtype, turned=turned, opened_bytes=2 * 8 * self.entries)
 
-    def _pieces(self, *, turned: bool) -> Iterator[Entries]:
-        for block in self.blocks():
-            yield (block.col, block.row, block.data) if turned else (block.row, block.col, block.data)
+    def _sparse(self, turned: bool) -> csr_array:
+        matrix = self._parsed()
+        return csr_array((matrix.T if turned else matrix).astype(np.float64, copy=False))
 
-    def _values(self) -> Sliceable:
-        """All values, column after column, in a temporary file."""
-        with filled_temporary_file("mlfs-array-", 8 * self.entries) as spool:
-            for block in self.blocks():
-                spool.write(np.asarray(block, np.float64).tobytes())
-        return FileArray(spool, 0, np.dtype(np.float64), self.entries, file=self.source.path, own=True)
+    def _values(self) -> NDArray[np.float64]:
+        """All values, column after column."""
+        require_memory(f"{self.source.path}: {HELD}", 2 * 8 * self.entries, cure=held_cure())
+        return np.asarray(self._parsed(), np.float64).ravel(order="F")
+
+    def _parsed(self) -> Any:
+        from scipy.io import mmread
+
+        with self.source.open() as stream:
+            try:
+                return mmread(_CheckedText(stream, self.source.path), spmatrix=False)
+            except (ValueError, OverflowError) as error:
+                match = re.match(r"Line (\d+): (.*)", str(error))
+                raise DataError(
+                    f"an entry cannot be read: {match[2] if match else error}",
+                    file=self.source.path,
+                    line=int(match[1]) if match else self.line,
+                    cure="correct the line, or write the file again with scipy.io.mmwrite",
+                ) from error
+
+
+class _CheckedText:
+    """Text for SciPy's parser, which crashes over bytes that are no text."""
+
+    def __init__(self, stream: BinaryIO, path: str) -> None:
+        self._stream, self._path, self._line = stream, path, 1
+
+    def read(self, count: int) -> bytes:
+        text = self._stream.read(count)
+        odd = _NO_TEXT.search(text)
+        if odd:
+            line = self._line + text.count(b"\n", 0, odd.start())
+            raise damaged(f"a byte {odd[0][0]} in the text", self._path, line=line)
+        self._line += text.count(b"\n")
+        return text
 
 
 @contextlib.contextmanager
@@ -176,10 +161,10 @@ def read_header(path: str, options: FileSpec) -> _Matrix:
                 value=banner[:60].decode("utf-8", "replace").strip(),
                 cure="save a real matrix in full with scipy.io.mmwrite(path, matrix, symmetry='general')",
             )
-        start, line = len(banner), 1
+        line = 1
         while True:
             text = stream.readline(SMALL_PIECE_BYTES)
-            start, line = start + len(text), line + 1
+            line += 1
             if not text or (text.strip() and not text.startswith(b"%")):
                 break
     coordinate = match[1].lower() == b"coordinate"
@@ -193,7 +178,7 @@ def read_header(path: str, options: FileSpec) -> _Matrix:
         )
     n, width = int(sizes[0]), int(sizes[1])
     entries = int(sizes[2]) if coordinate else n * width
-    return _Matrix(source, coordinate, match[2].decode().lower(), (n, width), entries, start, line + 1)
+    return _Matrix(source, coordinate, (n, width), entries, line)
 
 
 @contextlib.contextmanager

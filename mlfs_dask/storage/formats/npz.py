@@ -5,8 +5,8 @@ that is not compressed: 191 MiB for an X of that size in 0.36 s of a core, where
 (`benchmarks/readers.py`).
 
 Dense arrays are read some rows at a time, straight from the file when a member is stored, through the
-decompressor when it is deflated. Sparse ones keep `indptr` in memory and slice the rest. Arrays in Fortran
-order and CSC matrices go through a temporary file.
+decompressor when it is deflated. Sparse ones keep `indptr` in memory and slice the rest. Deflated arrays in Fortran
+order and CSC matrices are held in memory.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from mlfs_dask.storage.limits import require_memory
 from mlfs_dask.storage.readers.base import ARRAY_KEYS, NAME_KEYS, FileSpec, Format, begins_with, damaged
 from mlfs_dask.storage.readers.matrix import (
     DAMAGE,
+    HELD,
     CsrRows,
     FileArray,
     MatrixReader,
@@ -39,11 +40,11 @@ from mlfs_dask.storage.readers.matrix import (
     exactly,
     flat_rows,
     fortran_rows,
+    held_cure,
     matrix_reader,
     names_in,
     open_random,
     rows_of_columns,
-    spooled,
 )
 
 X_KEYS = ("X", "x", "data", "features")
@@ -249,8 +250,8 @@ class _Archive:
             shape = _two_dimensions(layout.shape, self._path, what)
             if not layout.fortran:
                 return flat_rows(self._flat(key), shape, enterable=False)
-            read = functools.partial(spooled, dtype=layout.dtype, size=layout.size, file=self._path)
-            return fortran_rows(lambda: read(self._open(key)[0].read), shape, layout.dtype)
+            whole = functools.partial(self._whole, key, layout)
+            return fortran_rows(whole, shape, layout.dtype, opened_bytes=layout.bytes)
         return _dense_rows(self._file, self._stored_layout(key), path=self._path, what=what)
 
     def _sparse_rows(self, prefix: str) -> Rows:
@@ -279,6 +280,11 @@ class _Archive:
             return FileArray(self._file, offset, layout.dtype, layout.size, file=self._path)
         stream, layout = self._open(name)
         return FileArray(stream, layout.offset, layout.dtype, layout.size, file=self._path, own=True)
+
+    def _whole(self, name: str, layout: _Layout) -> NDArray[Any]:
+        """All values of an array by columns that is packed."""
+        require_memory(f"{self._path}: {HELD}", layout.bytes, cure=held_cure())
+        return np.frombuffer(exactly(self._open(name)[0].read, layout.bytes, file=self._path), layout.dtype)
 
     def _is_stored(self, name: str) -> bool:
         return self._members[name].compress_type == zipfile.ZIP_STORED

@@ -73,7 +73,7 @@ def is_dataframe(node: Any) -> bool:
 
 
 def rows_of(node: Any, *, file: str, what: str) -> Rows:
-    """Rows of a matrix: a dense array, `csr_matrix`, or `csc_matrix` (through a temporary file).
+    """Rows of a matrix: a dense array, `csr_matrix`, or `csc_matrix` (held in memory).
 
     Raises
     ------

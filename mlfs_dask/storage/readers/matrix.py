@@ -1,8 +1,7 @@
 """Rows of matrices that are stored as arrays, in whatever order and compression, a few at a time.
 
 What the array formats share (.npz, .npy, .mat, AnnData, Zarr): each opens pairs of X and Y as `Rows`, and one
-`MatrixReader` turns them into batches. A matrix stored by columns is brought into rows through a temporary
-file (in TMPDIR), never in memory as a whole.
+`MatrixReader` turns them into batches. A sparse matrix stored by columns is held in memory.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from typing import Any, BinaryIO, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array, csr_array
+from scipy.sparse import csc_array, csr_array
 
 from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError
 from mlfs_dask.runtime import memory_limit
 from mlfs_dask.storage.label_values import DEFAULT_VALUES, LabelValues, MinusOne, label_block, sparse_label_block
-from mlfs_dask.storage.limits import filled_temporary_file, memory_cure, require_memory
+from mlfs_dask.storage.limits import memory_cure, require_memory
 from mlfs_dask.storage.object_store import is_url, open_binary, read_text_file
 from mlfs_dask.storage.readers.base import UNKNOWN_BYTES, Batch, FileSpec, Header, Part, Reader, damaged, parts_at
 from mlfs_dask.storage.readers.compressed_io import open_source
@@ -37,7 +36,7 @@ from mlfs_dask.storage.readers.hdf5_heap import HeapCheckedFile
 from mlfs_dask.storage.readers.label_columns import find_columns
 from mlfs_dask.typing import Matrix
 
-# Arrays smaller than this are held in memory where they would otherwise go through a temporary file.
+#: Bytes of a band of rows that is kept while it is cut into batches.
 SMALL_BYTES = 16 << 20
 #: Bytes of an array that are read at a time, or of entries that are brought into rows.
 PIECE_BYTES = 4 << 20
@@ -60,6 +59,8 @@ class Rows(Protocol):
         Rows that are stored together: parts begin at multiples of it.
     held_bytes : int
         Bytes that are held between two calls of `take`.
+    opened_bytes : int
+        Those of them that a conversion has to have beside its batches: a matrix that is held.
     """
 
     @property
@@ -82,6 +83,9 @@ class Rows(Protocol):
 
     @property
     def held_bytes(self) -> int: ...
+
+    @property
+    def opened_bytes(self) -> int: ...
 
     def reach(self, start: int, max_bytes: int) -> int:
         """End of the longest run of rows from `start` that `take` gives in `max_bytes`; at least one row."""
@@ -205,6 +209,8 @@ class DenseRows:
     enterable : bool
     close : callable, optional
         Lets go of what is read.
+    opened_bytes : int
+        See `Rows`.
     """
 
     def __init__(
@@ -217,8 +223,10 @@ class DenseRows:
         step: int | None = None,
         enterable: bool = True,
         close: Callable[[], None] = lambda: None,
+        opened_bytes: int = 0,
     ) -> None:
         self._read = read
+        self.opened_bytes = opened_bytes
         self.close = close
         self.enterable = enterable
         self.shape = (int(shape[0]), int(shape[1]))
@@ -279,6 +287,7 @@ def fortran_rows(
     *,
     turned: bool = False,
     enterable: bool = False,
+    opened_bytes: int = 0,
 ) -> DenseRows:
     """Rows (if `turned`, columns) of a matrix that is stored column after column.
 
@@ -303,10 +312,11 @@ def fortran_rows(
         while made:
             _close(made.pop())
 
+    how: dict[str, Any] = {"enterable": enterable, "close": close, "opened_bytes": opened_bytes}
     if turned:
-        return DenseRows(read, (width, n), dtype, enterable=enterable, close=close)
+        return DenseRows(read, (width, n), dtype, **how)
     band = max(1, SMALL_BYTES // max(width * dtype.itemsize, 1))
-    return DenseRows(read, shape, dtype, chunks=(band, width), step=1, enterable=enterable, close=close)
+    return DenseRows(read, shape, dtype, chunks=(band, width), step=1, **how)
 
 
 class ByChunks:
@@ -352,6 +362,8 @@ _OFFSETS = 2**18
 
 class CsrRows:
     """Rows of a matrix stored by rows: `indptr`, `indices` and `data` sliced as needed."""
+
+    opened_bytes = 0
 
     def __init__(
         self,
@@ -470,14 +482,14 @@ def _outside(problem: str, index: Any, file: str) -> DataError:
     return damaged(f"{problem} of the matrix", file, value=int(index))
 
 
-def check_compressed(indptr: NDArray[np.int64], rows: int, indices: int, data: int, *, file: str) -> None:
+def check_compressed(indptr: NDArray[Any], rows: int, indices: int, data: int, *, file: str) -> None:
     """Raise DataError unless the three arrays of a compressed matrix belong together."""
     if (
         len(indptr) != rows + 1
         or indptr[0] != 0
         or indices != data
         or indptr[-1] != data
-        or (np.diff(indptr) < 0).any()
+        or (np.diff(indptr.astype(np.int64, copy=False)) < 0).any()
     ):
         raise _apart(len(indptr), int(indptr[-1]) if len(indptr) else None, indices, data, rows, file)
 
@@ -491,156 +503,85 @@ def _apart(offsets: int, last: int | None, indices: int, data: int, rows: int, f
     )
 
 
-Entries: TypeAlias = tuple[NDArray[np.integer[Any]], NDArray[np.integer[Any]], NDArray[Any]]
-"""Rows, columns and values of some entries of a sparse matrix."""
-
-
-class BandedRows:
-    """Rows of a sparse matrix whose entries are in another order, sorted into bands of rows in a temporary file.
-
-    Two readings of the entries: one counts the rows, one writes each entry to its band. Memory: the offsets of the
-    rows, `SMALL_BYTES` for a band, and a few pieces of 4 MiB. Disk: 12 bytes an entry and more for wide values. The
-    work is done at the first `take`.
+class HeldRows:
+    """Rows of a sparse matrix that is not stored by rows, which is held in memory once rows are asked for.
 
     Parameters
     ----------
-    pieces : callable
-        Gives all entries, some at a time; within a row those of a column come in the same order each time.
+    make : callable
+        Gives the matrix in CSR form; duplicates are summed.
     shape : (n, width)
     count : int
-        Entries.
+        Entries, as far as that is known.
     dtype : dtype
         Of the values.
-    stored_bytes : int
-        Bytes of the entries as stored.
     file : str
         For messages.
-    sources : sequence
-        What the entries are read from, closed with the rows.
     """
 
     enterable = False
     step = 1
 
     def __init__(
-        self,
-        pieces: Callable[[], Iterator[Entries]],
-        shape: tuple[int, int],
-        count: int,
-        dtype: Any,
-        *,
-        stored_bytes: int,
-        file: str,
-        sources: Sequence[Sliceable] = (),
+        self, make: Callable[[], csr_array], shape: tuple[int, int], count: int, dtype: Any, *, file: str
     ) -> None:
-        require_memory(f"{file}: the offsets of {shape[0]:,} rows", 8 * shape[0])
-        self._pieces, self._sources = pieces, sources
+        self._make, self._file = make, file
+        self._rows: CsrRows | None = None
         self.shape = shape
         self.dtype = dtype
         self.count = count
-        self.stored_bytes = stored_bytes
-        self.held_bytes = SMALL_BYTES + 8 * shape[0]
-        self._spool: BinaryIO | None = None
-        self._band: tuple[int, int, csr_array] | None = None
-        self._record = np.dtype([("row", np.int64), ("column", np.int32), ("value", dtype)])
+        # Both orders at once, with the offsets of both.
+        self.stored_bytes = count * (int(dtype.itemsize) + 8)
+        self.held_bytes = self.opened_bytes = 2 * self.stored_bytes + 8 * sum(shape)
+
+    def _held(self) -> CsrRows:
+        if self._rows is None:
+            require_memory(f"{self._file}: {HELD}", self.opened_bytes, cure=held_cure())
+            matrix = self._make()
+            matrix.sum_duplicates()
+            self._rows = CsrRows(matrix.data, matrix.indices, matrix.indptr, self.shape, file=self._file)
+        return self._rows
 
     def reach(self, start: int, max_bytes: int) -> int:
-        return _reach(self._rows_ptr(), start, max_bytes)
+        return self._held().reach(start, max_bytes)
 
     def take(self, start: int, stop: int) -> Matrix:
-        pieces = []
-        while start < stop:
-            first, last, band = self._band_of(start)
-            pieces.append(band[start - first : min(stop, last) - first])
-            start = min(stop, last)
-        if len(pieces) == 1:
-            return pieces[0]
-        from scipy.sparse import vstack
-
-        return vstack(pieces, format="csr") if pieces else csr_array((0, self.shape[1]))
+        return self._held().take(start, stop)
 
     def close(self) -> None:
-        for source in (self._spool, *self._sources):
-            _close(source)
+        self._rows = None
 
-    def _rows_ptr(self) -> NDArray[np.int64]:
-        if not hasattr(self, "_indptr"):
-            counts = np.zeros(self.shape[0], dtype=np.int64)
-            for rows, _, _ in self._pieces():
-                low = int(rows.min(initial=self.shape[0])) if rows.size else 0
-                found = np.bincount((rows - low).astype(np.int64, copy=False))  # MATLAB 7.3 has them unsigned
-                counts[low : low + len(found)] += found
-            self._indptr = np.concatenate([[0], np.cumsum(counts)])
-        return self._indptr
 
-    def _bands(self) -> NDArray[np.int64]:
-        """First row of each band, and n."""
-        if not hasattr(self, "_band_rows"):
-            indptr = self._rows_ptr()
-            entries = max(1, SMALL_BYTES // self._record.itemsize)
-            targets = np.arange(0, self.count + 1, entries)
-            starts = np.searchsorted(indptr[:-1], targets, side="left")
-            self._band_rows = np.unique(np.concatenate([[0], starts, [self.shape[0]]]))
-        return self._band_rows
+#: What is said of a matrix that memory has to hold.
+HELD = "a matrix that is not stored by rows and is held in memory"
 
-    def _write(self) -> BinaryIO:
-        bands, indptr = self._bands(), self._rows_ptr()
-        cursor = indptr[bands[:-1]].copy()
-        with filled_temporary_file("mlfs-rows-", self.count * self._record.itemsize) as spool:
-            for rows, columns, values in self._pieces():
-                entries = np.empty(len(rows), dtype=self._record)
-                entries["row"], entries["column"], entries["value"] = rows, columns, values
-                band = np.searchsorted(bands, rows, side="right") - 1
-                # A stable sort of 16-bit integers is a radix sort.
-                order = np.argsort(band.astype(np.uint16) if len(bands) < 1 << 16 else band, kind="stable")
-                entries, band = entries[order], band[order]
-                cuts = np.flatnonzero(np.diff(band)) + 1
-                for piece, number in zip(np.split(entries, cuts), band[np.concatenate([[0], cuts])], strict=True):
-                    spool.seek(int(cursor[number]) * self._record.itemsize)
-                    spool.write(piece.tobytes())
-                    cursor[number] += len(piece)
-        return spool
 
-    def _band_of(self, row: int) -> tuple[int, int, csr_array]:
-        if self._band is not None and self._band[0] <= row < self._band[1]:
-            return self._band
-        if self._spool is None:
-            self._spool = self._write()
-        bands, indptr = self._bands(), self._rows_ptr()
-        number = int(np.searchsorted(bands, row, side="right")) - 1
-        first, last = int(bands[number]), int(bands[number + 1])
-        low, high = int(indptr[first]), int(indptr[last])
-        self._spool.seek(low * self._record.itemsize)
-        raw = self._spool.read((high - low) * self._record.itemsize)
-        entries = np.frombuffer(raw, dtype=self._record)
-        values, columns = np.ascontiguousarray(entries["value"]), np.ascontiguousarray(entries["column"])
-        rows = (entries["row"] - first).astype(np.int32)
-        matrix = csr_array(coo_array((values, (rows, columns)), shape=(last - first, self.shape[1])))
-        matrix.sum_duplicates()
-        self._band = (first, last, matrix)
-        return self._band
+def held_cure() -> str:
+    """What to do where a matrix that is not stored by rows does not fit."""
+    return f"write it by rows (a sparse one with .tocsr(), of MATLAB its transpose with -v7.3); or {memory_cure()}"
 
 
 def rows_of_columns(
     data: Sliceable, indices: Sliceable, indptr: NDArray[Any], shape: tuple[int, int], *, file: str
-) -> BandedRows:
-    """Rows of a matrix stored by columns (CSC); `indptr` is held."""
-    columns_ptr, (n, width) = np.asarray(indptr, dtype=np.int64), shape
-    check_compressed(columns_ptr, width, int(indices.shape[0]), int(data.shape[0]), file=file)
-    count, step = int(columns_ptr[-1]), PIECE_BYTES // 16
+) -> HeldRows:
+    """Rows of a matrix stored by columns (CSC)."""
+    check_compressed(indptr, shape[1], int(indices.shape[0]), int(data.shape[0]), file=file)
 
-    def pieces() -> Iterator[Entries]:
-        for first in range(0, count, step):
-            last = min(first + step, count)
-            rows = np.asarray(indices[first:last])
-            bad = _first_outside(rows, n)
-            if bad is not None:
-                raise _outside(f"a row index outside the {n} rows", rows[bad], file)
-            columns = np.searchsorted(columns_ptr, np.arange(first, last), side="right") - 1
-            yield rows, columns, np.asarray(data[first:last])
+    def make() -> csr_array:
+        return checked_csc(np.asarray(data[:]), np.asarray(indices[:]), indptr, shape, file=file).tocsr()
 
-    stored = count * (int(data.dtype.itemsize) + int(indices.dtype.itemsize))
-    return BandedRows(pieces, shape, count, data.dtype, stored_bytes=stored, file=file, sources=(data, indices))
+    return HeldRows(make, shape, int(data.shape[0]), data.dtype, file=file)
+
+
+def checked_csc(
+    data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[Any], shape: tuple[int, int], *, file: str
+) -> csc_array:
+    """A CSC matrix; DataError for arrays that do not belong together and an index outside it."""
+    check_compressed(indptr, shape[1], len(indices), len(data), file=file)
+    bad = _first_outside(indices, shape[0])
+    if bad is not None:
+        raise _outside(f"a row index outside the {shape[0]} rows", indices[bad], file)
+    return csc_array((data, indices, indptr), shape=shape)
 
 
 def exactly(read: Callable[[int], bytes], count: int, *, file: str) -> bytearray:
@@ -720,25 +661,6 @@ def unpacked_array(dataset: Any, *, file: str) -> FileArray | None:
     if not identifier.get_type().equal(h5py.h5t.py_create(dataset.dtype)):
         return None  # h5py translates it
     return FileArray(functools.partial(open_binary, file), offset, dataset.dtype, math.prod(dataset.shape), file=file)
-
-
-def spooled(read: Callable[[int], bytes], dtype: np.dtype[Any], size: int, *, file: str) -> Sliceable:
-    """Copy a stream of `size` values into memory if they are few, else into a temporary file."""
-    count = size * dtype.itemsize
-    if count <= SMALL_BYTES:
-        return np.frombuffer(exactly(read, count, file=file), dtype=dtype)
-    with filled_temporary_file("mlfs-array-", count) as spool:
-        for start in range(0, count, PIECE_BYTES):
-            spool.write(exactly(read, min(PIECE_BYTES, count - start), file=file))
-    return FileArray(spool, 0, dtype, size, file=file, own=True)
-
-
-def head(array: Any, size: int) -> Any:
-    """The first values of what `spooled` gave."""
-    if isinstance(array, np.ndarray):
-        return array[:size]
-    array.shape = (size,)
-    return array
 
 
 @contextlib.contextmanager
@@ -996,7 +918,7 @@ def matrix_reader(
                     cure="the parts must have the same columns",
                 )
         rows = [rows for pair in pairs for rows in pair]
-        kinds = {isinstance(X, CsrRows | BandedRows) for X, _ in pairs}
+        kinds = {isinstance(X, CsrRows | HeldRows) for X, _ in pairs}
         reader = MatrixReader(
             header=Header(
                 feature_names=feature_names,
@@ -1017,6 +939,7 @@ def matrix_reader(
             nonzeros=sum(X.count for X, _ in pairs),
             _held_bytes=max(X.held_bytes + Y.held_bytes for X, Y in pairs),
             _step=max(X.step for X, _ in pairs),
+            opened_bytes=sum(each.opened_bytes for each in rows),
             _meaning=options.labels.values if meaning is None else meaning,
         )
     for names, width, what in ((feature_names, d, "feature"), (label_names, q, "label")):

@@ -14,7 +14,6 @@ from scipy import sparse as sp
 from mlfs_dask import runtime
 from mlfs_dask.errors import DataError, DoesNotFitError
 from mlfs_dask.storage.formats.mat import open_mat
-from mlfs_dask.storage.readers import matrix
 from mlfs_dask.storage.readers.base import FileSpec
 from tests.storage.readers.reading import batches_of, check_splits, read_all
 
@@ -113,11 +112,7 @@ def test_variables(save, variables: dict[str, object], keys: dict[str, str], lab
     check(save(**variables), FileSpec(keys=keys), labels=labels)
 
 
-@pytest.mark.parametrize("spool", [False, True])
-def test_sparse(save, spool: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if spool:
-        monkeypatch.setattr(matrix, "SMALL_BYTES", 100)
-        monkeypatch.setattr(matrix, "PIECE_BYTES", 64)
+def test_sparse(save) -> None:
     path = save(data=sp.csc_matrix(X), target=sp.csc_matrix(Y.T))
     check(path)
     assert sp.issparse(batches_of(open_mat(path), batch_bytes=1 << 20, part_bytes=1 << 20)[0].X)
@@ -215,7 +210,7 @@ def test_a_variable_that_memory_does_not_hold(tmp_path: Path) -> None:
     runtime.settle()
     with (
         runtime.process_limits(memory_limit=runtime.current_rss() + (64 << 20)),
-        pytest.raises(DoesNotFitError, match=r"t.mat: a variable that is read whole: projected 128(.|\n)*-v7\.3"),
+        pytest.raises(DoesNotFitError, match=r"t.mat: a matrix .* is held in memory: projected 128(.|\n)*-v7\.3"),
     ):
         read_all(reader)
 
