@@ -39,7 +39,7 @@ from mlfs_dask.files.fingerprints import code_digest, digest_of
 from mlfs_dask.files.json_text import as_json, parse_json
 from mlfs_dask.rows.contract import RowSource
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selection.fit import numbered, opened
+from mlfs_dask.selection.fit import open_rows, resolve_names
 from mlfs_dask.selection.job import SelectJob
 from mlfs_dask.selection.question import Question, ask
 from mlfs_dask.selection.runs import RECORD, read_run, write_run
@@ -328,7 +328,7 @@ class Batch:
         # Training rows are fewer than all rows, whose profile this is.
         question = ask(job.point.method, max(plan["k"]), seed=0, **job.point.params)
         dataset = self._datasets[job.store.name]
-        question, rows = numbered(question, dataset), dataset.rows
+        question, rows = resolve_names(question, dataset), dataset.rows
         with caching.cache(None):
             each = question.plan(rows, resources)
         fits = int(plan["splits"]) * (len(plan["k"]) if question.method.choice_depends_on_k else 1)
@@ -509,8 +509,8 @@ class Batch:
         asked = {name: job.point.params[name] for name in ("keep", "exclude", "groups") if name in job.point.params}
         if asked:  # a file that names features may have changed
             with contextlib.suppress(MlfsError):  # the job itself tells what is wrong
-                question = numbered(ask(job.point.method, 1, **asked), dataset)
-                identity["features"] = question.facts(opened(dataset).names)
+                question = resolve_names(ask(job.point.method, 1, **asked), dataset)
+                identity["features"] = question.facts(open_rows(dataset).names)
         return digest_of(identity)
 
     def _done_record(self, job: Job) -> dict[str, Any] | None:

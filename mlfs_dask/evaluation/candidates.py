@@ -16,7 +16,7 @@ from typing import Any
 from mlfs_dask.errors import UsageError, closest, spell_parameters_as
 from mlfs_dask.evaluation.results import ALL, RANDOM, Evaluation, read_eval
 from mlfs_dask.evaluation.results import RECORD as EVALUATION_RECORD
-from mlfs_dask.selection.fit import plain
+from mlfs_dask.selection.fit import plain_value
 from mlfs_dask.selection.question import ask, parameters_of
 from mlfs_dask.selection.runs import RECORD, Run, read_run
 from mlfs_dask.selectors import METHODS, get_method, method_name
@@ -60,7 +60,7 @@ class Candidate:
 
     def to_record(self) -> dict[str, Any]:
         """As `eval.json` holds it."""
-        params = {name: plain(value) for name, value in self.params.items()}
+        params = {name: plain_value(value) for name, value in self.params.items()}
         record = {"run": self.run, "method": self.method, "params": params, "learnt": "training part"}
         if self.finished is not None:
             record |= {"learnt": "finished run", "path": self.finished.path}

@@ -43,7 +43,7 @@ from mlfs_dask.evaluation.table import open_table
 from mlfs_dask.files.json_text import as_json
 from mlfs_dask.rows.contract import RowSource
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selection.fit import Opened, fit, numbered, opened, versions
+from mlfs_dask.selection.fit import OpenedRows, fit, open_rows, resolve_names, versions
 from mlfs_dask.selection.question import ask
 from mlfs_dask.selection.runs import Run
 from mlfs_dask.selectors import get_method
@@ -229,7 +229,7 @@ class Experiment:
                 )
             if candidate.is_learnt:
                 for k in self._learnt_ks(candidate):
-                    numbered(
+                    resolve_names(
                         ask(candidate.method, k, seed=0, **candidate.params), self._named(table.source)
                     ).require_features(table.d)
         tested = np.unique(np.concatenate([split.test for split in self._splits]))
@@ -473,9 +473,9 @@ class Experiment:
                 self._given.add(str(each.message))
                 warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
 
-    def _named(self, source: RowSource) -> Opened:
+    def _named(self, source: RowSource) -> OpenedRows:
         """Rows with the names of their features and labels, for options of methods and for messages."""
-        return replace(opened(source), names=Names(self._table.names["feature"], self._table.names["label"]))
+        return replace(open_rows(source), names=Names(self._table.names["feature"], self._table.names["label"]))
 
     def _learnt_ks(self, candidate: Candidate) -> list[int]:
         """Numbers of features for which rankings are learnt."""

@@ -1,4 +1,4 @@
-"""The outcome of a selection as columns of `var` of the AnnData that it was made from."""
+"""Columns in `var` of an AnnData file with the outcome of a selection."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from mlfs_dask.storage.publish import appearing, explained, locked
 from mlfs_dask.storage.readers.encoded import columns_of, index_of, is_dataframe
 
 COLUMNS = ("mask", "score", "rank")
-#: Of the three columns.
+#: Bytes of the three columns for each feature.
 _FEATURE_BYTES = 1 + 8 + 8
 
 
 @dataclass(frozen=True)
 class Annotation:
-    """What was written.
+    """Result of writing the columns.
 
     Attributes
     ----------
     path : str
     columns : list of str
-        Of `var`: whether a feature is chosen, its score, its rank from 1.
+        Columns of `var`: mask of the chosen features, score, rank from 1.
     k, d : int
-        Features chosen, and features that the run ranks.
+        Number of chosen features, and of features ranked by the run.
     not_ranked : int
-        Features of the file that the run does not know; they are not chosen, and have no score and no rank.
+        Number of features of the file that the run does not rank; not chosen, without score and rank.
     """
 
     path: str
@@ -52,23 +52,23 @@ class Annotation:
 def annotate(
     path: str, run: str, *, name: str | None = None, k: int | float | None = None, force: bool = False
 ) -> Annotation:
-    """Write mask, score and rank of every feature into `var` of AnnData on disk.
+    """Write mask, score and rank of every feature into `var` of an AnnData file.
 
-    An .h5ad file is copied, and replaced by the copy once that is complete: everything else in it stays as it is, and a
-    failure leaves it untouched. In a .zarr folder the columns are added, and named in `var` last.
+    An .h5ad file is copied, and the complete copy replaces it: its other contents stay as they are, and a failure
+    leaves the file unchanged. In a .zarr folder the columns are added, and listed in the attributes of `var` last.
 
     Parameters
     ----------
     path : str
-        A local .h5ad file or .zarr folder; its `var` index holds the features of the run.
+        Local .h5ad file or .zarr folder; its `var` index contains the features of the run.
     run : str
-        A run folder.
+        Run folder.
     name : str, optional
-        The columns are NAME_mask, NAME_score, NAME_rank; by default the run's method.
+        Prefix of the columns NAME_mask, NAME_score and NAME_rank; default: the run's method.
     k : int or float, optional
-        The best k of the ranking are in the mask, a count or a fraction; by default as many as the run chose.
+        Number or fraction of the best features in the mask; default: the number that the run chose.
     force : bool
-        Replace such columns.
+        Replace existing columns of the same names.
 
     Returns
     -------
@@ -77,25 +77,25 @@ def annotate(
     Raises
     ------
     DataError
-        If the file is no AnnData, or does not have the features of the run.
+        If the file is no AnnData, or lacks features of the run.
     UsageError
-        If the columns exist and `force` is not given, or the path is a URL or a store of ours.
+        If the columns exist without `force`, or the path is a URL or a store of this package.
     MlfsError
-        If it cannot be written.
+        If the file cannot be written.
     """
     record = read_run(run)
     if is_url(path):
         raise UsageError(f"{path}: only local files are annotated\n  cure: fetch it, annotate it and put it back")
-    place = local_path(path)
-    if not place.exists():
+    location = local_path(path)
+    if not location.exists():
         raise DataError("there is no such file", file=path, cure="check the path")
     chosen = count_chosen(record, k)
     names = [f"{name or record.record.get('method', 'mlfs')}_{column}" for column in COLUMNS]
-    added = len(record.ranking) * _FEATURE_BYTES
+    new_bytes = len(record.ranking) * _FEATURE_BYTES
     taken = f"{path}: another process annotates it, or a file beside it\n  cure: run the same command again afterwards"
     with (
-        locked(place.resolve() if place.is_dir() else place.resolve().parent, taken),
-        _edited_zarr(place, added) if place.is_dir() else _edited_h5ad(place, added) as root,
+        locked(location.resolve() if location.is_dir() else location.resolve().parent, taken),
+        _edited_zarr(location, new_bytes) if location.is_dir() else _edited_h5ad(location, new_bytes) as root,
     ):
         var = _var(root, path)
         if var.attrs.get("_index") in names:
@@ -103,25 +103,25 @@ def annotate(
                 f"{path}: the index of var, which names the features, is called {var.attrs['_index']!r}"
                 "\n  cure: --name gives another name"
             )
-        there = [column for column in names if column in var]
-        if there and not force:
+        old = [column for column in names if column in var]
+        if old and not force:
             raise UsageError(
-                f"{path}: var has a column {there[0]!r} already\n  cure: --force replaces it, --name gives another name"
+                f"{path}: var has a column {old[0]!r} already\n  cure: --force replaces it, --name gives another name"
             )
         table = _table(record, chosen, index_of(var, file=path), path)
-        _put(var, names, table)
+        _write_columns(var, names, table)
     return Annotation(path, names, chosen, len(record.ranking), len(table) - len(record.ranking))
 
 
 def _table(run: Run, k: int, index: Sequence[str] | None, path: str) -> pd.DataFrame:
-    """Mask, score and rank of the features in the order of `var`; those that the run does not rank have NaN."""
+    """Return mask, score and rank of the features in the order of `var`; NaN for unranked features."""
     features = pd.Index(index if index is not None else [])
-    unknown = pd.Index(run.feature_names).difference(features, sort=False)
-    if len(unknown):
+    missing = pd.Index(run.feature_names).difference(features, sort=False)
+    if len(missing):
         raise DataError(
-            f"{len(unknown):,} of the {len(run.feature_names):,} features that the run ranks are not in var",
+            f"{len(missing):,} of the {len(run.feature_names):,} features that the run ranks are not in var",
             file=path,
-            value=unknown[0],
+            value=missing[0],
             cure="annotate the file that the run's store was converted from",
         )
     if not features.is_unique:
@@ -138,43 +138,43 @@ def _table(run: Run, k: int, index: Sequence[str] | None, path: str) -> pd.DataF
 
 
 @contextlib.contextmanager
-def _edited_h5ad(place: Path, added: int) -> Iterator[Any]:
-    """A copy of the file, which replaces it when the block ends well; `added` bytes are written to it."""
+def _edited_h5ad(path: Path, new_bytes: int) -> Iterator[Any]:
+    """Open a copy of the file, which replaces it after a successful block; the block adds `new_bytes`."""
     import h5py
 
-    with appearing(place, projected=lambda: place.stat().st_size + added) as copy:
-        shutil.copy2(place, copy)
+    with appearing(path, projected=lambda: path.stat().st_size + new_bytes) as copy:
+        shutil.copy2(path, copy)
         try:
             h5py.File(copy, "r").close()
         except OSError as error:
-            if error.errno is not None:  # the system refuses to open it; HDF5's own errors have no number
+            if error.errno is not None:  # from the system; HDF5's own errors have no number
                 raise
             raise DataError(
-                f"it is no HDF5 file, or damaged: {error}", file=str(place), cure="check the path"
+                f"it is no HDF5 file, or damaged: {error}", file=str(path), cure="check the path"
             ) from error
         with written_hdf5(copy, "r+") as (root, _):
             yield root
 
 
 @contextlib.contextmanager
-def _edited_zarr(place: Path, added: int) -> Iterator[Any]:
-    """A Zarr group; where its metadata are consolidated, they are so again when the block ends well."""
+def _edited_zarr(path: Path, new_bytes: int) -> Iterator[Any]:
+    """Open a Zarr group; consolidate its metadata again after a successful block, if they were consolidated."""
     import zarr
 
     try:
-        root = zarr.open_group(place, mode="r+", use_consolidated=False)
+        root = zarr.open_group(path, mode="r+", use_consolidated=False)
     except (FileNotFoundError, KeyError, ValueError) as error:
-        raise DataError(f"there is no Zarr group: {error}", file=str(place), cure="check the path") from error
+        raise DataError(f"there is no Zarr group: {error}", file=str(path), cure="check the path") from error
     if "mlfs" in root.attrs:
-        raise UsageError(f"{place} is a store, which never changes\n  cure: annotate the file that it was made from")
-    consolidated = zarr.open_group(place, mode="r").metadata.consolidated_metadata is not None
-    with explained(place, lambda: added):
+        raise UsageError(f"{path} is a store, which never changes\n  cure: annotate the file that it was made from")
+    consolidated = zarr.open_group(path, mode="r").metadata.consolidated_metadata is not None
+    with explained(path, lambda: new_bytes):
         yield root
         if consolidated:
             with warnings.catch_warnings():
-                # They were there before: that not every library reads them says nothing new.
+                # The metadata were consolidated before, so the warning about other libraries says nothing new.
                 warnings.simplefilter("ignore")
-                zarr.consolidate_metadata(str(place))
+                zarr.consolidate_metadata(str(path))
 
 
 def _var(root: Any, path: str) -> Any:
@@ -187,8 +187,8 @@ def _var(root: Any, path: str) -> Any:
     )
 
 
-def _put(var: Any, names: Sequence[str], table: pd.DataFrame) -> None:
-    """Write columns, and then say that they are there."""
+def _write_columns(var: Any, names: Sequence[str], table: pd.DataFrame) -> None:
+    """Write columns, and list them in the attributes of `var` afterwards."""
     import h5py
 
     order = [*(column for column in columns_of(var) if column not in names), *names]

@@ -1,6 +1,6 @@
-"""Which features are chosen, after they were scored: those that are kept in any case first, none that is excluded.
+"""Choice of features from scores: kept ones first, excluded ones never.
 
-Of features that say the same one is chosen, where that is asked for (`mlfs_dask.selection.redundancy`).
+Optionally, one representative of each cluster of correlated features (`mlfs_dask.selection.redundancy`).
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ from mlfs_dask.typing import Array
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """Which features are chosen, and what is known of each.
+    """Chosen features, with scores and further values for all features.
 
     Attributes
     ----------
     scores : float64 array, shape (d,)
-        Larger is better; no feature that does not vary exceeds one that does. NaN: never read.
+        Larger is better; constant features never exceed varying ones. NaN: excluded.
     ranking : int64 array, shape (d,)
         Features, best first.
     k : int
-        How many are chosen: the first of the ranking.
+        Number of chosen features, the first of the ranking.
     q_values : float64 array, shape (d,), or None
-        As of `Scores`.
-    stability : RankStability or None
-        Of resampled rows.
-    shared : float64 array, shape (d,), or None
-        As of `Scores`.
-    clusters : array of `redundancy.ROW`, or None
-        Features that say the same as a chosen one, and these, where that was asked for.
-    group_scores : float64 array, shape (d,), or None
-        Of the group of each feature.
-    chosen_groups : list of str, or None
-        Names of the groups that are chosen, best first.
+            See `Scores`.
+        stability : RankStability or None
+            Stability over resampled rows.
+        shared : float64 array, shape (d,), or None
+            See `Scores`.
+        clusters : array of `redundancy.ROW`, or None
+            Chosen features and the features correlated with them, for `prune` and `redundancy`.
+        group_scores : float64 array, shape (d,), or None
+            Score of the group of each feature.
+        chosen_groups : list of str, or None
+            Names of the chosen groups, best first.
     """
 
     scores: Array
@@ -65,17 +65,17 @@ class Choice:
     group_scores: Array | None = None
     chosen_groups: list[str] | None = None
 
-    def widened(self, features: NDArray[np.int64] | None, d: int) -> Choice:
-        """The choice of some of the features as one of all d; those that were not read come last, by index."""
+    def among_all_features(self, features: NDArray[np.int64] | None, d: int) -> Choice:
+        """Return the choice among all d features; features that were not read rank last, by index."""
         if features is None:
             return self
 
-        def wide(values: NDArray[Any] | None, of_others: Any) -> Any:
-            return None if values is None else of_all_features(values, features, d, of_others)
+        def expand(values: NDArray[Any] | None, default: Any) -> Any:
+            return None if values is None else of_all_features(values, features, d, default)
 
         stability, clusters = self.stability, self.clusters
         if stability is not None:
-            intervals, frequency = wide(stability.intervals, d), wide(stability.frequency, 0)
+            intervals, frequency = expand(stability.intervals, d), expand(stability.frequency, 0)
             stability = stability._replace(intervals=intervals, frequency=frequency)
         if clusters is not None:
             clusters = clusters.copy()
@@ -86,27 +86,27 @@ class Choice:
             self,
             scores=of_all_features(self.scores, features, d, np.nan),
             ranking=np.concatenate([features[self.ranking], np.delete(np.arange(d), features)]),
-            q_values=wide(self.q_values, np.nan),
+            q_values=expand(self.q_values, np.nan),
             stability=stability,
-            shared=wide(self.shared, 0.0),
+            shared=expand(self.shared, 0.0),
             clusters=clusters,
-            group_scores=wide(self.group_scores, lowest),
+            group_scores=expand(self.group_scores, lowest),
         )
 
 
 def choose(
     question: Question, readings: Readings, outcome: Scores, pairs: Pairs | None = None
 ) -> tuple[Choice, list[Warning]]:
-    """The choice that follows from scores, of the features that were read, and its warnings.
+    """Return the choice among the features that were read, and its warnings.
 
     Parameters
     ----------
     question : Question
     readings : Readings
-        Of the fit.
+        Passes of the fit.
     outcome : Scores
     pairs : Pairs, optional
-        Tests of labels and features.
+        Tests of label-feature pairs.
 
     Raises
     ------
@@ -114,8 +114,8 @@ def choose(
     """
     varies, kept, k = readings.varies, readings.kept, readings.asked.k
     if pairs is not None and question.is_auto and question.control is not None:
-        found, q = pairs.discovered(question.fdr)
-        outcome = replace(outcome, discovered=found, q_values=q)
+        significant, q = pairs.discovered(question.fdr)
+        outcome = replace(outcome, discovered=significant, q_values=q)
     discovered = None if outcome.discovered is None else outcome.discovered & varies
     chosen = discovered if pairs is None else chosen_by_pairs(question, pairs, discovered)
     if chosen is not None:
@@ -125,8 +125,9 @@ def choose(
     outcome = replace(outcome, scores=question.method.ranked_by(outcome.scores), discovered=discovered)
     ranking = outcome.order(varies)
     if pairs is not None and question.per_label is not None:
-        place = np.minimum(pairs.place, question.per_label)[ranking]
-        ranking = ranking[np.lexsort((np.where(place < question.per_label, pairs.surest[ranking], 0), place))]
+        rank_of_best = np.minimum(pairs.place, question.per_label)[ranking]
+        order = np.where(rank_of_best < question.per_label, pairs.surest[ranking], 0)
+        ranking = ranking[np.lexsort((order, rank_of_best))]
     if chosen is not None:
         ranking = ranking[np.argsort(~chosen[ranking], kind="stable")]
     choice = Choice(
@@ -141,32 +142,34 @@ def choose(
     if groups is not None:
         choice = _choose_groups(question, readings, outcome, groups, choice)
     elif question.prune is not None or question.redundancy is not None:
-        choice = _find_redundant(question, readings, chosen, choice)
+        choice = _choose_distinct(question, readings, chosen, choice)
         if choice.k < k and chosen is None:
-            warnings = [_fewer(choice, k, question)]
+            warnings = [_too_few_warning(choice, k, question)]
     if outcome.resampled_scores is not None:
         resampled = question.method.ranked_by(outcome.resampled_scores)
         choice = replace(choice, stability=rank_stability(resampled, choice.k, varies))
     return choice, warnings
 
 
-def _find_redundant(question: Question, readings: Readings, chosen: NDArray[np.bool_] | None, choice: Choice) -> Choice:
-    """The choice with features that say the same as better ones, which are passed over where that is asked for."""
+def _choose_distinct(
+    question: Question, readings: Readings, chosen: NDArray[np.bool_] | None, choice: Choice
+) -> Choice:
+    """Find clusters of correlated features; with `prune`, move their representatives to the front of the ranking."""
     ranking, k, prunes = choice.ranking, choice.k, question.prune is not None
     bound = question.prune if question.prune is not None else question.redundancy
     assert bound is not None
-    may_be_chosen = readings.varies.copy() if chosen is None else chosen
-    may_be_chosen[readings.kept] = True
-    clusters = find_clusters(readings, ranking[may_be_chosen[ranking]], bound, k, fills_up=prunes, names=readings.names)
+    eligible = readings.varies.copy() if chosen is None else chosen
+    eligible[readings.kept] = True
+    clusters = find_clusters(readings, ranking[eligible[ranking]], bound, k, fills_up=prunes, names=readings.names)
     if prunes:
-        first = clusters["feature"][clusters["feature"] == clusters["representative"]]
-        ranking, k = kept_first(ranking, first), len(first)
+        representatives = clusters["feature"][clusters["feature"] == clusters["representative"]]
+        ranking, k = kept_first(ranking, representatives), len(representatives)
     of_chosen = np.isin(clusters["representative"], ranking[:k])
     return replace(choice, ranking=ranking, k=k, clusters=clusters[of_chosen])
 
 
-def _fewer(choice: Choice, k: int, question: Question) -> Warning:
-    """The warning of fewer features than were asked for, because others were passed over."""
+def _too_few_warning(choice: Choice, k: int, question: Question) -> Warning:
+    """Return the warning that pruning leaves fewer features than requested."""
     return UserWarning(
         f"{choice.k:,} of {number_of(len(choice.ranking), 'feature')} are kept, and not {k:,}: the others do not vary, "
         f"or their correlation with one of these is {question.prune:g} or more ({parameter('prune')})"
@@ -174,38 +177,38 @@ def _fewer(choice: Choice, k: int, question: Question) -> Warning:
 
 
 def _choose_groups(question: Question, readings: Readings, outcome: Scores, groups: Groups, choice: Choice) -> Choice:
-    """The choice of the k best groups, each with its features in the order of their ranking."""
+    """Return the choice of the k best groups; the features of a group follow one another in their ranking."""
     varies, d, ranking = readings.varies, len(choice.ranking), choice.ranking
     if question.group_by == "joint":
         sums, grams = readings.run(GROUPS, *joint_statistics(readings.source, groups))
         scores = groups.joint_scores(grams, sums)
     else:
-        own = outcome.scores
-        if outcome.ranking is not None:  # chosen one after another: the place stands for the score
-            own = np.empty(d)
-            own[outcome.order(varies)] = 1 - np.arange(d) / d
-        scores = groups.scores(own, varies, question.group_by)
+        feature_scores = outcome.scores
+        if outcome.ranking is not None:  # chosen one after another: the rank serves as the score
+            feature_scores = np.empty(d)
+            feature_scores[outcome.order(varies)] = 1 - np.arange(d) / d
+        scores = groups.scores(feature_scores, varies, question.group_by)
     finite = np.isfinite(scores)
     scores[finite] = round_scores(scores[finite])
     scores[~finite] = min(0.0, scores[finite].min(initial=0.0))
     first = np.full(len(scores), d)
-    np.minimum.at(first, groups.of, np.arange(d))
+    np.minimum.at(first, groups.group_of, np.arange(d))
     order = np.lexsort((first, -scores, ~finite))
-    order = kept_first(order, np.array(list(dict.fromkeys(groups.of[readings.kept].tolist())), np.int64))
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
+    order = kept_first(order, np.array(list(dict.fromkeys(groups.group_of[readings.kept].tolist())), np.int64))
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
     chosen = order[: choice.k]
     return replace(
         choice,
-        ranking=ranking[np.argsort(place[groups.of[ranking]], kind="stable")],
-        k=int(np.isin(groups.of, chosen).sum()),
-        group_scores=scores[groups.of],
+        ranking=ranking[np.argsort(rank[groups.group_of[ranking]], kind="stable")],
+        k=int(np.isin(groups.group_of, chosen).sum()),
+        group_scores=scores[groups.group_of],
         chosen_groups=[groups.names[g] for g in chosen.tolist()],
     )
 
 
 def of_all_features(values: NDArray[Any], features: NDArray[np.int64] | None, d: int, excluded: Any) -> NDArray[Any]:
-    """Values of the features that were read, and `excluded` for the others; shape (d, ...).
+    """Expand values of the features that were read to all d features, with `excluded` for the others; shape (d, ...).
 
     >>> of_all_features(np.array([0.5, 2.0]), np.array([0, 2]), 3, -1)
     array([ 0.5, -1. ,  2. ])

@@ -37,7 +37,7 @@ from mlfs_dask.selection.containers import (
     open_container,
     open_matrix,
 )
-from mlfs_dask.selection.fit import Opened, Report, fit, numbered, opened
+from mlfs_dask.selection.fit import OpenedRows, Report, fit, open_rows, resolve_names
 from mlfs_dask.selection.labels import named_labels
 from mlfs_dask.selection.question import Question, ask, parameters_of
 from mlfs_dask.selectors import METHODS, get_method
@@ -108,7 +108,7 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         ------
         DoesNotFitError
         """
-        return numbered(self.make_question(), source).plan(source, resources)
+        return resolve_names(self.make_question(), source).plan(source, resources)
 
     def fit(
         self,
@@ -233,7 +233,7 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
 
     # ------------------------------------------------------------------ containers
 
-    def _open(self, X: Any, y: Any) -> Opened:
+    def _open(self, X: Any, y: Any) -> OpenedRows:
         """The rows of X and y; sets `n_features_in_` and `feature_names_in_`."""
         container = X
         X, y, feature_names, label_names = open_container(X, y)
@@ -247,7 +247,7 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
                 )
             X, y = RowView(X, Y=Y), None
         if y is None and (is_dataset(X) or isinstance(X, RowSource)):
-            rows = opened(X)
+            rows = open_rows(X)
             if isinstance(X, RowSource):
                 several = label_names is not None and len(label_names) == X.profile.q
                 rows = replace(rows, names=Names(feature_names, label_names if several else None))
@@ -296,9 +296,9 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         names = Names(
             getattr(self, "feature_names_in_", None), label_names if several else None, feature_column(container)
         )
-        return self._with_columns(replace(opened(source), names=names), container)
+        return self._with_columns(replace(open_rows(source), names=names), container)
 
-    def _with_columns(self, rows: Opened, container: Any) -> Opened:
+    def _with_columns(self, rows: OpenedRows, container: Any) -> OpenedRows:
         """The rows, with the columns of `obs` of AnnData where covariates or strata name some."""
         if (self.covariates is None and self.strata is None) or rows.source.columns:
             return rows

@@ -1,4 +1,4 @@
-"""How many features to keep, as people write it: a count (20), or a share of all features (10%, 0.1, 1/6)."""
+"""Numbers of features as users write them: a count (20), or a share of all features (10%, 0.1, 1/6)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from fractions import Fraction
 
 
 def parse_feature_count(text: str) -> int | Fraction:
-    """The count that `text` is, as int, or the share, as a fraction in (0, 1].
+    """Parse `text` to a count, as int, or to a share, as a fraction in (0, 1].
 
     Raises
     ------
     ValueError
-        With what is wrong, for a message that begins with the text.
+        With the problem, for a message that begins with the text.
 
     Examples
     --------
@@ -31,12 +31,12 @@ def parse_feature_count(text: str) -> int | Fraction:
 
 
 def parse_n_features_to_select(text: str) -> int | float:
-    """The same as selectors take it: a share as float.
+    """Parse `text` as `parse_feature_count` does; a share becomes a float.
 
     Raises
     ------
     ValueError
-        As `parse_feature_count`.
+        See `parse_feature_count`.
     """
-    found = parse_feature_count(text)
-    return found if isinstance(found, int) else float(found)
+    count = parse_feature_count(text)
+    return count if isinstance(count, int) else float(count)

@@ -1,4 +1,4 @@
-"""A fit: a method planned, read and scored on rows, and what comes of it."""
+"""A fit: planning a method, running its passes, scoring the features and choosing among them."""
 
 from __future__ import annotations
 
@@ -44,47 +44,47 @@ from mlfs_dask.statistics.moments import Moments
 from mlfs_dask.statistics.write_rows import RowSink, WriteLabels
 from mlfs_dask.typing import Array
 
-#: Parameters on which no score depends.
+#: Parameters that do not affect scores.
 _AFTER_SCORES = (
     *("n_features_to_select", "keep", "exclude", "pairs", "per_label", "min_labels", "control"),
     *("start_", "prune", "redundancy", "groups", "group_by"),
 )
 
-#: Recovered labels that are written at a time.
+#: Number of recovered labels written at a time.
 WRITTEN_LABELS = 2**22
 
 
 @dataclass(frozen=True)
 class Report:
-    """What was run, on what, and what it took: the content of `run.json`.
+    """Record of a fit, with its costs: the content of `run.json`.
 
     Attributes
     ----------
     method : str
     params : dict
-        All parameters, defaults included.
+        All parameters, including defaults.
     store : dict or None
-        Path and digest of the store, if X and Y come from one.
+        Path and digest of the store of X and Y, if any.
     n, d, q, k : int
-        Rows, features, labels, features kept.
+        Rows, features, labels, chosen features.
     seed : int or None
-        `random_state`, or the number drawn from it where it is a generator. None: not given, and 0 is used.
+        `random_state`, or the number drawn from a generator given as `random_state`. None: not given (seed 0).
     passes, tasks, bytes_read : int
     wall_seconds : float
-        Of the whole fit.
+        Duration of the whole fit.
     plan : dict
-        What had been projected.
+        Projected costs.
     peak_worker_bytes, peak_driver_bytes : int
-        As measured. In process the two are the same process; of a cluster whose workers had no part the first is 0.
+        Measured. Without a cluster both are the same process; on a cluster without work for its workers the first is 0.
     iterations : int
     converged : bool or None
-        None without a loop, and where an early stop is a part of the method (`stopped_early` in `extra`).
+        None without a loop, and if early stopping is a part of the method (`stopped_early` in `extra`).
     objective : list of float
     versions : dict of str
     extra : dict
-        Facts that only this method has.
+        Entries specific to the method and its options.
     warnings : list of str
-        Warnings that `fit` gave.
+        Warnings issued by `fit`.
     """
 
     method: str
@@ -110,20 +110,20 @@ class Report:
     warnings: list[str]
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data that `json` can write."""
+        """Return the report as plain data for JSON."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
-class Opened:
-    """Rows to fit, as they were opened.
+class OpenedRows:
+    """Rows for a fit, with names and origin.
 
     Attributes
     ----------
     source : RowSource
     names : Names
     store : dict or None
-        Path and digest of the store that they come from, and what was chosen of it.
+        Path and digest of the store, and its subset, if any.
     """
 
     source: RowSource
@@ -133,20 +133,20 @@ class Opened:
 
 @dataclass(frozen=True, kw_only=True)
 class Fit(Choice):
-    """What a fit gives: a choice, and what it was made of.
+    """Result of a fit: the choice, with the objects that led to it.
 
     Attributes
     ----------
     question : Question
-        With the numbers of features.
+        The question, with feature numbers.
     names : Names
     outcome : Scores
-        As the method gave them, of the features that it read.
+        Scores of the features that were read.
     report : Report
     fill : float64 array or None
-        Values in the places of missing features, of the features that were read.
+        Fill values of missing features, for the features that were read.
     pairs : Pairs or None
-        Tests of labels and features.
+        Tests of label-feature pairs.
     """
 
     question: Question
@@ -158,14 +158,14 @@ class Fit(Choice):
 
     @property
     def support(self) -> NDArray[np.bool_]:
-        """The features that are kept, shape (d,)."""
+        """Mask of the chosen features, shape (d,)."""
         support = np.zeros(len(self.ranking), dtype=bool)
         support[self.ranking[: self.k]] = True
         return support
 
     @property
     def columns(self) -> dict[str, NDArray[Any]]:
-        """What is known of each feature beside its score: further columns of `ranking.csv`, each of shape (d,)."""
+        """Further columns of `ranking.csv`, each of shape (d,)."""
         columns: dict[str, NDArray[Any]] = {}
         if self.pairs is not None:
             d, features = len(self.ranking), self.pairs.features
@@ -185,18 +185,18 @@ class Fit(Choice):
             columns |= {"group": names, "group_score": self.group_scores}
         return columns
 
-    def filled(self, source: RowSource) -> RowSource:
-        """Rows as the fit saw them: with its values in the places of missing ones."""
+    def filled_view(self, source: RowSource) -> RowSource:
+        """Return the view of the rows that was fitted, with missing values filled."""
         source = self.question.view(source)
         return source if self.fill is None else RowView(source, fill=self.fill)
 
     def write_labels(self, source: RowSource, sink: RowSink, resources: Resources | None = None) -> None:
-        """Write the recovered labels of rows, by the workers that have them, in one reading of X.
+        """Write the recovered labels of all rows, on the workers that compute them, in one pass over X.
 
         Parameters
         ----------
         source : RowSource
-            The rows that were fitted, in their order; where a rule was learnt, also other rows with the same features.
+            The fitted rows in their order; other rows with the same features if the method learnt a prediction rule.
         sink : RowSink
         resources : Resources, optional
 
@@ -204,7 +204,7 @@ class Fit(Choice):
         ------
         UsageError, DataError, DoesNotFitError, ClusterLostError
         """
-        source, n = self.filled(source), source.profile.n
+        source, n = self.filled_view(source), source.profile.n
         resources = runtime.current_resources() if resources is None else resources
         outcome = self.outcome
         if outcome.row_labels is not None:
@@ -228,47 +228,47 @@ class Fit(Choice):
             sink.write(start, labels[start : start + rows])
 
 
-def opened(data: Any) -> Opened:
-    """The rows of a Dataset, with its names and its digest; rows as they are."""
-    if isinstance(data, Opened):
+def open_rows(data: Any) -> OpenedRows:
+    """Return the rows of a Dataset with names and digest; rows without names for a RowSource."""
+    if isinstance(data, OpenedRows):
         return data
     if isinstance(data, RowSource):
-        return Opened(data, store=_store_of(data))
-    return Opened(
+        return OpenedRows(data, store=_store_entry(data))
+    return OpenedRows(
         data.rows,
         Names(data.feature_names, data.label_names, data.feature_column),
-        _store_of(data.rows, data.subset_record, data.reading_record),
+        _store_entry(data.rows, data.subset_record, data.reading_record),
     )
 
 
-def numbered(question: Question, data: Any) -> Question:
-    """The question with the numbers of the features that it names (`Question.numbered`).
+def resolve_names(question: Question, data: Any) -> Question:
+    """Return the question with feature numbers in place of names (`Question.resolve_names`).
 
     Parameters
     ----------
     question : Question
-    data : Dataset, RowSource or Opened
+    data : Dataset, RowSource or OpenedRows
     """
     if question.keep is None and question.exclude is None and question.groups is None:
         return question
-    rows = opened(data)
-    return question.numbered(rows.names, rows.source.profile.d)
+    rows = open_rows(data)
+    return question.resolve_names(rows.names, rows.source.profile.d)
 
 
-def accepted(question: Question, data: Any) -> Question:
-    """`numbered`, of a store that is not known to hold what the method does not take (`Question.require_accepted`).
+def check_data(question: Question, data: Any) -> Question:
+    """Return `resolve_names`, after refusing data that the method does not support (`Question.require_accepted`).
 
     Parameters
     ----------
     question : Question
-    data : Dataset, RowSource or Opened
+    data : Dataset, RowSource or OpenedRows
 
     Raises
     ------
     UsageError, DataError
     """
-    rows = opened(data)
-    question = numbered(question, rows)
+    rows = open_rows(data)
+    question = resolve_names(question, rows)
     question.require_accepted(rows.source, rows.names)
     return question
 
@@ -287,63 +287,63 @@ def fit(
     Parameters
     ----------
     question : Question
-    data : Dataset, RowSource or Opened
+    data : Dataset, RowSource or OpenedRows
     sample_weight : array-like, shape (n,), optional
-        How often each row counts.
+        Weight of each row.
     covariates : array-like or table, shape (n, c) or (n,), optional
-        What scores are adjusted for.
+        Covariates for which scores are adjusted.
     strata : array-like, shape (n,), optional
-        Values of the rows, which are strata.
+        Stratum of each row.
     init : mapping, optional
-        Arrays that a published form starts from.
+        Arrays that a published variant starts from.
 
     Raises
     ------
     DataError
-        X or Y is invalid.
+        If X or Y is invalid.
     UsageError
-        A parameter has a value it cannot have.
+        If a parameter has an invalid value.
     DoesNotFitError
-        The job is projected not to fit the memory; nothing has been read.
+        If the projected memory exceeds the limit; no data has been read.
     ClusterLostError
     """
     started = time.perf_counter()
-    rows = opened(data)
-    question, rows = with_columns(question, rows, covariates, strata)
+    rows = open_rows(data)
+    question, rows = attach_columns(question, rows, covariates, strata)
     question.check()
     _check_init(question, init)
     if question.ranks_strata:
         return _fit_within_strata(question, rows, sample_weight)
     job = _prepare(question, rows, weighted_rows(rows.source, sample_weight), init)
     runtime.reset_peak_rss()
-    # NumPy and SciPy each bring a BLAS, whose idle threads keep the cores from the other's: one thread of each was
-    # up to 15 times faster for loops that use both. Passes have threads of their own.
+    # NumPy and SciPy each bring a BLAS, and idle threads of one keep the cores from the other: with one thread for
+    # each, loops that use both were up to 15 times faster. Passes have threads of their own.
     with job.checkpoint, record_hits() as hits, runtime.one_blas_thread():
-        answer = _read(job)
-        choice, told = choose(job.question, answer.readings, answer.outcome, answer.pairs)
-    emitted = [*answer.outcome.warnings, *_warnings_of(job, answer, choice), *told]
+        results = _run_passes(job)
+        choice, choice_warnings = choose(job.question, results.readings, results.outcome, results.pairs)
+    emitted = [*results.outcome.warnings, *_warnings_of(job, results, choice), *choice_warnings]
     for warning in emitted:
         warnings.warn(warning, stacklevel=_caller_level())
-    report = _report(job, answer, choice, hits, emitted, started)
+    report = _make_report(job, results, choice, hits, emitted, started)
     d = rows.source.profile.d
-    wide: Any = vars(choice.widened(job.question.features(d), d))
+    all_features: Any = vars(choice.among_all_features(job.question.features(d), d))
     return Fit(
-        **wide,
+        **all_features,
         question=job.question,
         names=rows.names,
-        outcome=answer.outcome,
+        outcome=results.outcome,
         report=report,
-        fill=answer.fill,
-        pairs=answer.pairs,
+        fill=results.fill,
+        pairs=results.pairs,
     )
 
 
 @dataclass
 class _Job:
-    """What a fit is about to read: a question with numbers of features, its view of the rows, and their plan."""
+    """Input of a fit's passes: the question with feature numbers, its view of the rows, and the plan."""
 
     question: Question
-    rows: Opened
+    rows: OpenedRows
     #: All rows and features, with weights.
     whole: RowSource
     view: RowSource
@@ -357,8 +357,8 @@ class _Job:
     checkpoint: AbstractContextManager[Any]
 
 
-class _Answer(NamedTuple):
-    """What the readings of a fit gave."""
+class _PassResults(NamedTuple):
+    """Results of a fit's passes."""
 
     readings: Readings
     outcome: Scores
@@ -366,27 +366,27 @@ class _Answer(NamedTuple):
     fill: Array | None
 
 
-def _prepare(question: Question, rows: Opened, whole: RowSource, init: Mapping[str, Any] | None) -> _Job:
-    """Refuse what cannot be fitted, and plan what can."""
-    params = {name: plain(value) for name, value in question.get_params().items()}
+def _prepare(question: Question, rows: OpenedRows, whole: RowSource, init: Mapping[str, Any] | None) -> _Job:
+    """Check the question against the data, and plan the fit."""
+    params = {name: plain_value(value) for name, value in question.get_params().items()}
     d = rows.source.profile.d
-    question = question.numbered(rows.names, d)
+    question = question.resolve_names(rows.names, d)
     view = question.require_accepted(whole, rows.names)
     asked = question.asked(view.profile.d)
     of_scores, begun = {name: value for name, value in params.items() if name not in _AFTER_SCORES}, None
     kept = question.kept(d, asked.k)
     if question.start_ is not None:
-        begun = begin(question, of_scores, rows, asked.k)
+        begun = resume_choice(question, of_scores, rows, asked.k)
         kept = np.concatenate([begun.chosen, kept[~np.isin(kept, begun.chosen)]])
     state = getattr(question.method, "random_state", None)
-    if isinstance(state, GENERATORS):  # asked once; with its number the fit can be made again
+    if isinstance(state, GENERATORS):  # drawn once: with the recorded number the fit can be repeated
         params["random_state"] = of_scores["random_state"] = draw_seed(state)
-        drawn: Any = copy.copy(question.method)
-        drawn.random_state = params["random_state"]
-        question = replace(question, method=drawn)
+        seeded: Any = copy.copy(question.method)
+        seeded.random_state = params["random_state"]
+        question = replace(question, method=seeded)
     method, resources = question.method, runtime.current_resources()
     plan = question.plan_of_view(view, resources)
-    # Of methods that keep checkpoints no score depends on how many features are kept.
+    # The scores of methods with checkpoints do not depend on the number of features to keep.
     digest = (rows.store or {}).get("digest") if question.exclude is None else view.digest
     checkpoint = checkpoints.job(method=method.method, params=of_scores, digest=digest)
     typical = method.iterations_on(view.profile)
@@ -400,42 +400,42 @@ def _prepare(question: Question, rows: Opened, whole: RowSource, init: Mapping[s
     return _Job(question, rows, whole, view, asked, plan, resources, params, kept, begun, init, checkpoint)
 
 
-def _read(job: _Job) -> _Answer:
-    """Make the readings; again where they find unknown labels that nothing had told of."""
+def _run_passes(job: _Job) -> _PassResults:
+    """Run the passes; repeat them if they discover unknown labels that the plan did not include."""
     question, records = job.question, list[ReadingRecord]()
     features, names = question.features(job.rows.source.profile.d), question.names(job.rows.names)
     while True:
         readings = Readings(job.view, job.resources, job.plan, job.asked, names, kept=job.kept)
         readings.begun, readings.init = job.begun, job.init
         try:
-            scored = _scored(question.method, readings, features)
-        except UnknownLabelsFound as unknown:  # planned and read again, with what the reading has told
+            scored = _score(question.method, readings, features)
+        except UnknownLabelsFound as unknown:  # plan and run again, with the labels discovered so far
             records += readings.records
             job.whole = RowView(job.whole, unknown_labels=unknown.labels)
             job.view = question.view(job.whole)
             job.plan = question.plan_of_view(job.view, job.resources)
         else:
-            # What a choice reads is recorded, too.
+            # A copy would miss the records of passes that the choice makes later.
             readings.records[:0] = records
-            return _Answer(readings, *scored)
+            return _PassResults(readings, *scored)
 
 
-def _report(
-    job: _Job, answer: _Answer, choice: Choice, hits: Any, emitted: Sequence[Warning], started: float
+def _make_report(
+    job: _Job, results: _PassResults, choice: Choice, hits: Any, emitted: Sequence[Warning], started: float
 ) -> Report:
-    """What was run, and what it took."""
-    question, outcome, records = job.question, answer.outcome, answer.readings.records
+    """Return the report of the fit."""
+    question, outcome, records = job.question, results.outcome, results.readings.records
     client = job.resources.client
     peak_driver = peak_worker = runtime.peak_rss()
     if client is not None:
         peak_worker = max((record.peak_worker_bytes for record in records), default=0)
     extra = {
         **outcome.extra,
-        "constant_features": int(np.count_nonzero(~answer.readings.varies)),
+        "constant_features": int(np.count_nonzero(~results.readings.varies)),
         **question.facts(job.rows.names),
-        **_noted(chosen_groups=choice.chosen_groups),
-        **({} if answer.pairs is None else {"pairs": answer.pairs.summary}),
-        **_noted(from_cache=hits, refused_workers=refused_workers(client), stability=_agreement(choice, outcome)),
+        **_nonempty(chosen_groups=choice.chosen_groups),
+        **({} if results.pairs is None else {"pairs": results.pairs.summary}),
+        **_nonempty(from_cache=hits, refused_workers=refused_workers(client), stability=_stability(choice, outcome)),
     }
     return Report(
         method=question.method.method,
@@ -463,7 +463,7 @@ def _report(
 
 
 def _check_init(question: Question, init: Mapping[str, Any] | None) -> None:
-    """Refuse arrays to start from where nothing starts from a random draw, or each stratum would."""
+    """Refuse `init` unless the method starts from a random draw; refuse it with a fit for each stratum."""
     method = question.method
     if init is None:
         return
@@ -480,67 +480,67 @@ def _check_init(question: Question, init: Mapping[str, Any] | None) -> None:
         )
 
 
-def _warnings_of(job: _Job, answer: _Answer, choice: Choice) -> list[Warning]:
-    """Warnings of labels that are known nowhere, of tests, and of chosen features that do not vary."""
-    method, readings, counts = job.question.method, answer.readings, job.whole.label_counts
+def _warnings_of(job: _Job, results: _PassResults, choice: Choice) -> list[Warning]:
+    """Return warnings of labels without known entries, of tests, and of chosen constant features."""
+    method, readings, counts = job.question.method, results.readings, job.whole.label_counts
     never, d = readings.never_known, len(readings.varies)
-    found: list[Warning] = []
+    emitted: list[Warning] = []
     if counts is not None and job.asked.unknown == "use":
         never = method.refuse_unknown(counts[0], readings.source.profile.total, readings.names, "use")
-    if len(never) and not method.without_positives:  # else the method has told what it makes of them
-        found.append(UserWarning(no_part_in_scores(never, readings.names.labels)))
-    found += [] if answer.pairs is None else answer.pairs.warnings
-    if choice.chosen_groups is None:  # which are chosen whole
+    if len(never) and not method.without_positives:  # such a method issues a warning of its own
+        emitted.append(UserWarning(no_part_in_scores(never, readings.names.labels)))
+    emitted += [] if results.pairs is None else results.pairs.warnings
+    if choice.chosen_groups is None:  # groups may include constant features
         n_constant = int(np.count_nonzero(~readings.varies))
-        found += constant_warnings(choice.k, d, n_constant, informed=bool(answer.outcome.warnings))
-    return found
+        emitted += constant_warnings(choice.k, d, n_constant, informed=bool(results.outcome.warnings))
+    return emitted
 
 
-def begin(question: Question, params: dict[str, Any], rows: Opened, k: int) -> Begun:
-    """The choice of an earlier run, from which a method goes on.
+def resume_choice(question: Question, params: dict[str, Any], rows: OpenedRows, k: int) -> Begun:
+    """Return the choice of an earlier run, for a method to continue.
 
     Parameters
     ----------
     question : Question
-        `numbered`.
+        The question, with feature numbers.
     params : dict
-        Parameters on which scores depend.
-    rows : Opened
+        Parameters that affect scores.
+    rows : OpenedRows
     k : int
-        Features to choose.
+        Number of features to choose.
 
     Raises
     ------
     UsageError
-        The run is of another method, of other parameters or another store, or has chosen more features.
+        If the run has another method, other parameters, another store, or more chosen features.
     DataError
-        It is no run, or damaged.
+        If the folder is no run, or damaged.
     """
     run, name = read_run(str(question.start_)), question.method.method
-    record, given = run.record, parameter("start_", question.start_)
+    record, start = run.record, parameter("start_", question.start_)
     cure = f"{parameter('keep', f'{question.start_}/selected.txt')} begins from its features all the same."
     if record.get("method") != name:
-        raise UsageError(f"{given} is a run of {record.get('method')}, not of {name}; {cure}")
+        raise UsageError(f"{start} is a run of {record.get('method')}, not of {name}; {cure}")
     if rows.store is None or rows.store.get("digest") != run.store.get("digest") or rows.source.weights is not None:
-        raise UsageError(f"{given} was not made of these rows; {cure}")
+        raise UsageError(f"{start} was not made of these rows; {cure}")
     earlier, excluded = record.get("params") or {}, record["extra"].get("excluded_features", [])
     other = [name for name, value in params.items() if earlier.get(name) != as_json(value)]
     other += [name for name in ("prune", "groups", "per_label", "min_labels") if earlier.get(name) is not None]
     if not set(question.keep or ()) <= set(run.ranking[: record["extra"].get("chosen_in_turn", 0)].tolist()):
         raise UsageError(
-            f"a run from the start begins from the features of {parameter('keep')}, and {given} has chosen others "
+            f"a run from the start begins from the features of {parameter('keep')}, and {start} has chosen others "
             "before them\n  cure: leave out one of the two"
         )
     if question.facts(rows.names).get("excluded_features", []) != excluded:
         other.append("exclude")
     if other:
-        raise UsageError(f"{given} was made with another {parameter(other[0])}; {cure}")
+        raise UsageError(f"{start} was made with another {parameter(other[0])}; {cure}")
     m = record["extra"].get("chosen_in_turn", 0)
     if run.shared is None or not m:
-        raise UsageError(f"{given} does not tell what features share with those that it chose; {cure}")
+        raise UsageError(f"{start} does not tell what features share with those that it chose; {cure}")
     if m > k:
         raise UsageError(
-            f"{given} has chosen {m:,} features, and {k:,} are to be chosen: give a larger "
+            f"{start} has chosen {m:,} features, and {k:,} are to be chosen: give a larger "
             f"{parameter('n_features_to_select')}; its ranking has the first {k:,} already."
         )
     features = question.features(len(run.ranking))
@@ -551,86 +551,86 @@ def begin(question: Question, params: dict[str, Any], rows: Opened, k: int) -> B
     return Begun(chosen, run.scores[:m], shared)
 
 
-def _agreement(choice: Choice, outcome: Scores) -> dict[str, Any]:
-    """What a record tells of the resamples: how far they agree, and how many features they choose again and again."""
-    found = choice.stability
-    if found is None or outcome.resampled_scores is None:
+def _stability(choice: Choice, outcome: Scores) -> dict[str, Any]:
+    """Return the entry of run.json about resamples: their agreement, and the number of features chosen often."""
+    stability = choice.stability
+    if stability is None or outcome.resampled_scores is None:
         return {}
-    bound = falsely_chosen(choice.k, len(found.frequency), len(outcome.resampled_scores))
-    often = int(np.count_nonzero(found.frequency >= OFTEN))
-    told: dict[str, Any] = {"scheme": "complementary halves", "often": OFTEN, "chosen_often": often}
-    if np.isfinite(found.agreement):
-        told |= {"agreement": found.agreement, "standard_error": found.error}
-    return told if bound is None else told | {"falsely_chosen": bound}
+    bound = falsely_chosen(choice.k, len(stability.frequency), len(outcome.resampled_scores))
+    often = int(np.count_nonzero(stability.frequency >= OFTEN))
+    entry: dict[str, Any] = {"scheme": "complementary halves", "often": OFTEN, "chosen_often": often}
+    if np.isfinite(stability.agreement):
+        entry |= {"agreement": stability.agreement, "standard_error": stability.error}
+    return entry if bound is None else entry | {"falsely_chosen": bound}
 
 
-def with_columns(question: Question, rows: Opened, covariates: Any, strata: Any) -> tuple[Question, Opened]:
-    """A question and rows where values of covariates and strata are given: rows have them as columns, which it names.
+def attach_columns(question: Question, rows: OpenedRows, covariates: Any, strata: Any) -> tuple[Question, OpenedRows]:
+    """Attach given values of covariates and strata to the rows as columns, and name the columns in the question.
 
     Raises
     ------
     UsageError
-        The question names some already.
+        If the question names columns already.
     DataError
-        Values are not those of the rows.
+        If the values do not match the rows.
     """
-    given = {"covariates": covariates, "strata": strata}
-    given = {name: values for name, values in given.items() if values is not None}
-    if not given:
+    values_of = {"covariates": covariates, "strata": strata}
+    values_of = {name: values for name, values in values_of.items() if values is not None}
+    if not values_of:
         return question, rows
-    named: dict[str, Any] = {}
+    column_names: dict[str, Any] = {}
     n, columns = rows.source.profile.n, dict(rows.source.columns)
-    for name, values in given.items():
+    for name, values in values_of.items():
         if getattr(question, name) is not None:
             raise UsageError(f"{parameter(name)} names columns, and values were given, too\n  cure: give one of them")
-        of_rows = table_columns(values, n, name)
-        columns |= {column.name: column for column in of_rows}
-        names = [column.name for column in of_rows]
-        named[name] = names if name == "covariates" else names[0]
-    return replace(question, **named), replace(rows, source=RowView(rows.source, columns=columns))
+        new = table_columns(values, n, name)
+        columns |= {column.name: column for column in new}
+        names = [column.name for column in new]
+        column_names[name] = names if name == "covariates" else names[0]
+    return replace(question, **column_names), replace(rows, source=RowView(rows.source, columns=columns))
 
 
-def _fit_within_strata(question: Question, rows: Opened, sample_weight: Any) -> Fit:
-    """A fit within every stratum; features have the negative mean of their ranks in these as scores."""
+def _fit_within_strata(question: Question, rows: OpenedRows, sample_weight: Any) -> Fit:
+    """Fit within each stratum; the score of a feature is the negative mean of its ranks in the strata."""
     started, source = time.perf_counter(), rows.source
-    asked = accepted(question, rows)
-    plan = asked.plan(source, runtime.current_resources())
+    question_on_data = check_data(question, rows)
+    plan = question_on_data.plan(source, runtime.current_resources())
     assert question.strata is not None
     column = find_strata(source, question.strata)
     codes, d = source.read_column(column), source.profile.d
     fits, total, sizes = [], np.zeros(d), {}
     for code, name in enumerate(column.categories or ()):
-        chosen = np.flatnonzero(codes == code)
-        if not len(chosen):
+        in_stratum = np.flatnonzero(codes == code)
+        if not len(in_stratum):
             continue
-        stratum = RowView(source, chosen)
+        stratum = RowView(source, in_stratum)
         store = None if rows.store is None else {**rows.store, "digest": stratum.digest}
-        weights = None if sample_weight is None else np.asarray(sample_weight)[chosen]
+        weights = None if sample_weight is None else np.asarray(sample_weight)[in_stratum]
         fitted = fit(question.within_stratum, replace(rows, source=stratum, store=store), weights)
-        places = np.empty(d)
-        places[fitted.ranking] = np.arange(1, d + 1)
-        total += places
-        sizes[name] = len(chosen)
+        ranks = np.empty(d)
+        ranks[fitted.ranking] = np.arange(1, d + 1)
+        total += ranks
+        sizes[name] = len(in_stratum)
         fits.append(replace(fitted, outcome=Scores(fitted.scores)))
     scores = -total / len(fits)
-    reports = [each.report for each in fits]
+    reports = [fitted.report for fitted in fits]
     report = replace(
         reports[0],
-        params={name: plain(value) for name, value in question.get_params().items()},
+        params={name: plain_value(value) for name, value in question.get_params().items()},
         store=rows.store,
         n=source.profile.n,
         wall_seconds=time.perf_counter() - started,
         plan=plan.to_dict(),
         objective=[],
-        converged=None if reports[0].converged is None else all(each.converged for each in reports),
-        extra={"strata": sizes, **asked.facts(rows.names)},
-        warnings=list(dict.fromkeys(text for each in reports for text in each.warnings)),
-        passes=sum(each.passes for each in reports),
-        tasks=sum(each.tasks for each in reports),
-        bytes_read=sum(each.bytes_read for each in reports),
-        iterations=sum(each.iterations for each in reports),
-        peak_worker_bytes=max(each.peak_worker_bytes for each in reports),
-        peak_driver_bytes=max(each.peak_driver_bytes for each in reports),
+        converged=None if reports[0].converged is None else all(report.converged for report in reports),
+        extra={"strata": sizes, **question_on_data.facts(rows.names)},
+        warnings=list(dict.fromkeys(text for report in reports for text in report.warnings)),
+        passes=sum(report.passes for report in reports),
+        tasks=sum(report.tasks for report in reports),
+        bytes_read=sum(report.bytes_read for report in reports),
+        iterations=sum(report.iterations for report in reports),
+        peak_worker_bytes=max(report.peak_worker_bytes for report in reports),
+        peak_driver_bytes=max(report.peak_driver_bytes for report in reports),
     )
     return Fit(
         scores=scores,
@@ -643,10 +643,10 @@ def _fit_within_strata(question: Question, rows: Opened, sample_weight: Any) -> 
     )
 
 
-def _scored(
+def _score(
     method: Method, readings: Readings, features: NDArray[np.int64] | None
 ) -> tuple[Scores, Pairs | None, Array | None]:
-    """Scores, the tests of pairs that are asked for, and what missing values are filled with.
+    """Return the scores, the tests of pairs, and the fill values of missing features.
 
     Raises
     ------
@@ -658,8 +658,8 @@ def _scored(
         if PAIR_TESTS in readings.plan.readings:
             pairs = run_tests(asked.pairs, readings, features)
         if pairs is not None and asked.pairs_first:
-            found = int(np.count_nonzero(pairs.discovered(asked.pairs.level)[0]))
-            readings.asked = replace(asked, k=found or asked.k)
+            significant = int(np.count_nonzero(pairs.discovered(asked.pairs.level)[0]))
+            readings.asked = replace(asked, k=significant or asked.k)
     outcome = method.score(readings)
     if asked.pairs is not None and pairs is None:
         pairs = run_tests(asked.pairs, readings, features)
@@ -667,7 +667,7 @@ def _scored(
 
 
 def _fill_missing(method: Method, readings: Readings) -> Array | None:
-    """Read what missing features are filled with; the readings that follow find it in their places."""
+    """Compute the fill values of missing features, and use the filled rows in all later passes."""
     source = readings.source
     if not method.fills(source):
         return None
@@ -675,42 +675,42 @@ def _fill_missing(method: Method, readings: Readings) -> Array | None:
     results = readings.run(FILL_READING, *statistics)
     fill = fill_values(statistics, results, source.weights)
     if fill is not None:
-        known = source.features
-        if known.n_categories is None:  # features that are 0/1 keep their two codes
-            known = replace(known, n_categories=2 * results[0].zero_one.astype(np.int64))
-        readings.source = RowView(source, fill=fill, known=known)
+        info = source.features
+        if info.n_categories is None:  # filled 0/1 features keep their two codes
+            info = replace(info, n_categories=2 * results[0].zero_one.astype(np.int64))
+        readings.source = RowView(source, fill=fill, known=info)
     return fill
 
 
 def _caller_level() -> int:
-    """The stack level of the line outside this package that led to `fit`, for its warnings."""
+    """Return the stack level of the caller outside this package, for warnings of `fit`."""
     level, frame = 0, sys._getframe(1)
     while frame.f_globals["__name__"].startswith("mlfs_dask.") and frame.f_back is not None:
         level, frame = level + 1, frame.f_back
     return level + 1
 
 
-def _store_of(source: RowSource, subset: Any = None, reading: Any = None) -> dict[str, Any] | None:
-    """Path and digest of what rows come from, if it has any, how a file was opened, and what was chosen of it."""
+def _store_entry(source: RowSource, subset: Any = None, reading: Any = None) -> dict[str, Any] | None:
+    """Return the `store` entry of run.json: path and digest, options of opening a file, and the subset, if any."""
     if source.place is None:
         return None
-    return {"path": source.place, "digest": source.digest, **_noted(reading=reading, subset=subset)}
+    return {"path": source.place, "digest": source.digest, **_nonempty(reading=reading, subset=subset)}
 
 
-def plain(value: Any) -> Any:
-    """A parameter as JSON can write it."""
+def plain_value(value: Any) -> Any:
+    """Convert a parameter's value for JSON."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
+        return [plain_value(item) for item in value]
     return value if isinstance(value, (int, float, str, bool, type(None))) else str(value)
 
 
-def _noted(**facts: Any) -> dict[str, Any]:
-    """Those that are not empty."""
-    return {name: value for name, value in facts.items() if value}
+def _nonempty(**entries: Any) -> dict[str, Any]:
+    """Return the entries with non-empty values."""
+    return {name: value for name, value in entries.items() if value}
 
 
 @functools.cache
@@ -726,5 +726,5 @@ def _versions() -> tuple[tuple[str, str], ...]:
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that a result may depend on."""
+    """Return the versions of Python and of packages that a result may depend on."""
     return dict(_versions())

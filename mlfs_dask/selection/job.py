@@ -1,4 +1,4 @@
-"""One selection into a run folder: what it will cost, whether it is there already, and running it."""
+"""One selection into a run folder: its plan, an earlier complete run, and its execution."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from mlfs_dask.engine.checkpoints import EVERY_SECONDS, Folder, checkpoint_place, keep_checkpoints
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selection.fit import accepted, fit, opened
+from mlfs_dask.selection.fit import check_data, fit, open_rows
 from mlfs_dask.selection.question import Question
 from mlfs_dask.selection.runs import RecoveredLabels, Run, check_free, finished_run, has_labels, write_run
 from mlfs_dask.selection.timing import estimate_seconds
@@ -20,51 +20,51 @@ from mlfs_dask.storage.labels_store import LabelsStore
 
 
 class SelectJob:
-    """A question that is put to a data set, and the folder that its answer goes into.
+    """Selection on a data set, and the run folder for its result.
 
     Parameters
     ----------
     question : Question
     dataset : Dataset
     place : str
-        Local path or URL of the run; empty where it is only planned.
+        Local path or URL of the run; empty for a plan alone.
     write_labels : bool
-        Whether the recovered labels of all rows go with it.
+        True to write the recovered labels of all rows, too.
 
     Attributes
     ----------
     question : Question
-        With the numbers of features.
+        The question, with feature numbers.
 
     Raises
     ------
     UsageError, DataError
-        The data is known not to be what the question takes.
+        If the data, as far as known without a pass, does not suit the question.
     """
 
     def __init__(self, question: Question, dataset: Dataset, place: str = "", *, write_labels: bool = False) -> None:
         question.check()
-        self._asked, self._dataset, self.place, self._replaces = question, dataset, place, False
+        self._question_with_names, self._dataset, self.place, self._replaces = question, dataset, place, False
         self._writes_labels = write_labels and question.method.label_threshold is not None
         if self._writes_labels:
             profile = dataset.rows.profile
             sized = LabelsStore.sized("", profile.n, profile.q, **self._labels_sizes)
-            self._asked = replace(question, labels_sink=UnwrittenRows(sized.shape, sized.chunk_rows))
-        self.question = accepted(self._asked, dataset)
+            self._question_with_names = replace(question, labels_sink=UnwrittenRows(sized.shape, sized.chunk_rows))
+        self.question = check_data(self._question_with_names, dataset)
 
     @property
     def states(self) -> Folder:
-        """Where the states of a loop are kept while it runs."""
+        """Folder of the checkpoints of a running loop."""
         return Folder(checkpoint_place(self.place))
 
     @property
     def _labels_sizes(self) -> dict[str, Any]:
-        profile, threshold = self._dataset.rows.profile, self._asked.method.label_threshold
+        profile, threshold = self._dataset.rows.profile, self._question_with_names.method.label_threshold
         assert threshold is not None
         return {"threshold": float(threshold), "partition_rows": -(-profile.n // profile.partitions)}
 
     def plan(self, resources: Resources, *, measure: bool = False) -> Plan:
-        """What it will cost; with `measure` a block is read, and seconds are estimated from that.
+        """Return the plan; with `measure`, one block is read to estimate the seconds.
 
         Raises
         ------
@@ -72,41 +72,41 @@ class SelectJob:
         """
         question, rows = self.question, self._dataset.rows
         plan = question.plan(rows, resources)
-        if not measure or question.ranks_strata:  # whose readings are of parts
+        if not measure or question.ranks_strata:  # passes over strata are not measured
             return plan
         return estimate_seconds(question.method_cost, question.view(rows), resources, plan)
 
     def finished(self) -> Run | None:
-        """The run that is there already, of the same method, parameters and data; None where it is not complete."""
+        """Return the complete run in the folder, if it has the same method, parameters and data; else None."""
         run = finished_run(
             self.place,
             method=self.question.method.method,
-            params=self._asked.get_params(),
+            params=self._question_with_names.get_params(),
             digest=self._dataset.digest,
-            features=self.question.facts(opened(self._dataset).names),
+            features=self.question.facts(open_rows(self._dataset).names),
         )
-        self._replaces = run is not None  # where it lacks its labels
+        self._replaces = run is not None  # a run without its labels is replaced
         return None if run is None or (self._writes_labels and not has_labels(self.place)) else run
 
     def check_free(self, *, force: bool) -> None:
-        """Refuse a place that is taken, before any work is done. Raises as `publish.check_place`."""
+        """Refuse an existing path before any work is done. Raises as `publish.check_place`."""
         check_free(self.place, force=force or self._replaces)
 
     def run(
-        self, told: Mapping[str, Any], *, every: float = EVERY_SECONDS, resume: bool = False, force: bool = False
+        self, entries: Mapping[str, Any], *, every: float = EVERY_SECONDS, resume: bool = False, force: bool = False
     ) -> Run:
         """Fit the method and write the run folder.
 
         Parameters
         ----------
-        told : mapping
-            What the record has beside the report of the fit.
+        entries : mapping
+            Entries of run.json in addition to the report of the fit.
         every : float
-            Seconds between two states of a loop.
+            Seconds between two checkpoints of a loop.
         resume : bool
-            Go on from the state that an interrupted run left.
+            Continue from the checkpoint of an interrupted run.
         force : bool
-            Replace an earlier run, at the very end.
+            Replace an earlier run, once the new one is complete.
 
         Raises
         ------
@@ -116,8 +116,8 @@ class SelectJob:
         if self.question.method.keeps_checkpoints:
             checkpoints = keep_checkpoints(self.states, every=every, resume=resume, keep_end=self._writes_labels)
         with checkpoints:
-            fitted = fit(self._asked, self._dataset)
-            record, names = {**fitted.report.to_dict(), **told}, self._dataset.feature_names
+            fitted = fit(self._question_with_names, self._dataset)
+            record, names = {**fitted.report.to_dict(), **entries}, self._dataset.feature_names
             labels = None
             if self._writes_labels:
                 rows = self._dataset.rows

@@ -1,7 +1,7 @@
-"""What is asked around a method: how many features, out of which, with which rows and labels, and which tests.
+"""The question of a fit: a method, the number of features, the rows and labels to use, and the tests.
 
-A method knows its own parameters alone. What is asked of it on some rows comes to it as `Asked`, and rows come as the
-question's view of them.
+A method has only its own parameters. It receives the request for its rows as `Asked`, and the rows themselves through
+the question's view.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from mlfs_dask.typing import Array, join_terms, numbers
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Question:
-    """A method, and what is asked around it: the parameters that every method has.
+    """A method, and the parameters that all methods share.
 
-    Features that `keep`, `exclude` and `groups` name become numbers where the data is known (`numbered`); `view`,
-    `plan`, `asked` and what else looks at features expects them so.
+    `resolve_names` replaces feature names in `keep`, `exclude` and `groups` by numbers once the data is known; `view`,
+    `plan`, `asked` and all other methods that use features need the numbers.
     """
 
     method: Method
@@ -174,26 +174,26 @@ class Question:
         ),
     ] = "sum"
 
-    #: Where recovered labels go after the fit, for plans; no parameter.
+    #: Destination of the recovered labels after the fit, for plans; no parameter.
     labels_sink: RowSink | None = None
 
     # ------------------------------------------------------------------ values
 
     def get_params(self) -> dict[str, Any]:
-        """Values of all parameters by name, those of the method too, in the order of names."""
-        asked = {name: getattr(self, name) for name in ("n_features_to_select", *(each.name for each in COMMON))}
-        return dict(sorted((self.method.get_params() | asked).items()))
+        """Return the values of all parameters, including the method's, in the order of their names."""
+        common = {name: getattr(self, name) for name in ("n_features_to_select", *(each.name for each in COMMON))}
+        return dict(sorted((self.method.get_params() | common).items()))
 
     def check(self) -> None:
-        """Refuse values that parameters cannot have, and that cannot be asked together.
+        """Refuse invalid values, and combinations of parameters that contradict one another.
 
         Raises
         ------
         UsageError
         """
         self.method.check()
-        for each in COMMON:
-            each.check(getattr(self, each.name))
+        for definition in COMMON:
+            definition.check(getattr(self, definition.name))
         if self.pairs is not None and not re.fullmatch("best:[1-9][0-9]*|significant|all", self.pairs):
             raise UsageError(f"{parameter('pairs')} must be 'best:N', 'significant' or 'all'; got {self.pairs!r}")
         if self.prune is not None and self.redundancy is not None:
@@ -211,7 +211,7 @@ class Question:
             )
 
     def _require_effect(self, name: str, has_effect: bool, *others: str) -> None:
-        """Refuse a value of a parameter that changes nothing without others."""
+        """Refuse a non-default value of a parameter that has no effect without certain others."""
         if not has_effect and getattr(self, name) != getattr(Question, name):
             raise UsageError(
                 f"{parameter(name)} changes nothing without {' or '.join(others)}\n  cure: give that too, or leave "
@@ -219,13 +219,13 @@ class Question:
             )
 
     def _check_groups(self) -> None:
-        """Refuse what groups of features cannot be asked together with."""
-        of_features = {"prune": self.prune, "redundancy": self.redundancy}
-        of_features |= {"resamples": getattr(self.method, "resamples", 0)}
-        of_features |= {"per_label": self.per_label, "min_labels": self.min_labels}
-        other = next((name for name, value in of_features.items() if value), None)
-        if other is not None:
-            raise UsageError(f"{parameter(other)} is of single features: leave it out, or {parameter('groups')}.")
+        """Refuse parameters that cannot be combined with groups of features."""
+        single = {"prune": self.prune, "redundancy": self.redundancy}
+        single |= {"resamples": getattr(self.method, "resamples", 0)}
+        single |= {"per_label": self.per_label, "min_labels": self.min_labels}
+        conflict = next((name for name, value in single.items() if value), None)
+        if conflict is not None:
+            raise UsageError(f"{parameter(conflict)} is of single features: leave it out, or {parameter('groups')}.")
         if self.is_auto:
             name = parameter("n_features_to_select")
             raise UsageError(f"{name} cannot be 'auto' with {parameter('groups')}: give a count of groups.")
@@ -237,28 +237,28 @@ class Question:
 
     @property
     def is_auto(self) -> bool:
-        """Whether the data has to tell how many features to choose."""
+        """True if the number of features follows from the data."""
         return self.n_features_to_select == AUTO
 
     @property
     def is_random(self) -> bool:
-        """Whether anything is drawn at random, with the parameters as they are."""
+        """True if the fit draws random numbers, with the present parameters."""
         return self.method.is_random or (self.method.takes_seed() and self._shuffles)
 
     @property
     def _shuffles(self) -> bool:
-        """Whether shuffled labels tell how many features to choose."""
+        """True if the number of features follows from shuffles of the labels."""
         return self.is_auto and self.control is None and self.method.resamples_rows
 
     @property
     def ranks_strata(self) -> bool:
-        """Whether the method is fitted within each stratum."""
+        """True if a separate fit ranks the features within each stratum."""
         return self.strata is not None and self.strata_by == "rank"
 
     @property
     def pair_question(self) -> PairQuestion | None:
-        """What is asked of pairs of labels and features; None: nothing."""
-        if all(each is None for each in (self.pairs, self.per_label, self.min_labels, self.control)):
+        """Question for the tests of label-feature pairs; None without such tests."""
+        if all(value is None for value in (self.pairs, self.per_label, self.min_labels, self.control)):
             return None
         rows, _, best = (self.pairs or "").partition(":")
         best_of_label = max(int(best or 0), self.per_label or 0)
@@ -267,48 +267,48 @@ class Question:
 
     # ------------------------------------------------------------------ features and rows
 
-    def numbered(self, names: Names, d: int) -> Question:
-        """The question with the numbers of the features that `keep`, `exclude` and `groups` name.
+    def resolve_names(self, names: Names, d: int) -> Question:
+        """Return the question with feature numbers in place of the names in `keep`, `exclude` and `groups`.
 
         Parameters
         ----------
         names : Names
-            Of the data.
+            Names of the data.
         d : int
-            Features of the data.
+            Number of features of the data.
 
         Raises
         ------
         UsageError
-            A feature is not there, is named twice, or is both kept and excluded.
+            If a feature does not exist, is named twice, or is both kept and excluded.
         DataError
-            A file of features cannot be read.
+            If a file of features cannot be read.
         """
-        found: dict[str, Any] = {}
+        numbers: dict[str, Any] = {}
         if self.groups is not None and not isinstance(self.groups, Groups):
-            found["groups"] = read_groups(self.groups, names, d)
+            numbers["groups"] = read_groups(self.groups, names, d)
         for option in ("keep", "exclude"):
-            given = getattr(self, option)
-            if given is not None:
+            value = getattr(self, option)
+            if value is not None:
                 try:
-                    found[option] = tuple(list_columns(given, names.features, d, "feature").tolist())
+                    numbers[option] = tuple(list_columns(value, names.features, d, "feature").tolist())
                 except UsageError as error:
                     raise UsageError(f"{parameter(option)}: {error}") from None
-        both = sorted(set(found.get("keep", ())) & set(found.get("exclude", ())))
+        both = sorted(set(numbers.get("keep", ())) & set(numbers.get("exclude", ())))
         if both:
             name = both[0] if names.features is None else repr(str(names.features[both[0]]))
             raise UsageError(
                 f"{parameter('keep')} and {parameter('exclude')} both name feature {name}; leave it out of one of them."
             )
-        return replace(self, **found)
+        return replace(self, **numbers)
 
     def features(self, d: int) -> NDArray[np.int64] | None:
-        """The features that are read, of d: all but those that are excluded; None for all.
+        """Return the features to read, of d: all but the excluded ones; None for all.
 
         Raises
         ------
         UsageError
-            None is left.
+            If all features are excluded.
         """
         if self.exclude is None:
             return None
@@ -318,7 +318,7 @@ class Question:
         return features
 
     def names(self, names: Names) -> Names:
-        """The names of the columns that are read."""
+        """Return the names of the columns to read."""
         if names.features is None or self.exclude is None:
             return names
         features = self.features(len(names.features))
@@ -326,60 +326,60 @@ class Question:
 
     @property
     def groups_read(self) -> Groups | None:
-        """The groups of the features that are read."""
+        """Groups of the features to read."""
         groups: Any = self.groups
-        return groups.of_features(self.features(len(groups.of))) if isinstance(groups, Groups) else None
+        return groups.of_features(self.features(len(groups.group_of))) if isinstance(groups, Groups) else None
 
     def kept(self, d: int, k: int) -> NDArray[np.int64]:
-        """Numbers, among the features that are read, of those that are chosen in any case, in their order.
+        """Return the numbers, among the features to read, of the features in `keep`, in the given order.
 
         Parameters
         ----------
         d : int
-            Features of the data.
+            Number of features of the data.
         k : int
-            Features to choose, or groups.
+            Number of features or groups to choose.
 
         Raises
         ------
         UsageError
-            They are more than k.
+            If `keep` has more than k features.
         """
         groups: Any = self.groups
-        kept = np.asarray(self.keep or (), np.int64)
-        count, what = len(kept), "feature"
+        keep = np.asarray(self.keep or (), np.int64)
+        count, what = len(keep), "feature"
         if isinstance(groups, Groups):
-            count, what = len(np.unique(groups.of[kept])), "group"
+            count, what = len(np.unique(groups.group_of[keep])), "group"
         if count > k:
             raise UsageError(
                 f"{parameter('keep')} names {number_of(count, what)}, and {k:,} are to be chosen in all: give a "
                 f"larger {parameter('n_features_to_select')}, which counts them, or keep fewer."
             )
         features = self.features(d)
-        return kept if features is None else np.searchsorted(features, kept)
+        return keep if features is None else np.searchsorted(features, keep)
 
     def facts(self, names: Names) -> Mapping[str, Any]:
-        """What the record says of the features that were kept and excluded, by the names of the data."""
+        """Return the entries of run.json about kept and excluded features and groups, by the names of the data."""
 
         def named(numbers: Any) -> list[Any]:
             return [number if names.features is None else str(names.features[number]) for number in numbers or ()]
 
-        noted: dict[str, Any] = {"kept_features": named(self.keep), "excluded_features": named(self.exclude)}
+        entries: dict[str, Any] = {"kept_features": named(self.keep), "excluded_features": named(self.exclude)}
         groups: Any = self.groups
         if groups is not None:
-            noted["groups_digest"] = digest_of({"of": groups.of, "names": list(groups.names)})
-        return {name: value for name, value in noted.items() if value}
+            entries["groups_digest"] = digest_of({"of": groups.group_of, "names": list(groups.names)})
+        return {name: value for name, value in entries.items() if value}
 
     def view(self, source: RowSource) -> RowSource:
-        """The rows as the method sees them: without features that are excluded, with labels -1 as `unknown` says, and
-        with covariates and strata.
+        """Return the rows for the method: without excluded features, with -1 treated as `unknown` says, and with
+        covariates and strata.
 
         Raises
         ------
         UsageError
-            A covariate or the strata are not there.
+            If a covariate or the column of strata does not exist.
         DataError
-            There are too many strata.
+            If there are too many strata.
         """
         features, unknown = self.features(source.profile.d), self.unknown
         if source.label_counts is not None and not source.label_counts[0].any():
@@ -394,12 +394,12 @@ class Question:
         return source
 
     def asked(self, d: int) -> Asked:
-        """What is asked of the method on rows with d features, those that are read.
+        """Return the request to the method for rows with d features to read.
 
         Raises
         ------
         UsageError
-            There are not so many features, or the method cannot tell how many to choose.
+            If there are too few features, or the method cannot determine their number.
         """
         groups, pairs = self.groups_read, self.pair_question
         if groups is not None:
@@ -431,10 +431,10 @@ class Question:
             )
         return d
 
-    # ------------------------------------------------------------------ what is refused without a reading
+    # ------------------------------------------------------------------ checks without a pass
 
     def require_features(self, d: int) -> None:
-        """Refuse data of d features where more are to be chosen, or more are kept than chosen.
+        """Refuse data with too few features, or a `keep` with more features than are to be chosen.
 
         Raises
         ------
@@ -444,23 +444,22 @@ class Question:
         self.kept(d, self.asked(d if features is None else len(features)).k)
 
     def require_accepted(self, source: RowSource, names: Names) -> RowSource:
-        """Refuse rows that are known, without a reading, to hold what the method does not take, and what cannot be
-        asked of them.
+        """Refuse rows whose contents, as far as known without a pass, the method or a parameter does not support.
 
         Returns
         -------
         RowSource
-            Their `view`.
+            The `view` of the rows.
 
         Raises
         ------
         DataError
-            Some labels are unknown, or feature values missing.
+            If labels are unknown, or feature values are missing, and the method does not support it.
         UsageError
-            There are fewer features than are to be chosen, or scores cannot be adjusted for covariates.
+            If there are too few features, or scores cannot be adjusted for covariates.
         """
         self.require_features(source.profile.d)
-        self._require_effect("strata_by", self.strata is not None, parameter("strata"))  # values come with the rows
+        self._require_effect("strata_by", self.strata is not None, parameter("strata"))  # `fit` may attach strata
         counts = source.label_counts if self.unknown != "negative" else None
         source, names = self.view(source), self.names(names)
         if self.min_labels is not None and source.strata is None and self.min_labels > source.profile.q:
@@ -478,7 +477,7 @@ class Question:
         return source
 
     def _refuse_columns(self, source: RowSource) -> None:
-        """Refuse covariates and strata where the method does not take them.
+        """Refuse covariates and strata that the method does not support.
 
         Raises
         ------
@@ -505,10 +504,10 @@ class Question:
                 f"{method.method} counts in strata, of which nothing is tested given the other features\n  cure: "
                 f"choose {parameter('control', 'bh')}, or take a method of means and products, as br-cc"
             )
-        asked = [name for name in ("prune", "redundancy", "groups") if getattr(self, name) is not None]
-        if asked and (self.ranks_strata or (source.covariates is not None and self.group_by == "joint")):
+        options = [name for name in ("prune", "redundancy", "groups") if getattr(self, name) is not None]
+        if options and (self.ranks_strata or (source.covariates is not None and self.group_by == "joint")):
             raise UsageError(
-                f"{parameter(asked[0])} is of scores of all rows that are not adjusted\n  cure: leave it out, or the "
+                f"{parameter(options[0])} is of scores of all rows that are not adjusted\n  cure: leave it out, or the "
                 "covariates and strata"
             )
         if source.covariates is None or method.takes_covariates:
@@ -524,22 +523,22 @@ class Question:
             f"alone\n  cure: {cure}take a method whose scores do (mlfs methods tells which), as br-cc, anova-f or mddm"
         )
 
-    # ------------------------------------------------------------------ what it costs
+    # ------------------------------------------------------------------ costs
 
     def plan(self, source: Profile | RowSource, resources: Resources) -> Plan:
-        """What a fit will cost. Integers only; no data is touched but what missing values are filled with, if cached.
+        """Return the plan of a fit. Reads no data, except cached statistics for filling missing values.
 
         Raises
         ------
         DoesNotFitError
-            No plan fits the workers, or the driver side does not fit its process.
+            If no plan fits the workers, or the driver's share does not fit its process.
         """
         if self.ranks_strata:
             return self._plan_of_strata(source, resources)
         return self.plan_of_view(self.view(source) if isinstance(source, RowSource) else source, resources)
 
     def plan_of_view(self, view: Profile | RowSource, resources: Resources) -> Plan:
-        """`plan` of a view of the rows, where strata are not ranked apart."""
+        """Return the `plan` for a view of the rows, without separate fits for strata."""
         cure = self.method.cure(profile_of(view))
         try:
             plan = self._project(view, resources)
@@ -554,7 +553,7 @@ class Question:
         return require_driver(plan, resources, what, cure=cure or None)
 
     def _project(self, view: Profile | RowSource, resources: Resources) -> Plan:
-        """The plan of a view of the rows, with the reading of what missing values are filled with."""
+        """Return the plan for a view of the rows, including the pass that computes the fill values."""
         if not isinstance(view, RowSource) or not self.method.fills(view):
             return project(self.cost(view, resources), view, resources)
         statistics = tuple(self.method.fill_statistics(view))
@@ -567,11 +566,11 @@ class Question:
         return project(replace(cost, steps=[first, *cost.steps]), filled, resources)
 
     def _plan_of_strata(self, source: Profile | RowSource, resources: Resources) -> Plan:
-        """What a fit within every stratum costs: each reads the partitions that have some of its rows, at most all."""
+        """Return the plan of separate fits within all strata; each reads at most all partitions."""
         within = self.within_stratum
         if isinstance(source, Profile) or self.strata is None:
             return within.plan(source, resources)
-        # Of some rows it is not known what may be known of all.
+        # As for any subset of rows, facts that hold for all rows are unknown.
         plan = within.plan(RowView(source, range(source.profile.n)), resources)
         n_strata = len(find_strata(source, self.strata).categories or ())
         typical = [
@@ -590,15 +589,15 @@ class Question:
 
     @property
     def within_stratum(self) -> Question:
-        """What is asked within each stratum, where these are ranked apart."""
+        """Question of the fit within one stratum."""
         return replace(self, strata=None, strata_by="sum")
 
     def method_cost(self, view: Profile | RowSource, resources: Resources) -> Cost:
-        """What the method itself reads and holds of a view of the rows."""
+        """Return the cost of the method alone for a view of the rows."""
         return self.method.cost(view, resources, self.asked(profile_of(view).d))
 
     def cost(self, view: Profile | RowSource, resources: Resources) -> Cost:
-        """`method_cost`, with what tests of pairs read, and what is read after the features were scored."""
+        """Return the `method_cost`, with the tests of pairs and the passes that follow scoring."""
         profile, asked = profile_of(view), self.asked(profile_of(view).d)
         cost = self.method.cost(view, resources, asked)
         if asked.pairs is not None:
@@ -612,33 +611,33 @@ class Question:
             return replace(cost, steps=[*cost.steps, reading, join_terms(held, "2 q d + 2 grams")], sizes=sizes)
         if self.prune is None and self.redundancy is None:
             return cost
-        # How many "auto" will keep is not known: so many that parts of the ranking are largest.
+        # "auto" may keep any number of features: plan for the number at which parts of the ranking are largest.
         k = min(d, GRAM_CAP // 2) if self.is_auto else asked.k
         reading = planned_reading(view, k, fills_up=self.prune is not None)
         steps = [*cost.steps, replace(reading, workspace=held), join_terms(held, "3 part part")]
         return replace(cost, steps=steps, sizes={**cost.sizes, "d": d, "part": part_size(k, d)})
 
     def first_statistics(self, source: RowSource, resources: Resources) -> Sequence[Statistic]:
-        """What a fit reads first: what missing values are filled with, or `Method.first_reading`.
+        """Return the statistics of a fit's first pass: those for fill values, or `Method.first_reading`.
 
         Raises
         ------
         DoesNotFitError
         """
         if self.exclude is not None or self.ranks_strata or self.view(source) is not source:
-            return ()  # of features, rows and labels that are not those of the store
+            return ()  # the features, rows or labels differ from the store's
         if self.method.fills(source):
             return self.method.fill_statistics(source)
         asked = self.asked(source.profile.d)
         first = self.method.first_reading(source, resources, asked)
-        if not first or asked.pairs is None or any(isinstance(each, CodeTests) for each in first):
+        if not first or asked.pairs is None or any(isinstance(statistic, CodeTests) for statistic in first):
             return first
         return [*first, *pair_statistics(source, asked.pairs)]
 
 
 _HINTS = typing.get_type_hints(Question, include_extras=True)
 
-#: The parameters that every method has, beside `n_features_to_select`.
+#: Parameters of all methods, besides `n_features_to_select`.
 COMMON: tuple[Parameter, ...] = tuple(
     read_parameter(field.name, _HINTS[field.name], field.default, "Question")
     for field in dataclasses.fields(Question)
@@ -647,7 +646,7 @@ COMMON: tuple[Parameter, ...] = tuple(
 
 
 def parameters_of(method: type[Method]) -> tuple[Parameter, ...]:
-    """All parameters but `n_features_to_select`: those of a method, and then those that every method has."""
+    """Return all parameters but `n_features_to_select`: the method's, then those of all methods."""
     return (*method.parameters, *COMMON)
 
 
@@ -658,57 +657,57 @@ def ask(
     seed: int | None = None,
     **params: Any,
 ) -> Question:
-    """The question that is put with a method's name and values of `parameters_of`.
+    """Return the question for a method's name and values of `parameters_of`.
 
-    A `seed` is that of a method which draws at random and was given no `random_state`.
+    `seed` becomes the `random_state` of a method that draws random numbers, unless one is given.
 
     Raises
     ------
     UsageError
-        There is no such method.
+        If there is no such method.
     """
     cls = get_method(method) if isinstance(method, str) else method
-    common = {each.name: params.pop(each.name) for each in COMMON if each.name in params}
+    common = {definition.name: params.pop(definition.name) for definition in COMMON if definition.name in params}
     if seed is not None and cls.takes_seed():
         params.setdefault("random_state", seed)
     return Question(cls(**params), n_features_to_select, **common)
 
 
 def joint_statistics(view: Profile | RowSource, groups: Groups) -> tuple[LabelProducts, Gram]:
-    """What joint scores of groups of features follow from."""
+    """Return the statistics from which joint scores of groups of features are computed."""
     profile = profile_of(view)
     unknown, weighted = unknown_labels(view), profile.weight is not None
-    return label_products(view), Gram(profile.d, groups=groups.together, unknown=unknown, weighted=weighted)
+    return label_products(view), Gram(profile.d, groups=groups.larger_groups, unknown=unknown, weighted=weighted)
 
 
 def _with_pairs(cost: Cost, view: Profile | RowSource, pairs: PairQuestion, *, first: bool) -> Cost:
-    """The cost with what tests of pairs read and hold: in a reading before the others, or with the first of all rows.
+    """Add the cost of tests of pairs: in a pass before all others, or together with the first pass over all rows.
 
-    A method that counts has the tests of its counts in its readings.
+    A method that counts includes the tests of its counts in its own passes.
     """
     profile, steps = profile_of(view), list(cost.steps)
-    read = [statistic for step in steps if isinstance(step, Reading) for statistic in step.statistics]
-    held = numbers(sum(statistic.result_bytes for statistic in read if isinstance(statistic, CodeTests)))
-    if not held:
+    planned = [statistic for step in steps if isinstance(step, Reading) for statistic in step.statistics]
+    sums = numbers(sum(statistic.result_bytes for statistic in planned if isinstance(statistic, CodeTests)))
+    if not sums:
         statistics = pair_statistics(view, pairs)
-        held = numbers(sum(statistic.result_bytes for statistic in statistics))
+        sums = numbers(sum(statistic.result_bytes for statistic in statistics))
         if len(unknown_labels(view)):
-            held += 4 * profile.q * profile.d  # means, squares and shapes of features over the rows of each label
-        place = next((i for i, step in enumerate(steps) if _reads_rows(step)), 0)
-        step = steps[place] if steps else ""
+            sums += 4 * profile.q * profile.d  # means, squares and shapes of features over the rows of each label
+        index = next((i for i, step in enumerate(steps) if _reads_rows(step)), 0)
+        step = steps[index] if steps else ""
         if isinstance(step, Reading) and _reads_rows(step) and step.times == 1 and not first:
-            steps[place] = replace(step, statistics=(*step.statistics, *statistics))
+            steps[index] = replace(step, statistics=(*step.statistics, *statistics))
         else:
             steps.insert(0, Reading(PAIR_TESTS, statistics))
-    place = 1 + next(i for i, step in enumerate(steps) if isinstance(step, Reading))
-    for i, step in enumerate(steps[place:], start=place):
-        beside = step if isinstance(step, str) else step.workspace
-        beside = join_terms(beside, "pairs")
-        steps[i] = beside if isinstance(step, str) else replace(step, workspace=beside)
+    after_first = 1 + next(i for i, step in enumerate(steps) if isinstance(step, Reading))
+    for i, step in enumerate(steps[after_first:], start=after_first):
+        workspace = step if isinstance(step, str) else step.workspace
+        workspace = join_terms(workspace, "pairs")
+        steps[i] = workspace if isinstance(step, str) else replace(step, workspace=workspace)
     workspace, sizes = pairs_workspace(pairs, profile.q, profile.d)
-    return replace(cost, steps=[*steps, join_terms("pairs", workspace)], sizes={**cost.sizes, **sizes, "pairs": held})
+    return replace(cost, steps=[*steps, join_terms("pairs", workspace)], sizes={**cost.sizes, **sizes, "pairs": sums})
 
 
 def _reads_rows(step: Reading | str) -> bool:
-    """Whether a step reads features of all rows of the job."""
+    """Return True if a step reads the features of all rows of the job."""
     return isinstance(step, Reading) and bool(step.statistics) and not step.labels_only and step.source is None

@@ -1,8 +1,8 @@
-"""Features that say the same: clusters of those whose correlation is high, and a representative of each that is kept.
+"""Clusters of highly correlated features, each with one representative.
 
-One goes down the ranking: a feature whose correlation with an earlier representative is at least the bound belongs to
-the cluster of the one that it is most alike; any other is a representative itself. The correlations come from X'X of a
-part of the ranking, in one reading of these columns alone. Where so many are passed over that the part has too few
+The ranking is processed from the best feature on: a feature whose correlation with an earlier representative reaches
+the bound joins the cluster of the most similar representative; any other feature becomes a representative. The
+correlations come from X'X of a part of the ranking, in one pass over its columns. If the part has too few
 representatives, the next part is read, together with the representatives so far.
 """
 
@@ -20,26 +20,26 @@ from mlfs_dask.selectors.costs import Names, Reading, Readings
 from mlfs_dask.statistics.gram import GRAM_CAP, Gram
 from mlfs_dask.typing import Array
 
-#: What the reading is called.
+#: Name of the pass.
 REDUNDANCY = "redundancy"
 
-#: Features of a part beside twice as many as are chosen.
+#: Features of a part in addition to twice the number to choose.
 FURTHER_FEATURES = 64
 
-#: Decimals of a correlation: those beyond differ by the order of summation, and copies of a feature have 1.
+#: Decimals of a correlation; further ones depend on the order of summation, and copies of a feature must have 1.
 DECIMALS = 9
 
-#: A row of a table of clusters.
+#: Row of a table of clusters.
 ROW = np.dtype([("cluster", "i8"), ("feature", "i8"), ("representative", "i8"), ("similarity", "f8")])
 
 
 def part_size(k: int, d: int) -> int:
-    """Features of a part, for k that are chosen of d.
+    """Return the number of features of a part, for k features to choose of d.
 
     Raises
     ------
     DoesNotFitError
-        X'X of more features would be needed than is formed.
+        If X'X of more than `GRAM_CAP` features would be needed.
     """
     if min(k, d - 1) >= GRAM_CAP:
         raise DoesNotFitError(
@@ -52,15 +52,15 @@ def part_size(k: int, d: int) -> int:
 
 
 def planned_reading(source: Profile | RowSource, k: int, *, fills_up: bool) -> Reading:
-    """The reading of correlations, for a plan; it is repeated where too many features are passed over.
+    """Return the pass over correlations for a plan; it is repeated if too many features are dropped.
 
     Parameters
     ----------
     source : Profile or RowSource
     k : int
-        Features to choose.
+        Number of features to choose.
     fills_up : bool
-        Whether others take the places of those that are passed over.
+        True if further features replace dropped ones.
     """
     profile = profile_of(source)
     size = part_size(k, profile.d)
@@ -73,57 +73,57 @@ def planned_reading(source: Profile | RowSource, k: int, *, fills_up: bool) -> R
 def find_clusters(
     readings: Readings, ranking: NDArray[np.int64], bound: float, k: int, *, fills_up: bool, names: Names
 ) -> NDArray[np.void]:
-    """Clusters of the first features of a ranking: features that say the same.
+    """Return the clusters of the first features of a ranking.
 
     Parameters
     ----------
     readings : Readings
-        Of the fit; `readings.kept` are representatives in any case.
+        Passes of the fit; the features in `readings.kept` are always representatives.
     ranking : int64 array
-        Features that may be chosen, best first.
+        Eligible features, best first.
     bound : float
-        Correlation, without its sign, from which features say the same.
+        Absolute correlation from which a feature joins a cluster.
     k : int
-        Representatives to find.
+        Number of representatives to find.
     fills_up : bool
-        Whether parts of the ranking are read until there are k; else the first part alone.
+        True: read parts of the ranking until there are k representatives. False: read only the first part.
     names : Names
-        Of the features.
+        Names of the features.
 
     Returns
     -------
     array of `ROW`
-        Every feature that was looked at, in the order of the ranking: number of its cluster from 1, its representative,
-        and the correlation with it without its sign; of a representative 1.
+        Every processed feature, in the order of the ranking: its cluster, from 1, its representative, and the
+        absolute correlation between the two; 1 for a representative.
 
     Raises
     ------
     DataError
-        A feature lacks values, which the method counts as a code.
+        If a feature lacks values, which the method treats as a code of its own.
     DoesNotFitError, ClusterLostError
     """
     size = part_size(k, len(ranking)) if len(ranking) else 0
-    found: list[int] = []
+    representatives: list[int] = []
     members: list[tuple[int, int, int, float]] = []
     kept = set(readings.kept.tolist())
     start = 0
     while start < len(ranking):
-        part = ranking[start : start + size - len(found)]
+        part = ranking[start : start + size - len(representatives)]
         start += len(part)
-        columns = np.sort(np.concatenate([np.array(found, np.int64), part]))
-        alike = _correlations(readings, columns, names)
-        place = dict(zip(columns.tolist(), range(len(columns)), strict=True))
-        places = [place[f] for f in found]
+        columns = np.sort(np.concatenate([np.array(representatives, np.int64), part]))
+        correlations = _correlations(readings, columns, names)
+        index_of = dict(zip(columns.tolist(), range(len(columns)), strict=True))
+        indices = [index_of[f] for f in representatives]
         for f in part.tolist():
-            near = alike[place[f], places] if places else np.empty(0)
-            best = int(np.argmax(near)) if len(near) else -1
-            if f in kept or best < 0 or near[best] < bound:
-                found.append(f)
-                places.append(place[f])
-                members.append((len(found), f, f, 1.0))
+            similarities = correlations[index_of[f], indices] if indices else np.empty(0)
+            best = int(np.argmax(similarities)) if len(similarities) else -1
+            if f in kept or best < 0 or similarities[best] < bound:
+                representatives.append(f)
+                indices.append(index_of[f])
+                members.append((len(representatives), f, f, 1.0))
             else:
-                members.append((best + 1, f, found[best], float(near[best])))
-            if fills_up and len(found) == k:
+                members.append((best + 1, f, representatives[best], float(similarities[best])))
+            if fills_up and len(representatives) == k:
                 return np.array(members, ROW)
         if not fills_up:
             break
@@ -131,7 +131,7 @@ def find_clusters(
 
 
 def _correlations(readings: Readings, columns: NDArray[np.int64], names: Names) -> Array:
-    """Correlations of features without their signs, shape (c, c); with a constant feature 0."""
+    """Return the absolute correlations of features, shape (c, c); 0 with a constant feature."""
     source = readings.source
     view = RowView(source, features=columns)
     (gram,) = readings.run(REDUNDANCY, Gram(len(columns), weighted=source.weights is not None), source=view)
@@ -147,5 +147,5 @@ def _correlations(readings: Readings, columns: NDArray[np.int64], names: Names) 
     scale = np.divide(1.0, length, out=np.zeros(len(length)), where=length > 0)
     gram *= scale
     gram *= scale[:, np.newaxis]
-    alike: Array = np.round(np.abs(gram, out=gram), DECIMALS, out=gram)
-    return alike
+    correlations: Array = np.round(np.abs(gram, out=gram), DECIMALS, out=gram)
+    return correlations

@@ -1,7 +1,7 @@
-"""Seconds of the readings of a fit, from one block of the data.
+"""Estimate of the seconds of a fit's passes, measured on one block of data.
 
-The block is read and fed to every statistic of the plan; its seconds are multiplied by the number of blocks and of
-readings, and shared by the threads that read. What the driver does between readings is not estimated.
+The block is read and added to every statistic of the plan. The seconds are multiplied by the numbers of blocks and
+passes, and divided by the number of reading threads. The driver's work between passes is not estimated.
 """
 
 from __future__ import annotations
@@ -24,36 +24,36 @@ from mlfs_dask.rows.contract import Block, RowSource
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.costs import Cost, Plan
 
-#: Readings from which on a plan tells what a store would spare.
+#: Number of passes from which a plan mentions the time that a store would save.
 MANY_READINGS = 6
 
 
 def estimate_seconds(
     cost_of: Callable[[RowSource, Resources], Cost], source: RowSource, resources: Resources, plan: Plan
 ) -> Plan:
-    """`plan` with the seconds of its readings, from a short measurement: one block of `source` is read.
+    """Return `plan` with the estimated seconds of its passes, measured on one block of `source`.
 
     Parameters
     ----------
     cost_of : callable
         `cost` of the selector.
     source : RowSource
-        One that streams.
+        Source that can be streamed.
     resources : Resources
     plan : Plan
-        Of that cost, the source and the resources.
+        Plan for this cost, source and resources.
 
     Returns
     -------
     Plan
-        As it was where rows are in a Dask array, whose blocks may take any time.
+        Unchanged for rows in a Dask array, whose blocks may take any time to compute.
     """
     if source.residence == "graph":
         return plan
     cost = cost_of(source, resources)
-    # Workers of a running cluster have cores of their own; local ones share those of this machine.
+    # Workers of a running cluster have cores of their own; local workers share the cores of this machine.
     cores = resources.slots if hasattr(resources.client, "scheduler") else runtime.available_cores()
-    totals, of_store = np.zeros(3), 0.0  # at most, typically at least and at most
+    totals, of_store = np.zeros(3), 0.0  # columns: maximum, then lower and upper typical value
     with runtime.one_blas_thread(), contextlib.closing(source.stream(0, 1)) as blocks:  # type: ignore[type-var]
         started = time.perf_counter()
         block = next(blocks)
@@ -68,9 +68,9 @@ def estimate_seconds(
             for statistic in step.statistics:
                 if is_cached(source, statistic):
                     continue
-                key = _sizes(statistic)
+                key = _cost_key(statistic)
                 if key not in measured:
-                    measured[key] = _seconds(statistic, block)
+                    measured[key] = _seconds_of_add(statistic, block)
                 seconds += measured[key]
             threads = planned.threads if resources.client is None else resources.slots
             share = source.profile.n / block.X.shape[0] / min(threads, cores, len(planned.runs))
@@ -88,7 +88,7 @@ def estimate_seconds(
 
 
 def _copy_seconds(block: Block) -> float:
-    """Seconds in which X of a block is copied twice: a store, whose values are as kernels take them, is read so."""
+    """Return the seconds of copying X of a block twice, which is about the time to read it from a store."""
     arrays = [block.X] if isinstance(block.X, np.ndarray) else [block.X.data, block.X.indices]
     started = time.perf_counter()
     for _ in range(2):
@@ -98,28 +98,28 @@ def _copy_seconds(block: Block) -> float:
 
 
 class _Pickler(pickle.Pickler):
-    """Pickler of statistics whose placeholders, arrays that take no memory, come back with numbers."""
+    """Pickler of statistics that replaces placeholders (arrays without memory) by real arrays."""
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, np.ndarray) and obj.ndim and not any(obj.strides):
-            return _numbers, (obj.shape, obj.dtype)
+            return _placeholder_values, (obj.shape, obj.dtype)
         return NotImplemented
 
 
-def _numbers(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Zeros, or small numbers, which keep the linear systems that are made of them well-conditioned."""
+def _placeholder_values(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return zeros, or small random numbers, which keep linear systems built from them well-conditioned."""
     if dtype.kind != "f":
         return np.zeros(shape, dtype)
     return 1e-3 * np.random.default_rng(0).random(shape)
 
 
-def _sizes(statistic: Statistic) -> tuple[Any, ...]:
-    """Equal for statistics that take as long, such as the tiles of one."""
+def _cost_key(statistic: Statistic) -> tuple[Any, ...]:
+    """Return a key that is equal for statistics of equal cost, such as tiles of one statistic."""
     return type(statistic), statistic.state_bytes, statistic.result_bytes, statistic.parameter_bytes
 
 
-def _seconds(statistic: Statistic, block: Block) -> float:
-    """Seconds in which a block is added, the second time: the first loads libraries and touches the memory."""
+def _seconds_of_add(statistic: Statistic, block: Block) -> float:
+    """Return the seconds of adding a block the second time: the first loads libraries and touches memory."""
     pickled = io.BytesIO()
     _Pickler(pickled).dump(statistic)
     statistic = pickle.loads(pickled.getvalue())

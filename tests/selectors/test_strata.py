@@ -16,7 +16,7 @@ import mlfs_dask as mlfs
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.rows.sources import as_rows
 from mlfs_dask.selection.estimator import get_estimator
-from mlfs_dask.selection.fit import Opened, with_columns
+from mlfs_dask.selection.fit import OpenedRows, attach_columns
 from mlfs_dask.selection.question import ask
 from mlfs_dask.selectors import METHODS
 from mlfs_dask.selectors.costs import Names
@@ -148,7 +148,7 @@ class _Strata:
 def test_what_cannot_be_pooled_is_refused_with_the_cure():
     X, Y, batch = problem()
     for name in METHODS:
-        question, rows = with_columns(ask(name, 3), Opened(as_rows(X, Y)), None, batch)
+        question, rows = attach_columns(ask(name, 3), OpenedRows(as_rows(X, Y)), None, batch)
         if question.method.takes_strata or question.method.takes_covariates:
             continue
         with pytest.raises(UsageError, match=f"{name} cannot pool its scores over strata\n  cure: choose .*rank"):
