@@ -203,7 +203,7 @@ def planned(method: str, d: int, q: int, parameters: dict[str, Any], *, total: i
     """The plan of a job on as many bytes of dense float32, on `WORKERS` workers of one core and 1 GiB."""
     from mlfs_dask.rows.contract import Profile
     from mlfs_dask.runtime import Resources
-    from mlfs_dask.storage.chunking import CHUNK_BYTES
+    from mlfs_dask.storage.array_layout import CHUNK_BYTES
 
     n = total // (4 * d)
     profile = Profile(

@@ -22,8 +22,8 @@ import numpy as np
 import zarr
 
 from mlfs_dask.runtime import peak_rss, reset_peak_rss
-from mlfs_dask.storage.chunking import ArrayChunking
-from mlfs_dask.storage.zarr_format import ArraySpec, write_shard
+from mlfs_dask.storage.array_layout import ArrayLayout
+from mlfs_dask.storage.zarr_format import write_shard
 
 COLUMNS = 1000
 CHUNK = 2097
@@ -39,13 +39,13 @@ def write_plain(folder: Path, values: np.ndarray, rows: int) -> None:
 
 def write_directly(folder: Path, values: np.ndarray, rows: int) -> None:
     """As `mlfs convert` does, digests included."""
-    spec = ArraySpec("X", ArrayChunking(rows, CHUNK, SHARD, 4 * COLUMNS), "float32", COLUMNS, "none", {})
-    for shard in range(spec.plan.shards):
-        path = folder / "direct" / spec.shard_key(shard)
+    layout = ArrayLayout("X", (rows, COLUMNS), "float32", SHARD, CHUNK)
+    for shard in range(layout.shards):
+        path = folder / "direct" / layout.shard_key(shard)
         path.parent.mkdir(parents=True)
 
         def chunks(shard: int = shard) -> Iterator[np.ndarray]:
-            for _ in spec.chunks(shard):
+            for _ in layout.chunks(shard):
                 yield values
 
         write_shard(path, chunks(), slots=SHARD // CHUNK, compressor="none")
@@ -53,10 +53,10 @@ def write_directly(folder: Path, values: np.ndarray, rows: int) -> None:
 
 def write_through_zarr(folder: Path, values: np.ndarray, rows: int) -> None:
     """A shard at a time, without digests."""
-    spec = ArraySpec("X", ArrayChunking(rows, CHUNK, SHARD, 4 * COLUMNS), "float32", COLUMNS, "none", {})
+    layout = ArrayLayout("X", (rows, COLUMNS), "float32", SHARD, CHUNK)
     group = zarr.create_group(folder / "zarr")
     (folder / "zarr" / "X").mkdir()
-    (folder / "zarr" / "X" / "zarr.json").write_bytes(spec.metadata())
+    (folder / "zarr" / "X" / "zarr.json").write_bytes(layout.metadata({}))
     shard = np.concatenate([values] * (SHARD // CHUNK))
     for start in range(0, rows, SHARD):
         stop = min(start + SHARD, rows)

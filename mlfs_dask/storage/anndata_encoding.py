@@ -9,10 +9,11 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from mlfs_dask.storage.array_layout import array_metadata, bytes_codecs, group_metadata
 from mlfs_dask.storage.digest import ROOT_KEY
 from mlfs_dask.storage.limits import require_memory
 from mlfs_dask.storage.numbered_names import NumberedNames
-from mlfs_dask.storage.zarr_format import array_metadata, bytes_codecs, decode, encoder, group_metadata
+from mlfs_dask.storage.zarr_format import decode, encoder
 
 Object: TypeAlias = tuple[str, bytes]
 """Key below the root of a store, and content."""
@@ -62,7 +63,7 @@ def vector_metadata(name: str, length: int, dtype: np.dtype[Any]) -> Object:
         shape=(length,),
         data_type=dtype.name,
         chunks=(min(length, CHUNK),),
-        codecs=bytes_codecs(dtype, _COMPRESSOR),
+        codecs=bytes_codecs(dtype.itemsize, _COMPRESSOR),
         fill_value=0,
         attributes=DENSE,
     )
@@ -154,7 +155,7 @@ def _read_dtype(metadata: Mapping[str, Any], length: int) -> Any:
     chunk, texts = min(length, CHUNK), metadata["data_type"] == "string"
     layout = metadata["shape"], metadata["chunk_grid"]["configuration"]["chunk_shape"], metadata["fill_value"]
     dtype: Any = np.dtypes.StringDType() if texts else np.dtype(str(metadata["data_type"])).newbyteorder("<")
-    codecs = _STRING_CODECS if texts else bytes_codecs(dtype, _COMPRESSOR)
+    codecs = _STRING_CODECS if texts else bytes_codecs(dtype.itemsize, _COMPRESSOR)
     if [*metadata["codecs"]] != codecs or layout != ([length], [chunk], "" if texts else 0):
         raise ValueError(f"an array of {length} entries, as a store has them, was expected")
     return dtype

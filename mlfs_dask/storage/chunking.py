@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from mlfs_dask.errors import DoesNotFitError
+from mlfs_dask.storage.array_layout import CHUNK_BYTES, ArrayLayout, itemsize_of
 from mlfs_dask.storage.limits import COLUMN_BYTES
 from mlfs_dask.storage.schema import LABELS_NAME, X_NAME
 
@@ -24,9 +25,6 @@ MAX_PARTITIONS = 100_000
 """Most partitions of one conversion. The root metadata name every object, in some hundred bytes, and whoever opens the
 store reads and holds them (`benchmarks/load.py partitions`)."""
 
-CHUNK_BYTES = 8 << 20
-"""Most bytes of one inner chunk of a dense X: large enough to be read at full speed, small enough to reuse."""
-
 CHUNK_NONZEROS = 1 << 18
 """Most nonzeros in one inner chunk of a sparse array: 1 MiB of indices. Blocks begin and end within chunks, and a chunk
 is read whole, as its checksum is of all of it."""
@@ -36,7 +34,6 @@ SMALL_CHUNK_BYTES = 1 << 20
 
 INDEX_BYTES = 4
 OFFSET_BYTES = 8
-CHECKSUM_BYTES = 4
 
 PROCESS_BYTES = 190 << 20
 """Memory of a worker process apart from its batches: interpreter, NumPy, SciPy, and the libraries or compiled
@@ -61,58 +58,25 @@ MIN_BATCH = 256 << 10
 
 
 @dataclass(frozen=True)
-class ArrayChunking:
-    """Cutting of one array along its first axis.
-
-    Attributes
-    ----------
-    length : int
-        Rows, or entries of a 1-D array.
-    chunk : int
-        Entries of the first axis in one inner chunk.
-    shard : int
-        Entries in one shard, a multiple of `chunk`.
-    item_bytes : int
-        Bytes of one entry of the first axis (a whole row when dense).
-    """
-
-    length: int
-    chunk: int
-    shard: int
-    item_bytes: int
-
-    @property
-    def shards(self) -> int:
-        return -(-self.length // self.shard)
-
-    @property
-    def bytes(self) -> int:
-        """Bytes on disk without a compressor: padded last chunks, checksums and shard indexes included."""
-        chunks = -(-self.length // self.chunk)
-        index = self.shards * (16 * (self.shard // self.chunk) + CHECKSUM_BYTES)
-        return chunks * (self.chunk * self.item_bytes + CHECKSUM_BYTES) + index
-
-
-@dataclass(frozen=True)
 class StoreChunking:
     """Forms of X and Y in a store, and its bytes on disk.
 
     Attributes
     ----------
-    arrays : mapping of str to ArrayChunking
+    arrays : mapping of str to ArrayLayout
         The arrays by name, X's first: one of rows, or values, column indices and row offsets of a sparse matrix.
     bytes : int
         Without a compressor, names and metadata included roughly.
     """
 
-    arrays: Mapping[str, ArrayChunking]
+    arrays: Mapping[str, ArrayLayout]
     bytes: int
 
     def is_sparse(self, matrix: str) -> bool:
         """Whether X or the labels are sparse."""
         return matrix not in self.arrays
 
-    def values(self, matrix: str) -> ArrayChunking:
+    def values(self, matrix: str) -> ArrayLayout:
         """Rows of X or the labels, or their nonzeros where they are sparse."""
         return self.arrays[f"{matrix}/data" if self.is_sparse(matrix) else matrix]
 
@@ -124,11 +88,12 @@ def chunk_store(
     q: int,
     nonzeros: int,
     label_nonzeros: int,
-    itemsize: int,
+    dtype: str,
     longest_row: int,
     storage: str = "auto",
     labels_storage: str = "auto",
     partition_bytes: int = PARTITION_BYTES,
+    compressor: str = "none",
 ) -> StoreChunking:
     """Choose storage forms, chunks and shards.
 
@@ -140,13 +105,14 @@ def chunk_store(
         Rows, features, labels; positive.
     nonzeros, label_nonzeros : int
         Entries other than 0.
-    itemsize : int
-        Bytes of one value of X.
+    dtype : str
+        Of X.
     longest_row : int
         Nonzeros of the fullest row, so that every shard begins at least one row.
     storage, labels_storage : {"auto", "dense", "sparse"}
     partition_bytes : int
         Bytes of X and Y that a partition should have; more where there would be more than `MAX_PARTITIONS`.
+    compressor : {"none", "zstd", "lz4"}
 
     Returns
     -------
@@ -154,10 +120,11 @@ def chunk_store(
 
     Examples
     --------
-    >>> plan = chunk_store(n=593, d=72, q=6, nonzeros=42556, label_nonzeros=1108, itemsize=8, longest_row=72)
-    >>> plan.is_sparse("X"), plan.values("X").shards, plan.values("X").chunk
+    >>> plan = chunk_store(n=593, d=72, q=6, nonzeros=42556, label_nonzeros=1108, dtype="float64", longest_row=72)
+    >>> plan.is_sparse("X"), plan.values("X").shards, plan.values("X").chunk_rows
     (False, 1, 593)
     """
+    itemsize = itemsize_of(dtype)
     csr_bytes = nonzeros * (itemsize + INDEX_BYTES) + OFFSET_BYTES * n
     sparse = 2 * csr_bytes <= n * d * itemsize if storage == "auto" else storage == "sparse"
     label_csr_bytes = label_nonzeros * (1 + INDEX_BYTES) + OFFSET_BYTES * n
@@ -165,49 +132,36 @@ def chunk_store(
     label_bytes = label_csr_bytes if labels_sparse else n * q
     total = (csr_bytes if sparse else n * d * itemsize) + label_bytes
     partitions = max(1, -(-total // max(partition_bytes, -(-total // MAX_PARTITIONS))))
+
+    def cut(name: str, shape: tuple[int, ...], dtype: str, shards: int, chunk_bytes: int, min_shard: int = 1) -> None:
+        """Cut an array into about `shards` equal shards, of `min_shard` rows or more, of equal chunks."""
+        layout = ArrayLayout(name, shape, dtype, 1, 1, compressor)
+        if shape[0]:
+            target = max(-(-shape[0] // max(shards, 1)), min(min_shard, shape[0]))
+            chunks = -(-target // max(1, chunk_bytes // layout.row_bytes))
+            chunk = -(-target // chunks)
+            layout = replace(layout, shard_rows=chunk * chunks, chunk_rows=chunk)
+        arrays[name] = layout
+
+    def cut_sparse(name: str, entries: int, dtype: str, shards: int, min_shard: int = 1) -> None:
+        """Cut values and indices alike, and the row offsets."""
+        cut(f"{name}/data", (entries,), dtype, shards, CHUNK_NONZEROS * itemsize_of(dtype), min_shard)
+        arrays[f"{name}/indices"] = replace(arrays[f"{name}/data"], key=f"{name}/indices", data_type="int32")
+        cut(f"{name}/indptr", (n + 1,), "int64", -(-(n + 1) * OFFSET_BYTES // PARTITION_BYTES), SMALL_CHUNK_BYTES)
+
+    arrays: dict[str, ArrayLayout] = {}
     if sparse:
-        entries, item_bytes = nonzeros, itemsize
-        max_chunk = CHUNK_NONZEROS
-        min_shard = longest_row
+        cut_sparse(X_NAME, nonzeros, dtype, partitions, longest_row)
     else:
-        entries, item_bytes = n, d * itemsize
-        max_chunk = max(1, CHUNK_BYTES // item_bytes)
-        min_shard = 1
-    values = _cut(entries, partitions, max_chunk=max_chunk, min_shard=min_shard, item_bytes=item_bytes)
-    arrays = _csr(X_NAME, values, n) if sparse else {X_NAME: values}
+        cut(X_NAME, (n, d), dtype, partitions, CHUNK_BYTES)
     # Readers slice the labels by offsets, so their shards need not follow the partitions: few, large files.
     if labels_sparse:
         shards = -(-label_nonzeros * (1 + INDEX_BYTES) // PARTITION_BYTES)
-        values = _cut(label_nonzeros, shards, max_chunk=CHUNK_NONZEROS, min_shard=1, item_bytes=1)
-        arrays |= _csr(LABELS_NAME, values, n)
+        cut_sparse(LABELS_NAME, label_nonzeros, "int8", shards)
     else:
-        max_chunk = max(1, SMALL_CHUNK_BYTES // q)
-        shards = -(-n * q // PARTITION_BYTES)
-        arrays[LABELS_NAME] = _cut(n, shards, max_chunk=max_chunk, min_shard=1, item_bytes=q)
-    stored = sum(array.bytes for array in arrays.values())
+        cut(LABELS_NAME, (n, q), "int8", -(-n * q // PARTITION_BYTES), SMALL_CHUNK_BYTES)
+    stored = sum(array.stored_bytes for array in arrays.values())
     return StoreChunking(arrays, stored + 100 * d + 50 * q + n // 2 + 65536)
-
-
-def _csr(name: str, values: ArrayChunking, n: int) -> dict[str, ArrayChunking]:
-    """The arrays of a sparse matrix; indices are cut as values are."""
-    indices = replace(values, item_bytes=INDEX_BYTES)
-    return {f"{name}/data": values, f"{name}/indices": indices, f"{name}/indptr": _offsets(n)}
-
-
-def _offsets(n: int) -> ArrayChunking:
-    shards = -(-(n + 1) * OFFSET_BYTES // PARTITION_BYTES)
-    max_chunk = SMALL_CHUNK_BYTES // OFFSET_BYTES
-    return _cut(n + 1, shards, max_chunk=max_chunk, min_shard=1, item_bytes=OFFSET_BYTES)
-
-
-def _cut(length: int, shards: int, *, max_chunk: int, min_shard: int, item_bytes: int) -> ArrayChunking:
-    """About `shards` equal shards of equal chunks of at most `max_chunk` entries; shards of `min_shard` or more."""
-    if length == 0:
-        return ArrayChunking(length=0, chunk=1, shard=1, item_bytes=item_bytes)
-    target = max(-(-length // max(shards, 1)), min(min_shard, length))
-    chunks = -(-target // max_chunk)
-    chunk = -(-target // chunks)
-    return ArrayChunking(length=length, chunk=chunk, shard=chunk * chunks, item_bytes=item_bytes)
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,7 @@ from mlfs_dask.blocks.codes import (
 from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError, UsageError
 from mlfs_dask.files.redaction import redact
 from mlfs_dask.rows.contract import FeatureInfo
+from mlfs_dask.storage.array_layout import ArrayLayout
 from mlfs_dask.storage.chunking import (
     MAX_BATCH,
     MAX_QUANTILE_FEATURES,
@@ -81,7 +82,6 @@ from mlfs_dask.storage.writer import (
     write_one_shard,
     write_root,
 )
-from mlfs_dask.storage.zarr_format import ArraySpec
 from mlfs_dask.typing import Matrix
 
 logger = logging.getLogger(__name__)
@@ -495,7 +495,7 @@ _staged_lock = threading.Lock()
 
 
 def _write_task(
-    wip: Path, parts: int, minus_one: MinusOne, old: StoreRows | None, spec: ArraySpec, shard: int
+    wip: Path, parts: int, minus_one: MinusOne, old: StoreRows | None, layout: ArrayLayout, shard: int
 ) -> ShardRecord:
     check_stop()
     directory = wip / "stage"
@@ -503,7 +503,7 @@ def _write_task(
         if directory not in _staged:
             _staged[directory] = SpooledRows(directory, parts, minus_one=minus_one)
     rows = _staged[directory]
-    return write_one_shard(rows if old is None else ExtendedRows(old, rows), spec, shard, wip)
+    return write_one_shard(rows if old is None else ExtendedRows(old, rows), layout, shard, wip)
 
 
 def _close_staged(directory: Path) -> None:
@@ -611,7 +611,7 @@ class _Run:
         return merged
 
     def _write(self, parts: int, inferred: InferredSchema, aside: runtime.ThreadPool) -> dict[str, ShardRecord]:
-        specs, kept = inferred.specs, self._kept(inferred)
+        layouts, kept = inferred.layouts, self._kept(inferred)
         old = self.extension.schema.sizes if self.extension is not None else {}
         total = inferred.chunking.bytes - sum(old[key] for key in kept)
         existing = sum(path.stat().st_size for path in (self.wip / "store").rglob("*") if path.is_file())
@@ -627,10 +627,10 @@ class _Run:
             )
         entries = None if self.extension is None else self.extension.dataset.store_rows
         arguments = [
-            (self.wip, parts, inferred.minus_one, entries, spec, shard)
-            for spec in specs
-            for shard in range(spec.plan.shards)
-            if spec.shard_key(shard) not in kept
+            (self.wip, parts, inferred.minus_one, entries, layout, shard)
+            for layout in layouts
+            for shard in range(layout.shards)
+            if layout.shard_key(shard) not in kept
         ]
         records: dict[str, ShardRecord] = {}
         try:
@@ -652,7 +652,7 @@ class _Run:
 
     def _kept(self, inferred: InferredSchema) -> dict[str, Checksum]:
         """Key -> checksum of the shards that are not written, because the store that becomes longer has them."""
-        return {} if self.extension is None else self.extension.kept_objects(inferred.specs)
+        return {} if self.extension is None else self.extension.kept_objects(inferred.layouts)
 
     def _finish(
         self,
@@ -663,10 +663,10 @@ class _Run:
     ) -> StoreSchema:
         kept = self._kept(inferred)
         missing = [
-            spec.shard_key(shard)
-            for spec in inferred.specs
-            for shard in range(spec.plan.shards)
-            if spec.shard_key(shard) not in kept and not (self.wip / "store" / spec.shard_key(shard)).is_file()
+            key
+            for layout in inferred.layouts
+            for key in map(layout.shard_key, range(layout.shards))
+            if key not in kept and not (self.wip / "store" / key).is_file()
         ]
         if missing:
             raise MlfsError(f"shards are missing: {', '.join(missing[:20])}\n  cure: pass --resume to write them")
@@ -677,7 +677,7 @@ class _Run:
         objects = {key: (record.size, record.digest) for key, record in records.items()}
         obs = None if self.obs is None else ObsWriter(self.obs, inferred.n)
         sizes = {"n": inferred.n, "d": inferred.d, "q": inferred.q}
-        objects |= write_metadata(root, inferred.specs, inferred.names, **sizes, obs=obs)
+        objects |= write_metadata(root, inferred.layouts, inferred.names, **sizes, obs=obs)
         old = None if self.extension is None else self.extension.schema
         checksums = kept | {key: record.checksum for key, record in records.items()}
         if old is not None:
@@ -749,7 +749,7 @@ def _partitions(rows: SpooledRows, inferred: InferredSchema) -> Partitions:
     """Row boundaries: multiples of the shard's rows, or the rows that start within each shard of nonzeros."""
     n, chunking = rows.n, inferred.new_chunking
     cut = chunking.values(X_NAME)
-    starts = range(cut.shard, cut.length, cut.shard)
+    starts = range(cut.shard_rows, cut.shape[0], cut.shard_rows)
     inner = rows.rows_of_nonzeros(list(starts)) if chunking.is_sparse(X_NAME) else list(starts)
     boundaries = sorted({0, *(row for row in inner if row < n), n})
     # Long runs of empty rows must not pile up in one partition: their labels cost memory too.
@@ -832,10 +832,10 @@ def _content(inferred: InferredSchema, checksums: Mapping[str, Checksum]) -> dic
 
     def matrix(name: str, columns: int, dtype: str) -> str:
         facts: dict[str, Any] = {"shape": [inferred.n, columns], "dtype": dtype}
-        for spec in inferred.specs:
-            if spec.name == name or spec.name.startswith(name + "/"):
-                pieces = (checksums[spec.shard_key(s)] for s in range(spec.plan.shards))
-                facts[spec.name] = str(join(pieces))
+        for layout in inferred.layouts:
+            if layout.key == name or layout.key.startswith(name + "/"):
+                pieces = (checksums[layout.shard_key(shard)] for shard in range(layout.shards))
+                facts[layout.key] = str(join(pieces))
         return content_digest(facts)
 
     names = inferred.names

@@ -30,6 +30,7 @@ from mlfs_dask.rows.row_mask import RowMask, row_numbers
 from mlfs_dask.rows.view import RowView
 from mlfs_dask.storage.access import access_error, fault_of
 from mlfs_dask.storage.anndata_encoding import CHUNK, read_chunk, read_vector
+from mlfs_dask.storage.array_layout import ArrayLayout
 from mlfs_dask.storage.digest import ROOT_KEY, new_hash, root_is_intact
 from mlfs_dask.storage.object_store import (
     Objects,
@@ -42,7 +43,6 @@ from mlfs_dask.storage.object_store import (
 )
 from mlfs_dask.storage.schema import KINDS, StoreSchema
 from mlfs_dask.storage.store_reader import (
-    ArrayLayout,
     MatrixLayout,
     StoreLocation,
     StoreRows,
@@ -524,7 +524,7 @@ class Store(Dataset):
             raise DataError(
                 f"the metadata of {key} is missing or damaged ({error!r})", file=self.path, cure=_CURE
             ) from None
-        now = (layout.shape, np.dtype(layout.dtype).name)
+        now = (layout.shape, layout.data_type)
         if now != (shape, dtype):
             raise DataError(
                 f"{key} has shape {now[0]} and type {now[1]}, not {shape} and {dtype}", file=self.path, cure=_CURE

@@ -18,7 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.storage.chunking import ArrayChunking, StoreChunking, chunk_store
+from mlfs_dask.storage.anndata_encoding import DENSE
+from mlfs_dask.storage.array_layout import ArrayLayout
+from mlfs_dask.storage.chunking import StoreChunking, chunk_store
 from mlfs_dask.storage.dataset import Store
 from mlfs_dask.storage.digest import Checksum
 from mlfs_dask.storage.label_values import MinusOne
@@ -32,8 +34,6 @@ from mlfs_dask.storage.schema import KINDS, Partitions, StoreSchema
 from mlfs_dask.storage.spool import SpooledRows
 from mlfs_dask.storage.statistics import Statistics, limits_of
 from mlfs_dask.storage.store_reader import StoreRows, read_entries
-from mlfs_dask.storage.writer import array_specs
-from mlfs_dask.storage.zarr_format import ArraySpec
 
 _CURE = "make its columns agree with those of the store"
 _ANEW = "convert all files together to a new store"
@@ -56,20 +56,17 @@ class StoreExtension:
         self.dataset = dataset
         self.schema: StoreSchema = dataset.schema
         schema = self.schema
-        compressor, dtype = schema.compressor, schema.dtype
-        if schema.checksums and self._is_written_alike(compressor, dtype):
+        written_alike = all(
+            json.loads(replace(layout, compressor=schema.compressor).metadata(DENSE)) == dataset.array_metadata(key)
+            for key, layout in self.old_arrays.items()
+        )
+        if schema.checksums and written_alike:
             return
         raise DataError(
             f"this store was made by mlfs-dask {schema.version} in a form that nothing can be appended to",
             file=dataset.path,
             cure=_ANEW,
         )
-
-    def _is_written_alike(self, compressor: str, dtype: str) -> bool:
-        """Whether this version writes the arrays of the store as they are: an array has one form throughout."""
-        schema = self.schema
-        specs = array_specs(self.old_arrays, d=schema.d, q=schema.q, dtype=dtype, compressor=compressor)
-        return all(json.loads(spec.metadata()) == self.dataset.array_metadata(spec.name) for spec in specs)
 
     # ------------------------------------------------------------------ what new rows must agree with
 
@@ -249,13 +246,10 @@ class StoreExtension:
     # ------------------------------------------------------------------ how the arrays grow
 
     @cached_property
-    def old_arrays(self) -> dict[str, ArrayChunking]:
+    def old_arrays(self) -> dict[str, ArrayLayout]:
         """How the arrays of the store are cut."""
         rows = self.dataset.store_rows
-        return {
-            layout.key: ArrayChunking(layout.shape[0], layout.chunk_rows, layout.shard_rows, layout.row_bytes)
-            for layout in (*rows.X.arrays, *rows.Y.arrays)
-        }
+        return {layout.key: layout for layout in (*rows.X.arrays, *rows.Y.arrays)}
 
     def chunk(self, rows: Statistics, partition_bytes: int) -> StoreChunking:
         """Cut rows as a store of their own, in the form of this one."""
@@ -266,7 +260,8 @@ class StoreExtension:
             q=schema.q,
             nonzeros=rows.nonzeros,
             label_nonzeros=rows.label_nonzeros,
-            itemsize=np.dtype(schema.dtype).itemsize,
+            dtype=schema.dtype,
+            compressor=schema.compressor,
             longest_row=rows.longest_row,
             storage=schema.storage,
             labels_storage=schema.labels_storage,
@@ -277,24 +272,19 @@ class StoreExtension:
         """The cut of old and new rows together."""
         anew = self.chunk(merged, partition_bytes)
         arrays = {
-            name: cut if (old := self.old_arrays[name]).shards <= 1 else replace(old, length=cut.length)
+            name: cut if (old := self.old_arrays[name]).shards <= 1 else replace(old, shape=cut.shape)
             for name, cut in anew.arrays.items()
         }
         return StoreChunking(arrays, anew.bytes)
 
-    def kept_shards(self, spec: ArraySpec) -> int:
-        """How many shards of an array stay as they are, from the first on."""
-        (old,) = (each for each in self._old_specs if each.name == spec.name)
-        return old.plan.length // old.plan.shard if old.plan.shard == spec.plan.shard else 0
-
-    @cached_property
-    def _old_specs(self) -> list[ArraySpec]:
-        schema = self.schema
-        return array_specs(self.old_arrays, d=schema.d, q=schema.q, dtype=schema.dtype, compressor=schema.compressor)
-
-    def kept_objects(self, specs: Sequence[ArraySpec]) -> dict[str, Checksum]:
-        """Key -> checksum of the shards that stay as they are."""
-        keys = [spec.shard_key(shard) for spec in specs for shard in range(self.kept_shards(spec))]
+    def kept_objects(self, layouts: Sequence[ArrayLayout]) -> dict[str, Checksum]:
+        """Key -> checksum of the shards that stay as they are: the full ones of arrays whose shards keep their size."""
+        keys = [
+            layout.shard_key(shard)
+            for layout in layouts
+            if (old := self.old_arrays[layout.key]).shard_rows == layout.shard_rows
+            for shard in range(old.shape[0] // old.shard_rows)
+        ]
         return {key: Checksum(*self.schema.checksums[key]) for key in keys}
 
     def partitions(self, new: Partitions) -> Partitions:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from mlfs_dask.errors import DataError
+from mlfs_dask.storage.array_layout import ArrayLayout
 from mlfs_dask.storage.chunking import StoreChunking, chunk_store, narrowest_dtype
 from mlfs_dask.storage.conversion_options import Options
 from mlfs_dask.storage.extension import StoreExtension
@@ -19,8 +20,7 @@ from mlfs_dask.storage.readers.base import Reader
 from mlfs_dask.storage.readers.label_columns import repeated
 from mlfs_dask.storage.schema import KINDS
 from mlfs_dask.storage.statistics import Statistics
-from mlfs_dask.storage.writer import Names, array_specs
-from mlfs_dask.storage.zarr_format import ArraySpec
+from mlfs_dask.storage.writer import Names
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,15 @@ class InferredSchema:
     minus_one_of_sources: MinusOne | Literal[""]
     chunking: StoreChunking
     new_chunking: StoreChunking
-    specs: list[ArraySpec]
     names: Names
     statistics: Statistics
     constant_features: int
     warnings: list[str]
+
+    @property
+    def layouts(self) -> list[ArrayLayout]:
+        """The arrays of the store, X's first."""
+        return list(self.chunking.arrays.values())
 
 
 def _feature_names(reader: Reader, d: int) -> Sequence[str]:
@@ -161,7 +165,8 @@ def infer_schema(
             q=q,
             nonzeros=statistics.nonzeros,
             label_nonzeros=statistics.label_nonzeros,
-            itemsize=np.dtype(dtype).itemsize,
+            dtype=dtype,
+            compressor=options.compressor,
             longest_row=statistics.longest_row,
             storage=options.storage,
             partition_bytes=options.partition_bytes,
@@ -180,7 +185,6 @@ def infer_schema(
         minus_one_of_sources=minus_one if minus_ones or declared else "",
         chunking=chunking,
         new_chunking=new_chunking,
-        specs=array_specs(chunking.arrays, d=d, q=q, dtype=dtype, compressor=options.compressor),
         names=Names(
             features=feature_names,
             labels=label_names,

@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.storage.anndata_encoding import DENSE, DICT, dataframe, group, row_numbers, strings
+from mlfs_dask.storage.array_layout import CRC32C, array_metadata, bytes_codecs, group_metadata
 from mlfs_dask.storage.digest import ROOT_KEY
 from mlfs_dask.storage.object_store import open_objects
-from mlfs_dask.storage.zarr_format import CRC32C, array_metadata, bytes_codecs, crc_bytes, encoder, group_metadata
+from mlfs_dask.storage.zarr_format import crc_bytes, encoder
 
 #: Bytes of one chunk of values at most, and of a chunk that is not made smaller to have one for every partition.
 _MAX_CHUNK_BYTES = 32 * 2**20
@@ -104,7 +105,7 @@ class LabelsStore:
                 shape=(n, q),
                 data_type=dtype,
                 chunks=(store.chunk_rows, q),
-                codecs=[*bytes_codecs(np.dtype(dtype), _COMPRESSOR), CRC32C],
+                codecs=[*bytes_codecs(np.dtype(dtype).itemsize, _COMPRESSOR), CRC32C],
                 fill_value=0,
                 attributes=DENSE,
             )

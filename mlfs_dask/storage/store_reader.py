@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
-import math
 import mmap
 import socket
 import struct
@@ -39,7 +38,7 @@ from mlfs_dask.files.redaction import redact
 from mlfs_dask.rows.contract import Block, FeatureInfo, Profile, RowSource
 from mlfs_dask.rows.covariates import RowColumn
 from mlfs_dask.storage.access import access_error, fault_of
-from mlfs_dask.storage.chunking import CHECKSUM_BYTES, CHUNK_BYTES
+from mlfs_dask.storage.array_layout import CHECKSUM_BYTES, ArrayLayout
 from mlfs_dask.storage.digest import ROOT_KEY, crc32c, root_is_intact
 from mlfs_dask.storage.object_store import LocalFile, LocalObjects, is_url, local_path, open_objects
 from mlfs_dask.storage.read_ahead import Chunk, ChunksAhead, Window
@@ -61,133 +60,6 @@ _Range = tuple[int, int]
 
 #: Of an array that is read as such: each request for one chunk.
 ONE_BY_ONE = Window(MAX_REQUESTS)
-
-
-@dataclass(frozen=True)
-class ArrayLayout:
-    """Where the rows of one array lie in its shards.
-
-    Attributes
-    ----------
-    key : str
-        Path of the array inside the store.
-    shape : tuple of int
-    dtype : str
-        NumPy's name with byte order.
-    shard_rows, chunk_rows : int
-        Rows (first axis) of a shard and of an inner chunk.
-    compressor : str
-        "none": chunks are plain little-endian bytes, so that positioned reads give values; else a name of
-        `zarr_format.decode`.
-    checksums : bool
-        Whether the stored bytes of every chunk end with their CRC-32C.
-    """
-
-    key: str
-    shape: tuple[int, ...]
-    dtype: str
-    shard_rows: int
-    chunk_rows: int
-    compressor: str
-    checksums: bool
-
-    @property
-    def row_items(self) -> int:
-        """Values in one row."""
-        return math.prod(self.shape[1:])
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of one row."""
-        return self.row_items * np.dtype(self.dtype).itemsize
-
-    @property
-    def chunk_bytes(self) -> int:
-        """Bytes of the values in one inner chunk."""
-        return self.chunk_rows * self.row_bytes
-
-    @property
-    def checksum_bytes(self) -> int:
-        """Bytes of the checksum that follows the stored bytes of a chunk."""
-        return CHECKSUM_BYTES * self.checksums
-
-    @property
-    def stride(self) -> int:
-        """Bytes from one chunk to the next in what we write, where they are not compressed."""
-        return self.chunk_bytes + self.checksum_bytes
-
-    @property
-    def max_stored_bytes(self) -> int:
-        """Bytes of a compressed chunk at most: no compressor makes twice as much of what it cannot make smaller."""
-        return 2 * self.chunk_bytes + 64
-
-    @property
-    def index_bytes(self) -> int:
-        """Bytes of the index at the end of each shard, with its checksum."""
-        return 16 * (self.shard_rows // self.chunk_rows) + CHECKSUM_BYTES
-
-    @property
-    def whole_chunks(self) -> bool:
-        """Whether a part of a chunk can only be had by reading all of it."""
-        return self.checksums or self.compressor != "none"
-
-    @property
-    def buffer_bytes(self) -> int:
-        """Bytes that an `ArrayReader` holds: an index, a chunk that blocks take parts of, and its stored bytes."""
-        total = self.index_bytes
-        if self.whole_chunks:
-            total += self.chunk_bytes
-        if self.compressor != "none":
-            total += self.max_stored_bytes
-        return total
-
-    @classmethod
-    def of(cls, key: str, document: Mapping[str, Any]) -> ArrayLayout:
-        """The layout of an array whose metadata are `document`.
-
-        Raises
-        ------
-        KeyError, TypeError, ValueError, AttributeError
-            It is no array that this package writes. A chunk of one takes at most `CHUNK_BYTES`, or is a single row:
-            what is read of it is bounded by that, whatever its stored bytes unpack to.
-        """
-        (sharding,) = document["codecs"]
-        outer, inner = document["chunk_grid"]["configuration"]["chunk_shape"], sharding["configuration"]
-        names = [codec["name"] for codec in inner["codecs"]]
-        checksums = names[-1] == "crc32c"
-        compressors = names[1:-1] if checksums else names[1:]
-        dtype = np.dtype(str(document["data_type"]))
-        layout = cls(
-            key,
-            tuple(document["shape"]),
-            dtype.newbyteorder("<").str,
-            outer[0],
-            inner["chunk_shape"][0],
-            compressors[0] if compressors else "none",
-            checksums,
-        )
-        sizes = (*layout.shape, layout.shard_rows, layout.chunk_rows)
-        whole_rows = list(layout.shape[1:])
-        known = (
-            dtype.kind in "iuf" and dtype.itemsize <= 8,
-            sharding["name"] == "sharding_indexed",
-            inner.get("index_location", "end") == "end",
-            [codec["name"] for codec in inner["index_codecs"]] == ["bytes", "crc32c"],
-            names[0] == "bytes" and inner["codecs"][0].get("configuration", {}).get("endian", "little") == "little",
-            compressors in ([], ["zstd"], ["blosc"]),
-            document["chunk_key_encoding"] == {"name": "default", "configuration": {"separator": "/"}},
-            document["fill_value"] == 0,
-            len(layout.shape) in (1, 2) and all(isinstance(size, int) and 0 <= size < 2**53 for size in sizes),
-        )
-        if not all(known):
-            raise ValueError("an array of another form")
-        if not outer[1:] == inner["chunk_shape"][1:] == whole_rows:
-            raise ValueError(f"shape {layout.shape} in shards of {outer} and chunks of {inner['chunk_shape']}")
-        if layout.chunk_rows < 1 or layout.shard_rows < 1 or layout.shard_rows % layout.chunk_rows:
-            raise ValueError(f"shards of {layout.shard_rows} rows with chunks of {layout.chunk_rows}")
-        if layout.chunk_bytes > max(CHUNK_BYTES, layout.row_bytes):
-            raise ValueError(f"a chunk of {layout.chunk_rows} rows and {layout.chunk_bytes} bytes")
-        return layout
 
 
 class StoreLocation(NamedTuple):
@@ -562,7 +434,7 @@ class ArrayReader:
 
     def _key(self, shard: int) -> str:
         """Name of a shard. Zarr takes an absent one for zeros; a store of ours has them all."""
-        return "/".join([self.layout.key, "c", str(shard)] + ["0"] * (len(self.layout.shape) - 1))
+        return self.layout.shard_key(shard)
 
     def _cut(self, shard: int) -> Exception:
         return self.damage(f"shard {shard} ends early")

@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.storage.anndata_encoding import DENSE, DICT, Object, dataframe, group, row_numbers, strings, vector
-from mlfs_dask.storage.chunking import ArrayChunking
+from mlfs_dask.storage.array_layout import ArrayLayout
 from mlfs_dask.storage.digest import ROOT_KEY, Checksum, hash_file, new_hash, seal_root
 from mlfs_dask.storage.object_store import LocalObjects
 from mlfs_dask.storage.schema import KINDS, LABELS_NAME, X_NAME, StoreSchema
 from mlfs_dask.storage.spool import SpooledRows
-from mlfs_dask.storage.zarr_format import ArraySpec, write_shard
+from mlfs_dask.storage.zarr_format import write_shard
 
 if TYPE_CHECKING:
     from mlfs_dask.storage.extension import ExtendedRows
@@ -53,29 +53,13 @@ class ShardRecord(NamedTuple):
     checksum: Checksum
 
 
-def array_specs(arrays: Mapping[str, ArrayChunking], *, d: int, q: int, dtype: str, compressor: str) -> list[ArraySpec]:
-    """The sharded arrays of a store, X's first."""
-    types, widths = {"indices": "int32", "indptr": "int64"}, {X_NAME: d, LABELS_NAME: q}
-    return [
-        ArraySpec(
-            name,
-            plan,
-            types.get(name.rpartition("/")[2], "int8" if name.startswith(LABELS_NAME) else dtype),
-            widths.get(name),
-            compressor,
-            DENSE,
-        )
-        for name, plan in arrays.items()
-    ]
-
-
-def write_one_shard(rows: SpooledRows | ExtendedRows, spec: ArraySpec, shard: int, wip: Path) -> ShardRecord:
+def write_one_shard(rows: SpooledRows | ExtendedRows, layout: ArrayLayout, shard: int, wip: Path) -> ShardRecord:
     """Write one shard and its done-marker, unless both are there already.
 
     Parameters
     ----------
     rows : SpooledRows or ExtendedRows
-    spec : ArraySpec
+    layout : ArrayLayout
     shard : int
     wip : Path
         Working directory; the shard goes to `wip/store`, the marker to `wip/done`.
@@ -85,7 +69,7 @@ def write_one_shard(rows: SpooledRows | ExtendedRows, spec: ArraySpec, shard: in
     DataError
         If a value other than 0 becomes 0 in the requested type; `column` is the number of its feature.
     """
-    key = spec.shard_key(shard)
+    key = layout.shard_key(shard)
     marker = wip / "done" / (key.replace("/", ".") + ".json")
     target = wip / "store" / key
     if marker.exists():
@@ -99,22 +83,22 @@ def write_one_shard(rows: SpooledRows | ExtendedRows, spec: ArraySpec, shard: in
     target.parent.mkdir(parents=True, exist_ok=True)
     marker.parent.mkdir(parents=True, exist_ok=True)
     checksum = Checksum()
-    step = max(1, _PIECE_BYTES // spec.plan.item_bytes)
-    buffer = np.zeros((spec.plan.chunk, *spec.tail), np.dtype(spec.dtype).newbyteorder("<"))
+    step = max(1, _PIECE_BYTES // layout.row_bytes)
+    buffer = np.zeros((layout.chunk_rows, *layout.shape[1:]), layout.dtype)
 
     def chunks() -> Iterator[NDArray[Any]]:
         nonlocal checksum
-        for start, count in spec.chunks(shard):
+        for start, count in layout.chunks(shard):
             entries = buffer[:count]
             for first in range(0, count, step):  # in pieces, so that no second chunk is held
-                rows.fill(spec.name, start + first, entries[first : first + step])
+                rows.fill(layout.key, start + first, entries[first : first + step])
             buffer[count:] = 0
             checksum = checksum.extended(entries.reshape(-1).view(np.uint8).data)
             yield buffer
 
     temporary = target.with_name(target.name + ".part")
     size, digest = write_shard(
-        temporary, chunks(), slots=spec.plan.shard // spec.plan.chunk, compressor=spec.compressor
+        temporary, chunks(), slots=layout.shard_rows // layout.chunk_rows, compressor=layout.compressor
     )
     temporary.replace(target)
     record = ShardRecord(key, size, digest, checksum)
@@ -161,7 +145,7 @@ class Names:
 
 
 def write_metadata(
-    root: Path, specs: Sequence[ArraySpec], names: Names, *, n: int, d: int, q: int, obs: ObsWriter | None = None
+    root: Path, layouts: Sequence[ArrayLayout], names: Names, *, n: int, d: int, q: int, obs: ObsWriter | None = None
 ) -> dict[str, tuple[int, str]]:
     """Write groups, array metadata, `obs`, `var` and `uns`: all but the shards and the root's own metadata.
 
@@ -172,7 +156,7 @@ def write_metadata(
     """
     written = {}
     objects = LocalObjects(root)
-    for key, content in _small_objects(specs, names, obs, n=n, d=d, q=q):
+    for key, content in _small_objects(layouts, names, obs, n=n, d=d, q=q):
         objects.write(key, content)
         digest = new_hash()
         digest.update(content)
@@ -181,15 +165,15 @@ def write_metadata(
 
 
 def _small_objects(
-    specs: Sequence[ArraySpec], names: Names, obs: ObsWriter | None, *, n: int, d: int, q: int
+    layouts: Sequence[ArrayLayout], names: Names, obs: ObsWriter | None, *, n: int, d: int, q: int
 ) -> Iterator[Object]:
     for name in ("layers", "obsp", "varm", "varp", "uns", "uns/mlfs", "obsm"):
         yield group(name, DICT)
     for name, shape in {X_NAME: (n, d), LABELS_NAME: (n, q)}.items():
-        if not any(spec.name == name for spec in specs):
+        if not any(layout.key == name for layout in layouts):
             yield group(name, {"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": list(shape)})
-    for spec in specs:
-        yield f"{spec.name}/{ROOT_KEY}", spec.metadata()
+    for layout in layouts:
+        yield f"{layout.key}/{ROOT_KEY}", layout.metadata(DENSE)
     yield from row_numbers(n, *(() if obs is None else obs.columns.names))
     if obs is not None:
         yield from obs.objects()

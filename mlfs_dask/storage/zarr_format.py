@@ -1,4 +1,4 @@
-"""Bytes of Zarr v3, laid down without zarr-python: metadata of groups and arrays, small chunks, and shards.
+"""Bytes of Zarr v3, laid down without zarr-python: chunks and shards.
 
 A shard is its inner chunks one after the other, each with its CRC-32C, then the index with its own. Writing a dense
 array that way holds one inner chunk and costs one copy and the digest; through zarr-python a shard is held whole, twice
@@ -13,10 +13,8 @@ Zarr core specification, version 3: https://zarr-specs.readthedocs.io/en/latest/
 
 from __future__ import annotations
 
-import json
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,120 +22,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask import runtime
-from mlfs_dask.storage.chunking import CHECKSUM_BYTES, ArrayChunking
+from mlfs_dask.storage.array_layout import BLOSC, CHECKSUM_BYTES
 from mlfs_dask.storage.digest import crc32c, new_hash
 
 #: Offset and length of a chunk that a shard does not hold.
 ABSENT = 2**64 - 1
-#: The codec that ends a chunk with its checksum.
-CRC32C: dict[str, Any] = {"name": "crc32c"}
 _THREAD_BYTES = 1 << 20
 #: Versions, flags and item size; bytes unpacked; bytes of a block; bytes packed.
 _BLOSC_HEADER = struct.Struct("<4sIII")
-_BLOSC: dict[str, dict[str, Any]] = {
-    "lz4": {"cname": "lz4", "clevel": 5},
-    "blosc-zstd": {"cname": "zstd", "clevel": 3},
-}
-
-
-def group_metadata(attributes: Mapping[str, Any]) -> bytes:
-    """The `zarr.json` of a group."""
-    return json.dumps({"zarr_format": 3, "node_type": "group", "attributes": dict(attributes)}).encode()
-
-
-def array_metadata(
-    *,
-    shape: Sequence[int],
-    data_type: str,
-    chunks: Sequence[int],
-    codecs: Sequence[Mapping[str, Any]],
-    fill_value: int | str,
-    attributes: Mapping[str, Any],
-) -> bytes:
-    """The `zarr.json` of an array; `chunks` are what one object holds, a shard where there are shards."""
-    document = {
-        "zarr_format": 3,
-        "node_type": "array",
-        "shape": list(shape),
-        "data_type": data_type,
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(chunks)}},
-        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-        "fill_value": fill_value,
-        "codecs": list(codecs),
-        "attributes": dict(attributes),
-    }
-    return json.dumps(document).encode()
-
-
-def bytes_codecs(dtype: np.dtype[Any], compressor: str) -> list[dict[str, Any]]:
-    """Codecs of a chunk: plain little-endian bytes, then the compressor (see `encoder`)."""
-    codecs: list[dict[str, Any]] = [{"name": "bytes"}]
-    if dtype.itemsize > 1:
-        codecs[0]["configuration"] = {"endian": "little"}
-    if compressor == "zstd":
-        codecs.append({"name": "zstd", "configuration": {"level": 1, "checksum": False}})
-    elif compressor in _BLOSC:
-        settings = {**_BLOSC[compressor], "shuffle": "shuffle", "typesize": dtype.itemsize, "blocksize": 0}
-        codecs.append({"name": "blosc", "configuration": settings})
-    return codecs
-
-
-@dataclass(frozen=True)
-class ArraySpec:
-    """One sharded array of a store.
-
-    Attributes
-    ----------
-    name : str
-        Path below the root.
-    plan : ArrayChunking
-    dtype : str
-    columns : int or None
-        Second dimension; None for a 1-D array.
-    compressor : {"none", "zstd", "lz4"}
-    attributes : mapping
-        AnnData's encoding.
-    """
-
-    name: str
-    plan: ArrayChunking
-    dtype: str
-    columns: int | None
-    compressor: str
-    attributes: Mapping[str, str]
-
-    @property
-    def tail(self) -> tuple[int, ...]:
-        return () if self.columns is None else (self.columns,)
-
-    def shard_key(self, shard: int) -> str:
-        return f"{self.name}/c/{shard}" + ("" if self.columns is None else "/0")
-
-    def metadata(self) -> bytes:
-        """The array's `zarr.json`."""
-        dtype = np.dtype(self.dtype)
-        index = [*bytes_codecs(np.dtype(np.uint64), "none"), CRC32C]
-        sharding = {
-            "chunk_shape": [self.plan.chunk, *self.tail],
-            "codecs": [*bytes_codecs(dtype, self.compressor), CRC32C],
-            "index_codecs": index,
-            "index_location": "end",
-        }
-        return array_metadata(
-            shape=(self.plan.length, *self.tail),
-            data_type=dtype.name,
-            chunks=(self.plan.shard, *self.tail),
-            codecs=[{"name": "sharding_indexed", "configuration": sharding}],
-            fill_value=0,
-            attributes=self.attributes,
-        )
-
-    def chunks(self, shard: int) -> Iterator[tuple[int, int]]:
-        """First entry and number of entries of every inner chunk of a shard that holds any."""
-        start = shard * self.plan.shard
-        stop = min(start + self.plan.shard, self.plan.length)
-        for first in range(start, stop, self.plan.chunk):
-            yield first, min(self.plan.chunk, stop - first)
 
 
 def encoder(compressor: str) -> Callable[[NDArray[Any]], Any]:
@@ -150,7 +42,7 @@ def encoder(compressor: str) -> Callable[[NDArray[Any]], Any]:
         codec = numcodecs.Zstd(level=1)
     else:
         # Bytes are shuffled within items: the codec has to see the items.
-        codec = numcodecs.Blosc(**_BLOSC[compressor], shuffle=numcodecs.Blosc.SHUFFLE)
+        codec = numcodecs.Blosc(**BLOSC[compressor], shuffle=numcodecs.Blosc.SHUFFLE)
     return lambda chunk: memoryview(codec.encode(chunk))
 
 
@@ -159,8 +51,8 @@ def decode(compressor: str, content: NDArray[np.uint8], out: NDArray[np.uint8]) 
 
     Parameters
     ----------
-    compressor : {"zstd", "blosc"}
-        As the codecs of Zarr are called.
+    compressor : str
+        Not "none".
     content : uint8 array
         Stored bytes.
     out : uint8 array

@@ -39,7 +39,7 @@ def test_imports_neither_dask_nor_zarr() -> None:
 def test_the_number_of_partitions_is_bounded(*, sparse: bool) -> None:
     """100 TB: the root metadata name every object."""
     n, d, nonzeros = (10**11, 10**5, 125 * 10**11) if sparse else (25 * 10**9, 1000, 25 * 10**12)
-    how = {"q": 100, "label_nonzeros": 3 * n, "itemsize": 4, "longest_row": 1000, "partition_bytes": 10**6}
+    how = {"q": 100, "label_nonzeros": 3 * n, "dtype": "float32", "longest_row": 1000, "partition_bytes": 10**6}
     plan = chunk_store(n=n, d=d, nonzeros=nonzeros, **how)
     assert plan.is_sparse("X") == sparse
     assert 0.9 * MAX_PARTITIONS <= plan.values("X").shards <= MAX_PARTITIONS
@@ -51,7 +51,7 @@ def test_the_number_of_partitions_is_bounded(*, sparse: bool) -> None:
     [(0, True), (840, True), (841, False), (10_000, False)],
 )
 def test_sparse_where_csr_takes_at_most_half(nonzeros: int, sparse: bool) -> None:
-    plan = chunk_store(n=100, d=100, q=1, nonzeros=nonzeros, label_nonzeros=0, itemsize=1, longest_row=100)
+    plan = chunk_store(n=100, d=100, q=1, nonzeros=nonzeros, label_nonzeros=0, dtype="uint8", longest_row=100)
     assert plan.is_sparse("X") is sparse
 
 
@@ -59,7 +59,7 @@ SIZES = {
     "n": st.integers(1, 10**8),
     "d": st.integers(1, 10**6),
     "q": st.integers(1, 10**5),
-    "itemsize": st.sampled_from([1, 2, 4, 8]),
+    "dtype": st.sampled_from(["uint8", "int16", "float32", "float64"]),
     "partition_bytes": st.integers(1, 10**9),
     "storage": st.sampled_from(["auto", "dense", "sparse"]),
 }
@@ -67,23 +67,23 @@ SIZES = {
 
 @given(sizes=st.fixed_dictionaries(SIZES), density=st.floats(0, 1))
 def test_shapes_for_any_input(sizes: dict[str, Any], density: float) -> None:
-    n, d, itemsize = sizes["n"], sizes["d"], sizes["itemsize"]
+    n, d, itemsize = sizes["n"], sizes["d"], np.dtype(sizes["dtype"]).itemsize
     nonzeros = int(n * d * density)
     longest = min(d, nonzeros)
     plan = chunk_store(nonzeros=nonzeros, label_nonzeros=n * sizes["q"] // 7, longest_row=longest, **sizes)
     for cut in plan.arrays.values():
-        assert 1 <= cut.chunk <= cut.shard
-        assert cut.shard % cut.chunk == 0
-        assert cut.shards * cut.shard >= cut.length
-        assert (cut.shards - 1) * cut.shard < max(cut.length, 1)
+        assert 1 <= cut.chunk_rows <= cut.shard_rows
+        assert cut.shard_rows % cut.chunk_rows == 0
+        assert cut.shards * cut.shard_rows >= cut.shape[0]
+        assert (cut.shards - 1) * cut.shard_rows < max(cut.shape[0], 1)
         # Padding never exceeds one entry a chunk.
-        assert cut.shard <= max(cut.length, 1) + cut.shard // cut.chunk
+        assert cut.shard_rows <= max(cut.shape[0], 1) + cut.shard_rows // cut.chunk_rows
     values = plan.values("X")
     if plan.is_sparse("X"):
-        assert values.chunk <= CHUNK_NONZEROS
-        assert values.shard >= min(longest, values.length)
+        assert values.chunk_rows <= CHUNK_NONZEROS
+        assert values.shard_rows >= min(longest, values.shape[0])
     else:
-        assert values.chunk == 1 or values.chunk * d * itemsize <= CHUNK_BYTES
+        assert values.chunk_rows == 1 or values.chunk_rows * d * itemsize <= CHUNK_BYTES
 
 
 def test_what_does_not_fit() -> None:
