@@ -181,7 +181,7 @@ class Fit(Choice):
             columns[SHARED] = self.shared
         if self.group_scores is not None:
             groups: Any = self.question.groups
-            names = np.array(groups.names, object)[groups.of]
+            names = np.array(groups.names, object)[groups.group_of]
             columns |= {"group": names, "group_score": self.group_scores}
         return columns
 
