@@ -48,7 +48,9 @@ SAMPLE_BYTES = 8 << 20
 _TILE_BYTES = 1 << 18
 #: More than a number takes.
 _CELL_BYTES = 32
-_DECIMAL_COMMA = re.compile(NUMBER.pattern.replace(r"\.", ","), re.IGNORECASE)
+#: What pyarrow says of a row, counted without those that are blank: its number, fields and text, or column and value.
+_RAGGED = re.compile(r"Row #(\d+): Expected \d+ columns, got (\d+): (.*)", re.DOTALL)
+_NO_NUMBER = re.compile(r"column #(\d+): Row #(\d+): CSV conversion error to .*?: invalid value '(.*)'", re.DOTALL)
 #: First line by which Excel is told the delimiter.
 _SEPARATOR_LINE = re.compile(rb'"?sep=([\x20-\x7e\t])"?\r?\n', re.IGNORECASE)
 _NOTHING = "nothing"
@@ -158,7 +160,7 @@ class CsvReader(TableReader):
                 # One block: types are inferred from the first only.
                 table = replace(self, _decimal=decimal)._table(block, None, block_size=len(sample) + 1)
             except pa.ArrowInvalid as error:
-                self._explain(block, error)
+                self._explain(block, None, error)
             numbers = (pa.null(), pa.int64(), pa.float64())
             outcomes.append(({at for at, kind in enumerate(table.schema.types) if kind not in numbers}, decimal))
         return min(outcomes, key=lambda outcome: len(outcome[0]))
@@ -209,12 +211,15 @@ class CsvReader(TableReader):
         if block.quoted and (quote := _swallowing_quote(bytes(block.data), self._delimiter)) is not None:
             raise _unclosed(self.path, self._line_at(block.at + quote))
         types = dict.fromkeys(self._texts, text) | dict.fromkeys(self._empty, pa.null())
+        kinds = {column: types.get(column, pa.float64()) for column in columns}
         try:
-            return self._table(block, {column: types.get(column, pa.float64()) for column in columns})
+            return self._table(block, kinds)
         except pa.ArrowInvalid as error:
-            self._explain(block, error)
+            self._explain(block, kinds, error)
 
-    def _table(self, block: _Block, types: Mapping[int, Any] | None, *, block_size: int = 0) -> Any:
+    def _table(
+        self, block: _Block, types: Mapping[int, Any] | None, *, block_size: int = 0, use_threads: bool = True
+    ) -> Any:
         """Table of some columns of a block, of these types; None: of all, whose types are inferred."""
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
@@ -228,6 +233,7 @@ class CsvReader(TableReader):
             pa.BufferReader(block.data),
             read_options=arrow_csv.ReadOptions(
                 column_names=[str(column) for column in range(len(self._names))],
+                use_threads=use_threads,
                 # What one thread parses at a time. It has to hold a record, and in a wide table many,
                 # because each block costs every column some microseconds.
                 block_size=block_size or max(1 << 20, int(256 * self._row_bytes)),
@@ -270,66 +276,50 @@ class CsvReader(TableReader):
         longer = f"a quoted field is longer than {LONGEST_LINE >> 20} MiB"
         raise _unclosed(self.path, self._line_at(at + (quote or 0)), problem=longer)
 
-    def _explain(self, block: _Block, error: Exception) -> NoReturn:
-        """Raise a DataError with the line and column that pyarrow does not give."""
+    def _explain(self, block: _Block, types: Mapping[int, Any] | None, error: Exception) -> NoReturn:
+        """Raise a DataError with the line and column that pyarrow gives where one thread reads."""
+        import pyarrow as pa
+
         content, at = bytes(block.data), block.at
-        text = _decoded(content, self.path, lambda: self._line_at(at))
+        _decoded(content, self.path, lambda: self._line_at(at))
         if (quote := _open_quote(content, self._delimiter)) is not None:
             raise _unclosed(self.path, self._line_at(at + quote)) from error
-        with contextlib.suppress(csv.Error):
-            self._explain_ragged(text, at)
-            self._explain_value(text, at)
+        try:
+            self._table(block, types, use_threads=False)
+        except pa.ArrowInvalid as found:
+            error = found
+        if ragged := _RAGGED.search(str(error)):
+            raise DataError(
+                f"{len(self._names)} fields were expected, as in the header; this row has {ragged[2]}",
+                file=self.path,
+                **self._place(block, int(ragged[1]) - 1),
+                value=ragged[3][:60],
+                cure="write one blank between two fields, for example with tr -s ' '"
+                if self._delimiter == " "
+                else f"complete the row, or quote a field that holds the delimiter {self._delimiter!r}",
+            ) from error
+        if no_number := _NO_NUMBER.search(str(error)):
+            column, value = int(no_number[1]), no_number[3]
+            place = self._place(block, int(no_number[2]) - 1)
+            if column in self._labels:
+                label = self._labels.index(column)
+                bad_label(value, label, names=self._label_names, file=self.path, **place, meaning=self._meaning)
+            problem, cure = (
+                "a number was expected, as in the rows before",
+                "correct the value; or, if the column holds ",
+            )
+            cure += f"categories, say so with --key categorical={self._names[column]}"
+            if column in self._empty:
+                problem = "the column has no name and is empty in the rows before, and is not here"
+                cure = f"name it, or leave it out: --drop {column + 1}"
+            name = column + 1 if column in self._empty else self._names[column]
+            raise DataError(problem, file=self.path, **place, column=name, value=value, cure=cure) from error
         raise DataError(
             f"pyarrow cannot parse the rows from here on: {error}",
             file=self.path,
             line=self._line_at(at),
             cure="look at the quotes and delimiters near this line",
         ) from error
-
-    def _explain_ragged(self, text: str, at: int) -> None:
-        for line, fields in _records(text, self._delimiter):
-            if len(fields) != len(self._names):
-                raise DataError(
-                    f"{len(self._names)} fields were expected, as in the header; this row has {len(fields)}",
-                    file=self.path,
-                    line=self._line_at(at) + line,
-                    value=self._delimiter.join(fields)[:60],
-                    cure="write one blank between two fields, for example with tr -s ' '"
-                    if self._delimiter == " "
-                    else f"complete the row, or quote a field that holds the delimiter {self._delimiter!r}",
-                )
-
-    def _explain_value(self, text: str, at: int) -> None:
-        number = NUMBER if self._decimal == "." else _DECIMAL_COMMA
-        columns = [column for column in self._parsed if column not in self._texts]
-        for line, fields in _records(text, self._delimiter):
-            for column in columns:
-                value = fields[column]
-                empty = column in self._empty
-                if is_missing(value) or (number.fullmatch(value) and not empty):
-                    continue
-                line += self._line_at(at)
-                if empty:
-                    raise DataError(
-                        "the column has no name and is empty in the rows before, and is not here",
-                        file=self.path,
-                        line=line,
-                        column=column + 1,
-                        value=value,
-                        cure=f"name it, or leave it out: --drop {column + 1}",
-                    )
-                if column in self._labels:
-                    label = self._labels.index(column)
-                    bad_label(value, label, names=self._label_names, file=self.path, line=line, meaning=self._meaning)
-                raise DataError(
-                    "a number was expected, as in the rows before",
-                    file=self.path,
-                    line=line,
-                    column=self._names[column],
-                    value=value,
-                    cure="correct the value; or, if the column holds categories, say so with "
-                    f"--key categorical={self._names[column]}",
-                )
 
 
 def open_csv(path: str, options: FileSpec = _DEFAULTS, *, tabs: bool = False) -> CsvReader:

@@ -156,6 +156,8 @@ def _read(source: str, storage_options: dict[str, Any]) -> Any:
     except (ValueError, UnicodeDecodeError) as error:
         raise DataError(f"it is no table: {error}", file=source, cure="give a CSV file with a header row") from error
     unique_names(header.iloc[0].tolist(), file=source, line=1)
+    if table.index.nlevels > 1:  # as R writes it, rows have one name more than the header
+        raise DataError("rows have more cells than the header has names", file=source, cure="give each column one name")
     return table
 
 

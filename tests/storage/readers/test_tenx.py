@@ -146,6 +146,8 @@ def test_a_type_of_features_that_is_not_there(tmp_path: Path) -> None:
         ("barcode,T\nCELL00-1,maybe\n", "column 'T', value 'maybe': a label must be 0 or 1"),
         ("barcode,T\nCELL00-1,7\n", "column 'T', value '7': a label must be 0 or 1"),
         ("", "it is no table"),
+        ("cell,sky\nc0,1,0\nc1,1,0,0\n", "it is no table"),
+        ("cell\nc0,1,0\nc1,0,1\n", "rows have more cells than the header has names"),
         ("barcode,T,T\nCELL00-1,1,0\n", "labels.csv, line 1, column 'T': columns 2 and 3 have the same name"),
     ],
 )
