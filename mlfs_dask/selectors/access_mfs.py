@@ -285,7 +285,7 @@ class AccessMFS(InMemory, Loop[Fixed, At]):
         d, m = profile.d, AnchorGraph.of(self, profile).count if self.theta > 0 else 0
         return {"d": d, "q": profile.q, "m": m, "g": d if d <= self.gram_cap else 0}
 
-    def first(self, profile: Profile) -> dict[str, Statistic]:
+    def reads(self, profile: Profile) -> dict[str, Statistic]:
         d, q = profile.d, profile.q
         statistics: dict[str, Statistic] = {
             "moments": LabelProducts(d, q, compiled=wants_compiled(profile)),

@@ -143,8 +143,8 @@ class CMFS(Loop[Fixed, At]):
         groups = min(self.n_label_sets, len(self._sample(profile).chosen) // 2)
         return super().sizes(profile) | {"l": self._latent(profile.q), "m": groups}
 
-    def first(self, profile: Profile) -> dict[str, Statistic]:
-        return super().first(profile) | {"sample": self._sample(profile)}
+    def reads(self, profile: Profile) -> dict[str, Statistic]:
+        return super().reads(profile) | {"sample": self._sample(profile)}
 
     def cost_beside(self, profile: Profile, fixed: Fixed, at: At) -> Cost:
         start = self._rows(fixed, at, placeholder(profile.q, 2 * self._latent(profile.q)))

@@ -85,8 +85,8 @@ class CSFS(ReweightedRegression[Fixed]):
 
     workspace = f"{row_sparse.SQUARE_MATRICES} d d + 6 d q"  # factors of X'X, X'F and what follows it
 
-    def first(self, profile: Profile) -> dict[str, Statistic]:
-        return Loop.first(self, profile) | {"gram": Gram(profile.d)}  # copies of a feature keep their own scores
+    def reads(self, profile: Profile) -> dict[str, Statistic]:
+        return Loop.reads(self, profile) | {"gram": Gram(profile.d)}  # copies of a feature keep their own scores
 
     def first_step(self, fixed: Fixed, at: At, sums: WeightedSums, trace: LoopTrace) -> At:
         critical = row_sparse.critical_weight(sums.centred_products())

@@ -182,8 +182,8 @@ class GLFS(InMemory, Loop[Fixed, At]):
     def sizes(self, profile: Profile) -> dict[str, int]:
         return super().sizes(profile) | {"g": self._count_groups(profile), "p": self._graph(profile).sample_numbers}
 
-    def first(self, profile: Profile) -> dict[str, Statistic]:
-        return super().first(profile) | {"gram": Gram(profile.d), "sample": self._graph(profile).sample}
+    def reads(self, profile: Profile) -> dict[str, Statistic]:
+        return super().reads(profile) | {"gram": Gram(profile.d), "sample": self._graph(profile).sample}
 
     def cost(self, source: Profile | RowSource, resources: Resources, asked: Asked) -> Cost:
         require_gram(profile_of(source).d, self.gram_cap, self.name)

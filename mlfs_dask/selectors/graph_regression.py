@@ -93,10 +93,10 @@ class AnchoredLoop(Loop[F, A]):
         graph, d = AnchorGraph.of(self, profile), profile.d
         return {"d": d, "q": profile.q, "m": graph.count, "p": graph.sample_numbers, "g": d if self.forms_gram else 0}
 
-    def first(self, profile: Profile) -> dict[str, Statistic]:
+    def reads(self, profile: Profile) -> dict[str, Statistic]:
         sample = AnchorGraph.of(self, profile).sample
         gram: dict[str, Statistic] = {"gram": Gram(profile.d)} if self.forms_gram else {}
-        return super().first(profile) | {"sample": sample} | gram
+        return super().reads(profile) | {"sample": sample} | gram
 
     def cost_of_start(self, profile: Profile, statistic: Statistic) -> Cost:
         """A reading of the start, with the sample still at hand."""

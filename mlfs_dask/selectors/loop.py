@@ -178,7 +178,7 @@ class Loop(LoopMethod, Generic[F, A]):
         """Size letters of the records."""
         return {"d": profile.d, "q": profile.q}
 
-    def first(self, profile: Profile) -> dict[str, Statistic]:
+    def reads(self, profile: Profile) -> dict[str, Statistic]:
         """Statistics of the first reading, by name: "moments", "labels", and what the method adds.
 
         With "keys" of the features (`ColumnKeys`) features that are equal in every row get the mean of their scores.
@@ -259,7 +259,7 @@ class Loop(LoopMethod, Generic[F, A]):
     # ------------------------------------------------------------------ the plan
 
     def first_reading(self, source: RowSource, resources: Resources, asked: Asked) -> Sequence[Statistic]:
-        return list(self.first(source.profile).values())
+        return list(self.reads(source.profile).values())
 
     def cost(self, source: Profile | RowSource, resources: Resources, asked: Asked) -> Cost:
         """The readings of `max_iter` iterations."""
@@ -274,7 +274,7 @@ class Loop(LoopMethod, Generic[F, A]):
         held = join_terms(*of_fixed, *(f"2 {shape}" for shape in of_at), self.workspace)
         loop = Reading(ROWS, tuple(self.reading(fixed, at)), times=self.max_iter, typical=typical)
         steps: list[Reading | str] = [
-            Reading(FIRST, tuple(self.first(profile).values())),
+            Reading(FIRST, tuple(self.reads(profile).values())),
             join_terms(*of_fixed, self.setup_workspace),
         ]
         if self.fills_pairs and len(unknown := unknown_labels(source)):
@@ -293,7 +293,7 @@ class Loop(LoopMethod, Generic[F, A]):
     # ------------------------------------------------------------------ the runner
 
     def score(self, job: Readings) -> Scores:
-        checkpoint, first = checkpoints.current(), self.first(job.source.profile)
+        checkpoint, first = checkpoints.current(), self.reads(job.source.profile)
         results = dict(zip(first, job.run(FIRST, *first.values()), strict=True))
         positives: NDArray[np.int64] = results["labels"].positive
         self._examine(job, results["moments"], results["labels"].unknown, positives)

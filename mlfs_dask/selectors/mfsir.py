@@ -237,8 +237,8 @@ class MFSIR(InMemory, Loop[Fixed, At]):
         m = AnchorGraph.of(self, profile).count if self.beta > 0 else 0
         return {"d": d, "q": q, "l": self.latent(q), "m": m, "g": d if d <= self.gram_cap else 0}
 
-    def first(self, profile: Profile) -> dict[str, Statistic]:
-        statistics, sizes = super().first(profile), self.sizes(profile)
+    def reads(self, profile: Profile) -> dict[str, Statistic]:
+        statistics, sizes = super().reads(profile), self.sizes(profile)
         if sizes["m"]:
             statistics["sample"] = AnchorGraph.of(self, profile).sample
         if sizes["g"]:

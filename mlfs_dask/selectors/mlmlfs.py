@@ -143,8 +143,8 @@ class MLMLFS(InMemory, ReweightedRegression[Fixed]):
     def power(self) -> float:
         return float(self.p)
 
-    def first(self, profile: Profile) -> dict[str, Statistic]:
-        return super().first(profile) | {"sample": AnchorGraph.of(self, profile).sample}
+    def reads(self, profile: Profile) -> dict[str, Statistic]:
+        return super().reads(profile) | {"sample": AnchorGraph.of(self, profile).sample}
 
     def cost(self, source: Profile | RowSource, resources: Resources, asked: Asked) -> Cost:
         require_gram(profile_of(source).d, self.gram_cap, self.name)

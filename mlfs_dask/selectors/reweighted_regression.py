@@ -65,8 +65,8 @@ class ReweightedRegression(Loop[F, At]):
         """Power of the norms of rows of W in the penalty."""
         return 1.0
 
-    def first(self, profile: Profile) -> dict[str, Statistic]:
-        return super().first(profile) | {"keys": ColumnKeys(profile.d)}
+    def reads(self, profile: Profile) -> dict[str, Statistic]:
+        return super().reads(profile) | {"keys": ColumnKeys(profile.d)}
 
     def cost_beside(self, profile: Profile, fixed: F, at: At) -> Cost:
         return Cost(steps=[Reading(START, tuple(self.reading(fixed, at)))])

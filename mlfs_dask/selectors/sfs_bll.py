@@ -227,8 +227,8 @@ class SFSBLL(InMemory, GraphRegression):
     def sizes(self, profile: Profile) -> dict[str, int]:
         return super().sizes(profile) | {"t": TURNS}
 
-    def first(self, profile: Profile) -> dict[str, Statistic]:
-        return super().first(profile) | {"keys": ColumnKeys(profile.d)}
+    def reads(self, profile: Profile) -> dict[str, Statistic]:
+        return super().reads(profile) | {"keys": ColumnKeys(profile.d)}
 
     def start(self, job: Readings, fixed: Fixed, results: Mapping[str, Any], trace: LoopTrace) -> At:
         at = super().start(job, fixed, results, trace)

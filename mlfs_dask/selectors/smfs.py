@@ -284,8 +284,8 @@ class SMFS(InMemory, Loop[Fixed, At]):
         d = profile.d
         return {"d": d, "q": profile.q, "m": self._landmarks(profile), "g": d if d <= self.gram_cap else 0}
 
-    def first(self, profile: Profile) -> dict[str, Statistic]:
-        statistics = super().first(profile) | {"sample": self._sample(profile)}
+    def reads(self, profile: Profile) -> dict[str, Statistic]:
+        statistics = super().reads(profile) | {"sample": self._sample(profile)}
         return statistics if profile.d <= self.gram_cap else {**statistics, "keys": ColumnKeys(profile.d)}
 
     def _landmarks(self, profile: Profile) -> int:

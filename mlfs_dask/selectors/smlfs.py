@@ -117,8 +117,8 @@ class SMLFS(Loop[Fixed, At]):
     setup_workspace = "2 d d"  # X'X, and who is near
     workspace = f"{proximal.FEATURE_MATRICES + 3} d q"
 
-    def first(self, profile: Profile) -> dict[str, Statistic]:
-        return super().first(profile) | {
+    def reads(self, profile: Profile) -> dict[str, Statistic]:
+        return super().reads(profile) | {
             "gram": Gram(profile.d),
             "labelled": OfLabelled(Gram(profile.d)),
             "sums": OfLabelled(label_products(profile)),
