@@ -92,7 +92,7 @@ MAX_QUANTILE_VALUES = 2**28
 #: Rows between two drawn ones that are read along with them.
 MAX_GAP = 8
 
-_STAGING_VERSION = 4
+_STAGING_VERSION = 5
 
 
 @dataclass(frozen=True)

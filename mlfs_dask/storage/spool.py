@@ -44,59 +44,34 @@ class SpooledBatch:
 
     Attributes
     ----------
-    offset : int
-        First byte.
+    offset, end : int
+        First byte, and the one behind the last.
     rows, width, label_width : int
         Shape of X and of Y.
     nonzeros, label_nonzeros, minus_ones : int
         `minus_ones` of the `label_nonzeros` are `MINUS_ONE`.
-    sparse : bool
-        Form of X; Y is always CSR.
-    dtype : str
-        Of X.
+    arrays : dict of str to (int, str, int)
+        First byte, dtype and entries of each array: `data` of X, with `indptr` and `indices` where it is sparse, and
+        the same of Y, which always is, behind `label_`.
     checksum : int
         CRC-32C of the bytes.
     """
 
     offset: int
+    end: int
     rows: int
     width: int
     label_width: int
     nonzeros: int
     label_nonzeros: int
     minus_ones: int
-    sparse: bool
-    dtype: str
+    arrays: dict[str, tuple[int, str, int]]
     checksum: int
 
-    def pieces(self) -> dict[str, tuple[int, np.dtype[Any], int]]:
-        """Name of an array -> (first byte, dtype, entries)."""
-        item = np.dtype(self.dtype)
-        arrays: list[tuple[str, np.dtype[Any], int]] = []
-        if self.sparse:
-            arrays += [
-                ("indptr", np.dtype(np.int64), self.rows + 1),
-                ("indices", np.dtype(np.int32), self.nonzeros),
-                ("data", item, self.nonzeros),
-            ]
-        else:
-            arrays.append(("dense", item, self.rows * self.width))
-        arrays += [
-            ("label_indptr", np.dtype(np.int64), self.rows + 1),
-            ("label_indices", np.dtype(np.int32), self.label_nonzeros),
-            ("label_data", np.dtype(np.int8), self.label_nonzeros),
-        ]
-        pieces = {}
-        offset = self.offset
-        for name, dtype, entries in arrays:
-            pieces[name] = (offset, dtype, entries)
-            offset += -(-entries * dtype.itemsize // _ALIGNMENT) * _ALIGNMENT
-        pieces["end"] = (offset, np.dtype(np.int8), 0)
-        return pieces
-
     @property
-    def end(self) -> int:
-        return self.pieces()["end"][0]
+    def sparse(self) -> bool:
+        """Whether X is in CSR form."""
+        return "indptr" in self.arrays
 
 
 def data_path(directory: Path, part: int) -> Path:
@@ -302,34 +277,32 @@ def _check_finite(
 
 
 def _append(data: IO[bytes], offset: int, X: Matrix, Y: csr_array, *, dtype: str, nonzeros: int) -> SpooledBatch:
-    values = X if isinstance(X, np.ndarray) else X.data
+    is_dense = isinstance(X, np.ndarray)
     with np.errstate(over="ignore", invalid="ignore"):
-        narrow = np.ascontiguousarray(values.astype(dtype, copy=False))
-    arrays: list[NDArray[Any]]
-    arrays = [] if isinstance(X, np.ndarray) else [X.indptr.astype(np.int64), X.indices.astype(np.int32)]
-    arrays += [
-        narrow,
-        Y.indptr.astype(np.int64),
-        Y.indices.astype(np.int32),
-        Y.data.astype(np.int8),
-    ]
-    checksum = 0
-    for array in arrays:
+        arrays = {"data": np.ascontiguousarray((X if is_dense else X.data).astype(dtype, copy=False))}
+    for letter, matrix in [("label_", Y)] if is_dense else [("", X), ("label_", Y)]:
+        arrays[f"{letter}indptr"] = matrix.indptr.astype(np.int64)
+        arrays[f"{letter}indices"] = matrix.indices.astype(np.int32)
+    arrays["label_data"] = Y.data.astype(np.int8)
+    places, end, checksum = {}, offset, 0
+    for name, array in arrays.items():
         content = array.reshape(-1).view(np.uint8).data
         padding = bytes(-content.nbytes % _ALIGNMENT)
         data.write(content)
         data.write(padding)
         checksum = crc32c(padding, crc32c(content, checksum))
+        places[name] = end, array.dtype.name, array.size
+        end += content.nbytes + len(padding)
     return SpooledBatch(
         offset=offset,
+        end=end,
         rows=X.shape[0],
         width=X.shape[1],
         label_width=Y.shape[1],
         nonzeros=nonzeros,
         label_nonzeros=Y.nnz,
         minus_ones=int(np.count_nonzero(Y.data == MINUS_ONE)),
-        sparse=not isinstance(X, np.ndarray),
-        dtype=narrow.dtype.name,
+        arrays=places,
         checksum=checksum,
     )
 
@@ -386,16 +359,15 @@ class SpooledRows:
 
     def _read(self, index: int, name: str, start: int, stop: int) -> NDArray[Any]:
         """Entries start..stop of one array of one batch."""
-        _, dtype, _ = self._batches[index].pieces()[name]
-        out = np.empty(stop - start, dtype)
+        out = np.empty(stop - start, self._batches[index].arrays[name][1])
         self._read_into(index, name, start, out)
         return out
 
     def _read_into(self, index: int, name: str, start: int, out: NDArray[Any]) -> None:
-        offset, dtype, _ = self._batches[index].pieces()[name]
+        offset = self._batches[index].arrays[name][0]
         part = self._files[index]
         file = self._file(part)
-        file.seek(offset + start * dtype.itemsize)
+        file.seek(offset + start * out.itemsize)
         view = memoryview(out.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
         done = 0
         while done < view.nbytes:
@@ -455,10 +427,10 @@ class SpooledRows:
             batch = self._batches[index]
             rows = out[place : place + last - first]
             if not labels and not batch.sparse:
-                if batch.width == out.shape[1] and batch.dtype == out.dtype.name:
-                    self._read_into(index, "dense", first * batch.width, rows)
+                if batch.width == out.shape[1] and batch.arrays["data"][1] == out.dtype.name:
+                    self._read_into(index, "data", first * batch.width, rows)
                     continue
-                values = self._read(index, "dense", first * batch.width, last * batch.width)
+                values = self._read(index, "data", first * batch.width, last * batch.width)
                 rows[:, : batch.width] = values.reshape(-1, batch.width)
                 rows[:, batch.width :] = 0
                 if (entry := _first_vanished(values, rows[:, : batch.width].reshape(-1))) is not None:
@@ -518,7 +490,7 @@ class SpooledRows:
         of_thread = self._of_thread
         if getattr(of_thread, "converted", None) != index:
             batch = self._batches[index]
-            values = self._read(index, "dense", 0, batch.rows * batch.width)
+            values = self._read(index, "data", 0, batch.rows * batch.width)
             of_thread.converted, of_thread.csr = index, csr_array(values.reshape(batch.rows, batch.width))
         csr: csr_array = of_thread.csr
         return csr
@@ -526,10 +498,10 @@ class SpooledRows:
     def _settled_labels(self, index: int) -> csr_array:
         of_thread = self._of_thread
         if getattr(of_thread, "settled", None) != index:
-            pieces = self._batches[index].pieces()
+            batch = self._batches[index]
             names = ("label_data", "label_indices", "label_indptr")
-            data, indices, indptr = (self._read(index, name, 0, pieces[name][2]) for name in names)
-            shape = (self._batches[index].rows, self._batches[index].label_width)
+            data, indices, indptr = (self._read(index, name, 0, batch.arrays[name][2]) for name in names)
+            shape = (batch.rows, batch.label_width)
             labels = csr_array((data, indices, indptr), shape=shape)
             labels.data[labels.data == MINUS_ONE] = UNKNOWN if self._minus_one == "unknown" else 0
             labels.eliminate_zeros()
