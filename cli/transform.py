@@ -49,7 +49,7 @@ def transform(store: str, run: str, destination: str, file: dict[str, Any], outp
     from mlfs_dask.selection import transform as library
 
     with show_progress(output):
-        written = library.write_chosen(store, run, destination, command=command_line(), **file, **options)
+        written = library.write_selected(store, run, destination, command=command_line(), **file, **options)
     shape = f"{written.n:,} rows, {written.k:,} features, {written.q:,} labels"
     text = f"{written.destination}: {shape}, {size(written.bytes)}"
     following = ["mlfs", "evaluate", store, run, "random", "all", "-o", beside(store, ".eval")]

@@ -30,11 +30,11 @@ class RowSpan:
     Attributes
     ----------
     start, stop : int
-            Row range of the source.
-        inside : int64 array or slice
-            Rows of the view within the range, counted from `start`.
-        row : int
-            Number, in the view, of the first row.
+        Row range of the source.
+    inside : int64 array or slice
+        Rows of the view within the range, counted from `start`.
+    row : int
+        Number, in the view, of the first row.
     """
 
     start: int
@@ -54,11 +54,11 @@ class RowColumn(ABC):
     ----------
     name : str
     categories : sequence of str, or None
-            Categories of the codes 0, 1, ...; None for numbers.
-        nbytes : int
-            Bytes of the column in every process.
-        identity : plain values
-            Equal for equal columns of the same rows.
+        Categories of the codes 0, 1, ...; None for numbers.
+    nbytes : int
+        Bytes of the column in every process.
+    identity : plain values
+        Equal for equal columns of the same rows.
     """
 
     name: str
@@ -303,9 +303,9 @@ def table_columns(table: Any, n: int, what: str) -> list[ArrayColumn]:
     ----------
     table : data frame, array-like of shape (n, c) or (n,)
     n : int
-            Number of rows.
-        what : str
-            Purpose of the columns; unnamed columns are called by it and their number.
+        Number of rows.
+    what : str
+        Purpose of the columns; unnamed columns are called by it and their number.
 
     Raises
     ------

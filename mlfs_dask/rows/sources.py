@@ -263,11 +263,11 @@ class ChunkRows(RowSource):
         Row offsets of the whole source.
     partition : int
     y_start : int
-            Row of the whole source at which the blocks of Y begin.
-        x : list of blocks
-            Column chunks.
-        y : list of lists of blocks
-            Row chunks of column chunks.
+        Row of the whole source at which the blocks of Y begin.
+    x : list of blocks
+        Column chunks.
+    y : list of lists of blocks
+        Row chunks of column chunks.
     """
 
     residence = "process"

@@ -15,7 +15,7 @@ import pandas as pd
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.selection.runs import Run, read_run
-from mlfs_dask.selection.transform import count_chosen
+from mlfs_dask.selection.transform import count_selected
 from mlfs_dask.storage.anndata_encoding import DENSE
 from mlfs_dask.storage.h5ad import add_vector, set_columns, written_hdf5
 from mlfs_dask.storage.object_store import is_url, local_path
@@ -89,7 +89,7 @@ def annotate(
     location = local_path(path)
     if not location.exists():
         raise DataError("there is no such file", file=path, cure="check the path")
-    chosen = count_chosen(record, k)
+    chosen = count_selected(record, k)
     names = [f"{name or record.record.get('method', 'mlfs')}_{column}" for column in COLUMNS]
     new_bytes = len(record.ranking) * _FEATURE_BYTES
     taken = f"{path}: another process annotates it, or a file beside it\n  cure: run the same command again afterwards"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.errors import number_of, parameter
 from mlfs_dask.selection.groups import GROUPS, Groups
-from mlfs_dask.selection.pairs import Pairs, chosen_by_pairs
+from mlfs_dask.selection.pairs import Pairs, select_by_pairs
 from mlfs_dask.selection.question import Question, joint_statistics
 from mlfs_dask.selection.redundancy import find_clusters
 from mlfs_dask.selectors.costs import Readings
@@ -42,17 +42,17 @@ class Choice:
     k : int
         Number of chosen features, the first of the ranking.
     q_values : float64 array, shape (d,), or None
-            See `Scores`.
-        stability : RankStability or None
-            Stability over resampled rows.
-        shared : float64 array, shape (d,), or None
-            See `Scores`.
-        clusters : array of `redundancy.ROW`, or None
-            Chosen features and the features correlated with them, for `prune` and `redundancy`.
-        group_scores : float64 array, shape (d,), or None
-            Score of the group of each feature.
-        chosen_groups : list of str, or None
-            Names of the chosen groups, best first.
+        See `Scores`.
+    stability : RankStability or None
+        Stability over resampled rows.
+    shared : float64 array, shape (d,), or None
+        See `Scores`.
+    clusters : array of `redundancy.ROW`, or None
+        Chosen features and the features correlated with them, for `prune` and `redundancy`.
+    group_scores : float64 array, shape (d,), or None
+        Score of the group of each feature.
+    chosen_groups : list of str, or None
+        Names of the chosen groups, best first.
     """
 
     scores: Array
@@ -117,7 +117,7 @@ def choose(
         significant, q = pairs.discovered(question.fdr)
         outcome = replace(outcome, discovered=significant, q_values=q)
     discovered = None if outcome.discovered is None else outcome.discovered & varies
-    chosen = discovered if pairs is None else chosen_by_pairs(question, pairs, discovered)
+    chosen = discovered if pairs is None else select_by_pairs(question, pairs, discovered)
     if chosen is not None:
         chosen[kept] = True
         n_chosen = int(np.count_nonzero(chosen))
@@ -125,8 +125,8 @@ def choose(
     outcome = replace(outcome, scores=question.method.ranked_by(outcome.scores), discovered=discovered)
     ranking = outcome.order(varies)
     if pairs is not None and question.per_label is not None:
-        rank_of_best = np.minimum(pairs.place, question.per_label)[ranking]
-        order = np.where(rank_of_best < question.per_label, pairs.surest[ranking], 0)
+        rank_of_best = np.minimum(pairs.best_rank, question.per_label)[ranking]
+        order = np.where(rank_of_best < question.per_label, pairs.best_order[ranking], 0)
         ranking = ranking[np.lexsort((order, rank_of_best))]
     if chosen is not None:
         ranking = ranking[np.argsort(~chosen[ranking], kind="stable")]

@@ -1,4 +1,4 @@
-"""Tests of pairs of labels and features given the other features, from X'X and X'Y."""
+"""Tests of label-feature pairs given the other features, from X'X and X'Y."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from mlfs_dask.solvers.partial_tests import (
 from mlfs_dask.statistics.gram import scale_gram
 from mlfs_dask.typing import Array
 
-#: Least eigenvalue of the features' correlations below which tests given the others are refused, and one below which
-#: labels with fewer rows than `WELL_COVERED` are: the error rate was up to 0.24 at a level of 0.1 for 25 to 125
-#: positive rows where it was 0.005 and less.
+#: Bounds of the least eigenvalue of the features' correlations. Below `SINGULAR`, tests given the others are refused.
+#: Below `COLLINEAR`, labels with fewer rows than `WELL_COVERED` are not tested: with 25 to 125 positive rows, the error
+#: rate at level 0.1 was up to 0.24 if features were collinear, and at most 0.005 otherwise.
 SINGULAR, COLLINEAR = 1e-6, 0.01
 
-#: Fewest rows with and without a label for tests given the others, and fewest of collinear features.
+#: Least number of rows with and without a label for a test, and the least number with collinear features.
 COVERED, WELL_COVERED = 20, 250
 
 _TOO_FEW = "a label takes {} rows that have it, and as many that have it not"
@@ -40,37 +40,37 @@ _CURE = "leave some of the features out ({}), or choose {}"
 
 
 class ConditionalTests:
-    """Tests of labels and features given the other features: partial t-tests (`partial_p_values`), or knockoffs.
+    """Tests of labels and features given the other features, by partial t-tests (`partial_p_values`) or knockoffs.
 
     Parameters
     ----------
     marginal : SumTests
     grams : float64 array, shape (d, d) or (1 + u, d, d)
-        X'X of centred X; where u labels may be unknown, also over the rows where each of them is known. Changed.
+        X'X of centred X; for u labels with unknown entries also over the rows with known values of each. Overwritten.
     question : PairQuestion
     names : Names
 
     Attributes
     ----------
     any_label : float64 array, shape (d,), or None
-        Of knockoffs the least level at which each feature is discovered for any label.
+        For knockoffs, the least level at which each feature is discovered for any label.
     unknown : int64 array
         Labels that may have unknown entries.
-    left_out : int64 array
-        Labels that are not tested: too few rows have them, or have them not, or are known for so many features; or
-        others determine a feature in the rows where they are known.
+    untested : int64 array
+        Labels without tests: too few rows with or without the label, too few known rows for the number of features, or
+        linearly dependent features in the known rows.
 
     Notes
     -----
-    Statistics are partial t on n − d − 1 degrees of freedom, effects the coefficients of least squares: what a unit of
-    the feature adds to the share of rows with the label, the others being as they are. With knockoffs p-values are
-    least levels of the list of each label.
+    The statistic is partial t with n − d − 1 degrees of freedom. The effect is the least-squares coefficient: the
+    change in the share of rows with the label per unit of the feature, with the other features fixed. For knockoffs,
+    p-values are least levels of the list of each label.
 
     Raises
     ------
     DataError
-        Too few rows for so many features, or features that others determine; or knockoffs of labels that are partly
-        unknown.
+        If there are too few rows for the number of features, if features are linearly dependent, or for knockoffs with
+        partly unknown labels.
     """
 
     def __init__(self, marginal: SumTests, grams: Array, question: PairQuestion, names: Names) -> None:
@@ -78,8 +78,8 @@ class ConditionalTests:
         self._marginal, self._question, self._sums = marginal, question, marginal.sums
         self._n, self._positives = self._sums.n, self._sums.positives
         self.any_label: Array | None = np.ones(d) if question.control == "knockoffs" else None
-        self._found, self._corrected = np.full((4, q, d), np.nan), np.zeros((q, d), bool)
-        self._found[3] = np.inf
+        self._results, self._corrected = np.full((4, q, d), np.nan), np.zeros((q, d), bool)
+        self._results[3] = np.inf
         self.unknown = unknown = marginal.unknown
         if len(unknown) and question.control == "knockoffs":
             raise DataError(
@@ -90,47 +90,47 @@ class ConditionalTests:
             )
         self.reason = _TOO_FEW.format(COVERED)
         tested = np.zeros(q, bool)
-        every = np.setdiff1d(np.arange(q), unknown)
+        complete = np.setdiff1d(np.arange(q), unknown)
         grams = grams.reshape(-1, d, d)
-        if len(every):
-            tested[self._test(every, grams[0], None, names)] = True
+        if len(complete):
+            tested[self._test(complete, grams[0], None, names)] = True
         refusal: DataError | None = None
-        for place, label in enumerate(unknown):
+        for index, label in enumerate(unknown):
             try:
-                tested[self._test(np.array([label]), grams[1 + place], place, names)] = True
-            except DataError as error:  # of its rows alone
+                tested[self._test(np.array([label]), grams[1 + index], index, names)] = True
+            except DataError as error:  # about the known rows of this label only
                 refusal = refusal or error
-        self.left_out = np.flatnonzero(~tested)
+        self.untested = np.flatnonzero(~tested)
         if refusal is not None and not tested.any():
             raise refusal
         if q and not tested.any():
             cure = _CURE.format(parameter("exclude"), parameter("control", "bh"))
             raise DataError(f"no label can be tested given the other features: {self.reason}", cure=cure)
 
-    def _test(self, labels: NDArray[np.intp], G: Array, place: int | None, names: Names) -> NDArray[np.intp]:
-        """Test labels that are known in the same rows, of which G is X'X; which of them were.
+    def _test(self, labels: NDArray[np.intp], G: Array, unknown_index: int | None, names: Names) -> NDArray[np.intp]:
+        """Test labels that are known in the same rows, with X'X in G; return the tested labels.
 
         Parameters
         ----------
         labels : int64 array, shape (p,)
         G : float64 array, shape (d, d)
-            Changed.
-        place : int or None
-            That of the label among those that may be unknown.
+            Overwritten.
+        unknown_index : int or None
+            Index of the label among the labels with unknown entries.
         names : Names
         """
         marginal, question, (q, d) = self._marginal, self._question, self.shape
         sums = self._sums.tile(labels, slice(None))
-        exact = None if place is None else sums.m2[0]  # without the rounding of a difference
+        exact = None if unknown_index is None else sums.m2[0]  # free of the rounding error of a difference
         if marginal.adjustment is not None:
-            G = marginal.adjustment.of_known(place).gram(G, marginal.moments.m2 if exact is None else exact)
+            G = marginal.adjustment.of_known(unknown_index).gram(G, marginal.moments.m2 if exact is None else exact)
         elif exact is not None:
             np.fill_diagonal(G, exact)
         n, rank = float(sums.n[0, 0]), int(np.ravel(sums.rank)[0])
         m2, spread = np.diag(G).copy(), sums.label_m2
         vary = np.flatnonzero(m2 > 0)
         rows = np.minimum(sums.positives, sums.n - sums.positives)[:, 0]
-        if place is not None and rows[0] < COVERED:
+        if unknown_index is not None and rows[0] < COVERED:
             return labels[:0]
         self._require_rows(n, len(vary), question)
         G = scale_gram(G, quotient(np.ones(d), np.sqrt(m2)))
@@ -138,39 +138,39 @@ class ConditionalTests:
         np.fill_diagonal(R, 1.0)
         triangle = self._factored(R, vary, names)
         collinear = triangle.least_eigenvalue < COLLINEAR
-        own = np.flatnonzero(rows >= (WELL_COVERED if collinear else COVERED))
-        tested = labels[own]
-        if len(own) < len(labels) and collinear:
+        covered = np.flatnonzero(rows >= (WELL_COVERED if collinear else COVERED))
+        tested = labels[covered]
+        if len(covered) < len(labels) and collinear:
             determined = _determined(R, COLLINEAR, vary, names)
             self.reason = f"{_TOO_FEW.format(WELL_COVERED)}, as others nearly determine features {determined}"
-        if not len(own):
+        if not len(covered):
             return tested
-        correlations = (sums.products[np.ix_(own, vary)] / np.sqrt(m2[vary] * spread[own])).T
+        correlations = (sums.products[np.ix_(covered, vary)] / np.sqrt(m2[vary] * spread[covered])).T
         scored = np.sqrt(n) * correlations
         for start in range(0, len(vary), tile_features(q, d)):
             features = vary[start : start + tile_features(q, d)]
-            p = marginal.at(*np.meshgrid(tested, features)).p_value  # of features by labels
-            most = scored[start : start + len(features)]
-            most[:] = np.sign(most) * np.minimum(np.abs(most), -ndtri(np.maximum(p, np.finfo(float).tiny) / 2))
+            p = marginal.at(*np.meshgrid(tested, features)).p_value  # (features, labels)
+            tile = scored[start : start + len(features)]
+            tile[:] = np.sign(tile) * np.minimum(np.abs(tile), -ndtri(np.maximum(p, np.finfo(float).tiny) / 2))
         law = marginal.law(*np.meshgrid(tested, vary))
-        skewness, kurtosis = (np.where(np.isfinite(each), each, 0.0) for each in (law.skewness, law.kurtosis))
+        skewness, kurtosis = (np.where(np.isfinite(a), a, 0.0) for a in (law.skewness, law.kurtosis))
         freedom = n - len(vary) - 1 - rank
-        found = partial_p_values(
+        coefficients, t, log_p = partial_p_values(
             triangle, correlations, scored, n, freedom, lambda t: heavy_scores(t, skewness, kurtosis)
         )
-        slopes = found[0] * np.sqrt(spread[own].T / m2[vary, np.newaxis])
-        levels, order = np.exp(found[2]), found[2] / np.log(10)
+        slopes = coefficients * np.sqrt(spread[covered].T / m2[vary, np.newaxis])
+        levels, order = np.exp(log_p), log_p / np.log(10)
         if self.any_label is not None:
-            share = sums.positives[own] / n
+            share = sums.positives[covered] / n
             together = marginal.moments.pairs[np.ix_(tested, tested)] / n - share * share.T
-            deviation = np.sqrt(spread[own] / n)
+            deviation = np.sqrt(spread[covered] / n)
             covariance = together / (deviation * deviation.T) - correlations.T @ triangle.solve(correlations)
             covariance *= n / freedom
             noise = np.random.default_rng(question.seed).standard_normal(correlations.shape)
             larger = _knockoff_statistics(R, triangle, scored / np.sqrt(n), covariance, noise, n)
             levels = np.stack([knockoff_q_values(of_label) for of_label in larger.T], axis=1)
             self.any_label[vary], order = knockoff_q_values(larger.sum(axis=1)), -larger
-        for values, of_tested in zip(self._found, (slopes, found[1], levels, order), strict=True):
+        for values, of_tested in zip(self._results, (slopes, t, levels, order), strict=True):
             values[np.ix_(tested, vary)] = of_tested.T
         self._corrected[np.ix_(tested, vary)] = ((np.abs(skewness) > SKEWED) | (kurtosis > PEAKED)).T
         return tested
@@ -207,27 +207,27 @@ class ConditionalTests:
         n = np.broadcast_to(self._n, (self.shape[0], 1))
         return self._tests((labels, features), n[labels, 0], self._positives[labels, 0])
 
-    def _tests(self, chosen: Any, n: Any, positives: Any) -> PairTests:
-        effect, statistic, p, order = (values[chosen] for values in self._found)
+    def _tests(self, selection: Any, n: Any, positives: Any) -> PairTests:
+        effect, statistic, p, order = (values[selection] for values in self._results)
         test = PARTIAL_T if self.any_label is None else KNOCKOFFS
         kinds = np.full(p.shape, SLOPE), np.full(p.shape, test)
-        return PairTests(n, positives, effect, statistic, p, order, self._corrected[chosen], *kinds)
+        return PairTests(n, positives, effect, statistic, p, order, self._corrected[selection], *kinds)
 
 
 def _determined(R: Array, below: float, vary: NDArray[np.intp], names: Names) -> str:
-    """The features that others determine: those of which directions are made in which features hardly vary."""
+    """Name the features most involved in linear dependencies: directions along which the features hardly vary."""
     values, vectors = eigh(R)
     part = np.square(vectors[:, : max(1, int(np.searchsorted(values, below)))]).sum(axis=1)
-    most = np.argsort(-part, kind="stable")[:SHOWN]
-    most = np.sort(most[part[most] >= 0.1 * part[most[0]]])
-    shown = [f"{i}" if names.features is None else repr(str(names.features[i])) for i in vary[most].tolist()]
+    largest = np.argsort(-part, kind="stable")[:SHOWN]
+    largest = np.sort(largest[part[largest] >= 0.1 * part[largest[0]]])
+    shown = [f"{i}" if names.features is None else repr(str(names.features[i])) for i in vary[largest].tolist()]
     return ", ".join(shown)
 
 
 def _knockoff_statistics(
     R: Array, triangle: Factored, correlations: Array, residual: Array, noise: Array, n: float
 ) -> Array:
-    """How much surer features are than their knockoffs, shape (d, q)."""
+    """Return the excess of each feature's importance over its knockoff's, shape (d, q)."""
     s = maximum_entropy(R)
     knockoffs = knockoff_correlations(triangle, s, correlations, residual, noise, n)
     return lasso_statistics(R, s, correlations, knockoffs, n)

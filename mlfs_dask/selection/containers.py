@@ -1,4 +1,4 @@
-"""What `fit` and `transform` take: arrays, tables in memory, stores, AnnData, data frames of Dask, arrays of xarray."""
+"""Containers for `fit` and `transform`: arrays, tables, stores, AnnData, Dask data frames, xarray arrays."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from scipy import sparse as sp
 
 from mlfs_dask.errors import DataError, UsageError, closest, number_of
 
-#: Where the labels of an AnnData object are looked for, as in a store.
+#: Key in `obsm` of the labels of an AnnData object, as in a store.
 ANNDATA_LABELS = "labels"
 
 
 class Container(NamedTuple):
-    """X, y and the names that they bring.
+    """X, y and their names.
 
     Attributes
     ----------
     X : array-like, Dask array, Dataset or RowSource
     y : array-like, Dask array or None
-        None: X brings its labels itself. Labels of a RowSource are in the place of those that it has.
+        None: X includes its labels. Labels given with a RowSource replace the source's labels.
     feature_names, label_names : sequence of str, or None
-        None where there are none, or where X or y is a table, whose names are read from it.
+        None if there are no names, or if X or y is a table with column names.
     """
 
     X: Any
@@ -36,33 +36,33 @@ class Container(NamedTuple):
 
 
 def open_container(X: Any, y: Any = None) -> Container:
-    """X and y in one of the forms that rows are read from.
+    """Return X and y in a form that `rows.sources` reads.
 
     Parameters
     ----------
     X : path or URL, Dataset, AnnData, LazyFrame of polars, dataset of Arrow, dask DataFrame, or anything else
     y : array-like, dask DataFrame or Series, or None
-        Of a file and of a table also names of columns, or the name of one; of AnnData those of columns of `obs`, by
+        For a file or a table also names of columns, or the name of one; for AnnData names of columns of `obs`, by
         default `obsm["labels"]`.
 
     Raises
     ------
     DataError
-        There is no such store, file or column; a view of AnnData whose X lies in a file.
+        If a store, file or column does not exist, or for a view of AnnData with X in a file.
     """
     names_of_labels = [*y] if isinstance(y, list | tuple) and y and all(isinstance(name, str) for name in y) else None
     if isinstance(X, str | os.PathLike):
-        from mlfs_dask.storage.opening import open_dataset  # the one place where a selector opens a store
+        from mlfs_dask.storage.opening import open_dataset  # deferred: most fits open no store
         from mlfs_dask.storage.readers.base import LabelSpec
 
         columns = (y,) if isinstance(y, str) else names_of_labels
         X = open_dataset(os.fspath(X), labels=None if columns is None else LabelSpec(columns=tuple(columns)))
         y = y if columns is None else None
-    scanned = _scanned(X)
-    if scanned:
-        from mlfs_dask.storage.file_dataset import open_scan  # as above
+    scan_noun = _scan_noun(X)
+    if scan_noun:
+        from mlfs_dask.storage.file_dataset import open_scan  # deferred, as above
 
-        rows = open_scan(X, names_of_labels, what=scanned)
+        rows = open_scan(X, names_of_labels, what=scan_noun)
         if names_of_labels is not None:
             return Container(rows, None, rows.feature_names, names_of_labels)
         return Container(rows, y, rows.feature_names, table_columns(y))
@@ -72,8 +72,8 @@ def open_container(X: Any, y: Any = None) -> Container:
     names_of_labels = [y] if isinstance(y, str) else names_of_labels
     if is_anndata(X) and (y is None or names_of_labels is not None):
         y, label_names = _anndata_labels(X, names_of_labels)
-    elif names_of_labels is not None and (there := {*names_of_labels} & {*(table_columns(X) or ())}):
-        if (absent := [name for name in names_of_labels if name not in there]) and len(names_of_labels) != len(X):
+    elif names_of_labels is not None and (present := {*names_of_labels} & {*(table_columns(X) or ())}):
+        if (absent := [name for name in names_of_labels if name not in present]) and len(names_of_labels) != len(X):
             raise DataError(
                 "X has no column of this name",
                 value=absent[0],
@@ -90,7 +90,7 @@ def open_container(X: Any, y: Any = None) -> Container:
     elif label_names is None:
         label_names = table_columns(y) or _store_names(y)
     if is_anndata(X) and X.isbacked and not X.is_view:
-        from mlfs_dask.storage.file_dataset import open_backed  # as above
+        from mlfs_dask.storage.file_dataset import open_backed  # deferred, as above
 
         return Container(open_backed(X), y, X.var_names, label_names)
     matrix, feature_names = open_matrix(X, lengths=True)
@@ -99,14 +99,14 @@ def open_container(X: Any, y: Any = None) -> Container:
 
 
 def open_matrix(X: Any, *, lengths: bool = False) -> tuple[Any, Any]:
-    """X as an array or a table in memory, and the names of its columns where it is neither but has some.
+    """Return X as an array or a table in memory, and the column names of containers that lose them.
 
     Parameters
     ----------
     X
         As in `open_container`.
     lengths : bool
-        Whether the rows of the partitions of a data frame of Dask are counted, which reads them.
+        True to count the rows of the partitions of a Dask data frame, which reads them.
     """
     if isinstance(X, str | os.PathLike) or is_dataset(X):
         dataset = open_container(X).X
@@ -120,22 +120,22 @@ def open_matrix(X: Any, *, lengths: bool = False) -> tuple[Any, Any]:
 
 
 def is_dask_array(array: Any) -> bool:
-    """Whether `array` is a Dask array, without importing Dask."""
+    """Return True if `array` is a Dask array, without importing Dask."""
     return hasattr(array, "__dask_graph__") and hasattr(array, "to_delayed") and hasattr(array, "numblocks")
 
 
 def is_dask_frame(table: Any) -> bool:
-    """Whether `table` is a DataFrame or a Series of Dask."""
+    """Return True if `table` is a DataFrame or a Series of Dask."""
     return hasattr(table, "__dask_graph__") and hasattr(table, "to_dask_array")
 
 
 def is_dataset(X: Any) -> bool:
-    """Whether X is an opened store, which carries its labels and names."""
+    """Return True if X is an open store, with labels and names."""
     return hasattr(X, "rows") and hasattr(X, "feature_names")
 
 
-def _scanned(X: Any) -> str:
-    """What a table is that is read by batches, in words; "" where it is none."""
+def _scan_noun(X: Any) -> str:
+    """Return a noun for a table that is read in batches; "" for other containers."""
     library = type(X).__module__.partition(".")[0]
     if library == "polars" and hasattr(X, "collect_batches"):
         return "the LazyFrame"
@@ -143,17 +143,17 @@ def _scanned(X: Any) -> str:
 
 
 def is_anndata(X: Any) -> bool:
-    """Whether X is an AnnData object."""
+    """Return True if X is an AnnData object."""
     return hasattr(X, "obsm") and hasattr(X, "var_names")
 
 
 def anndata_columns(X: Any) -> dict[str, Any]:
-    """Columns of `obs` by name, where X is AnnData; else none."""
+    """Return the columns of `obs` by name for AnnData; empty for other containers."""
     return {str(name): X.obs[name] for name in X.obs.columns} if is_anndata(X) else {}
 
 
 def feature_column(X: Any) -> Callable[[str], list[Any]] | None:
-    """What gives columns of `var` by name, where X is AnnData."""
+    """Return a function from a name to a column of `var` for AnnData; None for other containers."""
 
     def column(name: str) -> list[Any]:
         if name not in X.var:
@@ -164,12 +164,12 @@ def feature_column(X: Any) -> Callable[[str], list[Any]] | None:
 
 
 def _open_table(table: Any, what: str) -> tuple[Any, Any]:
-    """X or Y as an array, or as a table that NumPy can read; and the names of its columns where it is no table then.
+    """Return X or Y as an array or a table that NumPy reads, and the column names of containers that lose them.
 
     Raises
     ------
     DataError
-        Its rows have to be read or computed first, or two columns have one name.
+        If its rows must be read or computed first, or two columns have the same name.
     """
     library = type(table).__module__.partition(".")[0]
     if isinstance(table, np.ma.MaskedArray):
@@ -180,24 +180,24 @@ def _open_table(table: Any, what: str) -> tuple[Any, Any]:
         column = table.dims[-1] if table.ndim == 2 else None
         return table.data, table.coords[column].to_numpy() if column in table.coords else None
     of_arrow = library == "pyarrow" and hasattr(table, "to_pandas") and hasattr(table, "num_columns")
-    # By a stream any other library of tables gives its rows: DuckDB, ibis, DataFusion, nanoarrow ...
+    # Other table libraries export an Arrow stream: DuckDB, ibis, DataFusion, nanoarrow ...
     if of_arrow or (library not in ("pandas", "polars", "pyarrow") and hasattr(table, "__arrow_c_stream__")):
         import pyarrow as pa
 
         table = pa.table(table)
         if what == "Y":
             table = table.to_pandas()
-    problem, cure = _not_a_table(table, library, what)
+    problem, cure = _unreadable_table(table, library, what)
     if problem:
         raise DataError(f"{what} is {problem}, and a table or an array with its rows was expected", cure=cure)
     _require_unique_names(table, what)
     if library == "pandas" and what == "X" and "object" in map(str, getattr(table, "dtypes", ())):
-        table = table.where(table.notna(), np.nan)  # NumPy makes no number of pandas.NA among objects
+        table = table.where(table.notna(), np.nan)  # NumPy cannot convert pandas.NA in object columns
     return table, None
 
 
-def _not_a_table(table: Any, library: str, what: str) -> tuple[str, str]:
-    """What an object is whose rows are not at hand, and the cure; empty where they are."""
+def _unreadable_table(table: Any, library: str, what: str) -> tuple[str, str]:
+    """Name an object whose rows are not in memory, and the cure; both empty for a readable table."""
     or_convert = "; of more rows than memory holds, `mlfs convert` the files to a store"
     if library == "polars" and hasattr(table, "collect"):
         return "a LazyFrame of polars", f"{what}.collect(){or_convert}"
@@ -207,7 +207,7 @@ def _not_a_table(table: Any, library: str, what: str) -> tuple[str, str]:
         return "a dataset of Arrow, whose rows lie in files", f"{what}.to_table(){or_convert}"
     if library == "xarray" and hasattr(table, "data_vars"):
         return "a Dataset of xarray", f"{what}.to_dataarray('column').transpose(..., 'column')"
-    if isinstance(table, dict) and not sp.issparse(table):  # those of SciPy by key are both
+    if isinstance(table, dict) and not sp.issparse(table):  # SciPy's dok_matrix is a dict
         return "a dict", f"pandas.DataFrame({what})"
     if isinstance(table, Iterator):
         return "an iterator", f"list({what}), or write the rows to a file and `mlfs convert` it"
@@ -223,8 +223,8 @@ def _not_a_table(table: Any, library: str, what: str) -> tuple[str, str]:
 
 
 def table_columns(table: Any) -> list[Any] | None:
-    """Names of the columns of a table of pandas, polars or Arrow; None of anything else."""
-    names = getattr(table, "column_names", None)  # of Arrow, whose `columns` are the values
+    """Return the column names of a table of pandas, polars or Arrow; None for other objects."""
+    names = getattr(table, "column_names", None)  # Arrow, where `columns` are the values
     if names is None:
         names = getattr(table, "columns", None)
     return None if names is None or callable(names) else list(names)
@@ -245,7 +245,7 @@ def _require_unique_names(table: Any, what: str) -> None:
 
 
 def _require_same_rows(X: Any, y: Any) -> None:
-    """Refuse tables of pandas that have the same rows in another order: they could be joined by name or by position."""
+    """Refuse pandas tables with the same rows in another order, which could be joined by name or by position."""
     rows: Any = getattr(X, "index", None)
     label_rows: Any = getattr(y, "index", None)
     if not all(hasattr(index, "is_unique") for index in (rows, label_rows)) or len(rows) != len(label_rows):
@@ -262,8 +262,8 @@ def _require_same_rows(X: Any, y: Any) -> None:
     )
 
 
-def first_other_column(X: Any) -> DataError | None:
-    """The error of the first column of a table or an array that holds something else than numbers, if one does.
+def non_numeric_error(X: Any) -> DataError | None:
+    """Return the error for the first column with non-numeric values, if any.
 
     Parameters
     ----------
@@ -295,7 +295,7 @@ def first_other_column(X: Any) -> DataError | None:
                 float(value if not _is_absent(value) else 0)
             except (TypeError, ValueError) as error:
                 if names is None and isinstance(error, TypeError):
-                    return None  # scikit-learn has its own error for those
+                    return None  # scikit-learn has a message of its own
                 kind = "text" if isinstance(value, str | bytes) else f"objects of type {type(value).__name__}"
                 return DataError(
                     f"features must be numbers, and this one holds {kind}",
@@ -313,14 +313,14 @@ def _is_absent(value: Any) -> bool:
 
 
 def _column(table: Any, f: int) -> Any:
-    """A column of a table by its position."""
+    """Return a column of a table by its position."""
     if hasattr(table, "iloc"):
         return table.iloc[:, f]
     return table.column(f) if hasattr(table, "column") else table[:, f]
 
 
 def _store_names(array: Any) -> Any:
-    """Names of the columns of an untouched array of a store (`Dataset.X`, `Dataset.Y`)."""
+    """Return the column names of an unmodified array of a store (`Dataset.X`, `Dataset.Y`)."""
     if not is_dask_array(array):
         return None
     return getattr(array.dask.layers.get(array.name), "column_names", None)
@@ -339,12 +339,12 @@ def _anndata_matrix(adata: Any) -> Any:
 
 
 def _without_columns(table: Any, names: list[str]) -> Any:
-    """A table of pandas, polars or Dask without some columns."""
+    """Return a pandas, polars or Dask table without some columns."""
     return table.drop(columns=names) if hasattr(table, "iloc") or is_dask_frame(table) else table.drop(names)
 
 
 def _anndata_labels(adata: Any, columns: list[str] | None) -> tuple[Any, Any]:
-    """The labels of an AnnData object, of columns of `obs` or of `obsm`, and their names where these are known."""
+    """Return the labels of an AnnData object, from columns of `obs` or from `obsm`, and their names if known."""
     if columns is not None:
         for column in columns:
             if column not in adata.obs:

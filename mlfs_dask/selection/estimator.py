@@ -31,14 +31,14 @@ from mlfs_dask.runtime import Resources
 from mlfs_dask.selection.containers import (
     anndata_columns,
     feature_column,
-    first_other_column,
     is_dask_array,
     is_dataset,
+    non_numeric_error,
     open_container,
     open_matrix,
 )
 from mlfs_dask.selection.fit import OpenedRows, Report, fit, open_rows, resolve_names
-from mlfs_dask.selection.labels import named_labels
+from mlfs_dask.selection.labels import labels_and_names
 from mlfs_dask.selection.question import Question, ask, parameters_of
 from mlfs_dask.selectors import METHODS, get_method
 from mlfs_dask.selectors.contract import Method
@@ -239,7 +239,7 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         X, y, feature_names, label_names = open_container(X, y)
         supervised = self.plain.supervision != "unsupervised"
         if isinstance(X, RowSource) and y is not None:
-            Y, named = named_labels(y)
+            Y, named = labels_and_names(y)
             label_names = label_names if named is None else named
             if Y.shape[0] != X.profile.n:
                 raise DataError(
@@ -276,15 +276,15 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             try:
                 X = validate_data(self, X, accept_sparse="csr", ensure_all_finite=False)
             except (TypeError, ValueError) as error:
-                raise first_other_column(given) or error from None
-            if X.dtype.kind not in "biuf" and (other := first_other_column(given)) is not None:
+                raise non_numeric_error(given) or error from None
+            if X.dtype.kind not in "biuf" and (other := non_numeric_error(given)) is not None:
                 raise other
             if feature_names is not None:
                 self._set_features(int(X.shape[1]), feature_names)
         if y is None:
             y = _unknown_labels(X, 0)
         elif not (is_dask_array(y) and y.ndim == 2):
-            y, named = named_labels(y)
+            y, named = labels_and_names(y)
             label_names = label_names if named is None else named
         source = as_rows(X, y)
         if source.profile.n < 1 or source.profile.d < 1 or (source.profile.q < 1 and supervised):

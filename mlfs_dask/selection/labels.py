@@ -1,7 +1,7 @@
-"""Labels as users give them, checked and turned into one form: sparse int8, 1 = positive, -1 = unknown.
+"""Conversion of users' labels to one form: sparse int8, 1 = positive, -1 = unknown.
 
 A matrix of numbers holds 1, 0 and -1. A single column, and every column of a table of text, may hold classes instead:
-two classes are one label, and of more each is a label.
+two classes become one label; with more, each class becomes a label.
 """
 
 from __future__ import annotations
@@ -19,27 +19,26 @@ from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DataError
 from mlfs_dask.selection.containers import table_columns
 
-#: What an entry of a label matrix may be where it is written as text.
+#: Entries of a label matrix written as text.
 _WRITTEN_ENTRIES = {"1": 1, "1.0": 1, "True": 1, "0": 0, "0.0": 0, "False": 0, "-1": -1, "-1.0": -1}
 
 
 def label_matrix(y: Any) -> sp.csr_array:
-    """`y` as a canonical csr_array of int8, shape (n, q).
+    """Convert `y` to a canonical csr_array of int8, shape (n, q).
 
     Parameters
     ----------
     y : array-like, shape (n, q) or (n,)
-        Entries 1, 0 or -1 (unknown). In a dense `y` of 1 and -1 alone -1 is negative. A single column, of shape (n,) or
-        (n, 1), may hold classes, among which the number -1 is unknown, as in `sklearn.semi_supervised`; so may every
-        column of a table that holds text, and all columns of whole numbers if none holds 1, 0 and -1 alone. None and
-        NaN are unknown. Two classes are one label, which the rows of
-        the second one have, in sorted order; of more, or of one, each is a label. A one-dimensional Dask array is
-        computed.
+        Entries 1, 0 or -1 (unknown). A dense `y` of only 1 and -1 has -1 for negative. A single column, of shape (n,)
+        or (n, 1), may hold classes, where the number -1 is unknown, as in `sklearn.semi_supervised`; so may every
+        column of a table with text, and all columns of whole numbers if none of them holds only 1, 0 and -1. None and
+        NaN are unknown. Two classes become one label, positive for the second class in sorted order; one class, or more
+        than two, become a label each. A one-dimensional Dask array is computed.
 
     Raises
     ------
     DataError
-        An entry is neither 1, 0 nor -1, or a class is not a class.
+        If an entry is neither 1, 0 nor -1, or a class is invalid.
 
     Examples
     --------
@@ -54,17 +53,17 @@ def label_matrix(y: Any) -> sp.csr_array:
            [ 0,  1,  0],
            [-1, -1, -1]], dtype=int8)
     """
-    return named_labels(y)[0]
+    return labels_and_names(y)[0]
 
 
-def named_labels(y: Any) -> tuple[sp.csr_array, list[str] | None]:
-    """`label_matrix`, and the names of the labels where columns or classes have some.
+def labels_and_names(y: Any) -> tuple[sp.csr_array, list[str] | None]:
+    """Return the `label_matrix`, and the names of the labels if columns or classes have names.
 
-    A label that is a class is named after its column and the class.
+    A label from a class is named after its column and the class.
 
     Examples
     --------
-    >>> named_labels(["cat", "dog", "cat"])[1]
+    >>> labels_and_names(["cat", "dog", "cat"])[1]
     ['dog']
     """
     if sp.issparse(y) or type(y).__module__.partition(".")[0] == "sparse":
@@ -81,7 +80,7 @@ def named_labels(y: Any) -> tuple[sp.csr_array, list[str] | None]:
     if array.dtype.kind == "c":
         raise DataError("Complex data not supported", cure="give classes")
     if array.ndim == 1:
-        _note_three_values(array)
+        _warn_three_values(array)
     if array.ndim == 1 or array.shape[1] == 1:
         labels, classes = _column_labels(array.ravel(), "one-dimensional y")
         return labels, _label_names(names and names[0], classes)
@@ -90,31 +89,31 @@ def named_labels(y: Any) -> tuple[sp.csr_array, list[str] | None]:
         absent = np.isnan(matrix) if matrix.dtype.kind == "f" else None
         matrix = matrix if absent is None else np.where(absent, 1, matrix)
         _check_entries(matrix, names)
-        entries = _without_two_signs(matrix)
+        entries = _signs_to_labels(matrix)
         labels = as_labels(entries if absent is None else np.where(absent, -1, entries))
         return labels, None if names is None else [str(name) for name in names]
     columns = [_column_labels(array[:, i], _column_name(i, names)) for i in range(array.shape[1])]
-    of_columns = [
+    column_names = [
         _label_names(f"y{i}" if names is None else names[i], classes) for i, (_, classes) in enumerate(columns)
     ]
-    found = [name for each in of_columns for name in each or ()]
-    return sp.csr_array(sp.hstack([labels for labels, _ in columns], format="csr")), found
+    label_names = [name for names_of_column in column_names for name in names_of_column or ()]
+    return sp.csr_array(sp.hstack([labels for labels, _ in columns], format="csr")), label_names
 
 
 def _label_names(column: Any, classes: list[Any] | None) -> list[str] | None:
-    """Names of the labels of a column: of classes, where it holds some; None where it has no name."""
+    """Return the names of a column's labels: one for each class, if any; None for an unnamed column of entries."""
     if classes is None:
         return None if column is None else [str(column)]
-    return [str(each) if column is None else f"{column}={each}" for each in classes]
+    return [str(value) if column is None else f"{column}={value}" for value in classes]
 
 
 def _as_array(y: Any) -> NDArray[Any]:
-    """`y` as an array of classes or entries.
+    """Convert `y` to an array of classes or entries.
 
     Raises
     ------
     DataError
-        The rows are lists of labels, or the values are dates.
+        If the rows are lists of labels, or the values are dates.
     """
     try:
         array = np.asarray(y)
@@ -140,9 +139,9 @@ def _as_array(y: Any) -> NDArray[Any]:
 
 
 def _holds_classes(matrix: NDArray[Any]) -> bool:
-    """Whether every column of numbers holds classes: whole numbers, and not only those that are entries of a label.
+    """Return True if every column holds whole numbers other than 1, 0 and -1, which are classes.
 
-    Columns of both kinds could as well be labels with an error among them, and are none.
+    If only part of the columns does, the columns are labels with invalid entries.
     """
     absent = np.isnan(matrix) if matrix.dtype.kind == "f" else np.zeros(matrix.shape, dtype=bool)
     whole = absent | (np.isfinite(matrix) & (matrix == np.floor(matrix)))
@@ -154,7 +153,7 @@ def _column_name(column: int, names: Any) -> str:
 
 
 def _numbers(array: NDArray[Any]) -> NDArray[Any] | None:
-    """`array` as numbers, if it holds nothing else; entries of a label matrix may be written as text."""
+    """Return `array` as numbers, or None for other values; entries of a label matrix may be text."""
     if array.dtype.kind in "biuf":
         return array
     if array.dtype.kind not in "OU":
@@ -169,20 +168,20 @@ def _numbers(array: NDArray[Any]) -> NDArray[Any] | None:
 
 
 def _is_entry(values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Where values are 1, 0 or -1."""
+    """Return a mask of the values 1, 0 and -1."""
     is_entry: NDArray[np.bool_] = (values == 0) | (values == 1) | (values == -1)
     return is_entry
 
 
 def _is_absent(value: Any) -> bool:
-    """Whether a value among others of any type stands for none: None, NaN or pandas' NA."""
+    """Return True for a missing value: None, NaN or pandas' NA."""
     return value is None or type(value).__name__ == "NAType" or (isinstance(value, float) and value != value)
 
 
-def _without_two_signs(entries: NDArray[Any]) -> NDArray[Any]:
-    """Entries 1, 0 and -1; where they are 1 and -1 alone, these mean positive and negative."""
+def _signs_to_labels(entries: NDArray[Any]) -> NDArray[Any]:
+    """Return entries 1, 0 and -1; if there are only 1 and -1, -1 becomes negative."""
     if (entries == -1).any() and (entries == 1).any() and not (entries == 0).any():
-        if entries.ndim == 2 and entries.shape[1] > 1:  # a single column has two classes
+        if entries.ndim == 2 and entries.shape[1] > 1:  # no warning for a single column, which has two classes
             warnings.warn(
                 "the labels are 1 and -1 and never 0, so -1 is taken as negative; where it means unknown, pass them as "
                 "a sparse matrix, in which it always does",
@@ -192,8 +191,8 @@ def _without_two_signs(entries: NDArray[Any]) -> NDArray[Any]:
     return entries
 
 
-def _note_three_values(y: NDArray[Any]) -> None:
-    """Warn where a one-dimensional y holds -1, 0 and 1, which may be three classes, a sentiment for example."""
+def _warn_three_values(y: NDArray[Any]) -> None:
+    """Warn if a one-dimensional y holds -1, 0 and 1, which may be three classes, such as a sentiment."""
     numbers = _numbers(y)
     if numbers is None or not all((numbers == value).any() for value in (-1, 0, 1)) or not _is_entry(numbers).all():
         return
@@ -206,11 +205,11 @@ def _note_three_values(y: NDArray[Any]) -> None:
 
 
 def _check_entries(matrix: NDArray[Any], names: Any) -> None:
-    """Refuse anything but 1, 0, -1, naming the column, the value and the cure."""
-    good = _is_entry(matrix)
-    if good.all():
+    """Refuse entries other than 1, 0 and -1, naming column, value and cure."""
+    valid = _is_entry(matrix)
+    if valid.all():
         return
-    row, column = (int(i) for i in np.argwhere(~good)[0])
+    row, column = (int(i) for i in np.argwhere(~valid)[0])
     value = matrix[row, column]
     cure = "binarise it, for example with Y > threshold; write unknown labels as -1"
     if np.isfinite(value):
@@ -222,8 +221,8 @@ def _check_entries(matrix: NDArray[Any], names: Any) -> None:
     )
 
 
-def _column_labels(values: NDArray[Any], place: str) -> tuple[sp.csr_array, list[Any] | None]:
-    """The labels of one column, shape (n, labels), and the class of each; None of a column of entries."""
+def _column_labels(values: NDArray[Any], name: str) -> tuple[sp.csr_array, list[Any] | None]:
+    """Return the labels of one column, shape (n, labels), and their classes; None for a column of entries."""
     n = len(values)
     unknown = np.zeros(n, dtype=bool)
     if values.dtype.kind == "O":
@@ -235,13 +234,13 @@ def _column_labels(values: NDArray[Any], place: str) -> tuple[sp.csr_array, list
     if numbers is not None:
         if _is_entry(numbers).all():
             entries = np.full((n, 1), -1, dtype=np.int8)
-            entries[~unknown, 0] = _without_two_signs(numbers)
+            entries[~unknown, 0] = _signs_to_labels(numbers)
             return as_labels(entries), None
         continuous = ~np.isfinite(numbers) | (numbers != np.floor(numbers))
         if continuous.any():
             value = numbers[int(np.flatnonzero(continuous)[0])]
             raise DataError(
-                f"{place} must hold classes; Unknown label type: continuous, for example {value}",
+                f"{name} must hold classes; Unknown label type: continuous, for example {value}",
                 cure="write unknown labels as -1: mlfs_dask.label_matrix(y) does it for NaN"
                 if np.isnan(value)
                 else "give classes, or 0/1 labels of shape (rows, labels)",
@@ -251,7 +250,7 @@ def _column_labels(values: NDArray[Any], place: str) -> tuple[sp.csr_array, list
     try:
         names, codes = np.unique(classes, return_inverse=True)
     except TypeError:
-        raise DataError(f"{place} mixes types that cannot be put in order", cure="give classes of one type") from None
+        raise DataError(f"{name} mixes types that cannot be put in order", cure="give classes of one type") from None
     rows = np.flatnonzero(~unknown)
     if len(names) == 2:
         rows, codes, names = rows[codes == 1], codes[codes == 1] - 1, names[1:]

@@ -1,7 +1,7 @@
-"""Pairs of labels and features: which go together, in which direction and how surely, from the tests of all of them.
+"""Tests of all label-feature pairs: which are associated, with direction and significance.
 
-All are tested tile by tile of features, and again where they are written, so that what is held is the sums, the best
-of each label, and the distribution of the p-values.
+Pairs are tested in tiles of features, and again while the table is written. So memory only holds the sums, the best
+features of each label, and the distribution of the p-values.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from mlfs_dask.selectors.pairs import (
 from mlfs_dask.selectors.scores import SHOWN
 from mlfs_dask.typing import Array
 
-#: Bits of a float64 that are no part of its bin: of the mantissa nine are.
+#: Bits of a float64 outside of its bin number, which has nine bits of the mantissa.
 _BIN_SHIFT = 43
 
-#: Columns of the table.
+#: Columns of `pairs.parquet`.
 COLUMNS = (
     "feature_index",
     "feature",
@@ -54,7 +54,7 @@ COLUMNS = (
 )
 
 
-#: What is tested, marginally and given the other features.
+#: Hypotheses of marginal tests, and of tests given the other features.
 HYPOTHESES = (
     "marginal: the feature and the label go together",
     "given the other features: the feature helps to predict the label linearly once all others are known",
@@ -62,16 +62,16 @@ HYPOTHESES = (
 
 
 class Adjusted:
-    """P-values adjusted for their number, as a step function of the p-value.
+    """Adjustment of p-values for multiple testing, as a step function of the p-value.
 
     Parameters
     ----------
     values : float64 array, shape (m,)
-        P-values in rising order, or upper ends of bins.
+        P-values in ascending order, or upper ends of bins.
     counts : int64 array, shape (m,), optional
-        P-values in each bin.
+        Number of p-values in each bin.
     control : {"bh", "by", "holm", "partial", "knockoffs"}
-        "partial" is as "bh"; the values of "knockoffs" are adjusted as they are.
+        "partial" is the same as "bh"; "knockoffs" leaves the values unchanged.
 
     References
     ----------
@@ -92,30 +92,30 @@ class Adjusted:
         if control == "knockoffs":
             adjusted = values
         elif control == "holm":
-            before = up_to - (1 if counts is None else counts)
-            adjusted = np.maximum.accumulate(values * (m - before))
+            smaller = up_to - (1 if counts is None else counts)
+            adjusted = np.maximum.accumulate(values * (m - smaller))
         else:
             factor = np.sum(1 / np.arange(1, m + 1)) if control == "by" and m <= SORTED_PAIRS else 1.0
             if control == "by" and m > SORTED_PAIRS:
-                factor = np.log(m) + np.euler_gamma + 1 / (2 * m)  # of Σ 1/i; the next term is 1/12 m²
+                factor = np.log(m) + np.euler_gamma + 1 / (2 * m)  # expansion of Σ 1/i; the next term is 1/12 m²
             adjusted = np.minimum.accumulate((values * (m * factor) / up_to)[::-1])[::-1]
         self.m = m
         self._values, self._adjusted = values, np.minimum(adjusted, 1.0)
 
     def at(self, p: Array) -> Array:
-        """The adjusted values of p-values among those given; NaN of NaN."""
+        """Return the adjusted values of given p-values; NaN for NaN."""
         return np.append(self._adjusted, np.nan)[np.searchsorted(self._values, p)]
 
     def threshold(self, level: float) -> float:
-        """The largest p-value that is significant at a level; −1 where none is."""
+        """Return the largest p-value that is significant at a level; −1 if there is none."""
         count = int(np.searchsorted(self._adjusted, level, side="right"))
         return float(self._values[count - 1]) if count else -1.0
 
 
 def simes(p: Array, least: int = 1) -> Array:
-    """P-values, shape (w,), of features for going with `least` labels or more, from those of all labels, shape (q, w).
+    """Return p-values, shape (w,), for an association with at least `least` labels, from those of all labels, (q, w).
 
-    NaN is left out; 1 where fewer are there.
+    NaN is ignored; the result is 1 if fewer than `least` p-values are left.
 
     References
     ----------
@@ -129,41 +129,41 @@ def simes(p: Array, least: int = 1) -> Array:
     >>> simes(p), simes(p, 2)
     (array([0.015, 1.   ]), array([0.015, 1.   ]))
     """
-    rising = np.sort(p, axis=0)[least - 1 :]  # NaN last
+    ascending = np.sort(p, axis=0)[least - 1 :]  # NaN last
     count = np.count_nonzero(~np.isnan(p), axis=0) - (least - 1)
-    rising = rising * (count / np.arange(1, 1 + len(rising))[:, np.newaxis])
-    combined: Array = np.fmin(np.fmin.reduce(rising, axis=0, initial=np.nan), 1.0)
+    ascending = ascending * (count / np.arange(1, 1 + len(ascending))[:, np.newaxis])
+    combined: Array = np.fmin(np.fmin.reduce(ascending, axis=0, initial=np.nan), 1.0)
     return combined
 
 
 class Pairs:
-    """Tests of all pairs of labels and features, and what they say of either.
+    """Tests of all label-feature pairs, with summaries by feature and by label.
 
     Parameters
     ----------
     tests : SumTests, CountTests or ConditionalTests
     question : PairQuestion
     feature_names, label_names : sequence of str, or None
-        Without names features are x0, x1, ... as in scikit-learn, and labels y0, y1, ...
+        Without names, features are called x0, x1, ... as in scikit-learn, and labels y0, y1, ...
     features : int64 array, shape (d,), optional
-        Numbers of the features that are tested among those of the data; all by default.
+        Numbers of the tested features in the data; default all.
 
     Attributes
     ----------
     significant : int64 array, shape (d,)
-        Labels that each feature is significant for.
+        Number of labels with a significant association with each feature.
     best_label : int64 array, shape (d,)
-        The label that each feature goes with most surely; −1 where nothing can be tested.
-    place : int64 array, shape (d,)
-        Best place of each feature among those of a label, from 0; very large where it is not among the `question.best`.
-    surest : float64 array, shape (d,)
+        Label most significantly associated with each feature; −1 without any test.
+    best_rank : int64 array, shape (d,)
+        Best rank, from 0, of each feature within a label; very large outside of the `question.best`.
+    best_order : float64 array, shape (d,)
         `PairTests.order` of each feature with its best label.
     any_label, min_labels : float64 array, shape (d,)
-        P-values of each feature for going with any label, and with as many as `question.min_labels` (`simes`).
+        P-values of each feature for an association with any label, and with `question.min_labels` labels (`simes`).
     summary : dict
-        Plain data, for the record.
+        Plain data for run.json.
     warnings : list of Warning
-        For the caller of `fit`.
+        Warnings to be issued by `fit`.
     """
 
     adjusted: Adjusted
@@ -182,53 +182,53 @@ class Pairs:
         self._names = feature_names, label_names
         q, d = tests.shape
         self._step = tile_features(q, d)
-        self.any_label, self.best_label, self.surest = np.ones(d), np.full(d, -1), np.full(d, np.inf)
+        self.any_label, self.best_label, self.best_order = np.ones(d), np.full(d, -1), np.full(d, np.inf)
         self.min_labels, any_label = np.ones(d), getattr(tests, "any_label", None)
         if any_label is not None:
             self.any_label = any_label
         best = min(question.best, d)
         self._best = np.full((q, best), -1)
         order_of_best = np.full((q, best), np.inf)
-        held = np.empty(q * d if q * d <= SORTED_PAIRS else 0)
-        counts = np.zeros(0 if len(held) or not q * d else _bins(np.ones(1))[0] + 1, dtype=np.int64)
+        p_values = np.empty(q * d if q * d <= SORTED_PAIRS else 0)
+        counts = np.zeros(0 if len(p_values) or not q * d else _bins(np.ones(1))[0] + 1, dtype=np.int64)
         filled = 0
-        for chosen, tested in self._tiles():
+        for tile, tested in self._tiles():
             p = tested.p_value
-            known = p[~np.isnan(p)]
+            valid = p[~np.isnan(p)]
             if len(counts):
-                counts += np.bincount(_bins(known), minlength=len(counts))
+                counts += np.bincount(_bins(valid), minlength=len(counts))
             else:
-                held[filled : filled + len(known)] = known
-                filled += len(known)
+                p_values[filled : filled + len(valid)] = valid
+                filled += len(valid)
             if any_label is None:
-                self.any_label[chosen] = simes(p)
+                self.any_label[tile] = simes(p)
             if question.min_labels:
-                self.min_labels[chosen] = simes(p, question.min_labels)
+                self.min_labels[tile] = simes(p, question.min_labels)
             order = tested.order
             first = order.argmin(axis=0)
-            self.surest[chosen] = order[first, np.arange(len(first))]
-            self.best_label[chosen] = np.where(np.isinf(self.surest[chosen]), -1, first)
+            self.best_order[tile] = order[first, np.arange(len(first))]
+            self.best_label[tile] = np.where(np.isinf(self.best_order[tile]), -1, first)
             if best:
-                _keep_best(self._best, order_of_best, order, chosen.start)
+                _keep_best(self._best, order_of_best, order, tile.start)
         if len(counts):
-            some = np.flatnonzero(counts)
-            self.adjusted = Adjusted(_upper_ends(some), counts[some], control=question.control)
+            bins = np.flatnonzero(counts)
+            self.adjusted = Adjusted(_upper_ends(bins), counts[bins], control=question.control)
         else:
-            held = held[:filled]
-            held.sort()
-            self.adjusted = Adjusted(held, control=question.control)
+            p_values = p_values[:filled]
+            p_values.sort()
+            self.adjusted = Adjusted(p_values, control=question.control)
         self.threshold = self.adjusted.threshold(question.level)
-        self.place = np.full(d, np.iinfo(np.int64).max)
-        for place in range(best - 1, -1, -1):
-            some = self._best[:, place]
-            self.place[some[some >= 0]] = place
+        self.best_rank = np.full(d, np.iinfo(np.int64).max)
+        for rank in range(best - 1, -1, -1):
+            features_of_rank = self._best[:, rank]
+            self.best_rank[features_of_rank[features_of_rank >= 0]] = rank
         self.significant = np.zeros(d, dtype=np.int64)
         labels, corrected = np.zeros(q, dtype=bool), 0
-        for chosen, tested in self._tiles():
-            found = tested.p_value <= self.threshold
-            self.significant[chosen] = found.sum(axis=0)
-            labels |= found.any(axis=1)
-            corrected += int(np.count_nonzero(found & tested.corrected))
+        for tile, tested in self._tiles():
+            significant = tested.p_value <= self.threshold
+            self.significant[tile] = significant.sum(axis=0)
+            labels |= significant.any(axis=1)
+            corrected += int(np.count_nonzero(significant & tested.corrected))
         self.summary = {
             "hypothesis": HYPOTHESES[question.given_others],
             "control": question.control,
@@ -249,11 +249,11 @@ class Pairs:
             yield features, self.tests.tile(features)
 
     def discovered(self, level: float) -> tuple[NDArray[np.bool_], Array]:
-        """Features that go with any label at a level of `question.control` over features, and their adjusted values."""
+        """Return a mask of the features associated with any label at a level over features, and adjusted p-values."""
         return self._discovered(self.any_label, level)
 
     def discovered_for_labels(self, level: float) -> NDArray[np.bool_]:
-        """Features that go with as many labels as `question.min_labels`, at a level over features."""
+        """Return a mask of the features associated with `question.min_labels` labels, at a level over features."""
         return self._discovered(self.min_labels, level)[0]
 
     def _discovered(self, p: Array, level: float) -> tuple[NDArray[np.bool_], Array]:
@@ -264,7 +264,7 @@ class Pairs:
 
     @property
     def columns(self) -> tuple[NDArray[np.int64], NDArray[Any]]:
-        """Labels that each feature is significant for, and the name of its best label, each of shape (d,)."""
+        """Number of significant labels of each feature, and the name of its best label, each of shape (d,)."""
         names = self._label_names
         best = np.array([names[label] if label >= 0 else "" for label in self.best_label.tolist()], dtype=object)
         return self.significant, best
@@ -274,35 +274,38 @@ class Pairs:
         return _named(self._names[1], "y", range(self.tests.shape[0]))
 
     def batches(self) -> Iterator[Any]:
-        """The table in record batches of Apache Arrow: of best pairs label by label, else in the order of features."""
+        """Yield the table in Arrow record batches: label by label for "best", else in the order of the features."""
 
         q, d = self.tests.shape
         numbers = np.arange(d) if self.features is None else self.features
-        names = [_texts(_named(self._names[0], "x", numbers)), *map(_texts, (self._label_names, EFFECTS, TESTS))]
+        names = [
+            _string_column(_named(self._names[0], "x", numbers)),
+            *map(_string_column, (self._label_names, EFFECTS, TESTS)),
+        ]
         if self.question.rows == "best":
             step = max(1, gates.TEST_PAIRS // max(1, self._best.shape[1]))
             for start in range(0, q, step):
-                labels, place = np.nonzero(self._best[start : start + step] >= 0)
+                labels, rank = np.nonzero(self._best[start : start + step] >= 0)
                 labels += start
-                features = self._best[labels, place]
+                features = self._best[labels, rank]
                 yield self._batch(names, labels, features, self.tests.at(labels, features), ...)
             return
-        for chosen, tested in self._tiles():
+        for tile, tested in self._tiles():
             everything = self.question.rows == "all"
             rows = np.ones(tested.p_value.shape, bool) if everything else tested.p_value <= self.threshold
             features, labels = np.nonzero(rows.T)
-            yield self._batch(names, labels, features + chosen.start, tested, (labels, features))
+            yield self._batch(names, labels, features + tile.start, tested, (labels, features))
 
     def _batch(
-        self, names: list[Any], labels: NDArray[np.intp], features: NDArray[np.intp], tested: PairTests, chosen: Any
+        self, names: list[Any], labels: NDArray[np.intp], features: NDArray[np.intp], tested: PairTests, selection: Any
     ) -> Any:
         import pyarrow as pa
 
         shape = tested.p_value.shape
         n, positives, effect, statistic, p, order, corrected, kind, test = (
-            np.broadcast_to(array, shape)[chosen] for array in tested
+            np.broadcast_to(array, shape)[selection] for array in tested
         )
-        knockoffs = self.question.control == "knockoffs"  # have no p-values
+        knockoffs = self.question.control == "knockoffs"  # without p-values
         log_p = np.full(len(p), np.nan) if knockoffs else np.where(np.isnan(p), np.nan, order)
         columns = [
             _column(features if self.features is None else self.features[features]),
@@ -323,7 +326,7 @@ class Pairs:
         return pa.RecordBatch.from_arrays(columns, names=list(COLUMNS))
 
     def table(self) -> Any:
-        """The table, a `pyarrow.Table`."""
+        """Return the table as a `pyarrow.Table`."""
         import pyarrow as pa
 
         return pa.Table.from_batches(self.batches())
@@ -346,18 +349,18 @@ def _named(names: Any, letter: str, numbers: Any) -> list[str]:
 
 
 def _column(values: NDArray[Any]) -> Any:
-    """A column of Arrow of numbers, NaN as null. `pyarrow.array` would import pandas, which takes most of a second."""
+    """Return an Arrow column of numbers, NaN as null. `pyarrow.array` would import pandas, which takes most of 1 s."""
     import pyarrow as pa
 
     kind = np.float64 if values.dtype.kind == "f" else np.int64
     values = np.ascontiguousarray(values, dtype=kind)
-    known = ~np.isnan(values)
-    bits = None if known.all() else pa.py_buffer(np.packbits(known, bitorder="little"))
+    valid = ~np.isnan(values)
+    bits = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
     return pa.Array.from_buffers(pa.from_numpy_dtype(kind), len(values), [bits, pa.py_buffer(values)])
 
 
-def _texts(texts: Sequence[str]) -> Any:
-    """A column of Arrow of texts."""
+def _string_column(texts: Sequence[str]) -> Any:
+    """Return an Arrow column of strings."""
     import pyarrow as pa
 
     encoded = [text.encode() for text in texts]
@@ -383,21 +386,21 @@ def _keep_best(best: NDArray[np.intp], order_of_best: Array, order: Array, start
     numbers = np.concatenate(
         [best[label], np.broadcast_to(np.arange(start, start + order.shape[1]), (len(label), order.shape[1]))], axis=1
     )
-    chosen = np.argsort(candidates, axis=1, kind="stable")[:, : best.shape[1]]
-    order_of_best[label] = np.take_along_axis(candidates, chosen, axis=1)
-    numbers = np.take_along_axis(numbers, chosen, axis=1)
+    smallest = np.argsort(candidates, axis=1, kind="stable")[:, : best.shape[1]]
+    order_of_best[label] = np.take_along_axis(candidates, smallest, axis=1)
+    numbers = np.take_along_axis(numbers, smallest, axis=1)
     best[label] = np.where(np.isinf(order_of_best[label]), -1, numbers)
 
 
 def run_tests(question: PairQuestion, readings: Readings, features: NDArray[np.int64] | None) -> Pairs:
-    """The tests of all pairs, from the reading that was made for the method or, where it made none, their own.
+    """Return the tests of all pairs, from a pass of the method or, without one, from a pass of their own.
 
     Parameters
     ----------
     question : PairQuestion
     readings : Readings
     features : int64 array, or None
-        Those that are read, of the data; None: all.
+        Features to read, by their numbers in the data; None: all.
 
     Raises
     ------
@@ -420,17 +423,17 @@ def run_tests(question: PairQuestion, readings: Readings, features: NDArray[np.i
         return Pairs(tests, question, *names, features=features)
     given_others = ConditionalTests(tests, gram[0], question, readings.names)
     pairs = Pairs(given_others, question, *names, features=features)
-    if len(given_others.left_out):
-        pairs.warnings = [UserWarning(_left_out(given_others, readings.names))]
+    if len(given_others.untested):
+        pairs.warnings = [UserWarning(_untested_text(given_others, readings.names))]
     return pairs
 
 
-def _left_out(tests: ConditionalTests, names: Names) -> str:
-    count = len(tests.left_out)
-    shown = [str(i) if names.labels is None else repr(str(names.labels[i])) for i in tests.left_out[:SHOWN]]
+def _untested_text(tests: ConditionalTests, names: Names) -> str:
+    count = len(tests.untested)
+    shown = [str(i) if names.labels is None else repr(str(names.labels[i])) for i in tests.untested[:SHOWN]]
     more = [f"{count - len(shown):,} more"] if count > len(shown) else []
     where_known = ""
-    if np.isin(tests.left_out, tests.unknown).any():
+    if np.isin(tests.untested, tests.unknown).any():
         where_known = ", or others determine a feature where they are known"
     return (
         f"{count:,} of {number_of(tests.shape[0], 'label')} {'is' if count == 1 else 'are'} not tested given the other "
@@ -439,27 +442,27 @@ def _left_out(tests: ConditionalTests, names: Names) -> str:
     )
 
 
-def chosen_by_pairs(question: Question, pairs: Pairs, discovered: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
-    """The features that `per_label`, `min_labels` and "auto" leave, shape (d,); None where none of them is given.
+def select_by_pairs(question: Question, pairs: Pairs, discovered: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
+    """Return a mask of the features that `per_label`, `min_labels` and "auto" select, shape (d,); None without them.
 
     Raises
     ------
     DataError
-        There is none.
+        If no feature is selected.
     """
-    chosen, asked = discovered, []
+    selected, needs = discovered, []
     if question.control is not None and question.is_auto:
-        asked.append(f"goes with any label at the rate {question.fdr:g}")
+        needs.append(f"goes with any label at the rate {question.fdr:g}")
     if question.per_label is not None:
-        asked.append("can be tested with any label")
-        chosen = (pairs.place < question.per_label) & (True if chosen is None else chosen)
+        needs.append("can be tested with any label")
+        selected = (pairs.best_rank < question.per_label) & (True if selected is None else selected)
     if question.min_labels is not None:
-        asked.append(f"goes with {number_of(question.min_labels, 'label')} or more at the rate {question.fdr:g}")
-        chosen = pairs.discovered_for_labels(question.fdr) & (True if chosen is None else chosen)
-    if chosen is None or chosen.any():
-        return chosen
+        needs.append(f"goes with {number_of(question.min_labels, 'label')} or more at the rate {question.fdr:g}")
+        selected = pairs.discovered_for_labels(question.fdr) & (True if selected is None else selected)
+    if selected is None or selected.any():
+        return selected
     raise DataError(
-        f"no feature {' and '.join(asked)} ({pairs.summary['significant']:,} of {pairs.summary['tested']:,} pairs are "
+        f"no feature {' and '.join(needs)} ({pairs.summary['significant']:,} of {pairs.summary['tested']:,} pairs are "
         f"significant at {question.fdr:g})",
         cure=f"keep a given number of features ({parameter('n_features_to_select')}), ask for fewer labels "
         f"({parameter('min_labels')}), raise the rate ({parameter('fdr')}), or take data with more rows",

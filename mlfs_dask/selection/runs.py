@@ -1,8 +1,7 @@
-"""Run folders: what a selection leaves behind, written whole or not at all.
+"""Run folders with the results of selections, written whole or not at all.
 
-`ranking.csv` holds every feature, best first, with what shuffled and resampled rows say of it where there were any;
-`selected.txt` the names of the k best; `run.json` what was run, on what, and what it cost. A folder without `run.json`
-is no run.
+`ranking.csv` holds every feature, best first, with q-values and stability if computed; `selected.txt` the names of the
+k best; `run.json` the record of the run and its costs. A folder without `run.json` is no run.
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ REDUNDANCY = "redundancy.csv"
 COLUMNS = ("rank", "feature_index", "feature_name", "score")
 #: Columns of `redundancy.csv`.
 CLUSTER_COLUMNS = ("cluster", "feature_index", "feature", "representative", "similarity", "chosen", "rank")
-#: Further columns, of runs that shuffled or resampled the rows.
+#: Further columns, if the run shuffled labels or resampled rows.
 REPLICATE_COLUMNS = ("q_value", "rank_low", "rank_high", "selection_frequency")
-#: Further column, of runs that chose one feature after another: `Scores.shared`.
+#: Further column, if the method chose one feature after another: `Scores.shared`.
 SHARED = "shared"
 
 _WHAT = "a run"
@@ -52,7 +51,7 @@ class _Required(TypedDict):
 
 
 class RunRecord(_Required, total=False):
-    """Content of `run.json`, as far as others read it."""
+    """Content of `run.json` that other modules read."""
 
     method: str
     params: dict[str, Any]
@@ -74,7 +73,7 @@ class RunRecord(_Required, total=False):
 
 @dataclass(frozen=True)
 class RecoveredLabels:
-    """Labels that a method recovered, and how they are written.
+    """Labels recovered by a method, and how to write them.
 
     Attributes
     ----------
@@ -84,9 +83,9 @@ class RecoveredLabels:
         Rows.
     names : sequence of str, length q
     threshold : float
-        A label applies where its value is greater.
+        A label applies if its value exceeds the threshold.
     partition_rows : int
-        Rows that a process has in one piece.
+        Rows that a process holds in one piece.
     """
 
     write: Callable[[Any], None]
@@ -98,7 +97,7 @@ class RecoveredLabels:
 
 @dataclass(frozen=True)
 class Run:
-    """A finished selection, as its folder tells it.
+    """Finished selection, as read from its folder.
 
     Attributes
     ----------
@@ -112,9 +111,9 @@ class Run:
     record : dict
         Content of `run.json`.
     replicates : mapping of str to float64 array, shape (d,)
-        Those of `REPLICATE_COLUMNS` that there are, in the order of `ranking`.
+        Available columns of `REPLICATE_COLUMNS`, in the order of `ranking`.
     shared : float64 array, shape (d,), or None
-        What features share with those that were chosen one after another, in the order of `ranking`.
+        Redundancy of each feature with the chosen ones (`Scores.shared`), in the order of `ranking`.
     """
 
     path: str
@@ -127,22 +126,22 @@ class Run:
 
     @property
     def k(self) -> int:
-        """Number of features that were asked for."""
+        """Number of chosen features."""
         return int(self.record["k"])
 
     @property
     def store(self) -> dict[str, Any]:
-        """The store, or the part of one, that the run was made from: path, digest, and of a part what was chosen."""
+        """Origin of the run: path and digest of the store, and the subset, if any."""
         return self.record.get("store") or {}
 
     @property
     def origin(self) -> str | None:
-        """Digest of the whole store that the run was made from, or from a part of which."""
+        """Digest of the whole store, of which the run may have used a subset."""
         return origin_of(self.store.get("digest"), self.store.get("subset"))
 
 
 def check_free(path: str, *, force: bool) -> None:
-    """Refuse the place of a run that is taken, before any work is done for it. Raises as `publish.check_place`."""
+    """Refuse an existing path before any work is done. Raises as `publish.check_place`."""
     check_place(path, force=force, record=RECORD, what=_WHAT)
 
 
@@ -172,24 +171,24 @@ def write_run(
     feature_names : sequence of str, length d
         Name of each feature, in the order of the features.
     record : mapping
-        What goes into `run.json`; `record["k"]` names are selected.
+        Content of `run.json`; `record["k"]` features are selected.
     columns : mapping of str to array, shape (d,), optional
         Further columns of `ranking.csv`, in the order of the features.
     clusters : array of `selection.redundancy.ROW`, optional
-        What goes into `redundancy.csv`.
+        Content of `redundancy.csv`.
     labels : RecoveredLabels, optional
-        What goes into `labels.zarr`.
+        Content of `labels.zarr`.
     pairs : Pairs, optional
-        What goes into `pairs.parquet`, where a table was asked for.
+        Content of `pairs.parquet`, if the question asks for the table.
     force : bool
-        Replace an earlier run, at the very end.
+        Replace an earlier run, once the new one is complete.
 
     Raises
     ------
     UsageError
-        If the place is taken.
+        If the path exists without `force`.
     MlfsError
-        If it cannot be written, for want of room or permission; nothing is left behind.
+        If the folder cannot be written, for lack of space or permission; nothing is left behind.
     """
     texts = {
         RANKING: ranking_text(ranking, scores, feature_names, columns or {}),
@@ -217,12 +216,12 @@ def write_run(
     )
 
 
-def _write_labels(place: str, labels: RecoveredLabels) -> None:
+def _write_labels(path: str, labels: RecoveredLabels) -> None:
     from mlfs_dask.storage.labels_store import LabelsStore
 
     labels.write(
         LabelsStore.create(
-            place,
+            path,
             labels.n,
             labels.names,
             threshold=labels.threshold,
@@ -232,7 +231,7 @@ def _write_labels(place: str, labels: RecoveredLabels) -> None:
 
 
 def has_labels(path: str) -> bool:
-    """Whether a run folder holds recovered labels."""
+    """Return True if a run folder holds recovered labels."""
     return open_objects(path).exists(f"{LABELS}/{ROOT_KEY}")
 
 
@@ -242,7 +241,7 @@ def ranking_text(
     feature_names: Sequence[str] | NDArray[Any],
     columns: Mapping[str, NDArray[Any]],
 ) -> str:
-    r"""Text of `ranking.csv`; scores are written so that they read back to the same bits, NaN as nothing.
+    r"""Return the text of `ranking.csv`; scores are written to read back with equal bits, NaN as an empty field.
 
     Examples
     --------
@@ -254,14 +253,14 @@ def ranking_text(
     """
     values = (array[ranking].tolist() for array in (scores, *columns.values()))
     rows = (
-        (rank, index, feature_names[index], *("" if value != value else value for value in own))
-        for rank, (index, *own) in enumerate(zip(ranking.tolist(), *values, strict=True), start=1)
+        (rank, index, feature_names[index], *("" if value != value else value for value in further))
+        for rank, (index, *further) in enumerate(zip(ranking.tolist(), *values, strict=True), start=1)
     )
     return _csv_text([*COLUMNS, *columns], rows)
 
 
 def _csv_text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Lines of CSV that end with a line feed; a carriage return in a name, which Python leaves bare, is quoted."""
+    """Return CSV text with line feeds; a carriage return in a name, which Python would not quote, is quoted."""
     stream = io.StringIO()
     writers = [csv.writer(stream, lineterminator="\n", quoting=how) for how in (csv.QUOTE_MINIMAL, csv.QUOTE_ALL)]
     writers[0].writerow(header)
@@ -276,7 +275,7 @@ def redundancy_text(
     k: int,
     feature_names: Sequence[str] | NDArray[Any],
 ) -> str:
-    r"""Text of `redundancy.csv`: clusters in the order of their representatives, features in that of the ranking.
+    r"""Return the text of `redundancy.csv`: clusters in the order of their representatives, then by rank.
 
     Examples
     --------
@@ -285,23 +284,23 @@ def redundancy_text(
     >>> redundancy_text(rows, np.array([2, 0, 1]), 1, ["a", "b", "c"]).splitlines()[1:]
     ['1,2,c,c,1.0,1,1', '1,0,a,c,0.97,0,2']
     """
-    places = np.empty(len(ranking), np.int64)
-    places[ranking] = np.arange(1, len(ranking) + 1)
-    rows = sorted((number, int(places[f]), f, by, alike) for number, f, by, alike in clusters.tolist())
+    ranks = np.empty(len(ranking), np.int64)
+    ranks[ranking] = np.arange(1, len(ranking) + 1)
+    rows = sorted((number, int(ranks[f]), f, by, similarity) for number, f, by, similarity in clusters.tolist())
     cells = (
-        (number, f, feature_names[f], feature_names[by], alike, int(place <= k), place)
-        for number, place, f, by, alike in rows
+        (number, f, feature_names[f], feature_names[by], similarity, int(rank <= k), rank)
+        for number, rank, f, by, similarity in rows
     )
     return _csv_text(CLUSTER_COLUMNS, cells)
 
 
 def read_redundancy(path: str) -> list[dict[str, str]] | None:
-    """The rows of a run's `redundancy.csv`, as texts by the names of its columns; None where it has none.
+    """Return the rows of a run's `redundancy.csv`, as text by column name; None without the file.
 
     Raises
     ------
     DataError
-        It is damaged.
+        If the file is damaged.
     """
     if not open_objects(path).exists(REDUNDANCY):
         return None
@@ -315,7 +314,7 @@ def read_redundancy(path: str) -> list[dict[str, str]] | None:
 
 
 def loop_state(record: Mapping[str, Any]) -> str | None:
-    """How the loop of a fit ended, in words, by its record; None without a loop.
+    """Describe how the loop of a fit ended, from its record; None without a loop.
 
     >>> loop_state({"converged": None, "extra": {"stopped_early": True}})
     'stopped early, by design,'
@@ -328,7 +327,7 @@ def loop_state(record: Mapping[str, Any]) -> str | None:
 
 
 def selected_text(names: Any) -> str:
-    r"""Text of `selected.txt`: a name a line; a line break inside a name is written as ``\n``."""
+    r"""Return the text of `selected.txt`: one name per line; a line break inside a name is written as ``\n``."""
     return "".join(str(name).replace("\r", "\\r").replace("\n", "\\n") + "\n" for name in names)
 
 
@@ -338,7 +337,7 @@ def read_run(path: str) -> Run:
     Raises
     ------
     DataError
-        If it is no run, or a file in it is damaged.
+        If the folder is no run, or a file in it is damaged.
     """
 
     def text_of(name: str) -> str:
@@ -358,7 +357,7 @@ def read_run(path: str) -> Run:
     names: list[str] = []
     scores: list[float] = []
     replicates: dict[str, list[float]] = {name: [] for name in (*REPLICATE_COLUMNS, SHARED) if name in header}
-    places = [header.index(name) for name in replicates]
+    columns = [header.index(name) for name in replicates]
     for expected, row in enumerate(rows, start=1):
         try:
             rank, index, name, score = row[: len(COLUMNS)]
@@ -366,9 +365,9 @@ def read_run(path: str) -> Run:
                 raise ValueError(f"rank {rank} where {expected} was expected")
             indices.append(int(index))
             names.append(name)
-            scores.append(float(score or "nan"))  # of an excluded feature there is none
-            for values, place in zip(replicates.values(), places, strict=True):
-                values.append(float(row[place]))
+            scores.append(float(score or "nan"))  # an excluded feature has no score
+            for values, column in zip(replicates.values(), columns, strict=True):
+                values.append(float(row[column]))
         except (ValueError, IndexError) as error:
             raise DataError(str(error), file=file, line=rows.line_num, cure=_CURE) from error
     if len(indices) != n_features or sorted(indices) != list(range(n_features)) or not 1 <= k <= n_features:
@@ -390,7 +389,7 @@ def finished_run(
     digest: str | None,
     features: Mapping[str, Any] | None = None,
 ) -> Run | None:
-    """The run at `path` if it is complete and was made by the same method, parameters and store; else None.
+    """Return the run at `path` if it is complete and has the same method, parameters and store; else None.
 
     Parameters
     ----------
@@ -401,7 +400,7 @@ def finished_run(
     digest : str
         Content digest of the store.
     features : mapping, optional
-        What the record says of features that files name (`Question.facts`), which may have changed.
+        Record entries about features named in files (`Question.facts`), which may have changed.
     """
     try:
         run = read_run(path)
@@ -410,6 +409,6 @@ def finished_run(
     record = run.record
     same_store = (record.get("store") or {}).get("digest") == digest
     same = record.get("method") == method and record.get("params") == as_json(params)
-    noted = record.get("extra") or {}
-    same = same and all(noted.get(name) == value for name, value in (features or {}).items())
+    extra = record.get("extra") or {}
+    same = same and all(extra.get(name) == value for name, value in (features or {}).items())
     return run if same and same_store else None

@@ -1,4 +1,4 @@
-"""The chosen columns of a store, as a new store or as a file."""
+"""Export of the chosen columns of a store, as a new store or as a file."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from mlfs_dask.typing import Matrix
 
 
 @dataclass(frozen=True)
-class Written:
-    """What was written.
+class WrittenColumns:
+    """Result of the export.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class Written:
         Rows, features and labels.
     bytes : int
     features : list of str
-        In the order of the columns, which is that of the store.
+        Names of the columns, in the order of the store.
     """
 
     destination: str
@@ -44,7 +44,7 @@ class Written:
     features: list[str]
 
 
-def write_chosen(
+def write_selected(
     store: str,
     run: str,
     destination: str,
@@ -54,40 +54,40 @@ def write_chosen(
     resume: bool = False,
     command: str | None = None,
     **reading: Any,
-) -> Written:
+) -> WrittenColumns:
     """Write the features that a run chose, with all rows and labels.
 
-    One reading of the store; a block of rows at a time is held.
+    Makes one pass over the store, with one block of rows in memory.
 
     Parameters
     ----------
     store : str
-        The store or the file that the run was made from; path or URL.
+        Store or file from which the run was made; path or URL.
     run : str
-        Its run folder.
+        Run folder.
     destination : str
-        A name ending in .zarr or in nothing becomes a store, any other what its suffix says.
+        A name that ends in .zarr or has no suffix becomes a store; another suffix selects the file format.
     k : int or float, optional
-        The best k of the ranking, a count or a fraction; by default as many as the run chose.
+        Number or fraction of the best features; default: the number that the run chose.
     force : bool
-        Replace what is there.
+        Replace an existing destination.
     resume : bool
-        Go on with an interrupted store; a file is begun again.
+        Continue an interrupted store; a file starts again.
     command : str, optional
-        What a new store records as its command.
+        Command to record in a new store.
     **reading
-        Of a file, how it is read: `labels`, `format`, `keys`, `drop` of `open_dataset`; by default as the run read it.
+        For a file, how to read it: `labels`, `format`, `keys`, `drop` of `open_dataset`; default: as the run did.
 
     Returns
     -------
-    Written
+    WrittenColumns
 
     Raises
     ------
     DataError
-        If the run is none, or was made from another store.
+        If `run` is no run, or was made from another store.
     UsageError
-        If k or the suffix is none that can be, or the destination exists and `force` is not given.
+        If k or the suffix is invalid, or the destination exists without `force`.
     """
     to_store = PurePosixPath(destination).suffix.lower() in ("", ".zarr")
     if not to_store:
@@ -97,48 +97,46 @@ def write_chosen(
         reading = reading_of(record.store)
     dataset = open_dataset(store, **reading)
     _check_origin(dataset, record, store)
-    columns = chosen_columns(record, k)
-    if "features" in record.store.get(
-        "subset", {}
-    ):  # counted through the chosen features: in the store they have the same names
+    columns = selected_columns(record, k)
+    if "features" in record.store.get("subset", {}):  # the run numbers features within its subset: match by name
         names_of = dict(zip(record.ranking.tolist(), record.feature_names, strict=True))
         columns = choose_columns([names_of[i] for i in columns.tolist()], dataset.feature_names.tolist(), "feature")
     names = [str(name) for name in dataset.feature_names[columns]]
     if to_store:
         of_store: dict[str, Any] = {"format": "anndata"} if isinstance(dataset, Store) else {}
-        left_out = np.delete(dataset.feature_names, columns)
+        unselected = np.delete(dataset.feature_names, columns)
         conversion = convert(
             store,
             destination,
-            **{**of_store, **reading, "drop": [*reading.get("drop", ()), *map(str, left_out)]},
+            **{**of_store, **reading, "drop": [*reading.get("drop", ()), *map(str, unselected)]},
             force=force,
             resume=resume,
             command=command,
         )
-        written = sum(conversion.schema.sizes.values())
+        size = sum(conversion.schema.sizes.values())
     else:
-        places = {int(column): place for place, column in enumerate(columns)}
-        written = export_rows(
+        indices = {int(column): index for index, column in enumerate(columns)}
+        size = export_rows(
             _blocks(dataset, columns),
             destination,
             feature_names=names,
             label_names=[str(name) for name in dataset.label_names],
             kinds=[str(kind) for kind in dataset.kinds[columns]],
-            categories={places[f]: values for f, values in dataset.categories.items() if f in places},
+            categories={indices[f]: values for f, values in dataset.categories.items() if f in indices},
             n=dataset.shape[0],
             force=force,
         )
     q = dataset.rows.profile.q
-    return Written(destination, dataset.shape[0], len(columns), q, written, names)
+    return WrittenColumns(destination, dataset.shape[0], len(columns), q, size, names)
 
 
-def chosen_columns(run: Run, k: int | float | None) -> NDArray[np.int64]:
-    """Indices of the best k features, rising."""
-    return np.sort(run.ranking[: count_chosen(run, k)])
+def selected_columns(run: Run, k: int | float | None) -> NDArray[np.int64]:
+    """Return the indices of the best k features, ascending."""
+    return np.sort(run.ranking[: count_selected(run, k)])
 
 
-def count_chosen(run: Run, k: int | float | None) -> int:
-    """Number of features to take of a ranking: a count, a fraction, or as many as the run chose."""
+def count_selected(run: Run, k: int | float | None) -> int:
+    """Return the number of best features: a count, a fraction, or the number that the run chose."""
     from mlfs_dask.selectors.scores import count_kept
 
     return run.k if k is None else count_kept(k, len(run.ranking), name="k")
@@ -160,7 +158,7 @@ def _blocks(dataset: Dataset, columns: NDArray[np.int64]) -> Iterator[tuple[Matr
     with runtime.stage("writing columns", rows.profile.partitions, unit="partitions") as report_progress:
         for partition in range(rows.profile.partitions):
             for block in rows.stream(partition, partition + 1):
-                # Copies: the block's own arrays are overwritten by the next one.
+                # Copies: the next block overwrites the arrays.
                 X = block.X.take(columns, axis=1) if isinstance(block.X, np.ndarray) else block.X[:, columns]
                 yield X, block.Y.copy()
             report_progress()

@@ -234,7 +234,7 @@ def test_resumable_commands_say_how_to_go_on(run: Run, monkeypatch: pytest.Monke
 
     monkeypatch.setattr("mlfs_dask.storage.opening.open_dataset", fails)
     monkeypatch.setattr("mlfs_dask.storage.convert.convert", fails)
-    monkeypatch.setattr("mlfs_dask.selection.transform.write_chosen", fails)
+    monkeypatch.setattr("mlfs_dask.selection.transform.write_selected", fails)
     monkeypatch.setattr("mlfs_dask.batch.spec.read_spec", fails)
     result = run("select", "elc", "my store.zarr", "-k", "3", "-o", "run")
     assert "To go on where it stopped: mlfs select elc 'my store.zarr' -k 3 -o run --resume" in result.stderr

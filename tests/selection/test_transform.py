@@ -7,7 +7,7 @@ import pytest
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.selection.runs import write_run
-from mlfs_dask.selection.transform import write_chosen
+from mlfs_dask.selection.transform import write_selected
 from mlfs_dask.storage.convert import convert
 from mlfs_dask.storage.opening import open_dataset
 from mlfs_dask.storage.readers.base import LabelSpec
@@ -46,7 +46,7 @@ def run(store, tmp_path):
 )
 def test_reads_back_as_the_chosen_columns(store, run, tmp_path, name):
     destination = tmp_path / name
-    written = write_chosen(str(store), str(run), str(destination))
+    written = write_selected(str(store), str(run), str(destination))
     assert (written.n, written.k, written.q, written.features) == (5, 2, 2, ["b", "d"])
     assert written.bytes > 0
     again = destination
@@ -71,10 +71,10 @@ def _dense(block):
 
 @pytest.mark.parametrize(("k", "features"), [(1, ["d"]), (3, ["a", "b", "d"]), (0.5, ["b", "d"]), (4, list("abcd"))])
 def test_another_number_of_features(store, run, tmp_path, k, features):
-    assert write_chosen(str(store), str(run), str(tmp_path / "c.svm"), k=k).features == features
+    assert write_selected(str(store), str(run), str(tmp_path / "c.svm"), k=k).features == features
     for impossible in (0, 5):
         with pytest.raises(UsageError, match=f"got {impossible}"):
-            write_chosen(str(store), str(run), str(tmp_path / "d.svm"), k=impossible)
+            write_selected(str(store), str(run), str(tmp_path / "d.svm"), k=impossible)
 
 
 def test_a_run_of_another_store_is_refused(store, run, tmp_path):
@@ -82,14 +82,14 @@ def test_a_run_of_another_store_is_refused(store, run, tmp_path):
     other.write_text("a,b,c,d,y1\n1,2,3,4,0\n2,3,4,5,1\n")
     convert(other, tmp_path / "other.zarr", labels=LabelSpec(columns=("y1",)))
     with pytest.raises(DataError, match="made from another store") as caught:
-        write_chosen(str(tmp_path / "other.zarr"), str(run), str(tmp_path / "c.svm"))
+        write_selected(str(tmp_path / "other.zarr"), str(run), str(tmp_path / "c.svm"))
     assert str(store) in str(caught.value)
     assert not (tmp_path / "c.svm").exists()
 
 
 def test_an_interrupted_store_goes_on(store, run, tmp_path, monkeypatch, caplog):
     whole = tmp_path / "whole.zarr"
-    write_chosen(str(store), str(run), str(whole))
+    write_selected(str(store), str(run), str(whole))
 
     def interrupted(*args):
         raise KeyboardInterrupt
@@ -97,14 +97,14 @@ def test_an_interrupted_store_goes_on(store, run, tmp_path, monkeypatch, caplog)
     monkeypatch.setattr("mlfs_dask.storage.convert.write_one_shard", interrupted)
     caplog.set_level("INFO", logger="mlfs_dask")
     with pytest.raises(KeyboardInterrupt):
-        write_chosen(str(store), str(run), str(tmp_path / "c.zarr"))
+        write_selected(str(store), str(run), str(tmp_path / "c.zarr"))
     monkeypatch.undo()
     assert "keeps what is done, for --resume" in caplog.text
     with pytest.raises(UsageError, match="--resume"):
-        write_chosen(str(store), str(run), str(tmp_path / "c.zarr"))
+        write_selected(str(store), str(run), str(tmp_path / "c.zarr"))
     with pytest.raises(UsageError, match="cannot resume"):
-        write_chosen(str(store), str(run), str(tmp_path / "c.zarr"), k=1, resume=True)
-    write_chosen(str(store), str(run), str(tmp_path / "c.zarr"), resume=True)
+        write_selected(str(store), str(run), str(tmp_path / "c.zarr"), k=1, resume=True)
+    write_selected(str(store), str(run), str(tmp_path / "c.zarr"), resume=True)
     assert open_dataset(tmp_path / "c.zarr").digest == open_dataset(whole).digest
     assert not (tmp_path / ".c.zarr.wip").exists()
 
@@ -115,7 +115,7 @@ def test_a_store_is_not_written_over_itself(store, run, tmp_path):
     link.symlink_to(store)
     for destination in (str(store), str(link), f"file://{store}"):
         with pytest.raises(UsageError, match="is both read and written"):
-            write_chosen(str(store), str(run), destination, force=True)
+            write_selected(str(store), str(run), destination, force=True)
         with pytest.raises(UsageError, match="is both read and written"):
             convert(store, destination, drop=["a"], force=True)
     assert open_dataset(store).digest == digest
