@@ -27,10 +27,9 @@ from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.files.redaction import redact
-from mlfs_dask.storage.limits import memory_cure, require_memory
+from mlfs_dask.storage.limits import require_memory
 from mlfs_dask.storage.readers.base import ARRAY_KEYS, FileSpec, Format, begins_with, damaged
 from mlfs_dask.storage.readers.matrix import (
-    HELD,
     CsrRows,
     HeldRows,
     MatrixReader,
@@ -46,6 +45,7 @@ from mlfs_dask.storage.readers.matrix import (
     matrix_reader,
     names_in,
     open_random,
+    require_held,
     rows_of_columns,
     whole,
 )
@@ -381,11 +381,7 @@ def _content(
         read = _inflated(file.read, path)
         size = struct.unpack(order + "II", exactly(read, 8, file=path))[1]
     if most is None:
-        require_memory(
-            f"{path}: {HELD}",
-            size,
-            cure=f"save it in MATLAB with -v7.3, which is read a few rows at a time; or {memory_cure()}",
-        )
+        require_held(path, size)
     content = exactly(read, size if most is None else min(size, most), file=path)
     if most is None and kind == _COMPRESSED and read(1):
         raise damaged("a variable unpacks to more than it says", path)

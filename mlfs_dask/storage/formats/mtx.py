@@ -19,21 +19,19 @@ from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.label_values import DEFAULT_VALUES
-from mlfs_dask.storage.limits import require_memory
 from mlfs_dask.storage.readers.base import NAME_KEYS, FileSpec, Format, begins_with, damaged
 from mlfs_dask.storage.readers.compressed_io import SMALL_PIECE_BYTES, SourceFile, open_source
 from mlfs_dask.storage.readers.label_table import read_labels_in_order
 from mlfs_dask.storage.readers.matrix import (
-    HELD,
     HeldRows,
     MatrixReader,
     Pair,
     Rows,
     array_rows,
     fortran_rows,
-    held_cure,
     matrix_reader,
     names_in,
+    require_held,
 )
 
 _BANNER = re.compile(
@@ -100,7 +98,7 @@ class _Matrix:
 
     def _values(self) -> NDArray[np.float64]:
         """All values, column after column."""
-        require_memory(f"{self.source.path}: {HELD}", 2 * 8 * self.entries, cure=held_cure())
+        require_held(self.source.path, 2 * 8 * self.entries)
         return np.asarray(self._parsed(), np.float64).ravel(order="F")
 
     def _parsed(self) -> Any:

@@ -30,7 +30,6 @@ from mlfs_dask.storage.limits import require_memory
 from mlfs_dask.storage.readers.base import ARRAY_KEYS, NAME_KEYS, FileSpec, Format, begins_with, damaged
 from mlfs_dask.storage.readers.matrix import (
     DAMAGE,
-    HELD,
     CsrRows,
     FileArray,
     MatrixReader,
@@ -40,10 +39,10 @@ from mlfs_dask.storage.readers.matrix import (
     exactly,
     flat_rows,
     fortran_rows,
-    held_cure,
     matrix_reader,
     names_in,
     open_random,
+    require_held,
     rows_of_columns,
 )
 
@@ -283,7 +282,7 @@ class _Archive:
 
     def _whole(self, name: str, layout: _Layout) -> NDArray[Any]:
         """All values of an array by columns that is packed."""
-        require_memory(f"{self._path}: {HELD}", layout.bytes, cure=held_cure())
+        require_held(self._path, layout.bytes)
         return np.frombuffer(exactly(self._open(name)[0].read, layout.bytes, file=self._path), layout.dtype)
 
     def _is_stored(self, name: str) -> bool:

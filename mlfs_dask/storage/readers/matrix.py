@@ -536,7 +536,7 @@ class HeldRows:
 
     def _held(self) -> CsrRows:
         if self._rows is None:
-            require_memory(f"{self._file}: {HELD}", self.opened_bytes, cure=held_cure())
+            require_held(self._file, self.opened_bytes)
             matrix = self._make()
             matrix.sum_duplicates()
             self._rows = CsrRows(matrix.data, matrix.indices, matrix.indptr, self.shape, file=self._file)
@@ -552,13 +552,14 @@ class HeldRows:
         self._rows = None
 
 
-#: What is said of a matrix that memory has to hold.
-HELD = "a matrix that is not stored by rows and is held in memory"
-
-
-def held_cure() -> str:
-    """What to do where a matrix that is not stored by rows does not fit."""
-    return f"write it by rows (a sparse one with .tocsr(), of MATLAB its transpose with -v7.3); or {memory_cure()}"
+def require_held(path: str, size: int) -> None:
+    """Raise DoesNotFitError where memory has no room for a matrix that is not stored by rows."""
+    require_memory(
+        f"{path}: a matrix that is not stored by rows and is held in memory",
+        size,
+        cure="write it by rows (a sparse one with .tocsr(); in MATLAB with -v7.3, of a sparse one the transpose); or "
+        + memory_cure(),
+    )
 
 
 def rows_of_columns(
