@@ -1,4 +1,4 @@
-"""What keeps a file or an object from being read or written: it is absent, not allowed, or unavailable for a while.
+"""Refused access to files and objects: absent, not allowed, or unavailable for a while.
 
 Every client has errors of its own; here they are sorted. What a server refuses for a while (it is throttled, it is
 restarted, a connection was cut) is asked again with exponential backoff and full jitter.
@@ -137,7 +137,7 @@ def _setting_of(error: BaseException, store: str = "") -> tuple[Fault, str, str]
 
 
 def fault_of(error: BaseException) -> Fault | None:
-    """What an error of a client says; None where it says something else, such as damage.
+    """Return the kind of fault that a client's error means; None for other errors, such as damage.
 
     The cause counts before the error that was raised from it: fsspec calls a web server that refuses "not found".
     """
@@ -188,7 +188,7 @@ def http_status(error: BaseException) -> int | None:
 
 
 def error_words(error: BaseException) -> str:
-    """What the first cause of an error says, in one line."""
+    """Return the message of the first cause of an error, in one line."""
     first = next(_causes(error))
     if told := _obstore_text(first):
         if setting := _setting_of(first):
@@ -205,7 +205,7 @@ def error_words(error: BaseException) -> str:
 
 
 def access_error(store: str, error: BaseException, *, verb: Literal["read", "write"] = "read") -> StoreAccessError:
-    """What is said where the system or a server, and no damage, keeps a store from being read or written."""
+    """Return the error for a refused or failed access (not for damaged data)."""
     fault, scheme = fault_of(error), store.partition("://")[0] if "://" in store else ""
     credentials = CREDENTIALS.get(scheme)
     settings = (_setting_of(each, store) for each in _causes(error))

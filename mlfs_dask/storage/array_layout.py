@@ -183,7 +183,7 @@ class ArrayLayout:
 
     @property
     def whole_chunks(self) -> bool:
-        """Whether a part of a chunk can only be had by reading all of it."""
+        """True if a part of a chunk is read by reading the whole chunk."""
         return self.checksums or self.compressor != "none"
 
     @property

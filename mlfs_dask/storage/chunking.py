@@ -73,7 +73,7 @@ class StoreChunking:
     bytes: int
 
     def is_sparse(self, matrix: str) -> bool:
-        """Whether X or the labels are sparse."""
+        """Return True if `matrix`, X or the labels, is sparse."""
         return matrix not in self.arrays
 
     def values(self, matrix: str) -> ArrayLayout:
@@ -166,7 +166,7 @@ def chunk_store(
 
 @dataclass(frozen=True)
 class ConversionPlan:
-    """How many workers convert, and with batches of what size.
+    """Number of workers of a conversion and size of their batches.
 
     Attributes
     ----------
@@ -193,7 +193,7 @@ def plan_workers(
     reader_bytes: int = 0,
     threads: bool = False,
 ) -> int:
-    """How many workers read and write.
+    """Return the number of workers that read and write.
 
     Parameters
     ----------

@@ -97,7 +97,7 @@ _STAGING_VERSION = 5
 
 @dataclass(frozen=True)
 class Conversion:
-    """What a conversion did.
+    """Result of a conversion.
 
     Attributes
     ----------
@@ -277,7 +277,7 @@ def convert_files(paths: Sequence[str], store: str | Path, *, options: Options, 
 
 
 def _same_place(a: str | Path, b: str | Path) -> bool:
-    """Whether two paths lead to the same file or folder."""
+    """Return True if two paths lead to the same file or folder."""
     if is_url(a) or is_url(b):
         return str(a).rstrip("/") == str(b).rstrip("/")
     return local_path(a).resolve() == local_path(b).resolve()
@@ -464,7 +464,7 @@ def default_memory_limit(workers: int) -> int:
 def _describe_job(
     sources: Sequence[Source], options: Options, reader: Reader, extension: StoreExtension | None
 ) -> dict[str, Any]:
-    """What a resumed conversion must have in common with the interrupted one."""
+    """Return the facts that a resumed conversion must share with the interrupted one."""
     document = {
         "staging": _STAGING_VERSION,
         "version": __version__,
@@ -740,7 +740,7 @@ class _Run:
 
 
 def _said(labels: LabelSpec) -> dict[str, list[str]]:
-    """What was said of the values of labels, for those who append."""
+    """Return the given meanings of label values, which later appends use."""
     said = {name: list(getattr(labels, name)) for name in ("positive", "negative", "unknown")}
     return {name: values for name, values in said.items() if values}
 

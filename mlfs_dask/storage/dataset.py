@@ -249,7 +249,7 @@ class Dataset(ABC):
     @property
     @abstractmethod
     def digest(self) -> str | None:
-        """What the content is known by; None where nothing tells of a change."""
+        """Digest of the content; None where nothing shows a change."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -302,16 +302,16 @@ class Dataset(ABC):
 
     @property
     def subset_record(self) -> dict[str, Any] | None:
-        """What was chosen of which whole, as `run.json` has it; None for a whole."""
+        """The `subset` entry of run.json: parent digest and selections; None for a full dataset."""
         return None
 
     @property
     def reading_record(self) -> dict[str, Any]:
-        """How a file was opened, as `run.json` has it: arguments of `open_dataset`; empty for a store."""
+        """The `reading` entry of run.json: arguments of `open_dataset` for a file; empty for a store."""
         return {}
 
     def may_share_rows(self, record: Mapping[str, Any]) -> bool:
-        """Whether another part of the same whole has rows of this one, or may have.
+        """Return True if another part of the same dataset shares rows with this part, or may share them.
 
         Parameters
         ----------
@@ -511,7 +511,7 @@ class Store(Dataset):
         return self._metadata.get(key)
 
     def layout(self, key: str, shape: tuple[int, ...], dtype: str) -> ArrayLayout:
-        """How an array is cut. From the consolidated metadata, so that opening needs no Zarr and no further object.
+        """Return the layout of an array, from the consolidated metadata: no Zarr and no further object is needed.
 
         Raises
         ------
@@ -649,7 +649,7 @@ class DatasetSubset(Dataset):
 
 
 def expressions(subset: Mapping[str, Any]) -> dict[str, str | None]:
-    """How the rows, labels and features of a part were chosen, as far as that is recorded."""
+    """Return the expressions that selected the rows, labels and features of a part, as far as they are recorded."""
     return {what: (subset.get(what) or {}).get("expression") for what in ("rows", "labels", "features")}
 
 

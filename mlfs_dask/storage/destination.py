@@ -1,4 +1,4 @@
-"""Where a store appears: its working directory, the lock, and the one step by which it is there whole."""
+"""Destination of a store: its working directory, its lock, and the single step that publishes the whole store."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ class Destination:
         self.discard()
 
     def _holds_nothing(self) -> bool:
-        """Whether a process ended, or could not write, before its first step or after its last one."""
+        """Return True if a process ended, or failed to write, before its first step or after its last step."""
         if not (self.wip / "job.json").exists():
             return True
         published = read_json(self.wip / "published.json")
@@ -275,7 +275,7 @@ class Destination:
         self.remote.remove(*(old.keys() - new.keys()))
 
     def finish_append(self) -> bool:
-        """Whether an append was killed when it had changed the store; its working directory is removed then."""
+        """Return True if a killed append had already changed the store; remove its working directory then."""
         appended_to = (read_json(self.wip / "job.json") or {}).get("appended_to")
         if appended_to is None:
             return False
@@ -334,7 +334,7 @@ def _owner_of_new_files(folder: Path) -> int:
 
 
 def _is_interruption(error: BaseException) -> bool:
-    """Whether going on later makes sense: the data was not at fault."""
+    """Return True if `--resume` can continue later: the data was not at fault."""
     if isinstance(error, PermissionError):
         return False
     interruptions = KeyboardInterrupt | SystemExit | OSError | StoreUnavailableError | BrokenProcessPool | MemoryError

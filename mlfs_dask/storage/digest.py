@@ -166,7 +166,7 @@ def seal_root(document: dict[str, Any]) -> bytes:
 
 
 def root_is_intact(content: bytes, recorded: str) -> bool:
-    """Whether the bytes of a root's `zarr.json` are those that `seal_root` made."""
+    """Return True if the bytes of a root's `zarr.json` are unchanged since `seal_root`."""
     digest = new_hash()
     digest.update(content.replace(_mark(recorded), _mark(BLANK), 1))
     return bool(digest.hexdigest() == recorded)

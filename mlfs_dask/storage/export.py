@@ -42,7 +42,7 @@ _ESCAPED = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 class _Table(NamedTuple):
-    """What is to be written; `blocks` gives C-ordered arrays or canonical CSR, and int8 CSR labels."""
+    """Table to write; `blocks` yields C-ordered arrays or canonical CSR, and int8 CSR labels."""
 
     blocks: Iterator[tuple[Matrix, csr_array]]
     feature_names: Sequence[str]

@@ -84,7 +84,7 @@ class StoreExtension:
 
     @property
     def minus_one(self) -> MinusOne | None:
-        """What -1 meant among the labels of the rows that are there, as far as the store says it."""
+        """Meaning of -1 in the labels of the stored rows, as far as the store records it."""
         if self.schema.minus_one == "negative":
             return "negative"
         return "unknown" if self.schema.minus_one or any(self.schema.unknown) else None
@@ -221,7 +221,7 @@ class StoreExtension:
             )
 
     def statistics(self) -> Statistics:
-        """What a conversion of the old rows had counted, as far as the store records it.
+        """Return the statistics of the old rows, as far as the store records them.
 
         Recorded ranges include zeros, and so no zero is counted beside them.
         """
@@ -247,7 +247,7 @@ class StoreExtension:
 
     @cached_property
     def old_arrays(self) -> dict[str, ArrayLayout]:
-        """How the arrays of the store are cut."""
+        """Layouts of the arrays of the store, by key."""
         rows = self.dataset.store_rows
         return {layout.key: layout for layout in (*rows.X.arrays, *rows.Y.arrays)}
 
@@ -342,7 +342,7 @@ class ExtendedRows:
         self._new.close()
 
     def fill(self, name: str, start: int, out: NDArray[Any]) -> None:
-        """As `SpooledRows.fill`."""
+        """Fill `out` as `SpooledRows.fill` does."""
         layout = self._arrays[name]
         length = layout.shape[0]
         old = min(max(length - start, 0), len(out))

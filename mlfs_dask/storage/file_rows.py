@@ -38,7 +38,7 @@ _WHOLE_BYTES = 1 << 62
 
 @dataclass(frozen=True)
 class LabelScan:
-    """What one reading of the labels of a file tells.
+    """Label counts of a file, from one pass over its labels.
 
     Attributes
     ----------
@@ -150,7 +150,7 @@ class FileRows(RowSource):
 
     @property
     def _batch_bytes(self) -> int:
-        """What readers, which count 8 bytes a value, call a block."""
+        """Bytes of a block as readers count them, at 8 bytes a value."""
         index = _INDEX_BYTES * self.reader.sparse
         return self.block_bytes * (_VALUE_BYTES + index) // (self.dtype.itemsize + index)
 

@@ -25,7 +25,7 @@ from mlfs_dask.storage.writer import Names
 
 @dataclass(frozen=True)
 class InferredSchema:
-    """What `infer_schema` gives: the shape, the type, the chunks and the names of the store, and what -1 means.
+    """Inferred shape, type, chunks and names of a store, and the meaning of -1.
 
     `minus_one_of_sources` is "" where no label is -1 and nobody has said what it would mean. `new_chunking` cuts the
     rows of the sources, `chunking` all rows of the store: where rows are appended, the two differ.

@@ -9,7 +9,7 @@ from mlfs_dask.storage.sources import examine
 
 
 def facts_of(dataset: Dataset) -> dict[str, Any]:
-    """What `mlfs inspect` shows: sizes, density, labels, partitions, bytes.
+    """Return the facts that `mlfs inspect` shows: sizes, density, labels, partitions, bytes.
 
     Of a store also constant features, kinds, missing values and origin; of a file, how many features are categorical.
     """

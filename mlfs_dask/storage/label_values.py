@@ -35,7 +35,7 @@ _Key: TypeAlias = float | str
 
 
 def is_missing(text: str) -> bool:
-    """Whether a text stands for no value.
+    """Return True if a text stands for a missing value.
 
     >>> is_missing(" NA"), is_missing("none")
     (True, False)
@@ -94,12 +94,12 @@ class LabelValues:
 
     @property
     def is_default(self) -> bool:
-        """Whether nothing was said."""
+        """True if no value was given a meaning."""
         return not (self.positive or self.negative or self.unknown)
 
     @cached_property
     def _said(self) -> dict[_Key, float]:
-        """What every value becomes that was said."""
+        """Meaning of every given value."""
         said: dict[_Key, float] = {}
         for meaning, texts in ((POSITIVE, self.positive), (NEGATIVE, self.negative), (MISSING, self.unknown)):
             said |= {_key(text): meaning for text in texts}
@@ -107,7 +107,7 @@ class LabelValues:
 
     @cached_property
     def _meanings(self) -> dict[_Key, float]:
-        """What every known value becomes."""
+        """Meaning of every accepted value."""
         said = self._said
         meanings: dict[_Key, float] = {_MISSING: MISSING}
         if not (self.positive and self.negative):
@@ -121,7 +121,7 @@ class LabelValues:
 
     @property
     def minus_one(self) -> MinusOne | None:
-        """What a -1 was said to mean."""
+        """Given meaning of -1; None if it was not given."""
         for name, texts in (("negative", self.negative), ("unknown", self.unknown)):
             if -1.0 in map(_key, texts):
                 return name  # type: ignore[return-value]
@@ -129,30 +129,30 @@ class LabelValues:
 
     @property
     def has_texts(self) -> bool:
-        """Whether a value that was said is a text."""
+        """True if a given value is a text."""
         keys = map(_key, (*self.positive, *self.negative, *self.unknown))
         return any(isinstance(key, str) and key != _MISSING for key in keys)
 
     @property
     def zero(self) -> float | None:
-        """What 0 becomes, and with it every entry that a sparse matrix leaves out; None where it is refused."""
+        """Meaning of 0, hence of implicit sparse entries; None if 0 is not a label value."""
         return self._meanings.get(0.0)
 
     @property
     def zero_is_unknown(self) -> bool:
-        """Whether every entry that a sparse matrix leaves out is unknown."""
+        """True if implicit sparse entries are unknown."""
         return self.zero is not None and math.isnan(self.zero)
 
     def of_text(self, text: str) -> float | None:
-        """What a text becomes; None where it is no label."""
+        """Return the meaning of a text; None if it is not a label value."""
         return self._meanings.get(_key(text))
 
     def of_class(self, text: str) -> float | None:
-        """What a text becomes in a column of classes, where 1 and yes are classes; None where it is a class."""
+        """Return the meaning of a text in a column of classes; None if the text is a class, as 1 and yes are there."""
         return ({_MISSING: MISSING} | self._said).get(_key(text))
 
     def of_numbers(self, values: NDArray[Any], refuse: Callable[[int], NoReturn]) -> NDArray[Any]:
-        """What numbers become: `POSITIVE`, `NEGATIVE`, `MISSING` (NaN) and `MINUS`.
+        """Return the meanings of numbers: `POSITIVE`, `NEGATIVE`, `MISSING` (NaN) and `MINUS`.
 
         Parameters
         ----------

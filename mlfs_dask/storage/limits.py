@@ -1,4 +1,4 @@
-"""What a file or a store declares, held against the memory that it may take, before any of it is taken; full disks."""
+"""Checks of declared sizes against the available memory, before anything is allocated; errors of full disks."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def require_arrow() -> None:
 
 
 def memory_cure() -> str:
-    """What to do where others' data takes too much memory."""
+    """Return the cure for data that needs too much memory."""
     return "check that the data is what it should be, or give more memory with " + parameter("memory_limit")
 
 

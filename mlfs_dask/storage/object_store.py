@@ -221,7 +221,7 @@ class RemoteObjects:
         return f"{self._root}/{key}".rstrip("/") if self._root else key
 
     def head(self, key: str = "") -> dict[str, Any] | None:
-        """What the server says of an object, `size` and `e_tag` or `last_modified`; None where it is absent."""
+        """Return the metadata of an object, `size` and `e_tag` or `last_modified`; None if there is no object."""
         place = self._place(key)
 
         def request() -> Any:
@@ -239,7 +239,7 @@ class RemoteObjects:
         return found
 
     def exists(self, key: str = "") -> bool:
-        """Whether there is an object, or anything below the root."""
+        """Return True if there is an object, or any object below the root."""
         try:
             found: Any = self.head(key)
             if found is None and not key and not is_web(self.path):
@@ -272,7 +272,7 @@ class RemoteObjects:
         return found
 
     def _pages(self) -> Iterator[list[dict[str, Any]]]:
-        """What the server lists of the objects below the root, some of them at a time."""
+        """Yield pages of the server's list of objects below the root."""
         pages = aiter(self._store.list(self._root or None))
 
         async def next_page() -> list[dict[str, Any]] | None:
@@ -372,7 +372,7 @@ class RemoteObjects:
         return [PurePosixPath(path).name for path in paths]
 
     def look(self, expected: Iterable[str], wanted: Collection[str]) -> tuple[dict[str, int | None], dict[str, bytes]]:
-        """What opening a store needs of a server, all of it requested at the same time.
+        """Return the sizes and contents that opening a store needs, all requested at the same time.
 
         Parameters
         ----------
@@ -543,12 +543,12 @@ def local_file(place: str) -> Iterator[str]:
 
 
 def is_url(path: str | Path) -> bool:
-    """Whether it lies at a URL; `file://` is a local path."""
+    """Return True for a URL; `file://` is a local path."""
     return "://" in str(path) and not str(path).startswith("file://")
 
 
 def is_web(path: str | Path) -> bool:
-    """Whether it is the address of a web server, which is read from only."""
+    """Return True for the address of a web server, which is read-only."""
     return str(path).partition("://")[0] in WEB
 
 
@@ -600,7 +600,7 @@ def require_writable(path: str, storage_options: Mapping[str, Any] | None = None
 
 
 def _is_ours(folder: str, storage_options: Mapping[str, Any] | None) -> bool:
-    """Whether a folder is a store of ours; not where it may not be read."""
+    """Return True if a folder is a store of this package; False if it cannot be read."""
     objects = open_objects(folder, storage_options)
     try:
         _parse_schema(objects.read(ROOT_KEY), objects.path)

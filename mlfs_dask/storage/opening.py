@@ -87,7 +87,7 @@ def _store_at(path: str | Path, storage_options: Mapping[str, Any] | None) -> St
 
 
 def is_store(path: str | Path, storage_options: Mapping[str, Any] | None = None) -> bool:
-    """Whether a place is to be opened as a store: it is no file, nor a folder that is read as files are.
+    """Return True if a path is to be opened as a store: neither a file nor a folder of files.
 
     What is absent or damaged is opened as a store, whose errors say so.
     """
@@ -141,7 +141,7 @@ def reopen(store: Mapping[str, Any]) -> Dataset:
 
 
 def reading_of(store: Mapping[str, Any]) -> dict[str, Any]:
-    """How a file was opened that `run.json` tells of: arguments of `open_dataset`; none for a store."""
+    """Return the arguments of `open_dataset` that run.json records for a file; none for a store."""
     reading = dict(store.get("reading") or {})
     if "labels" in reading:
         labels: Any = {

@@ -24,7 +24,7 @@ Chunk = NDArray[np.uint8] | Exception | None
 
 
 class Window(NamedTuple):
-    """How much of an array is on the way at a time.
+    """Amount of an array that is requested ahead.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What a store holds, as plain data: the attribute `mlfs` of the root group.
+"""Schema of a store as plain data: the attribute `mlfs` of the root group.
 
 A `StoreSchema` prints as JSON, reads itself back, and refuses what it does not understand. It imports no
 Zarr and no Dask: it is checked before anything else of a store is touched.
@@ -72,7 +72,7 @@ class Partitions:
 
 
 class EarlierState(TypedDict):
-    """What a store was before rows were appended: its digest, and how many partitions it had, the first ones now."""
+    """State of a store before rows were appended: its digest and its number of partitions, the first ones now."""
 
     digest: str
     partitions: int

@@ -110,7 +110,7 @@ def _examine_remote(source: str, storage_options: Mapping[str, Any] | None) -> l
 
 
 def _mark(head: Mapping[str, Any]) -> str:
-    """What the server has that changes with the content of an object; "" where it has nothing of the kind."""
+    """Return the mark that changes with the content of an object; "" if the server has none."""
     return str(head["e_tag"] or head.get("last_modified", ""))
 
 

@@ -40,7 +40,7 @@ _ALIGNMENT = 8
 
 @dataclass(frozen=True)
 class SpooledBatch:
-    """Where one batch lies in its part's file, and what it holds.
+    """Location and shape of one batch in its part's file.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class SpooledBatch:
 
     @property
     def sparse(self) -> bool:
-        """Whether X is in CSR form."""
+        """True if X is in CSR form."""
         return "indptr" in self.arrays
 
 
@@ -150,7 +150,7 @@ def spool_part(
 
 
 def _is_finished(directory: Path, part: int) -> bool:
-    """Whether a part was read to its end, and has the bytes that its journal says: a power cut may have lost some."""
+    """Return True if a part was read to its end and its file has the checksums of its journal."""
     batches = read_journal(directory, part)
     if batches is None:
         return False

@@ -1,4 +1,4 @@
-"""What a conversion counts while it reads: ranges, whole numbers, missing values, label counts.
+"""Statistics of a conversion: ranges, whole numbers, missing values, label counts.
 
 The statistics of two runs of rows merge exactly (sums, minima, maxima, ands), so that any split of the rows
 into batches and parts gives the same storage form, the same types and the same recorded ranges.
@@ -361,7 +361,7 @@ def _is_float32(values: NDArray[np.floating[Any]]) -> bool:
 
 
 def _are_small(low: NDArray[np.floating[Any]], high: NDArray[np.floating[Any]]) -> bool:
-    """Whether whole numbers between these bounds are all exactly float32."""
+    """Return True if float32 holds every whole number between two bounds exactly."""
     present = high >= low
     return bool((np.maximum(-low, high)[present] <= 2**24).all())
 

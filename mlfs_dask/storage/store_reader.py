@@ -63,7 +63,7 @@ ONE_BY_ONE = Window(MAX_REQUESTS)
 
 
 class StoreLocation(NamedTuple):
-    """Where a store is: a local path, or a URL with the options of its file system; and which one was there.
+    """Location of a store: a local path, or a URL with options; and the digest of its root when it was opened.
 
     `root_digest` is that of the root metadata as the store was opened; "" where none is known.
     """
@@ -158,7 +158,7 @@ class StoreLocation(NamedTuple):
 
 
 class _Damage(Exception):
-    """What is wrong with an array; `StoreLocation.partition` says where."""
+    """Damage of an array; `StoreLocation.partition` adds the place."""
 
     def __init__(self, key: str, problem: str) -> None:
         super().__init__(problem)
@@ -364,7 +364,7 @@ class ArrayReader:
         return chunks
 
     def _end(self, index: NDArray[np.uint64], shard: int, chunk: int, last: int) -> int:
-        """Where the chunks end that follow one another without a gap from `chunk` on, as far as `last`."""
+        """Return the end offset of the contiguous run of chunks that starts at `chunk`, up to `last`."""
         end = int(index[chunk][0])
         with contextlib.suppress(_Damage):  # raised again where that chunk is taken
             for number in range(chunk, last):
@@ -409,7 +409,7 @@ class ArrayReader:
         return np.frombuffer(table, dtype="<u8").reshape(-1, 2)
 
     def _place(self, index: NDArray[np.uint64], shard: int, chunk: int) -> tuple[int, int] | None:
-        """Where the stored bytes of a chunk begin in its shard, and how many there are; None where it is not stored."""
+        """Return the offset and the length of a chunk in its shard; None if the chunk is not stored."""
         layout = self.layout
         offset, size = (int(number) for number in index[chunk])
         if offset == ABSENT:
@@ -440,7 +440,7 @@ class ArrayReader:
         return self.damage(f"shard {shard} ends early")
 
     def damage(self, problem: str) -> Exception:
-        """What to raise for a fault of the array within `StoreLocation.partition`."""
+        """Return the exception for damage of the array, to raise within `StoreLocation.partition`."""
         return _Damage(self.layout.key, problem)
 
     def close(self) -> None:
@@ -633,7 +633,7 @@ class StoreRows(RowSource):
         return n * self.Y.shape[1] if self.Y.dense is not None else 5 * stored + 8 * n
 
     def bounds(self, first: int, last: int) -> tuple[_Range, _Range, _Range]:
-        """Where partitions first..last-1 begin and end: in rows, in stored values of X, in those of Y."""
+        """Return the bounds of partitions first..last-1: in rows, in stored values of X, in stored values of Y."""
         rows, nonzeros, labels = (
             (int(offsets[first]), int(offsets[last]))
             for offsets in (self.row_offsets, self.nonzero_offsets, self.label_offsets)
@@ -641,7 +641,7 @@ class StoreRows(RowSource):
         return rows, nonzeros, labels
 
     def window(self, layout: ArrayLayout) -> Window:
-        """What is requested of one array of a remote store before it is needed."""
+        """Return the read-ahead window of one array of a remote store."""
         values = [array for array in (self.X.dense, self.X.data, self.X.indices) if array is not None]
         if layout not in values:
             return Window(2)  # of labels and row offsets a chunk lasts for many blocks of X

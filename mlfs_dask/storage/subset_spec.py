@@ -1,4 +1,4 @@
-"""Which rows, features or labels are meant: numbers, ranges, names, or a file of them.
+"""Selections of rows, features or labels: numbers, ranges, names, or a file of them.
 
 An expression is `0:100000`, `::10`, `5`, or several of these with commas between them; numbers count from 0, and ranges
 end before their last number, as in Python. In a name * stands for any characters, and ? for one. `@FILE`, or the path
@@ -158,7 +158,7 @@ def _is_known(entry: str, numbers: Mapping[str, int]) -> bool:
 
 
 def _numbers(entry: str, n: int, numbers: Mapping[str, int], what: str) -> list[int]:
-    """What an entry that is no range means: one number, or those of a pattern of names."""
+    """Return the numbers of an entry without a range: one number, or those of a pattern of names."""
     found = [] if entry in numbers else matching(entry.strip(), numbers)
     return found or [_number(entry, n, numbers, what)]
 
@@ -184,7 +184,7 @@ def _number(entry: str, n: int, numbers: Mapping[str, int], what: str) -> int:
 
 
 def _cure(entry: str, numbers: Mapping[str, int], what: str) -> str:
-    """What may have been meant by an entry that is neither name, number nor range."""
+    """Return the cure for an entry that is neither name, number nor range."""
     if numbers:
         return f" {closest(entry, list(numbers))}"
     if what != "row":
@@ -232,7 +232,7 @@ def _lines_of(path: str, n: int, numbers: Mapping[str, int], what: str) -> Itera
 
 
 def _entry_in(text: str, numbers: Mapping[str, int]) -> str:
-    """What a line names: in quotes, as tables have names with commas, or as `selected.txt` has a line break."""
+    """Return the name in a line, without quotes and with escaped line breaks as in `selected.txt`."""
     if text in numbers:
         return text
     if text.startswith('"'):

@@ -18,7 +18,7 @@ _REQUESTS = 8
 
 @dataclass(frozen=True)
 class Verification:
-    """What differs from what was written; everything empty when the store is intact.
+    """Differences of a store from its written content; all empty for an intact store.
 
     Attributes
     ----------

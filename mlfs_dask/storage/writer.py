@@ -115,7 +115,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 @dataclass(frozen=True)
 class Names:
-    """What a store says in words and per feature.
+    """Names and facts per feature that a store holds.
 
     Attributes
     ----------

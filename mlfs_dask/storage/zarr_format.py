@@ -136,5 +136,5 @@ def write_shard(path: Path, chunks: Iterator[NDArray[Any]], *, slots: int, compr
 
 
 def crc_bytes(content: Any) -> bytes:
-    """What the codec `crc32c` puts after `content`."""
+    """Return the bytes that the codec `crc32c` appends to `content`."""
     return struct.pack("<I", crc32c(content))
