@@ -118,13 +118,14 @@ class _Matrix:
 
 
 class _CheckedText:
-    """Text for SciPy's parser, which crashes over bytes that are no text."""
+    """Text for SciPy's parser, which crashes on bytes that are no text and drops fractions of an integer matrix."""
 
     def __init__(self, stream: BinaryIO, path: str) -> None:
         self._stream, self._path, self._line = stream, path, 1
+        self._banner = re.sub(rb"(?i)(unsigned-)?integer", b"real", stream.readline(SMALL_PIECE_BYTES))
 
     def read(self, count: int) -> bytes:
-        text = self._stream.read(count)
+        text, self._banner = self._banner or self._stream.read(count), b""
         odd = _NO_TEXT.search(text)
         if odd:
             line = self._line + text.count(b"\n", 0, odd.start())

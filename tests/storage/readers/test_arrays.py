@@ -372,6 +372,12 @@ def test_a_pattern_has_ones(tmp_path: Path) -> None:
     assert np.argwhere(found).tolist() == [[0, 1], [36, 2]]
 
 
+def test_fractions_in_an_integer_mtx_are_kept(tmp_path: Path) -> None:
+    (tmp_path / "X.mtx").write_text("%%MatrixMarket matrix coordinate Integer general\n2 2 2\n1 1 1.5\n2 2 -3\n")
+    found = read_all(open_source([str(tmp_path / "X.mtx"), *save(tmp_path, Y=Y[:2])]))[0]
+    np.testing.assert_array_equal(found, [[1.5, 0], [0, -3]])
+
+
 def test_pairs_that_do_not_agree_and_single_files(tmp_path: Path) -> None:
     x, y = save(tmp_path, X=X, Y=Y[:30])
     with pytest.raises(DataError, match="X has 37 rows and Y has 30"):
