@@ -1,8 +1,8 @@
-"""Weights of nearest neighbours as the closest point of the simplex: adaptive graphs (Access-MFS, Eqs. 18-25).
+"""Adaptive graphs: weights of nearest neighbours as the closest point of the simplex (Access-MFS, Eqs. 18-25).
 
-A row's weights minimise Σ_j m_ij s_ij + α_i ‖s_i‖² over the simplex, with the α_i for which exactly k of them are above
-zero. They fall linearly with the distance and reach zero at the (k+1)-th neighbour, so that a neighbour that is
-replaced by another has no weight when it goes.
+A row's weights minimise Σ_j m_ij s_ij + α_i ‖s_i‖² over the simplex, with the α_i for which exactly k weights are
+positive. They fall linearly with the distance and reach zero at the (k+1)-th neighbour, so that a neighbour has no
+weight at the moment when another one replaces it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mlfs_dask.typing import Array
 
 
 def neighbours_used(k: int, m: int) -> int:
-    """How many of m − 1 others get a weight when k are asked for: one of them has to be left to measure against.
+    """Return the number of neighbours with a weight, for k requested of m − 1: one more is needed as the zero point.
 
     >>> [neighbours_used(5, m) for m in (1, 2, 3, 6, 7)]
     [0, 1, 1, 4, 5]
@@ -23,23 +23,23 @@ def neighbours_used(k: int, m: int) -> int:
 
 
 def simplex_weights(distances: Array, k: int, squares: Array, *, slack: float = 0.0) -> tuple[Array, Array]:
-    """Weights of the k nearest, and the α that gives as many (Eq. 21; the printed + is a minus).
+    """Return the weights of the k nearest neighbours, and the α that yields them (Eq. 21; the printed + is a minus).
 
     Parameters
     ----------
     distances : float64 array, shape (n, k + 1) or (n, k)
-        Rising in every row. Without a (k+1)-th all k weights are equal.
+        Ascending in every row. Without a (k+1)-th column all k weights are equal.
     k : int
     squares : float64 array, shape (n,)
-        Squared distance of every row from the origin: where its distances differ by rounding of this only, its k
-        weights are equal, too.
+        Squared distance of every row from the origin: distances that differ only by rounding relative to it give equal
+        weights.
     slack : float
-        Added to the sum that weights are divided by. The authors' code has 0.01 there.
+        Addend of the sum by which weights are divided; 0.01 in the authors' code.
 
     Returns
     -------
     weights : float64 array, shape (n, k)
-        Rows sum to 1, without slack.
+        Rows sum to 1 if `slack` is 0.
     alpha : float64 array, shape (n,)
         In the unit of `distances`.
 
@@ -63,22 +63,22 @@ def simplex_weights(distances: Array, k: int, squares: Array, *, slack: float = 
 
 
 def column_graph(products: Array, k: int) -> tuple[Array, Array, Array]:
-    """Adaptive graph of the columns of F (Eqs. 22-25), from half their squared distances.
+    """Return the adaptive graph of the columns of F (Eqs. 22-25), from half their squared distances.
 
     Parameters
     ----------
     products : float64 array, shape (q, q)
         F'F.
     k : int
-        Neighbours of a column. Where the k nearest and others are all at one distance, these others count, too, and
-        all of them get the same weight: the shortest of the weights that are equally good.
+        Neighbours of a column. Further columns at the same distance as all k nearest ones are neighbours, too, with
+        equal weights: of the equally good solutions, the one of least norm.
 
     Returns
     -------
     graph : float64 array, shape (q, q)
-        (P + P')/2. A permutation of columns permutes it, whatever is equal among them.
+        (P + P')/2. Permuting the columns permutes the graph, even with ties.
     beta : float64 array, shape (q,)
-        β_i of Eq. 22, which gives exactly k neighbours.
+        β_i of Eq. 22 for exactly k neighbours.
     squares : float64 array, shape (q,)
         ‖p_i‖².
 
@@ -97,7 +97,7 @@ def column_graph(products: Array, k: int) -> tuple[Array, Array, Array]:
         return P, np.zeros(q), np.zeros(q)
     squares = np.diag(products).copy()
     G = 0.5 * np.maximum(squares[:, np.newaxis] + squares - 2.0 * products, 0.0)
-    # Distances apart by less than the rounding of the products count as equal.
+    # Distances that differ by less than the rounding of the products count as equal.
     step = NEGLIGIBLE * max(squares.max(), np.finfo(np.float64).tiny)
     G = np.rint(G / step) * step
     np.fill_diagonal(G, np.inf)

@@ -1,4 +1,4 @@
-"""Anchor graph: every row belongs to its few nearest of m anchors, with weights that sum to one.
+"""Anchor graph: every row is linked to the nearest of m anchors, with weights that sum to one.
 
 Z, shape (n, m), has s weights a row. S = ZΛ⁻¹Z' with Λ = diag(Z'1) is a graph on the rows whose Laplacian is
 I − ZΛ⁻¹Z', and tr V'(I − ZΛ⁻¹Z')V = min over U of Σ_i Σ_a z_ia ‖v_i − u_a‖², at u_a = Σ_i z_ia v_i / λ_a: given U, the
@@ -24,20 +24,20 @@ from mlfs_dask.typing import Array, Matrix
 if TYPE_CHECKING:
     from mlfs_dask.rows.contract import Profile
 
-#: Fewest anchors, and rows of the sample for each anchor.
+#: Least number of anchors, and sample rows for each anchor.
 FEWEST_ANCHORS = 8
 ROWS_PER_ANCHOR = 20
 
-#: Bytes that m anchors of d features may take.
+#: Most bytes of m anchors of d features.
 ANCHOR_BYTES = 32 * 2**20
 
-#: Anchors whose values differ by less than this fraction of the largest are merged: below it their squared distance is
-#: rounding error.
+#: Anchors whose values differ by less than this fraction of the largest value are merged: their squared distance is
+#: pure rounding error.
 COINCIDENT = 2.0**-26
 
 
 def count_anchors(n_anchors: int, n: int, width: int) -> int:
-    """Anchors of n rows of `width` features: as many as are wanted, but at most n/4 and what `ANCHOR_BYTES` hold.
+    """Return the number of anchors for n rows of `width` features: at most n/4, within `ANCHOR_BYTES`.
 
     >>> count_anchors(300, 2_000_000, 200), count_anchors(300, 100, 200), count_anchors(300, 2_000_000, 100_000)
     (300, 25, 41)
@@ -46,25 +46,24 @@ def count_anchors(n_anchors: int, n: int, width: int) -> int:
 
 
 def place_anchors(points: Matrix, m: int, seed: int) -> Array:
-    """Anchors as the centres of k-means on a sample, shape (m, width).
+    """Return anchors, the centres of k-means on a sample, shape (m, width).
 
     Parameters
     ----------
     points : float64 array or csr_array, shape (rows, width)
-        At least m.
+        At least m points.
     m : int
-        Fewer are placed where fewer points are distinct.
+        Number of anchors; fewer are returned if fewer points are distinct.
     seed : int
     """
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
     from threadpoolctl import threadpool_limits
 
-    # The last digits of the points depend on how rows are cut into partitions. They would decide ties: which of two
-    # nearly equal points becomes a centre, and to which of two equally near centres a point belongs. Single precision
-    # drops these digits.
+    # The last digits of the points depend on the partitions. They would decide which of two nearly equal points becomes
+    # a centre, and to which of two equally distant centres a point belongs. Single precision drops these digits.
     rounded = points.astype(np.float32)
-    # One thread: how sums are cut between threads would decide their last digits.
+    # One thread: the split of sums between threads would change their last digits.
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct points than m
         means = KMeans(m, n_init=1, max_iter=25, random_state=seed % 2**32)
@@ -79,7 +78,7 @@ def place_anchors(points: Matrix, m: int, seed: int) -> Array:
 
 
 def anchor_values(ZV: Array, masses: Array, before: Array | None = None) -> Array:
-    """U = Λ⁻¹Z'V, shape (m, c); an anchor to which no row belongs keeps its value of before, or has 0.
+    """Return U = Λ⁻¹Z'V, shape (m, c); an anchor without rows keeps its value in `before`, or 0.
 
     >>> anchor_values(np.array([[4.0], [0.0]]), np.array([2.0, 0.0]))
     array([[2.],
@@ -91,18 +90,18 @@ def anchor_values(ZV: Array, masses: Array, before: Array | None = None) -> Arra
 
 
 def propagate_to_anchors(masses: Array, ZZ: Array, ZY: Array, *, unreached: float) -> Array:
-    """U, shape (m, q), of (Λ − Z'AZ) U = Z'Y: values of anchors that rows have in part from their anchors.
+    """Solve (Λ − Z'AZ) U = Z'Y for U, shape (m, q), where rows take part of their values from anchors.
 
     Parameters
     ----------
     masses : float64 array, shape (m,)
         The diagonal of Λ.
     ZZ : float64 array, shape (m, m)
-        Z'AZ, the diagonal matrix A having what part of its values a row has from its anchors, from 0 to 1.
+        Z'AZ, with the share of a row's values that comes from its anchors, from 0 to 1, in the diagonal matrix A.
     ZY : float64 array, shape (m, q)
-        Z'Y of what rows have of their own.
+        Z'Y of the rows' own shares.
     unreached : float
-        Value of anchors to which no row has anything to give, not even by way of others.
+        Value of anchors that no row with an own value is connected to, directly or through other anchors.
 
     Examples
     --------
@@ -123,11 +122,11 @@ def propagate_to_anchors(masses: Array, ZZ: Array, ZY: Array, *, unreached: floa
 
 
 def join_coincident(points: Array) -> Array:
-    """Anchors, shape (m, c), of which those that are the same but for rounding have the same values: the first one's.
+    """Merge anchors, shape (m, c), that are equal up to rounding: all get the values of the first.
 
-    Anchors that follow their rows may meet, and then lie together for good, for rows belong to both alike. Apart by
-    rounding, they might part again, the distance doubling with every iteration: sums in another order, of other
-    partitions, would after forty iterations give other scores.
+    Anchors that move with their rows may coincide, and then stay together, since rows belong equally to both. A
+    rounding difference between them would double with every iteration: sums in another order, from other partitions,
+    would change the scores after forty iterations.
 
     >>> join_coincident(np.array([[1.0], [1.0 + 1e-15], [2.0]]))
     array([[1.],
@@ -136,29 +135,29 @@ def join_coincident(points: Array) -> Array:
     """
     from scipy.spatial import KDTree
 
-    reach = COINCIDENT * float(np.abs(points).max(initial=0.0))
-    taken = np.arange(len(points))
-    for first, second in sorted(KDTree(points).query_pairs(reach)):
-        if taken[second] == second:
-            taken[second] = taken[first]
-    return points[taken]
+    tolerance = COINCIDENT * float(np.abs(points).max(initial=0.0))
+    representative = np.arange(len(points))
+    for first, second in sorted(KDTree(points).query_pairs(tolerance)):
+        if representative[second] == second:
+            representative[second] = representative[first]
+    return points[representative]
 
 
 class Anchors:
-    """Anchors among standardised rows, ready to weigh rows.
+    """Anchors of standardised rows, prepared for weighing rows.
 
     Parameters
     ----------
     centres : float64 array, shape (m, d)
-        Of rows (x − centre) · factor.
+        Centres of the rows (x − centre) · factor.
     centre : float64 array, shape (d,), or None
-        None for 0.
+        None stands for 0.
     factor : float64 array, shape (d,)
     neighbors : int
         s; at most m − 1 are used.
     combined : bool
-        Whether a row is weighed by the combination of its anchors, with weights of sum 1 that are not negative, that
-        gives it again best (local anchor embedding, Liu, He & Chang 2010); otherwise by distance.
+        True: weights are those of the non-negative combination of anchors, with sum 1, that best reconstructs the row
+        (local anchor embedding, Liu, He & Chang 2010). False: weights by distance.
     """
 
     def __init__(
@@ -177,20 +176,20 @@ class Anchors:
 
     @property
     def count(self) -> int:
-        """m."""
+        """Number of anchors, m."""
         return len(self.centres)
 
     @property
     def nbytes(self) -> int:
-        """Bytes that a process holds, with the form that suits the kernels."""
+        """Bytes of the anchors in a process, including the copies for the kernels."""
         return anchor_bytes(*self.centres.shape) + 8 * self.combined * self.count**2
 
     def scratch_bytes(self, profile: Profile) -> int:
-        """Bytes that `weigh` allocates for a group of rows."""
+        """Return the bytes that `weigh` allocates for a group of rows."""
         return weigh_scratch_bytes(profile, self.centres.shape[1], self.count, self.neighbors)
 
     def weigh(self, X: Matrix) -> sp.csr_array:
-        """Z of some rows, shape (rows, m), s entries a row.
+        """Return Z of a group of rows, shape (rows, m), with s entries per row.
 
         Parameters
         ----------
@@ -206,7 +205,7 @@ class Anchors:
         elif isinstance(X, np.ndarray):
             if self._dense is None:
                 # Powers of 2 near the factors bring rows of any scale into the range of single precision without
-                # rounding them.
+                # rounding.
                 powers = np.where(self.factor > 0, np.ldexp(1.0, np.frexp(self.factor)[1]), 0.0)
                 rest = np.divide(self.factor, powers, out=np.zeros_like(powers), where=powers > 0)
                 columns = np.ascontiguousarray((rest * self.centres).T * -2.0, np.float32)
@@ -216,8 +215,9 @@ class Anchors:
                 self._dense = powers, columns, squares.astype(np.float32), rounding, products
             powers, columns, single_squares, rounding, products = self._dense
             for part, tile in dense_tiles(X, self.centre):
-                # Single precision tells which anchors may be among the nearest, double precision their distances.
-                with np.errstate(over="ignore", invalid="ignore"):  # rows that are far out, or not finite
+                # Single precision selects the candidates for the nearest anchors; double precision computes their
+                # distances.
+                with np.errstate(over="ignore", invalid="ignore"):  # rows may be extreme or not finite
                     single = np.multiply(tile, powers, out=np.empty(tile.shape, np.float32), casting="same_kind")
                     scores = single @ columns
                     scores += single_squares
@@ -238,7 +238,7 @@ class Anchors:
 
 
 def _single_rounding(d: int, square: float) -> Array:
-    """Bounds of the error of ‖c‖² − 2x·c in single precision, a part per ‖x‖ and a constant one.
+    """Return bounds of the error of ‖c‖² − 2x·c in single precision: one relative to ‖x‖, and a constant one.
 
     Errors of a sum of d products add up as √d but for a probability of 2d·exp(−32) (N. J. Higham, T. Mary, "A new
     approach to probabilistic rounding error analysis", SIAM J. Sci. Comput. 41, 2019, doi:10.1137/18M1226312).
@@ -254,20 +254,20 @@ def _single_rounding(d: int, square: float) -> Array:
 
 
 def anchor_bytes(m: int, d: int) -> int:
-    """Bytes of m `Anchors` of d features."""
+    """Return the bytes of m `Anchors` of d features."""
     return 16 * m * d + 16 * d
 
 
 def weights_to_csr(indices: NDArray[np.int32], weights: Array, m: int) -> sp.csr_array:
-    """Z, shape (rows, m), of s anchors and their weights a row."""
+    """Return Z, shape (rows, m), from the s anchors and weights of every row."""
     rows, s = indices.shape
-    # With 64-bit offsets SciPy would copy the indices of what Z is multiplied by.
+    # With 64-bit offsets, SciPy would copy the indices of the other factor of a product.
     ends = np.arange(0, rows * s + 1, s, dtype=np.int32)
     return sp.csr_array((weights.ravel(), indices.ravel(), ends), shape=(rows, m))
 
 
 def weigh_scratch_bytes(profile: Profile, d: int, m: int, s: int) -> int:
-    """Bytes that `Anchors.weigh` allocates for a group of rows of d features; `profile.sparse` says whether sparse."""
+    """Return the bytes that `Anchors.weigh` allocates for a group of rows of d features, sparse by `profile.sparse`."""
     scores = 0 if profile.sparse else 2 * tile_bytes() + 4 * tile_rows(d) * m
     return scores + 36 * min(gates.GROUP_ROWS, profile.block_rows) * s
 

@@ -1,4 +1,4 @@
-"""Compiled kernels of `anchors`: the nearest anchors of every row, and their weights; combinations of rows."""
+"""Compiled kernels of `anchors`: nearest anchors of every row, and weights by distance or by combination."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import numpy as np
 from mlfs_dask.blocks.compiling import njit
 from mlfs_dask.blocks.rounding import NEGLIGIBLE
 
-#: Of combinations: what is added to the diagonal, relative to its mean, and a gradient that counts as 0.
-RIDGE, SETTLED = 1e-3, 1e-12
+#: For combinations: relative increase of the diagonal, and the bound below which a gradient counts as 0.
+RIDGE, ZERO_GRADIENT = 1e-3, 1e-12
 
 
 @njit()
 def keep_smallest(value, index, values, indices):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Put `value` in the place of the last of `values`, and there among the others, rising; ties by lower index."""
+    """Replace the last of `values` by `value`, and sort it in, ascending; ties by lower index."""
     p = values.size - 1
     while p > 0 and (values[p - 1] > value or (values[p - 1] == value and indices[p - 1] > index)):
         values[p], indices[p] = values[p - 1], indices[p - 1]
@@ -23,9 +23,9 @@ def keep_smallest(value, index, values, indices):  # type: ignore[no-untyped-def
 
 @njit()
 def simplex(near, size, weights):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Write the weights of the s nearest anchors of a row, whose s + 1 least distances are `near`, rising.
+    """Write the weights of the s nearest anchors of a row, from its s + 1 smallest distances `near`, ascending.
 
-    `size` is that of the terms of the distances: where these differ by rounding errors alone, the weights are equal.
+    `size` is the scale of the distances: if they differ only by rounding relative to it, the weights are equal.
     """
     s = weights.size
     last = near[s]
@@ -41,10 +41,10 @@ def simplex(near, size, weights):  # type: ignore[no-untyped-def]  # pragma: no 
 
 @njit()
 def combination(G, weights):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Write the weights z ≥ 0 of sum 1 with the least z'Gz + ridge ‖z‖²: of the neighbours that give a row again.
+    """Write the weights z ≥ 0 with sum 1 that minimise z'Gz + ridge ‖z‖²: neighbours combined to reconstruct a row.
 
-    G, shape (s, s), has the products of the neighbours less the row; the ridge is added to it. z is w ≥ 0 with the
-    least w'Gw/2 − Σw over its sum, which is found by active sets (C. L. Lawson, R. J. Hanson, "Solving least squares
+    G, shape (s, s), holds products of the neighbours minus the row; the ridge is added in place. z is the minimiser
+    w ≥ 0 of w'Gw/2 − Σw divided by its sum, found by active sets (C. L. Lawson, R. J. Hanson, "Solving least squares
     problems", 1974, chapter 23).
     """
     s = weights.size
@@ -61,7 +61,7 @@ def combination(G, weights):  # type: ignore[no-untyped-def]  # pragma: no cover
     for _ in range(3 * s):
         enters = -1
         for a in range(s):
-            if not inside[a] and slack[a] > SETTLED and (enters < 0 or slack[a] > slack[enters]):
+            if not inside[a] and slack[a] > ZERO_GRADIENT and (enters < 0 or slack[a] > slack[enters]):
                 enters = a
         if enters < 0:
             break
@@ -75,7 +75,7 @@ def combination(G, weights):  # type: ignore[no-untyped-def]  # pragma: no cover
             for a in range(s):
                 if inside[a]:
                     weights[a] += share * (wanted[a] - weights[a])
-                    if share < 1.0 and wanted[a] <= 0.0 and weights[a] <= SETTLED * abs(wanted[a]):
+                    if share < 1.0 and wanted[a] <= 0.0 and weights[a] <= ZERO_GRADIENT * abs(wanted[a]):
                         weights[a], inside[a] = 0.0, False
             if share == 1.0:
                 break
@@ -88,7 +88,7 @@ def combination(G, weights):  # type: ignore[no-untyped-def]  # pragma: no cover
 
 @njit()
 def solve_ones(G, inside, x):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Write x with G x = 1 on the rows and columns that are inside, by elimination; G is positive definite."""
+    """Solve G x = 1 on the rows and columns in `inside` by elimination; G is positive definite."""
     chosen = np.flatnonzero(inside)
     p = chosen.size
     A, b = np.empty((p, p)), np.ones(p)
@@ -110,16 +110,16 @@ def solve_ones(G, inside, x):  # type: ignore[no-untyped-def]  # pragma: no cove
 
 @njit()
 def combine(products, weights):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """`combination` of many rows: products (rows, s, s), which are overwritten; weights (rows, s), the output."""
+    """Apply `combination` to many rows: products (rows, s, s), overwritten; weights (rows, s), the output."""
     for i in range(weights.shape[0]):
         combination(products[i], weights[i])
 
 
 @njit()
 def reconstruct(near, size, chosen, products, weights):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Write the weights with which the chosen anchors give a row x again, best.
+    """Write the weights with which the chosen anchors best reconstruct a row x.
 
-    near: ‖x − c‖² of each, or ‖c‖² − 2x·c; size is ‖x‖² then, and otherwise 0. products (m, m): C C'.
+    near: ‖x − c‖² of each anchor, with size 0; or ‖c‖² − 2x·c, with size ‖x‖². products (m, m): C C'.
     """
     s = weights.size
     G = np.empty((s, s))
@@ -134,7 +134,7 @@ def reconstruct(near, size, chosen, products, weights):  # type: ignore[no-untyp
 
 @njit(fastmath={"reassoc", "contract"})
 def squared_distance(x, y):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Squared distance of two vectors; summed in an order of the compiler's, the same for every call."""
+    """Return the squared distance of two vectors, summed in the compiler's order, the same for every call."""
     distance = 0.0
     for j in range(x.size):
         gap = x[j] - y[j]
@@ -147,10 +147,9 @@ def weigh_dense(tile, factor, anchors, scores, rounding, products, indices, weig
     """Write the nearest anchors of dense rows and their weights.
 
     Parameters: tile float64 (rows, d), centred; factor (d,); anchors float64 (m, d), of scaled rows; scores float32
-    (rows, m), the squared distances but for what is the same for all anchors of a row; rounding (2,), with which
-    rounding[0]‖x‖ + rounding[1] bounds the error of the scores of a row x; products float64 (m, m), of the
-    anchors, where weights are those of `reconstruct`, or empty; indices int32 and weights float64 (rows, s), the
-    output. s < m.
+    (rows, m), squared distances up to a constant per row; rounding (2,), where rounding[0]‖x‖ + rounding[1] bounds the
+    error of the scores of a row x; products float64 (m, m), of the anchors, for the weights of `reconstruct`, or empty;
+    indices int32 and weights float64 (rows, s), the output. s < m.
     """
     rows, d = tile.shape
     m = anchors.shape[0]
@@ -168,12 +167,12 @@ def weigh_dense(tile, factor, anchors, scores, rounding, products, indices, weig
         for j in range(d):
             x[j] = tile[i, j] * factor[j]
             size += x[j] * x[j]
-        # An anchor with a larger score is not among the s + 1 nearest: that many others are certainly nearer.
+        # An anchor with a larger score is not among the s + 1 nearest: as many others are certainly nearer.
         bound = rough[s] + 2.0 * (rounding[0] * np.sqrt(size) + rounding[1])
         near[:] = np.inf
         nearest[:] = 0
         for a in range(m):
-            if not row[a] > bound:  # in this form also true where a row is not finite
+            if not row[a] > bound:  # this form is also true for a row that is not finite
                 distance = squared_distance(x, anchors[a])
                 if distance < near[s]:
                     keep_smallest(distance, a, near, nearest)
@@ -188,9 +187,9 @@ def weigh_dense(tile, factor, anchors, scores, rounding, products, indices, weig
 def weigh_sparse(values, columns, rowptr, factor, anchors, squares, products, indices, weights):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Write the nearest anchors of sparse rows and their weights.
 
-    Parameters: X as CSR (values, columns, rowptr); factor (d,); anchors float64 (d, m), a column an anchor, of scaled
-    rows that are not centred; squares (m,), their squared lengths; products as of `weigh_dense`, of these anchors;
-    indices int32 and weights float64 (rows, s).
+    Parameters: X as CSR (values, columns, rowptr); factor (d,); anchors float64 (d, m), one per column, of scaled rows
+    that are not centred; squares (m,), their squared norms; products of these anchors, as for `weigh_dense`; indices
+    int32 and weights float64 (rows, s), the output.
     """
     m = anchors.shape[1]
     rows, s = weights.shape
@@ -211,7 +210,7 @@ def weigh_sparse(values, columns, rowptr, factor, anchors, squares, products, in
             distance = squares[a] - 2.0 * along[a]
             if distance < near[s]:
                 keep_smallest(distance, a, near, nearest)
-        # The distances lack |x|², which is the same for all anchors; their rounding errors are relative to it, too.
+        # The distances lack the constant |x|², but their rounding errors are relative to it.
         if products.size:
             reconstruct(near, size, nearest, products, weights[i])
         else:

@@ -1,6 +1,6 @@
-"""How the values of features become codes: of equal width, equal shares of the rows, or zero and the others apart.
+"""Code books: bins of equal width or equal frequency, or a code for zero and bins for the other values.
 
-Quantiles come from a sample of rows that is drawn by index, or from the table that a source has of the same rows
+Quantiles come from a sample of rows drawn by index, or from a source's table for the same sample
 (`RowSource.quantiles`): the edges are the same either way.
 """
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 Binning = Literal["auto", "quantile", "equal-width"]
 
-#: Most codes whose edges a table of quantiles gives.
+#: Largest number of codes whose edges a table of quantiles provides.
 TABLE_CODES = 8
 
-#: A code with at least this share of the rows leaves next to nothing to the others.
+#: Share of the rows from which a code is crowded: almost no rows are left for the other codes.
 CROWDED_SHARE = Fraction(99, 100)
 
-#: The shares of the values present at which a table has quantiles: all that up to `TABLE_CODES` codes ask for, and
-#: those that tell whether the first or the last code is crowded.
+#: Shares of the values present at which a table holds quantiles: all shares for up to `TABLE_CODES` codes, and the
+#: shares that show whether the first or the last code is crowded.
 TABLE_SHARES = tuple(
     sorted(
         {Fraction(j, bins) for bins in range(2, TABLE_CODES + 1) for j in range(1, bins)}
@@ -41,28 +41,27 @@ TABLE_SHARES = tuple(
     )
 )
 
-#: An edge between numbers below 0 and 0.
+#: Edge between negative numbers and 0.
 BELOW_ZERO = float(-np.finfo(np.float64).tiny)
 
 
 def edge_rows(profile: Profile) -> NDArray[np.int64]:
-    """Ascending indices of the rows that quantiles come from."""
+    """Return the ascending indices of the sample rows for quantiles."""
     return edge_rows_of(profile.n, profile.d, profile.nonzeros if profile.sparse else None)
 
 
 def edge_rows_of(n: int, d: int, nonzeros: int | None) -> NDArray[np.int64]:
-    """The same for all types of data, which is dense where `nonzeros` is None."""
+    """Return the sample rows for data of n rows; `nonzeros` is None for dense data."""
     row_bytes = 8 * d if nonzeros is None else 12 * -(-nonzeros // max(n, 1))
-    # One seed: the rows that edges come from are the same for a store and for every selection.
+    # One fixed seed: a store and every selection use the same sample rows.
     return draw_row_numbers(n, QUANTILE_ROWS, 0, row_bytes=row_bytes)
 
 
 def equal_width_book(features: FeatureInfo, bins: int, *, code_missing: bool = True) -> CodeBook:
-    """Codes of equal width between each feature's minimum and maximum.
+    """Return bins of equal width between each feature's minimum and maximum.
 
-    Edge j = 1..bins-1 is (minimum * (bins - j) + maximum * j) / bins, for two codes the midrange; a value on an
-    edge belongs below it.
-    Categorical features keep their codes, constant ones have a single code.
+    Edge j = 1..bins-1 is (minimum * (bins - j) + maximum * j) / bins, for two codes the midrange; a value on an edge
+    belongs to the bin below. Categorical features keep their codes, constant features have one code.
 
     Parameters
     ----------
@@ -71,7 +70,7 @@ def equal_width_book(features: FeatureInfo, bins: int, *, code_missing: bool = T
     bins : int
         At least 2.
     code_missing : bool
-        Give NaN a code of its own in features that have any.
+        Give NaN a code of its own in features with NaN.
     """
     assert features.minimum is not None
     assert features.maximum is not None
@@ -82,8 +81,8 @@ def equal_width_book(features: FeatureInfo, bins: int, *, code_missing: bool = T
     ptr = np.concatenate(([0], np.cumsum(counts)))
     feature = np.repeat(np.arange(d), counts)
     step = np.arange(ptr[-1]) - ptr[:-1][feature] + 1
-    # Exact when minimum and maximum are whole numbers and an edge is one too; the power of two keeps the widest
-    # float64 features finite and changes no digit of the others.
+    # Exact if minimum and maximum are integers and the edge is one, too. The power of two keeps the widest float64
+    # features finite and changes no digit of the others.
     scale = np.where(np.maximum(np.abs(low), np.abs(high)) > 1e300, 2.0**-9, 1.0)
     low, high, scale = (low * scale)[feature], (high * scale)[feature], scale[feature]
     equal = (low * (bins - step) + high * step) / bins / scale
@@ -103,42 +102,41 @@ def code_book(
     code_missing: bool = True,
     cut_binary: bool = False,
 ) -> CodeBook | None:
-    """Codes of all features; None where they ask for quantiles that are known neither from a table nor from a sample.
+    """Return the codes of all features; None if they need quantiles and neither a table nor a sample is given.
 
-    "quantile": edge j is the smallest value that at least j/bins of the values present do not exceed; edges that
-    coincide, or above which nothing lies, are dropped, so a feature may have fewer codes than `bins`.
+    "quantile": edge j is the smallest value that at least j/bins of the values present do not exceed. Duplicate edges,
+    and edges with no value above, are dropped, so a feature may have fewer codes than `bins`.
 
-    "auto": a feature of which more than half of the values present are 0 has a code for 0, and quantiles of its other
-    values cut these into bins - 1 codes; with values below and above 0 it has one code more, or more, for 0 lies
-    between them. Others are cut at quantiles; where all of these are at the maximum, at the largest one of
-    `TABLE_SHARES` that is below it, or else halfway between minimum and maximum: a feature that varies has two codes
-    at least.
+    "auto": a feature with more than half of its present values 0 gets a code for 0, and quantiles of its other values
+    define bins - 1 codes; with negative and positive values it gets at least one code more, for 0 lies between them.
+    Other features are cut at quantiles. If all quantiles equal the maximum, the cut is at the largest of `TABLE_SHARES`
+    below it, or else halfway between minimum and maximum: a varying feature has at least two codes.
 
-    Features that are 0/1 or categorical keep their codes.
+    0/1 and categorical features keep their codes.
 
     Parameters
     ----------
     features : FeatureInfo
-        With minimum and maximum over all rows; for "auto" with the shares of zeros.
+        With minimum and maximum over all rows, and for "auto" with the shares of zeros.
     bins : int
     binning : {"auto", "quantile", "equal-width"}
     table : float64 array, shape (d, shares), optional
-        Of `quantile_table`.
+        From `quantile_table`.
     sample : ndarray or csr_array, shape (m, d), optional
         The rows of `edge_rows`.
     weights : float64 array, shape (m,), optional
-        Of the rows of the sample.
+        Weights of the sample rows.
     code_missing : bool
-        Give NaN a code of its own in features that have any.
+        Give NaN a code of its own in features with NaN.
     cut_binary : bool
-        "quantile" cuts features of two values as numbers, too: those whose larger value is the more frequent have one
-        code then.
+        With "quantile", cut features with two values like other numbers: a feature whose larger value is the more
+        frequent one then has one code.
     """
     if binning == "equal-width":
         return equal_width_book(features, bins, code_missing=code_missing)
     cut_binary &= binning == "quantile"
     if binning == "auto":
-        bins = min(bins, MAX_CODES - 2)  # zero between values on both sides, and NaN, are further codes
+        bins = min(bins, MAX_CODES - 2)  # zero between negative and positive values, and NaN, need further codes
     uniform = equal_width_book(features, 2, code_missing=code_missing)
     low, high = features.minimum, features.maximum
     assert low is not None
@@ -148,13 +146,13 @@ def code_book(
     mostly_zero = is_mostly_zero(features) if features.zero_share is not None else np.zeros(uniform.d, bool)
     by_zero = numeric & mostly_zero if binning == "auto" else np.zeros(uniform.d, bool)
     if sample is not None and not cut_binary:
-        # Arrays do not say which features are 0/1; the sample does.
+        # Arrays do not declare 0/1 features; the sample shows them.
         unknown = np.flatnonzero((low == 0) & (high == 1) & (categories == 0))
         numeric[unknown] &= ~only_zero_and_one_block(sample, unknown)
         by_zero &= numeric
     by_quantiles, zero = np.flatnonzero(numeric & ~by_zero), np.flatnonzero(by_zero)
     if mostly_zero[by_quantiles].any():
-        table = None  # which has quantiles of their other values
+        table = None  # the table holds quantiles of the nonzero values of these features
     quantiles = _quantiles(table, by_quantiles, bins, sample, weights)
     others = _quantiles(table, zero, bins - 1, sample, weights, zeros=False)
     if quantiles is None or others is None:
@@ -169,7 +167,7 @@ def code_book(
             table[single] = quantiles_of(sample[:, single], TABLE_SHARES, weights)
         finer = np.zeros((0, 1)) if table is None else table[single]
         largest = np.where(finer < high[single, np.newaxis], finer, -np.inf).max(axis=1, initial=-np.inf)
-        # The middle is the only edge of `uniform`.
+        # The midrange is the only edge of `uniform`.
         middle = uniform.edges[uniform.edge_ptr[single]]
         found.append((single, np.where(np.isfinite(largest), largest, middle)))
     found.append(_below_maximum(zero, others, high))
@@ -185,14 +183,14 @@ def code_book(
 
 
 def _below_maximum(chosen: NDArray[np.int64], edges: Array, high: Array) -> tuple[NDArray[np.int64], Array]:
-    """Features and their edges, (c, s), that something lies above, as pairs."""
+    """Return pairs of feature and edge, from edges (c, s), dropping edges with no value above."""
     feature, edges = np.repeat(chosen, edges.shape[1]), edges.ravel()
     useful = edges < high[feature]  # false of NaN
     return feature[useful], edges[useful]
 
 
 def zero_share(present: NDArray[Any], nonzero: NDArray[Any]) -> Array:
-    """`FeatureInfo.zero_share` of features with so many values present, of which so many are not 0; 0 without any.
+    """Return the share of zeros among the values present, as in `FeatureInfo.zero_share`; 0 without any value.
 
     >>> zero_share(np.array([4, 0]), np.array([1, 0])).tolist()
     [0.75, 0.0]
@@ -203,13 +201,13 @@ def zero_share(present: NDArray[Any], nonzero: NDArray[Any]) -> Array:
 
 
 def is_mostly_zero(features: FeatureInfo) -> NDArray[np.bool_]:
-    """(d,): features of which more than half of the values present are 0, which by default have a code for that."""
+    """Return a mask of features with more than half of their present values 0, which get a code for 0, shape (d,)."""
     assert features.zero_share is not None
     return np.asarray(features.zero_share > 0.5)
 
 
 def is_numeric(features: FeatureInfo) -> NDArray[np.bool_]:
-    """(d,): features that vary and are not known to be 0/1 or categorical."""
+    """Return a mask of features that vary and are not known to be 0/1 or categorical, shape (d,)."""
     assert features.minimum is not None
     assert features.maximum is not None
     varies: NDArray[np.bool_] = features.minimum < features.maximum
@@ -217,7 +215,7 @@ def is_numeric(features: FeatureInfo) -> NDArray[np.bool_]:
 
 
 def default_quantiles(sample: Matrix, mostly_zero: NDArray[np.bool_], weights: Array | None = None) -> Array:
-    """Quantiles at `TABLE_SHARES`, (d, shares): of features that are mostly 0, those that cut their other values.
+    """Return quantiles at `TABLE_SHARES`, (d, shares); for mostly zero features, the cuts of their nonzero values.
 
     Parameters
     ----------
@@ -225,7 +223,7 @@ def default_quantiles(sample: Matrix, mostly_zero: NDArray[np.bool_], weights: A
         The rows of `edge_rows`.
     mostly_zero : bool array, shape (d,)
     weights : float64 array, shape (m,), optional
-        Of these rows.
+        Weights of the sample rows.
     """
     found = np.empty((len(mostly_zero), len(TABLE_SHARES)))
     for some, zeros in ((~mostly_zero, True), (mostly_zero, False)):
@@ -246,12 +244,12 @@ def quantile_table(
     *,
     rows: NDArray[np.int64] | None = None,
 ) -> Array:
-    """`default_quantiles` of all features, a few at a time; NaN for those that are not numeric.
+    """Return the `default_quantiles` of all features, computed in batches; NaN for features that are not numeric.
 
     Parameters
     ----------
     X : ndarray or csr_array, shape (m, d)
-        The rows of `edge_rows`, of which `weights` are; all rows, where these are given in `rows`.
+        The rows of `edge_rows`, with their `weights`; or all rows, with the sample's indices in `rows`.
     features : FeatureInfo
     weights : float64 array, shape (m,), optional
     rows : int64 array, optional
@@ -274,7 +272,7 @@ def quantile_table(
 
 
 def is_cut(features: FeatureInfo) -> NDArray[np.bool_]:
-    """(d,): `is_numeric`; those between 0 and 1 only where it is known that they are not 0/1."""
+    """Return `is_numeric`, shape (d,), without features in [0, 1] that might be 0/1."""
     numeric = is_numeric(features)
     if features.n_categories is None:
         numeric &= (features.minimum != 0) | (features.maximum != 1)
@@ -282,9 +280,9 @@ def is_cut(features: FeatureInfo) -> NDArray[np.bool_]:
 
 
 def known_crowded(features: FeatureInfo, book: CodeBook, table: Array | None = None) -> NDArray[np.bool_]:
-    """(d,): features of which 99 % of the rows or more are known to be in one code, before rows are counted.
+    """Return a mask of features with a code known to hold at least 99 % of the rows, before counting, shape (d,).
 
-    That is known of the code of 0 from the share of zeros, of the first and the last one from a table of quantiles.
+    The share of zeros reveals it for the code of 0, a table of quantiles for the first and the last code.
 
     Examples
     --------
@@ -305,7 +303,7 @@ def known_crowded(features: FeatureInfo, book: CodeBook, table: Array | None = N
 
 
 def widest_book(features: FeatureInfo, bins: int, binning: Binning, *, code_missing: bool = True) -> CodeBook:
-    """A book of which no feature has fewer codes than in that of `code_book`, for plans before edges are known."""
+    """Return a book in which no feature has fewer codes than in `code_book`, for plans before edges are known."""
     assert features.minimum is not None
     assert features.maximum is not None
     both_signs = binning == "auto" and bool(((features.minimum < 0) & (features.maximum > 0)).any())
@@ -321,7 +319,7 @@ def _quantiles(
     *,
     zeros: bool = True,
 ) -> Array | None:
-    """Quantiles that cut chosen features into so many parts, (c, parts - 1); None where nothing tells them."""
+    """Return quantiles that divide the chosen features into `parts`, (c, parts - 1); None without table and sample."""
     shares = [Fraction(j, parts) for j in range(1, parts)]
     if not len(chosen) or not shares:
         return np.zeros((len(chosen), len(shares)))
@@ -336,17 +334,17 @@ def _quantiles(
 def quantiles_of(
     sample: Matrix, shares: Sequence[Fraction], weights: Array | None = None, *, zeros: bool = True
 ) -> Array:
-    """The smallest value of each column that at least a share of its values present do not exceed, (d, shares).
+    """Return the smallest value that at least a given share of a column's present values do not exceed, (d, shares).
 
     Parameters
     ----------
     sample : ndarray or csr_array, shape (m, d)
-        NaN is absent; a column without a value present gets NaN.
+        NaN counts as missing; a column without present values gets NaN.
     shares : sequence of Fraction
     weights : float64 array, shape (m,), optional
-        Of the rows.
+        Weights of the rows.
     zeros : bool
-        Whether zeros count as values.
+        True if zeros count as values.
 
     Examples
     --------
@@ -374,7 +372,7 @@ def quantiles_of(
     columns = sp.csc_array(sample, copy=True)
     columns.eliminate_zeros()
     column, values = np.repeat(np.arange(d), np.diff(columns.indptr)), columns.data
-    for start, stop in itertools.pairwise(columns.indptr):  # some 50 times as fast as a sort by column and value
+    for start, stop in itertools.pairwise(columns.indptr):  # 50 times as fast as one sort by column and value
         values[start:stop].sort()
     stored = np.diff(columns.indptr)
     below = np.bincount(column[values < 0], minlength=d)[:, np.newaxis]
@@ -389,7 +387,7 @@ def quantiles_of(
 
 
 def _ranks(present: NDArray[np.int64], shares: Sequence[Fraction]) -> NDArray[np.int64]:
-    """(d, shares): the place, from 0, of the value that so many of the values present do not exceed."""
+    """Return the rank, from 0, of the quantile at each share, shape (d, shares)."""
     ranks = [-(-share.numerator * present // share.denominator) - 1 for share in shares]
     return np.maximum(np.stack(ranks, axis=1) if ranks else np.zeros((len(present), 0), np.int64), 0)
 
@@ -397,7 +395,7 @@ def _ranks(present: NDArray[np.int64], shares: Sequence[Fraction]) -> NDArray[np
 def _weighted_quantiles(
     columns: sp.csc_array, f: int, shares: Sequence[Fraction], weights: Array, *, zeros: bool
 ) -> Array:
-    """Quantiles of one column, of rows that have weights."""
+    """Return the quantiles of one column with row weights."""
     stored = slice(columns.indptr[f], columns.indptr[f + 1])
     values, rows = columns.data[stored].astype(np.float64), columns.indices[stored]
     present = ~np.isnan(values)
@@ -412,7 +410,7 @@ def _weighted_quantiles(
         return np.full(len(shares), np.nan)
     order = np.argsort(values, kind="stable")
     reached = np.cumsum(mass[order])
-    # Shares that rounding alone keeps from being reached are, whatever the unit of the weights is.
+    # Rounding must not decide whether the weights reach a share, whatever their unit.
     at = [np.searchsorted(reached, float(share) * reached[-1] * (1 - 1e-9)) for share in shares]
     found: Array = values[order][np.minimum(np.array(at, np.int64), len(values) - 1)]
     return found

@@ -1,4 +1,4 @@
-"""Keys of columns that depend on their values alone, for draws that do not depend on the order of the columns."""
+"""Keys of columns that depend only on their values, for draws that do not depend on the order of columns."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from mlfs_dask.typing import Array, Matrix
 
 
 def column_keys(X: Matrix) -> NDArray[np.uint64]:
-    """A key of every column, equal for equal columns; the order of rows and of columns has no part in it.
+    """Return a key of every column, equal for equal columns, independent of the order of rows and columns.
 
-    A key is a sum over the rows of what mixes a value with the key of its row, and that is made in the same way from
-    first keys of the columns, which are sums over their values alone (two rounds of the colour refinement of Weisfeiler
-    & Leman). Columns that differ have different keys unless rows and columns can be put in an order in which
-    these rounds do not tell them apart.
+    A key is a sum over the rows of hashes of a value and its row's key. The row keys are made in the same way from
+    initial column keys, which are sums over the values alone (two rounds of the colour refinement of Weisfeiler &
+    Leman). Different columns get different keys, unless rows and columns can be permuted so that these rounds cannot
+    distinguish them.
 
     Parameters
     ----------
     X : ndarray or csr_array, shape (n, d)
-        Dense and sparse rows of the same values have the same keys.
+        Dense and sparse rows with the same values give the same keys.
 
     Returns
     -------
     uint64 array, shape (d,)
-        0 for a column that does not vary; it has no part in the keys of rows.
+        0 for a constant column, which does not influence the row keys.
 
     Examples
     --------
@@ -50,20 +50,20 @@ def column_keys(X: Matrix) -> NDArray[np.uint64]:
 
 
 def column_keys_block(X: Matrix, start: int) -> NDArray[np.uint64]:
-    """Sums of one block for keys of columns that rows have a part in by their index, uint64 of shape (d,).
+    """Return the sums of one block for column keys that use row numbers, uint64 of shape (d,).
 
     Parameters
     ----------
     X : ndarray or csr_array, shape (rows, d)
     start : int
-        Index of the first of these rows.
+        Number of the block's first row.
     """
     n, d = X.shape
     return _sums(X, row_bits(start, n), np.zeros(d, np.uint64))[1]
 
 
 def column_ranges(X: Matrix) -> tuple[Array, Array]:
-    """Minimum and maximum of every column of a matrix with rows, each of shape (d,)."""
+    """Return the minimum and maximum of every column, each of shape (d,)."""
     bounds = X.min(axis=0), X.max(axis=0)
     low, high = (np.asarray(m.toarray() if sp.issparse(m) else m, np.float64).ravel() for m in bounds)
     return low, high
@@ -72,32 +72,32 @@ def column_ranges(X: Matrix) -> tuple[Array, Array]:
 def _sums(
     X: Matrix, of_rows: NDArray[np.uint64], of_columns: NDArray[np.uint64]
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Sums over columns, (n,), and over rows, (d,), of values mixed with the keys of their rows and columns."""
+    """Return sums over columns, (n,), and over rows, (d,), of values hashed with the keys of their rows and columns."""
     n, d = X.shape
     sums = np.zeros(n, np.uint64), np.zeros(d, np.uint64)
     if sp.issparse(X):
         rows = np.repeat(np.arange(n), np.diff(X.indptr))
-        mixed = _mixed(X.data, of_rows[rows] + of_columns[X.indices])
+        mixed = _hashed(X.data, of_rows[rows] + of_columns[X.indices])
         np.add.at(sums[0], rows, mixed)
         np.add.at(sums[1], X.indices, mixed)
         return sums
     step = tile_rows(d)
     for first in range(0, n, step):
         tile = slice(first, first + step)
-        mixed = _mixed(X[tile], of_rows[tile, np.newaxis] + of_columns)
+        mixed = _hashed(X[tile], of_rows[tile, np.newaxis] + of_columns)
         sums[0][tile] = mixed.sum(axis=1, dtype=np.uint64)
         sums[1][...] += mixed.sum(axis=0, dtype=np.uint64)
     return sums
 
 
-def _mixed(values: NDArray[np.generic], keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Values mixed with keys; 0 for a zero, which sparse rows do not store."""
+def _hashed(values: NDArray[np.generic], keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Hash values with keys; 0 for a zero, which sparse rows do not store."""
     numbers = np.ascontiguousarray(values, dtype=np.float64)
     return np.where(numbers == 0, np.uint64(0), mix_bits(numbers.view(np.uint64) + keys))
 
 
 def key_places(X: Matrix, varies: NDArray[np.bool_]) -> NDArray[np.intp]:
-    """Place of every column in the order of keys, for draws: equal columns share one, and so do those that do not vary.
+    """Return the rank of every column by key, for draws: equal columns share a rank, and so do all constant ones.
 
     Parameters
     ----------
@@ -107,14 +107,14 @@ def key_places(X: Matrix, varies: NDArray[np.bool_]) -> NDArray[np.intp]:
     Returns
     -------
     int array, shape (d,)
-        Columns that do not vary have the last place, whatever their values.
+        Constant columns have the last rank, whatever their values.
     """
     keys = np.where(varies, column_keys(X), np.iinfo(np.uint64).max)
     return np.unique(keys, return_inverse=True)[1]
 
 
 def mean_of_copies(scores: Array, keys: NDArray[Any]) -> Array:
-    """Scores in which features of one key have their mean: a solver leaves copies as near as its tolerance.
+    """Replace scores by the mean over features with equal keys; a solver distinguishes copies within its tolerance.
 
     Examples
     --------
@@ -126,13 +126,13 @@ def mean_of_copies(scores: Array, keys: NDArray[Any]) -> Array:
 
 
 def copies_of(A: Array, tol: float = 1e-10) -> NDArray[np.intp]:
-    """The first of the columns that each column equals but for rounding.
+    """Return, for each column, the first column equal to it up to rounding.
 
     Parameters
     ----------
     A : float64 array, shape (m, d)
     tol : float
-        Largest difference of two entries, as a share of the largest entry of all.
+        Largest difference of two entries, relative to the largest entry of A.
 
     Examples
     --------
@@ -141,7 +141,7 @@ def copies_of(A: Array, tol: float = 1e-10) -> NDArray[np.intp]:
     """
     d = A.shape[1]
     scale = tol * np.abs(A).max(initial=0.0)
-    # Equal columns are neighbours in the order of any sum of their entries.
+    # Equal columns are adjacent in the order of any sum of their entries.
     order = np.argsort(np.cos(np.arange(len(A))) @ A, kind="stable")
     first = np.arange(d)
     alike = (np.abs(A[:, order[1:]] - A[:, order[:-1]]) <= scale).all(axis=0)

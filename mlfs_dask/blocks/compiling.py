@@ -1,4 +1,4 @@
-"""Numba, as kernels take it: it keeps machine code where nobody else writes, and heeds no working folder."""
+"""Numba for the kernels: machine code is cached in a private folder, and the working folder has no influence."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if _folder is None:
     try:
         _folder = Path(tempfile.mkdtemp(prefix="mlfs-kernels-"))
         atexit.register(shutil.rmtree, _folder, ignore_errors=True)
-    except OSError:  # nothing can be written anywhere: every process compiles for itself
+    except OSError:  # no folder is writable: every process compiles for itself
         pass
 if _folder is not None and _folder != runtime.INSTALLED_KERNELS:
-    os.environ["NUMBA_CACHE_DIR"] = str(_folder)  # also for processes that are started from now on
+    os.environ["NUMBA_CACHE_DIR"] = str(_folder)  # inherited by processes started from now on
 
-import numba  # noqa: E402 - reads the environment as it is loaded
+import numba  # noqa: E402 - reads the environment at import
 from numba.core import config  # noqa: E402
 
-# Numba looks for this file in the working folder, which may be a stranger's, at each function that it compiles. What
-# it names, Numba unpickles and imports.
+# For each function that it compiles, Numba looks for a file of this name in the working folder, which may belong to a
+# stranger, then unpickles and imports what the file names.
 config._config_fname = os.devnull
 config.reload_config()
 

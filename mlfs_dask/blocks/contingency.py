@@ -1,4 +1,4 @@
-"""Association of features and labels from counts: within strata, and with pairs of labels."""
+"""Association of features and labels from contingency tables, within strata and with pairs of labels."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from mlfs_dask.typing import Array
 def pair_interaction(
     counts: Counts, n_labels: int, chosen: Sequence[int], unknown: NDArray[np.int64] | None = None
 ) -> Array:
-    """Sum over labels of M(f; l), less the interaction information with pairs of chosen labels (Lee & Kim 2015).
+    """Return Σ_l M(f; l) minus the interaction information with pairs of chosen labels (Lee & Kim 2015).
 
     Parameters
     ----------
     counts : Counts
-        With the labels, with rows in which a label is unknown (`blocks.unknown`), and after them with every pair of
-        chosen ones (`with_label_pairs`), which are labels and then rows in which one of these is unknown.
+        Counts of the labels, of the rows with unknown labels (`blocks.unknown`), and of all pairs of chosen columns
+        (`with_label_pairs`): labels, then rows with unknown labels.
     n_labels : int
     chosen : sequence of int
-        Rising.
+        Ascending.
     unknown : int64 array, shape (u,), optional
-        Labels that may be unknown, rising. Each term is of the rows where its labels are known.
+        Labels with unknown entries, ascending. Each term uses the rows in which its labels are known.
 
     Returns
     -------
@@ -44,11 +44,11 @@ def pair_interaction(
         score += shared
     if len(chosen) < 2:
         return score
-    # Places in `chosen` of both labels of every pair, as itertools.combinations has them.
+    # Indices in `chosen` of both labels of every pair, in the order of itertools.combinations.
     first, second = np.triu_indices(len(chosen), 1)
     of_chosen = np.array(chosen, dtype=np.int64)
     between = _pair_information(labels.positives[of_chosen, 0], first, second, counts.positives[n_labels:, 0], n)
-    # n H(f, l) but for a term n log n, which is in all entropies and cancels.
+    # n H(f, l) without the term n log n, which cancels between the entropies.
     marginal = counts.marginal[:, 0]
     of_feature = count_log_count(marginal).sum(axis=0)
     with_label = np.stack([_states(joint[:, label], marginal) for label in chosen])
@@ -61,20 +61,20 @@ def pair_interaction(
         cells = _states(both, one) + _states(other - both, counts.marginal - one)
         given_feature = (of_feature + cells - with_label[i] - with_label[j]) / n
         given_feature -= between[some, np.newaxis]
-        # Added one after the other, which `sum` does not do for a single feature: the same bits for any cut.
+        # Sequential sums, unlike `sum` for a single feature: equal bits for any tiling.
         given_feature[0] += score
         score = np.cumsum(given_feature, axis=0, out=given_feature)[-1]
     return score
 
 
 def _known_interaction(counts: Counts, n_labels: int, chosen: NDArray[np.int64], unknown: NDArray[np.int64]) -> Array:
-    """`pair_interaction` where labels may be unknown."""
+    """Compute `pair_interaction` with unknown labels."""
     marks = np.full(n_labels, -1)
     marks[unknown] = n_labels + np.arange(len(unknown))
     score = np.zeros(counts.width)
     for shared in information(counts.known(marks)):
         score += shared
-    # Places among the columns of which pairs are counted, and where their pairs stand.
+    # Indices of the paired columns, and of their pairs.
     marked = marks[chosen] >= 0
     place_of_mark = np.where(marked, len(chosen) + np.cumsum(marked) - 1, -1)
     m, before = len(chosen) + int(marked.sum()), n_labels + len(unknown)
@@ -94,7 +94,7 @@ def _known_interaction(counts: Counts, n_labels: int, chosen: NDArray[np.int64],
             "other": [(chosen[j], 1), (pair_of(j, of_i), -1)],
             "both": [(pair_of(i, j), 1)],
         }
-        # Counts by code, pair and feature, and of all rows by pair, of those where both labels are known.
+        # Counts by code, pair and feature, and totals by pair, over the rows in which both labels are known.
         terms: dict[str, tuple[Array, Array]] = {}
         for name, parts in columns.items():
             found, total = np.zeros((len(counts.joint), len(i), counts.width)), np.zeros((len(i), 1))
@@ -120,13 +120,13 @@ def _known_interaction(counts: Counts, n_labels: int, chosen: NDArray[np.int64],
 
 
 def with_label_pairs(Y: sp.csr_array, chosen: tuple[int, ...]) -> sp.csr_array:
-    """Y with a further label for every pair of chosen ones, which the rows have that have both.
+    """Append a label for every pair of chosen labels to Y, positive in the rows with both.
 
     Parameters
     ----------
     Y : csr_array of int8, shape (rows, q)
     chosen : tuple of int
-        Pairs come in the order of `itertools.combinations`.
+        Pairs follow the order of `itertools.combinations`.
 
     Returns
     -------
@@ -143,7 +143,7 @@ def with_label_pairs(Y: sp.csr_array, chosen: tuple[int, ...]) -> sp.csr_array:
         return Y
     has = sp.csr_array(Y[:, list(chosen)] > 0)
     has.sort_indices()
-    # Each label of a row stands in a pair with every later one of that row.
+    # Each label of a row forms a pair with every later label of the row.
     ends = np.repeat(has.indptr[1:], np.diff(has.indptr)).astype(np.int64)
     at = np.arange(has.nnz)
     later = ends - at - 1
@@ -157,7 +157,7 @@ def with_label_pairs(Y: sp.csr_array, chosen: tuple[int, ...]) -> sp.csr_array:
 
 
 def _states(having: NDArray[Any], rows: NDArray[Any]) -> Array:
-    """Sum over codes of c log c of the rows with a label and of those without."""
+    """Return the sum over codes of c log c for the rows with a label and for those without."""
     result: Array = (count_log_count(having) + count_log_count(rows - having)).sum(axis=0)
     return result
 
@@ -165,7 +165,7 @@ def _states(having: NDArray[Any], rows: NDArray[Any]) -> Array:
 def _pair_information(
     positives: NDArray[Any], first: NDArray[np.intp], second: NDArray[np.intp], both: NDArray[Any], n: int | float
 ) -> Array:
-    """M(l; l') of pairs of labels, shape (p,), from the rows that have each label, its places in pairs, and both."""
+    """Return M(l; l') for pairs of labels, shape (p,), from positives, indices of the pairs, and joint counts."""
     one, other = positives[first], positives[second]
     joint = np.stack([both, other - both, one - both, n - one - other + both])
     entropy = entropy_of_counts(np.stack([positives, n - positives]), n)
@@ -175,15 +175,15 @@ def _pair_information(
 
 
 def general_association(counts: StratifiedCounts) -> Array:
-    """Cochran, Mantel and Haenszel's statistic of general association, (p, w), on (codes - 1) degrees of freedom.
+    """Return the Cochran-Mantel-Haenszel statistic of general association, (p, w), with (codes - 1) degrees of freedom.
 
-    In a stratum, given its rows, those of the code and those of the label, the rows that have both follow a
-    hypergeometric law: observed less expected counts, and their covariances, are added over strata.
+    In a stratum, given its margins, the joint counts of code and label follow a hypergeometric law. Differences of
+    observed and expected counts, and their covariances, are added over strata.
     """
     n_codes, p, width = counts.strata[0].joint.shape
-    # The first code follows from the others; in places behind those that a feature has there are no rows.
+    # The first code follows from the others; codes beyond those of a feature have no rows.
     difference, spreads = np.zeros((n_codes - 1, p, width)), []
-    rows_of = [np.maximum(n, 1.0) for *_, n in counts.strata]  # a label may be known in none of a stratum
+    rows_of = [np.maximum(n, 1.0) for *_, n in counts.strata]  # a label may be unknown in a whole stratum
     for (joint, marginal, positives, _), n in zip(counts.strata, rows_of, strict=True):
         difference += joint[1:] - marginal[1:] * (positives / n)
         spreads.append(positives * (n - positives) / (n * n * np.maximum(n - 1, 1)))

@@ -1,9 +1,9 @@
-"""Co-occurrence counts N(feature, code, label) of one block of rows.
+"""Contingency tables N(feature, code, label) of one block of rows.
 
-For the entropy-based selectors of Lee & Kim (2016). A `CodeBook` says how values become codes; a `CountTable`
-holds counts of every code but one, the reference (code 0 of a dense feature, the code of 0.0 of a sparse one),
-whose counts follow by subtraction. Small jobs are counted with NumPy and SciPy products, large ones with the
-compiled loops of `counts_compiled`; both give the same integers.
+For the entropy-based selectors of Lee & Kim (2016). A `CodeBook` maps values to codes; a `CountTable` holds the counts
+of all codes but one, the reference (code 0 of a dense feature, the code of 0.0 of a sparse one), which follows by
+subtraction. Small jobs are counted with NumPy and SciPy products, large ones with the compiled loops of
+`counts_compiled`; both give the same integers.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from mlfs_dask.typing import Array, Matrix
 if TYPE_CHECKING:
     from mlfs_dask.rows.contract import Block
 
-#: A dense feature with more codes than this is counted by position, the others in byte lanes.
+#: Largest number of codes of a dense feature counted in byte lanes; with more, it is counted by position.
 LANE_CODES = 16
 
-#: Most codes a feature may have; a code is one byte.
+#: Largest number of codes of a feature; a code is one byte.
 MAX_CODES = 256
 
-#: Bytes of a count by position while NumPy's path makes it.
+#: Temporary bytes for a count by position in NumPy.
 STRIP_COUNT_BYTES = 28
 
 
 @dataclass(frozen=True)
 class CodeBook:
-    """How the values of every feature become codes.
+    """Map from the values of every feature to codes.
 
-    The code of a value is the number of the feature's edges that lie below it; NaN has a code of its own, the
-    last one, where `has_missing` says so.
+    The code of a value is the number of the feature's edges below it. NaN has the last code of its own if `has_missing`
+    is true for the feature.
 
     Attributes
     ----------
@@ -58,50 +58,50 @@ class CodeBook:
 
     @property
     def n_codes(self) -> NDArray[np.int64]:
-        """(d,): number of codes, the one for missing values included."""
+        """Number of codes of every feature, including the code for missing values, shape (d,)."""
         return np.diff(self.edge_ptr) + 1 + self.has_missing
 
     def codes_of(self, values: Array) -> NDArray[np.int64]:
-        """(d,): the code of one value of each feature, which is not NaN."""
+        """Return the codes of one value of each feature, other than NaN, shape (d,)."""
         is_below = self.edges < np.repeat(values, np.diff(self.edge_ptr))
         below = np.concatenate(([0], np.cumsum(is_below)))
         return below[self.edge_ptr[1:]] - below[self.edge_ptr[:-1]]
 
     def part(self, first: int, last: int) -> CodeBook:
-        """The book of features first..last-1."""
+        """Return the book of features first..last-1."""
         ptr = self.edge_ptr[first : last + 1]
         return CodeBook(ptr - ptr[0], self.edges[ptr[0] : ptr[-1]], self.has_missing[first:last])
 
-    def take(self, features: NDArray[np.int64]) -> CodeBook:
-        """The book of some features, in their order."""
+    def select(self, features: NDArray[np.int64]) -> CodeBook:
+        """Return the book of the given features, in the given order."""
         counts = np.diff(self.edge_ptr)[features]
         ptr = np.concatenate(([0], np.cumsum(counts)))
         places = np.arange(ptr[-1]) + np.repeat(self.edge_ptr[features] - ptr[:-1], counts)
         return CodeBook(ptr, self.edges[places], self.has_missing[features])
 
     def widest(self, count: int) -> NDArray[np.int64]:
-        """The `count` features of most codes, rising: those whose counts take most, for a plan."""
+        """Return the `count` features with the most codes, ascending, as an upper bound for a plan."""
         return np.sort(np.argsort(-self.n_codes, kind="stable")[:count])
 
 
 @dataclass(frozen=True)
 class CountLayout:
-    """Where the counts of features first..last-1 lie in a table.
+    """Layout of the counts of features first..last-1 in a table.
 
     Attributes
     ----------
     first, last : int
         The features counted.
     sparse : bool
-        Whether blocks are sparse: then everything is by position and zero's code is the reference.
+        True for sparse blocks: all features are counted by position, with the code of zero as the reference.
     lane_codes : int
-        Codes of the widest feature counted in lanes (1: none).
+        Largest number of codes of a feature counted in lanes (1: none).
     by_position : int64 array
         Features (relative to `first`) counted by position.
     offset : int64 array, shape (len(by_position) + 1,)
-        Their ranges of positions: number of codes less one each.
+        Ranges of positions of these features: one position for each code but the reference.
     reference : int64 array, shape (last - first,)
-        The code that is not counted.
+        Reference code, which is not counted.
     """
 
     first: int
@@ -123,7 +123,7 @@ class CountLayout:
         return int(self.offset[-1])
 
     def part(self, start: int, stop: int) -> CountLayout:
-        """The layout of features start..stop-1 (relative to `first`) of the same table, cut out."""
+        """Return the layout of features start..stop-1 (relative to `first`) within the same table."""
         low, high = np.searchsorted(self.by_position, (start, stop))
         return CountLayout(
             self.first + start,
@@ -137,7 +137,7 @@ class CountLayout:
 
 
 def layout_counts(book: CodeBook, first: int, last: int, *, sparse: bool) -> CountLayout:
-    """Decide where the counts of features first..last-1 lie."""
+    """Choose the layout of the counts of features first..last-1."""
     part = book.part(first, last)
     n_codes = part.n_codes
     if sparse:
@@ -158,7 +158,7 @@ CountTable = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]
 
 
 def empty_table(layout: CountLayout, p: int, dtype: np.dtype[Any]) -> CountTable:
-    """A table of zeros for `p` labels."""
+    """Return a table of zeros for `p` labels."""
     width = layout.width if layout.lane_codes > 1 else 0
     return (
         np.zeros((p, layout.lane_codes - 1, width), dtype),
@@ -169,11 +169,11 @@ def empty_table(layout: CountLayout, p: int, dtype: np.dtype[Any]) -> CountTable
 
 
 def part_of_table(layout: CountLayout, table: CountTable, start: int, stop: int) -> CountTable:
-    """A copy of the counts of features start..stop-1 (relative to the layout's first), as `layout.part` lays them."""
+    """Copy the counts of features start..stop-1 (relative to the layout's first), in the layout of `layout.part`."""
     lanes, lane_marginal, by_position, marginal = table
     low, high = np.searchsorted(layout.by_position, (start, stop))
     at = slice(layout.offset[low], layout.offset[high])
-    # Without lanes the arrays have no features to cut.
+    # Without lanes the arrays have no feature axis.
     width = slice(start, stop) if lanes.shape[2] else slice(0, 0)
     return (
         lanes[:, :, width].copy(),
@@ -184,24 +184,24 @@ def part_of_table(layout: CountLayout, table: CountTable, start: int, stop: int)
 
 
 def table_items(layout: CountLayout, p: int) -> int:
-    """Number of integers in a table."""
+    """Return the number of integers in a table."""
     return (p + 1) * ((layout.lane_codes - 1) * layout.width + layout.positions)
 
 
 def tile_positions(book: CodeBook, first: NDArray[np.int64], *, sparse: bool) -> tuple[NDArray[np.int64], ...]:
-    """What a row of the table of every tile of features holds, and how many of its features are counted by position.
+    """Return the table items per row, and the number of features counted by position, for every tile of features.
 
     Parameters
     ----------
     book : CodeBook
     first : int64 array, shape (t + 1,)
-        The first feature of every tile, rising, and d.
+        First feature of every tile, ascending, followed by d.
     sparse : bool
 
     Returns
     -------
     items, by_position : int64 array, shape (t,)
-        `table_items` of a table of p labels is (p + 1) times the first; no layout is made.
+        `table_items` of a table for p labels is (p + 1) times `items`; computed without making layouts.
 
     Examples
     --------
@@ -220,12 +220,12 @@ def tile_positions(book: CodeBook, first: NDArray[np.int64], *, sparse: bool) ->
 
 @dataclass(frozen=True)
 class BlockCoder:
-    """Everything about codes that does not change from block to block, in the form the kernels want.
+    """Block-independent data about codes, in the form that the kernels need.
 
     Parameters
     ----------
     book : CodeBook
-        Of all features.
+        Book of all features.
     layout : CountLayout
     """
 
@@ -233,7 +233,7 @@ class BlockCoder:
     layout: CountLayout
 
     def lane_edges(self, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """(K-1, w) edges in the type that values of `dtype` are compared in, +inf where a feature has fewer."""
+        """Return the edges (K-1, w) in the type for comparisons with `dtype`, +inf beyond a feature's codes."""
         layout = self.layout
         table = np.full((layout.lane_codes - 1, layout.width), np.inf)
         counts = np.diff(self.book.edge_ptr)[layout.first : layout.last]
@@ -244,14 +244,14 @@ class BlockCoder:
             has = (counts > b) & ~wide
             table[b, has] = self.book.edges[start[has] + b]
         if dtype == np.float32:
-            # x > e in float64 is x > (the largest float32 not above e), since x is a float32 itself.
+            # x > e in float64 equals x > (the largest float32 not above e), since x is a float32.
             with np.errstate(over="ignore"):
                 rounded = table.astype(np.float32)
             return np.where(rounded > table, np.nextafter(rounded, np.float32(-np.inf)), rounded)
         return table
 
     def missing_columns(self) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-        """Columns of the layout counted in lanes that have a code for missing values, and that code."""
+        """Columns counted in lanes with a code for missing values, and that code."""
         layout = self.layout
         part = self.book.part(layout.first, layout.last)
         wide = np.zeros(layout.width, dtype=bool)
@@ -261,9 +261,9 @@ class BlockCoder:
 
     @cached_property
     def single_edges(self) -> Array | None:
-        """(w,) the edge of every feature, if each has exactly one, from 0 up, and none a code for missing values.
+        """Edge of every feature, shape (w,), if each has exactly one, at least 0, and no code for missing values.
 
-        Then a stored value of sparse data is counted at its feature's number or not at all.
+        A stored value of sparse data then counts at its feature's index or not at all.
         """
         part = self.book.part(self.layout.first, self.layout.last)
         if (np.diff(part.edge_ptr) != 1).any() or part.has_missing.any() or (part.edges < 0).any():
@@ -272,18 +272,18 @@ class BlockCoder:
 
     @cached_property
     def every_value_counts(self) -> bool:
-        """Whether each stored value of unsigned integers lies above its feature's single edge."""
+        """True if each stored value of unsigned integers exceeds its feature's single edge."""
         return self.single_edges is not None and bool((self.single_edges < 1).all())
 
 
 def slots_of_rows(Y: sp.csr_array, slot_of_label: NDArray[np.int64], p: int, *, compiled: bool = False) -> sp.csr_array:
-    """(p, rows) positive entries of the counted labels, rows ascending within a slot.
+    """Return the positive entries of the counted labels, (p, rows), with ascending rows in each slot.
 
     Parameters
     ----------
     Y : csr_array, shape (rows, q)
     slot_of_label : int64 array, shape (q,)
-        Slot 0..p-1 of each counted label, -1 for the others.
+        Slot 0..p-1 of each counted label, -1 for other labels.
     p : int
     compiled : bool
     """
@@ -315,12 +315,12 @@ def count_block(
     slot_of_label : int64 array, shape (q,)
     table : CountTable
     compiled : bool
-        Use the compiled loops. The counts are the same either way.
+        Use the compiled loops; the counts are equal either way.
 
     Returns
     -------
     int64 array, shape (p,), or float64 of weighted rows
-        Rows of the block that have each counted label.
+        Rows of the block with each counted label.
     """
     lanes, lane_marginal, by_position, marginal = table
     p = by_position.shape[0]
@@ -347,7 +347,7 @@ def count_block(
 
 
 def _count_weights(coder: BlockCoder, X: Matrix, have: sp.csr_array, weights: Array, table: CountTable) -> Array:
-    """`count_block` of weighted rows: a table of float64 holds sums of their weights."""
+    """Add a block of weighted rows to a float64 table, as `count_block` does, and return sums of weights."""
     lanes, lane_marginal, by_position, marginal = table
     labels = sp.csr_array((weights[have.indices], have.indices, have.indptr), shape=have.shape)
     if lanes.shape[1]:
@@ -364,7 +364,7 @@ def _count_weights(coder: BlockCoder, X: Matrix, have: sp.csr_array, weights: Ar
 
 
 def _add_in_strips(labels: sp.csr_array, coded: sp.csr_array, by_position: NDArray[Any]) -> None:
-    """Add what rows of labels have of each position, some labels at a time: the product is a matrix of its own."""
+    """Add the counts of each label and position in strips of labels, as the product is a temporary matrix."""
     step = max(1, gates.VALUES_AT_ONCE // by_position.shape[1])
     for low in range(0, by_position.shape[0], step):
         strip = slice(low, low + step)
@@ -372,25 +372,25 @@ def _add_in_strips(labels: sp.csr_array, coded: sp.csr_array, by_position: NDArr
 
 
 def code_indicators(coder: BlockCoder, X: Matrix) -> sp.csr_array:
-    """Which codes the rows of a block have, of a layout in which every feature is counted by position.
+    """Return indicators of the codes of a block's rows, in a layout that counts all features by position.
 
     Parameters
     ----------
     coder : BlockCoder
-        Its layout is that of sparse blocks, for dense ones too.
+        With the layout for sparse blocks, for dense blocks, too.
     X : ndarray or csr_array, shape (rows, d)
-        The features of the coder's book.
+        Features of the coder's book.
 
     Returns
     -------
     csr_array of int8, shape (rows, positions)
-        One where a row has a code that is not the feature's reference.
+        One if the row has the code, which is not the feature's reference.
     """
     return _indicators(*_positions(coder, X, compiled=False), coder.layout.positions).astype(np.int8)
 
 
 def _indicators(indptr: NDArray[Any], positions: NDArray[Any], n_positions: int) -> sp.csr_array:
-    """Ones, int64, at the positions of each row that are not -1."""
+    """Return ones, int64, at the positions of each row, skipping -1."""
     has_slot = positions >= 0
     ptr = np.concatenate(([0], np.cumsum(has_slot)))[indptr]
     shape = len(indptr) - 1, n_positions
@@ -434,7 +434,7 @@ def _count_lanes_compiled(
 
     tiles = np.arange(-(-X.shape[0] // TILE_ROWS) + 1) * TILE_ROWS
     rows = X.shape[0]
-    # Where each tile begins in each slot's ascending list: one search over slot * rows + row.
+    # Start of each tile in each slot's ascending list: one search over slot * rows + row.
     slots = np.repeat(np.arange(have.shape[0], dtype=np.int64), np.diff(have.indptr))
     keys = slots * rows + have.indices
     boundaries = np.arange(have.shape[0], dtype=np.int64)[:, None] * rows + np.minimum(tiles, rows)
@@ -455,7 +455,7 @@ def _count_lanes_compiled(
 
 
 def _positions(coder: BlockCoder, X: Any, *, compiled: bool) -> tuple[NDArray[Any], NDArray[Any]]:
-    """(indptr, positions) of the codes counted by position; -1 where a code is the reference."""
+    """Return (indptr, positions) of codes counted by position; -1 for a reference code."""
     layout, book = coder.layout, coder.book
     part = book.part(layout.first, layout.last)
     if sp.issparse(X):
@@ -504,7 +504,7 @@ def _positions(coder: BlockCoder, X: Any, *, compiled: bool) -> tuple[NDArray[An
 
 
 def _codes_of_features(part: CodeBook, feature: NDArray[np.int64], values: NDArray[Any]) -> NDArray[np.int64]:
-    """Codes of values that each belong to a feature of their own."""
+    """Return the codes of values of different features."""
     n_edges = np.diff(part.edge_ptr)[feature]
     start = part.edge_ptr[:-1][feature]
     code = np.zeros(len(values), dtype=np.int64)
@@ -517,7 +517,7 @@ def _codes_of_features(part: CodeBook, feature: NDArray[np.int64], values: NDArr
 
 
 def _code_values(part: CodeBook, feature: int, values: NDArray[Any]) -> NDArray[np.int64]:
-    """Codes of values of one feature."""
+    """Return the codes of values of one feature."""
     edges = part.edges[part.edge_ptr[feature] : part.edge_ptr[feature + 1]]
     code = np.searchsorted(edges, values.astype(np.float64), side="left")
     if part.has_missing[feature]:
@@ -535,20 +535,20 @@ def code_planes(
     *,
     compiled: bool,
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Counts of codes 0..n_codes-1 of some features of a table; those of the reference codes follow from the totals.
+    """Return the counts of codes 0..n_codes-1 of a slice of features; reference codes follow from the totals.
 
     Parameters
     ----------
     chosen : slice
-        Features, relative to the layout's first.
+        Features, relative to the layout's first feature.
     n_codes : int
-        Most codes of any chosen feature.
+        Largest number of codes of the features.
     positives : int64 array, shape (p,)
-        Rows that have the label; float64 of a table of weights, as all counts are.
+        Rows with each label; float64 for a table of weights, like all counts.
     n : int or float
-        Rows.
+        Number of rows.
     compiled : bool
-        Whether compiled loops are used.
+        Use the compiled loops.
 
     Returns
     -------

@@ -1,9 +1,9 @@
-"""Compiled counting kernels: the inner loops of `blocks.counts`, imported only when a job is large.
+"""Compiled counting kernels: the inner loops of `blocks.counts`, imported only for large jobs.
 
-Dense rows are digitised a tile at a time into bytes that stay in the second-level cache. The rows of a tile are
-then visited label by label: `code == v` is added into byte lanes, one lane a feature, which the compiler turns
-into vector instructions, and the lanes are flushed before they can overflow. Work is proportional to rows times
-features times the labels that a row has. No kernel touches Python objects; all release the GIL.
+Dense rows are converted to codes in tiles of bytes that stay in the second-level cache. The rows of a tile are then
+visited label by label: `code == v` is added into byte lanes, one lane per feature, which the compiler turns into vector
+instructions, and the lanes are flushed before they overflow. Work is proportional to rows times features times labels
+per row. No kernel uses Python objects; all release the GIL.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import numpy as np
 
 from mlfs_dask.blocks.compiling import njit
 
-#: Rows and features of a tile: 256 KiB of codes, within the second-level cache of every current processor.
+#: Rows and features of a tile: 256 KiB of codes, which fit the second-level cache of every current processor.
 TILE_ROWS = 256
 TILE_FEATURES = 1024
 
-_LANE_ROWS = 252  # a byte lane holds 255; a multiple of four
+_LANE_ROWS = 252  # a byte lane counts up to 255; a multiple of four
 
 
 @njit()
@@ -25,9 +25,9 @@ def count_lanes(  # type: ignore[no-untyped-def]
 ):  # pragma: no cover - compiled
     """Add the codes 1..K-1 of a dense block to `lanes` (p, K-1, w) and `marginal` (K-1, w).
 
-    Parameters: X (rows, d); first feature; edges (K-1, w) in X's type, +inf where a feature has fewer codes;
-    the columns (0..w-1) that have a code for missing values, and that code; for each label slot s and tile t the
-    rows `slot_rows[tile_ptr[s, t]:tile_ptr[s, t + 1]]` (relative to the tile) that have the label.
+    Parameters: X (rows, d); first feature; edges (K-1, w) in X's type, +inf beyond a feature's codes; the columns
+    (0..w-1) with a code for missing values, and that code; for each label slot s and tile t the rows
+    `slot_rows[tile_ptr[s, t]:tile_ptr[s, t + 1]]` (relative to the tile) with the label.
     """
     rows = X.shape[0]
     n_edges, width = edges.shape
@@ -157,7 +157,7 @@ def _add_listed(codes, listed, v, lane):  # type: ignore[no-untyped-def] # pragm
 def sparse_positions(  # type: ignore[no-untyped-def]
     indices, data, first, last, edge_ptr, edges, missing_code, zero_code, offset, positions
 ):  # pragma: no cover - compiled
-    """Position of every stored value's code in a ragged table, -1 for features outside and for zero's code."""
+    """Write the position of every stored value's code in a ragged table; -1 for other features and zero's code."""
     for k in range(indices.size):
         f = indices[k] - first
         if f < 0 or f >= last - first:
@@ -172,7 +172,7 @@ def sparse_positions(  # type: ignore[no-untyped-def]
             code = 1 if value > edges[low] else 0
         else:
             begin = low
-            while low < high:  # the number of edges below the value
+            while low < high:  # bisection for the number of edges below the value
                 middle = (low + high) >> 1
                 if value > edges[middle]:
                     low = middle + 1
@@ -187,7 +187,7 @@ def sparse_positions(  # type: ignore[no-untyped-def]
 def one_edge_positions(  # type: ignore[no-untyped-def]
     indices, data, first, last, edge, above, positions
 ):  # pragma: no cover - compiled
-    """`sparse_positions` where every feature has one edge, from 0 up, and no code for missing values."""
+    """Compute `sparse_positions` for features with one edge, at least 0, and no code for missing values."""
     for k in range(indices.size):
         f = indices[k] - first
         positions[k] = above[f] if 0 <= f < last - first and data[k] > edge[f] else -1
@@ -197,7 +197,7 @@ def one_edge_positions(  # type: ignore[no-untyped-def]
 def list_slots(  # type: ignore[no-untyped-def]
     indptr, indices, signs, slot_of_label, ptr, rows
 ):  # pragma: no cover - compiled
-    """Ascending rows of every counted label: `ptr` (p + 1,) and `rows`, of which the first ptr[p] are filled."""
+    """List the ascending rows of every counted label: `ptr` (p + 1,), and the first ptr[p] entries of `rows`."""
     for s in range(indices.size):
         slot = slot_of_label[indices[s]]
         if slot >= 0 and signs[s] > 0:
@@ -217,9 +217,9 @@ def list_slots(  # type: ignore[no-untyped-def]
 def count_positions(  # type: ignore[no-untyped-def]
     indptr, positions, slot_ptr, slot_rows, table, marginal
 ):  # pragma: no cover - compiled
-    """Add one to `table` (p, P) at every position of every row that has the label, and to `marginal` (P,).
+    """Add one to `table` (p, P) at every position of every row with the label, and to `marginal` (P,).
 
-    Label by label, so that the randomly written row of the table stays in the second-level cache.
+    Label by label, so that the randomly accessed row of the table stays in the second-level cache.
     """
     for k in range(positions.size):
         p = positions[k]
@@ -239,10 +239,10 @@ def count_positions(  # type: ignore[no-untyped-def]
 def fill_planes(  # type: ignore[no-untyped-def]
     counts, offset, columns, reference, totals, planes
 ):  # pragma: no cover - compiled
-    """Set in `planes` (codes, p, w) what is counted by position, and what is left for the reference codes.
+    """Copy counts by position to `planes` (codes, p, w), and fill in the reference codes by subtraction.
 
-    Parameters: counts (p, P), where the codes of column `columns[i]` but its reference are those of the positions
-    offset[i]..offset[i + 1]-1; reference (w,); totals (p,) of all codes.
+    Parameters: counts (p, P), with the codes of column `columns[i]` except its reference at positions
+    offset[i]..offset[i + 1]-1; reference (w,); totals (p,) over all codes.
     """
     codes, slots, width = planes.shape
     for s in range(slots):

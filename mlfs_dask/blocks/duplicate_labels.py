@@ -1,9 +1,9 @@
-"""Labels with the same known entries as one column: their predictions are equal, but for rounding that would grow.
+"""Groups of labels with equal known entries; predictions within a group are equal up to rounding, which would grow.
 
-Labels without a known positive are the usual case. A direction in which labels differ by rounding alone is one that
-W is asked to have at full length (W'RW = I), and the difference then grows from iteration to iteration. With
-E = (1/√m_j where label i is one of the m_j labels of group j), E'E = I, and F = F E E' wherever labels of a group are
-equal: F E has a column a group, and norms, distances of rows and inner products are those of F.
+Labels without a known positive are the usual case. The constraint W'RW = I gives full length even to a direction in
+which labels differ only by rounding, and the difference then grows with every iteration. With E = (1/√m_j if label i is
+one of the m_j labels of group j), E'E = I, and F = F E E' if labels within groups are equal: F E has a column per group
+and the same norms, row distances and inner products as F.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from mlfs_dask.typing import Array
 
 @dataclass(frozen=True)
 class DuplicateLabels:
-    """Groups of labels.
+    """Partition of the labels into groups.
 
     Parameters
     ----------
     group : int array, shape (q,)
-        Group of every label; groups are numbered by their first labels.
+        Group of every label; groups are numbered in the order of their first labels.
 
     Examples
     --------
@@ -40,22 +40,22 @@ class DuplicateLabels:
 
     @property
     def count(self) -> int:
-        """How many groups there are."""
+        """Number of groups."""
         return int(self.group.max()) + 1
 
     @property
     def distinct(self) -> bool:
-        """Whether every label is a group of its own, so that nothing is to be done."""
+        """True if every group has one label, so that nothing changes."""
         return self.count == len(self.group)
 
     @property
     def first(self) -> NDArray[np.intp]:
-        """The first label of every group."""
+        """First label of every group."""
         return np.unique(self.group, return_index=True)[1]
 
     @property
     def sizes(self) -> NDArray[np.intp]:
-        """Labels of every group."""
+        """Number of labels of every group."""
         return np.bincount(self.group)
 
     @property
@@ -65,41 +65,41 @@ class DuplicateLabels:
         return sp.csr_array((1.0 / np.sqrt(self.sizes[self.group]), (np.arange(q), self.group)), shape=(q, self.count))
 
     def collapse(self, A: Array) -> Array:
-        """A E; A has a column a label."""
+        """Return A E; A has a column per label."""
         return A if self.distinct else np.asarray(A @ self.basis)
 
     def collapse_labels(self, Y: sp.csr_array, known: NDArray[np.bool_]) -> tuple[sp.csr_array, NDArray[np.bool_]]:
-        """Y E, and which entries of it are known; both of labels that are equal in every group."""
+        """Return Y E, and its known entries, for labels that are equal within groups."""
         if self.distinct:
             return Y, known
         collapsed = sp.csr_array(Y[:, self.first] @ sp.diags_array(np.sqrt(self.sizes)))
         return collapsed, known if known.shape[1] == 1 else known[:, self.first]
 
     def collapse_both(self, A: Array) -> Array:
-        """E'A E of a matrix of labels by labels."""
+        """Return E'A E for a matrix of labels by labels."""
         return A if self.distinct else np.asarray(self.basis.T @ (A @ self.basis))
 
     def expand_both(self, A: Array) -> Array:
-        """E A E' of a matrix of groups by groups; equal for labels of a group to the last bit."""
+        """Return E A E' for a matrix of groups by groups, with equal bits within a group."""
         if self.distinct:
             return A
         scale = 1.0 / np.sqrt(self.sizes)
         return (A * scale * scale[:, np.newaxis])[self.group][:, self.group]
 
     def expand(self, A: Array) -> Array:
-        """A E'; A has a column a group."""
+        """Return A E'; A has a column per group."""
         return A if self.distinct else (A / np.sqrt(self.sizes))[:, self.group]
 
 
 def duplicate_labels(Y: sp.csr_array, known: NDArray[np.bool_]) -> DuplicateLabels:
-    """Labels whose known entries are the same ones with the same values.
+    """Group the labels whose known entries are at the same rows and have the same values.
 
     Parameters
     ----------
     Y : csr_array, shape (n, q)
-        1 for known positives and nothing else.
+        1 for known positives, no other entries.
     known : bool array, shape (n, 1) or (n, q)
-        By rows, or by entries.
+        Known rows, or known entries.
 
     Examples
     --------
@@ -110,7 +110,7 @@ def duplicate_labels(Y: sp.csr_array, known: NDArray[np.bool_]) -> DuplicateLabe
     array([0, 1, 2])
     """
     n, q = Y.shape
-    # A label's sum of one draw of 64 bits for every row: two that differ have the same one once in 2⁶⁴ times.
+    # A label's sum of 64-bit draws, one per row: different labels collide with probability 2⁻⁶⁴.
     draws = np.random.default_rng(0).integers(0, 2**64, size=n, dtype=np.uint64)
     sums = np.zeros((2, q), dtype=np.uint64)
     np.add.at(sums[0], Y.indices, np.repeat(draws, np.diff(Y.indptr)))
@@ -121,7 +121,7 @@ def duplicate_labels(Y: sp.csr_array, known: NDArray[np.bool_]) -> DuplicateLabe
 
 
 def group_columns(signatures: NDArray[np.uint64]) -> DuplicateLabels:
-    """Groups of labels with equal signatures, which may be sums over rows of whatever tells labels apart.
+    """Group the labels with equal signatures, such as sums over rows of hashes of their entries.
 
     Parameters
     ----------

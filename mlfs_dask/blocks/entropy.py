@@ -1,8 +1,8 @@
 """Counts to entropies and mutual information, in natural logarithms.
 
-H = log n - (1/n) sum of c log c over the counts c. Sums over codes run in ascending order, within each over the other
-variable's, so that equal counts give equal bits however the work was cut, and a 0/1 feature those of its complement
-(a + b = b + a).
+H = log n - (1/n) sum of c log c over the counts c. Sums over codes run in ascending order, and within a code over the
+other variable's codes, so that equal counts give equal bits for any tiling, and a 0/1 feature gives the bits of its
+complement (a + b = b + a).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mlfs_dask.typing import Array
 
 
 def count_log_count(counts: NDArray[Any]) -> Array:
-    """c log c, with 0 log 0 = 0.
+    """Return c log c, with 0 log 0 = 0.
 
     >>> count_log_count(np.array([0, 1])).tolist()
     [0.0, 0.0]
@@ -29,7 +29,7 @@ def count_log_count(counts: NDArray[Any]) -> Array:
 
 
 def sum_count_log_counts(counts: NDArray[Any], axes: int = 1) -> Array:
-    """Sum of c log c over the first axes, the last of them first.
+    """Sum c log c over the first axes, the last of them first.
 
     >>> sum_count_log_counts(np.array([[2, 4], [2, 0]])).round(6).tolist()
     [2.772589, 5.545177]
@@ -43,15 +43,15 @@ def sum_count_log_counts(counts: NDArray[Any], axes: int = 1) -> Array:
 
 
 def entropy_of_counts(counts: NDArray[Any], n: Any, axes: int = 1) -> Array:
-    """Entropy of each column of a table of counts over states.
+    """Return the entropy of each column of a table of counts over states.
 
     Parameters
     ----------
     counts : int or float array, shape (states, ...)
-        Summing to n over the first axes.
+        Sums to n over the first axes.
     n : int or float
     axes : int
-        Number of axes that are states: those of one variable in the first, of another in the second.
+        Number of axes of states: one variable in the first, another in the second.
 
     >>> entropy_of_counts(np.array([[2, 4], [2, 0]]), 4).round(6).tolist()
     [0.693147, 0.0]
@@ -62,14 +62,14 @@ def entropy_of_counts(counts: NDArray[Any], n: Any, axes: int = 1) -> Array:
 
 
 def rounding_error(n: Any) -> Any:
-    """What an entropy of n rows may be off by: smaller ones are taken as zero."""
+    """Return the bound of rounding errors of an entropy of n rows, below which it counts as zero."""
     return 16 * np.finfo(np.float64).eps * np.maximum(np.abs(np.log(n)), 1.0)
 
 
 def information(counts: Counts) -> Array:
-    """Mutual information M(f; l) = H(f) + H(l) - H(f, l), shape (p, w).
+    """Return the mutual information M(f; l) = H(f) + H(l) - H(f, l), shape (p, w).
 
-    Zero where it is no larger than the rounding error of its three entropies.
+    Zero if it does not exceed the rounding error of the three entropies.
     """
     joint, marginal, positives, n = counts
     total = np.zeros(joint.shape[1:])

@@ -1,4 +1,4 @@
-"""A non-negative factorisation of labels without a random draw: the parts of one sign of their singular pairs.
+"""Non-negative factorisation of labels without random draws: the parts of one sign of the singular vectors.
 
 C. Boutsidis, E. Gallopoulos, "SVD based initialization: a head start for nonnegative matrix factorization", Pattern
 Recognition 41 (2008) 1350-1362, doi:10.1016/j.patcog.2007.09.010. The pairs come from the eigenvectors of Y'Y, so that
@@ -15,25 +15,25 @@ from scipy import sparse as sp
 from mlfs_dask.blocks.rounding import SAME
 from mlfs_dask.typing import Array
 
-#: A singular value below this share of the largest is rounding.
+#: Share of the largest singular value below which a singular value counts as rounding.
 _SMALLEST = 1e-6
 
 
 def nonnegative_factors(Y: sp.csr_array, most: int) -> tuple[Array, Array]:
-    """T and B, with Y near V B for V = max(Y T, 0), and neither V nor B negative.
+    """Return T and B, with Y ≈ V B for V = max(Y T, 0); V and B are non-negative.
 
     Parameters
     ----------
     Y : csr_array, shape (n, q)
         0/1.
     most : int
-        Columns of T to make; fewer come if Y has no such rank, but one at least.
+        Largest number of columns of T; fewer if the rank of Y is lower, but at least one.
 
     Returns
     -------
     T : float64 array, shape (q, l)
     B : float64 array, shape (l, q)
-        Rows have norm 1.
+        Rows of norm 1.
 
     Examples
     --------
@@ -57,15 +57,15 @@ def nonnegative_factors(Y: sp.csr_array, most: int) -> tuple[Array, Array]:
 
 
 def factors_from_pairs(pairs: Array, part_sizes: Callable[[Array], Array], most: int) -> tuple[Array, Array]:
-    """`nonnegative_factors` from Y'Y, and from what one more reading of Y gives.
+    """Compute `nonnegative_factors` from Y'Y and the result of one more pass over Y.
 
     Parameters
     ----------
     pairs : float64 array, shape (q, q)
         Y'Y.
     part_sizes : callable
-        ``part_sizes(T)`` gives, for T of shape (q, l), the sums of squares of the positive and of the negative part of
-        every column of Y T, shape (2, l). It is called once, or not at all where no label occurs.
+        ``part_sizes(T)`` returns, for T of shape (q, l), the sums of squares of the positive and of the negative part
+        of every column of Y T, shape (2, l). Called once, or never if no label occurs.
     most : int
 
     Examples
@@ -89,7 +89,7 @@ def factors_from_pairs(pairs: Array, part_sizes: Callable[[Array], Array], most:
     for j, t in enumerate(chosen.T):
         up, down = (of_rows[i, j] * np.linalg.norm(np.maximum(sign * t, 0.0)) for i, sign in enumerate((1.0, -1.0)))
         if abs(up - down) <= SAME * max(up, down):
-            # The sign of an eigenvector is arbitrary: the part with the first of its largest entries.
+            # The sign of an eigenvector is arbitrary: choose the part with the first of its largest entries.
             large = np.abs(t) >= (1 - 1e-6) * np.abs(t).max()
             sign = 1.0 if t[large.argmax()] > 0 else -1.0
         else:
@@ -97,5 +97,5 @@ def factors_from_pairs(pairs: Array, part_sizes: Callable[[Array], Array], most:
         B[j] = np.maximum(sign * t, 0.0)
         norm = float(np.linalg.norm(B[j]))
         B[j] /= norm
-        T[:, j] = norm * sign * t  # Y t is the other singular vector times its value
+        T[:, j] = norm * sign * t  # Y t is the left singular vector times the singular value
     return T, B

@@ -258,7 +258,7 @@ class CodedRows:
     @classmethod
     def of_sample(cls, sample: SampledRows, features: NDArray[np.intp], book: CodeBook) -> CodedRows:
         """Some features of sampled rows; the book is that of all."""
-        own = book.take(features)
+        own = book.select(features)
         layout = layout_counts(own, 0, own.d, sparse=True)
         indicators = sp.csc_array(code_indicators(BlockCoder(own, layout), sample.X[:, features]), dtype=np.float64)
         return cls(indicators, sample.Y.toarray(), own.n_codes, layout.offset, layout.reference)

@@ -78,7 +78,7 @@ class PairInformation(ContingencyCounts):
     @cached_property
     def partner_coder(self) -> BlockCoder:
         """Codes of the partners."""
-        book = self.book.take(self.partners)
+        book = self.book.select(self.partners)
         return BlockCoder(book, layout_counts(book, 0, book.d, sparse=True))
 
     @cached_property
