@@ -1,7 +1,7 @@
-"""An isolation forest on a sample of rows, and the leaf of any row in each of its trees.
+"""Isolation forest grown on a sample of rows, and the leaf numbers of rows in its trees.
 
-scikit-learn grows the trees; rows go down them here. F. T. Liu, K. M. Ting, Z.-H. Zhou, "Isolation forest", ICDM 2008,
-doi:10.1109/ICDM.2008.17. What is done with leaf numbers is in `blocks.isolation`.
+scikit-learn grows the trees; this module sends rows down them. F. T. Liu, K. M. Ting, Z.-H. Zhou, "Isolation forest",
+ICDM 2008, doi:10.1109/ICDM.2008.17. `blocks.isolation` uses the leaf numbers.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ from mlfs_dask.typing import Array, Matrix
 if TYPE_CHECKING:
     from mlfs_dask.rows.contract import Profile
 
-#: Bytes of the rows on which a forest is grown, as float32, or anchors are placed: fewer rows of many features.
+#: Bytes, as float32, of the sample rows for forests and anchors; with more features, fewer rows are drawn.
 SAMPLE_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True)
 class Forest:
-    """Isolation trees, and how rows are prepared for them.
+    """Isolation trees, and the scaling of their input.
 
-    Trees of fewer nodes than the largest are padded. The right child of a node follows the left one; a leaf is its own
-    child with a threshold that no value exceeds, so that every row takes the same number of steps down a tree.
+    Trees are padded to the size of the largest. The right child of a node follows the left one; a leaf is its own
+    child, with a threshold that no value exceeds, so that every row takes the same number of steps down a tree.
 
     Attributes
     ----------
     shapes : tuple of TreeShape
     feature : int32 array, shape (trees, nodes)
-        The feature that a node tests.
+        Feature that a node tests.
     threshold : float64 array, shape (trees, nodes)
-        Rows with a larger value go to the right.
+        Rows with a larger value go to the right child.
     child : int32 array, shape (trees, nodes)
-        The left child.
+        Left child.
     leaf : `code_type` array, shape (trees, nodes)
-        Number of a leaf, from left to right; 0 for the other nodes.
+        Number of a leaf, from left to right; 0 for inner nodes.
     depth : int64 array, shape (trees,)
         Steps from the root to the deepest leaf.
     shift, scale : float64 array, shape (d,)
-        Trees take rows as float32 of (x − shift) · scale: a column far from zero would lose its digits.
+        Scaling of the input to float32, (x − shift) · scale: a column far from zero would lose its digits.
     """
 
     shapes: tuple[TreeShape, ...]
@@ -62,22 +62,22 @@ class Forest:
 
     @property
     def code_type(self) -> np.dtype[Any]:
-        """Type of a leaf number: uint8 up to 256 leaves."""
+        """Dtype of leaf numbers: uint8 for up to 256 leaves."""
         return self.leaf.dtype
 
     @property
     def nbytes(self) -> int:
-        """Bytes of nodes: the arrays here, and those of the shapes."""
+        """Bytes of the nodes: arrays and shapes."""
         return self.feature.size * (4 + 8 + 4 + 2 + 8 + 12)
 
     def leaf_numbers(self, X: Matrix, *, compiled: bool = False) -> NDArray[Any]:
-        """The leaf of every row in every tree.
+        """Return the leaf of every row in every tree.
 
         Parameters
         ----------
         X : ndarray or csr_array, shape (rows, d)
         compiled : bool
-            Walk the trees in a compiled loop, which pays for its loading from some 100 000 rows on.
+            Use the compiled loop, which pays for its loading from about 100 000 rows on.
 
         Returns
         -------
@@ -86,8 +86,8 @@ class Forest:
         rows, d = X.shape
         codes = np.empty((rows, len(self.shapes)), self.code_type)
         step = min(tile_rows(d), rows)
-        # Tiles of sparse rows share their memory: 4 000 rows of 50 000 features take 0.03 s, and with a new array for
-        # each tile 0.57 s in a worker of `dask worker`, whose allocator gives the memory back to the system.
+        # Reusing memory for the tiles of sparse rows: 4 000 rows of 50 000 features take 0.03 s, and with a new array
+        # for each tile 0.57 s in a worker of `dask worker`, whose allocator returns the memory to the system.
         space = np.empty((step, d), np.float32) if sp.issparse(X) else None
         for low in range(0, rows, step):
             part = slice(low, min(low + step, rows))
@@ -103,13 +103,13 @@ class Forest:
         return codes
 
     def leaf_scratch_bytes(self, profile: Profile) -> int:
-        """Bytes that `leaf_numbers` allocates for a group of rows."""
+        """Return the bytes that `leaf_numbers` allocates for a group of rows."""
         values = tile_rows(profile.d) * profile.d
         converted = 24 * group_values(profile) + 16 * profile.d + 4 * values if profile.sparse else 24 * values
         return min(profile.block_rows, gates.GROUP_ROWS) * (8 + 2 * len(self.shapes)) + converted
 
     def _walk(self, X: NDArray[np.float32]) -> NDArray[Any]:
-        """Leaf numbers of some prepared rows."""
+        """Return the leaf numbers of prepared rows."""
         row, tree = np.arange(len(X))[:, np.newaxis], np.arange(len(self.shapes))
         node: NDArray[Any] = np.zeros((len(X), len(self.shapes)), np.int32)
         for _ in range(self.depth.max()):
@@ -120,12 +120,12 @@ class Forest:
 
 
 def grow_forest(sample: Matrix, *, n_trees: int, max_samples: int, seed: int) -> Forest:
-    """scikit-learn's isolation forest on a sample of rows.
+    """Grow scikit-learn's isolation forest on a sample of rows.
 
     Parameters
     ----------
     sample : ndarray or csr_array, shape (m, d)
-        Finite.
+        Finite values.
     n_trees, max_samples : int
         Every tree is grown on min(max_samples, m) rows of the sample.
     seed : int
@@ -144,9 +144,10 @@ def grow_forest(sample: Matrix, *, n_trees: int, max_samples: int, seed: int) ->
 
 
 def forest_columns(prepared: Matrix) -> NDArray[np.intp]:
-    """Features that scikit-learn's trees are given: those that vary in the prepared sample, in the order of their keys.
+    """Return the features for scikit-learn's trees: those that vary in the prepared sample, in the order of their keys.
 
-    It draws features by number. Trees then do not depend on where a feature stands, nor on constant ones.
+    scikit-learn draws features by number. In this order, trees depend neither on feature order nor on constant
+    features.
     """
     low, high = column_ranges(prepared)
     varying = np.flatnonzero(low < high)
@@ -155,13 +156,13 @@ def forest_columns(prepared: Matrix) -> NDArray[np.intp]:
 
 
 def pack_trees(trees: Sequence[Any], columns: NDArray[np.intp], shift: Array, scale: Array) -> Forest:
-    """A forest of scikit-learn's trees, renumbered so that siblings follow one another.
+    """Convert scikit-learn's trees to a forest, renumbered so that siblings are adjacent.
 
     Parameters
     ----------
     trees : sequence of sklearn.tree._tree.Tree
     columns : int array
-        The feature that each column of the trees is.
+        Feature number of each column of the trees.
     shift, scale : float64 array, shape (d,)
     """
     shapes = tuple(tree_shape(tree.children_left, tree.children_right) for tree in trees)
@@ -173,7 +174,7 @@ def pack_trees(trees: Sequence[Any], columns: NDArray[np.intp], shift: Array, sc
         inner = tree.children_left >= 0
         order = np.empty(tree.node_count, np.intp)
         order[0] = 0
-        # Parents come before their children in scikit-learn's order.
+        # In scikit-learn's order, parents precede their children.
         order[1::2], order[2::2] = tree.children_left[inner], tree.children_right[inner]
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
@@ -188,18 +189,18 @@ def pack_trees(trees: Sequence[Any], columns: NDArray[np.intp], shift: Array, sc
 
 
 def forest_seeds(seed: int) -> tuple[np.random.Generator, int]:
-    """The generator that draws the sample of a forest, and the seed of its splits, from the seed of a job."""
+    """Return the generator for the forest's sample, and the seed of its splits, from a job's seed."""
     draw, grow = np.random.SeedSequence(seed).spawn(2)
     return np.random.default_rng(draw), int(grow.generate_state(1)[0])
 
 
 def sample_size(n: int, row_bytes: int, *, n_trees: int, max_samples: int) -> int:
-    """Rows on which a forest is grown: own ones for every tree, within `SAMPLE_BYTES`.
+    """Return the number of sample rows for a forest: distinct rows for every tree, within `SAMPLE_BYTES`.
 
     Parameters
     ----------
     n : int
-        Rows in all.
+        Total number of rows.
     row_bytes : int
         Bytes of a row as float32.
 
@@ -212,14 +213,14 @@ def sample_size(n: int, row_bytes: int, *, n_trees: int, max_samples: int) -> in
 
 
 def draw_sample(n: int, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Rising indices of so many of n rows."""
+    """Return ascending indices of `size` of n rows."""
     if size == n:
         return np.arange(n)
     return np.sort(rng.choice(n, size=size, replace=False)).astype(np.int64)
 
 
 def mass_tables(shapes: Sequence[TreeShape], codes: NDArray[Any]) -> NDArray[Any]:
-    """Masses of the smallest common nodes of all pairs of leaves, counted over all rows.
+    """Return the masses of the smallest common nodes of all pairs of leaves, counted over all rows.
 
     Parameters
     ----------
@@ -229,7 +230,7 @@ def mass_tables(shapes: Sequence[TreeShape], codes: NDArray[Any]) -> NDArray[Any
     Returns
     -------
     uint32 or int64 array, shape (trees, leaves, leaves)
-        As many leaves as the largest tree has.
+        Padded to the number of leaves of the largest tree.
     """
     leaves = max(shape.n_leaves for shape in shapes)
     trees, n = codes.shape
@@ -240,10 +241,10 @@ def mass_tables(shapes: Sequence[TreeShape], codes: NDArray[Any]) -> NDArray[Any
 
 
 def float32_scaling(sample: Matrix) -> tuple[Array, Array]:
-    """Shift and scale after which float32 tells the values of each column apart; the values of a sample decide."""
+    """Return shift and scale with which float32 distinguishes the values of each column, based on a sample."""
     low, high = column_ranges(sample)
     size = np.maximum(np.abs(low), np.abs(high))
-    # Sparse rows keep their zeros, and dense rows of the same values should fall into the same leaves.
+    # Sparse rows keep their zeros; equal dense rows must fall into equal leaves.
     far = (high - low < 1e-3 * size) & (not sp.issparse(sample))
     shift = np.where(far, low, 0.0)
     size = np.where(far, high - low, size)
@@ -253,7 +254,7 @@ def float32_scaling(sample: Matrix) -> tuple[Array, Array]:
 
 
 def to_float32(X: Matrix, shift: Array, scale: Array) -> Matrix:
-    """(X − shift) · scale as the trees take it: a C-ordered float32 array, or a csr_matrix of float32 and int32."""
+    """Return (X − shift) · scale as input of the trees: C-ordered float32 array, or csr_matrix of float32 and int32."""
     if sp.issparse(X):
         data = (X.data * scale[X.indices]).astype(np.float32)
         return sp.csr_matrix((data, X.indices.astype(np.int32), X.indptr.astype(np.int32)), shape=X.shape)

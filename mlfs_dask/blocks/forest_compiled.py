@@ -9,7 +9,7 @@ from mlfs_dask.blocks.compiling import njit
 
 @njit()
 def walk(X, features, thresholds, children, leaves, depth, out):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """Write the leaf numbers of rows X, float32 (rows, d), into out (rows, trees); the others as in `forest.Forest`."""
+    """Write the leaf numbers of rows X, float32 (rows, d), to out (rows, trees); others as in `forest.Forest`."""
     rows = X.shape[0]
     whole = rows - rows % 8
     for t in range(len(depth)):

@@ -1,68 +1,68 @@
-"""Sizes from which kernels work by groups and tiles, or compiled.
+"""Sizes of groups and tiles, and thresholds for compiled kernels.
 
-None changes a result by more than rounding. Kernels read them here at each call, so that tests set all of them
-small at once (`tests/conftest.py`) and a few rows take every path that millions take.
+No size changes a result beyond rounding. Kernels read the values at each call, so that tests can set all of them small
+at once (`tests/conftest.py`), and a few rows take every path that millions take.
 """
 
 from __future__ import annotations
 
 # ---------------------------------------------------------------- groups and tiles of rows and features
 
-#: Rows for which a kernel computes row variables (V, F, Z) at a time.
+#: Rows of a group, for which a kernel computes row variables (V, F, Z) at once.
 GROUP_ROWS = 4096
 
 #: Values of a dense tile: 1 MiB of float64, which leaves the second-level cache room for the products.
 TILE_VALUES = 2**17
 
-#: Values of a temporary array that kernels work on: 8 MiB of float64.
+#: Values of a kernel's temporary array: 8 MiB of float64.
 VALUES_AT_ONCE = 2**20
 
-#: Rows of a Gram matrix that sparse blocks are added to at a time.
+#: Rows of a Gram matrix updated at once from sparse blocks.
 GRAM_ROWS = 256
 
-#: Values of L X that are held at a time.
+#: Values of L X in memory at once.
 LAPLACIAN_VALUES = 2**22
 
-#: Most rows of a tile of queries, and of one of candidates: their products stay in the second-level cache.
+#: Largest number of rows of a tile of queries, and of candidates: their products stay in the second-level cache.
 QUERY_ROWS = 256
 CANDIDATE_ROWS = 1024
 
-#: Candidates whose sums stay in that cache in a compiled search of sparse rows, and pairs that it may find at a time.
+#: For a compiled search of sparse rows: candidates whose sums stay in the second-level cache, and pairs per call.
 SPARSE_ROWS = 16384
 SPARSE_PAIRS = 2**19
 
-#: Rows whose masses with all landmarks are held at a time.
+#: Rows whose masses with all landmarks are in memory at once.
 MASS_ROWS = 512
 
-#: Bytes of one (p, w) array of a tile of pair scores, some of which stay in a processor's cache: with 4 MiB chi2 is
+#: Bytes of one (p, w) array of a tile of pair scores; several arrays must fit a processor's cache: with 4 MiB, chi2 is
 #: four times slower (100 labels by 5 000 features: 17 ms against 4 ms).
 SCORE_BYTES = 2**18
 
-#: Most features of a tile of pair scores: it has 32 labels or more, for which terms of the features alone are computed
-#: once.
+#: Largest number of features of a tile of pair scores, leaving at least 32 labels, so that terms of the features alone
+#: are computed once for many labels.
 SCORE_FEATURES = 1024
 
-#: Pairs of a tile of tests, and fewest features: shorter rows of the sums are read with their neighbours anyway.
+#: Pairs of a tile of tests, and its least number of features: shorter rows of the sums waste cache lines.
 TEST_PAIRS = 2**17
 TEST_FEATURES = 16
 
-#: Bytes of temporaries that turning counts into entropies may hold.
+#: Temporary bytes for converting counts to entropies.
 FINALIZE_BYTES = 32 * 2**20
 
-#: Most rows for which c log c is looked up in a table of all counts c: 8 MiB, of which the processor's cache holds the
-#: entries of small counts.
+#: Largest number of rows for a table of c log c over all counts c: 8 MiB, of which the cache holds the entries of
+#: small counts.
 LOG_ROWS = 2**20
 
-# ---------------------------------------------------------------- sizes from which compiled loops pay for their loading
+# ---------------------------------------------------------------- thresholds from which compiled loops pay for loading
 
-#: Stored values of which codes are counted.
+#: Stored values to be counted by code.
 COMPILED_VALUES = 3_000_000
 
 #: Multiplications and additions of products of features and labels.
 COMPILED_PRODUCTS = 300_000_000
 
-#: Additions for tables of pairs of features; counts in the tables of all blocks, since NumPy makes a new table for
-#: every block; and counts in one table, from which on NumPy's products take too much memory.
+#: Additions for tables of pairs of features; counts in the tables of all blocks, as NumPy makes a new table for every
+#: block; and counts in one table, from which NumPy's products take too much memory.
 COMPILED_ADDITIONS = 100_000_000
 COMPILED_TABLES = 2**25
 COMPILED_ITEMS = 2**22
@@ -70,5 +70,5 @@ COMPILED_ITEMS = 2**22
 #: Pairs of sparse rows whose distances are computed.
 COMPILED_PAIRS = 2 * 10**6
 
-#: Look-ups of masses.
+#: Look-ups of masses in tables.
 COMPILED_LOOKUPS = 10**9

@@ -1,4 +1,4 @@
-"""Graphs whose edges weigh less the further two rows lie apart: the heat kernel on nearest neighbours."""
+"""Heat-kernel graphs of nearest neighbours: edge weights decrease with the distance of two rows."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from mlfs_dask.typing import Array
 
 
 def heat_kernel_graph(distances: sp.csr_array, width: float) -> sp.csr_array:
-    """exp(−d²/width) between two rows of which either is a neighbour of the other.
+    """Return exp(−d²/width) for two rows if either is a neighbour of the other.
 
     Parameters
     ----------
     distances : csr_array, shape (n, n)
-        Squared distance of every row from each of its neighbours; zeros are stored.
+        Squared distance of every row to each of its neighbours; zeros are stored.
     width : float
         In the unit of `distances`. 0 gives every edge the weight 1.
 
@@ -42,13 +42,13 @@ def heat_kernel_graph(distances: sp.csr_array, width: float) -> sp.csr_array:
 
 
 def degrees(graph: sp.csr_array) -> Array:
-    """Sum of the weights of every row's edges, shape (n,)."""
+    """Return the sum of edge weights of every row, shape (n,)."""
     total: Any = graph.sum(axis=1)
     return np.asarray(total, dtype=np.float64).ravel()
 
 
 def mean_degree(points: Any, k: int, width: float) -> float:
-    """Mean degree of the heat-kernel graph of some rows, by the k nearest neighbours of each.
+    """Return the mean degree of the heat-kernel graph of the k nearest neighbours of each row.
 
     Parameters
     ----------
@@ -74,10 +74,10 @@ def mean_degree(points: Any, k: int, width: float) -> float:
 
 
 def column_graph(gram: Array, k: int) -> Array:
-    """Heat-kernel graph of the columns of X, each joined with its k nearest others, from X'X; shape (d, d).
+    """Return the heat-kernel graph of the columns of X and their k nearest neighbours, from X'X; shape (d, d).
 
-    Others that are as near as the k-th are neighbours too: copies of a column then have the same edges. The width is
-    the mean squared distance of a column from its neighbours. Columns of zeros have no edges.
+    Columns as near as the k-th neighbour are neighbours, too: copies of a column then have equal edges. The width is
+    the mean squared distance to the neighbours. Columns of zeros have no edges.
 
     Parameters
     ----------

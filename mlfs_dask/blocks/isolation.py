@@ -1,9 +1,9 @@
-"""Isolation mass of pairs of rows (Ting et al. 2016): how many rows are in the smallest tree node that holds both.
+"""Isolation mass of pairs of rows (Ting et al. 2016): the number of rows in their smallest common tree node.
 
-A row is known by its leaf in each tree. For two leaves the smallest common node, and so its mass, is a table look-up;
-the mass of a pair is the sum of one look-up a tree, in integers. K. M. Ting, Y. Zhu, M. Carman, Y. Zhu, Z.-H. Zhou,
-"Overcoming key weaknesses of distance-based neighbourhood methods using a data dependent dissimilarity measure", KDD
-2016, doi:10.1145/2939672.2939779.
+Each row is represented by its leaf in each tree. The mass of two leaves' smallest common node is a table look-up; the
+mass of a pair is the sum over trees, in integers. K. M. Ting, Y. Zhu, M. Carman, Y. Zhu, Z.-H. Zhou, "Overcoming key
+weaknesses of distance-based neighbourhood methods using a data dependent dissimilarity measure", KDD 2016,
+doi:10.1145/2939672.2939779.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from mlfs_dask.blocks import gates
 
 @dataclass(frozen=True)
 class TreeShape:
-    """The nodes of one binary tree, as a search of masses needs them.
+    """Nodes of a binary tree, in the form for mass searches.
 
     Attributes
     ----------
     leaf : int64 array, shape (nodes,)
-        Number of each leaf, from left to right; −1 for the other nodes.
+        Number of each leaf, from left to right; −1 for inner nodes.
     spans : int64 array, shape (nodes - leaves, 3)
-        For every other node the leaves below it: first, first of the right child, last + 1. Parents come first.
+        Leaves below each inner node: first, first of the right child, last + 1. Parents come first.
     """
 
     leaf: NDArray[np.int64]
@@ -44,7 +44,7 @@ def tree_shape(left: NDArray[Any], right: NDArray[Any]) -> TreeShape:
     Parameters
     ----------
     left, right : int array, shape (nodes,)
-        Children of each node; the root is node 0. A leaf has a negative left child.
+        Children of each node; the root is node 0. The left child of a leaf is negative.
 
     Examples
     --------
@@ -79,15 +79,15 @@ def tree_shape(left: NDArray[Any], right: NDArray[Any]) -> TreeShape:
 
 
 def mass_table(shape: TreeShape, leaf_masses: NDArray[Any], out: NDArray[Any]) -> None:
-    """Mass of the smallest node that holds two leaves, for all pairs of leaves.
+    """Write the mass of the smallest common node for all pairs of leaves.
 
     Parameters
     ----------
     shape : TreeShape
     leaf_masses : int array, shape (leaves,)
-        Rows in each leaf.
+        Number of rows in each leaf.
     out : int array, shape (at least leaves, at least leaves)
-        Where the table is written.
+        Output table.
 
     Examples
     --------
@@ -111,7 +111,7 @@ def mass_table(shape: TreeShape, leaf_masses: NDArray[Any], out: NDArray[Any]) -
 def nearest_by_mass(
     codes: NDArray[Any], tables: NDArray[Any], low: int, high: int, k: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The k rows of least summed mass for each of the rows low..high-1; ties by lower index.
+    """Return the k rows with the smallest mass for each of the rows low..high-1; ties by lower index.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ def nearest_by_mass(
     Returns
     -------
     indices, masses : int64 array, shape (high - low, k)
-        Rising by mass. Masses are sums over trees.
+        Ascending by mass. Masses are sums over trees.
 
     Examples
     --------
@@ -146,7 +146,7 @@ def nearest_by_mass(
         total = np.zeros((stop - start, n), dtype=np.int64)
         for table, code in zip(tables, codes, strict=True):
             total += np.take(table[code[start:stop]], code, axis=1)
-        # A row's number after its mass: keys differ, and equal masses are in order of their index.
+        # Keys of mass and row number: keys are distinct, and equal masses are sorted by row number.
         total *= n
         total += columns
         rows = np.arange(stop - start)

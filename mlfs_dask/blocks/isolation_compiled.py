@@ -1,11 +1,11 @@
-"""The pair search of `isolation`, compiled: a look-up and an addition for each pair and tree; only a tile is held."""
+"""Compiled pair search of `isolation`: a look-up and an addition for each pair and tree, with one tile in memory."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from mlfs_dask.blocks.compiling import njit
-from mlfs_dask.blocks.nearest_compiled import take_place
+from mlfs_dask.blocks.nearest_compiled import insert_neighbour
 
 #: Candidates whose sums stay in the first-level cache.
 TILE = 4096
@@ -13,7 +13,7 @@ TILE = 4096
 
 @njit()
 def nearest_by_mass(codes, tables, low, high, k, indices, masses):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """Write the k rows of least summed mass for rows low..high-1; see `isolation.nearest_by_mass`.
+    """Write the k rows with the smallest mass for rows low..high-1; see `isolation.nearest_by_mass`.
 
     Parameters: codes (trees, n); tables (trees, leaves, leaves); indices, masses int64 (high - low, k), the output.
     """
@@ -46,6 +46,6 @@ def nearest_by_mass(codes, tables, low, high, k, indices, masses):  # type: igno
             for j in range(width):
                 mass = np.int64(total[j])
                 if mass < worst and start + j != i:
-                    # Candidates come in order of their index: an equal mass goes behind those that are there.
-                    take_place(nearest, best, start + j, mass)
+                    # Candidates come in index order: an equal mass is inserted after existing ones.
+                    insert_neighbour(nearest, best, start + j, mass)
                     worst = best[k - 1]

@@ -1,4 +1,4 @@
-"""Labels of rows in the order of their scores: what metrics of rankings, and the judge of `auto`, are computed from."""
+"""Labels of rows ranked by score, the basis of ranking metrics and of the judge of `auto`."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from mlfs_dask.typing import Array
 
 
 class LabelOrder(NamedTuple):
-    """The labels of m rows by falling score, and the entries of those that apply; each row has such a label.
+    """Labels of m rows by descending score, and the entries of positive labels; each row has one.
 
     Attributes
     ----------
     truth : bool array, shape (m, q)
-        Whether the label of each rank applies; equal scores by index.
+        True if the label of each rank is positive; ties by index.
     rank : int array, shape (entries,)
-        Rank from 0 of each label that applies, row by row: the last of those with its score.
+        Rank from 0 of each positive label, row by row: the last rank of its tie.
     positives_above : int array, shape (entries,)
-        Labels that apply up to that rank.
+        Number of positive labels up to that rank.
     starts : int array, shape (m,)
-        Where the entries of each row begin.
+        First entry of each row.
     """
 
     truth: NDArray[np.bool_]
@@ -32,25 +32,25 @@ class LabelOrder(NamedTuple):
 
     @property
     def positives(self) -> NDArray[np.intp]:
-        """(m,): how many labels of each row apply."""
+        """Number of positive labels of each row, shape (m,)."""
         result: NDArray[np.intp] = self.truth.sum(axis=1)
         return result
 
     @property
     def precision(self) -> Array:
-        """(m,): average precision of each row."""
+        """Average precision of each row, shape (m,)."""
         result: Array = np.add.reduceat(self.positives_above / (self.rank + 1), self.starts)
         return result / self.positives
 
 
 def order_labels(truth: NDArray[np.bool_], scores: NDArray[np.floating]) -> LabelOrder:
-    """The order of the labels of rows each of which has one.
+    """Rank the labels of rows with at least one positive label.
 
     Parameters
     ----------
     truth : bool array, shape (m, q)
     scores : float array, shape (m, q)
-        Higher for labels that apply more likely. Ties count against the scores, as in scikit-learn.
+        Higher for more likely labels. Ties count against the scores, as in scikit-learn.
 
     Examples
     --------
@@ -61,7 +61,7 @@ def order_labels(truth: NDArray[np.bool_], scores: NDArray[np.floating]) -> Labe
     q = truth.shape[1]
     ranking = np.argsort(-scores, axis=1, kind="stable")
     truth, scores = np.take_along_axis(truth, ranking, axis=1), np.take_along_axis(scores, ranking, axis=1)
-    # The last rank of those with the same score: all of them count as better.
+    # The last rank of a tie: all tied labels count as better.
     last = np.full(truth.shape, q - 1)
     np.copyto(last[:, :-1], np.arange(q - 1), where=scores[:, 1:] != scores[:, :-1])
     last = np.minimum.accumulate(last[:, ::-1], axis=1)[:, ::-1]
@@ -72,12 +72,12 @@ def order_labels(truth: NDArray[np.bool_], scores: NDArray[np.floating]) -> Labe
 
 
 def average_precision(truth: NDArray[np.bool_], scores: NDArray[np.floating]) -> Array:
-    """Average precision of the order of every row's labels; NaN for a row that lacks no label, or has none.
+    """Return the average precision of every row; NaN for a row with all labels or none.
 
     Parameters
     ----------
     truth, scores : array, shape (m, q)
-        As of `order_labels`.
+        See `order_labels`.
 
     Returns
     -------

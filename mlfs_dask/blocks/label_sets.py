@@ -1,4 +1,4 @@
-"""Rows that have the same labels, known by keys of their label sets."""
+"""Groups of rows with equal label sets, identified by keys."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from mlfs_dask.blocks.row_draws import mix_bits, row_bits
 
 
 def label_set_keys(Y: sp.csr_array) -> NDArray[np.uint64]:
-    """A key of the labels of every row, shape (rows,): equal for equal label sets, and by 64 bits different for others.
+    """Return a 64-bit key of the label set of every row, shape (rows,), equal for equal label sets.
 
-    Entries between 0 and 1, which stand for unknown ones, are told from both.
+    Fractional entries, which stand for unknown labels, differ from 0 and 1.
 
     >>> keys = label_set_keys(sp.csr_array(np.array([[1, 0, 1], [1, 0, 1], [0, 1, 0], [0, 0, 0]], np.int8)))
     >>> bool(keys[0] == keys[1]), len(np.unique(keys))
@@ -29,7 +29,7 @@ def label_set_keys(Y: sp.csr_array) -> NDArray[np.uint64]:
 
 
 def frequent_label_sets(Y: sp.csr_array, most: int) -> NDArray[np.uint64]:
-    """Keys of the label sets that two rows have at least, of the most frequent ones, rising; `most` of them at most.
+    """Return the ascending keys of the most frequent label sets of at least two rows, at most `most` of them.
 
     >>> frequent_label_sets(sp.csr_array(np.array([[1, 0], [1, 0], [0, 1]], np.int8)), 5).shape
     (1,)
@@ -40,12 +40,12 @@ def frequent_label_sets(Y: sp.csr_array, most: int) -> NDArray[np.uint64]:
 
 
 class LabelSets:
-    """Groups of rows that have the same labels.
+    """Groups of rows with equal label sets.
 
     Parameters
     ----------
     keys : uint64 array, shape (m,)
-        Of the label sets, rising.
+        Keys of the label sets, ascending.
     """
 
     def __init__(self, keys: NDArray[np.uint64]) -> None:
@@ -53,16 +53,16 @@ class LabelSets:
 
     @property
     def count(self) -> int:
-        """m."""
+        """Number of groups, m."""
         return len(self.keys)
 
     @property
     def nbytes(self) -> int:
-        """Bytes that a process holds."""
+        """Bytes of the keys in a process."""
         return 8 * self.count
 
     def members(self, Y: sp.csr_array) -> sp.csr_array:
-        """1 for the group of each row, shape (rows, m); a row of another label set has none.
+        """Return indicators of the group of each row, shape (rows, m); no entry for other label sets.
 
         Parameters
         ----------

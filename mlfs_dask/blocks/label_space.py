@@ -1,4 +1,4 @@
-"""Label correlations and what a set of features keeps of them (Wang et al. 2020), from Y'X and Y'Y alone."""
+"""Label correlations, and their part retained by a set of features (Wang et al. 2020), from Y'X and Y'Y alone."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ LabelKernel: TypeAlias = Literal["gaussian", "exponential"]
 
 
 def standardised_products(products: Array, std: Array) -> Array:
-    """Y'X of standardised X, in place, from Y'(X − mean): every column divided by its standard deviation.
+    """Convert Y'(X − mean) to Y'X of standardised X, in place: divide every column by its standard deviation.
 
     Parameters
     ----------
     products : float64 array, shape (q, d)
     std : float64 array, shape (d,)
-        A constant feature has 0 and becomes a column of zeros.
+        0 for a constant feature, whose column becomes zero.
 
     Examples
     --------
@@ -35,18 +35,18 @@ def standardised_products(products: Array, std: Array) -> Array:
 
 
 def label_similarity(pairs: NDArray[Any], positives: NDArray[Any], kernel: LabelKernel = "gaussian") -> Array:
-    """Similarity S of labels by their rows (Wang et al. 2020).
+    """Return the similarity S of labels by their rows (Wang et al. 2020).
 
-    "gaussian" is that of the paper's Appendix B: S_ij = exp(−‖y_i − y_j‖² / (2δ²)) with δ² the mean of ‖y_i − y_j‖²
-    over all i and j, and 0 where the two labels never occur together. "exponential" is that of the authors' program:
-    S_ij = exp(−‖y_i − y_j‖) / (2m), m being the mean of ‖y_i − y_j‖. Gaussian S need not be positive semidefinite.
+    "gaussian" follows the paper's Appendix B: S_ij = exp(−‖y_i − y_j‖² / (2δ²)) with δ² the mean of ‖y_i − y_j‖² over
+    all i and j, and 0 if the two labels never occur together. "exponential" follows the authors' program:
+    S_ij = exp(−‖y_i − y_j‖) / (2m), with m the mean of ‖y_i − y_j‖. Gaussian S need not be positive semidefinite.
 
     Parameters
     ----------
     pairs : int array, shape (q, q)
-        Y'Y: rows that have both labels.
+        Y'Y: number of rows with both labels.
     positives : int array, shape (q,)
-        Rows that have the label: the diagonal of `pairs`.
+        Number of rows with the label: the diagonal of `pairs`.
     kernel : {"gaussian", "exponential"}
 
     Returns
@@ -61,8 +61,8 @@ def label_similarity(pairs: NDArray[Any], positives: NDArray[Any], kernel: Label
     """
     count = np.asarray(positives, dtype=np.float64)
     distance = count[:, np.newaxis] + count - 2.0 * pairs  # ‖y_i − y_j‖²
-    distance[distance <= count.max(initial=0.0) * 2.0**-40] = 0.0  # of adjusted labels it is rounding
-    # With one label, or labels that are all equal, every distance is 0 and so is their mean.
+    distance[distance <= count.max(initial=0.0) * 2.0**-40] = 0.0  # rounding errors of adjusted labels
+    # With one label, or equal labels, all distances are 0 and so is their mean.
     if not distance.any():
         similarity: Array = np.ones_like(distance)
     elif kernel == "exponential":
@@ -75,14 +75,14 @@ def label_similarity(pairs: NDArray[Any], positives: NDArray[Any], kernel: Label
 
 
 def redundancy(correlations: Array, selected: Sequence[int] | NDArray[Any]) -> float:
-    """Label-specific redundancy R of a set of features (Eq. 16); lower is better.
+    """Return the label-specific redundancy R of a set of features (Eq. 16); lower is better.
 
     Parameters
     ----------
     correlations : float64 array, shape (q, d)
-        Pearson correlation of every label with every feature; 0 where one of them is constant.
+        Pearson correlation of every label with every feature; 0 if either is constant.
     selected : int or bool array
-        The k' features of the set.
+        Features of the set, k' in number.
 
     Returns
     -------
@@ -103,18 +103,18 @@ def redundancy(correlations: Array, selected: Sequence[int] | NDArray[Any]) -> f
 
 
 def residual_correlation(A: Array, S: Array, n: int | float, selected: Sequence[int] | NDArray[Any]) -> float:
-    """Label correlation that a set of features does not hold, C (Eq. 17); lower is better.
+    """Return the label correlation C that a set of features does not retain (Eq. 17); lower is better.
 
     Parameters
     ----------
     A : float64 array, shape (q, d)
-        Y'X with X standardised.
+        Y'X with standardised X.
     S : float64 array, shape (q, q)
         Label similarity.
     n : int or float
-        Rows, or the sum of their weights.
+        Number of rows, or the sum of their weights.
     selected : int or bool array
-        The k' features of the set.
+        Features of the set, k' in number.
 
     Returns
     -------
@@ -134,16 +134,16 @@ def residual_correlation(A: Array, S: Array, n: int | float, selected: Sequence[
 
 
 def label_correlations(A: Array, label_m2: Array, n: int | float) -> Array:
-    """Pearson correlation of every label with every feature, shape (q, d).
+    """Return the Pearson correlation of every label with every feature, shape (q, d).
 
     Parameters
     ----------
     A : float64 array, shape (q, d)
-        Y'X with X standardised (population standard deviation; constant features 0).
+        Y'X with standardised X (population standard deviation; constant features 0).
     label_m2 : float64 array, shape (q,)
         Sum of squared deviations of each label.
     n : int or float
-        Rows, or the sum of their weights.
+        Number of rows, or the sum of their weights.
 
     Examples
     --------

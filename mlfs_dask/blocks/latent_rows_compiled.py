@@ -1,4 +1,4 @@
-"""Compiled row step of mFSIR: non-negative least squares with the same small matrix for every row."""
+"""Compiled row step of mFSIR: non-negative least squares with one small matrix for all rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from mlfs_dask.blocks.compiling import njit
 
 @njit()
 def sweep_nonnegative(V, right, Q, sweeps):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Lower v'Qv − 2r'v over v >= 0 for every row of V, in place, one coordinate after the other, `sweeps` times.
+    """Decrease v'Qv − 2r'v over v ≥ 0 for every row of V, in place, by `sweeps` rounds of coordinate descent.
 
     Parameters: V, right float64 (rows, l); Q float64 (l, l), symmetric and positive definite.
     """

@@ -1,7 +1,7 @@
-"""X W, X'R and X'SX of one block, X being centred on the way: dense rows as they are read, sparse ones by algebra.
+"""Products X W, X'R and X'SX of one block with centred X: dense rows are centred in tiles, sparse rows by algebra.
 
-Everything is summed in float64 whatever X is stored as. Dense rows are turned into float64 a tile at a time, so that
-the temporary stays in the cache and both products of a tile come from one reading of memory.
+All sums are float64, whatever the dtype of X. Dense rows are converted to float64 in tiles, so that the temporary array
+stays in the cache and both products of a tile read memory once.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 
 def tile_rows(d: int) -> int:
-    """Rows of a dense tile."""
+    """Return the number of rows of a dense tile."""
     return max(16, gates.TILE_VALUES // max(d, 1))
 
 
 def tile_bytes() -> int:
-    """Bytes that the kernels allocate for one dense tile."""
+    """Return the bytes that the kernels allocate for one dense tile."""
     return 16 * gates.TILE_VALUES
 
 
 def dense_tiles(X: NDArray[Any], centre: Array | None) -> Iterator[tuple[slice, Array]]:
-    """Rows of X as float64 less `centre`, a tile at a time; a tile is valid until the next one is asked for."""
+    """Yield tiles of X − `centre` in float64; a tile is valid until the next one."""
     rows, d = X.shape
     step = tile_rows(d)
     if centre is None and X.dtype == np.float64:
@@ -50,7 +50,7 @@ def dense_tiles(X: NDArray[Any], centre: Array | None) -> Iterator[tuple[slice, 
 
 
 def row_groups(rows: int) -> Iterator[slice]:
-    """Consecutive rows of a block, `gates.GROUP_ROWS` at a time: what is computed for each of them is bounded.
+    """Yield slices of `gates.GROUP_ROWS` consecutive rows, which bound the temporary arrays.
 
     >>> [part.stop for part in row_groups(10_000)]
     [4096, 8192, 10000]
@@ -60,26 +60,26 @@ def row_groups(rows: int) -> Iterator[slice]:
 
 
 def group_scratch_bytes(profile: Profile, columns: int) -> int:
-    """Bytes of so many columns for the rows of a group, and of what products of the group with matrices allocate."""
+    """Return the bytes of `columns` columns for a group of rows, and of the temporaries of the group's products."""
     rows = min(gates.GROUP_ROWS, profile.block_rows)
-    # Sparse rows are copied out of their block, and products with them are in float64.
+    # Sparse rows are copied out of their block, and their products are float64.
     return 8 * rows * columns + (28 * group_values(profile) if profile.sparse else tile_bytes())
 
 
 def group_values(profile: Profile) -> int:
-    """Stored values of a group of sparse rows, taken for twice as long as the rows of the largest block."""
+    """Return the stored values of a group of sparse rows, allowing twice the density of the largest block."""
     rows = min(2 * gates.GROUP_ROWS, profile.block_rows)
     return -(-profile.block_values * rows // max(profile.block_rows, 1))
 
 
 def grouped_scratch_bytes(profile: Profile, m: int) -> int:
-    """Bytes of the product of a group of rows that `grouped_block` adds to a matrix of m rows."""
+    """Return the bytes of the product that `grouped_block` adds to a matrix of m rows for a group."""
     size = m * profile.d
     return 12 * min(size, 3 * group_values(profile)) if profile.sparse else 8 * size
 
 
 def forward_block(X: Matrix, W: Array, centre: Array | None, out: NDArray[Any]) -> None:
-    """Write (X − centre) W into `out`.
+    """Write (X − centre) W to `out`.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ def grouped_block(X: Matrix, Z: sp.csr_array, centre: Array | None, into: Array)
     ----------
     X : ndarray or csr_array, shape (rows, d)
     Z : csr_array, shape (rows, m)
-        With few entries a row.
+        With few entries per row.
     centre : float64 array, shape (d,), or None for 0
     into : float64 array, shape (m, d)
 
@@ -155,14 +155,14 @@ def grouped_block(X: Matrix, Z: sp.csr_array, centre: Array | None, into: Array)
         for part, tile in dense_tiles(X, centre):
             into += Z[part].T @ tile
         return
-    product = (sp.csr_array(Z.T) @ X.astype(np.float64)).tocoo()  # Z'X of a CSC matrix would convert X
-    into[product.row, product.col] += product.data  # SciPy gives no entry twice
+    product = (sp.csr_array(Z.T) @ X.astype(np.float64)).tocoo()  # Z'X with Z' as CSC would convert X
+    into[product.row, product.col] += product.data  # SciPy's product has no duplicate entries
     if centre is not None:
         into -= np.outer(np.asarray(Z.sum(axis=0)).ravel(), centre)
 
 
 def gram_block(X: Matrix, weights: Array | None, centre: Array | None, into: Array) -> None:
-    """Add (X − centre)' diag(weights) (X − centre) to `into`, in place. Rows of weight 0 are not looked at.
+    """Add (X − centre)' diag(weights) (X − centre) to `into`, in place. Rows of weight 0 are skipped.
 
     Parameters
     ----------

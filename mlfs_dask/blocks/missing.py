@@ -1,4 +1,4 @@
-"""Missing values (NaN) of one block: sums over what is present, and what is filled in. Sparse blocks stay sparse."""
+"""Missing values (NaN) of one block: sums over present values, and filling. Sparse blocks stay sparse."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mlfs_dask.typing import Array, Matrix
 
 
 def present_sums_block(X: Matrix, weights: Array | None = None) -> Array:
-    """Sum of the values of each feature that are not NaN, shape (d,); `weights`, (rows,), says how often rows count.
+    """Return the sum of the present values of each feature, shape (d,); `weights`, (rows,), are row weights.
 
     >>> present_sums_block(np.array([[1.0, 5.0], [2.0, np.nan]]))
     array([3., 5.])
@@ -32,7 +32,7 @@ def present_sums_block(X: Matrix, weights: Array | None = None) -> Array:
 
 
 def missing_weights_block(X: Matrix, weights: Array) -> Array:
-    """Sum of the weights of the rows in which each feature is NaN, shape (d,).
+    """Return the sum of the weights of the rows with a missing value of each feature, shape (d,).
 
     >>> missing_weights_block(np.array([[np.nan, 5.0], [2.0, np.nan]]), np.array([0.5, 2.0]))
     array([0.5, 2. ])
@@ -46,7 +46,7 @@ def missing_weights_block(X: Matrix, weights: Array) -> Array:
 
 
 def count_nonzero_block(X: Matrix, weights: Array | None = None) -> NDArray[Any]:
-    """Rows, or the sum of their weights, in which each feature is not 0, shape (d,); NaN is not 0.
+    """Return the number, or total weight, of rows with a nonzero value of each feature, shape (d,); NaN is nonzero.
 
     >>> count_nonzero_block(np.array([[np.nan, 0.0], [2.0, 0.0]])), count_nonzero_block(np.eye(2), np.array([0.5, 2.0]))
     (array([2, 0]), array([0.5, 2. ]))
@@ -59,7 +59,7 @@ def count_nonzero_block(X: Matrix, weights: Array | None = None) -> NDArray[Any]
 
 
 def only_zero_and_one_block(X: Matrix, chosen: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Whether every value present of each chosen feature is 0 or 1, shape (len(chosen),).
+    """Return True for each chosen feature whose present values are all 0 or 1, shape (len(chosen),).
 
     >>> only_zero_and_one_block(np.array([[1.0, 0.5], [np.nan, 1.0]]), np.array([0, 1]))
     array([ True, False])
@@ -76,7 +76,7 @@ def only_zero_and_one_block(X: Matrix, chosen: NDArray[np.int64]) -> NDArray[np.
 
 
 def fill_block(X: Matrix, fill: Array) -> Matrix:
-    """X with `fill`, shape (d,), in the places of NaN; X itself where there is none.
+    """Return X with NaN replaced by `fill`, shape (d,); X itself if it has no NaN.
 
     Examples
     --------
@@ -105,9 +105,9 @@ def column_medians(
     default: Array,
     weights: Array | None = None,
 ) -> Array:
-    """Median of the values of some features that are not NaN, shape (d,); `default` for the others, and without values.
+    """Return medians of the present values of the given features, shape (d,); `default` elsewhere or without values.
 
-    `weights`, shape (rows,), says how often the rows of the sample count.
+    `weights`, shape (rows,), are weights of the sample rows.
 
     Examples
     --------
@@ -128,7 +128,7 @@ def column_medians(
 
 
 def _weighted_median(values: Array, weights: Array) -> float:
-    """The middle of the values, each repeated as often as its weight says; between two middle ones their mean.
+    """Return the median of values repeated by weight; the mean of the two middle values if there are two.
 
     >>> _weighted_median(np.array([5.0, 1.0, 2.0]), np.array([1.0, 1.0, 2.0]))
     2.0

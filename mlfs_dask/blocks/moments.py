@@ -1,11 +1,11 @@
-"""(count, mean, M2) of each column of one block, and how two of them merge.
+"""Moments (count, mean, M2) of each column of one block, and their merging.
 
-M2 is the sum of squared deviations from the mean, merged as Chan, Golub and LeVeque do; E[x²] − E[x]² would
-lose every digit of a column far from zero. A constant column has M2 exactly 0 however its rows are cut:
-deviations are taken from a value of the column itself.
+M2 is the sum of squared deviations from the mean, merged by the formula of Chan, Golub and LeVeque; E[x²] − E[x]² would
+lose all digits for a column far from zero. A constant column has M2 exactly 0 for any split of the rows: deviations are
+relative to a value of the column itself.
 
-Means are relative to an origin that the caller chooses near the data. The difference of two means of 10⁸ would
-have eight digits left, and merging squares it.
+Means are relative to an origin that the caller chooses near the data. The difference of two means of 10⁸ would have
+eight digits left, and merging squares it.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from scipy import sparse as sp
 from mlfs_dask.blocks.rounding import ROUNDING
 from mlfs_dask.typing import Array, Matrix
 
-#: Largest sums of integers that are recovered from moments: n times them fits int64.
+#: Largest sum of integers recovered from moments: its product with n fits int64.
 _LARGEST_SUM = 2.0**31
 
-#: Sums of squares below this are 0: of deviations of 1e-145, whose squares are about to lose their digits and whose
-#: variance has no finite inverse.
+#: Sums of squares below this count as 0: deviations of 1e-145, whose squares lose digits and whose variance has no
+#: finite inverse.
 _SMALLEST_SQUARES = 2.0**-960
 
 
 class ColumnMoments(NamedTuple):
-    """Moments of columns about an origin; all arrays have shape (d,).
+    """Moments of columns relative to an origin; all arrays have shape (d,).
 
-    `counts` are int64, or of weighted rows float64: sums of their weights.
+    `counts` are int64; for weighted rows, float64 sums of weights.
     """
 
     counts: NDArray[Any]
@@ -39,21 +39,21 @@ class ColumnMoments(NamedTuple):
 
 
 def moments_block(X: Matrix, origin: Array, weights: Array | None = None) -> ColumnMoments:
-    """Count, mean and M2 of the stored values of each column, less the origin.
+    """Return count, mean and M2 of the stored values of each column, relative to the origin.
 
     Parameters
     ----------
     X : ndarray or csr_array, shape (rows, d)
-        Of a sparse block only stored values count; `add_zeros` brings the others in, once, at the end.
+        Only stored values of a sparse block count; `add_zeros` adds the implicit zeros once, at the end.
     origin : float64 array, shape (d,)
     weights : float64 array, shape (rows,), optional
-        How often each row counts; above 0.
+        Row weights, positive.
 
     Returns
     -------
-    count : int64 array, shape (d,), or float64 where rows have weights
+    count : int64 array, shape (d,), or float64 for weighted rows
     mean, m2 : float64 array, shape (d,)
-        Zero where the count is zero; NaN where a value is NaN or infinite.
+        Zero if the count is zero; NaN if a value is NaN or infinite.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def _sparse_moments(values: NDArray[Any], columns: NDArray[Any], origin: Array, 
     count = np.bincount(columns, weights=weights, minlength=d).astype(np.int64 if weights is None else np.float64)
     present = np.where(count > 0, count, 1)
     first = origin.copy()
-    first[columns[::-1]] = values[::-1]  # the last assignment stays: the first value of each column
+    first[columns[::-1]] = values[::-1]  # the last assignment wins: the first value of each column
     deviation = values - first[columns]
     counted = deviation if weights is None else weights * deviation
     mean = np.bincount(columns, weights=counted, minlength=d) / present
@@ -99,7 +99,7 @@ def _sparse_moments(values: NDArray[Any], columns: NDArray[Any], origin: Array, 
 
 
 def merge_moments(into: ColumnMoments, other: ColumnMoments) -> None:
-    """Add `other` to `into`, in place.
+    """Merge `other` into `into`, in place.
 
     Examples
     --------
@@ -114,27 +114,27 @@ def merge_moments(into: ColumnMoments, other: ColumnMoments) -> None:
     total = np.where(total > 0, total, 1)
     with np.errstate(over="ignore", invalid="ignore"):
         delta = other_mean - mean
-        # Where nothing was counted yet the mean is taken over as it is: a constant stays exactly constant.
+        # An empty column copies the mean, so that a constant stays exactly constant.
         mean += np.where(count == 0, delta, delta * (more / total))
         m2 += other_m2 + delta * delta * (count * (more / total))
     count += more
 
 
 class IntegerSums(NamedTuple):
-    """Exact sums of the columns whose values are integers, 0/1 for instance; all arrays but `which` are of these alone.
+    """Exact sums of columns with integer values, such as 0/1; all arrays but `which` cover these columns only.
 
-    Moments are rounded, differently for every cut of the rows, and features with equal scores would be ordered by that.
-    What is computed from these sums depends on nothing but the data.
+    Moments are rounded, differently for every split of the rows, and rounding would order features with equal scores.
+    These sums depend only on the data.
 
     Attributes
     ----------
     which : bool array, shape (d,)
     n : int
-        Rows.
+        Number of rows.
     total : int64 array
         Sums of x − origin.
     mean, m2 : float64 array
-        Of x itself, the quotients of two integers each.
+        Mean and M2 of x itself, each the quotient of two integers.
     """
 
     which: NDArray[np.bool_]
@@ -145,15 +145,15 @@ class IntegerSums(NamedTuple):
 
 
 def integer_sums(moments: ColumnMoments, origin: Array, *others: Array) -> IntegerSums:
-    """Exact sums of the columns all of whose sums are as near integers as sums of integers are.
+    """Recover exact sums for the columns whose sums are all integers up to rounding.
 
     Parameters
     ----------
     moments : ColumnMoments
-        Over all rows, about `origin`.
+        Moments over all rows, relative to `origin`.
     origin : float64 array, shape (d,)
     *others : float64 array, shape (d,)
-        Sums of x − origin over some rows.
+        Sums of x − origin over subsets of rows.
 
     Examples
     --------
@@ -166,7 +166,7 @@ def integer_sums(moments: ColumnMoments, origin: Array, *others: Array) -> Integ
     n = float(counts.max(initial=0))
     with np.errstate(over="ignore", invalid="ignore"):
         total, squares = n * mean, m2 + n * mean * mean
-        # A sum of squares between 0 and 1 is of small values.
+        # A sum of squares between 0 and 1 belongs to small values, not to integers.
         which = (origin == np.rint(origin)) & ((squares == 0) | (squares >= 0.5))
         for sums in (origin, total, squares, *others):
             which &= (np.abs(sums) < _LARGEST_SUM) & (np.abs(sums - np.rint(sums)) <= ROUNDING * squares)
@@ -179,9 +179,9 @@ def integer_sums(moments: ColumnMoments, origin: Array, *others: Array) -> Integ
 
 
 def add_zeros(moments: ColumnMoments, rows: int | float, origin: Array) -> ColumnMoments:
-    """Moments over all `rows` rows, those included in which nothing was stored, as new arrays.
+    """Return moments over all `rows` rows, including implicit zeros, as new arrays.
 
-    Columns that vary by less than 1e-145 are constant.
+    Columns that vary by less than 1e-145 count as constant.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""Naive Bayes of codes, a classifier a label: its terms from counts, and its mistakes on rows by a sum of terms.
+"""Naive Bayes on codes, one classifier per label: terms from counts, and errors on rows from sums of terms.
 
-Terms are whole numbers of 2^-32, so that their sums are exact in any order: a label at which the odds are even is
-predicted by no rounding.
+Terms are integer multiples of 2^-32, so that their sums are exact in any order: rounding never decides a label with
+even odds.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from scipy import sparse as sp
 
 from mlfs_dask.typing import Array
 
-#: Parts of 1 that terms are whole numbers of.
+#: Denominator of the terms.
 UNIT = 2.0**32
 
 
 class Terms(NamedTuple):
-    """What a feature's code adds to the log odds of a label, in whole numbers.
+    """Contributions of a feature's code to the log odds of a label, as integers.
 
     Attributes
     ----------
@@ -32,20 +32,20 @@ class Terms(NamedTuple):
 
 
 def bayes_terms(joint: Array, marginal: Array, positives: Array, n: float | Array, n_codes: NDArray[np.int64]) -> Terms:
-    """Logarithms of ratios of probabilities with and without a label, a row being added to every count (Laplace).
+    """Return log ratios of the probabilities with and without a label, with one row added to every count (Laplace).
 
     Parameters
     ----------
     joint : float64 array, shape (codes, q, d)
-        Rows that have the code of a feature and the label.
+        Number of rows with the code of a feature and the label.
     marginal : float64 array, shape (codes, 1, d) or (codes, q, d)
-        Rows that have the code; where labels may be unknown, those in which each is known.
+        Number of rows with the code; for unknown labels, among the rows in which the label is known.
     positives : float64 array, shape (q,)
-        Rows that have the label.
+        Number of rows with the label.
     n : float, or float64 array of shape (q,)
-        Rows.
+        Number of rows.
     n_codes : int64 array, shape (d,)
-        Codes that rows have, of each feature.
+        Number of codes that occur, of each feature.
 
     Examples
     --------
@@ -57,27 +57,27 @@ def bayes_terms(joint: Array, marginal: Array, positives: Array, n: float | Arra
     with_label = (positives[:, np.newaxis] + n_codes)[np.newaxis]
     without = ((n - positives)[:, np.newaxis] + n_codes)[np.newaxis]
     codes = np.log((joint + 1.0) / with_label) - np.log((marginal - joint + 1.0) / without)
-    return Terms(_whole(np.log((positives + 1.0) / (n - positives + 1.0))), _whole(codes))
+    return Terms(_as_integers(np.log((positives + 1.0) / (n - positives + 1.0))), _as_integers(codes))
 
 
-def _whole(values: Array) -> Array:
+def _as_integers(values: Array) -> Array:
     values *= UNIT
     return np.rint(values, out=values)
 
 
 def count_mistakes(indicators: sp.csc_array, Y: NDArray[np.int8], base: Array, terms: Array) -> int:
-    """Known labels of rows that are predicted wrongly: one is predicted where its odds are above even.
+    """Return the number of known labels predicted wrongly; a label is predicted if its odds exceed even.
 
     Parameters
     ----------
     indicators : csc_array, shape (rows, m)
-        Which codes rows have.
+        Indicators of the rows' codes.
     Y : int8 array, shape (rows, q)
-        1, 0, and -1 for unknown entries, which are no mistakes.
+        1, 0, or -1 for unknown entries, which are no errors.
     base : float64 array, shape (q,)
         Log odds of a row without any of the codes.
     terms : float64 array, shape (m, q)
-        What each code adds.
+        Contribution of each code.
 
     Examples
     --------

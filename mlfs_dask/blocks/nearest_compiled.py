@@ -1,4 +1,4 @@
-"""One step of every compiled search: a candidate takes its place among the k nearest found so far."""
+"""Insertion step of all compiled neighbour searches."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from mlfs_dask.blocks.compiling import njit
 
 
 @njit()
-def take_place(indices, best, index, value):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """Put a candidate nearer than the last of the k in its place, behind those that are as near; the last one leaves.
+def insert_neighbour(indices, best, index, value):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Insert a candidate that is nearer than the k-th neighbour, after equally near ones, and drop the k-th.
 
-    Parameters: indices, integers (k,); best, numbers (k,), rising; index and value of the candidate.
+    Parameters: indices, integers (k,); best, numbers (k,), ascending; index and value of the candidate.
     """
     place = len(best) - 1
     while place > 0 and best[place - 1] > value:
