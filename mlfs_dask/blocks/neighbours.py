@@ -1,10 +1,10 @@
-"""The k nearest rows of a group of rows, block of candidates by block.
+"""Search of the k nearest rows for a group of rows, one block of candidates at a time.
 
-A matrix product in single precision gives |c|² − 2q·c for all pairs of two tiles, less a bound of its rounding errors:
-it only rules pairs out. The distances of the few that stay are summed feature by feature, so that the result does not
-depend on blocks. Candidates are ordered by |q|² + d² to 42 binary digits, and then by index, so that equal distances
-tie. Rows should therefore lie around zero, and the callers see to that. Many sparse rows (`compiled`) need no products
-of tiles: the products of a row are added up feature by feature, over the candidates that have the feature.
+A matrix product in single precision gives |c|² − 2q·c for all pairs of two tiles, minus a bound of its rounding errors:
+it only excludes pairs. The distances of the remaining pairs are summed feature by feature, so that the result does not
+depend on blocks. Candidates are sorted by |q|² + d² to 42 binary digits, then by index, so that equal distances tie.
+Callers centre the rows, so that |q|² is comparable to d². For many sparse rows (`compiled`), products of a row are
+summed feature by feature over the candidates with the feature.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from scipy import sparse as sp
 from mlfs_dask.blocks import gates
 from mlfs_dask.typing import Array, Matrix
 
-#: Largest lengths of rows of a tile for which products are made in single precision.
+#: Range of the largest row norm of a tile for products in single precision.
 SINGLE_PRECISION = (1e-10, 1e12)
 
-#: First row of a group that is not of the candidates.
-_ELSEWHERE = -(2**60)
+#: Number of a group's first row if the group is not among the candidates.
+_NOT_CANDIDATES = -(2**60)
 
 _DIGITS = 42
 
-#: Relative width within which a pair might still come before the k-th after rounding: a quarter of a step.
+#: Relative margin within which rounding may still put a pair before the k-th: a quarter of a step.
 _SLACK = 2.0 ** -(_DIGITS + 3)
 
 
 def scratch_bytes(columns: int) -> int:
-    """Bytes that `NearestRows.add` allocates besides the state, at most, for rows of so many values."""
+    """Return the bytes that `NearestRows.add` allocates at most, besides its state, for rows of `columns` values."""
     return 8 * (2 * gates.QUERY_ROWS * gates.CANDIDATE_ROWS + 6 * max(gates.VALUES_AT_ONCE, 64 * columns))
 
 
 class Neighbours(NamedTuple):
-    """The k nearest rows of every row.
+    """Nearest neighbours of every row.
 
     Attributes
     ----------
     indices : int64 array, shape (n, k)
-        Nearest first, ties by lower index; never the row itself.
+        Nearest first, ties by lower index, without the row itself.
     distances : float64 array, shape (n, k)
         Squared Euclidean distances, or isolation masses as fractions of the rows.
     """
@@ -50,12 +50,12 @@ class Neighbours(NamedTuple):
     distances: Array
 
     def to_csr(self, values: Array | None = None) -> sp.csr_array:
-        """The graph with an entry for each neighbour, shape (n, n); zeros are stored.
+        """Return the graph with an entry for each neighbour, shape (n, n); zeros are stored.
 
         Parameters
         ----------
         values : float64 array, shape (n, k), optional
-            Entries in the order of `indices`; the distances by default.
+            Entries in the order of `indices`; default: the distances.
 
         Examples
         --------
@@ -71,27 +71,27 @@ class Neighbours(NamedTuple):
 
 
 def compiles_search(pairs: int, *, sparse: bool) -> bool:
-    """Whether a search of so many pairs of rows loads the compiled loops."""
+    """Return True if a search of so many pairs of rows uses the compiled loops."""
     return sparse and pairs > gates.COMPILED_PAIRS
 
 
 class NearestRows:
-    """The k nearest of the candidates met so far, for each row of a group.
+    """Search for the k nearest candidates of each row of a group.
 
     Parameters
     ----------
     Q : float64 ndarray or csr_array, shape (rows, d)
-        The group. Kept, not copied.
+        Rows of the group; not copied.
     first : int or None
-        Index of its first row among the candidates, where the group is of them: a row is not its own neighbour.
+        Index of the group's first row if the group is among the candidates, as a row is not its own neighbour.
     k : int
-        Neighbours of a row.
+        Number of neighbours.
     compiled : bool
-        Search sparse rows by compiled loops, with the same result: where rows are many.
+        Search sparse rows with compiled loops, worth it for many rows; the result is the same.
 
     Notes
     -----
-    Holds 16 k bytes a row. Candidates have to come in rising order of their index.
+    Holds 16 k bytes per row. Candidates must come in ascending order of their index.
 
     Examples
     --------
@@ -110,7 +110,7 @@ class NearestRows:
     def __init__(self, Q: Matrix, first: int | None, k: int, *, compiled: bool = False) -> None:
         rows = Q.shape[0]
         self.Q = Q
-        self.first = _ELSEWHERE if first is None else first
+        self.first = _NOT_CANDIDATES if first is None else first
         self.k = k
         self.indices = np.full((rows, k), -1, dtype=np.int64)
         self.distances = np.full((rows, k), np.inf)
@@ -118,14 +118,14 @@ class NearestRows:
         self._compiled = compiled and sp.issparse(Q)
 
     def add(self, C: Matrix, start: int) -> None:
-        """Consider rows `start` and following as neighbours.
+        """Process rows `start` and following as candidates.
 
         Parameters
         ----------
         C : ndarray or csr_array, shape (rows, d)
-            float64, and centred and scaled as Q is.
+            float64, centred and scaled like Q.
         start : int
-            Above every index that was considered before.
+            Greater than the index of every earlier candidate.
         """
         if self._compiled:
             for low in range(0, C.shape[0], gates.SPARSE_ROWS):
@@ -149,7 +149,7 @@ class NearestRows:
         if np.isinf(limits).any() and width > self.k:
             kth = np.partition(near, self.k - 1, axis=1)[:, self.k - 1].astype(np.float64) + slack + 2 * norms
             limits = np.minimum(limits, kth * (1 + 8 * _SLACK) - 2 * norms)
-        # Rounded upwards to the precision of the products, of which single ones may have lost 1e-30 by underflow.
+        # Rounded up to the precision of the products; single precision may lose 1e-30 by underflow.
         lost = 1e-30 if near.dtype == np.float32 else 0.0
         bound = np.nextafter((limits + lost).astype(near.dtype), near.dtype.type(np.inf))
         bound = np.minimum(bound, np.finfo(near.dtype).max)
@@ -162,7 +162,7 @@ class NearestRows:
         Q, rows = self.Q, self.Q.shape[0]
         columns = tile.tocsc()
         queries, candidates = (Q.indptr, Q.indices, Q.data), (columns.indptr, columns.indices, columns.data)
-        # A product of so many terms is off by less than this share of |q|² + |c|².
+        # Bound of the relative error of such a product, as a share of |q|² + |c|².
         share = 4 * (_most_values(Q) + 1) * float(np.finfo(np.float64).eps)
         limits = self._limits(slice(0, rows)) + share * self._squares
         lowered = _squares(tile) * (1 - share)
@@ -196,20 +196,20 @@ class NearestRows:
             row = after
 
     def _limits(self, part: slice) -> Array:
-        """The most |c|² − 2q·c of a row that could still come among the k nearest."""
+        """Return the largest |c|² − 2q·c with which a candidate may still be among the k nearest of a row."""
         norms = self._squares[part]
-        # The k-th so far has the key |q|² + d². What comes later and ties loses.
+        # The k-th neighbour has the key |q|² + d². Later candidates lose ties.
         worst = _rounded(norms + self.distances[part, -1])
         return worst * (1 - _SLACK) - 2 * norms
 
     def _keep(self, part: slice, r: NDArray[Any], c: NDArray[Any], tile: Matrix, start: int) -> None:
-        """Let pairs of rows r of a part and c of a tile, in their order, be among the k nearest if they are."""
+        """Merge pairs of rows r of a part and candidates c of a tile into the k nearest."""
         if len(r) == 0:
             return
         Q, norms = self.Q[part], self._squares[part]
         distances, indices = self.distances[part], self.indices[part]
         exact = pair_distances(Q, tile, r, c)
-        # Those that stay, beside the k of before: both in order of their index where their keys are equal.
+        # New candidates after the present k: both in index order for equal keys.
         counts = np.bincount(r, minlength=len(norms))
         touched = np.flatnonzero(counts)
         most = int(counts.max())
@@ -225,7 +225,7 @@ class NearestRows:
 
 
 class _Right:
-    """A tile of candidates, ready to be multiplied with many tiles of queries."""
+    """Tile of candidates, prepared for products with many tiles of queries."""
 
     def __init__(self, tile: Matrix, squares: Array) -> None:
         self.tile = tile
@@ -235,11 +235,10 @@ class _Right:
         self._ready: dict[type, tuple[Any, NDArray[Any], NDArray[Any]]] = {}
 
     def products(self, Q: Matrix, norms: Array) -> tuple[NDArray[Any], Array]:
-        """|c|² − 2q·c or less, shape (rows of Q, candidates), and how much less at most, for each row of Q.
+        """Return lower bounds of |c|² − 2q·c, shape (rows of Q, candidates), and their largest error for each row of Q.
 
-        In space that the next call uses again. A product of d terms is off by at most d units of rounding times
-        |q||c|, in whatever order they are summed; the factors were rounded, too. That share of |q||c| is subtracted by
-        a feature of its own.
+        The next call overwrites the result. A product of d terms has an error of at most d units of rounding times
+        |q||c|, in any order of summation, plus the rounding of its factors. An additional feature subtracts this bound.
         """
         lengths = np.sqrt(norms)
         low, high = SINGLE_PRECISION
@@ -278,17 +277,17 @@ class _Right:
 
 
 def _values_per_row(X: Matrix) -> int:
-    """Values that a row holds, of a sparse one on average."""
+    """Return the average number of values per row."""
     return X.nnz // max(X.shape[0], 1) + 1 if sp.issparse(X) else int(X.shape[1])
 
 
 def _most_values(X: Matrix) -> int:
-    """Values that a row holds at most."""
+    """Return the largest number of values in a row."""
     return int(np.diff(X.indptr).max(initial=0)) if sp.issparse(X) else int(X.shape[1])
 
 
 def _squares(X: Matrix) -> Array:
-    """|x|² of every row, in an order of summation that depends on nothing but the row."""
+    """Return |x|² of every row, summed in an order that depends only on the row."""
     if sp.issparse(X):
         return np.asarray(X.power(2).sum(axis=1), dtype=np.float64).ravel()
     squares: Array = np.empty(X.shape[0])
@@ -300,7 +299,7 @@ def _squares(X: Matrix) -> Array:
 
 
 def pair_distances(Q: Matrix, C: Matrix, r: NDArray[Any], c: NDArray[Any], *, compiled: bool = False) -> Array:
-    """Squared distance of rows r of Q from rows c of C, feature by feature."""
+    """Return squared distances between rows r of Q and rows c of C, summed feature by feature."""
     distances = np.empty(len(r))
     sparse = sp.issparse(Q)
     if sparse and compiled:
@@ -315,7 +314,7 @@ def pair_distances(Q: Matrix, C: Matrix, r: NDArray[Any], c: NDArray[Any], *, co
         part = slice(low, low + step)
         difference = Q[r[part]] - C[c[part]]
         if sparse:
-            # By a product, which adds in the order of features as the compiled loop does; `sum` adds in pairs.
+            # A product adds in the order of features, like the compiled loop; `sum` adds pairwise.
             distances[part] = difference.power(2) @ ones
         else:
             difference *= difference
@@ -324,7 +323,7 @@ def pair_distances(Q: Matrix, C: Matrix, r: NDArray[Any], c: NDArray[Any], *, co
 
 
 def _rounded(values: Array) -> Array:
-    """Non-negative values to `_DIGITS` binary digits, halves upward."""
+    """Round non-negative values to `_DIGITS` binary digits, halves up."""
     drop = 52 - _DIGITS
     bits = np.ascontiguousarray(values).view(np.int64)
     rounded = (bits + (1 << (drop - 1))) >> drop << drop

@@ -1,8 +1,8 @@
-"""The search among sparse rows of `neighbours`, compiled: only pairs of values of the same feature are multiplied.
+"""Compiled search of `neighbours` among sparse rows: only values of the same feature are multiplied.
 
-A row's products with all candidates are added up feature by feature, over the candidates that have the feature
-(inverted lists, as text retrieval has them). Σ c_f² multiplications find all pairs of n rows, c_f being the rows that
-have feature f, where products of tiles take as many look-ups as there are pairs of rows.
+A row's products with all candidates are summed feature by feature over the candidates with the feature (inverted lists,
+as in text retrieval). For n rows this takes Σ c_f² multiplications, with c_f rows that have feature f; products of
+tiles take as many look-ups as there are pairs of rows.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from mlfs_dask.blocks.compiling import njit
 
 @njit()
 def screen(queries, norms, limits, first, begin, candidates, squares, slack, rows, columns, sums, best):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """Find pairs that may be among the k nearest, from query `begin` on; gives the next query and the number of pairs.
+    """Find pairs that may be among the k nearest, from query `begin` on; return the next query and the number of pairs.
 
-    Parameters: queries as CSR (indptr, indices, data), with |q|² (norms) and the most that |c|² − 2q·c may be (limits);
-    `first`, the candidate that the first query is itself; candidates as CSC, with |c|² a little lowered (squares);
-    slack, the share of |q|² + |c|² that a sum may be off by; rows and columns, the output; sums, zeros of as many as
-    there are candidates, and zeros afterwards; best, space for k numbers.
+    Parameters: queries as CSR (indptr, indices, data), with |q|² (norms) and upper bounds of |c|² − 2q·c (limits);
+    `first`, the candidate equal to the first query; candidates as CSC, with |c|² slightly reduced (squares); slack, the
+    relative error of a sum, as a share of |q|² + |c|²; rows and columns, the output; sums, one zero per candidate, zero
+    again afterwards; best, workspace of k numbers.
     """
     q_start, q_feature, q_value = queries
     c_start, c_row, c_value = candidates
@@ -42,7 +42,7 @@ def screen(queries, norms, limits, first, begin, candidates, squares, slack, row
                 rows[count] = i
                 columns[count] = j
                 count += 1
-                # `most` is an upper bound: once k candidates have one, later candidates above all of them are out.
+                # `most` is an upper bound: candidates above the k-th smallest bound are excluded.
                 most = near + slack * (norms[i] + squares[j])
                 place = k - 1
                 if most < best[place]:
@@ -56,7 +56,7 @@ def screen(queries, norms, limits, first, begin, candidates, squares, slack, row
 
 @njit()
 def pair_distances(q_start, q_feature, q_value, c_start, c_feature, c_value, rows, columns, out):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """Write the squared distances of sparse rows, whose features rise: (q − c)² added up in the order of features."""
+    """Write the squared distances of sparse rows with ascending features: (q − c)² summed in the order of features."""
     for p in range(len(rows)):
         a, a_end = q_start[rows[p]], q_start[rows[p] + 1]
         b, b_end = c_start[columns[p]], c_start[columns[p] + 1]
@@ -78,10 +78,10 @@ def pair_distances(q_start, q_feature, q_value, c_start, c_feature, c_value, row
 
 @njit()
 def keep(rows, columns, start, distances, keys, near, least, order):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """Put candidates among the k nearest of their rows, in place, behind those of the same key.
+    """Insert candidates into the k nearest of their rows, in place, after equal keys.
 
-    Parameters: rows, columns, distances and keys of pairs, columns of the same row rising; start, the index of column
-    0; near, least, order (rows, k): indices, distances and keys of the nearest, in order of their keys.
+    Parameters: rows, columns, distances and keys of pairs, with ascending columns for each row; start, the index of
+    column 0; near, least, order (rows, k): indices, distances and keys of the nearest, sorted by key.
     """
     k = near.shape[1]
     for p in range(len(rows)):

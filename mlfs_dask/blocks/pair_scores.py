@@ -1,7 +1,7 @@
-"""Scores of features from a statistic of every label and feature: tile by tile, aggregated over labels in their order.
+"""Scores of features from a statistic of every label-feature pair, computed in tiles and aggregated over labels.
 
-A formula of counts or of sums sees arrays that broadcast to (p, w): p labels by w features, of a tile of either, never
-which one. What holds for all labels, as the rows that have a code, has one row.
+A formula of counts or sums receives arrays that broadcast to (p, w), p labels by w features, of any tile. Arrays for
+all labels, such as the rows with a code, have one row.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.blocks import gates
-from mlfs_dask.blocks.unknown import of_marks
+from mlfs_dask.blocks.unknown import values_at_marks
 from mlfs_dask.typing import Array
 
 
 class Counts(NamedTuple):
-    """Rows by code, label and feature.
+    """Contingency tables: number of rows by code, label and feature.
 
     Attributes
     ----------
     joint : int64 array, shape (codes, p, w)
-        Rows that have the code and the label, every code included; float64 of weighted rows, as the others.
+        Rows with the code and the label, for all codes; float64 for weighted rows, like the other arrays.
     marginal : int64 array, shape (codes, 1, w) or (codes, p, w)
-        Rows that have the code; where labels may be unknown, those among the rows where the label is known.
+        Rows with the code; for unknown labels, among the rows in which the label is known.
     positives : int64 array, shape (p, 1)
-        Rows that have the label.
+        Rows with the label.
     n : int or float, or array of shape (p, 1)
-        Rows; of each label those where it is known.
+        Number of rows; for each label the number of known rows.
     """
 
     joint: NDArray[Any]
@@ -39,40 +39,39 @@ class Counts(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Features."""
+        """Number of features."""
         return int(self.joint.shape[2])
 
     @property
     def varying(self) -> NDArray[np.bool_]:
-        """(p,): labels that some rows have and some have not. The others say nothing of any feature."""
+        """Mask of the labels that vary, shape (p,). A constant label carries no information."""
         return _varying(self.positives, self.n)
 
     def tile(self, labels: NDArray[np.intp], features: slice) -> Counts:
-        """The counts of some labels and features."""
+        """Return the counts of the given labels and features."""
         marginal = _of_labels(self.marginal[:, :, features], labels, axis=1)
         return Counts(self.joint[:, labels, features], marginal, self.positives[labels], _of_labels(self.n, labels))
 
     def known(self, marks: NDArray[np.int64]) -> Counts:
-        """Counts of the first p labels, of each over the rows where it is known.
+        """Return the counts of the first p labels, each over the rows in which it is known.
 
         Parameters
         ----------
         marks : int64 array, shape (p,)
-            Where the rows in which a label is unknown stand among the labels (`blocks.unknown`); -1 where there are
-            none.
+            Index, among the labels, of the rows in which a label is unknown (`blocks.unknown`); -1 if always known.
         """
         p = len(marks)
         if (marks < 0).all():
             return Counts(self.joint[:, :p], self.marginal, self.positives[:p], self.n)
         joint = np.moveaxis(self.joint, 1, 0)
-        marginal = self.marginal - np.moveaxis(of_marks(joint, marks), 0, 1)
-        # Of a label that no row knows all is 0, of one row.
-        n = np.maximum(self.n - of_marks(self.positives, marks), 1)
+        marginal = self.marginal - np.moveaxis(values_at_marks(joint, marks), 0, 1)
+        # A label without known rows counts 0 of one row.
+        n = np.maximum(self.n - values_at_marks(self.positives, marks), 1)
         return Counts(self.joint[:, :p], marginal, self.positives[:p], n)
 
 
 class StratifiedCounts(NamedTuple):
-    """Counts of each stratum, of the same labels and features; a label may be known in no row of one.
+    """Contingency tables of each stratum for the same labels and features; a label may be unknown in a whole stratum.
 
     Attributes
     ----------
@@ -83,13 +82,13 @@ class StratifiedCounts(NamedTuple):
 
     @classmethod
     def of(cls, counts: Counts, n_strata: int) -> StratifiedCounts:
-        """The strata of counts whose labels are the strata and then every label within each of them."""
+        """Split counts by stratum; their labels are the strata, then every label within each stratum."""
         strata = []
         for s in range(n_strata):
             alone, within = counts.joint[:, s : s + 1], slice(n_strata + s, None, n_strata)
             n, marginal = counts.positives[s].item(), alone
             if np.ndim(counts.n):
-                # What is said of a label within a stratum is of all rows but those in which it is unknown there.
+                # Counts within a stratum exclude its rows with unknown label.
                 n = np.maximum(counts.n[within] - (counts.n[s] - n), 0)
                 marginal = counts.marginal[:, within] - (counts.marginal[:, s : s + 1] - alone)
             strata.append(Counts(counts.joint[:, within], marginal, counts.positives[within], n))
@@ -97,7 +96,7 @@ class StratifiedCounts(NamedTuple):
 
     @property
     def n(self) -> Any:
-        """Rows of all strata; where labels may be unknown, of each label those where it is known."""
+        """Number of rows in all strata; for unknown labels, the known rows of each label."""
         return sum(counts.n for counts in self.strata)
 
     @property
@@ -106,7 +105,7 @@ class StratifiedCounts(NamedTuple):
 
     @property
     def varying(self) -> NDArray[np.bool_]:
-        """(p,): labels that some rows of a stratum have and some have not."""
+        """Mask of the labels that vary within a stratum, shape (p,)."""
         result: NDArray[np.bool_] = np.any([counts.varying for counts in self.strata], axis=0)
         return result
 
@@ -114,7 +113,7 @@ class StratifiedCounts(NamedTuple):
         return StratifiedCounts(tuple(counts.tile(labels, features) for counts in self.strata))
 
     def pooled(self, pair: Callable[[Counts], Array]) -> Array:
-        """Mean of a statistic over the strata, weighted by their rows, shape (p, w); 0 where a label does not vary."""
+        """Return the mean of a statistic over strata, weighted by rows, shape (p, w); 0 for a constant label."""
         total, n = np.zeros(self.strata[0].joint.shape[1:]), self.n
         for counts in self.strata:
             varies = np.flatnonzero(counts.varying)
@@ -124,22 +123,22 @@ class StratifiedCounts(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Sums of x − mean over rows.
+    """Sums of x − mean over the rows.
 
     Attributes
     ----------
     products : float64 array, shape (p, w)
-        Over the rows that have the label.
+        Over the rows with the label.
     m2 : float64 array, shape (1, w) or (p, w)
-        Of squares, over all rows; where labels may be unknown, over those where the label is known, about their mean.
+        Sums of squares over all rows; for unknown labels, over the known rows of each, relative to their mean.
     positives : int64 array, shape (p, 1)
-        Rows that have the label.
+        Rows with the label.
     n : int or float, or array of shape (p, 1)
-        Rows; of each label those where it is known.
+        Number of rows; for each label the number of known rows.
     residual_m2 : float64 array, shape (p, 1), or None
-        Of labels adjusted for covariates: what these leave of their sums of squares. The sums are then of residuals.
+        Residual sums of squares of labels adjusted for covariates; the other sums are then of residuals, too.
     rank : int, or int64 array of shape (p, 1)
-        Degrees of freedom that the covariates take; of each label those over the rows where it is known.
+        Degrees of freedom of the covariates; for each label over its known rows.
     """
 
     products: Array
@@ -159,7 +158,7 @@ class Sums(NamedTuple):
 
     @property
     def freedom(self) -> Any:
-        """Degrees of freedom of what is left of a feature by a label: n - 2 without covariates, and at least 1."""
+        """Residual degrees of freedom of a feature given a label: n - 2 without covariates, and at least 1."""
         return np.maximum(self.n - 2 - self.rank, 1)
 
     @property
@@ -179,7 +178,7 @@ class Sums(NamedTuple):
 
 
 def _of_labels(terms: Any, labels: NDArray[np.intp], axis: int = 0) -> Any:
-    """Terms of some labels; those that hold for all of them as they are."""
+    """Select the terms of labels; terms common to all labels stay as they are."""
     return terms if np.ndim(terms) == 0 or terms.shape[axis] == 1 else np.take(terms, labels, axis)
 
 
@@ -188,19 +187,20 @@ def _varying(positives: NDArray[Any], n: Any) -> NDArray[np.bool_]:
     return result
 
 
-#: What a formula of labels and features is made of.
+#: Arguments of a formula for labels and features.
 AnyTerms = TypeVar("AnyTerms", Counts, StratifiedCounts, Sums)
 
 
 class Aggregation(NamedTuple):
-    """How the statistics of a feature with all varying labels become one score; a filter may have one of its own.
+    """Aggregation of a feature's statistics over varying labels to a score; a filter may define its own.
 
     Attributes
     ----------
     of_sum : callable
-        Sums over labels, shape (w,), and the number of labels to scores. The mean is ``lambda total, p: total / p``.
+        Maps sums over labels, shape (w,), and the number of labels to scores; the mean is ``lambda total, p: total /
+        p``.
     of_pair : callable
-        What is summed, from the statistics, shape (p, w).
+        Maps the statistics, shape (p, w), to the summands.
     """
 
     of_sum: Callable[[Array, int], Array]
@@ -219,14 +219,14 @@ GEOMETRIC_MEAN = Aggregation(lambda total, p: np.exp(total / p) if p else total,
 
 
 def score_pairs(pair: Callable[[AnyTerms], Array], terms: AnyTerms, over: Aggregation = SUM) -> Array:
-    """Scores of the features, shape (w,), from a statistic of every varying label with every feature.
+    """Return the scores of the features, shape (w,), from a statistic of every varying label with every feature.
 
-    Labels are added one after the other: equal terms give equal bits for any tiles.
+    Labels are added sequentially: equal terms give equal bits for any tiling.
 
     Parameters
     ----------
     pair : callable
-        Terms of a tile to its (p, w) statistics.
+        Maps the terms of a tile to its (p, w) statistics.
     terms : Counts or Sums
     over : Aggregation
 
@@ -248,7 +248,7 @@ def score_pairs(pair: Callable[[AnyTerms], Array], terms: AnyTerms, over: Aggreg
 
 
 def quotient(numerator: Array, denominator: NDArray[Any]) -> Array:
-    """The quotient, 0 where the denominator is 0: of constant features.
+    """Return the quotient, 0 for a denominator of 0, as of constant features.
 
     >>> quotient(np.array([[3.0, 2.0]]), np.array([[2.0, 0.0]]))
     array([[1.5, 0. ]])

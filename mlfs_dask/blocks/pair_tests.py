@@ -1,8 +1,8 @@
-"""Tests of labels and features, a p-value each, from sums and counts alone: no permutations, and no rows.
+"""Tests of label-feature pairs from sums and counts alone, without permutations.
 
-The law of a pair's statistic under independence is known from what the reading has summed up (Pitman 1937 for moments
-of the permutation law): Student's t where both are frequent, the hypergeometric one for rare 0/1 pairs, and between
-them a law with the skewness and the kurtosis of the pair. Within strata it is the sum of those of the strata.
+The null distribution of a pair's statistic follows from the sums (Pitman 1937, for moments of the permutation
+distribution): Student's t for frequent values, the hypergeometric distribution for rare 0/1 pairs, and in between a
+distribution with the pair's skewness and kurtosis. Within strata it is the sum of the strata's distributions.
 """
 
 from __future__ import annotations
@@ -19,46 +19,46 @@ from mlfs_dask.blocks.entropy import information
 from mlfs_dask.blocks.pair_scores import Counts, StratifiedCounts, Sums, quotient
 from mlfs_dask.typing import Array
 
-#: Skewness and excess kurtosis of a pair above which its score is r √(n − 1), whose variance is 1 for any data: the
-#: denominator of t is no estimate any more where one row may be all of the covariance.
+#: Skewness and excess kurtosis of a pair from which its score is r √(n − 1), with variance 1 for any data: if one row
+#: may contribute all of the covariance, the denominator of t is no longer an estimate.
 SKEWED, PEAKED = 0.3, 0.3
 
-#: Excess kurtosis above which the saddlepoint of the difference of two gamma variables is too low.
+#: Excess kurtosis from which the saddlepoint of the difference of two gamma variables is too low.
 SPIKED = 10.0
 
-#: Skewness and excess kurtosis up to which tails are those of t.
+#: Skewness and excess kurtosis up to which the tails of t apply.
 _FLAT = 1e-3
 
-#: Smallest term of a tail, relative to its sum, that is added.
+#: Smallest term of a tail to be added, relative to the sum.
 _NEGLIGIBLE = 1e-17
 
-#: Names of effects, and their numbers.
+#: Names of effects, with their numbers.
 EFFECTS = ("log odds ratio", "difference of means", "information", "information, trend", "partial slope")
 LOG_ODDS, DIFFERENCE, INFORMATION, TREND, SLOPE = range(len(EFFECTS))
 
-#: Names of tests, and their numbers.
+#: Names of tests, with their numbers.
 TESTS = ("t", "exact", "z within strata", "CMH", "G", "Pearson", "partial t", "knockoffs")
 T, EXACT, WITHIN, CMH, G, PEARSON, PARTIAL_T, KNOCKOFFS = range(len(TESTS))
 
 
 class PairTests(NamedTuple):
-    """Tests of pairs; arrays that broadcast to the shape of `p_value`.
+    """Test results of pairs; arrays that broadcast to the shape of `p_value`.
 
     Attributes
     ----------
     n, positives : array
-        Rows where the label is known, and those that have it.
+        Rows in which the label is known, and rows with the label.
     effect, statistic : float64 array
-        Their sign is the direction. NaN where nothing can be tested: feature or label is the same in every known row.
+        Signed by direction. NaN without a test: feature or label is constant in the known rows.
     p_value : float64 array
-        Two-sided; NaN where nothing can be tested.
+        Two-sided; NaN without a test.
     order : float64 array
-        Rising from the surest pair: the decimal logarithm of the p-value, also where that is below the smallest
-        float64. Infinite where nothing is tested.
+        Sort key, ascending from the most significant pair: log10 of the p-value, also below the smallest float64.
+        Infinite without a test.
     corrected : bool array
-        Whether the p-value is that of a skewed or heavy-tailed law.
+        True if the p-value is that of a skewed or heavy-tailed distribution.
     kind, test : int array
-        Numbers of `EFFECTS` and of `TESTS`.
+        Indices into `EFFECTS` and `TESTS`.
     """
 
     n: NDArray[Any]
@@ -73,18 +73,18 @@ class PairTests(NamedTuple):
 
 
 class PairLaw(NamedTuple):
-    """What a test has to know of pairs beside `Sums`; arrays that broadcast to (p, w).
+    """Moments of pairs for tests, besides `Sums`; arrays that broadcast to (p, w).
 
     Attributes
     ----------
     mean : float64 array
-        Of features over the rows of the sums.
+        Means of features over the rows of the sums.
     zero_one : bool array
-        Features whose values are 0 and 1 alone.
+        Mask of the 0/1 features.
     skewness, kurtosis : float64 array
-        Of the products' law under independence; the second in excess of that of a normal law.
+        Skewness and excess kurtosis of the products' null distribution.
     variance : float64 array, or None
-        Of the products under independence within strata; None: without strata it follows from the sums.
+        Null variance of the products within strata; None: without strata it follows from the sums.
     """
 
     mean: Array
@@ -95,18 +95,18 @@ class PairLaw(NamedTuple):
 
 
 def law_within(strata: Iterable[tuple[Array, ...]]) -> tuple[Array, Array, Array]:
-    """Variance, skewness and excess kurtosis of Σ (x − mean) y over rows whose labels are shuffled within strata.
+    """Return variance, skewness and excess kurtosis of Σ (x − mean) y for labels shuffled within strata.
 
     Parameters
     ----------
     strata : iterable of (n, positives, x2, x3, x4)
-        Of each stratum its rows, those that have the label, and the sums of the second to the fourth power of x − mean;
-        arrays that broadcast to (p, w).
+        For each stratum: rows, rows with the label, and sums of the second to fourth power of x − mean; arrays that
+        broadcast to (p, w).
 
     Notes
     -----
-    The variance is Σ Sxx Syy/(n − 1) over strata, that of Mantel and Haenszel for 0/1 features. Cumulants of strata
-    are added. The fourth one of a stratum is that of n independent products of the same cumulants.
+    The variance is Σ Sxx Syy/(n − 1) over strata, as in Mantel and Haenszel for 0/1 features. Cumulants of strata
+    are added. The fourth cumulant of a stratum is that of n independent products with the same cumulants.
     """
     variance: Any = 0.0
     cumulants: list[Any] = [0.0, 0.0, 0.0]
@@ -114,7 +114,7 @@ def law_within(strata: Iterable[tuple[Array, ...]]) -> tuple[Array, Array, Array
         rows = np.maximum(n, 1.0)
         share = positives / rows
         spread = share * (1 - share)
-        kurtosis = x4 - 3 * x2 * x2 / rows  # times n, as the next
+        kurtosis = x4 - 3 * x2 * x2 / rows  # times n, like the next line
         variance = variance + x2 * spread * (rows / np.maximum(rows - 1, 1))
         cumulants[0] = cumulants[0] + x2 * spread
         cumulants[1] = cumulants[1] + x3 * (spread * (1 - 2 * share))
@@ -125,32 +125,32 @@ def law_within(strata: Iterable[tuple[Array, ...]]) -> tuple[Array, Array, Array
 
 
 def correlation_tests(sums: Sums, law: PairLaw) -> PairTests:
-    """Tests of the correlation of labels and features; of means, slope and correlation they are the same.
+    """Test the correlation of labels and features; tests of means, slope and correlation are equal.
 
     Parameters
     ----------
     sums : Sums
-        All of them arrays that broadcast to (p, w), n included; covariates have taken `rank` degrees of freedom.
+        Arrays that broadcast to (p, w), including n; covariates have used `rank` degrees of freedom.
     law : PairLaw
 
     Returns
     -------
     PairTests
-        The statistic is t on n − 2 degrees of freedom; within strata a normal score, whose square is the statistic of
-        Cochran, Mantel and Haenszel where features are 0/1. Of 0/1 features the effect is the log odds ratio, with
-        one half added to every count (Haldane, Anscombe), of others the difference of means.
+        The statistic is t with n − 2 degrees of freedom; within strata a normal score, whose square is the
+        Cochran-Mantel-Haenszel statistic for 0/1 features. The effect is the log odds ratio for 0/1 features, with one
+        half added to every count (Haldane, Anscombe), and the difference of means otherwise.
 
     Notes
     -----
     Rare labels and rare or skewed features make a t-test wrong by orders of magnitude: with 0.05 expected
     co-occurrences, a single one is 4.2 standard deviations. The skewness of a pair under independence is
-    γ = skew(x) skew(y)/√n, its excess kurtosis κ = kurt(x) kurt(y)/n. The p-value is the larger of that of t and that
-    of the difference of two gamma variables with this skewness and kurtosis; where κ is at most 3/2 γ², of one gamma
-    variable (Pearson III). Where a cell of two 0/1 columns has less than 1 / `SKEWED`² expected rows, it is that of
-    the hypergeometric law, half of the observed count's probability being added (mid-p).
+    γ = skew(x) skew(y)/√n, its excess kurtosis κ = kurt(x) kurt(y)/n. The p-value is the larger of two: that of t, and
+    that of the difference of two gamma variables with this skewness and kurtosis (of one gamma variable, Pearson III,
+    if κ ≤ 3/2 γ²). If a cell of two 0/1 columns has an expected count below 1 / `SKEWED`², the p-value is
+    hypergeometric, with half of the observed count's probability (mid-p).
 
-    Where one half in every cell turns the sign of a log odds ratio, it is Peto's: observed less expected rows, divided
-    by their variance (Yusuf et al. 1985).
+    If adding one half turns the sign of a log odds ratio, Peto's is used: observed minus expected rows, divided by
+    their variance (Yusuf et al. 1985).
 
     References
     ----------
@@ -213,7 +213,7 @@ def correlation_tests(sums: Sums, law: PairLaw) -> PairTests:
             log_p[exact] = _log_mid_p(both_exact, n_exact, positives_exact, ones_exact)
             corrected = corrected | exact
             test = np.where(exact, EXACT, test)
-    if sums.residual_m2 is not None:  # effects are those of a linear model
+    if sums.residual_m2 is not None:  # effects of a linear model
         kind = np.full(kind.shape, DIFFERENCE)
     effect, order = np.where(tested, effect, np.nan), _order(np.minimum(log_p, 0.0))
     n_rows, with_label = np.asarray(sums.n), np.asarray(sums.positives)
@@ -221,21 +221,21 @@ def correlation_tests(sums: Sums, law: PairLaw) -> PairTests:
 
 
 def _order(log_p: Array) -> Array:
-    """`PairTests.order` of natural logarithms of p-values, NaN where nothing is tested."""
+    """Return `PairTests.order` from natural logarithms of p-values, NaN without a test."""
     return np.where(np.isnan(log_p), np.inf, log_p / np.log(10))
 
 
 def p_of_order(order: Array) -> Array:
-    """P-values, NaN where nothing is tested."""
+    """Return p-values from `PairTests.order`, NaN without a test."""
     return np.where(np.isinf(order) & (order > 0), np.nan, np.exp(order * np.log(10)))
 
 
-#: P-values below which their logarithms are made of their own.
+#: P-values below which their logarithms are computed separately.
 _UNDERFLOWING = 1e-290
 
 
 def log_p_of_t(t: Array, degrees: Array) -> Array:
-    """Logarithms of two-sided p-values of Student's t, NaN of NaN."""
+    """Return logarithms of two-sided p-values of Student's t, NaN for NaN."""
     p = 2 * special.stdtr(degrees, -t)
     with np.errstate(divide="ignore"):
         log_p: Array = np.log(p)
@@ -243,7 +243,7 @@ def log_p_of_t(t: Array, degrees: Array) -> Array:
     if small.any():
         a, squares = degrees[small] / 2, t[small] ** 2
         x = degrees[small] / (degrees[small] + squares)
-        # The tail of the beta law by its continued fraction (DLMF 8.17.22), backwards: it converges fast so far out.
+        # Far in the tail, the continued fraction of the beta distribution converges fast (DLMF 8.17.22, backwards).
         fraction = np.ones(len(a))
         for m in range(30, 0, -1):
             even = m * (0.5 - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
@@ -255,7 +255,7 @@ def log_p_of_t(t: Array, degrees: Array) -> Array:
 
 
 def _log_p_of_chi2(statistic: Array, degrees: Array) -> Array:
-    """Logarithms of upper tails of χ², NaN of NaN."""
+    """Return logarithms of upper tails of χ², NaN for NaN."""
     p = special.chdtrc(degrees, statistic)
     with np.errstate(divide="ignore"):
         log_p: Array = np.log(p)
@@ -263,7 +263,7 @@ def _log_p_of_chi2(statistic: Array, degrees: Array) -> Array:
     if small.any():
         shape, half = degrees[small] / 2, statistic[small] / 2
         term = total = np.ones(len(half))
-        for k in range(1, 40):  # of the asymptotic series in 1/x, whose terms fall so far out
+        for k in range(1, 40):  # asymptotic series in 1/x, whose terms decrease this far out
             term = term * (shape - k) / half
             total = total + term
         log_p[small] = (shape - 1) * np.log(half) - half - special.gammaln(shape) + np.log(total)
@@ -271,24 +271,24 @@ def _log_p_of_chi2(statistic: Array, degrees: Array) -> Array:
 
 
 def code_tests(counts: Counts | StratifiedCounts, *, pearson: bool = False) -> Array:
-    """Tests of labels and codes, (4, p, w): information, statistic, `PairTests.order`, direction; NaN where none is.
+    """Test labels against codes: information, statistic, `PairTests.order`, direction, (4, p, w); NaN without a test.
 
-    Within strata there are two more: rows where the label is known, and those that have it.
+    Within strata there are two more rows: known rows of the label, and rows with the label.
 
-    The direction is the sign of the trend over rising codes, doubled where the p-value is corrected.
+    The direction is the sign of the trend over ascending codes, doubled if the p-value is corrected.
 
     Parameters
     ----------
     counts : Counts or StratifiedCounts
     pearson : bool
-        Test by Pearson's statistic and not by G.
+        Use Pearson's statistic instead of G.
 
     Notes
     -----
-    The statistic is G = 2 n M, or Pearson's, which have the χ² law on (codes − 1) degrees of freedom where all cells
-    expect some rows; within strata Cochran, Mantel and Haenszel's of general association. Where a code with the label
-    is too rare or too skewed for that, the p-value is the least of those of the single codes, each as of a 0/1 feature
-    (`correlation_tests`), times their number (Bonferroni).
+    The statistic is G = 2 n M, or Pearson's, with the χ² distribution on (codes − 1) degrees of freedom if all expected
+    counts are large; within strata it is Cochran-Mantel-Haenszel's general association. For codes too rare or too
+    skewed, the p-value is the smallest p-value of single codes, each tested as a 0/1 feature (`correlation_tests`),
+    times their number (Bonferroni).
     """
     strata = counts.strata if isinstance(counts, StratifiedCounts) else (counts,)
     joint, marginal, positives, n = (
@@ -329,25 +329,25 @@ def code_tests(counts: Counts | StratifiedCounts, *, pearson: bool = False) -> A
 
 
 def pearson_statistic(counts: Counts) -> Array:
-    """Pearson's χ² of labels and codes, shape (p, w)."""
+    """Return Pearson's χ² of labels and codes, shape (p, w)."""
     joint, marginal, positives, n = counts
     terms: Array = np.zeros(joint.shape[1:])
     for observed, share in zip(joint, marginal / n, strict=True):
         terms += quotient((observed - share * positives) ** 2, share)
-    # 1/E of the rows with the label and of those without: n / (share n_l (n − n_l)) together.
+    # 1/E summed over the rows with the label and those without: n / (share n_l (n − n_l)).
     terms *= quotient(np.asarray(n, dtype=np.float64), positives * (n - positives))
     return terms
 
 
 def kurtosis_of_share(share: Array) -> Array:
-    """Excess kurtosis of a 0/1 column of which a share is 1; infinite or NaN of a constant one."""
+    """Return the excess kurtosis of a 0/1 column with a share of ones; infinite or NaN for a constant one."""
     with np.errstate(divide="ignore", invalid="ignore"):
         kurtosis: Array = 1 / (share * (1 - share)) - 6
     return kurtosis
 
 
 def skewness_of_share(share: Array) -> Array:
-    """Skewness of a 0/1 column of which a share is 1; infinite or NaN of a constant one.
+    """Return the skewness of a 0/1 column with a share of ones; infinite or NaN for a constant one.
 
     >>> skewness_of_share(np.array([0.5, 0.1])).round(3)
     array([0.   , 2.667])
@@ -358,18 +358,18 @@ def skewness_of_share(share: Array) -> Array:
 
 
 def log_heavy_tail(score: Array, skewness: Array, kurtosis: Array) -> Array:
-    """Logarithm of P(score or more) of a law with mean 0, variance 1, and this skewness and excess kurtosis.
+    """Return log P(score or more) for a distribution with mean 0, variance 1, given skewness and excess kurtosis.
 
-    The law is that of the difference of two gamma variables of one scale, whose tail is a saddlepoint's (Lugannani &
-    Rice 1980), within some percent; with no more kurtosis than a gamma variable has, of one gamma variable (Pearson
-    III), and above `SPIKED` of the one on this side, which is an upper bound.
+    The distribution is the difference of two gamma variables of one scale, with a saddlepoint tail (Lugannani &
+    Rice 1980), accurate to some percent. With no more kurtosis than a gamma variable, it is one gamma variable (Pearson
+    III); above `SPIKED`, the gamma variable on this side gives an upper bound.
 
     Parameters
     ----------
     score : float64 array
-        Above 0.
+        Positive.
     skewness, kurtosis : float64 array
-        Of the same shape.
+        Arrays of the same shape.
 
     Examples
     --------
@@ -378,11 +378,11 @@ def log_heavy_tail(score: Array, skewness: Array, kurtosis: Array) -> Array:
     """
     kurtosis = np.maximum(kurtosis, 1.5 * skewness**2)
     scale = np.sqrt(kurtosis / 6)
-    both = scale**-2.0  # of the shapes of the two variables the sum, and the difference
+    both = scale**-2.0  # sum of the two shapes; next, their difference
     more = np.clip(skewness / (2 * scale**3), -both, both)
     right, left = (both + more) / 2, (both - more) / 2
     log_tail = np.full(len(score), -np.inf)
-    # One variable; or the second one is nearly always 0, and the tail of the first at most too large.
+    # One variable; or the second is almost always 0, and the tail of the first is an upper bound.
     single = (left <= 1e-9 * both) | (kurtosis > SPIKED)
     with np.errstate(divide="ignore"):
         log_tail[single] = np.log(special.gammaincc(right[single], more[single] + score[single] / scale[single]))
@@ -394,18 +394,18 @@ def log_heavy_tail(score: Array, skewness: Array, kurtosis: Array) -> Array:
     v = u * np.sqrt(right / (1 - u) ** 2 + left / (1 + u) ** 2)
     normal = special.log_ndtr(-w)
     ratio = np.exp(-0.5 * w**2 - normal) / np.sqrt(2 * np.pi) * (1 / v - 1 / w)
-    with np.errstate(divide="ignore"):  # on a side that has hardly a tail
+    with np.errstate(divide="ignore"):  # a side almost without a tail
         log_tail[double] = normal + np.log1p(np.maximum(ratio, -1))
     return log_tail
 
 
 def heavy_scores(statistics: Array, skewness: Array, kurtosis: Array) -> Array:
-    """Standard normal scores of statistics, no larger than they are: those of the tails of a heavier law.
+    """Return standard normal scores of statistics, reduced to the tails of a heavier distribution.
 
     Parameters
     ----------
     statistics, skewness, kurtosis : float64 array
-        Of one shape.
+        Arrays of one shape.
 
     Examples
     --------
@@ -421,15 +421,15 @@ def heavy_scores(statistics: Array, skewness: Array, kurtosis: Array) -> Array:
 
 
 def _log_mid_p(both: Array, n: Array, positives: Array, ones: Array) -> Array:
-    """Logarithm of the two-sided mid-p of the number of rows that have two properties, as the margins are given.
+    """Return log of the two-sided mid-p of the number of rows with two properties, given the margins.
 
-    It is twice the smaller tail, to which the observed number counts half. Numbers are summed outwards from the
-    observed one, as many as matter: few where a cell is rare.
+    It is twice the smaller tail, with half of the observed number's probability. Terms are summed outwards from the
+    observed number, as far as they matter: few if a cell is rare.
 
     Parameters
     ----------
     both, n, positives, ones : float64 array, shape (m,)
-        Whole numbers: rows with both, all rows, those with either.
+        Integers: rows with both properties, all rows, rows with either property.
 
     Examples
     --------
@@ -439,7 +439,7 @@ def _log_mid_p(both: Array, n: Array, positives: Array, ones: Array) -> Array:
     cells = np.stack([both, positives - both, ones - both, n - positives - ones + both])
     log_own = _log_factorials(positives, n - positives, ones, n - ones) - special.gammaln(n + 1)
     log_own -= special.gammaln(cells + 1).sum(axis=0)
-    # Outwards: the two cells that grow, and the two that shrink.
+    # Outwards: two cells grow, and two shrink.
     outwards = both * n >= positives * ones
     grow = np.where(outwards, cells[[0, 3]], cells[[1, 2]])
     shrink = np.where(outwards, cells[[1, 2]], cells[[0, 3]])
@@ -454,7 +454,7 @@ def _log_mid_p(both: Array, n: Array, positives: Array, ones: Array) -> Array:
         if not going.all():
             active, term, grow, shrink = active[going], term[going], grow[:, going], shrink[:, going]
     log_tail: Array = np.log(tail) + log_own
-    # Of a tail above one half, by rounding, the other one.
+    # If rounding puts a tail above one half, use the other tail.
     other = np.log1p(-np.minimum(np.exp(log_tail), 1 - 1e-16))
     log_p: Array = np.log(2) + np.minimum(log_tail, np.where(log_tail > np.log(0.5), other, np.inf))
     return log_p

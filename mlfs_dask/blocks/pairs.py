@@ -1,9 +1,9 @@
-"""Information of pairs: what a feature shares with a partner, and how much of that the labels share too.
+"""Mutual and interaction information of pairs of features, with the labels.
 
-A partner s is another feature. From the counts N(f, s) follows the mutual information I(f; s), and from
-N(f, s, l) the interaction information I(f; s; l) = I(f; s) - I(f; s | l) = I(f; l) - I(f; l | s) (McGill 1954), which
-is positive where partner and label say the same of f, and negative where they say more together. Criteria that choose
-features one after another are sums of the two (Brown et al. 2012).
+A partner s is another feature. The counts N(f, s) give the mutual information I(f; s), and N(f, s, l) the interaction
+information I(f; s; l) = I(f; s) - I(f; s | l) = I(f; l) - I(f; l | s) (McGill 1954). It is positive if partner and
+label share information on f, and negative if they are more informative together. Criteria that choose one feature after
+another are sums of the two (Brown et al. 2012).
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from scipy import sparse as sp
 from mlfs_dask.blocks.entropy import count_log_count, entropy_of_counts, rounding_error
 from mlfs_dask.typing import Array
 
-#: Counts of pairs that are turned into entropies at a time, unless a single partner has more: they stay in the
-#: second-level cache.
-COUNTS_TOGETHER = 2**15
+#: Counts of pairs converted to entropies at once, unless a single partner has more: they stay in the second-level
+#: cache.
+COUNTS_AT_ONCE = 2**15
 
 
 class PartnerCounts(NamedTuple):
-    """How often partners have each of their codes, alone and with a label.
+    """Counts of the partners' codes, alone and with a label.
 
     Attributes
     ----------
     codes : int64 array, shape (m,)
-        Rows that have each code of a partner but its reference code, partner by partner; float64 of weighted rows, as
-        the others.
+        Rows with each code of a partner except its reference code, partner by partner; float64 for weighted rows, like
+        the other arrays.
     labels : int64 array, shape (q,)
-        Rows that have each label.
+        Rows with each label.
     both : int64 array, shape (m, q)
-        Rows that have the code and the label.
+        Rows with the code and the label.
     """
 
     codes: NDArray[Any]
@@ -43,13 +43,13 @@ class PartnerCounts(NamedTuple):
 
 
 class PairCounts(NamedTuple):
-    """How often w features have each of their K codes, together with a code of a partner, a label, or both.
+    """Counts of the K codes of w features, alone and with a code of a partner, a label, or both.
 
     Attributes
     ----------
     alone : int64 array, shape (K, w)
     codes : int64 array, shape (K, m, w)
-        The second axis as in `PartnerCounts`.
+        Second axis as in `PartnerCounts`.
     labels : int64 array, shape (K, q, w)
     both : int64 array, shape (K, m, q, w)
     """
@@ -61,12 +61,12 @@ class PairCounts(NamedTuple):
 
 
 def face_splitting_product(A: sp.csr_array, B: sp.csr_array) -> sp.csr_array:
-    """The products of every entry of a row of A with every entry of the same row of B, of indicators.
+    """Return the products of all pairs of entries of the same rows of A and B, which are indicators.
 
     Parameters
     ----------
     A, B : csr_array, shapes (rows, a) and (rows, b)
-        Their stored entries count as 1.
+        Stored entries count as 1.
 
     Returns
     -------
@@ -91,14 +91,14 @@ def face_splitting_product(A: sp.csr_array, B: sp.csr_array) -> sp.csr_array:
 
 
 def paired_columns(partners: sp.csr_array, labels: sp.csr_array) -> sp.csr_array:
-    """Indicators of labels, of codes of partners, and of both.
+    """Return indicators of labels, of partners' codes, and of their combinations.
 
     Parameters
     ----------
     partners : csr_array, shape (rows, m)
-        Indicators of the codes of the partners.
+        Indicators of the partners' codes.
     labels : csr_array, shape (rows, q)
-        Indicators of the labels; q = 0 for pairs alone.
+        Indicators of the labels; q = 0 without labels.
 
     Returns
     -------
@@ -108,7 +108,7 @@ def paired_columns(partners: sp.csr_array, labels: sp.csr_array) -> sp.csr_array
 
 
 def row_runs(entries: NDArray[np.integer[Any]], max_entries: int) -> Iterator[slice]:
-    """Runs of rows that together have at most so many entries, unless a single row has more.
+    """Yield runs of rows with at most `max_entries` entries in total, unless a single row has more.
 
     >>> list(row_runs(np.array([2, 2, 0, 5, 1]), 4))
     [slice(0, 3, None), slice(3, 4, None), slice(4, 5, None)]
@@ -129,24 +129,24 @@ def pair_terms(
     n: int | float,
     logs: Array | None = None,
 ) -> tuple[Array, Array]:
-    """I(f; s) and the sum of I(f; s; l) over the labels, of features with every partner; and their entropy.
+    """Return I(f; s), and the sum of I(f; s; l) over labels, for all partners; and the entropy of the features.
 
     Parameters
     ----------
     pairs : PairCounts
-        Of w features.
+        Counts of w features.
     partner : PartnerCounts
     ptr : int64 array, shape (c + 1,)
-        The codes ptr[i]..ptr[i + 1]-1 are those of partner i.
+        Codes ptr[i]..ptr[i + 1]-1 belong to partner i.
     n : int or float
-        Rows, or the sum of their weights.
+        Number of rows, or the sum of their weights.
     logs : float64 array, shape (n + 1,), optional
-        `count_log_count` of all counts of rows: the compiled kernel is used, which gives the same bits.
+        `count_log_count` of all counts of rows: use the compiled kernel, which gives the same bits.
 
     Returns
     -------
     terms : float64 array, shape (2, c, w), or (1, c, w) without labels
-        Those no larger than the rounding error of their entropies are zero.
+        Terms within the rounding error of their entropies are zero.
     entropy : float64 array, shape (w,)
     """
     q = len(partner.labels)
@@ -156,9 +156,9 @@ def pair_terms(
     H_f = entropy_of_counts(pairs.alone, n)
     H_l = entropy_of_counts(np.stack([partner.labels, n - partner.labels]), n)[:, np.newaxis]
     H_fl = _entropy_with_labels(pairs.alone[:, np.newaxis], pairs.labels, n)  # (q, w)
-    together = K * (q + 1) * w if logs is None else max(K * w, q)
-    for some in _partners_together(np.diff(ptr), together):
-        codes = ptr[some] + np.arange(ptr[some[0] + 1] - ptr[some[0]])[:, np.newaxis]  # (K_s - 1, partners)
+    counts_per_code = K * (q + 1) * w if logs is None else max(K * w, q)
+    for batch in _partner_batches(np.diff(ptr), counts_per_code):
+        codes = ptr[batch] + np.arange(ptr[batch[0] + 1] - ptr[batch[0]])[:, np.newaxis]  # (K_s - 1, partners)
         N_s = _with_reference(partner.codes[codes], n)  # (K_s, partners)
         H_s, H_sl = entropy_of_counts(N_s, n), None
         if q:
@@ -168,48 +168,48 @@ def pair_terms(
             from mlfs_dask.blocks.pairs_compiled import add_interactions, set_information
 
             sizes = float(n), float(np.log(n))
-            set_information(terms[0], some, ptr, pairs.alone, pairs.codes, logs, *sizes, H_f, H_s, error)
+            set_information(terms[0], batch, ptr, pairs.alone, pairs.codes, logs, *sizes, H_f, H_s, error)
             if H_sl is not None:
-                entropies = terms[0, some], H_l[:, 0], H_fl, H_sl, error
-                add_interactions(terms[1], some, ptr, *pairs, logs, *sizes, *entropies)
+                entropies = terms[0, batch], H_l[:, 0], H_fl, H_sl, error
+                add_interactions(terms[1], batch, ptr, *pairs, logs, *sizes, *entropies)
             continue
         N_fs = _with_reference(pairs.codes[:, codes], pairs.alone[:, np.newaxis], axis=1)  # (K, K_s, partners, w)
         shared = H_f + H_s[:, np.newaxis] - entropy_of_counts(N_fs, n, axes=2)
         shared[shared <= error] = 0.0
-        terms[0, some] = shared
+        terms[0, batch] = shared
         if H_sl is not None:
             N_fsl = _with_reference(pairs.both[:, codes], pairs.labels[:, np.newaxis], axis=1)
             H_fsl = _entropy_with_labels(N_fs[:, :, :, np.newaxis], N_fsl, n, axes=2)
             of_label = shared[:, np.newaxis] + H_l - H_fl - H_sl[..., np.newaxis] + H_fsl
             of_label[np.abs(of_label) <= error] = 0.0
-            # Added one after the other, which `sum` does not do for a single feature: the same bits for any w.
-            terms[1, some] = np.cumsum(of_label, axis=1, out=of_label)[:, -1]
+            # Sequential sums, unlike `sum` for a single feature: equal bits for any w.
+            terms[1, batch] = np.cumsum(of_label, axis=1, out=of_label)[:, -1]
     return terms, H_f
 
 
-def _partners_together(n_codes: NDArray[np.int64], counts: int) -> Iterator[NDArray[np.intp]]:
-    """Partners of as many codes, so many that their counts, `counts` for each code, are some `COUNTS_TOGETHER`.
+def _partner_batches(n_codes: NDArray[np.int64], counts: int) -> Iterator[NDArray[np.intp]]:
+    """Yield batches of partners with equally many codes, of about `COUNTS_AT_ONCE` counts, `counts` for each code.
 
-    >>> [some.tolist() for some in _partners_together(np.array([1, 2, 1, 1]), COUNTS_TOGETHER // 4)]
+    >>> [batch.tolist() for batch in _partner_batches(np.array([1, 2, 1, 1]), COUNTS_AT_ONCE // 4)]
     [[0, 2], [3], [1]]
     """
     for own in np.unique(n_codes):
         same = np.flatnonzero(n_codes == own)
-        step = max(1, COUNTS_TOGETHER // (counts * (int(own) + 1)))
+        step = max(1, COUNTS_AT_ONCE // (counts * (int(own) + 1)))
         for low in range(0, len(same), step):
             yield same[low : low + step]
 
 
 def _with_reference(counts: NDArray[Any], total: Any, axis: int = 0) -> NDArray[Any]:
-    """Counts of all codes of a partner: those of its reference code, which are not counted, follow from the total."""
+    """Prepend the counts of a partner's reference code, which follow from the total."""
     reference = np.expand_dims(total - counts.sum(axis=axis), axis)
     return np.concatenate([reference, counts], axis=axis)
 
 
 def _entropy_with_labels(states: NDArray[Any], with_label: NDArray[Any], n: int | float, axes: int = 1) -> Array:
-    """Joint entropy of states and each label, from counts of every state, (S, 1, ...), and of both, (S, q, ...).
+    """Return the joint entropy of states and each label, from counts of states, (S, 1, ...), and of both, (S, q, ...).
 
-    States of two variables are in two axes.
+    States of two variables use two axes.
     """
     entropy: Array = np.log(n) - _sum_with_labels(states, with_label, axes) / n
     return entropy

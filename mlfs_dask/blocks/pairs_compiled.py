@@ -1,7 +1,7 @@
-"""Compiled kernel of `blocks.pairs`, imported only when a job is large.
+"""Compiled kernel of `blocks.pairs`, imported only for large jobs.
 
-Sums run in the order in which NumPy's do there, and logarithms are looked up in a table that NumPy has made: the same
-bits either way. It touches no Python objects and releases the GIL.
+Sums run in NumPy's order, and logarithms come from a table made by NumPy, so that the bits are the same. It uses no
+Python objects and releases the GIL.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from mlfs_dask.blocks.compiling import njit
 def set_information(  # type: ignore[no-untyped-def]
     terms, some, ptr, alone, codes, logs, n, log_n, H_f, H_s, error
 ):  # pragma: no cover - compiled
-    """Set I(f; s), 0 where it is no larger than `error`, in `terms` (partners, w), for the partners `some` of `ptr`.
+    """Set I(f; s), 0 if it is at most `error`, in `terms` (partners, w), for a batch `some` of the partners in `ptr`.
 
-    Parameters: counts as of `PairCounts`, int64; logs[c] = c log c for c to n; log_n = log n; H_f (w,) and H_s (some,)
-    are the entropies.
+    Parameters: counts as in `PairCounts`, int64; logs[c] = c log c for c up to n; log_n = log n; H_f (w,) and H_s
+    (some,) are the entropies.
     """
     K, w = alone.shape
     for i in range(some.size):
@@ -24,7 +24,7 @@ def set_information(  # type: ignore[no-untyped-def]
         for f in range(w):
             total = 0.0
             for v in range(K):
-                # What is left for the reference code of the partner.
+                # The remainder belongs to the partner's reference code.
                 state = alone[v, f]
                 for s in range(first, last):
                     state -= codes[v, s, f]
@@ -43,10 +43,10 @@ def set_information(  # type: ignore[no-untyped-def]
 def add_interactions(  # type: ignore[no-untyped-def]
     terms, some, ptr, alone, codes, labels, both, logs, n, log_n, shared, H_l, H_fl, H_sl, error
 ):  # pragma: no cover - compiled
-    """Add I(f; s; l) of all labels, those above `error`, to `terms` (partners, w), for the partners `some` of `ptr`.
+    """Add I(f; s; l) above `error` of all labels to `terms` (partners, w), for a batch `some` of the partners in `ptr`.
 
-    Parameters: counts as of `PairCounts`, int64; logs[c] = c log c for c to n; log_n = log n; shared (some, w),
-    H_l (q,), H_fl (q, w) and H_sl (some, q) are I(f; s) and the entropies that the labels have part in.
+    Parameters: counts as in `PairCounts`, int64; logs[c] = c log c for c up to n; log_n = log n; shared (some, w) is
+    I(f; s); H_l (q,), H_fl (q, w) and H_sl (some, q) are the entropies with labels.
     """
     K, q, w = labels.shape
     for i in range(some.size):
@@ -55,7 +55,7 @@ def add_interactions(  # type: ignore[no-untyped-def]
             for f in range(w):
                 total = 0.0
                 for v in range(K):
-                    # What is left for the reference code of the partner.
+                    # The remainder belongs to the partner's reference code.
                     state, with_label = alone[v, f], labels[v, label, f]
                     for s in range(first, last):
                         state -= codes[v, s, f]

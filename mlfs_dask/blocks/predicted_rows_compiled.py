@@ -1,4 +1,4 @@
-"""Compiled row step of Access-MFS for rows of which some labels are known: a small system of its own for every row."""
+"""Compiled row step of Access-MFS for partly labelled rows: a small linear system for every row."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from mlfs_dask.blocks.compiling import njit
 def correct_rows(F, marked, A, sign):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Turn rows f A into rows f (A⁻¹ + sign·diag(marked_i))⁻¹, in place.
 
-    By the Woodbury identity that takes the Cholesky factor of I + sign·A_ee, e being the entries that are marked. With
-    the eigenvalues of A in (0, 1], or of sign -1 in (0, 1/2], its condition is at most 2.
+    Uses the Woodbury identity with the Cholesky factor of I + sign·A_ee for the marked entries e. With eigenvalues of A
+    in (0, 1], or in (0, 1/2] for sign -1, its condition number is at most 2.
 
     Parameters: F float64 (rows, q); marked bool (rows, q); A float64 (q, q), symmetric; sign 1.0 or -1.0.
     """
@@ -26,7 +26,7 @@ def correct_rows(F, marked, A, sign):  # type: ignore[no-untyped-def]  # pragma:
             if marked[i, j]:
                 entries[m] = j
                 m += 1
-        for a in range(m):  # L L' y = f_e, forwards
+        for a in range(m):  # L L' y = f_e, forward substitution
             row = A[entries[a]]
             for b in range(a + 1):
                 s = sign * row[entries[b]]
@@ -39,7 +39,7 @@ def correct_rows(F, marked, A, sign):  # type: ignore[no-untyped-def]  # pragma:
             for b in range(a):
                 t -= L[a, b] * y[b]
             y[a] = t / L[a, a]
-        for a in range(m - 1, -1, -1):  # and backwards
+        for a in range(m - 1, -1, -1):  # backward substitution
             y[a] /= L[a, a]
             for b in range(a):
                 y[b] -= L[a, b] * y[a]

@@ -1,7 +1,7 @@
-"""Y'X and Y'Y of one block, Y being labels: sums over the rows that have a label.
+"""Products Y'X and Y'Y of one block with labels Y: sums over the rows with a label.
 
-X is taken relative to a given row of shifts. Y'(X − μ) of a column far from zero is a small difference of
-large sums; relative to a value of the column itself nothing is lost.
+X is taken relative to a given row of shifts. Y'(X − μ) of a column far from zero is a small difference of large sums;
+relative to a value of the column itself no digits are lost.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mlfs_dask.typing import Array, Matrix
 
 
 def positives_block(Y: sp.csr_array) -> sp.csr_array:
-    """Y with its positive entries alone, as int8.
+    """Return the positive entries of Y, as int8.
 
     >>> positives_block(sp.csr_array(np.array([[1, -1]], dtype=np.int8))).toarray()
     array([[1, 0]], dtype=int8)
@@ -30,13 +30,13 @@ def positives_block(Y: sp.csr_array) -> sp.csr_array:
 
 
 def label_products_block(X: Matrix, Y: sp.csr_array, shift: Array) -> Array:
-    """Sum of (x − shift) over the rows of each label.
+    """Return the sum of (x − shift) over the rows with each label.
 
     Parameters
     ----------
     X : ndarray or csr_array, shape (rows, d)
     Y : csr_array of int8, shape (rows, q)
-        Positive entries only; of weighted rows float64, their weights (`weighted_block`).
+        Positive entries only; float64 weights for weighted rows (`weighted_block`).
     shift : float64 array, shape (d,)
 
     Returns
@@ -61,7 +61,7 @@ def label_products_block(X: Matrix, Y: sp.csr_array, shift: Array) -> Array:
 
 
 def weighted_block(Y: sp.csr_array, weights: Array | None) -> sp.csr_array:
-    """The entries of Y with the weight of their row in their places; Y itself where rows have none.
+    """Return Y with its entries replaced by the row weights; Y itself without weights.
 
     >>> weighted_block(sp.csr_array(np.array([[1, -1], [0, 1]], dtype=np.int8)), np.array([0.5, 2.0])).toarray()
     array([[0.5, 0.5],
@@ -73,16 +73,16 @@ def weighted_block(Y: sp.csr_array, weights: Array | None) -> sp.csr_array:
 
 
 def label_sums_block(Y: sp.csr_array) -> NDArray[Any]:
-    """Number of entries of each label, shape (q,), as int64; of weighted entries (float64) the sum of their weights."""
+    """Return the number of entries of each label, shape (q,), as int64; the sum of weights for weighted entries."""
     if Y.dtype.kind == "f":
         return np.bincount(Y.indices, weights=Y.data, minlength=Y.shape[1])
     return np.bincount(Y.indices, minlength=Y.shape[1]).astype(np.int64)
 
 
 def label_pairs_block(Y: sp.csr_array, weighted: sp.csr_array | None = None) -> NDArray[Any]:
-    """Number of rows that have both labels of each pair, shape (q, q).
+    """Return the number of rows with both labels of each pair, shape (q, q).
 
-    Y holds positive entries only, and `weighted` the weights of their rows. Sums are int64, or float64 of weights: an
+    Y holds positive entries only, and `weighted` the weights of their rows. Sums are int64, or float64 for weights: an
     int8 product of 1 000 ones would be −24.
     """
     other = Y.astype(np.int64) if weighted is None else weighted

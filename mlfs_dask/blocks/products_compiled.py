@@ -1,7 +1,7 @@
-"""Compiled kernels for moments and label products together, imported only when a job is large.
+"""Compiled kernels for moments and label products together, imported only for large jobs.
 
-Every value of X is loaded once from memory: moments and the sums of its row's labels are taken while a tile
-of rows and features is in the second-level cache. No kernel touches Python objects; all release the GIL.
+Every value of X is loaded once from memory: moments and label sums are computed while a tile of rows and features is in
+the second-level cache. No kernel uses Python objects; all release the GIL.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import numpy as np
 
 from mlfs_dask.blocks.compiling import njit
 
-#: Rows of a tile; its moments are merged into the running ones once a tile.
+#: Rows of a tile, whose moments are merged into the running moments at once.
 TILE_ROWS = 128
 
 #: Bytes of label sums (q, features of a tile) that stay in the second-level cache beside the tile itself.
@@ -23,8 +23,8 @@ def add_dense(  # type: ignore[no-untyped-def]
 ):  # pragma: no cover - compiled
     """Add a dense block to the moments and to the products (q, d), in place.
 
-    Parameters: X (rows, d) C-ordered; Y as CSR (indptr, indices, signs); count, mean, m2 (d,); shift (d,), to
-    which means and products are relative.
+    Parameters: X (rows, d) C-ordered; Y as CSR (indptr, indices, signs); count, mean, m2 (d,); shift (d,), the origin
+    of means and products.
     """
     rows, d = X.shape
     q = products.shape[0]
@@ -72,8 +72,8 @@ def add_dense(  # type: ignore[no-untyped-def]
                         into = products[indices[p], f0:f1]
                         for j in range(w):
                             into[j] += np.float64(x0[j]) - origin[j]
-            # The running mean is the centre, so the old rows add nothing to `total`, and M2 + square is
-            # the sum of squares of all rows about it; the correction takes away at most its rounding.
+            # The running mean is the centre, so earlier rows add nothing to `total`, and M2 + square is the sum of
+            # squares about it over all rows; the correction subtracts no more than its rounding.
             n_rows += r1 - r0
             for j in range(w):
                 m2[f0 + j] += square[j] - total[j] * (total[j] / n_rows)
@@ -100,7 +100,7 @@ def add_sparse(  # type: ignore[no-untyped-def]
         else:
             mean[j] += delta / count[j]
             m2[j] += delta * (value - mean[j])
-    # Label by label: the sums of one label fit the second-level cache, those of all labels do not.
+    # Label by label: the sums of one label fit the second-level cache, the sums of all labels do not.
     for label in range(labelptr.size - 1):
         into = products[label]
         for s in range(labelptr[label], labelptr[label + 1]):
@@ -111,7 +111,7 @@ def add_sparse(  # type: ignore[no-untyped-def]
 
 @njit()
 def add_pairs(indptr, indices, signs, positives, unknown, pairs):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """Add label sums (q,), unknown entries (q,) and label pairs (q, q) of one block, in place."""
+    """Add the label sums (q,), unknown entries (q,) and label pairs (q, q) of one block, in place."""
     for r in range(indptr.size - 1):
         for s in range(indptr[r], indptr[r + 1]):
             a = indices[s]

@@ -1,4 +1,4 @@
-"""Shrinkage and row norms of small matrices."""
+"""Proximal operators and row norms of small matrices."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mlfs_dask.typing import Array
 
 
 def row_norms(W: Array) -> Array:
-    """Euclidean norm of each row.
+    """Return the Euclidean norm of each row.
 
     >>> row_norms(np.array([[3.0, 4.0], [0.0, 0.0]]))
     array([5., 0.])
@@ -18,7 +18,7 @@ def row_norms(W: Array) -> Array:
 
 
 def shrink_rows(W: Array, threshold: float | Array) -> Array:
-    """Shorten every row by `threshold`, or by one of its own, in place; a shorter row becomes exactly zero.
+    """Shorten every row by `threshold`, a scalar or one per row, in place; a shorter row becomes exactly zero.
 
     The proximal operator of ``threshold * ‖W‖_{2,1}``.
 
@@ -34,7 +34,7 @@ def shrink_rows(W: Array, threshold: float | Array) -> Array:
 
 
 def shrink_entries(W: Array, threshold: float) -> Array:
-    """Bring every entry nearer to 0 by `threshold`, in place; a smaller entry becomes exactly zero.
+    """Reduce the magnitude of every entry by `threshold`, in place; a smaller entry becomes exactly zero.
 
     The proximal operator of ``threshold * Σ|w|``.
 
@@ -49,7 +49,7 @@ def shrink_entries(W: Array, threshold: float) -> Array:
 
 
 def hierarchical_prox(V: Array, U: Array, threshold: float, M: float) -> tuple[Array, Array]:
-    """The nearest rows after shrinkage of V under a bound of U: |u_i| ≤ M ‖v‖ for every entry of a row.
+    """Return the proximal point of V and U under the constraint |u_i| ≤ M ‖v‖ for every entry of a row.
 
     Minimises ½‖b − v‖² + ½‖a − u‖² + threshold ‖b‖ over b and a with |a_i| ≤ M ‖b‖, for every row (Hier-Prox;
     Lemhadri, Ruan, Abraham & Tibshirani 2021, JMLR 22, 127, Algorithm 3). The s largest entries of u are cut at
@@ -64,7 +64,7 @@ def hierarchical_prox(V: Array, U: Array, threshold: float, M: float) -> tuple[A
     Returns
     -------
     V, U : float64 array
-        New ones. A row of which V is 0 has no direction to grow in, and becomes 0.
+        New arrays. A row with V = 0 has no direction to grow in, and becomes 0.
 
     Examples
     --------

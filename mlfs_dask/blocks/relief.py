@@ -1,6 +1,6 @@
-"""ReliefF of rows in memory that belong to classes, and the classes that label sets make.
+"""ReliefF for rows in memory with classes, and classes from label sets.
 
-Near rows of the other classes should differ in a feature, near rows of the same class should not. I. Kononenko,
+Near rows of other classes should differ in a feature, near rows of the same class should not. I. Kononenko,
 "Estimating attributes: analysis and extensions of RELIEF", ECML 1994, 171-182, doi:10.1007/3-540-57868-4_57; J. Read,
 "A pruned problem transformation method for multi-label classification", New Zealand Computer Science Research Student
 Conference 2008, 143-150.
@@ -18,17 +18,17 @@ from scipy.spatial.distance import cdist
 from mlfs_dask.blocks import gates
 from mlfs_dask.typing import Array, Matrix
 
-#: Decimal places of distances: rows that are as far tie, and share the places that are left.
+#: Decimal places of distances: rows at equal distances tie and share the remaining neighbour slots.
 DIGITS = 9
 
 
 def label_set_classes(Y: sp.csr_array, min_rows: int) -> NDArray[np.int64]:
-    """Class of every row: rows of one label set are a class; -1 where a label set has fewer than `min_rows` rows.
+    """Return the class of every row, one for each label set; -1 for a label set of fewer than `min_rows` rows.
 
     Parameters
     ----------
     Y : csr_array of int8, shape (n, q)
-        Positive entries alone.
+        Positive entries only.
     min_rows : int
 
     Examples
@@ -46,18 +46,18 @@ def label_set_classes(Y: sp.csr_array, min_rows: int) -> NDArray[np.int64]:
 def relief_scores(
     X: Matrix, classes: NDArray[np.int64], n_neighbors: int, queries: NDArray[np.intp] | None = None
 ) -> Array:
-    """ReliefF's weight of every feature, each row being drawn once.
+    """Return the ReliefF weight of every feature, with each row drawn once.
 
     Parameters
     ----------
     X : float64 ndarray or csr_array, shape (n, d)
-        Scaled: differences of a feature are at most 1.
+        Scaled so that differences of a feature are at most 1.
     classes : int64 array, shape (n,)
-        0, 1, ..., each of at least one row.
+        0, 1, ..., each with at least one row.
     n_neighbors : int
-        Neighbours of a row in each class; a smaller class gives all its rows.
+        Number of neighbours of a row in each class; a smaller class contributes all its rows.
     queries : int array, optional
-        The rows whose part in the weights is wanted, instead of all.
+        Rows whose contribution to the weights to return, instead of all.
 
     Returns
     -------
@@ -65,8 +65,8 @@ def relief_scores(
 
     Notes
     -----
-    Neighbours are near by Manhattan distance; rows that are as far as the last one share what is left of `n_neighbors`.
-    Holds `scratch_bytes`.
+    Neighbours are nearest by Manhattan distance; rows that tie with the last one share the rest of `n_neighbors`.
+    Allocates `scratch_bytes`.
 
     Examples
     --------
@@ -95,7 +95,7 @@ def relief_scores(
 
 
 def nearest_shares(distances: Array, k: int) -> Array:
-    """What each row counts among the k nearest: 1, of rows that tie in the last places their part, 0 of others.
+    """Return each row's weight among the k nearest: 1, a share for ties in the last places, or 0.
 
     >>> nearest_shares(np.array([[2.0, 1.0, 2.0, 3.0, np.inf]]), 2)
     array([[0.5, 1. , 0.5, 0. , 0. ]])
@@ -103,19 +103,19 @@ def nearest_shares(distances: Array, k: int) -> Array:
     k = min(k, distances.shape[1])
     last = np.partition(distances, k - 1, axis=1)[:, [k - 1]]
     nearer, ties = distances < last, (distances == last) & np.isfinite(last)
-    left = (k - nearer.sum(axis=1, keepdims=True)) / np.maximum(ties.sum(axis=1, keepdims=True), 1)
-    shares: Array = nearer + ties * left
+    tie_share = (k - nearer.sum(axis=1, keepdims=True)) / np.maximum(ties.sum(axis=1, keepdims=True), 1)
+    shares: Array = nearer + ties * tie_share
     return shares
 
 
 def scratch_bytes(n: int) -> int:
-    """Bytes that `relief_scores` allocates beside its result."""
-    # Distances, their rounding, those of a class, their order and shares; pairs with a class, if all rows tie.
+    """Return the bytes that `relief_scores` allocates besides its result."""
+    # Distances, rounded distances, those of a class, their order and shares; pairs with a class if all rows tie.
     return 8 * gates.QUERY_ROWS * 12 * n + 4 * 8 * gates.VALUES_AT_ONCE
 
 
 def _manhattan(Q: Matrix, X: Matrix) -> Array:
-    """Distances of rows of Q from rows of X."""
+    """Return the Manhattan distances of rows of Q to rows of X."""
     if not sp.issparse(X):
         distances: Array = cdist(Q, X, "cityblock")
         return distances

@@ -1,19 +1,19 @@
-"""What counts as rounding: fractions of the numbers that sums and differences are made of."""
+"""Tolerances for rounding errors, as fractions of the terms of sums and differences."""
 
 from __future__ import annotations
 
-#: Of the most that a sum could be, up to which it is the rounding of 0. Its last digits depend on the order of
-#: summation; features that tie in exact arithmetic would be parted by them.
+#: Share of a sum's largest possible value up to which the sum counts as 0. Its last digits depend on the order of
+#: summation, which would separate features that tie in exact arithmetic.
 ROUNDING = 2.0**-40
 
-#: Up to which two numbers are the same that other containers, or another order, give otherwise.
+#: Relative difference up to which two numbers from different containers, or in another order, are equal.
 SAME = 1e-9
 
-#: Of squares, or of weights, up to which a variance or a difference of them is rounding.
+#: Share of squares, or of weights, up to which a variance or a difference counts as 0.
 NEGLIGIBLE = 1e-12
 
-#: Of the largest eigenvalue of a Gram matrix, up to which others are zero: what its rank is counted by.
+#: Share of the largest eigenvalue of a Gram matrix up to which eigenvalues count as 0 in its rank.
 RANK = 1e-10
 
-#: Decimal places of information, of which the others differ by the order of summation.
+#: Decimal places of information; further ones depend on the order of summation.
 INFORMATION_DIGITS = 12

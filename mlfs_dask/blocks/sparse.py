@@ -1,7 +1,7 @@
-"""The one place that knows what a sparse chunk is and how it becomes SciPy CSR.
+"""Conversion of sparse chunks to SciPy CSR, for all of the package.
 
-At the edge of the library blocks are NumPy arrays, `sparse.GCXS`, `sparse.COO` or SciPy matrices; kernels see
-`ndarray` or canonical `csr_array`. GCXS compressed on rows becomes CSR without a copy.
+Users pass NumPy arrays, `sparse.GCXS`, `sparse.COO` or SciPy matrices; kernels receive an `ndarray` or a canonical
+`csr_array`. Row-compressed GCXS becomes CSR without a copy.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from mlfs_dask.typing import Array, Matrix
 
 
 def as_matrix(block: Any) -> Matrix:
-    """`block` as a C-ordered ndarray or a canonical csr_array, without a copy where it is one already.
+    """Convert `block` to a C-ordered ndarray or a canonical csr_array, without a copy if it is one.
 
     Parameters
     ----------
     block : array-like, shape (rows, d)
-        ndarray, SciPy sparse, `sparse.GCXS`, `sparse.COO`, DataFrame, or nested sequences. Booleans become
-        uint8, float16 becomes float32, and every other type of number is kept.
+        ndarray, SciPy sparse, `sparse.GCXS`, `sparse.COO`, DataFrame, or nested sequences. Booleans become uint8,
+        float16 becomes float32, and other numeric dtypes stay.
 
     Raises
     ------
     DataError
-        Not two-dimensional, not numbers, or a sparse matrix with offsets or indices that no matrix has.
+        If the block is not two-dimensional, not numeric, or a sparse matrix with invalid offsets or indices.
     """
     if sp.issparse(block) or _is_pydata(block):
         return _canonical(_as_csr(block))
@@ -44,7 +44,7 @@ def as_matrix(block: Any) -> Matrix:
 
 
 def as_labels(block: Any) -> sp.csr_array:
-    """`block` as a canonical csr_array of int8 without explicit zeros.
+    """Convert `block` to a canonical csr_array of int8 without explicit zeros.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def as_labels(block: Any) -> sp.csr_array:
     Raises
     ------
     DataError
-        Another value is met; the first one is named with its row and column.
+        If another value occurs; the message names the first one with row and column.
     """
     Y = as_matrix(block)
     values = Y.data if sp.issparse(Y) else Y
@@ -72,7 +72,7 @@ def as_labels(block: Any) -> sp.csr_array:
 
 
 def columns_of_block(block: Any, columns: NDArray[np.integer[Any]]) -> Any:
-    """Some columns of a block, as a block of the same kind.
+    """Return the given columns of a block, as a block of the same kind.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def columns_of_block(block: Any, columns: NDArray[np.integer[Any]]) -> Any:
     """
     if not _is_pydata(block):
         return block.tocsr()[:, columns] if sp.issparse(block) else block[:, columns]
-    # Indexing by `sparse` itself compiles for seconds, once a process.
+    # Indexing by `sparse` itself compiles for seconds, once per process.
     chosen = _as_csr(block)[:, columns]
     kind = type(block)
     if kind.__name__ == "COO":
@@ -94,15 +94,15 @@ def columns_of_block(block: Any, columns: NDArray[np.integer[Any]]) -> Any:
 
 
 def offsets_fault(indptr: NDArray[np.integer[Any]], first: int, last: int, *, first_row: int = 0) -> str | None:
-    """Why row offsets do not lead from `first` to `last`, or None.
+    """Describe why row offsets do not lead from `first` to `last`; None for valid offsets.
 
     Parameters
     ----------
     indptr : int array, shape (rows + 1,)
     first, last : int
-        Where the stored values of the rows begin and end.
+        Bounds of the stored values of the rows.
     first_row : int
-        Number of the first row in the whole matrix, for the text.
+        Number of the first row in the whole matrix, for the message.
 
     Examples
     --------
@@ -121,18 +121,18 @@ def offsets_fault(indptr: NDArray[np.integer[Any]], first: int, last: int, *, fi
 def indices_fault(
     indptr: NDArray[np.integer[Any]], indices: NDArray[np.integer[Any]], columns: int, *, first_row: int = 0
 ) -> str | None:
-    """Why column indices are not in range and rising within each row, or None.
+    """Describe why column indices are out of range or not ascending within a row; None for valid indices.
 
-    Compiled kernels read and write where they say. SciPy's check of the same takes five times as long.
+    Compiled kernels read and write at the indices unchecked. SciPy's equivalent check takes five times as long.
 
     Parameters
     ----------
     indptr : int array, shape (rows + 1,)
-        From 0 to the number of indices, not falling.
+        From 0 to the number of indices, non-decreasing.
     indices : int array
     columns : int
     first_row : int
-        Number of the first row in the whole matrix, for the text.
+        Number of the first row in the whole matrix, for the message.
 
     Examples
     --------
@@ -144,7 +144,7 @@ def indices_fault(
     """
     if not len(indices):
         return None
-    # As an unsigned number a negative index is a large one: one sweep finds both.
+    # As an unsigned number, a negative index is large: one comparison finds both faults.
     unsigned = indices.view(f"u{indices.dtype.itemsize}")
     if unsigned.max() >= columns:
         at = int((unsigned >= columns).argmax())
@@ -152,7 +152,7 @@ def indices_fault(
         return f"row {row} (counted from 0) has the column index {indices[at]}, of {columns} columns"
     rises = indices[1:] > indices[:-1]
     starts = indptr[1:-1]
-    rises[starts[(starts > 0) & (starts < len(indices))] - 1] = True  # from the last of a row to the first of the next
+    rises[starts[(starts > 0) & (starts < len(indices))] - 1] = True  # from the last index of a row to the next row
     if not rises.all():
         row = first_row + int(np.searchsorted(indptr, int(rises.argmin()), side="right")) - 1
         return f"the column indices of row {row} (counted from 0) do not rise"
@@ -178,7 +178,7 @@ def _is_pydata(block: Any) -> bool:
 
 
 def _as_csr(block: Any) -> sp.csr_array:
-    """CSR of a SciPy or pydata matrix whose arrays are known to belong together: conversions follow them blindly."""
+    """Convert a SciPy or pydata matrix to CSR, after checking its arrays, which conversions use unchecked."""
     if block.ndim != 2:
         raise DataError(
             f"expected a two-dimensional matrix, got shape {block.shape}",
@@ -195,7 +195,7 @@ def _as_csr(block: Any) -> sp.csr_array:
             fault = offsets_fault(block.indptr, 0, int(block.indptr[-1]))
             if fault is not None:
                 raise ValueError(fault)
-            type(block)(block).check_format(full_check=True)  # of a second one, as it may replace arrays
+            type(block)(block).check_format(full_check=True)  # on a copy, as the check may replace arrays
         return sp.csr_array(block)
     except ValueError as error:
         raise DataError(f"the sparse matrix is damaged: {error}", cure="make it again from its source") from None
@@ -207,7 +207,7 @@ def _canonical(matrix: sp.csr_array) -> sp.csr_array:
         matrix = sp.csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
     if matrix.has_canonical_format:
         return matrix
-    matrix = matrix.copy()  # the caller's matrix is not ours to sort
+    matrix = matrix.copy()  # the caller's matrix must stay unchanged
     matrix.sum_duplicates()
     return matrix
 
@@ -227,7 +227,7 @@ def _numbers(array: NDArray[Any]) -> NDArray[Any]:
         try:
             return array.astype(np.float64)
         except (TypeError, ValueError) as error:
-            # scikit-learn raises these two types for the same faults, and callers rely on that.
+            # scikit-learn raises these two types for the same faults, and callers rely on them.
             if isinstance(error, TypeError):
                 raise
             raise DataError(f"expected numbers: {error}", cure="encode text columns as numbers first") from None
@@ -237,7 +237,7 @@ def _numbers(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def count_labels(Y: sp.csr_array, weights: Array | None = None) -> NDArray[Any]:
-    """(3, q): unknown, negative and positive entries of each label; of weighted rows the sums of their weights.
+    """Count unknown, negative and positive entries of each label, shape (3, q); for weighted rows, sum the weights.
 
     >>> count_labels(sp.csr_array(np.array([[1, 0], [-1, 0]], dtype=np.int8)))
     array([[1, 0],

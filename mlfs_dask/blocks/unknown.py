@@ -1,4 +1,4 @@
-"""Rows in which labels are unknown, as further labels: known rows are all rows less these."""
+"""Rows with unknown labels, represented as further labels: known rows are all rows minus these."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from mlfs_dask.typing import Array
 
 
 def no_labels() -> NDArray[np.int64]:
-    """Labels that may be unknown where none may, shape (0,)."""
+    """Return an empty array of labels, shape (0,)."""
     return np.empty(0, np.int64)
 
 
 def with_unknown_columns(Y: sp.csr_array, unknown: NDArray[np.int64]) -> sp.csr_array:
-    """Y, and a further label for each of some labels, which the rows have in which that one is unknown.
+    """Append a label to Y for each label in `unknown`, positive in the rows where that label is unknown.
 
     Parameters
     ----------
     Y : csr_array of int8, shape (rows, q)
         Canonical, entries 1 and -1.
     unknown : int64 array, shape (u,)
-        Labels that may be unknown, rising; entries -1 of others are left out.
+        Labels with unknown entries, ascending; entries -1 of other labels are dropped.
 
     Returns
     -------
     csr_array of int8, shape (rows, q + u)
-        Entries 1 alone.
+        Entries 1 only.
 
     Examples
     --------
@@ -51,7 +51,7 @@ def with_unknown_columns(Y: sp.csr_array, unknown: NDArray[np.int64]) -> sp.csr_
 
 
 def at_shares(Y: sp.csr_array, shares: Array) -> sp.csr_array:
-    """Y with a share of its label in the place of every unknown entry; Y itself where it has none.
+    """Replace unknown entries of Y by their label's share; return Y itself if it has none.
 
     Parameters
     ----------
@@ -70,12 +70,12 @@ def at_shares(Y: sp.csr_array, shares: Array) -> sp.csr_array:
 
 
 def spread_rows(Y: sp.csr_array, P: Array) -> sp.csr_array:
-    """For each label the columns of P in the rows that have it: the Kronecker products of rows of Y and P.
+    """Return, for each label, the columns of P in the rows with it: the row-wise Kronecker products of Y and P.
 
     Parameters
     ----------
     Y : csr_array, shape (rows, u)
-        Entries 1 alone.
+        Entries 1 only.
     P : float64 array, shape (rows, c)
 
     Returns
@@ -93,18 +93,18 @@ def spread_rows(Y: sp.csr_array, P: Array) -> sp.csr_array:
     return sp.csr_array((data, indices, Y.indptr.astype(np.int64) * c), shape=(rows, u * c))
 
 
-def of_marks(values: NDArray[Any], marks: NDArray[np.int64]) -> NDArray[Any]:
-    """Those of `values`, of labels and of rows in which they are unknown, that belong to each of p labels; or 0.
+def values_at_marks(values: NDArray[Any], marks: NDArray[np.int64]) -> NDArray[Any]:
+    """Select the rows of `values` with the counts of unknown rows of each of p labels; 0 for labels always known.
 
     Parameters
     ----------
     values : array, shape (p + u, ...)
     marks : int64 array, shape (p,)
-        Place of the rows in which a label is unknown; -1 where there are none.
+        Index of a label's unknown rows; -1 for a label always known.
 
-    >>> of_marks(np.array([5, 6, 1]), np.array([-1, 2])).tolist()
+    >>> values_at_marks(np.array([5, 6, 1]), np.array([-1, 2])).tolist()
     [0, 1]
     """
-    found = values[marks]
-    found[marks < 0] = 0
-    return found
+    selected = values[marks]
+    selected[marks < 0] = 0
+    return selected

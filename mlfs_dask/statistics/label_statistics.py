@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mlfs_dask.blocks.duplicate_labels import group_columns
 from mlfs_dask.blocks.products import label_pairs_block, label_sums_block, positives_block, weighted_block
 from mlfs_dask.blocks.row_draws import row_bits
-from mlfs_dask.blocks.unknown import of_marks, with_unknown_columns
+from mlfs_dask.blocks.unknown import values_at_marks, with_unknown_columns
 from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.rows.contract import Block, Profile, RowSource, profile_of, unknown_labels
 from mlfs_dask.typing import Array
@@ -205,8 +205,10 @@ class LabelPairs(Statistic):
             return LabelTables(both, positives, self.n)
         marks = np.full(q, -1)
         marks[self.unknown] = q + np.arange(len(self.unknown))
-        unknown = of_marks(pairs, marks)  # (q, q + u): rows where the first label is unknown that have the second
-        neither = of_marks(unknown.T, marks)
+        unknown = values_at_marks(
+            pairs, marks
+        )  # (q, q + u): rows where the first label is unknown that have the second
+        neither = values_at_marks(unknown.T, marks)
         n_unknown = np.diag(neither)[:, np.newaxis]
         n = self.n - n_unknown - n_unknown.T + neither
         return LabelTables(both, positives - unknown[:, :q].T, np.maximum(n, 1))

@@ -22,7 +22,7 @@ from mlfs_dask.blocks.counts import BlockCoder, CodeBook, code_indicators, layou
 from mlfs_dask.blocks.entropy import count_log_count
 from mlfs_dask.blocks.pair_scores import Counts
 from mlfs_dask.blocks.pairs import (
-    COUNTS_TOGETHER,
+    COUNTS_AT_ONCE,
     PairCounts,
     PartnerCounts,
     pair_terms,
@@ -130,9 +130,9 @@ class PairInformation(ContingencyCounts):
         return super()._add_bytes(replace(profile, label_nonzeros=0), width, by_position) + made + products
 
     def _scratch_bytes(self, profile: Profile, width: int, by_position: int, n_codes: int) -> int:
-        # Of one partner as `_finalize_bytes` says, or of so many that they have `COUNTS_TOGETHER` counts.
+        # Of one partner as `_finalize_bytes` says, or of so many that they have `COUNTS_AT_ONCE` counts.
         logs = 8 * 4 * int(self.n) * self.has_log_table  # and the temporaries in which they are made
-        return super()._scratch_bytes(profile, width, by_position, n_codes) + 64 * COUNTS_TOGETHER + logs
+        return super()._scratch_bytes(profile, width, by_position, n_codes) + 64 * COUNTS_AT_ONCE + logs
 
     def _finalize_bytes(self, n_codes: int) -> int:
         copied = n_codes * self.p * (len(self.unknown_labels) > 0)
