@@ -1,4 +1,4 @@
-"""scikit-learn's estimators, each made of a published method."""
+"""Scikit-learn estimators of the published methods."""
 
 from __future__ import annotations
 
@@ -48,41 +48,41 @@ from mlfs_dask.typing import Array
 
 
 class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
-    """Base class of the estimators: feature selectors of scikit-learn.
+    """Base class of the estimators, which are scikit-learn feature selectors.
 
-    Its parameters, and their documentation, are the method's and those of a `Question`.
+    Its parameters, with their documentation, are those of the method and of a `Question`.
 
     Attributes
     ----------
     scores_ : float64 array, shape (d,)
         Larger is better.
     ranking_ : int64 array, shape (d,)
-        Feature indices, best first: by score, ties by lower index; of methods that choose one feature after another,
-        in the order of the choice; with n_features_to_select="auto", the discovered features before the others. (Not
-        places, as in scikit-learn's RFE.)
+        Feature indices, best first: by score, ties by lower index; for methods that choose one feature after another,
+        in the order of the choice; with n_features_to_select="auto", the discovered features before the others. (Unlike
+        `ranking_` of scikit-learn's RFE, which holds ranks.)
     support_ : bool array, shape (d,)
-        The k features that are kept.
+        Mask of the k chosen features.
     report_ : Report
     n_iter_ : int
-        Iterations, of methods that have a loop.
+        Number of iterations, for methods with a loop.
     n_features_in_ : int
     feature_names_in_ : object array, shape (d,)
         Only if X has names that are strings: a table, AnnData, a Dataset or its X.
     q_values_ : float64 array, shape (d,)
-        Least false discovery rate at which each feature is discovered. Only with n_features_to_select="auto".
+        Smallest false discovery rate at which each feature is discovered. Only with n_features_to_select="auto".
     rank_intervals_ : int64 array, shape (d, 2)
-        Ranks, from 1, between which nine of ten resamples rank each feature. Only with resamples.
+        Range of ranks, from 1, of each feature in nine of ten resamples. Only with resamples.
     selection_frequency_ : float64 array, shape (d,)
         Share of the resamples in which each feature is among the k best. Only with resamples.
     pairs_ : pyarrow.Table
-        Pairs of labels and features, in the columns of `pairs.parquet`; `pairs_.to_pandas()` and
-        `polars.from_arrow(pairs_)` make data frames of it. Only with pairs.
+        Label-feature pairs, with the columns of `pairs.parquet`; `pairs_.to_pandas()` and `polars.from_arrow(pairs_)`
+        convert it to data frames. Only with pairs.
     clusters_ : structured array
-        Chosen features and those whose correlation with one of them is as much as `prune` or `redundancy` says: number
-        of the cluster, feature, its representative, correlation with it. Only with one of these.
+        Chosen features, and features whose correlation with one of them reaches `prune` or `redundancy`: number of the
+        cluster, feature, its representative, correlation with it. Only with `prune` or `redundancy`.
     """
 
-    #: The method that it fits.
+    #: Method that the estimator fits.
     plain: ClassVar[type[Method]]
 
     scores_: Array
@@ -91,7 +91,7 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     report_: Report
 
     def make_question(self) -> Question:
-        """What the parameters ask, checked.
+        """Return the question for the estimator's parameters, after checking them.
 
         Raises
         ------
@@ -102,7 +102,7 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         return question
 
     def plan(self, source: Profile | RowSource, resources: Resources) -> Plan:
-        """What a fit will cost (`Question.plan`).
+        """Return the plan of a fit (`Question.plan`).
 
         Raises
         ------
@@ -124,25 +124,25 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : array-like, shape (n, d)
-            NumPy, SciPy sparse, pandas, a Dask array (of NumPy, `sparse` or SciPy blocks), a data frame of Dask,
-            AnnData (also with X in a file), a Dataset, a LazyFrame of polars, a dataset of Arrow, or the path or URL of
-            a store or of a file that `open_dataset` reads. Sparse stays sparse. Dask arrays may be chunked along both
-            axes; the result does not depend on it.
+            NumPy, SciPy sparse, pandas, a Dask array (of NumPy, `sparse` or SciPy blocks), a Dask data frame, AnnData
+            (also with X in a file), a Dataset, a LazyFrame of polars, a dataset of Arrow, or the path or URL of a store
+            or of a file that `open_dataset` reads. Sparse data stays sparse. Dask arrays may be chunked along both
+            axes; the result does not depend on the chunks.
         y : array-like, shape (n, q) or (n,)
-            Labels 1, 0, and -1 for unknown; where dense labels are 1 and -1 alone, -1 is negative. A single column may
-            hold classes, among which -1 is unknown, too: two of them are one label, and of more each is a label. None
-            with a Dataset, with AnnData whose labels are in `obsm["labels"]`, and for methods without supervision. Of
-            tables, files and AnnData (its `obs`) also the names of the columns that are labels, as a list, or of one.
-            Labels keep the names of columns; a class is named as `condition=drug`.
+            Labels 1, 0, and -1 for unknown; in dense labels of only 1 and -1, -1 is negative. A single column may hold
+            classes, with -1 for unknown: two classes become one label, with more each class becomes a label. None for a
+            Dataset, for AnnData with labels in `obsm["labels"]`, and for unsupervised methods. For tables, files and
+            AnnData (its `obs`) also the names of the label columns, as a list, or the name of one. Labels keep the
+            names of columns; a class gets a name such as `condition=drug`.
         covariates : array-like or table, shape (n, c) or (n,), optional
-            What scores are adjusted for: numbers, and texts or pandas categories, of which each value but the first is
-            an indicator. Of methods that follow from means and products alone.
+            Covariates for which scores are adjusted: numbers, or texts or pandas categories, with an indicator for each
+            category but the first. Only for methods based on means and products.
         strata : array-like, shape (n,), optional
-            Values of the rows, such as batches, within which scores look for what goes with a label.
+            Stratum of each row, such as its batch; associations are measured within strata.
         init : mapping, optional
-            Arrays to start from in place of those that are drawn at random, so that a published run can be repeated, of
-            `variant="published"`: W (d, l), V (n, l) and B (l, q) of `MIFS`; W and M (d, q) of `GLFS`; W (d, q) and
-            b (q,) of `MLMLFS`; B (n, q), the codes, of `SFSBLL`.
+            Initial arrays instead of random ones, to reproduce a published run with `variant="published"`: W (d, l), V
+            (n, l) and B (l, q) of `MIFS`; W and M (d, q) of `GLFS`; W (d, q) and b (q,) of `MLMLFS`; B (n, q), the
+            codes, of `SFSBLL`.
 
         Returns
         -------
@@ -151,11 +151,11 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         Raises
         ------
         DataError
-            X or y is invalid.
+            If X or y is invalid.
         UsageError
-            A parameter has a value it cannot have.
+            If a parameter has an invalid value.
         DoesNotFitError
-            The job is projected not to fit the memory; nothing has been read.
+            If the projected memory exceeds the limit; no data has been read.
         """
         return self._fit(X, y, covariates=covariates, strata=strata, init=init)
 
@@ -163,10 +163,10 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         question = self.make_question()
         fitted = fit(question, self._open(X, y), sample_weight, **of_rows)
         for name in ("q_values_", "rank_intervals_", "selection_frequency_", "labels_", "pairs_", "clusters_"):
-            self.__dict__.pop(name, None)  # of an earlier fit
+            self.__dict__.pop(name, None)  # from an earlier fit
         if fitted.pairs is not None and question.pairs is not None:
             self.pairs_ = fitted.pairs.table()
-        self._fitted = replace(fitted, pairs=None)  # which holds the sums
+        self._fitted = replace(fitted, pairs=None)  # the sums of the pairs are large
         self.scores_, self.ranking_, self.support_ = fitted.scores, fitted.ranking, fitted.support
         self.report_ = fitted.report
         if fitted.q_values is not None:
@@ -182,13 +182,13 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def transform(self, X: Any) -> Any:
-        """The chosen columns, in the order of X.
+        """Return the chosen columns, in the order of X.
 
         Parameters
         ----------
         X : array-like, shape (n, d)
-            Any container that `fit` takes. Dask arrays stay lazy and sparse blocks stay sparse. Of a Dataset, and of
-            a data frame of Dask, the columns come back as a Dask array; of AnnData, as those of its X.
+            Any container for `fit`. Dask arrays stay lazy and sparse blocks stay sparse. A Dataset or a Dask data frame
+            gives a Dask array; AnnData gives columns of its X.
 
         Returns
         -------
@@ -220,7 +220,7 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         return self.support_
 
     def __sklearn_is_fitted__(self) -> bool:
-        # scikit-learn would take the parameter `lambda_` for something learnt.
+        # scikit-learn would take the parameter `lambda_` for a fitted attribute.
         return hasattr(self, "support_")
 
     def __sklearn_tags__(self) -> Any:
@@ -234,7 +234,7 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     # ------------------------------------------------------------------ containers
 
     def _open(self, X: Any, y: Any) -> OpenedRows:
-        """The rows of X and y; sets `n_features_in_` and `feature_names_in_`."""
+        """Open the rows of X and y; set `n_features_in_` and `feature_names_in_`."""
         container = X
         X, y, feature_names, label_names = open_container(X, y)
         supervised = self.plain.supervision != "unsupervised"
@@ -271,7 +271,7 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
                 raise DataError(f"Expected 2D array, got {X.ndim}D Dask array instead")
             self._set_features(int(X.shape[1]), feature_names)
         else:
-            # NaN and infinity are found in the reading itself, not in a reading of their own.
+            # The fit itself finds NaN and infinity; a check here would read the data once more.
             given = X
             try:
                 X = validate_data(self, X, accept_sparse="csr", ensure_all_finite=False)
@@ -299,7 +299,7 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         return self._with_columns(replace(open_rows(source), names=names), container)
 
     def _with_columns(self, rows: OpenedRows, container: Any) -> OpenedRows:
-        """The rows, with the columns of `obs` of AnnData where covariates or strata name some."""
+        """Attach the columns of AnnData's `obs`, if covariates or strata name columns."""
         if (self.covariates is None and self.strata is None) or rows.source.columns:
             return rows
         source, obs = rows.source, anndata_columns(container)
@@ -314,7 +314,7 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             del self.feature_names_in_
 
     def _check_names(self, names: Any) -> None:
-        """Refuse columns of other names than those that were fitted, as scikit-learn does for tables."""
+        """Refuse columns with names other than the fitted ones, as scikit-learn does for tables."""
         fitted = getattr(self, "feature_names_in_", None)
         if fitted is None or np.array_equal(fitted, np.asarray([str(name) for name in names], dtype=object)):
             return
@@ -325,7 +325,7 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
 
 
 class WeightedSelector(Selector):
-    """Base class of estimators whose rows may have weights."""
+    """Base class of estimators that support row weights."""
 
     def fit(
         self,
@@ -342,10 +342,10 @@ class WeightedSelector(Selector):
         Parameters
         ----------
         X, y, covariates, strata, init
-            As of `Selector.fit`.
+            See `Selector.fit`.
         sample_weight : array-like, shape (n,), optional
-            How often each row counts, from 0; 1 by default. A weight of 2 is the row twice. With weights rows are
-            counted by NumPy in place of the compiled loops, and `LabelEntropy`, `ENM` and `GMM` make one more reading.
+            Weight of each row, at least 0; default 1. A row of weight 2 counts twice. With weights, NumPy counts rows
+            instead of the compiled loops, and `LabelEntropy`, `ENM` and `GMM` make one more pass.
 
         Returns
         -------
@@ -370,24 +370,24 @@ class LabelRecoverer(Selector):
     labels_: Array
 
     def recover_labels(self, X: Any, y: Any = None) -> Array:
-        """Recovered labels of all rows, in the memory of this process.
+        """Return the recovered labels of all rows, in the memory of this process.
 
         Parameters
         ----------
         X, y
-            What was fitted, its rows in the same order; with anchors also other rows with the same features. Without y
-            all their labels are unknown.
+            The fitted data, with its rows in the same order; with the anchor graph also other rows with the same
+            features. Without y all labels count as unknown.
 
         Returns
         -------
         float64 array, shape (n, q)
-            After a fit with the exact graph these are `labels_`. One reading of X.
+            Equal to `labels_` after a fit with the exact graph. Makes one pass over X.
 
         Raises
         ------
         DataError
-            The features or labels are not those of the fit; after a fit with the exact graph the rows are others; or X
-            has NaN or infinite values, and they are not filled in.
+            If features or labels differ from the fit, if the rows differ from a fit with the exact graph, or if X has
+            NaN or infinite values that are not filled.
         """
         source = self._rows_like_fitted(X, y)
         sink = ArraySink(source.profile.n, source.profile.q)
@@ -395,12 +395,12 @@ class LabelRecoverer(Selector):
         return sink.values
 
     def write_labels(self, X: Any, sink: RowSink, y: Any = None) -> None:
-        """Write the recovered labels of all rows, by the workers that have them, in one reading of X.
+        """Write the recovered labels of all rows, on the workers that compute them, in one pass over X.
 
         Parameters
         ----------
         X, y
-            As in `recover_labels`.
+            See `recover_labels`.
         sink : RowSink
 
         Raises
@@ -410,14 +410,14 @@ class LabelRecoverer(Selector):
         self._fitted.write_labels(self._rows_like_fitted(X, y), sink)
 
     def _rows_like_fitted(self, X: Any, y: Any) -> RowSource:
-        """Rows with the features and labels of the fit; without y their labels are unknown."""
+        """Open rows with the features and labels of the fit; without y their labels are unknown."""
         if not self.__sklearn_is_fitted__():
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit before")
         d, q = self.report_.d, self.report_.q
         X, y, names, _ = open_container(X, y)
         if y is None and not isinstance(X, RowSource) and not is_dataset(X):
             y = _unknown_labels(X, q)
-        other = copy.copy(self)  # `_open` sets attributes, and those of the fit have to stay
+        other = copy.copy(self)  # `_open` sets attributes, which must keep their values from the fit
         source = other._open(X, y).source
         names = getattr(other, "feature_names_in_", None) if names is None else names
         if names is not None:
@@ -433,17 +433,17 @@ class LabelRecoverer(Selector):
 
 @functools.cache
 def estimator_of(method: type[Method]) -> type[Selector]:
-    """The estimator of a method: a class of the same name, with its constructor and its documentation."""
+    """Return the estimator class of a method, with its name, constructor and documentation."""
     bases: tuple[type[Selector], ...] = (WeightedSelector if method.takes_weights else Selector,)
     if method.label_threshold is not None:
         bases = (LabelRecoverer, *bases)
-    # Pickles find it where users do.
+    # Pickles refer to the class under its public module.
     facts = {"plain": method, "__init__": _constructor(method), "__doc__": _documentation(method)}
     return type(method.__name__, bases, {**facts, "__module__": "mlfs_dask"})
 
 
 def _constructor(method: type[Method]) -> Callable[..., None]:
-    """Keeps parameters as they are given, with the signature that scikit-learn and `help` look at."""
+    """Return an `__init__` that stores parameters unchanged, with the signature for scikit-learn and `help`."""
     first = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     hints = typing.get_type_hints(Question) | typing.get_type_hints(method)
     name = "n_features_to_select"
@@ -467,12 +467,12 @@ def _constructor(method: type[Method]) -> Callable[..., None]:
     return __init__
 
 
-#: Headings of numpydoc within a docstring of a class.
+#: Section headings of numpydoc within a class docstring.
 _HEADING = re.compile(r"\n\n(?=    \w[\w ]*\n    -{3,}\n)")
 
 
 def _documentation(method: type[Method]) -> str:
-    """The docstring of a method with its parameters as a section; costs and the notes of its family before its own."""
+    """Build an estimator's docstring: the method's, with a section of parameters, costs and notes of its family."""
     prose, *sections = _HEADING.split((method.__doc__ or "").rstrip())
     count = textwrap.fill(
         f"Number of features to keep, or a fraction of them; half by default. {method.on_features}".rstrip(),
@@ -498,7 +498,7 @@ def _documentation(method: type[Method]) -> str:
 
 
 def methods() -> dict[str, str]:
-    """Titles of all methods by the names of their classes; `help(mlfs_dask.ELC)` tells more of one.
+    """Return the titles of all methods by class name; `help(mlfs_dask.ELC)` describes one.
 
     Examples
     --------
@@ -509,18 +509,18 @@ def methods() -> dict[str, str]:
 
 
 def get_estimator(name: str) -> type[Selector]:
-    """The estimator of a method's name, in upper or lower case.
+    """Return the estimator class for a method's name, in upper or lower case.
 
     Raises
     ------
     UsageError
-        There is no such method; the message names the closest ones.
+        If there is no such method; the message suggests similar names.
     """
     return estimator_of(get_method(name))  # type: ignore[arg-type]
 
 
 def _unknown_labels(X: Any, q: int) -> Any:
-    """Labels of the rows of X of which none is known; made block by block where X is."""
+    """Return unknown labels for all rows of X, in blocks if X has blocks."""
     if is_dask_array(X):
         import dask.array as da
 
@@ -529,14 +529,14 @@ def _unknown_labels(X: Any, q: int) -> Any:
 
 
 def _take_columns(X: Any, columns: NDArray[np.intp]) -> Any:
-    """Columns of a Dask array, lazily, block by block.
+    """Select columns of a Dask array lazily, block by block.
 
     Parameters
     ----------
     X : dask Array, shape (n, d)
-        With any blocks.
+        Blocks of any type.
     columns : int array, shape (k,)
-        Rising.
+        Ascending.
     """
     if X.numblocks[1] != 1:
         return X[:, columns]

@@ -55,15 +55,15 @@ class Question:
     unknown: Annotated[
         UnknownLabels,
         Param(
-            'Meaning of labels -1. "use": unknown; each label counts over the rows where it is known, or is put '
-            'at its mean. "refuse": an error. "negative": the same as 0.'
+            'Meaning of labels -1. "use": unknown; each label is evaluated on its known rows, or unknown entries '
+            'are set to its mean. "refuse": an error. "negative": the same as 0.'
         ),
     ] = "use"
     keep: Annotated[
         str | None,
         Param(
-            "Features to choose in any case, first and in this order: names or numbers with commas between, or a "
-            "file with one a line; in Python also a sequence.",
+            "Features to choose in any case, first and in this order: names or numbers separated by commas, or a "
+            "file with one per line; in Python also a sequence.",
             also="Sequence[Any]",
             metavar="NAMES",
         ),
@@ -71,7 +71,7 @@ class Question:
     exclude: Annotated[
         str | None,
         Param(
-            "Features to leave out: never read, never chosen, last in the ranking. Given as `keep`.",
+            "Features to exclude: never read, never chosen, last in the ranking. Given as `keep`.",
             also="Sequence[Any]",
             metavar="NAMES",
         ),
@@ -79,32 +79,32 @@ class Question:
     pairs: Annotated[
         str | None,
         Param(
-            'Table of pairs of label and feature with effect, p and q. "best:N": the N surest of every label; '
-            '"significant": those at the rate `fdr`; "all".',
+            'Table of label-feature pairs with effect, p and q. "best:N": the N most significant of every label; '
+            '"significant": the pairs significant at the rate `fdr`; "all".',
             metavar="best:N|significant|all",
         ),
     ] = None
     per_label: Annotated[
-        int | None, Param("Number of surest features to keep of every label, by the tests of pairs.")
+        int | None, Param("Number of most significant features to keep for every label, by the tests of pairs.")
     ] = None
     min_labels: Annotated[
         int | None,
-        Param("Least number of labels that a feature has to go with, at the rate `fdr` over features, to be kept."),
+        Param("Least number of labels that a kept feature is associated with, at the rate `fdr` over features."),
     ] = None
     control: Annotated[
         Literal["bh", "by", "holm", "partial", "knockoffs"] | None,
         Param(
-            'Test of pairs, and its correction for their number. "bh" (default), "by", "holm": label and feature '
-            'go together, by Benjamini-Hochberg, Benjamini-Yekutieli or Holm. "partial", "knockoffs": the feature '
-            'helps given all others, by partial t-tests or knockoffs. With "auto" the features are kept that are '
-            "found for any label at the rate `fdr`, without shuffles."
+            'Test of pairs, and its correction for multiple testing. "bh" (default), "by", "holm": association of '
+            'label and feature, by Benjamini-Hochberg, Benjamini-Yekutieli or Holm. "partial", "knockoffs": '
+            'association given all other features, by partial t-tests or knockoffs. With "auto", keeps the features '
+            "discovered for any label at the rate `fdr`, without shuffles."
         ),
     ] = None
     fdr: Annotated[
         float,
         Param(
-            'False discovery rate: expected share of false features among those that "auto" keeps, and of false '
-            "pairs among those that `pairs` calls significant.",
+            'False discovery rate: expected share of false features among those kept by "auto", and of false pairs '
+            "among those that `pairs` calls significant.",
             above=0,
             below=1,
         ),
@@ -112,16 +112,16 @@ class Question:
     start_: Annotated[
         str | None,
         Param(
-            "Folder of an earlier run of the same method, parameters and store, from whose features the choice "
-            "goes on. For methods that choose one feature after another.",
+            "Folder of an earlier run with the same method, parameters and store, whose choice is continued. "
+            "For methods that choose one feature after another.",
             metavar="RUN",
         ),
     ] = None
     prune: Annotated[
         float | None,
         Param(
-            "Absolute correlation from which a feature is passed over for a better one; the next in the ranking "
-            "takes its place.",
+            "Absolute correlation with a better feature from which a feature is dropped; the next in the ranking "
+            "replaces it.",
             above=0,
             most=1,
         ),
@@ -129,7 +129,7 @@ class Question:
     redundancy: Annotated[
         float | None,
         Param(
-            "Absolute correlation from which redundancy.csv lists features as one cluster; none is passed over.",
+            "Absolute correlation from which redundancy.csv lists features as one cluster; no feature is dropped.",
             above=0,
             most=1,
         ),
@@ -137,8 +137,8 @@ class Question:
     groups: Annotated[
         str | None,
         Param(
-            "Groups of features, chosen whole and counted by the number to choose: a file with feature,group a "
-            "line, or var:COLUMN of AnnData; in Python also a group for every feature, or a mapping.",
+            "Groups of features, chosen as a whole and counted by the number to choose: a file with feature,group on "
+            "each line, or var:COLUMN of AnnData; in Python also a group for every feature, or a mapping.",
             also="Sequence[Any] | Mapping[str, Any]",
             metavar="FILE|var:COLUMN",
         ),
@@ -147,14 +147,14 @@ class Question:
         Literal["sum", "mean", "max", "joint"],
         Param(
             'Score of a group: "sum", "mean" or "max" of the scores of its features; "joint": adjusted R² of the '
-            "labels on all of them, for filters of moments."
+            "labels on all its features, for filters based on moments."
         ),
     ] = "sum"
     covariates: Annotated[
         str | None,
         Param(
             "Covariates for which scores are adjusted: columns of the rows (`convert --obs`, obs of AnnData), and "
-            "features as feature:NAME, with commas between; in Python also a sequence.",
+            "features as feature:NAME, separated by commas; in Python also a sequence.",
             also="Sequence[str]",
             metavar="NAMES",
         ),
@@ -162,15 +162,15 @@ class Question:
     strata: Annotated[
         str | None,
         Param(
-            "Column of the rows whose values are strata, within which labels and features are compared.",
+            "Column of the rows with their strata; labels and features are compared within strata.",
             metavar="COLUMN",
         ),
     ] = None
     strata_by: Annotated[
         Literal["sum", "rank"],
         Param(
-            'Strata together. "sum": statistics are pooled in one reading. "rank": features are ranked within '
-            "each stratum by a fit of its own, then by their mean rank."
+            'Combination of strata. "sum": statistics are pooled in one pass. "rank": features are ranked by a '
+            "separate fit within each stratum, then by their mean rank."
         ),
     ] = "sum"
 
