@@ -158,8 +158,8 @@ def code_book(
     if quantiles is None or others is None:
         return None
     feature = np.repeat(np.arange(uniform.d), np.diff(uniform.edge_ptr))
-    found = [(feature[~numeric[feature]], uniform.edges[~numeric[feature]])]
-    found.append(_below_maximum(by_quantiles, quantiles, high))
+    feature_edges = [(feature[~numeric[feature]], uniform.edges[~numeric[feature]])]
+    feature_edges.append(_below_maximum(by_quantiles, quantiles, high))
     if binning == "auto":
         single = by_quantiles[~(quantiles < high[by_quantiles, np.newaxis]).any(axis=1)]
         if sample is not None:
@@ -169,11 +169,11 @@ def code_book(
         largest = np.where(finer < high[single, np.newaxis], finer, -np.inf).max(axis=1, initial=-np.inf)
         # The midrange is the only edge of `uniform`.
         middle = uniform.edges[uniform.edge_ptr[single]]
-        found.append((single, np.where(np.isfinite(largest), largest, middle)))
-    found.append(_below_maximum(zero, others, high))
+        feature_edges.append((single, np.where(np.isfinite(largest), largest, middle)))
+    feature_edges.append(_below_maximum(zero, others, high))
     for chosen, edge in ((zero[low[zero] < 0], BELOW_ZERO), (zero[high[zero] > 0], 0.0)):
-        found.append((chosen, np.full(len(chosen), edge)))
-    feature, edges = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        feature_edges.append((chosen, np.full(len(chosen), edge)))
+    feature, edges = (np.concatenate(parts) for parts in zip(*feature_edges, strict=True))
     order = np.lexsort((edges, feature))
     feature, edges = feature[order], edges[order] + 0.0  # -0 is 0
     again = (np.diff(feature, prepend=-1) == 0) & (np.diff(edges, prepend=np.nan) == 0)
@@ -225,16 +225,16 @@ def default_quantiles(sample: Matrix, mostly_zero: NDArray[np.bool_], weights: A
     weights : float64 array, shape (m,), optional
         Weights of the sample rows.
     """
-    found = np.empty((len(mostly_zero), len(TABLE_SHARES)))
-    for some, zeros in ((~mostly_zero, True), (mostly_zero, False)):
-        if some.any():
-            found[some] = quantiles_of(sample[:, some], TABLE_SHARES, weights, zeros=zeros)
+    table = np.empty((len(mostly_zero), len(TABLE_SHARES)))
+    for columns, zeros in ((~mostly_zero, True), (mostly_zero, False)):
+        if columns.any():
+            table[columns] = quantiles_of(sample[:, columns], TABLE_SHARES, weights, zeros=zeros)
     if mostly_zero.any():
         ends = 1 - CROWDED_SHARE, CROWDED_SHARE
         of_all = quantiles_of(sample[:, mostly_zero], ends, weights)
         for share, quantiles in zip(ends, of_all.T, strict=True):
-            found[mostly_zero, TABLE_SHARES.index(share)] = quantiles
-    return found
+            table[mostly_zero, TABLE_SHARES.index(share)] = quantiles
+    return table
 
 
 def quantile_table(
@@ -265,9 +265,9 @@ def quantile_table(
     numeric, mostly_zero = np.flatnonzero(is_numeric(features)), is_mostly_zero(features)
     table = np.full((d, len(TABLE_SHARES)), np.nan)
     step = max(1, gates.VALUES_AT_ONCE * d // max(stored, 1))
-    for some in (numeric[start : start + step] for start in range(0, len(numeric), step)):
-        sample = X[:, some] if rows is None else X[np.ix_(rows, some)]
-        table[some] = default_quantiles(sample, mostly_zero[some], weights)
+    for columns in (numeric[start : start + step] for start in range(0, len(numeric), step)):
+        sample = X[:, columns] if rows is None else X[np.ix_(rows, columns)]
+        table[columns] = default_quantiles(sample, mostly_zero[columns], weights)
     return table
 
 
@@ -327,8 +327,8 @@ def _quantiles(
         return quantiles_of(sample[:, chosen], shares, weights, zeros=zeros)
     if table is None or parts > TABLE_CODES:
         return None
-    found = table[chosen][:, [TABLE_SHARES.index(share) for share in shares]]
-    return None if np.isnan(found).any() else found
+    quantiles = table[chosen][:, [TABLE_SHARES.index(share) for share in shares]]
+    return None if np.isnan(quantiles).any() else quantiles
 
 
 def quantiles_of(
@@ -367,8 +367,8 @@ def quantiles_of(
             columns[columns == 0] = np.nan
         columns.sort(axis=1)  # NaN comes last
         present = m - np.isnan(columns).sum(axis=1)
-        found = np.take_along_axis(columns, np.minimum(_ranks(present, shares), max(m - 1, 0)), axis=1).astype(float)
-        return np.where(present[:, np.newaxis] > 0, found, np.nan)
+        cuts = np.take_along_axis(columns, np.minimum(_ranks(present, shares), max(m - 1, 0)), axis=1).astype(float)
+        return np.where(present[:, np.newaxis] > 0, cuts, np.nan)
     columns = sp.csc_array(sample, copy=True)
     columns.eliminate_zeros()
     column, values = np.repeat(np.arange(d), np.diff(columns.indptr)), columns.data
@@ -382,8 +382,8 @@ def quantiles_of(
     rank = _ranks(present, shares)
     is_zero = (rank >= below) & (rank < below + zero)
     place = columns.indptr[:-1, np.newaxis] + rank - np.where(rank >= below, zero, 0)
-    found = np.append(values, 0.0)[np.where(is_zero, len(values), np.minimum(place, len(values)))]
-    return np.where(present[:, np.newaxis] > 0, found.astype(np.float64), np.nan)
+    quantiles = np.append(values, 0.0)[np.where(is_zero, len(values), np.minimum(place, len(values)))]
+    return np.where(present[:, np.newaxis] > 0, quantiles.astype(np.float64), np.nan)
 
 
 def _ranks(present: NDArray[np.int64], shares: Sequence[Fraction]) -> NDArray[np.int64]:
@@ -412,5 +412,5 @@ def _weighted_quantiles(
     reached = np.cumsum(mass[order])
     # Rounding must not decide whether the weights reach a share, whatever their unit.
     at = [np.searchsorted(reached, float(share) * reached[-1] * (1 - 1e-9)) for share in shares]
-    found: Array = values[order][np.minimum(np.array(at, np.int64), len(values) - 1)]
-    return found
+    quantiles: Array = values[order][np.minimum(np.array(at, np.int64), len(values) - 1)]
+    return quantiles

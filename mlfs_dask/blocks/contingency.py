@@ -54,13 +54,13 @@ def pair_interaction(
     with_label = np.stack([_states(joint[:, label], marginal) for label in chosen])
     step = max(1, gates.SCORE_BYTES // (8 * marginal.size))
     for start in range(0, len(first), step):
-        some = slice(start, start + step)
-        i, j = first[some], second[some]
+        tile = slice(start, start + step)
+        i, j = first[tile], second[tile]
         one, other = joint[:, of_chosen[i]], joint[:, of_chosen[j]]
         both = joint[:, n_labels + start : n_labels + start + len(i)]
         cells = _states(both, one) + _states(other - both, counts.marginal - one)
         given_feature = (of_feature + cells - with_label[i] - with_label[j]) / n
-        given_feature -= between[some, np.newaxis]
+        given_feature -= between[tile, np.newaxis]
         # Sequential sums, unlike `sum` for a single feature: equal bits for any tiling.
         given_feature[0] += score
         score = np.cumsum(given_feature, axis=0, out=given_feature)[-1]
@@ -97,25 +97,25 @@ def _known_interaction(counts: Counts, n_labels: int, chosen: NDArray[np.int64],
         # Counts by code, pair and feature, and totals by pair, over the rows in which both labels are known.
         terms: dict[str, tuple[Array, Array]] = {}
         for name, parts in columns.items():
-            found, total = np.zeros((len(counts.joint), len(i), counts.width)), np.zeros((len(i), 1))
+            joint, total = np.zeros((len(counts.joint), len(i), counts.width)), np.zeros((len(i), 1))
             if name == "rows":
-                found += counts.marginal
+                joint += counts.marginal
                 total += counts.n
             for column, sign in parts:
-                some = np.flatnonzero(column >= 0)
-                found[:, some] += sign * counts.joint[:, column[some]]
-                total[some] += sign * counts.positives[column[some]]
-            terms[name] = found, total
+                present = np.flatnonzero(column >= 0)
+                joint[:, present] += sign * counts.joint[:, column[present]]
+                total[present] += sign * counts.positives[column[present]]
+            terms[name] = joint, total
         (rows, n), (one, n_one), (other, n_other), (both, n_both) = terms.values()
         n = np.maximum(n, 1.0)
         cells = _states(both, one) + _states(other - both, rows - one)
         given_feature = (count_log_count(rows).sum(axis=0) + cells - _states(one, rows) - _states(other, rows)) / n
         table = np.stack([n_both, n_other - n_both, n_one - n_both, n - n_one - n_other + n_both])
-        of_labels = [entropy_of_counts(np.stack([own, n - own]), n) for own in (n_one, n_other)]
+        of_labels = [entropy_of_counts(np.stack([positives, n - positives]), n) for positives in (n_one, n_other)]
         between = of_labels[0] + of_labels[1] - entropy_of_counts(table, n)
         between[between <= rounding_error(n)] = 0.0
-        for own in given_feature - between:
-            score += own
+        for term in given_feature - between:
+            score += term
     return score
 
 
@@ -199,6 +199,6 @@ def general_association(counts: StratifiedCounts) -> Array:
             rows = marginal[1:, :, f].T.astype(np.float64)[:, :, np.newaxis]  # (1 or p, codes - 1, 1)
             within = np.reshape(n, (-1, 1, 1)) * rows * np.eye(n_codes - 1) - rows * rows.transpose(0, 2, 1)
             covariance += spread[:, :, np.newaxis] * within
-        own = difference[:, :, f].T
-        statistics[:, f] = np.einsum("pi,pij,pj->p", own, np.linalg.pinv(covariance, hermitian=True), own)
+        delta = difference[:, :, f].T
+        statistics[:, f] = np.einsum("pi,pij,pj->p", delta, np.linalg.pinv(covariance, hermitian=True), delta)
     return statistics

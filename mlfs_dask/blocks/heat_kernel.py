@@ -66,9 +66,11 @@ def mean_degree(points: Any, k: int, width: float) -> float:
     indices = _nearest(points.astype(np.float32).astype(np.float64), k)
     exact = np.empty((n, k))
     for low in range(0, n, gates.QUERY_ROWS):
-        near = indices[low : low + gates.QUERY_ROWS]
-        rows = np.repeat(np.arange(low, low + len(near)), k)
-        exact[low : low + gates.QUERY_ROWS] = pair_distances(points, points, rows, near.ravel()).reshape(near.shape)
+        nearest = indices[low : low + gates.QUERY_ROWS]
+        rows = np.repeat(np.arange(low, low + len(nearest)), k)
+        exact[low : low + gates.QUERY_ROWS] = pair_distances(points, points, rows, nearest.ravel()).reshape(
+            nearest.shape
+        )
     distances = Neighbours(indices, exact).to_csr()
     return float(degrees(heat_kernel_graph(distances, width)).mean())
 
@@ -93,7 +95,7 @@ def column_graph(gram: Array, k: int) -> Array:
     """
     squares = np.diag(gram)
     used = squares > 0
-    graph, near = np.zeros_like(gram), np.zeros(gram.shape, dtype=bool)
+    graph, is_neighbour = np.zeros_like(gram), np.zeros(gram.shape, dtype=bool)
     k = min(k, int(used.sum()) - 1)
     if k < 1:
         return graph
@@ -108,14 +110,14 @@ def column_graph(gram: Array, k: int) -> Array:
         distances[np.arange(len(distances)), np.arange(low, low + len(distances))] = np.inf
         # Rounded as in `mean_degree`.
         rounded = distances.astype(np.float32)
-        near[part] = rounded <= np.partition(rounded, k - 1, axis=1)[:, k - 1 : k]
-        near[part] &= used[part, np.newaxis]
-        total += float(distances[near[part]].sum())
-        edges += int(near[part].sum())
+        is_neighbour[part] = rounded <= np.partition(rounded, k - 1, axis=1)[:, k - 1 : k]
+        is_neighbour[part] &= used[part, np.newaxis]
+        total += float(distances[is_neighbour[part]].sum())
+        edges += int(is_neighbour[part].sum())
     if total > 0:
         graph *= -edges / total
     np.exp(graph, out=graph)
-    graph[~(near | near.T)] = 0.0
+    graph[~(is_neighbour | is_neighbour.T)] = 0.0
     return graph
 
 

@@ -70,6 +70,6 @@ class LabelSets:
         """
         keys, m = label_set_keys(Y), self.count
         places = np.searchsorted(self.keys, keys)
-        found = self.keys[np.minimum(places, m - 1)] == keys if m else np.zeros(len(keys), bool)
-        indptr = np.concatenate([[0], np.cumsum(found)])
-        return sp.csr_array((np.ones(indptr[-1]), places[found], indptr), shape=(len(keys), m))
+        has_group = self.keys[np.minimum(places, m - 1)] == keys if m else np.zeros(len(keys), bool)
+        indptr = np.concatenate([[0], np.cumsum(has_group)])
+        return sp.csr_array((np.ones(indptr[-1]), places[has_group], indptr), shape=(len(keys), m))

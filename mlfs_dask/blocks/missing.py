@@ -71,8 +71,8 @@ def only_zero_and_one_block(X: Matrix, chosen: NDArray[np.int64]) -> NDArray[np.
             only[start : start + 64] = ((tile == 0) | (tile == 1) | np.isnan(tile)).all(axis=0)
         return only
     other = (X.data != 0) & (X.data != 1) & ~np.isnan(X.data)
-    found: NDArray[np.bool_] = np.bincount(X.indices[other], minlength=X.shape[1])[chosen] == 0
-    return found
+    zero_one: NDArray[np.bool_] = np.bincount(X.indices[other], minlength=X.shape[1])[chosen] == 0
+    return zero_one
 
 
 def fill_block(X: Matrix, fill: Array) -> Matrix:

@@ -170,7 +170,7 @@ def correlation_tests(sums: Sums, law: PairLaw) -> PairTests:
         spread = positives * others / n if sums.residual_m2 is None else sums.residual_m2
         effect = sums.products / spread
         tested = (sums.m2 > 0) & (spread > 0) & (degrees > 0)
-        skewness, kurtosis = (np.where(np.isfinite(each), each, 0.0) for each in (law.skewness, law.kurtosis))
+        skewness, kurtosis = (np.where(np.isfinite(a), a, 0.0) for a in (law.skewness, law.kurtosis))
         corrected = tested & ((np.abs(skewness) > SKEWED) | (kurtosis > PEAKED))
         if law.variance is None:
             r = np.clip(sums.products / np.sqrt(sums.m2 * spread), -1.0, 1.0)
@@ -292,7 +292,7 @@ def code_tests(counts: Counts | StratifiedCounts, *, pearson: bool = False) -> A
     """
     strata = counts.strata if isinstance(counts, StratifiedCounts) else (counts,)
     joint, marginal, positives, n = (
-        np.sum([np.asarray(each[i], dtype=np.float64) for each in strata], axis=0) for i in range(4)
+        np.sum([np.asarray(stratum[i], dtype=np.float64) for stratum in strata], axis=0) for i in range(4)
     )
     rows_known, n = n, np.maximum(n, 1.0)
     codes = np.count_nonzero(marginal > 0, axis=0)
@@ -307,14 +307,14 @@ def code_tests(counts: Counts | StratifiedCounts, *, pearson: bool = False) -> A
     varies = np.zeros(shared.shape, bool)
     for code in range(len(joint)):
         products, laws = np.zeros(shared.shape), []
-        for own in strata:
-            rows_of = np.maximum(np.asarray(own.n, dtype=np.float64), 1.0)
-            rows, share = own.marginal[code], own.marginal[code] / rows_of
-            products = products + own.joint[code] - own.positives * share
+        for stratum in strata:
+            rows_of = np.maximum(np.asarray(stratum.n, dtype=np.float64), 1.0)
+            rows, share = stratum.marginal[code], stratum.marginal[code] / rows_of
+            products = products + stratum.joint[code] - stratum.positives * share
             x2 = rows * (1 - share)
-            laws.append((rows_of, own.positives, x2, x2 * (1 - 2 * share), x2 * (1 - 3 * share * (1 - share))))
+            laws.append((rows_of, stratum.positives, x2, x2 * (1 - 2 * share), x2 * (1 - 3 * share * (1 - share))))
         variance, skewness, kurtosis = law_within(laws)
-        share, m2 = marginal[code] / n, np.sum([each[2] for each in laws], axis=0)
+        share, m2 = marginal[code] / n, np.sum([law[2] for law in laws], axis=0)
         law = PairLaw(share, np.ones((1, 1), bool), skewness, kurtosis, variance if stratified else None)
         own_positives = counts.positives if isinstance(counts, Counts) else positives
         tested = correlation_tests(Sums(products, m2, own_positives, n), law)
@@ -323,9 +323,9 @@ def code_tests(counts: Counts | StratifiedCounts, *, pearson: bool = False) -> A
         varies |= variance > 0
         trend += code * products
     log_p = np.where(corrected, np.minimum(least + np.log(np.where(codes > 2, codes, 1)), 0), log_p)
-    found = np.stack([shared, statistic, log_p / np.log(10), np.sign(trend) * (1 + corrected)])
-    known = [np.broadcast_to(each, shared.shape) for each in (rows_known, positives)] if stratified else []
-    return np.concatenate([np.where(varies, found, np.nan), *(each[np.newaxis] for each in known)])
+    results = np.stack([shared, statistic, log_p / np.log(10), np.sign(trend) * (1 + corrected)])
+    known = [np.broadcast_to(a, shared.shape) for a in (rows_known, positives)] if stratified else []
+    return np.concatenate([np.where(varies, results, np.nan), *(a[np.newaxis] for a in known)])
 
 
 def pearson_statistic(counts: Counts) -> Array:
@@ -387,7 +387,7 @@ def log_heavy_tail(score: Array, skewness: Array, kurtosis: Array) -> Array:
     with np.errstate(divide="ignore"):
         log_tail[single] = np.log(special.gammaincc(right[single], more[single] + score[single] / scale[single]))
     double = ~np.isfinite(log_tail) & (right > 1e-9 * both)
-    right, left, more, both, reach = (each[double] for each in (right, left, more, both, score / scale))
+    right, left, more, both, reach = (a[double] for a in (right, left, more, both, score / scale))
     # The saddlepoint in units of the scale solves right/(1 − u) − left/(1 + u) = more + reach.
     u = 2 * reach / (both + np.sqrt(both**2 + 4 * (more + reach) * reach))
     w = np.sqrt(2 * (right * (u + np.log1p(-u)) + left * (np.log1p(u) - u) + u * reach))

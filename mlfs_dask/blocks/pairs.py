@@ -193,9 +193,9 @@ def _partner_batches(n_codes: NDArray[np.int64], counts: int) -> Iterator[NDArra
     >>> [batch.tolist() for batch in _partner_batches(np.array([1, 2, 1, 1]), COUNTS_AT_ONCE // 4)]
     [[0, 2], [3], [1]]
     """
-    for own in np.unique(n_codes):
-        same = np.flatnonzero(n_codes == own)
-        step = max(1, COUNTS_AT_ONCE // (counts * (int(own) + 1)))
+    for count in np.unique(n_codes):
+        same = np.flatnonzero(n_codes == count)
+        step = max(1, COUNTS_AT_ONCE // (counts * (int(count) + 1)))
         for low in range(0, len(same), step):
             yield same[low : low + step]
 

@@ -83,14 +83,14 @@ def relief_scores(
         rows = queries[low : low + gates.QUERY_ROWS]
         distances = _manhattan(X[rows], X).round(DIGITS)
         distances[np.arange(len(rows)), rows] = np.inf  # a row is not its own neighbour
-        own = classes[rows]
+        own_class = classes[rows]
         for c, inside in enumerate(members):
             of_class = distances[:, inside]
-            near = nearest_shares(of_class, n_neighbors)
-            weights = np.where(own == c, -1.0, priors[c] / np.maximum(1.0 - priors[own], 1.0 / n))
+            shares = nearest_shares(of_class, n_neighbors)
+            weights = np.where(own_class == c, -1.0, priors[c] / np.maximum(1.0 - priors[own_class], 1.0 / n))
             weights /= n * np.maximum(np.minimum(np.isfinite(of_class).sum(axis=1), n_neighbors), 1)
-            query, place = np.nonzero(near)
-            _add_differences(X, rows[query], inside[place], weights[query] * near[query, place], scores)
+            query, place = np.nonzero(shares)
+            _add_differences(X, rows[query], inside[place], weights[query] * shares[query, place], scores)
     return scores
 
 

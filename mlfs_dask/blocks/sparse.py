@@ -248,7 +248,8 @@ def count_labels(Y: sp.csr_array, weights: Array | None = None) -> NDArray[Any]:
     if weights is not None:
         of_entries = np.repeat(weights, np.diff(Y.indptr))
         positive, unknown = (
-            np.bincount(Y.indices[some], weights=of_entries[some], minlength=q) for some in (Y.data > 0, Y.data < 0)
+            np.bincount(Y.indices[entries], weights=of_entries[entries], minlength=q)
+            for entries in (Y.data > 0, Y.data < 0)
         )
         return np.stack([unknown, weights.sum() - positive - unknown, positive])
     positive = np.bincount(Y.indices[Y.data > 0], minlength=q)

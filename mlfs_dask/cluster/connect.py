@@ -191,15 +191,15 @@ def connect(**options: Any) -> Iterator[Client | None]:
     ClusterLostError
         If the scheduler or its workers are not reachable in time, or go away during the block.
     """
-    cluster_options = ClusterOptions(**options)
-    if cluster_options.remote:
-        with _remote_client(cluster_options) as client, _current_client(client, cluster_options.wait):
+    target = ClusterOptions(**options)
+    if target.remote:
+        with _remote_client(target) as client, _current_client(client, target.wait):
             if link := dashboard_link(client):
                 logger.info("its dashboard is at %s", link)
             yield client
-    elif cluster_options.workers is not None:
-        workers, wait = cluster_options.workers, cluster_options.wait
-        memory_limit, threads = cluster_options.share_of_memory, cluster_options.threads_per_worker or 1
+    elif target.workers is not None:
+        workers, wait = target.workers, target.wait
+        memory_limit, threads = target.share_of_memory, target.threads_per_worker or 1
         if memory_limit < runtime.PROCESS_BYTES:  # the nanny would kill the worker during its start
             raise DoesNotFitError(
                 "a local worker before it has any work",
@@ -215,7 +215,7 @@ def connect(**options: Any) -> Iterator[Client | None]:
         with _local_client(workers, threads, memory_limit, wait) as client, _current_client(client, wait):
             yield client
     else:
-        with _in_process(cluster_options.memory_limit, 1 if cluster_options.in_process else None):
+        with _in_process(target.memory_limit, 1 if target.in_process else None):
             yield None
 
 
@@ -256,19 +256,18 @@ def planned_resources(**options: Any) -> Resources:
     Resources
         Resources of the running cluster, or of the planned local workers (`client` is then a placeholder).
     """
-    cluster_options = ClusterOptions(**options)
-    if cluster_options.workers is None:
+    target = ClusterOptions(**options)
+    if target.workers is None:
         with connect(**options):
             return runtime.current_resources()
     logger.info("starting a local worker, to measure what it holds")
     # Without the planned memory limit: a limit that is too small would kill this worker before it is measured.
     with (
-        _local_client(1, cluster_options.threads_per_worker or 1, 2**30, cluster_options.wait) as client,
-        _current_client(client, cluster_options.wait),
+        _local_client(1, target.threads_per_worker or 1, 2**30, target.wait) as client,
+        _current_client(client, target.wait),
     ):
         measured = runtime.current_resources()
-    limit = cluster_options.share_of_memory
-    return replace(measured, workers=cluster_options.workers, memory_limit=limit, client=PLANNED)
+    return replace(measured, workers=target.workers, memory_limit=target.share_of_memory, client=PLANNED)
 
 
 PLANNED = "local workers that were stopped again"
@@ -290,21 +289,24 @@ def _in_process(memory_limit: int | None, threads: int | None) -> Iterator[None]
 
 
 @contextmanager
-def _remote_client(options: ClusterOptions) -> Iterator[Client]:
+def _remote_client(target: ClusterOptions) -> Iterator[Client]:
     with deferred_signals():
         from distributed.security import Security
         from distributed.versions import VersionMismatchWarning
 
-    wait, deadline = options.wait, time.monotonic() + options.wait
-    scheduler = options.scheduler or _address_from_file(str(options.scheduler_file), deadline, wait)
+    wait, deadline = target.wait, time.monotonic() + target.wait
+    scheduler = target.scheduler or _address_from_file(str(target.scheduler_file), deadline, wait)
     logger.info("connecting to the scheduler at %s, for up to %g s", scheduler, wait)
     security = None
-    if options.tls_ca_file is not None:
-        cert, key = options.tls_cert, options.tls_key
-        files = {"tls_ca_file": options.tls_ca_file, "tls_client_cert": cert, "tls_client_key": key}
+    if target.tls_ca_file is not None:
+        files = {
+            "tls_ca_file": target.tls_ca_file,
+            "tls_client_cert": target.tls_cert,
+            "tls_client_key": target.tls_key,
+        }
         security = Security(**files, require_encryption=True)
         scheduler = scheduler if "://" in scheduler else f"tls://{scheduler}"
-    if not options.insecure:
+    if not target.insecure:
         _require_protection(scheduler)
     _wait_for_listener(scheduler, deadline, wait)
     with warnings.catch_warnings(), _without_logs_of_dask("distributed", "distributed.client"), ExitStack() as stack:
@@ -323,7 +325,7 @@ def _remote_client(options: ClusterOptions) -> Iterator[Client]:
         except (OSError, TimeoutError, RuntimeError) as error:
             raise _unreachable(scheduler, wait, error) from error
         stack.enter_context(client)
-        _wait_for_workers(client, options.min_workers or 1, deadline, wait)
+        _wait_for_workers(client, target.min_workers or 1, deadline, wait)
         yield client
 
 

@@ -142,7 +142,7 @@ def choose(
     if groups is not None:
         choice = _choose_groups(question, readings, outcome, groups, choice)
     elif question.prune is not None or question.redundancy is not None:
-        choice = _choose_distinct(question, readings, chosen, choice)
+        choice = _choose_unique(question, readings, chosen, choice)
         if choice.k < k and chosen is None:
             warnings = [_too_few_warning(choice, k, question)]
     if outcome.resampled_scores is not None:
@@ -151,9 +151,7 @@ def choose(
     return choice, warnings
 
 
-def _choose_distinct(
-    question: Question, readings: Readings, chosen: NDArray[np.bool_] | None, choice: Choice
-) -> Choice:
+def _choose_unique(question: Question, readings: Readings, chosen: NDArray[np.bool_] | None, choice: Choice) -> Choice:
     """Find clusters of correlated features; with `prune`, move their representatives to the front of the ranking."""
     ranking, k, prunes = choice.ranking, choice.k, question.prune is not None
     bound = question.prune if question.prune is not None else question.redundancy
