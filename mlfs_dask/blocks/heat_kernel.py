@@ -66,11 +66,9 @@ def mean_degree(points: Any, k: int, width: float) -> float:
     indices = _nearest(points.astype(np.float32).astype(np.float64), k)
     exact = np.empty((n, k))
     for low in range(0, n, gates.QUERY_ROWS):
-        nearest = indices[low : low + gates.QUERY_ROWS]
-        rows = np.repeat(np.arange(low, low + len(nearest)), k)
-        exact[low : low + gates.QUERY_ROWS] = pair_distances(points, points, rows, nearest.ravel()).reshape(
-            nearest.shape
-        )
+        tile = indices[low : low + gates.QUERY_ROWS]
+        rows = np.repeat(np.arange(low, low + len(tile)), k)
+        exact[low : low + gates.QUERY_ROWS] = pair_distances(points, points, rows, tile.ravel()).reshape(tile.shape)
     distances = Neighbours(indices, exact).to_csr()
     return float(degrees(heat_kernel_graph(distances, width)).mean())
 
