@@ -217,8 +217,8 @@ def read_source(*names: str, **options: Any) -> Callable[[Path], None]:
     """Read files as `mlfs convert` does, at most some hundred batches of them."""
 
     def read(folder: Path) -> None:
-        from mlfs_dask.storage.formats.detect import open_source
-        from mlfs_dask.storage.readers.base import FileSpec, LabelSpec
+        from mlfs_dask.formats.detect import open_source
+        from mlfs_dask.readers.base import FileSpec, LabelSpec
 
         given = dict(options)
         keys = {key: value.format(folder=folder) for key, value in given.pop("keys", {}).items()}
@@ -270,7 +270,7 @@ def read_state(folder: Path) -> None:
 
 
 def read_labels(folder: Path) -> None:
-    from mlfs_dask.storage.readers.mulan_xml import read_mulan_labels
+    from mlfs_dask.readers.mulan_xml import read_mulan_labels
 
     read_mulan_labels(str(folder / "x.xml"))
 

@@ -26,7 +26,7 @@ import numpy as np
 import scipy.io
 import scipy.sparse
 from mlfs_dask import runtime
-from mlfs_dask.storage.formats.detect import open_source
+from mlfs_dask.formats.detect import open_source
 
 def own(path):
     reader = open_source([path])

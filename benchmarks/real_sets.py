@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mlfs_dask import convert
-from mlfs_dask.storage.readers.base import LabelSpec
+from mlfs_dask.readers.base import LabelSpec
 
 DATA = Path(os.environ.get("MLFS_DATA") or Path(__file__).parents[2] / "shared" / "data")
 

@@ -27,7 +27,7 @@ import time, warnings
 warnings.simplefilter("ignore")
 import h5py, pyarrow.parquet, zarr
 import mlfs_dask as mlfs
-from mlfs_dask.storage.readers.base import LabelSpec
+from mlfs_dask.readers.base import LabelSpec
 labels = {labels!r}
 selector = mlfs.ELC(20)
 {imports}

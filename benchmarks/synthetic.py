@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from mlfs_dask.readers.base import Batch, Header, Part, Reader, parts_at
+from mlfs_dask.readers.obs import ObsColumns
 from mlfs_dask.storage.conversion_options import Options
 from mlfs_dask.storage.convert import convert_reader
-from mlfs_dask.storage.readers.base import Batch, Header, Part, Reader, parts_at
-from mlfs_dask.storage.readers.obs import ObsColumns
 
 BATCH_ROWS = 10_000
 

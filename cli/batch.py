@@ -61,7 +61,7 @@ def batch(
 
     from mlfs_dask.batch.running import Batch
     from mlfs_dask.batch.spec import read_spec
-    from mlfs_dask.runtime import current_resources
+    from mlfs_dask.cluster.resources import current_resources
 
     batch = Batch(read_spec(plan), place, resume=resume, force=force)
     if dry_run:

@@ -34,8 +34,8 @@ def compare(
     Nemenyi and Bonferroni-Dunn, stability of the chosen sets, and run time; as tables and figures.
     """
     from mlfs_dask.evaluation.comparison import compare as library
+    from mlfs_dask.files.publish import check_place
     from mlfs_dask.reporting.comparison_folder import RECORD, WHAT, write_comparison
-    from mlfs_dask.storage.publish import check_place
 
     check_place(comparison, force=force, record=RECORD, what=WHAT)
     found = library(evaluations, runs=runs or None, **options)

@@ -75,8 +75,8 @@ def source_options(command: Decorated) -> Decorated:
         **kwargs: Any,
     ) -> Any:
         from mlfs_dask import runtime
+        from mlfs_dask.readers.base import LabelSpec
         from mlfs_dask.storage.convert import default_memory_limit
-        from mlfs_dask.storage.readers.base import LabelSpec
 
         spec = file.get("labels", LabelSpec())
         if labels_xml and spec.xml:
@@ -179,8 +179,8 @@ def convert(
 def _standard_input() -> Iterator[str]:
     """A temporary file of what comes from standard input: readers look at a file more than once."""
     from mlfs_dask.errors import DISK_FULL
-    from mlfs_dask.files.redaction import call_file
-    from mlfs_dask.storage.limits import full_temporary_folder
+    from mlfs_dask.files.limits import full_temporary_folder
+    from mlfs_dask.redaction import call_file
 
     with tempfile.TemporaryDirectory(prefix="mlfs-") as folder:
         path = Path(folder) / "standard-input"

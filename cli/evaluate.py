@@ -148,7 +148,7 @@ def evaluate(
     from mlfs_dask.evaluation.protocols import make_settings
     from mlfs_dask.evaluation.results import RECORD, WHAT, check_standard_error
     from mlfs_dask.evaluation.splits import read_groups, read_split
-    from mlfs_dask.storage.publish import check_place
+    from mlfs_dask.files.publish import check_place
 
     if print_protocol:
         settings = make_settings(protocol, options)

@@ -376,7 +376,7 @@ def computing_options(*, cache: bool, report: bool) -> Callable[[Decorated], Dec
 
 def read_names(values: tuple[str, ...]) -> tuple[str, ...]:
     """Column names from the command line: comma-separated (quoted where they hold commas), or @FILE, a name a line."""
-    from mlfs_dask.storage.object_store import read_text_file
+    from mlfs_dask.files.object_store import read_text_file
 
     names: list[str] = []
     for value in values:
@@ -457,7 +457,7 @@ def file_options(command: Decorated) -> Decorated:
         if labels["key"] is not None and labels["xml"] is None:
             raise click.UsageError("--label-key goes with --label-file.")
 
-        from mlfs_dask.storage.readers.base import LabelSpec
+        from mlfs_dask.readers.base import LabelSpec
 
         labels |= {name: read_names(value) for name, value in labels.items() if isinstance(value, tuple)}
         labels["columns"] = labels["columns"] or None

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import click
 
 from mlfs_dask.files.json_text import as_json
-from mlfs_dask.files.redaction import redact
+from mlfs_dask.redaction import redact
 
 Number = TypeVar("Number", int, float)
 

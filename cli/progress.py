@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
-from mlfs_dask.files.redaction import redact
+from mlfs_dask.redaction import redact
 from mlfs_dask_cli.output import Output, between, json_text
 
 #: Seconds between two plain lines: a tenth of the time that has passed, within these bounds. The second one is also

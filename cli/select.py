@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from mlfs_dask.errors import number_of, size
-from mlfs_dask.files.redaction import redact
+from mlfs_dask.redaction import redact
 from mlfs_dask_cli.method_group import MethodGroup
 from mlfs_dask_cli.options import (
     PATH,
@@ -164,7 +164,7 @@ def _read_shared(dataset: Any, questions: Sequence[Any]) -> dict[str, Any] | Non
     Returns what was read and what it took; None where each method reads for itself.
     """
     from mlfs_dask.batch.sharing import read_shared
-    from mlfs_dask.runtime import current_resources
+    from mlfs_dask.cluster.resources import current_resources
 
     resources = current_resources()
     for question in questions:

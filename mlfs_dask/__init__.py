@@ -18,14 +18,14 @@ from mlfs_dask._version import __version__ as __version__
 
 _PLACES = {
     "Dataset": "mlfs_dask.storage.dataset",
-    "LabelSpec": "mlfs_dask.storage.readers.base",
+    "LabelSpec": "mlfs_dask.readers.base",
     "MLkNN": "mlfs_dask.evaluation.mlknn",
     "append": "mlfs_dask.storage.append",
     "cache": "mlfs_dask.engine.cache",
     "compare": "mlfs_dask.evaluation.comparison",
     "convert": "mlfs_dask.storage.convert",
     "evaluate": "mlfs_dask.evaluation.experiment",
-    "label_matrix": "mlfs_dask.storage.label_values",
+    "label_matrix": "mlfs_dask.readers.label_values",
     "methods": "mlfs_dask.selection.estimator",
     "open_dataset": "mlfs_dask.storage.opening",
     "report": "mlfs_dask.reporting.page",

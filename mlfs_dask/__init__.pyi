@@ -7,15 +7,15 @@ from mlfs_dask.engine.cache import cache as cache
 from mlfs_dask.evaluation.comparison import compare as compare
 from mlfs_dask.evaluation.experiment import evaluate as evaluate
 from mlfs_dask.evaluation.mlknn import MLkNN as MLkNN
+from mlfs_dask.readers.base import LabelSpec as LabelSpec
+from mlfs_dask.readers.label_values import label_matrix as label_matrix
 from mlfs_dask.reporting.page import report as report
 from mlfs_dask.selection.estimator import LabelRecoverer, Selector, WeightedSelector
 from mlfs_dask.selection.estimator import methods as methods
 from mlfs_dask.storage.append import append as append
 from mlfs_dask.storage.convert import convert as convert
 from mlfs_dask.storage.dataset import Dataset as Dataset
-from mlfs_dask.storage.label_values import label_matrix as label_matrix
 from mlfs_dask.storage.opening import open_dataset as open_dataset
-from mlfs_dask.storage.readers.base import LabelSpec as LabelSpec
 from typing import Any, Literal
 
 _PLACES: dict[str, str]

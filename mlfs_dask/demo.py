@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask import runtime
+from mlfs_dask.cluster.resources import current_resources
 from mlfs_dask.errors import UsageError
+from mlfs_dask.files.publish import write_file
 from mlfs_dask.selection.job import SelectJob
 from mlfs_dask.selection.question import ask
-from mlfs_dask.storage.publish import write_file
 
 SIDE = 8
 
@@ -74,10 +74,10 @@ def run_demo(
     """
     from mlfs_dask.evaluation.experiment import evaluate
     from mlfs_dask.evaluation.results import write_eval
+    from mlfs_dask.readers.base import LabelSpec
     from mlfs_dask.reporting.page import report
     from mlfs_dask.storage.convert import convert
     from mlfs_dask.storage.opening import open_dataset
-    from mlfs_dask.storage.readers.base import LabelSpec
 
     started = time.perf_counter()
     folder = Path(directory)
@@ -100,7 +100,7 @@ def run_demo(
     runs = {}
     for name in METHODS:
         job = SelectJob(ask(name, k), dataset, str(folder / name))
-        plan = job.plan(runtime.current_resources())
+        plan = job.plan(current_resources())
         log(f"mlfs plan {name} {store}")
         log(f"  passes: {plan.passes}, bytes read: {plan.bytes_read:,}, peak: {plan.peak_worker_bytes / 2**20:.0f} MiB")
         log(f"mlfs select {name} {store} -k {k} -o {folder / name}")

@@ -20,9 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 from mlfs_dask import runtime
 from mlfs_dask.cluster.connect import connect, is_protected
+from mlfs_dask.cluster.resources import current_resources
 from mlfs_dask.cluster.workers import ANSWER_SECONDS, CODE, cluster_of, describe_mismatches, identify
 from mlfs_dask.errors import ClusterLostError, MlfsError, UsageError, number_of
-from mlfs_dask.storage.object_store import NOT_A_STORE, is_url, local_path
+from mlfs_dask.files.object_store import is_url, local_path
+from mlfs_dask.storage.schema import NOT_A_STORE
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -266,7 +268,7 @@ def check_client(facts: Facts) -> Iterator[Check]:
 
 def _check_cluster(client: Client | None, here: Facts, store: str | None) -> Iterator[Check]:
     if client is None:
-        threads = number_of(runtime.current_resources().threads_per_worker, "thread")
+        threads = number_of(current_resources().threads_per_worker, "thread")
         yield Check("cluster", "ok", f"none: the work is done by {threads} of this process")
         return
     cluster = cluster_of(client)
@@ -451,11 +453,11 @@ PLANTED = "planted"
 
 def run_tiny_job(folder: Path) -> tuple[str, float]:
     """Return the name of the best feature, and the seconds taken."""
+    from mlfs_dask.readers.base import LabelSpec
     from mlfs_dask.selection.fit import fit
     from mlfs_dask.selection.question import ask
     from mlfs_dask.storage.convert import convert
     from mlfs_dask.storage.dataset import open_store
-    from mlfs_dask.storage.readers.base import LabelSpec
 
     started = time.perf_counter()
     rows = ["noise,planted,label"]

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from typing import Literal
 
 from mlfs_dask.context import assigned
-from mlfs_dask.files.redaction import redact
+from mlfs_dask.redaction import redact
 
 #: Error numbers of the system for too many open files, and the cure.
 TOO_MANY_FILES = frozenset({errno.EMFILE, errno.ENFILE})

@@ -112,47 +112,13 @@ class Resources:
         return self.workers * self.threads_per_worker
 
 
-def current_resources(*, threads: int | None = None) -> Resources:
-    """Return the resources of the default `distributed` client, or of this process if there is no client.
-
-    Parameters
-    ----------
-    threads : int, optional
-        Threads of this process (default: `available_cores`). Ignored with a client.
-    """
-    driver_limit = available_memory()
-    client = default_client()
-    if client is None:
-        process = _process_limits.get()
-        driver_limit = process.memory_limit or driver_limit
-        count = threads or process.threads or available_cores()
-        resident_here, compiled = driver_bytes(), driver_compiled_bytes()
-        return Resources(1, count, driver_limit, driver_limit, None, resident_here, compiled, _sklearn_bytes())
-    from mlfs_dask.cluster.workers import cluster_of  # loads the code digest, which a job of one process never needs
-
-    cluster = cluster_of(client)
-    admitted = cluster.workers()
-    # While all workers restart, a job is planned for the workers last seen.
-    workers = list(admitted.values()) or cluster.last_seen
-    if not workers:
-        return Resources(1, 1, driver_limit, driver_limit, client)
-    limits = [int(w["memory_limit"]) or driver_limit for w in workers]
-    answers = [answer for answer in cluster.ask(settle, workers=admitted).values() if isinstance(answer, tuple)]
-    resident = [size for size, _ in answers]
-    complete = len(answers) == len(admitted) > 0  # libraries loaded on only part of the workers count as not loaded
-    loaded = frozenset.intersection(*(names for _, names in answers)) if complete else frozenset()
-    if not resident:  # all workers are shutting down
-        resident = [int(w.get("metrics", {}).get("memory", 0)) for w in workers]
-    return Resources(
-        len(limits),
-        min(int(w["nthreads"]) for w in workers),
-        min(limits),
-        driver_limit,
-        client,
-        max(PROCESS_BYTES, max(resident) + FIRST_JOB_BYTES),
-        _kernels_to_load(loaded),
-        _sklearn_bytes(),
-    )
+def process_resources(threads: int | None = None) -> Resources:
+    """Return the resources of this process alone; `threads` instead of `available_cores`."""
+    process = _process_limits.get()
+    driver_limit = process.memory_limit or available_memory()
+    count = threads or process.threads or available_cores()
+    resident_here, compiled = driver_bytes(), driver_compiled_bytes()
+    return Resources(1, count, driver_limit, driver_limit, None, resident_here, compiled, sklearn_bytes())
 
 
 def own_resources(resources: Resources) -> Resources:
@@ -169,7 +135,7 @@ def own_resources(resources: Resources) -> Resources:
 
 def driver_compiled_bytes() -> int:
     """Return the bytes that loading compiled kernels would add to this process."""
-    return _kernels_to_load(_loaded())
+    return kernels_to_load(_loaded())
 
 
 @functools.cache
@@ -178,12 +144,12 @@ def compiles_kernels() -> bool:
     return "machine code" not in _loaded()
 
 
-def _kernels_to_load(loaded: frozenset[str]) -> int:
+def kernels_to_load(loaded: frozenset[str]) -> int:
     compiled = COMPILED_BYTES + (0 if "machine code" in loaded else COMPILING_BYTES)
     return 0 if "kernels" in loaded else compiled
 
 
-def _sklearn_bytes() -> int:
+def sklearn_bytes() -> int:
     return 0 if "sklearn" in sys.modules else SKLEARN_BYTES
 
 

@@ -40,8 +40,8 @@ DEPLOY = REPOSITORY / "deploy"
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from mlfs_dask.readers.base import LabelSpec
     from mlfs_dask.storage.convert import convert
-    from mlfs_dask.storage.readers.base import LabelSpec
 
     folder = tmp_path_factory.mktemp("store")
     (folder / "s.csv").write_text("x,z,y\n" + "".join(f"{row % 2},{row % 3},{row % 2}\n" for row in range(12)))

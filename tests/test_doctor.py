@@ -23,8 +23,8 @@ from mlfs_dask.doctor import (
     total_memory,
 )
 from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.readers.base import LabelSpec
 from mlfs_dask.storage.convert import convert
-from mlfs_dask.storage.readers.base import LabelSpec
 
 FACTS = Facts(
     host="h1",

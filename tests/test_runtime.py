@@ -19,6 +19,7 @@ from scipy import linalg
 import mlfs_dask
 from mlfs_dask import runtime
 from mlfs_dask.cluster.connect import connect
+from mlfs_dask.cluster.resources import current_resources
 
 
 def in_new_process(code):
@@ -108,23 +109,26 @@ def test_tasks_end_where_the_with_block_is_left_by_an_exception(look):
 @pytest.mark.cluster
 def test_what_a_worker_has_freed_is_not_counted_with_it():
     with connect(workers=1, memory_limit=2**30) as client:
-        fresh = runtime.current_resources().process_bytes
+        fresh = current_resources().process_bytes
         client.run(eval, "len([bytes(50_000) for _ in range(2000)])")
         assert max(client.run(runtime.current_rss).values()) > fresh + 60 * 2**20, "freed memory stays with the worker"
-        assert runtime.current_resources().process_bytes < fresh + 20 * 2**20
+        assert current_resources().process_bytes < fresh + 20 * 2**20
 
 
 def bytes_of_kernels():
     """What the compiled kernels add to a new process on this machine."""
-    return int(in_new_process("import mlfs_dask.runtime as r; print(r.current_resources().compiled_bytes)")[0])
+    return int(
+        in_new_process("from mlfs_dask.cluster import resources as r; print(r.current_resources().compiled_bytes)")[0]
+    )
 
 
 def test_loaded_kernels_are_not_counted_again():
     code = """
 import mlfs_dask.runtime as r
-print(r.current_resources().compiled_bytes)
+from mlfs_dask.cluster.resources import current_resources
+print(current_resources().compiled_bytes)
 import mlfs_dask.blocks.counts_compiled
-print(r.current_resources().compiled_bytes)
+print(current_resources().compiled_bytes)
 """
     assert in_new_process(code) == [str(bytes_of_kernels()), "0"]
 
@@ -160,11 +164,12 @@ def test_what_trees_add_to_a_process_is_what_plans_say():
     code = """
 import numpy as np, mlfs_dask.runtime as r
 from mlfs_dask.blocks.forest import grow_forest
+from mlfs_dask.cluster.resources import current_resources
 before = r.current_rss()
-print(r.current_resources().sklearn_bytes)
+print(current_resources().sklearn_bytes)
 grow_forest(np.random.default_rng(0).normal(size=(300, 10)), n_trees=100, max_samples=256, seed=0)
 print(r.current_rss() - before)
-print(r.current_resources().sklearn_bytes)
+print(current_resources().sklearn_bytes)
 """
     planned, added, then = map(int, in_new_process(code))
     assert (planned, then) == (runtime.SKLEARN_BYTES, 0)
@@ -179,12 +184,12 @@ def test_loaded_kernels_of_workers_are_not_counted_again():
         import mlfs_dask.blocks.counts_compiled  # noqa: F401
 
     with connect(workers=2, memory_limit=600 * 2**20) as client:
-        assert runtime.current_resources().compiled_bytes == bytes_of_kernels()
+        assert current_resources().compiled_bytes == bytes_of_kernels()
         addresses = list(client.scheduler_info(n_workers=-1)["workers"])
         client.run(load, workers=addresses[:1])
-        assert runtime.current_resources().compiled_bytes == bytes_of_kernels()
+        assert current_resources().compiled_bytes == bytes_of_kernels()
         client.run(load)
-        assert runtime.current_resources().compiled_bytes == 0
+        assert current_resources().compiled_bytes == 0
 
 
 # ---------------------------------------------------------------- control groups
@@ -245,7 +250,7 @@ def test_cores_within_the_quota_of_every_control_group(machine, monkeypatch, gro
 def test_cores_of_this_process(monkeypatch):
     assert 1 <= runtime.available_cores() <= len(os.sched_getaffinity(0))
     monkeypatch.setattr(runtime, "available_cores", lambda: 7)
-    assert runtime.current_resources().threads_per_worker == 7
+    assert current_resources().threads_per_worker == 7
 
 
 MEMORY = "sys/fs/cgroup/memory"
@@ -313,7 +318,7 @@ def test_threads_of_a_user_do_not_get_each_others_events_and_limits():
         ):
             meet()
             runtime.emit("step", number=number)
-            found = runtime.current_resources()
+            found = current_resources()
             meet()
         return [event["number"] for event in events], found.memory_limit, found.threads_per_worker
 
@@ -321,7 +326,7 @@ def test_threads_of_a_user_do_not_get_each_others_events_and_limits():
     with runtime.progress_to(outside.append):
         assert in_two_threads(work) == [([0], 10**9, 5), ([1], 10**9 + 1, 6)]
     assert outside == []
-    assert runtime.current_resources().memory_limit not in (10**9, 10**9 + 1)
+    assert current_resources().memory_limit not in (10**9, 10**9 + 1)
 
 
 def test_blas_has_its_threads_again_when_the_last_one_has_left():

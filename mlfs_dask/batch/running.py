@@ -24,6 +24,7 @@ from mlfs_dask import runtime
 from mlfs_dask._version import __version__
 from mlfs_dask.batch.sharing import read_shared, shared_statistics
 from mlfs_dask.batch.spec import BatchSpec, Job, StoreEntry, read_spec
+from mlfs_dask.cluster.resources import current_resources
 from mlfs_dask.engine import cache as caching
 from mlfs_dask.engine.checkpoints import Folder, checkpoint_place
 from mlfs_dask.engine.readings import cache_entry
@@ -37,6 +38,8 @@ from mlfs_dask.evaluation.job import EvaluateJob, remove_partial_results
 from mlfs_dask.evaluation.results import ALL, BATCH, JOBS, RANDOM
 from mlfs_dask.files.fingerprints import code_digest, digest_of
 from mlfs_dask.files.json_text import as_json, parse_json
+from mlfs_dask.files.object_store import is_url, local_path
+from mlfs_dask.files.publish import behind_links, check_place, locked, write_file
 from mlfs_dask.rows.contract import RowSource
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selection.fit import open_rows, resolve_names
@@ -47,9 +50,7 @@ from mlfs_dask.selection.timing import estimate_seconds
 from mlfs_dask.selectors.costs import Cost, Plan, Reading, project
 from mlfs_dask.selectors.scores import count_kept
 from mlfs_dask.storage.dataset import Dataset
-from mlfs_dask.storage.object_store import is_url, local_path
 from mlfs_dask.storage.opening import open_dataset
-from mlfs_dask.storage.publish import behind_links, check_place, locked, write_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -430,7 +431,7 @@ class Batch:
 
     def _read_shared(self, store: StoreEntry, jobs: Sequence[Job]) -> None:
         """Read in one reading what two selections or more begin with."""
-        shared = read_shared(self._datasets[store.name].rows, _questions(jobs), runtime.current_resources())
+        shared = read_shared(self._datasets[store.name].rows, _questions(jobs), current_resources())
         if shared is None:
             return
         record = shared.record

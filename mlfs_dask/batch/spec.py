@@ -19,12 +19,12 @@ from mlfs_dask.evaluation.protocols import SETTINGS, make_settings
 from mlfs_dask.evaluation.results import ALL, RANDOM
 from mlfs_dask.evaluation.table import dataset_name
 from mlfs_dask.files.fingerprints import digest_of
+from mlfs_dask.files.object_store import is_url
 from mlfs_dask.selection.feature_counts import parse_n_features_to_select
 from mlfs_dask.selection.question import Question, ask, parameters_of
 from mlfs_dask.selectors import get_method
 from mlfs_dask.selectors.parameters import Param, Parameter
 from mlfs_dask.selectors.scores import AUTO
-from mlfs_dask.storage.object_store import is_url
 from mlfs_dask.typing import MAX_SEED
 
 SPEC_KEYS = ("stores", "methods", "k", "seeds", "evaluation")

@@ -12,8 +12,8 @@ from typing import Any
 import yaml
 
 from mlfs_dask.errors import DataError
+from mlfs_dask.files.object_store import read_text_file
 from mlfs_dask.selectors.parameters import key_of
-from mlfs_dask.storage.object_store import read_text_file
 
 #: Values of a plan at most.
 MAX_VALUES = 100_000

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from mlfs_dask import runtime
 from mlfs_dask.cluster.block_sizes import register_sizes
 from mlfs_dask.cluster.dashboard import dashboard_link
+from mlfs_dask.cluster.resources import current_resources
 from mlfs_dask.cluster.workers import WORKER_WAIT, cluster_of, root_of
 from mlfs_dask.errors import ClusterLostError, DoesNotFitError, UsageError, number_of, parameter
 from mlfs_dask.files.interruption import SAFE_PATH, deferred_signals, restore_environment
@@ -259,14 +260,14 @@ def planned_resources(**options: Any) -> Resources:
     target = ClusterOptions(**options)
     if target.workers is None:
         with connect(**options):
-            return runtime.current_resources()
+            return current_resources()
     logger.info("starting a local worker, to measure what it holds")
     # Without the planned memory limit: a limit that is too small would kill this worker before it is measured.
     with (
         _local_client(1, target.threads_per_worker or 1, 2**30, target.wait) as client,
         _current_client(client, target.wait),
     ):
-        measured = runtime.current_resources()
+        measured = current_resources()
     return replace(measured, workers=target.workers, memory_limit=target.share_of_memory, client=PLANNED)
 
 

@@ -34,8 +34,8 @@ from mlfs_dask.context import assigned
 from mlfs_dask.errors import DISK_FULL, MlfsError, UsageError
 from mlfs_dask.files.fingerprints import code_digest, digest_of
 from mlfs_dask.files.json_text import parse_json
+from mlfs_dask.files.publish import appearing, remove, remove_leftovers
 from mlfs_dask.rows.contract import Profile, RowSource
-from mlfs_dask.storage.publish import appearing, remove, remove_leftovers
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ def cache(place: str | os.PathLike[str] | None = BESIDE, *, size: int = SIZE) ->
             raise UsageError(f"the cache must be a local folder, since its arrays are mapped into memory; got {chosen}")
         if Path(chosen).exists() and not Path(chosen).is_dir():
             raise UsageError(f"the cache must be a folder; {chosen} is a file")
-        from mlfs_dask.storage.object_store import require_writable  # a cache beside its store needs no check
+        from mlfs_dask.files.object_store import require_writable  # a cache beside its store needs no check
 
         require_writable(chosen, takes_files=True)
     if size <= 0:

@@ -31,12 +31,12 @@ from mlfs_dask import runtime
 from mlfs_dask._version import __version__
 from mlfs_dask.context import assigned
 from mlfs_dask.errors import MlfsError, StoreAccessError
+from mlfs_dask.files.access import access_error
 from mlfs_dask.files.fingerprints import code_digest, digest_of
 from mlfs_dask.files.json_text import parse_json
-from mlfs_dask.files.redaction import redact
-from mlfs_dask.storage.access import access_error
-from mlfs_dask.storage.object_store import RemoteObjects, is_url, open_objects
-from mlfs_dask.storage.publish import appearing, remove_leftovers
+from mlfs_dask.files.object_store import RemoteObjects, is_url, open_objects
+from mlfs_dask.files.publish import appearing, remove_leftovers
+from mlfs_dask.redaction import redact
 
 logger = logging.getLogger(__name__)
 

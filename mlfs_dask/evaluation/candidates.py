@@ -16,12 +16,12 @@ from typing import Any
 from mlfs_dask.errors import UsageError, closest, spell_parameters_as
 from mlfs_dask.evaluation.results import ALL, RANDOM, Evaluation, read_eval
 from mlfs_dask.evaluation.results import RECORD as EVALUATION_RECORD
+from mlfs_dask.files.object_store import is_url
 from mlfs_dask.selection.fit import plain_value
 from mlfs_dask.selection.question import ask, parameters_of
 from mlfs_dask.selection.runs import RECORD, Run, read_run
 from mlfs_dask.selectors import METHODS, get_method, method_name
 from mlfs_dask.selectors.parameters import key_of
-from mlfs_dask.storage.object_store import is_url
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from mlfs_dask.evaluation.statistics import (
     rank_methods,
     stability,
 )
-from mlfs_dask.storage.object_store import is_url
+from mlfs_dask.files.object_store import is_url
 
 if TYPE_CHECKING:
     import pandas as pd

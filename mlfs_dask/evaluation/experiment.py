@@ -19,6 +19,7 @@ import numpy as np
 
 from mlfs_dask import runtime
 from mlfs_dask._version import __version__
+from mlfs_dask.cluster.resources import current_resources
 from mlfs_dask.errors import DataError, UsageError, number_of, parameter
 from mlfs_dask.evaluation.candidates import Candidate, read_candidates
 from mlfs_dask.evaluation.grids import Grid, GridPoint, read_grid
@@ -181,7 +182,7 @@ class Experiment:
         self._started = time.perf_counter()
         self.warnings: list[str] = []
         self._given: set[str] = set()
-        self._resources: Resources = runtime.current_resources()
+        self._resources: Resources = current_resources()
         self._scorer = Scorer(settings, centred=not table.source.profile.sparse)
         self._grid = self._read_grid()
         groups, fold_of = inputs.groups, table.fold_of if inputs.fold_of is None else np.asarray(inputs.fold_of)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from mlfs_dask.errors import DataError
 from mlfs_dask.evaluation.results import Evaluation, read_eval, write_eval
 from mlfs_dask.files.json_text import as_json, parse_json
-from mlfs_dask.storage.object_store import is_url, local_path
-from mlfs_dask.storage.publish import remove_leftovers, write_file
+from mlfs_dask.files.object_store import is_url, local_path
+from mlfs_dask.files.publish import remove_leftovers, write_file
 
 if TYPE_CHECKING:
     from mlfs_dask.evaluation.experiment import Experiment

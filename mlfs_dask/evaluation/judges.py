@@ -51,7 +51,7 @@ def linear_scores(X: Any, Y: Any, X_test: Any, resources: Resources) -> NDArray[
     Examples
     --------
     >>> from scipy import sparse as sp
-    >>> from mlfs_dask.runtime import current_resources
+    >>> from mlfs_dask.cluster.resources import current_resources
     >>> X, Y = np.array([[0.0], [1.0], [2.0]]), sp.csr_array(np.array([[0], [0], [1]], dtype=np.int8))
     >>> linear_scores(X, Y, np.array([[1.0], [3.0]]), current_resources()).round(3)  # 1/3, and 1/3 + 2 * 1 / (2 + 2/3)
     array([[0.333],
@@ -89,7 +89,7 @@ def neighbour_scores(X: Any, Y: Any, X_test: Any, resources: Resources) -> NDArr
     Examples
     --------
     >>> from scipy import sparse as sp
-    >>> from mlfs_dask.runtime import current_resources
+    >>> from mlfs_dask.cluster.resources import current_resources
     >>> X, Y = np.array([[0.0], [1.0], [2.0]]), sp.csr_array(np.array([[0], [0], [1]], dtype=np.int8))
     >>> neighbour_scores(X, Y, np.array([[1.0]]), current_resources()).round(3)  # (1 + 1/3) / (3 + 1)
     array([[0.333]])

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.files.json_text import as_json, parse_json, parse_record
-from mlfs_dask.storage.publish import read_text, write_folder
+from mlfs_dask.files.publish import read_text, write_folder
 
 if TYPE_CHECKING:
     import pandas as pd

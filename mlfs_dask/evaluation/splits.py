@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.errors import DataError, UsageError, parameter
-from mlfs_dask.storage.limits import require_memory
-from mlfs_dask.storage.object_store import read_text_file
+from mlfs_dask.files.limits import require_memory
+from mlfs_dask.files.object_store import read_text_file
 
 _Pair = tuple[NDArray[np.integer[Any]], NDArray[np.integer[Any]]]
 

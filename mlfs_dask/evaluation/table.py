@@ -14,11 +14,12 @@ from scipy import sparse as sp
 
 from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import as_labels
+from mlfs_dask.cluster.resources import current_resources
 from mlfs_dask.engine.readings import ReadingRecord, run_reading
 from mlfs_dask.errors import DataError, DoesNotFitError, parameter
 from mlfs_dask.evaluation.column_file import new_column_file
 from mlfs_dask.evaluation.column_subset import ColumnSubset
-from mlfs_dask.files.redaction import redact
+from mlfs_dask.redaction import redact
 from mlfs_dask.rows.contract import RowSource
 from mlfs_dask.rows.covariates import ArrayColumn
 from mlfs_dask.rows.joined import JoinedRows
@@ -263,7 +264,7 @@ def _all_labels(dataset: Any) -> sp.csr_array:
     """All labels of a store, read without its X."""
     profile = dataset.rows.profile
     labels = 9 * profile.label_nonzeros + 8 * profile.n
-    limit = runtime.current_resources().driver_limit
+    limit = current_resources().driver_limit
     if runtime.driver_bytes() + labels > limit:
         raise DoesNotFitError(
             "the labels of all rows",

@@ -9,7 +9,7 @@ from types import UnionType
 from typing import Any, TypedDict, get_args, get_origin, get_type_hints, is_typeddict
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.files.redaction import redact
+from mlfs_dask.redaction import redact
 
 
 def parse_json(text: str | bytes, form: Any = Any) -> Any:

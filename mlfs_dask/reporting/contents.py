@@ -12,13 +12,13 @@ from typing import Any
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.evaluation.comparison import Comparison, compare
 from mlfs_dask.evaluation.results import BATCH, JOBS, Evaluation, finished_jobs, missing_jobs_note, read_eval
-from mlfs_dask.files.redaction import redact
+from mlfs_dask.files.object_store import is_url, open_objects
+from mlfs_dask.redaction import redact
 from mlfs_dask.reporting.comparison_folder import read_comparison
 from mlfs_dask.selection.question import ask
 from mlfs_dask.selection.runs import Run, RunRecord, read_run
 from mlfs_dask.selectors import METHODS
 from mlfs_dask.selectors.parameters import key_of
-from mlfs_dask.storage.object_store import is_url, open_objects
 
 RUN, EVAL, COMPARE = "run.json", "eval.json", "compare.json"
 

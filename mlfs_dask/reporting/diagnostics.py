@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask import runtime
 from mlfs_dask.blocks.label_space import (
     label_correlations,
     label_similarity,
@@ -20,6 +19,7 @@ from mlfs_dask.blocks.label_space import (
     residual_correlation,
     standardised_products,
 )
+from mlfs_dask.cluster.resources import current_resources
 from mlfs_dask.engine.readings import run_reading
 from mlfs_dask.rows.sources import as_rows
 from mlfs_dask.statistics.products import LabelProducts, wants_compiled
@@ -82,7 +82,7 @@ def describe(X: Any, Y: Any = None, *, selections: Sequence[NDArray[Any]]) -> La
     source = as_rows(X, Y)
     profile = source.profile
     statistic = LabelProducts(profile.d, profile.q, compiled=wants_compiled(profile))
-    (sums,), _ = run_reading(source, [statistic], runtime.current_resources(), label="diagnostics")
+    (sums,), _ = run_reading(source, [statistic], current_resources(), label="diagnostics")
     A = standardised_products(sums.products, sums.std)
     S = label_similarity(sums.pairs, sums.positives)
     correlations = label_correlations(A, sums.label_m2, sums.n)

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask import runtime
+from mlfs_dask.cluster.resources import current_resources
 from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError
+from mlfs_dask.files.object_store import is_url, open_objects
 from mlfs_dask.reporting.comparison_folder import anchor
 from mlfs_dask.reporting.contents import LabelledRun
 from mlfs_dask.reporting.figures import DASHES, Figure, Marks, Styles, image_map, lines_plot, rows_plot, signed_map
 from mlfs_dask.reporting.tables import Block, Section, Table, first_of
 from mlfs_dask.selection.runs import PAIRS, read_redundancy
-from mlfs_dask.storage.object_store import is_url, open_objects
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -322,7 +322,7 @@ def _described(dataset: Any, group: Sequence[LabelledRun]) -> Any:
 
     profile = dataset.rows.profile
     # Sums, standardised products, correlations and squares: four arrays of doubles.
-    needed, free = 4 * 8 * profile.q * profile.d, runtime.current_resources().driver_limit
+    needed, free = 4 * 8 * profile.q * profile.d, current_resources().driver_limit
     if needed > free:
         what = "correlations of all features with all labels"
         raise DoesNotFitError(what, projected=needed, available=free, cure="report without data")

@@ -19,7 +19,9 @@ from mlfs_dask._version import __version__
 from mlfs_dask.errors import UsageError
 from mlfs_dask.evaluation.comparison import Comparison
 from mlfs_dask.evaluation.results import Evaluation, splits_in_words
-from mlfs_dask.files.redaction import redact
+from mlfs_dask.files.object_store import is_url, local_path, require_writable
+from mlfs_dask.files.publish import appearing, check_permission
+from mlfs_dask.redaction import redact
 from mlfs_dask.reporting.comparison_folder import anchor, figures_of
 from mlfs_dask.reporting.contents import Contents, LabelledRun, changed_params, read_contents
 from mlfs_dask.reporting.features import MAX_OPEN, MAX_ROWS, labels_section, pairs_section, rankings_section
@@ -37,8 +39,6 @@ from mlfs_dask.reporting.tables import (
     read_cell,
 )
 from mlfs_dask.selection.runs import loop_state
-from mlfs_dask.storage.object_store import is_url, local_path, require_writable
-from mlfs_dask.storage.publish import appearing, check_permission
 
 if TYPE_CHECKING:
     import pandas as pd

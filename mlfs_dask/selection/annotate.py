@@ -14,13 +14,13 @@ import numpy as np
 import pandas as pd
 
 from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.files.object_store import is_url, local_path
+from mlfs_dask.files.publish import appearing, explained, locked
+from mlfs_dask.readers.encoded import columns_of, index_of, is_dataframe
 from mlfs_dask.selection.runs import Run, read_run
 from mlfs_dask.selection.transform import count_selected
 from mlfs_dask.storage.anndata_encoding import DENSE
 from mlfs_dask.storage.h5ad import add_vector, set_columns, written_hdf5
-from mlfs_dask.storage.object_store import is_url, local_path
-from mlfs_dask.storage.publish import appearing, explained, locked
-from mlfs_dask.storage.readers.encoded import columns_of, index_of, is_dataframe
 
 COLUMNS = ("mask", "score", "rank")
 #: Bytes of the three columns for each feature.

@@ -52,8 +52,8 @@ def open_container(X: Any, y: Any = None) -> Container:
     """
     names_of_labels = [*y] if isinstance(y, list | tuple) and y and all(isinstance(name, str) for name in y) else None
     if isinstance(X, str | os.PathLike):
+        from mlfs_dask.readers.base import LabelSpec
         from mlfs_dask.storage.opening import open_dataset  # deferred: most fits open no store
-        from mlfs_dask.storage.readers.base import LabelSpec
 
         columns = (y,) if isinstance(y, str) else names_of_labels
         X = open_dataset(os.fspath(X), labels=None if columns is None else LabelSpec(columns=tuple(columns)))

@@ -22,6 +22,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import columns_of_block
+from mlfs_dask.cluster.resources import current_resources
 from mlfs_dask.errors import DataError, UsageError, number_of
 from mlfs_dask.rows.contract import Profile, RowSource
 from mlfs_dask.rows.covariates import as_column
@@ -391,7 +392,7 @@ class LabelRecoverer(Selector):
         """
         source = self._rows_like_fitted(X, y)
         sink = ArraySink(source.profile.n, source.profile.q)
-        self._fitted.write_labels(source, sink, runtime.own_resources(runtime.current_resources()))
+        self._fitted.write_labels(source, sink, runtime.own_resources(current_resources()))
         return sink.values
 
     def write_labels(self, X: Any, sink: RowSink, y: Any = None) -> None:

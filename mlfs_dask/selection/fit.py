@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask import runtime
 from mlfs_dask.blocks.rounding import SAME
+from mlfs_dask.cluster.resources import current_resources
 from mlfs_dask.cluster.workers import refused_workers
 from mlfs_dask.engine import checkpoints
 from mlfs_dask.engine.cache import record_hits
@@ -205,7 +206,7 @@ class Fit(Choice):
         UsageError, DataError, DoesNotFitError, ClusterLostError
         """
         source, n = self.filled_view(source), source.profile.n
-        resources = runtime.current_resources() if resources is None else resources
+        resources = current_resources() if resources is None else resources
         outcome = self.outcome
         if outcome.row_labels is not None:
             run_reading(source, [WriteLabels(outcome.row_labels, sink)], resources, label="labels")
@@ -384,7 +385,7 @@ def _prepare(question: Question, rows: OpenedRows, whole: RowSource, init: Mappi
         seeded: Any = copy.copy(question.method)
         seeded.random_state = params["random_state"]
         question = replace(question, method=seeded)
-    method, resources = question.method, runtime.current_resources()
+    method, resources = question.method, current_resources()
     plan = question.plan_of_view(view, resources)
     # The scores of methods with checkpoints do not depend on the number of features to keep.
     digest = (rows.store or {}).get("digest") if question.exclude is None else view.digest
@@ -594,7 +595,7 @@ def _fit_within_strata(question: Question, rows: OpenedRows, sample_weight: Any)
     """Fit within each stratum; the score of a feature is the negative mean of its ranks in the strata."""
     started, source = time.perf_counter(), rows.source
     question_on_data = check_data(question, rows)
-    plan = question_on_data.plan(source, runtime.current_resources())
+    plan = question_on_data.plan(source, current_resources())
     assert question.strata is not None
     column = find_strata(source, question.strata)
     codes, d = source.read_column(column), source.profile.d

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError, UsageError, number_of, parameter
+from mlfs_dask.files.object_store import read_text_file
 from mlfs_dask.selectors.costs import Names
 from mlfs_dask.statistics.products import LabelMoments
-from mlfs_dask.storage.object_store import read_text_file
 from mlfs_dask.storage.subset_spec import list_columns
 from mlfs_dask.typing import Array
 

@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.files.json_text import as_json, parse_json
-from mlfs_dask.storage.digest import ROOT_KEY
-from mlfs_dask.storage.object_store import local_file, open_objects
-from mlfs_dask.storage.publish import check_place, read_text, write_folder
+from mlfs_dask.files.object_store import ROOT_KEY, local_file, open_objects
+from mlfs_dask.files.publish import check_place, read_text, write_folder
 from mlfs_dask.storage.subset_spec import origin_of
 from mlfs_dask.typing import Array
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask import runtime
+from mlfs_dask.cluster.resources import current_resources
 from mlfs_dask.errors import MlfsError
 from mlfs_dask.typing import Array
 
@@ -191,7 +192,7 @@ def columns_at_once(c: int) -> int:
 
 def _threads(groups: int) -> int:
     """Threads of `solve_groups`, which change nothing but the time that it takes."""
-    return min(runtime.own_resources(runtime.current_resources()).threads_per_worker, groups)
+    return min(runtime.own_resources(current_resources()).threads_per_worker, groups)
 
 
 def _require_finite(array: Array, what: str) -> None:

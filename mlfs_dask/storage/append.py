@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from mlfs_dask.errors import UsageError
+from mlfs_dask.files.object_store import is_url, local_path, require_writable
+from mlfs_dask.readers.base import FileSpec, LabelSpec
 from mlfs_dask.storage.chunking import PARTITION_BYTES
 from mlfs_dask.storage.conversion_options import Options
 from mlfs_dask.storage.convert import Conversion, convert_files, paths_of
 from mlfs_dask.storage.dataset import open_store
 from mlfs_dask.storage.destination import Destination
 from mlfs_dask.storage.extension import StoreExtension
-from mlfs_dask.storage.object_store import is_url, local_path, require_writable
-from mlfs_dask.storage.readers.base import FileSpec, LabelSpec
 
 
 def append(

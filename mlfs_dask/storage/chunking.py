@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from mlfs_dask.errors import DoesNotFitError
+from mlfs_dask.files.limits import COLUMN_BYTES
 from mlfs_dask.storage.array_layout import CHUNK_BYTES, ArrayLayout, itemsize_of
-from mlfs_dask.storage.limits import COLUMN_BYTES
 from mlfs_dask.storage.schema import LABELS_NAME, X_NAME
 
 PARTITION_BYTES = 64_000_000

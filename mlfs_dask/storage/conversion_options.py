@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mlfs_dask.errors import UsageError
+from mlfs_dask.readers.base import FileSpec
 from mlfs_dask.storage.chunking import PARTITION_BYTES
-from mlfs_dask.storage.readers.base import FileSpec
 from mlfs_dask.storage.schema import COMPRESSORS, DTYPES, STORAGES
 
 

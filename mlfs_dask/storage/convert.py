@@ -44,7 +44,13 @@ from mlfs_dask.blocks.codes import (
     zero_share,
 )
 from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError, UsageError
-from mlfs_dask.files.redaction import redact
+from mlfs_dask.files.object_store import ROOT_KEY, LocalObjects, is_url, local_path, open_objects
+from mlfs_dask.files.publish import remove, remove_leftovers, sync
+from mlfs_dask.files.sources import Source, examine, require_unchanged, sha256
+from mlfs_dask.readers.base import FileSpec, LabelSpec, Part, Reader
+from mlfs_dask.readers.label_values import MinusOne
+from mlfs_dask.readers.obs import ObsColumns
+from mlfs_dask.redaction import redact
 from mlfs_dask.rows.contract import FeatureInfo
 from mlfs_dask.storage.array_layout import ArrayLayout
 from mlfs_dask.storage.chunking import (
@@ -59,17 +65,11 @@ from mlfs_dask.storage.chunking import (
 )
 from mlfs_dask.storage.conversion_options import Options
 from mlfs_dask.storage.destination import Destination, read_json
-from mlfs_dask.storage.digest import ROOT_KEY, Checksum, content_digest, join
+from mlfs_dask.storage.digest import Checksum, content_digest, join
 from mlfs_dask.storage.extension import ExtendedRows, StoreExtension
 from mlfs_dask.storage.inference import InferredSchema, infer_schema
-from mlfs_dask.storage.label_values import MinusOne
-from mlfs_dask.storage.object_store import LocalObjects, is_url, local_path, open_objects, read_schema
 from mlfs_dask.storage.obs import ObsWriter, stored_columns
-from mlfs_dask.storage.publish import remove, remove_leftovers, sync
-from mlfs_dask.storage.readers.base import FileSpec, LabelSpec, Part, Reader
-from mlfs_dask.storage.readers.obs import ObsColumns
-from mlfs_dask.storage.schema import KINDS, LABELS_NAME, X_NAME, Partitions, StoreSchema
-from mlfs_dask.storage.sources import Source, examine, require_unchanged, sha256
+from mlfs_dask.storage.schema import KINDS, LABELS_NAME, X_NAME, Partitions, StoreSchema, read_schema
 from mlfs_dask.storage.spool import SpooledRows, data_path, spool_part, statistics_path
 from mlfs_dask.storage.statistics import Statistics
 from mlfs_dask.storage.store_reader import StoreRows
@@ -258,7 +258,7 @@ def convert_files(paths: Sequence[str], store: str | Path, *, options: Options, 
     ------
     DataError, UsageError, DoesNotFitError
     """
-    from mlfs_dask.storage.formats.detect import read_obs
+    from mlfs_dask.formats.detect import read_obs
     from mlfs_dask.storage.store_source import open_sources
 
     options.check()

@@ -22,26 +22,18 @@ from numpy.typing import NDArray
 from mlfs_dask.blocks.codes import TABLE_SHARES, zero_share
 from mlfs_dask.blocks.sparse import count_labels
 from mlfs_dask.errors import DataError, MlfsError, UsageError, number_of
+from mlfs_dask.files.access import access_error, fault_of
 from mlfs_dask.files.json_text import parse_categories, parse_json
-from mlfs_dask.files.redaction import redact
+from mlfs_dask.files.object_store import ROOT_KEY, Objects, RemoteObjects, is_url, is_web, local_path, open_objects
+from mlfs_dask.redaction import redact
 from mlfs_dask.rows.contract import FeatureInfo
 from mlfs_dask.rows.covariates import MAX_CATEGORIES, RowColumn, RowSpan
 from mlfs_dask.rows.row_mask import RowMask, row_numbers
 from mlfs_dask.rows.view import RowView
-from mlfs_dask.storage.access import access_error, fault_of
 from mlfs_dask.storage.anndata_encoding import CHUNK, read_chunk, read_vector
 from mlfs_dask.storage.array_layout import ArrayLayout
-from mlfs_dask.storage.digest import ROOT_KEY, new_hash, root_is_intact
-from mlfs_dask.storage.object_store import (
-    Objects,
-    RemoteObjects,
-    is_url,
-    is_web,
-    local_path,
-    open_objects,
-    read_schema,
-)
-from mlfs_dask.storage.schema import KINDS, StoreSchema
+from mlfs_dask.storage.digest import new_hash, root_is_intact
+from mlfs_dask.storage.schema import KINDS, StoreSchema, read_schema
 from mlfs_dask.storage.store_reader import (
     MatrixLayout,
     StoreLocation,

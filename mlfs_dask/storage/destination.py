@@ -22,20 +22,12 @@ from mlfs_dask.errors import (
     StoreUnavailableError,
     UsageError,
 )
-from mlfs_dask.storage.digest import ROOT_KEY
+from mlfs_dask.files.limits import full_disk
+from mlfs_dask.files.object_store import ROOT_KEY, LocalObjects, RemoteObjects, is_url, local_path, require_writable
+from mlfs_dask.files.publish import behind_links, locked, put, put_back, remove
+from mlfs_dask.files.sources import Source, sha256
 from mlfs_dask.storage.extension import StoreExtension
-from mlfs_dask.storage.limits import full_disk
-from mlfs_dask.storage.object_store import (
-    LocalObjects,
-    RemoteObjects,
-    is_url,
-    local_path,
-    read_schema,
-    require_writable,
-)
-from mlfs_dask.storage.publish import behind_links, locked, put, put_back, remove
-from mlfs_dask.storage.schema import StoreSchema
-from mlfs_dask.storage.sources import Source, sha256
+from mlfs_dask.storage.schema import StoreSchema, read_schema
 from mlfs_dask.storage.writer import write_atomically
 
 logger = logging.getLogger(__name__)

@@ -22,7 +22,6 @@ from fastcrc import crc32 as crc
 
 from mlfs_dask.storage.numbered_names import NumberedNames
 
-ROOT_KEY = "zarr.json"
 BLANK = "0" * 32
 _CRC32 = 0xEDB88320
 _CRC32C = 0x82F63B78

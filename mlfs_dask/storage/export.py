@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError, UsageError
-from mlfs_dask.storage.label_values import is_missing
-from mlfs_dask.storage.object_store import RemoteObjects, is_url, local_path, require_writable
-from mlfs_dask.storage.publish import behind_links, explained, put, working_folder
-from mlfs_dask.storage.readers.label_columns import repeated_name
+from mlfs_dask.files.object_store import RemoteObjects, is_url, local_path, require_writable
+from mlfs_dask.files.publish import behind_links, explained, put, working_folder
+from mlfs_dask.readers.label_columns import repeated_name
+from mlfs_dask.readers.label_values import is_missing
 from mlfs_dask.typing import Matrix
 
 Blocks = Iterable[tuple[Matrix, csr_array]]

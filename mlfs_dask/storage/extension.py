@@ -18,18 +18,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
+from mlfs_dask.readers.base import BOOLEAN_SPELLINGS, Header, Reader
+from mlfs_dask.readers.classes import classes_of_store
+from mlfs_dask.readers.concat import ConcatReader, check_categories, check_names
+from mlfs_dask.readers.label_values import MinusOne
+from mlfs_dask.readers.obs import ObsColumns, joined
+from mlfs_dask.readers.table import TableReader
 from mlfs_dask.storage.anndata_encoding import DENSE
 from mlfs_dask.storage.array_layout import ArrayLayout
 from mlfs_dask.storage.chunking import StoreChunking, chunk_store
 from mlfs_dask.storage.dataset import Store
 from mlfs_dask.storage.digest import Checksum
-from mlfs_dask.storage.label_values import MinusOne
 from mlfs_dask.storage.obs import stored_columns
-from mlfs_dask.storage.readers.base import BOOLEAN_SPELLINGS, Header, Reader
-from mlfs_dask.storage.readers.classes import classes_of_store
-from mlfs_dask.storage.readers.concat import ConcatReader, check_categories, check_names
-from mlfs_dask.storage.readers.obs import ObsColumns, joined
-from mlfs_dask.storage.readers.table import TableReader
 from mlfs_dask.storage.schema import KINDS, Partitions, StoreSchema
 from mlfs_dask.storage.spool import SpooledRows
 from mlfs_dask.storage.statistics import Statistics, limits_of

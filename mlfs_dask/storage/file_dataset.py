@@ -11,17 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.files.redaction import redact
+from mlfs_dask.files.object_store import is_url, local_path
+from mlfs_dask.files.sources import examine
+from mlfs_dask.formats.anndata import open_anndata_matrix
+from mlfs_dask.formats.detect import obs_names, open_resolved, read_obs, resolve_sources
+from mlfs_dask.readers.base import FileSpec, Header, LabelSpec
+from mlfs_dask.readers.batches import open_batches, scan_of
+from mlfs_dask.redaction import redact
 from mlfs_dask.rows.covariates import RowColumn, SourceColumn, check_categories
 from mlfs_dask.storage.dataset import Dataset
 from mlfs_dask.storage.file_rows import FileRows, open_rows, require_rows
-from mlfs_dask.storage.formats.anndata import open_anndata_matrix
-from mlfs_dask.storage.formats.detect import obs_names, open_resolved, read_obs, resolve_sources
 from mlfs_dask.storage.numbered_names import NumberedNames
-from mlfs_dask.storage.object_store import is_url, local_path
-from mlfs_dask.storage.readers.base import FileSpec, Header, LabelSpec
-from mlfs_dask.storage.readers.batches import open_batches, scan_of
-from mlfs_dask.storage.sources import examine
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -68,7 +68,7 @@ class FileDataset(Dataset):
         files, known = resolve_sources([self.path], self._spec)
         if known.obs is None:
             return super().feature_column(name)
-        from mlfs_dask.storage.formats.anndata import var_column  # which Parquet does not need
+        from mlfs_dask.formats.anndata import var_column  # which Parquet does not need
 
         return list(var_column(files[0], name, self._spec))
 

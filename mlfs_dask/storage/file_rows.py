@@ -20,13 +20,13 @@ from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import as_matrix
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.files.fingerprints import digest_of
+from mlfs_dask.files.object_store import AGAIN, ZARR_ROOTS, is_url, local_path
+from mlfs_dask.files.sources import Source, examine, require_unchanged
+from mlfs_dask.readers.base import Part, Reader
+from mlfs_dask.readers.label_values import MINUS_ONE, UNKNOWN, MinusOne
 from mlfs_dask.rows.contract import Block, FeatureInfo, Profile, RowSource
 from mlfs_dask.rows.covariates import RowColumn
 from mlfs_dask.storage.chunking import PARTITION_BYTES
-from mlfs_dask.storage.label_values import MINUS_ONE, UNKNOWN, MinusOne
-from mlfs_dask.storage.object_store import AGAIN, ZARR_ROOTS, is_url, local_path
-from mlfs_dask.storage.readers.base import Part, Reader
-from mlfs_dask.storage.sources import Source, examine, require_unchanged
 from mlfs_dask.storage.store_reader import BLOCK_BYTES
 
 #: Bytes of an index and of a value of sparse X in `Reader.read`, whose batches are counted with values of 8 bytes.

@@ -10,14 +10,14 @@ from typing import Any, Literal
 import numpy as np
 
 from mlfs_dask.errors import DataError
+from mlfs_dask.readers.base import Reader
+from mlfs_dask.readers.label_columns import repeated
+from mlfs_dask.readers.label_values import MinusOne
 from mlfs_dask.storage.array_layout import ArrayLayout
 from mlfs_dask.storage.chunking import StoreChunking, chunk_store, narrowest_dtype
 from mlfs_dask.storage.conversion_options import Options
 from mlfs_dask.storage.extension import StoreExtension
-from mlfs_dask.storage.label_values import MinusOne
 from mlfs_dask.storage.numbered_names import NumberedNames
-from mlfs_dask.storage.readers.base import Reader
-from mlfs_dask.storage.readers.label_columns import repeated
 from mlfs_dask.storage.schema import KINDS
 from mlfs_dask.storage.statistics import Statistics
 from mlfs_dask.storage.writer import Names

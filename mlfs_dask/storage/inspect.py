@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from mlfs_dask.files.sources import examine
 from mlfs_dask.storage.dataset import Dataset, Store
-from mlfs_dask.storage.sources import examine
 
 
 def facts_of(dataset: Dataset) -> dict[str, Any]:

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mlfs_dask.files.object_store import ROOT_KEY, open_objects
 from mlfs_dask.storage.anndata_encoding import DENSE, DICT, dataframe, group, row_numbers, strings
 from mlfs_dask.storage.array_layout import CRC32C, array_metadata, bytes_codecs, group_metadata
-from mlfs_dask.storage.digest import ROOT_KEY
-from mlfs_dask.storage.object_store import open_objects
 from mlfs_dask.storage.zarr_format import crc_bytes, encoder
 
 #: Bytes of one chunk of values at most, and of a chunk that is not made smaller to have one for every partition.

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
+from mlfs_dask.readers.obs import ObsColumns
 from mlfs_dask.storage.anndata_encoding import CHUNK, Object, group, strings, vector_chunk, vector_metadata
 from mlfs_dask.storage.digest import content_digest, new_hash
-from mlfs_dask.storage.readers.obs import ObsColumns
 
 if TYPE_CHECKING:
     from mlfs_dask.storage.dataset import Store

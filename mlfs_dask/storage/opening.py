@@ -9,10 +9,9 @@ from typing import Any
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.files.json_text import parse_json
+from mlfs_dask.files.object_store import ROOT_KEY, X_KEYS, ZARR_ROOTS, attributes_of, is_url, local_path, open_objects
+from mlfs_dask.readers.base import FileSpec, LabelSpec
 from mlfs_dask.storage.dataset import Dataset, Store, expressions, open_store
-from mlfs_dask.storage.digest import ROOT_KEY
-from mlfs_dask.storage.object_store import X_KEYS, ZARR_ROOTS, attributes_of, is_url, local_path, open_objects
-from mlfs_dask.storage.readers.base import FileSpec, LabelSpec
 from mlfs_dask.storage.subset_spec import origin_of
 
 
@@ -74,7 +73,7 @@ def open_specified(path: str | Path, spec: FileSpec) -> Dataset:
 
 def _store_at(path: str | Path, storage_options: Mapping[str, Any] | None) -> Store | None:
     """The store at a place; None where there is a file, or a folder of files."""
-    from mlfs_dask.storage.formats.detect import is_named_as_file
+    from mlfs_dask.formats.detect import is_named_as_file
 
     if not is_url(path) or is_named_as_file(path):
         return open_store(path, storage_options=storage_options) if is_store(path, storage_options) else None
@@ -94,7 +93,7 @@ def is_store(path: str | Path, storage_options: Mapping[str, Any] | None = None)
     place = None if is_url(path) else local_path(path)
     # False where it may not be read
     if place is None or not any(os.path.isfile(place / root) for root in ZARR_ROOTS):  # noqa: PTH113
-        from mlfs_dask.storage.formats.detect import is_data_folder, is_named_as_file  # which local stores do not need
+        from mlfs_dask.formats.detect import is_data_folder, is_named_as_file  # which local stores do not need
 
         if place is not None and place.is_dir():
             return next(place.rglob("*.parquet"), None) is None and not is_data_folder(place)

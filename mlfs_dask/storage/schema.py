@@ -18,7 +18,12 @@ from dataclasses import dataclass, field
 from typing import Any, TypedDict, get_type_hints
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.files.json_text import json_reader, require_known_format
+from mlfs_dask.files.access import access_error
+from mlfs_dask.files.json_text import json_reader, parse_json, require_known_format
+from mlfs_dask.files.object_store import ROOT_KEY, Objects, attributes_of
+
+NOT_A_STORE = "make a store with `mlfs convert SOURCE... STORE`, or check the path"
+_NO_PATTERNS = "name every store: patterns (*, ?, [a-z]) are put in full by a shell, outside quotes, and not in a plan"
 
 FORMAT_VERSION = 1
 
@@ -284,3 +289,40 @@ _MAPPING = json_reader(dict[str, Any])
 _READERS: dict[type, dict[str, Callable[[Any], Any]]] = {
     kind: {name: json_reader(hint) for name, hint in get_type_hints(kind).items()} for kind in (Partitions, StoreSchema)
 }
+
+
+def read_schema(objects: Objects) -> tuple[StoreSchema, bytes]:
+    """Read and check the root metadata.
+
+    Returns
+    -------
+    schema : StoreSchema
+    root : bytes
+        The root's `zarr.json` as it lies there.
+
+    Raises
+    ------
+    DataError
+        If there is no store, or its metadata cannot be read.
+    """
+    try:
+        root = objects.read(ROOT_KEY)
+    except FileNotFoundError:
+        if not objects.exists():
+            cure = _NO_PATTERNS if set(objects.path) & set("*?[") else NOT_A_STORE
+            raise DataError("there is no such store", file=objects.path, cure=cure) from None
+        raise DataError(f"not an mlfs store: it has no {ROOT_KEY}", file=objects.path, cure=NOT_A_STORE) from None
+    except NotADirectoryError:
+        raise DataError("a store is a directory, this is a file", file=objects.path, cure=NOT_A_STORE) from None
+    except PermissionError as error:
+        raise access_error(objects.path, error) from None
+    return _parse_schema(root, objects.path), root
+
+
+def _parse_schema(root: bytes, path: str) -> StoreSchema:
+    try:
+        document = parse_json(root)
+    except ValueError as error:
+        cure = "restore a copy, or convert the source files again"
+        raise DataError(f"{ROOT_KEY} is damaged: {error}", file=path, cure=cure) from None
+    return StoreSchema.from_json(attributes_of(document).get("mlfs"), path=path)

@@ -27,10 +27,10 @@ from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.files.json_text import parse_json
+from mlfs_dask.readers.base import Batch, Part, Reader
+from mlfs_dask.readers.label_values import MINUS_ONE, UNKNOWN, MinusOne
 from mlfs_dask.storage.chunking import INDEX_BYTES, OFFSET_BYTES
 from mlfs_dask.storage.digest import crc32c
-from mlfs_dask.storage.label_values import MINUS_ONE, UNKNOWN, MinusOne
-from mlfs_dask.storage.readers.base import Batch, Part, Reader
 from mlfs_dask.storage.schema import LABELS_NAME
 from mlfs_dask.storage.statistics import Statistics
 from mlfs_dask.typing import Matrix

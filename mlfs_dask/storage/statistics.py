@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError
+from mlfs_dask.readers.label_values import MINUS_ONE, UNKNOWN, MinusOne
 from mlfs_dask.storage.chunking import narrowest_dtype
-from mlfs_dask.storage.label_values import MINUS_ONE, UNKNOWN, MinusOne
 
 _TILE_BYTES = 1 << 18
 """Rows are looked at in tiles that stay in a core's cache through the dozen passes made over each."""

@@ -34,13 +34,13 @@ from scipy import sparse as sp
 from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import indices_fault, offsets_fault
 from mlfs_dask.errors import DataError, StoreAccessError, StoreNotAllowedError, StoreUnavailableError
-from mlfs_dask.files.redaction import redact
+from mlfs_dask.files.access import access_error, fault_of
+from mlfs_dask.files.object_store import ROOT_KEY, LocalFile, LocalObjects, is_url, local_path, open_objects
+from mlfs_dask.redaction import redact
 from mlfs_dask.rows.contract import Block, FeatureInfo, Profile, RowSource
 from mlfs_dask.rows.covariates import RowColumn
-from mlfs_dask.storage.access import access_error, fault_of
 from mlfs_dask.storage.array_layout import CHECKSUM_BYTES, ArrayLayout
-from mlfs_dask.storage.digest import ROOT_KEY, crc32c, root_is_intact
-from mlfs_dask.storage.object_store import LocalFile, LocalObjects, is_url, local_path, open_objects
+from mlfs_dask.storage.digest import crc32c, root_is_intact
 from mlfs_dask.storage.read_ahead import Chunk, ChunksAhead, Window
 from mlfs_dask.storage.zarr_format import ABSENT, decode
 

@@ -13,11 +13,11 @@ from scipy.sparse import csr_array
 
 from mlfs_dask.blocks.sparse import columns_of_block
 from mlfs_dask.errors import UsageError
+from mlfs_dask.formats.detect import open_resolved, resolve_sources
+from mlfs_dask.readers.base import Batch, FileSpec, Header, Part, Reader, parts_at
+from mlfs_dask.readers.encoded import open_root
+from mlfs_dask.readers.label_columns import find_columns
 from mlfs_dask.storage.dataset import Store, open_store
-from mlfs_dask.storage.formats.detect import open_resolved, resolve_sources
-from mlfs_dask.storage.readers.base import Batch, FileSpec, Header, Part, Reader, parts_at
-from mlfs_dask.storage.readers.encoded import open_root
-from mlfs_dask.storage.readers.label_columns import find_columns
 from mlfs_dask.typing import Matrix
 
 

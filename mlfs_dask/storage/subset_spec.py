@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError, UsageError, closest
-from mlfs_dask.storage.object_store import open_file
-from mlfs_dask.storage.readers.label_columns import matching
+from mlfs_dask.files.object_store import open_file
+from mlfs_dask.readers.label_columns import matching
 
 Chosen: TypeAlias = str | int | slice | range | Sequence[Any] | NDArray[Any]
 """What the user gives: an expression, names, numbers, a range, or a mask."""

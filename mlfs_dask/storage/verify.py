@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mlfs_dask.storage.access import access_error
+from mlfs_dask.files.access import access_error
+from mlfs_dask.files.object_store import ROOT_KEY, at_once, is_url, open_binary, open_objects
 from mlfs_dask.storage.dataset import Store, open_store
-from mlfs_dask.storage.digest import ROOT_KEY, new_hash, root_is_intact
-from mlfs_dask.storage.object_store import at_once, is_url, open_binary, open_objects, read_schema
+from mlfs_dask.storage.digest import new_hash, root_is_intact
+from mlfs_dask.storage.schema import read_schema
 
 #: Objects at a URL that are read at a time.
 _REQUESTS = 8

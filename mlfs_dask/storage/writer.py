@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mlfs_dask.files.object_store import ROOT_KEY, LocalObjects
 from mlfs_dask.storage.anndata_encoding import DENSE, DICT, Object, dataframe, group, row_numbers, strings, vector
 from mlfs_dask.storage.array_layout import ArrayLayout
-from mlfs_dask.storage.digest import ROOT_KEY, Checksum, hash_file, new_hash, seal_root
-from mlfs_dask.storage.object_store import LocalObjects
+from mlfs_dask.storage.digest import Checksum, hash_file, new_hash, seal_root
 from mlfs_dask.storage.schema import KINDS, LABELS_NAME, X_NAME, StoreSchema
 from mlfs_dask.storage.spool import SpooledRows
 from mlfs_dask.storage.zarr_format import write_shard

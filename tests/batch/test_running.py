@@ -14,6 +14,7 @@ from mlfs_dask import runtime
 from mlfs_dask.batch import sharing
 from mlfs_dask.batch.running import Batch, BatchFailedError
 from mlfs_dask.batch.spec import read_spec
+from mlfs_dask.cluster.resources import current_resources
 from mlfs_dask.engine import cache as caching
 from mlfs_dask.errors import ClusterLostError, DataError, UsageError
 from mlfs_dask.evaluation.results import read_eval
@@ -102,7 +103,7 @@ def test_another_number_of_features_takes_the_ranking_of_a_loop(store, tmp_path)
         "methods": [{"method": "mfsir", "name": "mfsir", "params": {"max_iter": 3}}, "elc"],
         "k": [2, 3, 0.5],
     }
-    projected = Batch(read_spec(plan), "out").project(runtime.current_resources())
+    projected = Batch(read_spec(plan), "out").project(current_resources())
     assert [job.passes > 0 for job in projected.jobs[:3]] == [True, False, False]
     found = mlfs.run_batch(plan, tmp_path / "out", cache=None)
     assert [p > 0 for p in found.jobs["passes"]] == [True, False, False, True, True, True]  # ELC's choice depends on k
@@ -116,9 +117,9 @@ def test_another_number_of_features_takes_the_ranking_of_a_loop(store, tmp_path)
         assert run.feature_names == runs[0].feature_names
     assert (tmp_path / "out/jobs/a.mfsir.k3/selected.txt").read_text().splitlines() == runs[0].feature_names[:3]
     again = Batch(read_spec(plan), tmp_path / "out", resume=True)
-    assert again.project(runtime.current_resources()).done == 6
+    assert again.project(current_resources()).done == 6
     shutil.rmtree(tmp_path / "out/jobs/a.mfsir.k2")
-    (job,) = again.project(runtime.current_resources()).jobs
+    (job,) = again.project(current_resources()).jobs
     assert (job.job, job.passes) == ("a.mfsir.k2", 0)
     assert mlfs.run_batch(plan, tmp_path / "out", cache=None, resume=True).jobs["passes"][0] == 0
 
@@ -165,7 +166,7 @@ def test_the_plan_says_what_runs(store, tmp_path):
     plan = read_spec({"stores": store, "methods": ONE_PASS, "k": [2, 3], "evaluation": evaluation})
     with caching.cache():
         batch = Batch(plan, tmp_path / "out")
-        projected = batch.project(runtime.current_resources())
+        projected = batch.project(current_resources())
         jobs = {job.job: job for job in projected.jobs}
         assert jobs["a.shared"].passes == 1
         assert all(jobs[job.name].passes == 0 for job in plan.jobs if job.kind == "select")
@@ -177,7 +178,7 @@ def test_the_plan_says_what_runs(store, tmp_path):
         table = batch.result().jobs.set_index("job")
         taken = table["passes"].fillna(0).astype(int)
         assert {name: job.passes for name, job in jobs.items()} == taken.to_dict()
-        rest = Batch(plan, tmp_path / "out", resume=True).project(runtime.current_resources())
+        rest = Batch(plan, tmp_path / "out", resume=True).project(current_resources())
     assert (rest.jobs, rest.done) == ([], len(plan.jobs))
 
 

@@ -59,8 +59,8 @@ def tiny_csv(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def tiny_store(tiny_csv: Path) -> Path:
     """The store of `tiny_csv`: n = 40, d = 5, q = 2."""
+    from mlfs_dask.readers.base import LabelSpec
     from mlfs_dask.storage.convert import convert
-    from mlfs_dask.storage.readers.base import LabelSpec
 
     store = tiny_csv.with_suffix(".zarr")
     convert(tiny_csv, store, labels=LabelSpec(columns=("a", "b")))

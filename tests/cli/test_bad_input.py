@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from mlfs_dask.errors import DoesNotFitError
-from mlfs_dask.storage.limits import filled_temporary_file
+from mlfs_dask.files.limits import filled_temporary_file
 from mlfs_dask_cli.main import mlfs
 from tests.cli.conftest import Run, RunJson
 

@@ -628,7 +628,7 @@ def test_a_lost_cluster_leaves_no_run(run: Run, tiny_store: Path, tmp_path: Path
 def test_cures_of_files_name_options_of_every_command_that_reads_files() -> None:
     """--obs and --transpose, which `convert` alone has, are named where they were given."""
     told = {"--obs", "--transpose"}
-    for file in Path("mlfs_dask/storage/readers").glob("*.py"):
+    for file in [*Path("mlfs_dask/readers").glob("*.py"), *Path("mlfs_dask/formats").glob("*.py")]:
         for text in re.findall(r'"[^"\n]*"', file.read_text(encoding="utf-8")):
             told |= set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)) - {"--long"}  # of xz
     for name in ("convert", "append", "inspect", "select", "plan", "evaluate", "transform"):

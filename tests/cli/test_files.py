@@ -20,8 +20,8 @@ from scipy.io import mmwrite
 import mlfs_dask
 from mlfs_dask import BRCC, ELC, Chi2, LabelEntropy
 from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.readers.base import LabelSpec
 from mlfs_dask.storage.opening import reopen
-from mlfs_dask.storage.readers.base import LabelSpec
 from tests.cli.web_server import serve
 from tests.problems import write_zarr
 
@@ -241,7 +241,7 @@ def test_columns_of_rows_beside_features_adjust_scores(tmp_path: Path, form: str
 def test_a_column_of_rows_is_read_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
     import h5py
 
-    monkeypatch.setattr("mlfs_dask.storage.formats.detect.BATCH_BYTES", 1 << 20)
+    monkeypatch.setattr("mlfs_dask.formats.detect.BATCH_BYTES", 1 << 20)
     n, rng = 1_000_000, np.random.default_rng(0)
     age, sky, path = rng.normal(size=n), (rng.random(n) < 0.3).astype(np.int8), tmp_path / f"a.{form}"
     if form == "h5ad":

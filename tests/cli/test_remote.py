@@ -25,8 +25,8 @@ import pandas as pd
 import pytest
 
 from mlfs_dask.engine import checkpoints
-from mlfs_dask.storage import access
-from mlfs_dask.storage.object_store import RemoteObjects
+from mlfs_dask.files import access
+from mlfs_dask.files.object_store import RemoteObjects
 from tests.cli.conftest import Run, RunJson
 from tests.cli.web_server import Refusals, Replaced, WebFiles, WholeFiles, serve
 
@@ -314,7 +314,7 @@ def test_parts_of_a_file_are_asked_for_once(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_url_whose_package_is_not_installed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mlfs_dask.storage.remote_store._stores", {})
+    monkeypatch.setattr("mlfs_dask.files.remote_store._stores", {})
     monkeypatch.setitem(sys.modules, "obstore.store", None)
     for url in ("s3://bucket/t.zarr", "http://127.0.0.1/t.zarr"):
         absent = run("inspect", url)

@@ -15,7 +15,7 @@ import pytest
 import zarr
 
 from mlfs_dask import runtime
-from mlfs_dask.storage import access, remote_store
+from mlfs_dask.files import access, remote_store
 from mlfs_dask.storage.opening import open_dataset
 from tests.cli.conftest import Run
 from tests.cli.web_server import EndlessList, Refusal, Refusals, serve

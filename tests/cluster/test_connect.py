@@ -26,6 +26,7 @@ from scipy import sparse as scipy_sparse
 from mlfs_dask import runtime
 from mlfs_dask.cluster.block_sizes import register_sizes
 from mlfs_dask.cluster.connect import ClusterOptions, connect, local_settings, planned_resources
+from mlfs_dask.cluster.resources import current_resources
 from mlfs_dask.cluster.workers import describe_mismatches
 from mlfs_dask.engine.plan import SPREAD_BYTES
 from mlfs_dask.errors import ClusterLostError, DoesNotFitError, UsageError
@@ -89,11 +90,11 @@ def test_threads_of_this_process_are_the_default(monkeypatch):
     with connect() as client:
         assert client is None
         assert dask.config.get("scheduler", None) is None
-        resources = runtime.current_resources()
+        resources = current_resources()
     for found in (resources, planned_resources()):
         assert (found.workers, found.threads_per_worker, found.memory_limit, found.client) == (1, 7, 5 * 2**30, None)
     with connect(memory_limit=2**30):
-        resources = runtime.current_resources()
+        resources = current_resources()
     assert (resources.threads_per_worker, resources.memory_limit, resources.driver_limit) == (7, 2**30, 2**30)
 
 
@@ -107,10 +108,10 @@ def test_in_process_is_synchronous_and_keeps_its_limit():
     with connect(in_process=True, memory_limit=123 * 2**20) as client:
         assert client is None
         assert dask.config.get("scheduler") == "synchronous"
-        resources = runtime.current_resources()
+        resources = current_resources()
         assert (resources.workers, resources.threads_per_worker) == (1, 1)
         assert resources.memory_limit == resources.driver_limit == 123 * 2**20
-    assert runtime.current_resources().memory_limit != 123 * 2**20
+    assert current_resources().memory_limit != 123 * 2**20
     assert dask.config.get("scheduler", None) is None
 
 
@@ -193,7 +194,7 @@ def test_local_workers(caplog, monkeypatch):
     caplog.set_level(logging.INFO, logger="mlfs_dask.cluster.connect")
     before = listening()  # a browser's driver, say, that another test has started
     with connect(workers=2, memory_limit=400 * 2**20) as client:
-        resources = runtime.current_resources()
+        resources = current_resources()
         assert (resources.workers, resources.threads_per_worker) == (2, 1)
         assert resources.memory_limit == 400 * 2**20
         assert all(address.startswith("tls://127.0.0.1:") for address in client.nthreads())
@@ -227,6 +228,7 @@ def test_local_workers_are_planned_as_they_are(tmp_path):
         "import sys\n"
         "from mlfs_dask import runtime\n"
         "from mlfs_dask.cluster import connect as cluster\n"
+        "from mlfs_dask.cluster.resources import current_resources\n"
         "def figures(resources):\n"
         "    print(resources.workers, resources.threads_per_worker, resources.memory_limit, resources.compiled_bytes)\n"
         "    print(resources.process_bytes, runtime.driver_bytes())\n"
@@ -236,7 +238,7 @@ def test_local_workers_are_planned_as_they_are(tmp_path):
         "        figures(cluster.planned_resources(**options))\n"
         "    else:\n"
         "        with cluster.connect(**options):\n"
-        "            figures(runtime.current_resources())\n"
+        "            figures(current_resources())\n"
     )
     planned, used = (
         subprocess.run([sys.executable, program, how], capture_output=True, text=True, check=True).stdout.splitlines()
@@ -322,7 +324,7 @@ def test_scheduler_file_cluster_that_comes_late_and_goes_away(tmp_path, start_da
     scheduler = start_dask("scheduler", "--host", "127.0.0.1", "--port", 0, "--scheduler-file", file)
     start_dask("worker", "--scheduler-file", file, "--nthreads", 1, "--memory-limit", "1GiB")
     with connect(scheduler_file=str(file), wait=60) as client:
-        assert runtime.current_resources().memory_limit == 2**30
+        assert current_resources().memory_limit == 2**30
         assert client.submit(abs, -2).result() == 2
         # What Dask logs of a lost connection, tracebacks included, is said in one message of our own.
         assert not logging.getLogger("distributed.client").isEnabledFor(logging.ERROR)
@@ -390,13 +392,13 @@ def test_min_workers_are_waited_for(tmp_path, start_dask, free_port):
         pytest.fail("connected")
     start_dask("worker", address, "--nthreads", 1)
     with connect(scheduler=address):
-        assert runtime.current_resources().workers == 1
+        assert current_resources().workers == 1
     too_few = pytest.raises(ClusterLostError, match="has 1 worker after 2 s; min_workers asks for 2")
     with too_few, connect(scheduler=address, min_workers=2, wait=2):
         pytest.fail("connected")
     start_dask("worker", address, "--nthreads", 1)
     with connect(scheduler=address, min_workers=2):
-        assert runtime.current_resources().workers == 2
+        assert current_resources().workers == 2
 
 
 @pytest.mark.cluster

@@ -13,8 +13,8 @@ import pytest
 
 from mlfs_dask.cluster.dashboard import dashboard_link, performance_report
 from mlfs_dask.errors import UsageError
+from mlfs_dask.readers.base import LabelSpec
 from mlfs_dask.storage.convert import convert
-from mlfs_dask.storage.readers.base import LabelSpec
 
 CLIENT = SimpleNamespace()
 

@@ -23,6 +23,7 @@ import mlfs_dask as mlfs
 from mlfs_dask import runtime
 from mlfs_dask.cluster import workers as cluster_workers
 from mlfs_dask.cluster.connect import connect
+from mlfs_dask.cluster.resources import current_resources
 from mlfs_dask.engine import graph
 from mlfs_dask.errors import ClusterLostError, DataError
 from tests.storage.stores import make_store, sample
@@ -128,7 +129,7 @@ def test_workers_with_other_code_or_without_what_they_need_get_no_task(
         for preload in preloads:
             start_worker(preload)
         client.wait_for_workers(4, timeout=60)
-        assert runtime.current_resources().workers == 1
+        assert current_resources().workers == 1
         selector = fit()
     assert selector.scores_ == pytest.approx(mlfs.ELC(n_features_to_select=2).fit(*data()).scores_)
     refused = selector.report_.extra["refused_workers"]
@@ -155,7 +156,7 @@ def test_a_frozen_worker_is_left_out(scheduler_file, start_worker, monkeypatch, 
         monkeypatch.setattr(cluster_workers, "ANSWER_SECONDS", 1.5)
         monkeypatch.setattr(cluster_workers, "GIVEN_UP_SECONDS", math.inf)  # it stays until it is asked a second time
         os.kill(freezes_late.pid, signal.SIGSTOP)  # it was admitted, and does not hold up what is asked of all
-        resources = runtime.current_resources()
+        resources = current_resources()
         assert resources.workers == 2
         assert resources.process_bytes >= runtime.PROCESS_BYTES
         freezes_late.kill()

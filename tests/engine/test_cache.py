@@ -21,13 +21,14 @@ import pytest
 import mlfs_dask as mlfs
 from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.sparse import as_labels
+from mlfs_dask.cluster.resources import current_resources
 from mlfs_dask.engine import cache as caching
 from mlfs_dask.engine.cache import cache, cache_of, entry, is_on, record_hits
 from mlfs_dask.engine.readings import count_readings, run_reading
 from mlfs_dask.errors import UsageError
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.rows.view import RowView
-from mlfs_dask.runtime import Resources, current_resources
+from mlfs_dask.runtime import Resources
 from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.selectors import METHODS
 from mlfs_dask.statistics.gram import Gram, WeightedGram

@@ -27,10 +27,10 @@ from mlfs_dask.engine import cache as caching
 from mlfs_dask.engine import checkpoints
 from mlfs_dask.engine.checkpoints import Folder, checkpoint_place, keep_checkpoints
 from mlfs_dask.errors import DoesNotFitError, StoreNotAllowedError
+from mlfs_dask.files.publish import remove_leftovers
 from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.selectors import METHODS
 from mlfs_dask.storage.convert import convert_reader
-from mlfs_dask.storage.publish import remove_leftovers
 from mlfs_dask_cli.main import mlfs
 from tests.storage.memory_reader import make_reader
 
@@ -143,7 +143,7 @@ def test_a_state_that_cannot_be_read_now_is_not_begun_over(tmp_path, monkeypatch
         raise PermissionError(13, "Permission denied", str(self))
 
     with monkeypatch.context() as patch:
-        patch.setattr("mlfs_dask.storage.object_store.open_file", refuse)
+        patch.setattr("mlfs_dask.files.object_store.open_file", refuse)
         with pytest.raises(StoreNotAllowedError, match=f"no permission to read {tmp_path}/state.npz") as refusal:
             folder.read("state.npz", "key")
     assert "without --resume" in str(refusal.value)

@@ -20,6 +20,7 @@ from scipy import sparse as sp
 
 from mlfs_dask import runtime
 from mlfs_dask.cluster import workers as cluster_workers
+from mlfs_dask.cluster.resources import current_resources
 from mlfs_dask.cluster.workers import Cluster, cluster_of
 from mlfs_dask.engine import graph
 from mlfs_dask.engine.graph import build_reading, partitions_of, read_key
@@ -264,7 +265,7 @@ def test_pass_on_worker_processes(client):
     source = SlowRows(X, sp.csr_array(Y), block_bytes=320)
     statistic = ColumnSums(4, 3)
     object.__setattr__(statistic, "edges", np.zeros(2 * 10**6))  # Dask warns from 10 MB, and warnings are errors
-    resources = runtime.current_resources()
+    resources = current_resources()
     assert (resources.workers, resources.threads_per_worker) == (2, 1)
     assert resources.memory_limit == 800 * 2**20
     assert runtime.finishing_threads() == 1  # the workers have other tasks
@@ -288,7 +289,7 @@ def test_workers_keep_nothing_of_a_pass_that_was_waited_for(client, monkeypatch)
     gc.disable()
     try:
         for _ in range(3):
-            run_reading(SlowRows(X, sp.csr_array(Y)), [ColumnSums(4, 3, seconds=0.5)], runtime.current_resources())
+            run_reading(SlowRows(X, sp.csr_array(Y)), [ColumnSums(4, 3, seconds=0.5)], current_resources())
         deadline = time.monotonic() + 30
         while (kept := client.run_on_scheduler(_count_tasks)) and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -317,7 +318,7 @@ def test_a_result_that_is_long_on_its_way(client, monkeypatch):
         client.sync(occupy)
         later = threading.Timer(1, client.sync, (free,))
         later.start()
-        (sums,), _ = run_reading(SlowRows(X, sp.csr_array(Y)), [ColumnSums(4, 3)], runtime.current_resources())
+        (sums,), _ = run_reading(SlowRows(X, sp.csr_array(Y)), [ColumnSums(4, 3)], current_resources())
         later.join()
         assert sums[0].tolist() == X.sum(axis=0).tolist()
 
@@ -330,7 +331,7 @@ def _count_tasks(dask_scheduler):
 def test_a_worker_that_dies_once_goes_unnoticed(client):
     X, Y = integers(2000)
     source = SlowRows(X, sp.csr_array(Y), block_bytes=320)
-    resources = runtime.current_resources()
+    resources = current_resources()
     pids = list(client.run(os.getpid).values())
     killer = threading.Timer(0.7, os.kill, (pids[0], signal.SIGKILL))
     killer.start()
@@ -382,7 +383,7 @@ def test_a_worker_that_joins_in_a_pass_gets_its_share(tmp_path):
             client.cluster.scale(2)
 
     with connect(workers=1, memory_limit=800 * 2**20) as client, runtime.progress_to(join):
-        (sums,), _ = run_reading(source, [LargeSums(4, 3)], runtime.current_resources())
+        (sums,), _ = run_reading(source, [LargeSums(4, 3)], current_resources())
     assert sums[0].tolist() == X.sum(axis=0).tolist()
     assert source.readers().total() == 64
     assert min(source.readers().values()) >= 16, source.readers()
@@ -392,7 +393,7 @@ def test_a_worker_that_joins_in_a_pass_gets_its_share(tmp_path):
 def test_a_part_that_always_kills_its_worker_is_explained(client):
     X, Y = integers()
     source = SlowRows(X, sp.csr_array(Y))
-    resources = runtime.current_resources()
+    resources = current_resources()
     with pytest.raises(ClusterLostError) as caught:
         run_reading(source, [ColumnSums(4, 3, die=True)], resources)
     message = str(caught.value)
@@ -442,7 +443,7 @@ def test_a_cluster_that_has_lost_every_worker_is_given_up_in_time(start_dask, tm
     start_dask("scheduler", "--host", "127.0.0.1", "--port", 0, "--scheduler-file", file)
     worker = start_dask("worker", "--scheduler-file", file, "--nthreads", 1, "--memory-limit", "1GiB")
     with connect(scheduler_file=str(file), wait=77):
-        resources = runtime.current_resources()
+        resources = current_resources()
         cluster = cluster_of(resources.client)
         assert cluster.wait == 77
         address = resources.client.scheduler.address
@@ -479,7 +480,7 @@ def test_a_scheduler_that_is_restarted_is_no_loss_of_workers(start_dask, free_po
     scheduler = start_dask("scheduler", *address)
     start_dask("worker", f"tcp://127.0.0.1:{free_port}", "--nthreads", 1, "--memory-limit", "1GiB")
     with connect(scheduler=f"tcp://127.0.0.1:{free_port}", wait=20):
-        resources = runtime.current_resources()
+        resources = current_resources()
 
         def restart():
             scheduler.kill()
@@ -498,5 +499,5 @@ def test_a_system_error_of_a_task_is_no_lost_connection(client):
     """As in this process: a full disk where a task writes, say."""
     X, Y = integers()
     with pytest.raises(OSError, match="No space left on device") as caught:
-        run_reading(SlowRows(X, sp.csr_array(Y)), [FullDisk(4, 3)], runtime.current_resources())
+        run_reading(SlowRows(X, sp.csr_array(Y)), [FullDisk(4, 3)], current_resources())
     assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, "labels")

@@ -16,16 +16,16 @@ from scipy import sparse as sp
 from mlfs_dask import AutoSelector, convert, open_dataset, runtime
 from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.label_order import average_precision
+from mlfs_dask.cluster.resources import current_resources
 from mlfs_dask.engine import cache as caching
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.evaluation import auto
 from mlfs_dask.evaluation.judges import compare, linear_scores, neighbour_scores, row_precision
-from mlfs_dask.runtime import current_resources
+from mlfs_dask.readers.base import LabelSpec
 from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.selectors import METHODS
 from mlfs_dask.selectors.scores import Scores, rank
 from mlfs_dask.storage.convert import convert_reader
-from mlfs_dask.storage.readers.base import LabelSpec
 from mlfs_dask_cli.main import mlfs
 from tests.reference import auto as twin
 from tests.storage.memory_reader import make_reader

@@ -14,12 +14,12 @@ from scipy import sparse as sp
 from sklearn.preprocessing import StandardScaler
 
 import mlfs_dask as mlfs
+from mlfs_dask.cluster.resources import current_resources
 from mlfs_dask.errors import DataError, DoesNotFitError
 from mlfs_dask.evaluation.column_file import new_column_file
 from mlfs_dask.evaluation.column_subset import ColumnSubset, missing_fill, unit_variance_scaling
 from mlfs_dask.files.array_files import is_mapped
 from mlfs_dask.rows.sources import ArrayRows
-from mlfs_dask.runtime import current_resources
 from mlfs_dask.statistics.rows_in_memory import read_rows
 from tests.storage.stores import make_store
 

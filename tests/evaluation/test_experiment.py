@@ -14,6 +14,7 @@ from scipy import sparse as sp
 from sklearn.preprocessing import StandardScaler
 
 import mlfs_dask as mlfs
+from mlfs_dask.cluster.resources import current_resources
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.evaluation import experiment
 from mlfs_dask.evaluation.experiment import Experiment, evaluate
@@ -26,7 +27,7 @@ from mlfs_dask.evaluation.scoring import Scorer, ScoringPlan
 from mlfs_dask.evaluation.splits import make_splits
 from mlfs_dask.evaluation.table import Table, open_table
 from mlfs_dask.files.array_files import is_mapped
-from mlfs_dask.runtime import current_resources, driver_bytes, process_limits
+from mlfs_dask.runtime import driver_bytes, process_limits
 from mlfs_dask.selection.fit import Fit, fit
 from mlfs_dask.selection.labels import label_matrix
 from mlfs_dask.selection.question import Question

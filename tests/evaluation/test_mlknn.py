@@ -21,7 +21,7 @@ from mlfs_dask.blocks.sparse import as_matrix
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.evaluation.metrics import Predictions, compute_metrics
 from mlfs_dask.evaluation.mlknn import MLkNN
-from mlfs_dask.storage.readers.base import LabelSpec
+from mlfs_dask.readers.base import LabelSpec
 
 PUBLISHED = Path(__file__).parent / "test_mlknn" / "emotions.npz"
 

@@ -81,7 +81,7 @@ def test_the_scratch_folder_is_that_of_dask_or_of_the_system(tmp_path, monkeypat
 def test_all_code_of_the_package_has_a_part_in_its_digest(monkeypatch, tmp_path):
     digests = {code_digest.__wrapped__()}
     monkeypatch.setattr(fingerprints, "__file__", str(tmp_path / "fingerprints.py"))
-    for file in ("exact/smfs.py", "solvers/padm.py", "typing.py", "storage/readers/csv.py"):
+    for file in ("exact/smfs.py", "solvers/padm.py", "typing.py", "formats/csv.py"):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         for text in ("x = 1", "x = 2"):
             (tmp_path / file).write_text(text)

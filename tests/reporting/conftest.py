@@ -35,8 +35,8 @@ class Folders:
 
 def write_store(folder: Path) -> Path:
     """40 rows, 6 features (one with a hostile name), labels `a` and `b`."""
+    from mlfs_dask.readers.base import LabelSpec
     from mlfs_dask.storage.convert import convert
-    from mlfs_dask.storage.readers.base import LabelSpec
 
     quoted = '"' + HOSTILE.replace('"', '""') + '"'
     rows = [f"{quoted},same,near,noise,other,flat,a,b"]

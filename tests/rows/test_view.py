@@ -13,6 +13,7 @@ from scipy import sparse as sp
 
 import mlfs_dask as mlfs
 from mlfs_dask.blocks.sparse import as_labels, count_labels
+from mlfs_dask.cluster.resources import current_resources
 from mlfs_dask.engine.readings import run_reading
 from mlfs_dask.errors import DataError
 from mlfs_dask.rows.contract import FeatureInfo, RowSource
@@ -21,7 +22,6 @@ from mlfs_dask.rows.row_mask import RowMask, row_numbers
 from mlfs_dask.rows.sources import ArrayRows, as_rows, measure_features
 from mlfs_dask.rows.view import RowView
 from mlfs_dask.rows.weights import weighted_rows
-from mlfs_dask.runtime import current_resources
 from mlfs_dask.statistics.counts import code_statistics
 from mlfs_dask.statistics.rows_in_memory import read_rows
 from tests.storage.stores import make_store

@@ -15,10 +15,10 @@ import pytest
 from scipy import sparse as sp
 
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
+from mlfs_dask.files.publish import locked
 from mlfs_dask.selection import annotate as module
 from mlfs_dask.selection.annotate import annotate
 from mlfs_dask.selection.runs import write_run
-from mlfs_dask.storage.publish import locked
 from tests.problems import write_zarr
 from tests.storage.stores import make_store
 

@@ -13,13 +13,13 @@ from scipy import sparse as sp
 
 import mlfs_dask
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
+from mlfs_dask.readers.base import LabelSpec
 from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.selection.runs import read_run
 from mlfs_dask.selectors import METHODS, get_method
 from mlfs_dask.selectors import greedy as greedy_module
 from mlfs_dask.selectors.greedy import GreedySelector
 from mlfs_dask.storage.convert import convert
-from mlfs_dask.storage.readers.base import LabelSpec
 from mlfs_dask_cli.main import mlfs as command
 from tests.problems import labelled_problem
 from tests.selectors.test_matrix import every_method, fit, make, problem

@@ -10,8 +10,8 @@ from scipy import sparse as sp
 import mlfs_dask
 from mlfs_dask import ELC, RFS, LabelEntropy
 from mlfs_dask.errors import DataError
+from mlfs_dask.readers.base import LabelSpec
 from mlfs_dask.storage.file_dataset import open_scan
-from mlfs_dask.storage.readers.base import LabelSpec
 
 N, D, Q = 60, 8, 3
 NAMES = [f"feature {f}" for f in range(D)]
@@ -287,7 +287,7 @@ def test_parquet_is_read_by_pieces(library, tmp_path, monkeypatch):
     """Row groups, or rows that polars takes out of the middle; what is filtered comes as a whole."""
     pl, arrow_of, pd = (pytest.importorskip(name) for name in ("polars", "pyarrow.dataset", "pandas"))
     monkeypatch.setattr("mlfs_dask.storage.file_rows.PARTITION_BYTES", 1500)
-    monkeypatch.setattr("mlfs_dask.storage.readers.batches._PIECE_ROWS", 7)
+    monkeypatch.setattr("mlfs_dask.readers.batches._PIECE_ROWS", 7)
     X, Y = problem()
     whole = table().join(pd.DataFrame(Y, columns=LABELS))
     for year, some in enumerate((whole[: N // 2], whole[N // 2 :])):

@@ -14,9 +14,9 @@ from pyarrow import parquet
 from scipy import integrate, stats
 from scipy import sparse as sp
 
-from mlfs_dask import runtime
 from mlfs_dask.blocks.pair_tests import log_heavy_tail
 from mlfs_dask.blocks.sparse import as_labels
+from mlfs_dask.cluster.resources import current_resources
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.selection import pairs as selection_pairs
@@ -181,7 +181,7 @@ def test_every_method_tells_pairs_and_ranks_as_without(method):
     if not table["effect_kind"].str.startswith("information").any():
         for column, expected in zip(["effect", "statistic", "p_value"], (effect, statistic, p), strict=True):
             np.testing.assert_allclose(grid(table, column, Y.shape[1]), expected, rtol=1e-8, atol=1e-12)
-    resources = runtime.current_resources()
+    resources = current_resources()
     source = ArrayRows(X, sp.csr_array(Y))
     further = selector.plan(source, resources).passes - alone.plan(source, resources).passes
     assert selector.report_.passes == alone.report_.passes + further

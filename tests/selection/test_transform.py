@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.readers.base import LabelSpec
 from mlfs_dask.selection.runs import write_run
 from mlfs_dask.selection.transform import write_selected
 from mlfs_dask.storage.convert import convert
 from mlfs_dask.storage.opening import open_dataset
-from mlfs_dask.storage.readers.base import LabelSpec
 
 ROWS = np.array([[0, 3, 1, 7], [1, 4, 1, 0], [0, 5, 1, 2], [1, 6, 0, 0], [1, 7, 0, 9]])
 LABELS = np.array([[0, 1], [1, 0], [0, 0], [1, 1], [1, 0]])

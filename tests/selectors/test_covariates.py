@@ -16,10 +16,10 @@ from scipy import sparse as sp
 from scipy import stats
 
 import mlfs_dask as mlfs
+from mlfs_dask.cluster.resources import current_resources
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.rows.joined import JoinedRows
 from mlfs_dask.rows.sources import ArrayRows, as_rows
-from mlfs_dask.runtime import current_resources
 from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.selection.fit import OpenedRows, attach_columns, fit
 from mlfs_dask.selection.question import ask

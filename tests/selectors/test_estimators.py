@@ -24,6 +24,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import mlfs_dask
 from mlfs_dask import ELC, SMFS, LabelEntropy, runtime
 from mlfs_dask.blocks.sparse import as_labels
+from mlfs_dask.cluster.resources import current_resources
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError, spell_parameters_as
 from mlfs_dask.rows.sources import ArrayRows
 from mlfs_dask.selection.estimator import get_estimator
@@ -298,7 +299,7 @@ def test_generators_of_random_numbers_give_a_seed_that_is_recorded(make):
     assert second.scores_.tolist() == clone(selector).set_params(random_state=seed).fit(X, Y).scores_.tolist()
     assert selector.fit(X, Y).report_.seed != seed  # the generator goes on, as scikit-learn's do
     before = clone(selector)
-    selector.plan(ArrayRows(X, as_labels(Y)), runtime.current_resources())
+    selector.plan(ArrayRows(X, as_labels(Y)), current_resources())
     assert selector.fit(X, Y).report_.seed == before.fit(X, Y).report_.seed
 
 

@@ -21,6 +21,7 @@ from sklearn.exceptions import ConvergenceWarning
 import mlfs_dask
 from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import as_labels
+from mlfs_dask.cluster.resources import current_resources
 from mlfs_dask.engine.checkpoints import Folder, keep_checkpoints
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.rows.sources import ArrayRows, as_rows
@@ -412,7 +413,7 @@ def test_more_features_than_the_gram_cap_are_refused_with_the_cure(name):
     with pytest.raises(DoesNotFitError, match=said):
         fit(selector, *problem())
     with pytest.raises(DoesNotFitError, match=said):
-        selector.plan(as_rows(*problem()), runtime.current_resources())
+        selector.plan(as_rows(*problem()), current_resources())
 
 
 @every_method

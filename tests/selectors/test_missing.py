@@ -9,8 +9,9 @@ import pytest
 from scipy import sparse as sp
 
 import mlfs_dask
-from mlfs_dask import ELC, ENM, SMFS, LabelEntropy, runtime
+from mlfs_dask import ELC, ENM, SMFS, LabelEntropy
 from mlfs_dask.blocks.sparse import as_labels
+from mlfs_dask.cluster.resources import current_resources
 from mlfs_dask.engine.readings import run_reading
 from mlfs_dask.errors import DataError
 from mlfs_dask.rows.sources import ArrayRows
@@ -43,7 +44,7 @@ def store(tmp_path_factory):
 
 def test_the_reading_is_planned_and_made_only_where_something_is_missing():
     X, Y, _ = problem()
-    resources = runtime.current_resources()
+    resources = current_resources()
     for selector in (
         ELC(3, missing="mean"),
         LabelEntropy(3, missing="median", binning="equal-width"),
@@ -71,7 +72,7 @@ def test_a_feature_of_one_value_or_none_stays_constant(how, store):
 
 
 def test_jobs_on_one_store_share_the_reading(store):
-    rows, resources = store.rows, runtime.current_resources()
+    rows, resources = store.rows, current_resources()
     selectors = [ELC(3, missing="mean"), LabelEntropy(3, missing="mean", binning="equal-width")]
     with mlfs_dask.cache():
         first = [selector.make_question().first_statistics(rows, resources) for selector in selectors]

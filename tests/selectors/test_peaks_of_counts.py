@@ -42,7 +42,7 @@ if __name__ == "__main__":  # workers import nothing of this
     if limit == 0:  # ten MiB above the lowest limit that is not refused
         ((selector, dataset, _),) = made
         with connect(workers=workers, memory_limit=2**30):
-            resources, rows = runtime.current_resources(), dataset.rows
+            resources, rows = current_resources(), dataset.rows
 
         def fits(mib):
             try:

@@ -11,14 +11,15 @@ from scipy import sparse as sp
 import mlfs_dask
 from mlfs_dask import AMI, D2F, GRRO, JMI, MDMR, MICO, MLACO, MRMR, PMU, QPMLFS, SCLS, SPFS, open_dataset
 from mlfs_dask.blocks.sparse import as_labels
+from mlfs_dask.cluster.resources import current_resources
 from mlfs_dask.engine import cache as caching
 from mlfs_dask.errors import DoesNotFitError
+from mlfs_dask.readers.base import LabelSpec
 from mlfs_dask.rows.sources import ArrayRows
-from mlfs_dask.runtime import Resources, current_resources, driver_bytes
+from mlfs_dask.runtime import Resources, driver_bytes
 from mlfs_dask.selectors import global_information
 from mlfs_dask.selectors import greedy as greedy_module
 from mlfs_dask.storage.convert import convert_reader
-from mlfs_dask.storage.readers.base import LabelSpec
 from mlfs_dask.typing import workspace_bytes
 from tests.conftest import published
 from tests.problems import labelled_problem, real_data

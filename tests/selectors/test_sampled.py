@@ -12,13 +12,13 @@ from mlfs_dask import MAMFS, LabelEntropy, LassoNet, ReliefF, runtime
 from mlfs_dask.blocks.codes import equal_width_book
 from mlfs_dask.blocks.pair_scores import Counts
 from mlfs_dask.blocks.sparse import as_labels
+from mlfs_dask.cluster.resources import current_resources
 from mlfs_dask.errors import DoesNotFitError
+from mlfs_dask.readers.base import LabelSpec
 from mlfs_dask.rows.sources import ArrayRows, as_rows
-from mlfs_dask.runtime import current_resources
 from mlfs_dask.selectors.mamfs import CodedRows, held_out, judge_by_naive_bayes
 from mlfs_dask.selectors.relieff import scale_rows
 from mlfs_dask.statistics.sample import SampledRows
-from mlfs_dask.storage.readers.base import LabelSpec
 from tests.conftest import published
 from tests.problems import labelled_problem, real_data
 from tests.reference import relieff as twin

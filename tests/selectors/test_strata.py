@@ -14,6 +14,7 @@ from scipy import sparse as sp
 
 import mlfs_dask as mlfs
 from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.readers.base import LabelSpec
 from mlfs_dask.rows.sources import as_rows
 from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.selection.fit import OpenedRows, attach_columns
@@ -22,7 +23,6 @@ from mlfs_dask.selectors import METHODS
 from mlfs_dask.selectors.costs import Names
 from mlfs_dask.storage.append import append
 from mlfs_dask.storage.convert import convert
-from mlfs_dask.storage.readers.base import LabelSpec
 from mlfs_dask_cli.main import mlfs as mlfs_command
 from tests.problems import quiet
 

@@ -13,12 +13,13 @@ from scipy import sparse as sp
 
 from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import as_labels
+from mlfs_dask.cluster.resources import current_resources
 from mlfs_dask.engine.cache import cache
 from mlfs_dask.engine.readings import run_reading
 from mlfs_dask.errors import DataError
 from mlfs_dask.rows.joined import JoinedRows
 from mlfs_dask.rows.sources import ArrayRows, as_rows
-from mlfs_dask.runtime import Resources, current_resources
+from mlfs_dask.runtime import Resources
 from mlfs_dask.statistics import missing as module
 from mlfs_dask.statistics.missing import MeansOfPresent, fill_statistics, fill_values
 from mlfs_dask.statistics.rows_in_memory import read_rows

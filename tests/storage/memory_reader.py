@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from mlfs_dask.storage.readers.base import Batch, Header, Part, Reader
+from mlfs_dask.readers.base import Batch, Header, Part, Reader
 
 
 @dataclass

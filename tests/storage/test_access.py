@@ -15,10 +15,10 @@ import pytest
 
 from mlfs_dask import runtime
 from mlfs_dask.errors import DataError, StoreAccessError, StoreNotAllowedError, StoreUnavailableError, UsageError
-from mlfs_dask.storage import access, remote_store
-from mlfs_dask.storage.access import access_error, answer, error_words, fault_of, retried
-from mlfs_dask.storage.object_store import RemoteObjects
-from mlfs_dask.storage.remote_store import open_store
+from mlfs_dask.files import access, remote_store
+from mlfs_dask.files.access import access_error, answer, error_words, fault_of, retried
+from mlfs_dask.files.object_store import RemoteObjects
+from mlfs_dask.files.remote_store import open_store
 from tests.cli.web_server import WebFiles, serve
 
 

@@ -17,15 +17,15 @@ import fsspec
 import numpy as np
 import pytest
 
+from mlfs_dask.cluster.resources import current_resources
 from mlfs_dask.errors import DataError, UsageError
-from mlfs_dask.runtime import current_resources
+from mlfs_dask.readers.base import LabelSpec
 from mlfs_dask.selection.estimator import get_estimator
 from mlfs_dask.storage.append import append
 from mlfs_dask.storage.conversion_options import Options
 from mlfs_dask.storage.convert import convert, convert_reader
 from mlfs_dask.storage.extension import StoreExtension
 from mlfs_dask.storage.opening import open_dataset
-from mlfs_dask.storage.readers.base import LabelSpec
 from mlfs_dask.storage.verify import verify
 from tests.storage.memory_reader import make_reader
 from tests.storage.stores import rows_of, sample
@@ -239,9 +239,10 @@ def test_a_store_at_a_url_grows(tmp_path):
 
 KILLED = """
 import os, signal, sys
-from mlfs_dask.storage import convert, destination, publish
+from mlfs_dask.storage import convert, destination
+from mlfs_dask.files import publish
 from mlfs_dask.storage.append import append
-from mlfs_dask.storage.readers.base import LabelSpec
+from mlfs_dask.readers.base import LabelSpec
 
 name, when, exchanges = sys.argv[1:4]
 module = convert if name.startswith("write") else destination if name == "remove" else publish
@@ -280,9 +281,9 @@ def test_a_killed_append_leaves_a_whole_store_and_is_resumed_once(tmp_path, func
 
 TRASH = """
 import os, shutil, signal
-from mlfs_dask.storage import publish
+from mlfs_dask.files import publish
 from mlfs_dask.storage.append import append
-from mlfs_dask.storage.readers.base import LabelSpec
+from mlfs_dask.readers.base import LabelSpec
 
 publish.shutil.rmtree = lambda *arguments, **keywords: os.kill(os.getpid(), signal.SIGKILL)
 append("a.zarr", "first.csv", labels=LabelSpec(count=2))

@@ -112,7 +112,7 @@ import json, sys
 from pathlib import Path
 from mlfs_dask import runtime
 from mlfs_dask.storage.convert import convert
-from mlfs_dask.storage.readers.base import LabelSpec
+from mlfs_dask.readers.base import LabelSpec
 
 source, store, limit = sys.argv[1], sys.argv[2], int(sys.argv[3])
 labels = LabelSpec(count=5) if source.endswith("csv") else LabelSpec()

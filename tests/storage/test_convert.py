@@ -28,16 +28,16 @@ from scipy.sparse import csr_array
 
 from mlfs_dask import runtime
 from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError, UsageError
+from mlfs_dask.files.sources import examine, require_unchanged
+from mlfs_dask.formats.detect import open_source
+from mlfs_dask.readers.base import FileSpec, LabelSpec
+from mlfs_dask.readers.label_values import MINUS_ONE, UNKNOWN
 from mlfs_dask.storage import convert as module
 from mlfs_dask.storage.chunking import ConversionPlan
 from mlfs_dask.storage.conversion_options import Options
 from mlfs_dask.storage.convert import Conversion, convert, convert_reader
 from mlfs_dask.storage.destination import Destination
-from mlfs_dask.storage.formats.detect import open_source
-from mlfs_dask.storage.label_values import MINUS_ONE, UNKNOWN
 from mlfs_dask.storage.opening import open_dataset
-from mlfs_dask.storage.readers.base import FileSpec, LabelSpec
-from mlfs_dask.storage.sources import examine, require_unchanged
 from mlfs_dask.storage.spool import SpooledRows
 from mlfs_dask.storage.verify import verify
 from tests.storage.memory_reader import MemoryReader, make_reader

@@ -17,10 +17,10 @@ import zarr
 from dask.array.utils import assert_eq
 
 from mlfs_dask.errors import DataError
+from mlfs_dask.files.object_store import open_objects
 from mlfs_dask.storage.anndata_encoding import read_vector
 from mlfs_dask.storage.dataset import Dataset, open_metadata, open_store
 from mlfs_dask.storage.inspect import facts_of
-from mlfs_dask.storage.object_store import open_objects
 from mlfs_dask.storage.opening import open_dataset
 from mlfs_dask.storage.schema import StoreSchema
 from tests.storage.stores import make_store, sample

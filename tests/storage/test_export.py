@@ -16,12 +16,12 @@ from scipy import sparse as sp
 from sklearn.datasets import load_svmlight_file
 
 from mlfs_dask.errors import DataError, MlfsError, UsageError
+from mlfs_dask.formats.detect import open_source
+from mlfs_dask.readers.base import FileSpec, LabelSpec, Reader
 from mlfs_dask.storage import export
 from mlfs_dask.storage.convert import convert_reader
 from mlfs_dask.storage.export import export_rows, known_suffixes
-from mlfs_dask.storage.formats.detect import open_source
-from mlfs_dask.storage.readers.base import FileSpec, LabelSpec, Reader
-from tests.storage.readers.reading import read_all
+from tests.readers.reading import read_all
 
 RNG = np.random.default_rng(8)
 N, D, Q = 53, 5, 3

@@ -18,14 +18,14 @@ from scipy import io as matlab
 from scipy import sparse as sp
 
 from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.formats.detect import open_source
+from mlfs_dask.readers.base import FileSpec, LabelSpec
+from mlfs_dask.readers.label_values import UNKNOWN
 from mlfs_dask.storage.append import append
 from mlfs_dask.storage.convert import convert, convert_reader
-from mlfs_dask.storage.formats.detect import open_source
-from mlfs_dask.storage.label_values import UNKNOWN
 from mlfs_dask.storage.opening import open_dataset
-from mlfs_dask.storage.readers.base import FileSpec, LabelSpec
+from tests.readers.reading import write_arff
 from tests.storage.memory_reader import make_reader
-from tests.storage.readers.reading import write_arff
 
 X = np.arange(24.0).reshape(12, 2) * 1.5
 SIGNS = np.where(np.random.default_rng(5).random((12, 3)) < 0.4, 1, -1)

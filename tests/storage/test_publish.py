@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from mlfs_dask.errors import DoesNotFitError, MlfsError, UsageError
-from mlfs_dask.storage import publish
-from mlfs_dask.storage.publish import appearing, check_place, remove_leftovers, write_file
+from mlfs_dask.files import publish
+from mlfs_dask.files.publish import appearing, check_place, remove_leftovers, write_file
 
 
 def write(place: Path, text: str, kind: str) -> None:
@@ -112,7 +112,7 @@ def test_of_a_full_disk_what_is_needed_and_what_is_free_are_told(small_disk: Cal
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from mlfs_dask.storage import publish
+from mlfs_dask.files import publish
 
 place, step = Path(sys.argv[1]), sys.argv[2]
 def kill(*_, **__):

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mlfs_dask.readers.base import LabelSpec
 from mlfs_dask.storage.convert import Conversion, convert
 from mlfs_dask.storage.opening import open_dataset
-from mlfs_dask.storage.readers.base import LabelSpec
 from tests.conftest import data_folder
 from tests.storage.stores import rows_of
 

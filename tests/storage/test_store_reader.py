@@ -16,8 +16,8 @@ import zarr
 from scipy import sparse as sp
 
 from mlfs_dask.errors import DataError
+from mlfs_dask.files.object_store import open_objects
 from mlfs_dask.storage.array_layout import CHUNK_BYTES
-from mlfs_dask.storage.object_store import open_objects
 from mlfs_dask.storage.opening import open_dataset
 from mlfs_dask.storage.read_ahead import ChunksAhead, Window
 from mlfs_dask.storage.store_reader import ArrayLayout, StoreRows
