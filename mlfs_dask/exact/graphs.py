@@ -45,7 +45,7 @@ def nearest_rows(Z: Matrix, k: int) -> Neighbours:
 
 
 def compiles_nearest_rows(n: int, *, sparse: bool) -> bool:
-    """Whether `nearest_rows` loads its compiled search for n rows."""
+    """Return True if `nearest_rows` loads its compiled search for n rows."""
     return compiles_search(n * n, sparse=sparse)
 
 
@@ -75,7 +75,7 @@ def combinations(Z: Matrix, neighbours: Neighbours) -> Array:
 
 
 def workspace() -> str:
-    """What `nearest_rows` holds besides the rows, tiles of distances, and what it gives."""
+    """Return the memory of `nearest_rows` besides the rows: tiles of distances, and the result."""
     return f"2 n k + {numbers(scratch_bytes(1))}"
 
 
@@ -124,7 +124,7 @@ class MassNeighbours(NamedTuple):
 
 
 def compiles_least_mass_rows(n: int, n_trees: int) -> bool:
-    """Whether `least_mass_rows` loads its compiled search for n rows."""
+    """Return True if `least_mass_rows` loads its compiled search for n rows."""
     return n * n * n_trees > gates.COMPILED_LOOKUPS
 
 
@@ -172,7 +172,7 @@ def least_mass_rows(X: Matrix, k: int, *, n_trees: int, max_samples: int, seed: 
 
 
 def _search(label: str, search: Callable[[int, int], Found], n: int, k: int) -> Found:
-    """What a search gives for groups of rows, one after another."""
+    """Run a search on groups of rows, one after another, and return the results."""
     if k < 1:
         return np.empty((n, 0), np.int64), np.empty((n, 0))
     starts = range(0, n, gates.GROUP_ROWS)  # between which the search can be interrupted

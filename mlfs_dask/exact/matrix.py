@@ -80,7 +80,7 @@ class ScaledMatrix:
 
     @property
     def centre(self) -> Array | None:
-        """What `rows` still have to be centred at, shape (d,); None where they are."""
+        """Centre still to be subtracted from `rows`, shape (d,); None if the rows are centred."""
         return self._centre
 
     def forward(self, W: Array) -> Array:
@@ -121,7 +121,7 @@ class ScaledMatrix:
 
 
 def workspace(*, sparse: bool) -> str:
-    """What `ScaledMatrix` holds besides X, and while it multiplies.
+    """Return the memory of `ScaledMatrix` besides X, and of its products.
 
     Of sparse X its values; in a Gram matrix also its transpose and what weights make of it, and rows of the product.
     """

@@ -98,7 +98,7 @@ TYPICAL_ITERATIONS = (13, 80)
 
 @dataclass
 class Fixed(Scaled):
-    """What no iteration changes; g is d where X'X is formed and 0 above the cap.
+    """Constants of the iterations; g is d where X'X is formed and 0 above the cap.
 
     Attributes
     ----------

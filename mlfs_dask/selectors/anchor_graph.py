@@ -66,7 +66,7 @@ class AnchorGraph:
 
     @property
     def note(self) -> str:
-        """What a plan says of them."""
+        """Note about the anchors in a plan."""
         return f"{self.count} anchors"
 
     @property

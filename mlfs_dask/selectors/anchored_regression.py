@@ -83,11 +83,11 @@ class AnchoredRegression(Regression):
         yield SUMS, self.second(source, self.anchors(source, found), found)
 
     def anchors(self, source: Profile | RowSource, found: Mapping[str, Any]) -> Anchors:
-        """Those that were placed; in a plan some that take no memory."""
+        """Return the anchors; in a plan, placeholders that take no memory."""
         return found.get("anchors") or AnchorGraph.of(self, profile_of(source)).placeholder
 
     def second_of_labelled(self, profile: Profile, anchors: Anchors) -> dict[str, Statistic]:
-        """Those of methods that learn from labelled rows, and see the others in the graph."""
+        """Return the second pass of methods that learn from labelled rows and see unlabelled ones in the graph."""
         return {
             "labelled": OfLabelled(Gram(profile.d)),
             "gram": Gram(profile.d),

@@ -44,7 +44,7 @@ START = "start"
 
 @dataclass
 class Fixed(Scaled):
-    """What no iteration changes; the label sets whose rows are joined, Y'Y, and the weight of Y."""
+    """Constants of the iterations: the label sets whose rows are joined, Y'Y, and the weight of Y."""
 
     keys: Annotated[NDArray[np.uint64], "m"]
     pairs: Annotated[Array, "q q", "pairs of labels"]

@@ -127,27 +127,27 @@ class Method:
 
     @property
     def seed(self) -> int:
-        """Where whatever is random begins."""
+        """Seed of the random draws."""
         return draw_seed(copy.deepcopy(getattr(self, "random_state", None)))
 
     @classmethod
     def takes_seed(cls) -> bool:
-        """Whether a parameter is the seed of what is drawn at random."""
+        """Return True if a parameter is the seed of random draws."""
         return any(each.seeds for each in cls.parameters)
 
     @property
     def is_random(self) -> bool:
-        """Whether anything is drawn at random, with the parameters as they are."""
+        """True if the method draws at random with its current parameters."""
         return self.takes_seed()
 
     # ------------------------------------------------------------------ what a fit reads, and how it scores
 
     def cost(self, source: Profile | RowSource, resources: Resources, asked: Asked) -> Cost:
-        """What a fit reads and what the driver holds. No data is touched."""
+        """Return the passes of a fit and the memory of the driver. No data is read."""
         raise NotImplementedError
 
     def cure(self, profile: Profile) -> str:
-        """What makes the method itself hold less, where it does not fit; empty: nothing does."""
+        """Return a way to lower the memory of a method that does not fit; empty if there is none."""
         return ""
 
     def score(self, readings: Readings) -> Scores:
@@ -155,7 +155,7 @@ class Method:
         raise NotImplementedError
 
     def first_reading(self, source: RowSource, resources: Resources, asked: Asked) -> Sequence[Statistic]:
-        """What a fit reads first of rows that lack nothing, so that fits of one store can read it together.
+        """Return the first statistics of a fit on rows without missing values; fits of one store can share their pass.
 
         Empty where it has to be asked.
         """
@@ -169,23 +169,23 @@ class Method:
 
     @property
     def _missing(self) -> str:
-        """What missing feature values are."""
+        """Policy for missing feature values."""
         return getattr(self, "missing", "error")
 
     def fills(self, source: RowSource) -> bool:
-        """Whether missing features are to be filled in, and may be there."""
+        """Return True if missing features are to be filled in, and the data may have some."""
         if self._missing not in ("mean", "median"):
             return False
         n_missing = source.features.n_missing
         return n_missing is None or bool(n_missing.any())
 
     def fill_statistics(self, source: RowSource) -> list[Statistic]:
-        """What tells by what missing features are filled in."""
+        """Return the statistics from which fill values of missing features follow."""
         return fill_statistics(source.profile, self._missing, self.seed)
 
     @property
     def without_positives(self) -> str:
-        """What the method makes of a label that no row is known to have, and the cure; empty: nothing is said."""
+        """Effect on the method of a label without a known positive row, and the cure; empty: no warning."""
         return ""
 
     def refuse_unknown(
@@ -342,5 +342,5 @@ def _parameters(cls: type[Method], hints: Mapping[str, Any]) -> tuple[Parameter,
 
 
 def _is_family(cls: type) -> bool:
-    """Whether a class has fields of its own."""
+    """Return True if a class defines fields."""
     return "__dataclass_fields__" in vars(cls)

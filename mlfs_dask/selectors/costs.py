@@ -1,4 +1,4 @@
-"""What a selection costs, as data: its readings and what the driver holds, and the one function that adds them up.
+"""Cost of a selection as data: its passes and the memory of the driver, and the one function that adds them up.
 
 A method declares a `Cost`: its steps in order, readings of the data and work of the driver alone, and what the driver
 holds in each, in size letters. `project` makes the `Plan` of it: what `mlfs plan` prints, what is refused where it does
@@ -72,7 +72,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a selection reads and holds.
+    """Passes and memory of a selection.
 
     Attributes
     ----------
@@ -102,7 +102,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a whole job will cost, before anything runs.
+    """Cost of a whole job, before anything runs.
 
     Attributes
     ----------
@@ -244,7 +244,7 @@ def _total(terms: Mapping[str, int]) -> int:
 
 
 def _library_bytes(cost: Cost, resources: Resources) -> int:
-    """What the driver loads itself. In process a reading counts what its kernels load."""
+    """Return the bytes of libraries that the driver loads. In process, a pass counts the libraries of its kernels."""
     compiled = runtime.driver_compiled_bytes() if resources.client is not None else resources.compiled_bytes
     return compiled * cost.compiled + resources.sklearn_bytes * cost.loads_sklearn
 
@@ -294,7 +294,7 @@ class Names:
 
 @dataclass(frozen=True)
 class Asked:
-    """What is asked of a method on some rows.
+    """Request to a method for some rows.
 
     Attributes
     ----------
@@ -332,13 +332,13 @@ class Asked:
 
     @property
     def tests_codes(self) -> bool:
-        """Whether pairs are tested from the counts that a method reads anyway."""
+        """True if pairs are tested from the counts that a method reads anyway."""
         return self.pairs is not None and not self.pairs_first and not self.pairs.given_others
 
 
 @dataclass(frozen=True)
 class Begun:
-    """Where an earlier choice, one feature after another, has come to.
+    """State of an earlier choice, one feature after another.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What methods from contingency counts share, codes, tiles and readings; and the base of filters of counts.
+"""Codes, tiles and passes that methods from contingency tables share, and the base of filters of counts.
 
 All follow from the counts N(feature, code, label): one reading of X once the codes' edges are known, which a store has
 kept since its conversion; other data costs one more reading for the ranges. Counts that do not fit the workers are
@@ -60,7 +60,7 @@ CROWDED_ENTROPY = float(entropy_of_counts(np.array([[99], [1]]), 100)[0])
 
 
 class CountResults(NamedTuple):
-    """What the counts of all rows tell.
+    """Results of the counts of all rows.
 
     Attributes
     ----------
@@ -162,7 +162,7 @@ class CountingSelector(OneReading):
         return Cost([*steps, *readings, scoring], sizes, notes=notes)
 
     def _crowding_notes(self, source: Profile | RowSource, book: CodeBook) -> list[str]:
-        """What is known of crowded codes of equal width before rows are counted."""
+        """Return notes about crowded codes of equal width before rows are counted."""
         if self.binning != "equal-width" or isinstance(source, Profile) or source.features.minimum is None:
             return []
         features = source.features
@@ -291,7 +291,7 @@ class CountingSelector(OneReading):
         raise NotImplementedError
 
     def _code_tests(self, tile: ContingencyCounts, source: Profile | RowSource, asked: Asked) -> tuple[CodeTests, ...]:
-        """What a reading of counts has to test pairs, where that is asked for and not done from sums."""
+        """Return the tests of pairs for a pass of counts, if they are requested and do not come from sums."""
         if not asked.tests_codes:
             return ()
         n_strata = len(source.strata.categories or ()) if isinstance(source, RowSource) and source.strata else 0
@@ -308,7 +308,7 @@ class CountingSelector(OneReading):
         return results  # codes were made of what has been examined
 
     def _read_codes(self, readings: Readings) -> tuple[CodeBook, FeatureInfo, NDArray[Any]]:
-        """How the values of features become codes, what is known of these, and the (3, q) label counts.
+        """Return the code book of the features, facts about the features, and the (3, q) label counts.
 
         Unknown labels are refused by methods that take none.
         """
@@ -344,7 +344,7 @@ class CountingSelector(OneReading):
         return varies
 
     def read_counts(self, job: Readings, resampling: Resampling) -> list[CountResults]:
-        """What the counts tell of the rows and of every replicate of them; the readings before it are made, too."""
+        """Make all passes, and return the results of the counts for the rows and for every replicate."""
         if job.asked.tests_codes:
             job.attached = ()  # counts are there for the tests
         book, features, label_counts = self._read_codes(job)
@@ -439,7 +439,7 @@ def _told_of_crowding(crowded: int, d: int) -> list[str]:
 
 
 def _tile_name(i: int, n_tiles: int, name: str = COUNTS) -> str:
-    """What the reading of one tile is called.
+    """Return the name of the pass over one tile.
 
     >>> _tile_name(0, 1), _tile_name(0, 3)
     ('counts', 'counts 1/3')

@@ -26,7 +26,7 @@ from mlfs_dask.typing import Array
 
 @dataclass
 class Fixed(Shares):
-    """What no iteration changes."""
+    """Constants of the iterations."""
 
     gram: Annotated[Array, "d d", "X'X"]
 

@@ -246,7 +246,7 @@ class ELC(OneReading):
 
 
 class _Terms(NamedTuple):
-    """What follows from the sums of all rows.
+    """Terms computed from the sums of all rows.
 
     Attributes
     ----------

@@ -52,7 +52,7 @@ STEP_TOL, STEPS = 1e-3, 200
 
 @dataclass
 class Fixed(Scaled):
-    """What no iteration changes; E_g and σ_g are the eigenvectors and eigenvalues of C_g."""
+    """Constants of the iterations; E_g and σ_g are the eigenvectors and eigenvalues of C_g."""
 
     gram: Annotated[Array, "d d", "X'X"]
     centres: Annotated[Array, "g d"]
@@ -269,7 +269,7 @@ class GLFS(InMemory, Loop[Fixed, At]):
         return round_scores(row_norms(at.W.sum(axis=0)), SOLVED_BITS)
 
     def _exact_workspace(self, profile: Profile) -> tuple[str, dict[str, int]]:
-        """What the program holds: X'X and its factors, labels and latent ones, weights with their successors."""
+        """Return the program's memory: X'X and its factors, labels and latent labels, weights with their successors."""
         own = f"p + {1 + row_sparse.SQUARE_MATRICES} d d + 9 n q + 12 d q + g q q"
         return join_terms(matrix.workspace(sparse=profile.sparse), own), self.sizes(profile)
 

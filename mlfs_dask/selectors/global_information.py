@@ -50,7 +50,7 @@ SHARED_MEMORY = (
 
 @dataclass(frozen=True)
 class InformationTerms:
-    """What the counts of all rows tell, in bits.
+    """Information terms from the counts of all rows, in bits.
 
     Attributes
     ----------
@@ -132,7 +132,7 @@ class GlobalSelector(CountingSelector):
     def _statistics(
         self, source: Profile | RowSource, book: CodeBook, label_counts: NDArray[Any] | None
     ) -> list[Statistic]:
-        """What the first reading feeds: R, pairs of labels, and Q where it is formed."""
+        """Return the statistics of the first pass: R, pairs of labels, and Q where it is formed."""
         profile = profile_of(source)
         statistics: list[Statistic] = [self._counts(source, book, label_counts)]
         if self.needs_label_pairs:

@@ -43,7 +43,7 @@ SMOOTHING = 1e-3
 
 @dataclass
 class Fixed(Shares):
-    """What no iteration changes."""
+    """Constants of the iterations."""
 
     gram: Annotated[Array, "g g", "X'X"]
 
@@ -181,7 +181,7 @@ class GraphRegression(AnchoredLoop[Fixed, At]):
         return replace(at, b=b, C=self._centres(at, sums), U=U, unit=self._unit(fixed, at, sums))
 
     def _unit(self, fixed: Fixed, at: At, sums: SystemSums) -> float:
-        """What lengths of labels are measured by, from the sums of the start, where XW + 1b' is 1b'."""
+        """Return the unit of label lengths from the sums of the start, where XW + 1b' is 1b'."""
         about_mean, n = float(sums.terms[0]), float(sums.masses[0])
         if not self.adaptive:
             return float(np.sqrt(about_mean / n)) or 1.0

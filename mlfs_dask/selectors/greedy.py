@@ -97,7 +97,7 @@ class GreedySelector(CountingSelector):
         return relevance - shared
 
     def _of_pairs(self, terms: Array) -> Array:
-        """What the criterion sums over chosen features, shape (c, d), from the terms of `PairInformation`."""
+        """Return the criterion's summands over chosen features, shape (c, d), from the terms of `PairInformation`."""
         pairs: Array = terms[-1]
         return pairs
 

@@ -58,10 +58,10 @@ class InMemory(LoopMethod):
 
     @abstractmethod
     def _exact_workspace(self, profile: Profile) -> tuple[str, dict[str, int]]:
-        """What the form holds beside X and Y as they are read, and size letters."""
+        """Return the memory of the form besides X and Y as read, and size letters."""
 
     def _compiles_exact_search(self, profile: Profile) -> bool:
-        """Whether the form loads compiled kernels, by default for a search of nearest rows."""
+        """Return True if the form loads compiled kernels, by default for a search of nearest rows."""
         return compiles_nearest_rows(profile.n, sparse=profile.sparse)
 
     @abstractmethod
@@ -79,13 +79,13 @@ class InMemory(LoopMethod):
         return bool(getattr(self, name, None) == value)
 
     def _holds_rows(self, n: int) -> bool:
-        """Whether n rows are held in memory."""
+        """Return True if n rows are held in memory."""
         anchors = self._kind_of_graph in (None, "anchors") or (self._kind_of_graph == "auto" and n > EXACT_ROWS)
         return self._is_published or not anchors
 
     @property
     def _anchors_do(self) -> bool:
-        """Whether a graph of anchors can take the place of the exact one, the parameters being what they are."""
+        """True if, with the current parameters, a graph of anchors can replace the exact graph."""
         return self._kind_of_graph is not None and not self._is_published
 
     def first_reading(self, source: RowSource, resources: Resources, asked: Asked) -> Sequence[Statistic]:

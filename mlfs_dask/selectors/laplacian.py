@@ -162,7 +162,7 @@ class LaplacianScore(InMemory, OneReading):
     # ------------------------------------------------------------------ the exact graph
 
     def _exact_workspace(self, profile: Profile) -> tuple[str, dict[str, int]]:
-        """What it holds besides X: X scaled and transposed, keys of neighbours, tiles of pairs."""
+        """Return the memory besides X: X scaled and transposed, keys of neighbours, tiles of pairs."""
         own = "5.5 v" if profile.sparse else "n d", graphs.workspace(), f"4 n k + {8 * gates.VALUES_AT_ONCE}"
         return join_terms(*own), {"k": min(self.n_neighbors, profile.n - 1) + 1}
 
@@ -231,7 +231,7 @@ def laplacian_scores(X: Matrix, *, moments: FeatureMoments, n_neighbors: int, la
 
 
 class _Neighbourhoods(NamedTuple):
-    """How far the k nearest rows of every row reach.
+    """Distances of every row to its k nearest rows.
 
     Attributes
     ----------

@@ -86,7 +86,7 @@ class LoopMethod(Method):
 
     @property
     def stops_early(self) -> bool:
-        """Whether its rule to stop is a part of the method, by which the order still changes when it ends."""
+        """True if the stopping rule is a part of the method: the ranking still changes when the loop ends."""
         return False
 
     def _warnings(self, trace: LoopTrace, scores: Array, facts: Mapping[str, Any]) -> list[Warning]:
@@ -97,7 +97,7 @@ class LoopMethod(Method):
         return [] if trace.converged else [self._not_converged(trace)]
 
     def zeros_are_unknown(self, unknown: NDArray[np.integer[Any]]) -> bool:
-        """Whether labels are known of rows with a positive one at most; `unknown` counts the entries -1 of each."""
+        """Return True if labels are known only in rows with a positive one; `unknown` counts the -1 of each label."""
         return False
 
     def _examine(
@@ -209,7 +209,7 @@ class Loop(LoopMethod, Generic[F, A]):
         raise NotImplementedError
 
     def has_converged(self, fixed: F, at: A, trace: LoopTrace) -> bool:
-        """Whether the loop ends after the last iteration of `trace`."""
+        """Return True if the loop ends after the last iteration of `trace`."""
         return trace.change <= self.tol
 
     def update(self, job: Readings, fixed: F, at: A, sums: list[Any], trace: LoopTrace) -> A:
@@ -225,7 +225,7 @@ class Loop(LoopMethod, Generic[F, A]):
         return {}
 
     def row_labels(self, fixed: F, at: A) -> BlockLabels | None:
-        """What computes the labels of rows after the fit; None of methods that recover none."""
+        """Return the rule that computes labels of rows after the fit; None if the method recovers no labels."""
         return None
 
     def state(self, at: A) -> Arrays:
@@ -244,7 +244,7 @@ class Loop(LoopMethod, Generic[F, A]):
         return fixed, at
 
     def cost_beside(self, profile: Profile, fixed: F, at: A) -> Cost:
-        """What a fit takes beside its records, its workspace, its first reading and those of iterations.
+        """Return the cost of a fit besides its records, workspace, first pass, and the passes of iterations.
 
         Its steps are the readings that `setup`, `start` and `update` make, with what the driver holds for them alone;
         its sizes are the further size letters.

@@ -61,7 +61,7 @@ EIGENVALUE, START = "largest eigenvalue", "start"
 
 @dataclass
 class Fixed(Scaled):
-    """What no iteration changes; g is d where X'X is formed and 0 above the cap, m is 0 without anchors."""
+    """Constants of the iterations; g is d where X'X is formed and 0 above the cap, m is 0 without anchors."""
 
     places: Annotated[NDArray[np.intp], "d"]
     centres: Annotated[Array, "m d"]

@@ -122,7 +122,7 @@ class MIFS(InMemory, AnchoredRegression):
         return min(q, by_default if self.n_latent is None else self.n_latent)
 
     def _exact_workspace(self, profile: Profile) -> tuple[str, dict[str, int]]:
-        """What the program holds besides X and Y: the graph, latent labels and weights with their successors."""
+        """Return the memory besides X and Y: the graph, latent labels and weights with their successors."""
         sizes = {"l": self.latent(profile.q), "k": min(self.n_neighbors, profile.n - 1)}
         own = "8 n k + y + 9 n l + 6 d l"
         return join_terms(matrix.workspace(sparse=profile.sparse), graphs.workspace(), own), sizes

@@ -49,7 +49,7 @@ EPSILON = np.finfo(np.float64).eps
 
 @dataclass
 class Fixed(Shares):
-    """What no iteration changes."""
+    """Constants of the iterations."""
 
     smooth: Annotated[Array, "d d", "αX'LX"]
 
@@ -185,7 +185,7 @@ class MLMLFS(InMemory, ReweightedRegression[Fixed]):
         return fixed.smooth
 
     def _exact_workspace(self, profile: Profile) -> tuple[str, dict[str, int]]:
-        """What the program holds: the graph, X'LX and the system for W, labels, predictions and rows of them."""
+        """Return the memory of the program: the graph, X'LX, the system for W, labels, predictions and their rows."""
         strips = laplacian_gram_bytes(profile.n, profile.d, profile.nonzeros if profile.sparse else None)
         sizes = {"k": min(self.n_neighbors, profile.n - 1), "strips": numbers(strips)}
         own = f"8 n k + {4 * gates.VALUES_AT_ONCE} + 10 n q + 5 d d + 6 d q + strips"

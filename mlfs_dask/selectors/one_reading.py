@@ -83,7 +83,7 @@ class OneReading(Method):
         return {}
 
     def notes(self, profile: Profile) -> list[str]:
-        """What a user should know beside the numbers of a plan."""
+        """Return notes for the user besides the numbers of a plan."""
         return []
 
     def later(self, source: Profile | RowSource, found: Mapping[str, Any]) -> Passes:
@@ -109,7 +109,7 @@ class OneReading(Method):
         raise NotImplementedError
 
     def association(self, *_: Any, **results: Any) -> Array | None:
-        """What "auto" tests, larger the more a feature goes with the labels; None: the scores."""
+        """Return the association of features with the labels that "auto" tests; None: the scores."""
         return None
 
     def warnings(self, job: Readings, outcome: Scores, results: Mapping[str, Any]) -> list[Warning]:
@@ -180,7 +180,7 @@ class OneReading(Method):
         return [Reading(f"{self.reading} {i}/{len(groups)}", (group,)) for i, group in enumerate(groups, start=1)]
 
     def _read_statistics(self, source: Profile | RowSource) -> list[Statistic]:
-        """Those of `reads`, and the sums of covariates where rows have some."""
+        """Return the statistics of `reads`, and the sums of covariates if rows have any."""
         of_covariates = self.covariate_sums(source)
         return [*self.reads(source).values(), *([of_covariates] if of_covariates else [])]
 
@@ -299,7 +299,7 @@ def _require_scores(resampling: Resampling, d: int, resources: Resources) -> Non
 
 
 def of_replicates(resampling: Resampling) -> str:
-    """What the driver holds of replicates: labels to shuffle, and scores."""
+    """Return the memory of replicates in the driver: labels to shuffle, and scores."""
     return "" if len(resampling) == 1 else "2 labels + 3 shuffles d + 2 resamples d"
 
 
@@ -313,14 +313,14 @@ def replicate_sizes(resampling: Resampling, profile: Profile) -> dict[str, int]:
 
 
 def replicate_notes(resampling: Resampling) -> list[str]:
-    """What a plan says of replicates."""
+    """Return the notes about replicates in a plan."""
     if len(resampling) == 1:
         return []
     return [f"for {resampling.shuffles} shuffles and {resampling.resamples} resamples of the rows too"]
 
 
 def _discover(statistic: Array, null: Array, level: float) -> tuple[NDArray[np.bool_], Array]:
-    """Which features are discovered at a false discovery rate, and `q_values`.
+    """Return the features discovered at a false discovery rate, and `q_values`.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What is read to test pairs of labels and features, and the tests as they follow from it, tile by tile."""
+"""Statistics for tests of pairs of labels and features, and the tests computed from them, tile by tile."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ GIVEN_OTHERS = ("partial", "knockoffs")
 
 @dataclass(frozen=True)
 class PairQuestion:
-    """What is asked of pairs.
+    """Request for tests of pairs.
 
     Attributes
     ----------
@@ -81,12 +81,12 @@ class PairQuestion:
 
     @property
     def given_others(self) -> bool:
-        """Whether what is tested is a label and a feature given the other features."""
+        """True if the tests are of a label and a feature given the other features."""
         return self.control in GIVEN_OTHERS
 
 
 def pairs_workspace(question: PairQuestion, q: int, d: int) -> tuple[str, dict[str, int]]:
-    """What tests of pairs hold beside the sums, numbers of 8 bytes in size letters, and these."""
+    """Return the memory of tests of pairs besides the sums, in numbers of 8 bytes, and its size letters."""
     tile = TILE_ARRAYS * q * tile_features(q, d)
     sizes = {"sorted": min(q * d, SORTED_PAIRS), "tested": tile, "best": q * min(question.best, d)}
     sizes["arrow"] = numbers(ARROW_BYTES * (question.rows is not None))
@@ -196,7 +196,7 @@ class SumTests:
         return correlation_tests(*self._terms(labels, features))
 
     def law(self, labels: NDArray[np.intp], features: NDArray[np.intp]) -> PairLaw:
-        """What the tests of chosen pairs know of their law."""
+        """Return the facts about the null distribution of the tests of chosen pairs."""
         return self._terms(labels, features)[1]
 
     def _terms(self, labels: NDArray[np.intp], features: Any) -> tuple[Sums, PairLaw]:

@@ -90,7 +90,7 @@ class Parameter:
 
     @property
     def help(self) -> str:
-        """What it means."""
+        """Meaning of the parameter."""
         return self.param.text
 
     @property
@@ -111,7 +111,7 @@ class Parameter:
 
     @property
     def metavar(self) -> str:
-        """What stands for a value in the help of the command line: choices as they are typed, or the type.
+        """Placeholder of a value in the help of the command line: choices as they are typed, or the type.
 
         None is named where it is not the default, which needs no typing.
         """
@@ -163,7 +163,7 @@ class Parameter:
         return text if param.below is None else f"{text} below {param.below:g}"
 
     def accepts(self, value: Any) -> bool:
-        """Whether it may have a value. Of more than one type of numbers the method itself decides."""
+        """Return True if the parameter accepts a value. The method itself checks parameters of several number types."""
         if (value is None and self.optional) or (self.seeds and isinstance(value, GENERATORS)):
             return True
         if self.many:
@@ -319,7 +319,7 @@ def draw_seed(random_state: Seed) -> int:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is a finite number, and no truth value."""
+    """Return True if a value is a finite number and not a bool."""
     number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
     try:
         return number and math.isfinite(value)

@@ -243,7 +243,7 @@ def never_positive_warnings(
 
 
 def known_in_no_row(labels: NDArray[np.intp], names: Sequence[str] | None) -> str:
-    """What is said of labels of which no entry is known.
+    """Return the message about labels without a known entry.
 
     >>> known_in_no_row(np.array([0, 2]), ["a", "b", "c"])
     "labels 'a' and 'c' are known in no row"
@@ -360,7 +360,7 @@ def constant_warnings(k: int, d: int, n_constant: int, *, informed: bool) -> lis
 
 
 class RankStability(NamedTuple):
-    """How much ranks vary between resamples.
+    """Variation of ranks between resamples.
 
     Attributes
     ----------
@@ -380,7 +380,7 @@ class RankStability(NamedTuple):
 
 
 def rank_stability(scores: Array, k: int, varies: NDArray[np.bool_] | None = None) -> RankStability:
-    """How much ranks vary between resamples.
+    """Return the variation of ranks between resamples.
 
     Parameters
     ----------

@@ -168,7 +168,7 @@ class SFSBLL(InMemory, GraphRegression):
     workspace = f"2 d d + p + {GraphRegression.workspace}"  # X'SX, centred, and the sample
 
     def _exact_workspace(self, profile: Profile) -> tuple[str, dict[str, int]]:
-        """What the program holds: the graph, variables with their successors, X'SX and its factors."""
+        """Return the memory of the program: the graph, variables with their successors, X'SX and its factors."""
         own = f"10 n k + {12 + MATRICES} n q + 6 n + 4 d q + {1 + row_sparse.SQUARE_MATRICES} d d"
         workspace = join_terms(matrix.workspace(sparse=profile.sparse), graphs.workspace(), own)
         return workspace, {"k": min(self.n_neighbors, profile.n - 1)}

@@ -85,7 +85,7 @@ MASSES, START, PRODUCT, SOME = "masses", "start", "X'SX P", "X'SX of some"
 
 @dataclass
 class Fixed(Scaled):
-    """What no iteration changes; g is d where X'SX is formed and 0 above the cap.
+    """Constants of the iterations; g is d where X'SX is formed and 0 above the cap.
 
     Attributes
     ----------
@@ -521,7 +521,7 @@ class SMFS(InMemory, Loop[Fixed, At]):
         return {"objective": value, "step": change}
 
     def _scale(self, fixed: Fixed, objective: float) -> float:
-        """What a change of the objective is compared with.
+        """Return the scale to which a change of the objective is compared.
 
         Where P does not depend on recovered labels the structure is constant: a change is not compared with it.
         """

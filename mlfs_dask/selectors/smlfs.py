@@ -42,7 +42,7 @@ STEP_TOL, STEPS = 1e-3, 200
 
 @dataclass
 class Fixed(Scaled):
-    """What no iteration changes; the centre is that of the labelled rows."""
+    """Constants of the iterations; the centre is that of the labelled rows."""
 
     features: Annotated[Array, "d d", "2αnL_F"]
     quadratic: Annotated[Array, "d d", "X'X/4 of the labelled rows + 2αnL_F"]

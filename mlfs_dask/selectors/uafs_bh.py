@@ -34,7 +34,7 @@ COVARIANCE = 1e-3
 
 @dataclass
 class Fixed(Scaled):
-    """What no iteration changes, and rows of which thresholds are told."""
+    """Constants of the iterations, and the sampled rows for thresholds."""
 
     gram: Annotated[Array, "d d", "X'X"]
     sample: Any = None

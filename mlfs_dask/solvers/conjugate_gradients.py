@@ -35,7 +35,7 @@ Operator = Callable[[Array, NDArray[np.intp]], Array]
 
 @dataclass(frozen=True)
 class Solution:
-    """What the solver ends with.
+    """Result of the solver.
 
     Attributes
     ----------

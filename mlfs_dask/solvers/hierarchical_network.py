@@ -35,7 +35,7 @@ PARAMETER_COPIES = 8
 
 
 class Path(NamedTuple):
-    """What the path of a network gives.
+    """Result of training a network along a path of penalties.
 
     Attributes
     ----------

@@ -53,7 +53,7 @@ class Reconstruction:
 
 
 class Recovery(NamedTuple):
-    """What `recover_labels` gives: Y, most steps of a label, relative residual of the worst one."""
+    """Result of `recover_labels`: Y, the most steps of a label, and the largest relative residual."""
 
     Y: Array
     steps: int

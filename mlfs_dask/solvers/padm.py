@@ -26,7 +26,7 @@ MATRICES = 8
 
 @dataclass(frozen=True)
 class Solution:
-    """What the loop ends with.
+    """Result of the loop.
 
     Attributes
     ----------

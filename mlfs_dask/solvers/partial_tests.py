@@ -217,7 +217,7 @@ def _root(V: Array) -> Array:
 
 
 def lasso_statistics(R: Array, s: Array, correlations: Array, knockoffs: Array, n: float) -> Array:
-    """How much larger a feature's coefficient is than its knockoff's, shape (d, q), in a lasso of both on each label.
+    """Return the excess of a feature's coefficient over its knockoff's in a lasso of both on each label, shape (d, q).
 
     A change of the sign of a pair of columns changes the sign of the statistic alone, wherever the steps of the lasso
     stop.

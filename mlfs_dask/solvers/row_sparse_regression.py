@@ -103,7 +103,7 @@ class RowSparseRegression:
 
     @property
     def needs_product(self) -> bool:
-        """Whether G P has to be set after an update."""
+        """True if G P must be set after an update."""
         return self._working is not None
 
     @property
@@ -166,7 +166,7 @@ class RowSparseRegression:
         self.tol = min(self.tol, 0.1 * float(np.sqrt(max(change, tol))))
 
     def has_settled(self, tol: float, objective: float) -> bool:
-        """Whether an exact P-step would gain no more than `tol` of the objective."""
+        """Return True if an exact P-step would gain no more than `tol` of the objective."""
         if not self.P.any():
             return True
         if self._working is not None:

@@ -34,7 +34,7 @@ SHRINK_AFTER = 25
 
 @dataclass(frozen=True)
 class Solution:
-    """What the solver ends with.
+    """Result of the solver.
 
     Attributes
     ----------

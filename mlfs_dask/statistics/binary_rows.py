@@ -94,7 +94,7 @@ class BinaryRows(ReweightedRows):
         return super().scratch_bytes(profile) + own
 
     def _known(self, Y: sp.csr_array) -> tuple[NDArray[np.bool_], Array]:
-        """Which labels of some rows are known, and 1 for those that are positive, both of shape (rows, q)."""
+        """Return a mask of the known labels of some rows, and 1 for positive labels, both of shape (rows, q)."""
         shape = Y.shape[0], len(self.b)
         entries = np.full(shape, -1, np.int8) if self.unsupervised else Y.toarray()
         return entries >= 0, (entries > 0).astype(np.float64)

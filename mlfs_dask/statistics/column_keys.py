@@ -1,4 +1,4 @@
-"""Which features are equal in every row, of data of any size."""
+"""Features that are equal in every row, for data of any size."""
 
 from __future__ import annotations
 

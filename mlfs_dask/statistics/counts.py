@@ -64,7 +64,7 @@ Tiles = TypeVar("Tiles", bound="ContingencyCounts")
 
 @dataclass(frozen=True)
 class ContingencyCounts(Statistic):
-    """What follows from the counts of features first..last-1 with the counted labels: (scores, entropy) of features.
+    """Contingency tables of features first..last-1 with the counted labels; gives (scores, entropy) of the features.
 
     Parameters
     ----------
@@ -243,7 +243,7 @@ class ContingencyCounts(Statistic):
         rows += block.X.shape[0] if block.weights is None else block.weights.sum()
 
     def columns_of(self, Y: sp.csr_array) -> sp.csr_array:
-        """What is counted: the labels, and those of rows in which one is unknown."""
+        """Return the counted label columns: the labels, and the labels of rows in which one is unknown."""
         return with_unknown_columns(Y, self.unknown) if len(self.unknown) else Y
 
     def split(self, state: State, pieces: int) -> list[State]:
@@ -309,7 +309,7 @@ class ContingencyCounts(Statistic):
 
     @property
     def finishes_compiled(self) -> bool:
-        """Whether `finalize` uses compiled loops: the same bits, for which no process loads them alone."""
+        """True if `finalize` uses compiled loops: the same bits, and no process loads the loops for this alone."""
         return self.compiled and "mlfs_dask.blocks.counts_compiled" in sys.modules
 
     def _finalize_bytes(self, n_codes: int) -> int:
@@ -367,7 +367,7 @@ class CountScores(ContingencyCounts):
         return scores, entropy
 
     def terms(self, counts: Counts) -> Counts:
-        """What the formula is of: counts of each label over the rows where it is known."""
+        """Return the terms of the formula: counts of each label over the rows where it is known."""
         return counts.known(self.marks) if len(self.unknown) else counts
 
 

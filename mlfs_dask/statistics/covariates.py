@@ -239,7 +239,7 @@ def orthonormal(CC: Array, squares: Array) -> Array:
 
 @dataclass(frozen=True)
 class Adjustment:
-    """What sums lose by covariates.
+    """Correction of sums for covariates.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What is known of the labels, in sums over the rows: pairs of labels, known entries, and which labels are the same."""
+"""Sums of the labels over the rows: pairs of labels, known entries, and equal labels."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from mlfs_dask.typing import Array
 
 
 def labelled_rows(Y: sp.csr_array, *, partly: bool = False) -> NDArray[np.bool_]:
-    """Which rows have no unknown label, or, `partly`, a known one; shape (rows,).
+    """Return a mask of rows without an unknown label, or, if `partly`, with a known one; shape (rows,).
 
     >>> Y = sp.csr_array(np.array([[1, 0], [0, -1], [-1, -1]], np.int8))
     >>> labelled_rows(Y).tolist(), labelled_rows(Y, partly=True).tolist()

@@ -115,13 +115,13 @@ class MeansOfPresent(Statistic):
 
 
 def fill_statistics(profile: Profile, missing: str, seed: int) -> list[Statistic]:
-    """What is read to know what missing features are filled with; one reading gives all of it."""
+    """Return the statistics from which fill values of missing features follow; one pass computes all of them."""
     means: list[Statistic] = [MeansOfPresent(profile.d)]
     return means + ([RowSample(draw_rows(profile, QUANTILE_ROWS, seed), profile)] if missing == "median" else [])
 
 
 def fill_values(statistics: Sequence[Any], results: Sequence[Any], weights: Array | None = None) -> Array | None:
-    """What missing features are filled with, shape (d,); None where none is missing.
+    """Return the fill values of missing features, shape (d,); None if no feature value is missing.
 
     Parameters
     ----------

@@ -96,7 +96,7 @@ class PairInformation(ContingencyCounts):
 
     @property
     def has_log_table(self) -> bool:
-        """Whether logarithms of counts are looked up by compiled loops."""
+        """True if compiled loops look up the logarithms of counts."""
         return self.compiled and self.n <= gates.LOG_ROWS
 
     @cached_property

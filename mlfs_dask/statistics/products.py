@@ -116,7 +116,7 @@ class LabelMoments:
 
     @property
     def terms(self) -> Sums:
-        """What formulas of a label and a feature are made of; where labels may be unknown, of each over known rows."""
+        """Terms of formulas of a label and a feature; if labels may be unknown, over the known rows of each label."""
         if self.known is None:
             return Sums(self.products, self.m2[np.newaxis], self.positives[:, np.newaxis], self.n)
         m2 = self._of_known(self.m2, self.known.m2)
@@ -145,7 +145,7 @@ class LabelMoments:
 
     @property
     def factor(self) -> Array:
-        """What brings a feature to unit variance, shape (d,); 0 for a constant one."""
+        """Factor that scales a feature to unit variance, shape (d,); 0 for a constant feature."""
         std = self.std
         return np.divide(1.0, std, out=np.zeros_like(std), where=std > 0)
 
@@ -408,7 +408,7 @@ def label_products(source: Profile | RowSource) -> LabelProducts:
 
 
 def wants_compiled(profile: Profile) -> bool:
-    """Whether a job is large enough for the compiled kernels: one decision for all its blocks.
+    """Return True if a job is large enough for the compiled kernels: one decision for all its blocks.
 
     The two paths round differently in the last digits, so it may depend on sizes, never on chunks.
     """

@@ -100,7 +100,7 @@ class PooledStrata:
 
 @dataclass(frozen=True)
 class Resampling:
-    """Which replicates of the rows there are: the rows as they are first, then shuffles, then resamples.
+    """Replicates of the rows: first the original rows, then shuffles, then resamples.
 
     Parameters
     ----------
@@ -279,7 +279,7 @@ class Resampled(Statistic):
         return stacked
 
     def _unstacked(self, method: str, arrays: Arrays) -> list[list[Any]]:
-        """What `_stacked` was given."""
+        """Undo `_stacked`."""
         names = [(name, *name.rsplit("-", 1)) for name in arrays]
         return [
             [

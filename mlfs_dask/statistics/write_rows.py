@@ -28,7 +28,7 @@ class BlockLabels(Protocol):
 
 
 class RowSink(Protocol):
-    """Where rows go: a store of labels (`mlfs_dask.storage.labels_store`), or an array."""
+    """Destination of rows: a store of labels (`mlfs_dask.storage.labels_store`), or an array."""
 
     @property
     def shape(self) -> tuple[int, int]: ...
