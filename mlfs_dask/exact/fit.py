@@ -49,7 +49,7 @@ def run_program(
     further_cure: str = "",
     has_converged: Callable[[float, float], bool] | None = None,
 ) -> tuple[Arrays, LoopTrace]:
-    """The variables that a published program ends with, and its trace.
+    """Return the variables that a published program ends with, and its trace.
 
     Parameters
     ----------

@@ -19,7 +19,7 @@ Found = tuple[NDArray[np.int64], NDArray[Any]]
 
 
 def nearest_rows(Z: Matrix, k: int) -> Neighbours:
-    """The k nearest rows of every row by Euclidean distance.
+    """Return the k nearest rows of every row by Euclidean distance.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def compiles_nearest_rows(n: int, *, sparse: bool) -> bool:
 
 
 def combinations(Z: Matrix, neighbours: Neighbours) -> Array:
-    """Weights with which the neighbours of each row give it again best, shape (n, k); not negative, of sum 1.
+    """Return weights with which the neighbours of each row give it again best, shape (n, k); not negative, of sum 1.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ class PairDistances:
         self.squares: Array = np.asarray(Z.power(2).sum(axis=1)).ravel() if sparse else np.einsum("if,if->i", Z, Z)
 
     def tiles(self, label: str, chosen: NDArray[np.intp]) -> Iterator[tuple[NDArray[np.intp], Array]]:
-        """Some of the chosen rows, and their squared distances from all rows, for all of them in turn."""
+        """Return some of the chosen rows, and their squared distances from all rows, for all of them in turn."""
         height = max(1, gates.VALUES_AT_ONCE // max(self.Z.shape))
         starts = range(0, len(chosen), height)
         with runtime.stage(label, len(starts)) as report_progress:
@@ -106,7 +106,7 @@ class PairDistances:
 
 
 def mean_distance(Z: Matrix) -> float:
-    """Mean distance over all pairs of rows, those of a row with itself among them.
+    """Return the mean distance over all pairs of rows, those of a row with itself among them.
 
     >>> mean_distance(np.array([[0.0], [4.0]]))
     2.0
@@ -129,7 +129,7 @@ def compiles_least_mass_rows(n: int, n_trees: int) -> bool:
 
 
 def least_mass_rows(X: Matrix, k: int, *, n_trees: int, max_samples: int, seed: int) -> MassNeighbours:
-    """The k rows of least isolation mass for every row.
+    """Return the k rows of least isolation mass for every row.
 
     Parameters
     ----------

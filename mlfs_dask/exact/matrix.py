@@ -84,21 +84,21 @@ class ScaledMatrix:
         return self._centre
 
     def forward(self, W: Array) -> Array:
-        """X W, shape (n, c)."""
+        """Return X W, shape (n, c)."""
         product = np.asarray(self._rows @ W)
         if self._centre is not None:
             product -= self._centre @ W
         return product
 
     def backward(self, V: Array) -> Array:
-        """X'V, shape (d, c)."""
+        """Return X'V, shape (d, c)."""
         product = np.asarray(self._transposed @ V)
         if self._centre is not None:
             product -= np.outer(self._centre, V.sum(axis=0))
         return product
 
     def gram(self, weights: Array | None = None, columns: NDArray[np.intp] | None = None) -> Array:
-        """X'X, or X'SX with the diagonal of S, shape (d, d).
+        """Return X'X, or X'SX with the diagonal of S, shape (d, d).
 
         Parameters
         ----------
@@ -116,7 +116,7 @@ class ScaledMatrix:
         return G
 
     def gram_with(self, laplacian: Laplacian, factor: float = 1.0) -> Array:
-        """X'LX times a factor, shape (d, d). Rows of L sum to zero: what X is centred at does not matter."""
+        """Return X'LX times a factor, shape (d, d). Rows of L sum to zero: what X is centred at does not matter."""
         return laplacian_gram(self._rows, laplacian.graph * factor, laplacian.degrees * factor)
 
 

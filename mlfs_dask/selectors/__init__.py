@@ -41,7 +41,7 @@ def __getattr__(name: str) -> dict[str, str]:
 
 
 def method_name(name: str) -> str:
-    """A method's name as it stands in `METHODS`, however it is written.
+    """Return a method's name as it stands in `METHODS`, however it is written.
 
     >>> method_name("ELC"), method_name("label_entropy")
     ('elc', 'label-entropy')
@@ -50,7 +50,7 @@ def method_name(name: str) -> str:
 
 
 def get_method(name: str) -> type[Method]:
-    """The method of a name, in upper or lower case.
+    """Return the method of a name, in upper or lower case.
 
     Raises
     ------

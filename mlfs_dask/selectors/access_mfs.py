@@ -417,7 +417,7 @@ class AccessMFS(InMemory, Loop[Fixed, At]):
         return [rows] if direction is None else [rows, NormalProduct(fixed.scaling, direction)]
 
     def objective(self, fixed: Fixed, at: At, sums: list[Any], trace: LoopTrace) -> dict[str, float]:
-        """Eq. 8 without α‖S‖² and β‖P‖², for the anchors that are best for F and X W."""
+        """Return Eq. 8 without α‖S‖² and β‖P‖², for the anchors that are best for F and X W."""
         rows: PredictedSums = sums[0]
         difference, missed, projected = rows.terms
         mean = rows.total / fixed.n  # X is centred
@@ -435,7 +435,7 @@ class AccessMFS(InMemory, Loop[Fixed, At]):
         return not at.W.any() or (super().has_converged(fixed, at, trace) and _residual(trace) <= RESIDUAL_TOL)
 
     def update(self, job: Readings, fixed: Fixed, at: At, sums: list[Any], trace: LoopTrace) -> At:
-        """W and D in turn (Algorithm 1), anchors and L_p (Eq. 25)."""
+        """Compute W and D in turn (Algorithm 1), anchors and L_p (Eq. 25)."""
         rows: PredictedSums = sums[0]
         image = sums[1] if len(sums) > 1 else None
         masses, W = rows.masses.sum(axis=0), at.W
@@ -476,7 +476,7 @@ class AccessMFS(InMemory, Loop[Fixed, At]):
         return {"gram": has_gram, "labelled_rows": fixed.labelled, "distinct_labels": distinct, "graph": graph}
 
     def _label_laplacian(self, FF: Array, duplicates: DuplicateLabels) -> Array:
-        """L_p of the adaptive graph of the columns of F (Eq. 25), from F'F."""
+        """Return L_p of the adaptive graph of the columns of F (Eq. 25), from F'F."""
         if self.mu == 0 or len(duplicates.group) < 2:
             return np.zeros((duplicates.count, duplicates.count))
         P, _, _ = column_graph(duplicates.expand_both(FF), self.k_p)
@@ -534,7 +534,7 @@ class AccessMFS(InMemory, Loop[Fixed, At]):
 
 
 def _residual(trace: LoopTrace) -> float:
-    """‖M − RW‖/‖M‖ of the last solve for W, of either form; 0 where R was factorised."""
+    """Return ‖M − RW‖/‖M‖ of the last solve for W, of either form; 0 where R was factorised."""
     return next((trace.values[name][-1] for name in ("residual", "solver_residual") if name in trace.values), 0.0)
 
 
@@ -542,7 +542,7 @@ def _residual(trace: LoopTrace) -> float:
 
 
 def known_labels(Y: sp.csr_array, *, zeros_are_unknown: bool) -> tuple[sp.csr_array, NDArray[np.bool_]]:
-    """Known positives (n, q), and which entries are known: by rows, shape (n, 1), or by entries, shape (n, q).
+    """Return known positives (n, q), and which entries are known: by rows, shape (n, 1), or by entries, shape (n, q).
 
     Parameters
     ----------
@@ -612,7 +612,7 @@ class _Loop:
         self.penalty = self._update_S() + self._update_P()
 
     def run(self, max_iter: int) -> LoopTrace:
-        """Algorithm 2."""
+        """Run Algorithm 2."""
         trace = self.trace
         for t in range(trace.iterations + 1, max_iter + 1):
             before = self.W
@@ -657,7 +657,7 @@ class _Loop:
         self.trace.record(solver_steps=steps, solver_residual=solution.residual, rank=solution.rank)
 
     def _regression_gram(self) -> Array | None:
-        """X'(I + θL_s)X, R without its ridge; None above the Gram cap."""
+        """Return X'(I + θL_s)X, R without its ridge; None above the Gram cap."""
         if self.gram is None:
             return None
         if self.L_s is None:
@@ -698,7 +698,7 @@ class _Loop:
         self.trace.record(label_steps=steps)
 
     def _update_S(self) -> float:
-        """S by Eq. 21: nearest neighbours among [f_i, W'x_i]. Gives θΣα_i‖s_i‖²."""
+        """Compute S by Eq. 21: nearest neighbours among [f_i, W'x_i]. Gives θΣα_i‖s_i‖²."""
         k = neighbours_used(self.method.k_s, len(self.F))
         if self.theta == 0 or k == 0:
             return 0.0
@@ -715,7 +715,7 @@ class _Loop:
         return self.theta * float(alpha @ np.einsum("ij,ij->i", weights, weights))
 
     def _update_P(self) -> float:
-        """P by Eq. 25: the adaptive graph of the columns of F. Gives μΣβ_i‖p_i‖²."""
+        """Compute P by Eq. 25: the adaptive graph of the columns of F. Gives μΣβ_i‖p_i‖²."""
         if (self.mu == 0 and not self.published) or len(self.duplicates.group) < 2:
             return 0.0
         P, beta, squares = column_graph(self.duplicates.expand_both(self.F.T @ self.F), self.method.k_p)
@@ -725,7 +725,7 @@ class _Loop:
         return self.mu * float(beta @ squares)
 
     def objective(self) -> float:
-        """Eq. 8 without α‖S‖² and β‖P‖²; of the authors' code, its logarithm of Eq. 8 with two halves."""
+        """Return Eq. 8 without α‖S‖² and β‖P‖²; of the authors' code, its logarithm of Eq. 8 with two halves."""
         F, half = self.F, 0.5 if self.published else 1.0
         value = float(np.square(self.XW - (F - F.mean(axis=0))).sum())
         value += float((self.U * np.square(F - self.Y)).sum())
@@ -752,7 +752,7 @@ class _Loop:
 
 
 def first_weights(d: int, q: int, seed: int, *, published: bool) -> Array:
-    """The W with which the first graph is made, shape (d, q)."""
+    """Return the W with which the first graph is made, shape (d, q)."""
     random = np.random.default_rng(seed)
     if published:
         return random.random((d, q))

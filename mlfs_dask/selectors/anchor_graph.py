@@ -44,7 +44,7 @@ class AnchorGraph:
 
     @classmethod
     def of(cls, method: Any, profile: Profile, *, combined: bool = False) -> AnchorGraph:
-        """The anchors of a method with `n_anchors`, `anchor_neighbors` and `random_state`."""
+        """Return the anchors of a method with `n_anchors`, `anchor_neighbors` and `random_state`."""
         count = count_anchors(method.n_anchors, profile.n, profile.d)
         return cls(profile, count, method.anchor_neighbors, method.seed, combined)
 
@@ -99,7 +99,7 @@ def standardised_points(X: Matrix, scaling: Scaling) -> Matrix:
 
 
 def point_bytes(profile: Profile) -> int:
-    """Bytes of a row of `standardised_points`, on average."""
+    """Return bytes of a row of `standardised_points`, on average."""
     if not profile.sparse:
         return 8 * profile.d
     values = -(-profile.nonzeros // max(profile.n, 1))

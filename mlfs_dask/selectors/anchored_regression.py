@@ -70,7 +70,7 @@ class AnchoredRegression(Regression):
         }
 
     def second(self, source: Profile | RowSource, anchors: Anchors, found: Mapping[str, Any]) -> dict[str, Statistic]:
-        """Statistics of the second pass, by name; `found` as in `later`."""
+        """Return statistics of the second pass, by name; `found` as in `later`."""
         profile = profile_of(source)
         labels = source if self.known_entries else profile
         return {
@@ -142,7 +142,7 @@ def add_smoothness(weight: float, G: Array, gram: Array, graph: AnchorTotals) ->
 
 
 def centred_labels(sums: LabelMoments, graph: AnchorTotals) -> tuple[Array, AnchorTotals]:
-    """Y'Y and Z'Y of Y less its means; exactly 0 for a label that all known rows have, or none."""
+    """Return Y'Y and Z'Y of Y less its means; exactly 0 for a label that all known rows have, or none."""
     mean = sums.positives / sums.n
     YY, ZY = sums.pairs - np.outer(sums.positives, mean), graph.ZY - np.outer(graph.masses, mean)
     constant = sums.label_m2 == 0

@@ -122,7 +122,7 @@ class Method:
             each.check(getattr(self, each.name))
 
     def get_params(self) -> dict[str, Any]:
-        """Values of all parameters by name, in the order of names."""
+        """Return values of all parameters by name, in the order of names."""
         return {name: getattr(self, name) for name in sorted(field.name for field in dataclasses.fields(self))}
 
     @property
@@ -151,7 +151,7 @@ class Method:
         return ""
 
     def score(self, readings: Readings) -> Scores:
-        """Scores of all features, from readings of the rows, with `Readings.asked` of the method."""
+        """Return scores of all features, from readings of the rows, with `Readings.asked` of the method."""
         raise NotImplementedError
 
     def first_reading(self, source: RowSource, resources: Resources, asked: Asked) -> Sequence[Statistic]:
@@ -297,7 +297,7 @@ class Method:
             )
 
     def ranked_by(self, scores: Array) -> Array:
-        """The scores without digits that are rounding."""
+        """Return the scores without digits that are rounding."""
         return scores if self.scores_from_counts else round_scores(scores)
 
 

@@ -114,7 +114,7 @@ class BROR(CountFilter):
         return terms
 
     def pair_of_strata(self, counts: StratifiedCounts) -> Array:
-        """The common odds ratio of Mantel and Haenszel, strata in which code and label vary being smoothed."""
+        """Return the common odds ratio of Mantel and Haenszel, strata in which code and label vary being smoothed."""
         n_codes, p, width = counts.strata[0].joint.shape
         terms, s, total = np.zeros((p, width)), float(self.smoothing), np.maximum(counts.n, 1)
         for code in range(n_codes):

@@ -112,11 +112,11 @@ class CountingSelector(OneReading):
     # ------------------------------------------------------------------ what is counted
 
     def _n_counted(self, q: int) -> int:
-        """Number of labels that are counted."""
+        """Return the number of labels that are counted."""
         return q
 
     def _counted_labels(self, entropies: Array) -> NDArray[np.int64]:
-        """Labels in order of falling entropy, ties by index, as many as are counted."""
+        """Return labels in order of falling entropy, ties by index, as many as are counted."""
         return rank(entropies)[: self._n_counted(len(entropies))]
 
     def _statistic(self, **fields: Any) -> CountScores:
@@ -184,7 +184,7 @@ class CountingSelector(OneReading):
         return [finding] if reading is None else [replace(reading, workspace=held), finding], held, sizes
 
     def _code_reading(self, source: Profile | RowSource) -> Reading | None:
-        """The reading from which edges of codes follow; None where what the source knows is enough."""
+        """Return the reading from which edges of codes follow; None where what the source knows is enough."""
         profile = profile_of(source)
         ranges, sample = code_statistics(profile)
         if isinstance(source, Profile) or self._label_counts(source) is None or not self._has_ranges(source.features):
@@ -202,11 +202,11 @@ class CountingSelector(OneReading):
         return [*tiles, *self._code_tests(tiles[0], source, asked)] if len(tiles) == 1 else ()
 
     def _book_before_reading(self, source: RowSource) -> CodeBook | None:
-        """The codes, where they follow without a reading."""
+        """Return the codes, where they follow without a reading."""
         return None if self._label_counts(source) is None else self._known_book(source)
 
     def _known_book(self, source: Profile | RowSource) -> CodeBook | None:
-        """The codes, where they follow from what is known of the features."""
+        """Return the codes, where they follow from what is known of the features."""
         if isinstance(source, Profile) or not self._has_ranges(source.features):
             return None
         # Where codes follow from ranges alone, no table of quantiles is read.
@@ -232,7 +232,7 @@ class CountingSelector(OneReading):
         )
 
     def planned_book(self, source: Profile | RowSource) -> tuple[CodeBook, bool]:
-        """The codes, and whether they are known; if not, no feature has fewer than it will have."""
+        """Return the codes, and whether they are known; if not, no feature has fewer than it will have."""
         known, features = self._known_book(source), FeatureInfo()
         if known is not None:
             return known, True
@@ -245,7 +245,7 @@ class CountingSelector(OneReading):
         return widest_book(features, self.bins, self.binning, code_missing=self.missing == "code"), False
 
     def _label_counts(self, source: Profile | RowSource) -> NDArray[Any] | None:
-        """(3, q) label counts, if known; 0 of labels within strata, all of which are counted in their order."""
+        """Return (3, q) label counts, if known; 0 of labels within strata, all of which are counted in their order."""
         if isinstance(source, Profile):
             return None
         if source.strata is None:
@@ -253,7 +253,7 @@ class CountingSelector(OneReading):
         return None if source.unknown_labels is None else np.zeros((3, source.profile.q), np.int64)
 
     def _counts(self, source: Profile | RowSource, book: CodeBook, label_counts: NDArray[Any] | None) -> CountScores:
-        """The statistic that counts all features at once; label counts that are not known are all 0."""
+        """Return the statistic that counts all features at once; label counts that are not known are all 0."""
         profile = profile_of(source)
         if label_counts is None:
             counted = np.arange(self._n_counted(profile.q))
@@ -287,7 +287,7 @@ class CountingSelector(OneReading):
         return replace(counts, formula=formula, formula_key=[counts.formula_key, "strata", n_strata])
 
     def score_strata(self, counts: Counts, n_strata: int) -> Array:
-        """(w,) scores from counts of every stratum, and of every label within each."""
+        """Return (w,) scores from counts of every stratum, and of every label within each."""
         raise NotImplementedError
 
     def _code_tests(self, tile: ContingencyCounts, source: Profile | RowSource, asked: Asked) -> tuple[CodeTests, ...]:
@@ -335,7 +335,7 @@ class CountingSelector(OneReading):
         return book, features, label_counts
 
     def _varying(self, features: FeatureInfo) -> NDArray[np.bool_]:
-        """Features that vary, shape (d,); one that lacks values does, where these have a code of their own."""
+        """Return features that vary, shape (d,); one that lacks values does, where these have a code of their own."""
         assert features.minimum is not None
         assert features.maximum is not None
         varies = features.minimum < features.maximum
@@ -424,12 +424,12 @@ class CountingSelector(OneReading):
 
 
 def _replicated(tile: ContingencyCounts, resampling: Resampling, profile: Profile) -> Statistic:
-    """The tile for every replicate of the rows; as it is where there is none."""
+    """Return the tile for every replicate of the rows; as it is where there is none."""
     return tile if len(resampling) == 1 else Resampled([tile], resampling, profile)
 
 
 def _told_of_crowding(crowded: int, d: int) -> list[str]:
-    """The warning of crowded codes; none where there are none."""
+    """Return the warning of crowded codes; none where there are none."""
     if not crowded:
         return []
     return [
@@ -448,7 +448,7 @@ def _tile_name(i: int, n_tiles: int, name: str = COUNTS) -> str:
 
 
 def label_entropies(label_counts: NDArray[Any], n: int | float) -> Array:
-    """Entropy of every label over the rows where it is known, from the (3, q) label counts of n rows."""
+    """Return the entropy of every label over the rows where it is known, from the (3, q) label counts of n rows."""
     positives, unknown = label_counts[2], label_counts[0]
     known = np.maximum(n - unknown, 1) if unknown.any() else n
     return entropy_of_counts(np.stack([positives, known - positives]), known)
@@ -482,7 +482,7 @@ class CountFilter(CountingSelector):
     random_state: Annotated[Seed, seed_of("shuffles and of resamples, and of the rows that medians come from")] = None
 
     def pair(self, counts: Counts) -> Array:
-        """(p, w) statistics of labels and features, by default their mutual information."""
+        """Return (p, w) statistics of labels and features, by default their mutual information."""
         return information(counts)
 
     def score_counts(self, counts: Counts) -> Array:
@@ -490,14 +490,14 @@ class CountFilter(CountingSelector):
         return score_pairs(self.pair, counts, self.over)
 
     def pair_of_strata(self, counts: StratifiedCounts) -> Array:
-        """(p, w) statistics of labels and features within strata: by default the mean over rows."""
+        """Return (p, w) statistics of labels and features within strata: by default the mean over rows."""
         return counts.pooled(self.pair)
 
     def score_strata(self, counts: Counts, n_strata: int) -> Array:
         return score_pairs(self.pair_of_strata, StratifiedCounts.of(counts, n_strata), self.over)
 
     def finish(self, counts: CountResults) -> Array:
-        """The scores, with what follows from the entropies of features and of all labels."""
+        """Return the scores, with what follows from the entropies of features and of all labels."""
         return counts.scores
 
     def _statistic(self, **fields: Any) -> CountScores:

@@ -276,7 +276,7 @@ def _terms(sums: LabelMoments, kernel: LabelKernel) -> _Terms:
 
 
 def screen_scores(A: Array, S: Array, n: int | float) -> Array:
-    """Eq. 1 for every single feature, without its constant: ‖a_f‖⁴/n⁴ − 2 a_f'S a_f/n². Lower is better.
+    """Return Eq. 1 for every single feature, without its constant: ‖a_f‖⁴/n⁴ − 2 a_f'S a_f/n². Lower is better.
 
     Parameters
     ----------
@@ -308,7 +308,7 @@ def screen_order(screen: Array) -> NDArray[np.int64]:
 
 
 def label_factor(S: Array, n: int | float) -> Array:
-    """Γ = nΦΣ^{1/2} (after Eq. 2), with eigenvalues in falling order.
+    """Return Γ = nΦΣ^{1/2} (after Eq. 2), with eigenvalues in falling order.
 
     S is not positive semidefinite (labels that never meet have similarity 0): negative eigenvalues count as 0. An
     eigenvector's sign is arbitrary; here the first of its largest entries is positive.
@@ -364,7 +364,7 @@ def combined_scores(
 
 
 def _unit(values: Array) -> Array:
-    """Values moved to [0, 1], in their order."""
+    """Return values moved to [0, 1], in their order."""
     if not len(values):
         return values
     low, high = values.min(), values.max()

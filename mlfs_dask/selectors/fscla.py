@@ -71,7 +71,7 @@ class FSCLA(GraphRegression):
     counts_distances = True
 
     def _subspace(self, W: Array) -> Array:
-        """Q, shape (d, r); empty where W = 0."""
+        """Return Q, shape (d, r); empty where W = 0."""
         q = W.shape[1]
         wanted = (q + 1) // 2 if self.n_shared is None else min(self.n_shared, q)
         left, values, _ = np.linalg.svd(W, full_matrices=False)

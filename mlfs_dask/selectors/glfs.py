@@ -274,7 +274,7 @@ class GLFS(InMemory, Loop[Fixed, At]):
         return join_terms(matrix.workspace(sparse=profile.sparse), own), self.sizes(profile)
 
     def _compiles_exact_search(self, profile: Profile) -> bool:
-        """The kernel that finds the nearest centre of a row."""
+        """Return the kernel that finds the nearest centre of a row."""
         return True
 
     def _fit_exactly(

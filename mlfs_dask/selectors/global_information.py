@@ -110,11 +110,11 @@ class GlobalSelector(CountingSelector):
     unit_diagonal: ClassVar[bool] = False
 
     def _weigh(self, terms: InformationTerms) -> Scores:
-        """Scores of the features."""
+        """Return scores of the features."""
         raise NotImplementedError
 
     def _count_landmarks(self, d: int) -> int:
-        """Number of landmarks: d where Q is formed."""
+        """Return the number of landmarks: d where Q is formed."""
         if self.n_landmarks is None:
             return d if d <= GRAM_CAP else N_LANDMARKS
         return min(self.n_landmarks, d)
@@ -221,7 +221,7 @@ class GlobalSelector(CountingSelector):
 
 
 def first_of_same(R: Array, Q: NDArray[Any]) -> NDArray[np.intp]:
-    """The first feature that has the same rows of R and Q, for every feature.
+    """Return the first feature that has the same rows of R and Q, for every feature.
 
     Such features, copies of one another mostly, have the same weights but for the rounding of a solver, which would
     decide their order in place of their indices.
@@ -326,11 +326,11 @@ class _SimplexSelector(GlobalSelector):
         return replace(outcome, scores=scores)
 
     def _weigh_informative(self, terms: InformationTerms) -> Scores:
-        """Scores of features that have more than one code each, or of which none has."""
+        """Return scores of features that have more than one code each, or of which none has."""
         raise NotImplementedError
 
     def _solve(self, Q: Array | LowRankPlusDiagonal, R: Array, L: Array | None = None) -> Scores:
-        """Scores from the solution: a feature's weight over all columns, or less than 0 where it has none.
+        """Return scores from the solution: a feature's weight over all columns, or less than 0 where it has none.
 
         Features without weight are ranked by how little it would cost to give them some.
         """
@@ -407,7 +407,7 @@ class MICO(_SimplexSelector):
 
 
 def label_information(labels: LabelTables) -> Array:
-    """Mutual information of labels in bits, shape (q, q), of each pair over the rows where both are known.
+    """Return the mutual information of labels in bits, shape (q, q), of each pair over the rows where both are known.
 
     >>> label_information(LabelTables(np.array([[2, 1], [1, 2]]), np.array([[2], [2]]), 4)).tolist()
     [[1.0, 0.0], [0.0, 1.0]]

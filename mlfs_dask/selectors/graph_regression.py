@@ -99,7 +99,7 @@ class AnchoredLoop(Loop[F, A]):
         return super().reads(profile) | {"sample": sample} | gram
 
     def cost_of_start(self, profile: Profile, statistic: Statistic) -> Cost:
-        """A reading of the start, with the sample still at hand."""
+        """Return a reading of the start, with the sample still at hand."""
         return Cost(
             steps=[Reading(START, (statistic,), workspace="p")],
             compiled=self.weighs_sample,
@@ -108,7 +108,7 @@ class AnchoredLoop(Loop[F, A]):
         )
 
     def place(self, job: Readings, scaling: Scaling, results: Mapping[str, Any]) -> Anchors:
-        """Anchors among the rows of the sample."""
+        """Return anchors among the rows of the sample."""
         return AnchorGraph.of(self, job.source.profile).place(results["sample"].X, scaling)
 
     def facts(self, fixed: Any, at: Any) -> dict[str, Any]:
@@ -118,7 +118,7 @@ class AnchoredLoop(Loop[F, A]):
         return Anchors(at.C, fixed.centre, fixed.factor, self.anchor_neighbors)
 
     def penalty_weight(self, weight: float, B: Array, trace: LoopTrace) -> float:
-        """γ as it is, which is 0 before the first step for W; B is its X'F."""
+        """Return γ as it is, which is 0 before the first step for W; B is its X'F."""
         return weight or penalty_weight(self, "gamma", row_sparse.critical_weight(B), trace.penalties)
 
 
@@ -245,5 +245,5 @@ class GraphRegression(AnchoredLoop[Fixed, At]):
 
 
 def _about(masses: Array, sums: Array, points: Array) -> float:
-    """Σ_ia g_ia (‖p_a‖² − 2 v_i·p_a), the sums being G'V and the points p_a."""
+    """Return Σ_ia g_ia (‖p_a‖² − 2 v_i·p_a), the sums being G'V and the points p_a."""
     return float(masses @ np.square(points).sum(axis=1)) - 2.0 * float(np.vdot(sums, points))

@@ -82,7 +82,7 @@ class GreedySelector(CountingSelector):
     # ------------------------------------------------------------------ for subclasses
 
     def _criterion(self, relevance: Array, entropy: Array, shared: Array, chosen: list[int]) -> Array:
-        """The score of every feature, by default its relevance less what it shares with the chosen ones.
+        """Return the score of every feature, by default its relevance less what it shares with the chosen ones.
 
         Parameters
         ----------
@@ -124,7 +124,7 @@ class GreedySelector(CountingSelector):
         return replace(cost, steps=[*steps, held], sizes={**cost.sizes, "candidates": count}, notes=notes)
 
     def _n_candidates(self, source: Profile | RowSource, resources: Resources, book: CodeBook, k: int) -> int:
-        """Candidates of a reading.
+        """Return candidates of a reading.
 
         Raises
         ------
@@ -137,7 +137,7 @@ class GreedySelector(CountingSelector):
         return partners_of_a_reading(source, resources, book, most, with_labels=self.with_labels)
 
     def _worthwhile(self, source: Profile | RowSource, book: CodeBook) -> int:
-        """Candidates that take as long to be counted and looked at as the data takes to be read.
+        """Return candidates that take as long to be counted and looked at as the data takes to be read.
 
         Those that are not chosen before the next reading were in vain; of more than these another reading is cheaper.
         """
@@ -211,6 +211,6 @@ class GreedySelector(CountingSelector):
 
 
 def _others(scores: Array, chosen: list[int]) -> NDArray[np.int64]:
-    """Features that were not chosen, by falling score, ties by lower index."""
+    """Return features that were not chosen, by falling score, ties by lower index."""
     order = rank(scores)
     return order[~np.isin(order, chosen)]

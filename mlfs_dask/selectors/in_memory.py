@@ -66,7 +66,7 @@ class InMemory(LoopMethod):
 
     @abstractmethod
     def _fit_exactly(self, X: Matrix, Y: sp.csr_array, moments: FeatureMoments) -> ExactFit:
-        """The form, on rows in memory."""
+        """Fit the exact form on rows in memory."""
 
     @property
     def _kind_of_graph(self) -> GraphKind | None:
@@ -92,7 +92,7 @@ class InMemory(LoopMethod):
         return [] if self._holds_rows(source.profile.n) else super().first_reading(source, resources, asked)
 
     def cost(self, source: Profile | RowSource, resources: Resources, asked: Asked) -> Cost:
-        """X, Y and what the form holds of them, or the cost of the other form."""
+        """Return X, Y and what the form holds of them, or the cost of the other form."""
         profile = profile_of(source)
         if not self._holds_rows(profile.n):
             return super().cost(source, resources, asked)
@@ -133,7 +133,7 @@ class InMemory(LoopMethod):
         return replace(result, labels=fit.labels, mean=moments.mean)
 
     def _start(self, readings: Readings) -> dict[str, Any]:
-        """The arrays to start from that were given, as the form takes them; empty: they are drawn.
+        """Return the arrays to start from that were given, as the form takes them; empty: they are drawn.
 
         Raises
         ------

@@ -248,7 +248,7 @@ class _Neighbourhoods(NamedTuple):
     share: Array
 
     def membership(self, x: NDArray[np.intp], distances: Array) -> Array:
-        """1 for a neighbour of row x, its share of a place for one of those that tie, 0 for others."""
+        """Return 1 for a neighbour of row x, its share of a place for one of those that tie, 0 for others."""
         key, last = self.squares[x] + distances, self.last[x]
         tied = np.where(key <= last * (1 + TIE_TOL), self.share[x], 0.0)
         return np.where(key < last * (1 - TIE_TOL), 1.0, tied)
@@ -271,7 +271,7 @@ def _neighbourhoods(pairs: PairDistances, k: int) -> _Neighbourhoods:
 
 
 def _edges(near: _Neighbourhoods, rows: NDArray[np.intp], distances: Array, width: float) -> sp.csr_array:
-    """Weights of the edges of some rows with all rows from the first of them on, those between them once.
+    """Return weights of the edges of some rows with all rows from the first of them on, those between them once.
 
     The weight is exp(−d²/width) where either row is a neighbour of the other.
     """

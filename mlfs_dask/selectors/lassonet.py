@@ -103,7 +103,7 @@ class LassoNet(SampledMethod):
     unknown_entry = "has no part in the loss"
 
     def working_bytes(self, profile: Profile, sample: RowSample) -> int:
-        """The sample in another order and without features that left, labels, batches, parameters."""
+        """Return the sample in another order and without features that left, labels, batches, parameters."""
         m, d, q, h = len(sample.chosen), profile.d, profile.q, self.n_hidden
         batch = min(m, 3 * self.batch_size // 2)
         layers = batch * (d + 5 * q + 3 * h) + int(HELD_OUT * m + 1) * (d + 5 * q + 3 * h)
@@ -185,13 +185,13 @@ class LassoNet(SampledMethod):
 
 
 def _vary(Y: Array) -> NDArray[np.bool_]:
-    """Columns of which entries that are no NaN differ, shape (q,)."""
+    """Return columns of which entries that are no NaN differ, shape (q,)."""
     result: NDArray[np.bool_] = np.fmin.reduce(Y, axis=0) < np.fmax.reduce(Y, axis=0)
     return result
 
 
 def column_moments(X: Matrix) -> tuple[Array, Array]:
-    """Means and standard deviations of columns, each of shape (d,): the same bits for dense and for sparse rows.
+    """Return means and standard deviations of columns, each of shape (d,): the same bits for dense and for sparse rows.
 
     The deviation of a column that does not vary is 0, and of one whose squares are too small to be added up.
 

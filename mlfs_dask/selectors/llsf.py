@@ -121,7 +121,7 @@ class LLSF(Regression):
         return self.solved(solve(G, B, R, entries=beta, tol=self.tol, max_iter=self.max_iter), facts)
 
     def _published(self, G: Array, B: Array, R: Array, target: float) -> Solution:
-        """The authors' iteration; `target` is ‖Y‖²."""
+        """Run the authors' iteration; `target` is ‖Y‖²."""
         W = np.asarray(np.linalg.solve(G + self.ridge * np.eye(len(G)), B))
         before = W
         L = float(np.sqrt(2.0 * (np.linalg.norm(G, 2) ** 2 + np.linalg.norm(self.alpha * R, 2) ** 2)))

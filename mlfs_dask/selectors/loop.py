@@ -90,7 +90,7 @@ class LoopMethod(Method):
         return False
 
     def _warnings(self, trace: LoopTrace, scores: Array, facts: Mapping[str, Any]) -> list[Warning]:
-        """Warnings about the scores and about how the loop ended; `facts` are those of the record."""
+        """Return warnings about the scores and about how the loop ended; `facts` are those of the record."""
         if not scores.any():
             text = f"{self.name} cannot rank the features: {self.uninformative}. All features get the same score."
             return zero_weights_warning(self.name, facts) or [UserWarning(text)]
@@ -139,7 +139,7 @@ class LoopMethod(Method):
         )
 
     def _not_converged(self, trace: LoopTrace) -> Warning:
-        """The warning of a loop that `max_iter` ended."""
+        """Return the warning of a loop that `max_iter` ended."""
         text = f"{self.name} did not converge in {number_of(trace.iterations, 'iteration')}"
         if trace.iterations == 1:
             return not_converged(f"{text}. Increase {parameter('max_iter')}.")
@@ -179,7 +179,7 @@ class Loop(LoopMethod, Generic[F, A]):
         return {"d": profile.d, "q": profile.q}
 
     def reads(self, profile: Profile) -> dict[str, Statistic]:
-        """Statistics of the first reading, by name: "moments", "labels", and what the method adds.
+        """Return statistics of the first reading, by name: "moments", "labels", and what the method adds.
 
         With "keys" of the features (`ColumnKeys`) features that are equal in every row get the mean of their scores.
         """
@@ -201,7 +201,7 @@ class Loop(LoopMethod, Generic[F, A]):
         raise NotImplementedError
 
     def reading(self, fixed: F, at: A) -> Sequence[Statistic]:
-        """Statistics of an iteration; none where it reads nothing."""
+        """Return statistics of an iteration; none where it reads nothing."""
         raise NotImplementedError
 
     def objective(self, fixed: F, at: A, sums: list[Any], trace: LoopTrace) -> dict[str, float]:
@@ -213,7 +213,7 @@ class Loop(LoopMethod, Generic[F, A]):
         return trace.change <= self.tol
 
     def update(self, job: Readings, fixed: F, at: A, sums: list[Any], trace: LoopTrace) -> A:
-        """The next `At`. May make readings, and record values in `trace`."""
+        """Return the next `At`. May make readings, and record values in `trace`."""
         raise NotImplementedError
 
     def loop_scores(self, fixed: F, at: A) -> Array:
@@ -221,7 +221,7 @@ class Loop(LoopMethod, Generic[F, A]):
         return row_norms(vars(at)["W"])
 
     def facts(self, fixed: F, at: A) -> dict[str, Any]:
-        """Facts for the record of the run, as plain data."""
+        """Return facts for the record of the run, as plain data."""
         return {}
 
     def row_labels(self, fixed: F, at: A) -> BlockLabels | None:
@@ -229,16 +229,16 @@ class Loop(LoopMethod, Generic[F, A]):
         return None
 
     def state(self, at: A) -> Arrays:
-        """Arrays of a checkpoint."""
+        """Return arrays of a checkpoint."""
         return vars(at)
 
     def restored(self, job: Readings, fixed: F, arrays: Arrays) -> A:
-        """The `At` whose `state` was saved. May make readings."""
+        """Return the `At` whose `state` was saved. May make readings."""
         at: A = self.records[1](**{name: array if array.ndim else array.item() for name, array in arrays.items()})
         return at
 
     def placeholders(self, profile: Profile) -> tuple[F, A]:
-        """Records of the sizes that those of a fit have, whose arrays take no memory."""
+        """Return records of the sizes that those of a fit have, whose arrays take no memory."""
         sizes = self.sizes(profile)
         fixed, at = (record(**placeholders(record, sizes)) for record in self.records)
         return fixed, at
@@ -252,7 +252,7 @@ class Loop(LoopMethod, Generic[F, A]):
         return Cost(steps=())
 
     def _typical_readings(self, profile: Profile) -> tuple[int, int]:
-        """Readings of iterations on real data, least and most."""
+        """Return readings of iterations on real data, least and most."""
         low, high = self.iterations_on(profile) or (self.max_iter, self.max_iter)
         return low, high
 
@@ -262,7 +262,7 @@ class Loop(LoopMethod, Generic[F, A]):
         return list(self.reads(source.profile).values())
 
     def cost(self, source: Profile | RowSource, resources: Resources, asked: Asked) -> Cost:
-        """The readings of `max_iter` iterations."""
+        """Return the readings of `max_iter` iterations."""
         profile = profile_of(source)
         if self.caps_features:
             require_gram(profile.d, self.gram_cap, self.name)
@@ -340,7 +340,7 @@ def shapes_of(record: type) -> dict[str, str]:
 
 
 def placeholders(record: type, sizes: Mapping[str, int]) -> dict[str, Any]:
-    """Arrays that take no memory, and numbers, for the fields of a record that tell their shapes.
+    """Return arrays that take no memory, and numbers, for the fields of a record that tell their shapes.
 
     >>> @dataclasses.dataclass
     ... class At:
@@ -357,7 +357,7 @@ def placeholders(record: type, sizes: Mapping[str, int]) -> dict[str, Any]:
 
 
 def placeholder(*shape: int) -> Array:
-    """An array of that shape that takes no memory: for the plan of statistics whose parameters do not exist yet.
+    """Return an array of that shape that takes no memory: for the plan of statistics whose parameters do not exist yet.
 
     Where such a statistic is fed a block all the same, `timing` gives it a copy with numbers.
     """

@@ -257,18 +257,18 @@ class CodedRows:
 
     @classmethod
     def of_sample(cls, sample: SampledRows, features: NDArray[np.intp], book: CodeBook) -> CodedRows:
-        """Some features of sampled rows; the book is that of all."""
+        """Return some features of sampled rows; the book is that of all."""
         own = book.select(features)
         layout = layout_counts(own, 0, own.d, sparse=True)
         indicators = sp.csc_array(code_indicators(BlockCoder(own, layout), sample.X[:, features]), dtype=np.float64)
         return cls(indicators, sample.Y.toarray(), own.n_codes, layout.offset, layout.reference)
 
     def take(self, rows: NDArray[np.intp]) -> CodedRows:
-        """Some of the rows."""
+        """Return some of the rows."""
         return replace(self, indicators=sp.csc_array(sp.csr_array(self.indicators)[rows]), Y=self.Y[rows])
 
     def choose(self, features: NDArray[np.intp]) -> CodedRows:
-        """Some of the features, in their order."""
+        """Return some of the features, in their order."""
         offset = np.concatenate([[0], np.cumsum(np.diff(self.offset)[features])])
         indicators = self.indicators[:, self.columns(features)]
         return CodedRows(indicators, self.Y, self.n_codes[features], offset, self.reference[features])
@@ -292,11 +292,11 @@ class CodedRows:
         return feature, place + (place >= self.reference[feature])
 
     def columns(self, features: NDArray[np.intp]) -> NDArray[np.intp]:
-        """The columns of some features."""
+        """Return the columns of some features."""
         return np.concatenate([np.arange(self.offset[f], self.offset[f + 1]) for f in features.tolist()])
 
     def count(self, columns: Array, totals: Array) -> Array:
-        """Rows of every code that have each column, shape (codes, c, d).
+        """Return rows of every code that have each column, shape (codes, c, d).
 
         Parameters
         ----------
@@ -311,7 +311,7 @@ class CodedRows:
         return table
 
     def redundancy(self, g: int) -> Array:
-        """Information of every feature with one, over the rows, shape (d,)."""
+        """Return the information of every feature with one, over the rows, shape (d,)."""
         n = self.indicators.shape[0]
         codes = np.hstack([np.ones((n, 1)), self.indicators[:, self.columns(np.array([g]))].toarray()])
         own = codes.sum(axis=0)
@@ -363,7 +363,7 @@ def judge_by_naive_bayes(
 
 
 def held_out(numbers: NDArray[np.int64], seed: int) -> NDArray[np.intp]:
-    """Places of a fifth of some rows, rising: those whose numbers have the least hash, with a key that is drawn.
+    """Return places of a fifth of some rows, rising: those whose numbers have the least hash, with a key that is drawn.
 
     >>> held_out(np.arange(10), 0).tolist() == held_out(np.arange(10), 0).tolist(), len(held_out(np.arange(10), 0))
     (True, 2)

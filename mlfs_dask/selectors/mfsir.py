@@ -302,7 +302,7 @@ class MFSIR(InMemory, Loop[Fixed, At]):
         return Fixed(scaling.centre, scaling.factor, places, centres, G, pairs, share, weight)
 
     def _place_anchors(self, sample: SampledRows, graph: AnchorGraph, scaling: Scaling) -> tuple[Anchors, float]:
-        """Anchors by k-means, and γ = βc with the mean degree c of the graph of Eq. 6 on the sample."""
+        """Return anchors by k-means, and γ = βc with the mean degree c of the graph of Eq. 6 on the sample."""
         anchors, points = graph.place(sample.X, scaling), standardised_points(sample.X, scaling)
         # The mean squared distance over all pairs is 2 Σ var_f, and a standardised feature has variance 1.
         width = 2.0 * float((scaling.factor > 0).sum()) if self.lambda_ is None else float(self.lambda_) ** 2
@@ -347,7 +347,7 @@ class MFSIR(InMemory, Loop[Fixed, At]):
         return [self._rows(fixed, at.W, at.B, at.U)]  # V, row by row
 
     def objective(self, fixed: Fixed, at: At, sums: list[Any], trace: LoopTrace) -> dict[str, float]:
-        """Eq. 8 with the smoothness over anchors as its last term, and the residual."""
+        """Return Eq. 8 with the smoothness over anchors as its last term, and the residual."""
         rows: LatentSums = sums[0]
         B, U, fit, size = at.B, at.U, float(rows.fit[0]), float(np.trace(rows.VV))
         squares = float(np.trace(fixed.pairs))
@@ -451,7 +451,7 @@ class MFSIR(InMemory, Loop[Fixed, At]):
 def _normal_products(
     W: Array, sums: LatentSums, gram: Array | None, rho: float
 ) -> tuple[Callable[[Array], Array], Array]:
-    """A function that multiplies by X'X, and X'X W.
+    """Return a function that multiplies by X'X, and X'X W.
 
     Without X'X the function takes M to X'X W + ρ(M − W): gradients are then those of an upper bound of ‖X M − V‖² that
     touches it at M = W.
@@ -464,7 +464,7 @@ def _normal_products(
 
 
 def relative_step(before: Array, now: Array) -> float:
-    """‖ΔW‖ / ‖W‖."""
+    """Return ‖ΔW‖ / ‖W‖."""
     size = float(np.linalg.norm(now))
     return float(np.linalg.norm(now - before)) / size if size > 0 else 0.0
 
@@ -473,7 +473,7 @@ def relative_step(before: Array, now: Array) -> float:
 
 
 def _laplacian(features: ScaledMatrix, n_neighbors: int, lambda_: float | None) -> Laplacian:
-    """L of Eq. 5 for the graph of Eq. 6."""
+    """Return L of Eq. 5 for the graph of Eq. 6."""
     distances = nearest_rows(features.rows, n_neighbors).to_csr()
     # The mean squared distance over all pairs is 2 Σ var_f, and a standardised feature has variance 1.
     mean = 2.0 * float((features.factor > 0).sum())
@@ -481,7 +481,7 @@ def _laplacian(features: ScaledMatrix, n_neighbors: int, lambda_: float | None) 
 
 
 def _start(method: MFSIR, Y: sp.csr_array, d: int) -> Factors:
-    """G, H, V and B to start from."""
+    """Return G, H, V and B to start from."""
     n, q = Y.shape
     n_latent, omega = method.latent(q), method.omega
     if method.step == "fixed":
@@ -511,7 +511,7 @@ class _Products:
 
 
 def _stable_step(problem: Problem, rho: float) -> float:
-    """1 over the largest Lipschitz constant of the four blocks, their factors being of size 1."""
+    """Return 1 over the largest Lipschitz constant of the four blocks, their factors being of size 1."""
     pairs = (problem.Y.T @ problem.Y).toarray()
     smooth = 1.0 + problem.alpha + 2.0 * problem.beta * problem.largest_degree
     return 0.5 / max(rho, smooth, problem.alpha * float(np.linalg.eigvalsh(pairs)[-1]))

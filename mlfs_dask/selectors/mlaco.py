@@ -144,7 +144,7 @@ class MLACO(OneReading):
         return Scores(scores)
 
     def _cosines(self, sums: LabelMoments) -> Array:
-        """Absolute cosines of labels and features, shape (q, d), 0 where one of the two is 0 in every row."""
+        """Return absolute cosines of labels and features, shape (q, d), 0 where one of the two is 0 in every row."""
         if self.variant == "published":
             products = sums.products + np.outer(sums.positives, sums.mean)
             return _divided(products, sums.m2 + sums.n * sums.mean**2, np.diag(sums.pairs)[:, np.newaxis])
@@ -179,7 +179,7 @@ def _distinct(
 
 
 def _label_correlations(sums: LabelMoments) -> Array:
-    """Absolute correlations of labels and features, shape (q, d), 0 where one of the two is constant."""
+    """Return absolute correlations of labels and features, shape (q, d), 0 where one of the two is constant."""
     return _divided(sums.products, sums.terms.m2, sums.label_m2[:, np.newaxis])
 
 
@@ -191,7 +191,7 @@ def _divided(products: Array, of_features: Array, of_labels: Array) -> Array:
 
 
 def _rounded(values: Array) -> Array:
-    """Multiples of `ROUNDING`, in the place of the values."""
+    """Return multiples of `ROUNDING`, in the place of the values."""
     np.divide(values, ROUNDING, out=values)
     np.rint(values, out=values)
     return np.multiply(values, ROUNDING, out=values)

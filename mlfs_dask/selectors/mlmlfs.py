@@ -160,7 +160,7 @@ class MLMLFS(InMemory, ReweightedRegression[Fixed]):
         )
 
     def _second(self, fixed: Shares, anchors: Anchors, at: At) -> list[Statistic]:
-        """Statistics of the second reading, in which W = 0."""
+        """Return statistics of the second reading, in which W = 0."""
         d = len(fixed.centre)
         return [Gram(d), AnchorSums(anchors), *self.reading(fixed, at)]
 
@@ -194,7 +194,7 @@ class MLMLFS(InMemory, ReweightedRegression[Fixed]):
     def _fit_exactly(
         self, X: Matrix, Y: sp.csr_array, moments: FeatureMoments, start: Arrays | None = None
     ) -> ExactFit:
-        """W, the weights of rows by the b and the labels of before, b and the labels in turn.
+        """Compute W, the weights of rows by the b and the labels of before, b and the labels in turn.
 
         As in MLMLFS.m of MLMLFS-PR2017, the system for W has αX'LF more on its right side than the objective has: the
         program subtracts 1 from every entry of a matrix where the identity is meant.

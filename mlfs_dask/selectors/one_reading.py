@@ -67,7 +67,7 @@ class OneReading(Method):
     # ------------------------------------------------------------------ for subclasses
 
     def reads(self, source: Profile | RowSource) -> dict[str, Statistic]:
-        """Statistics of the reading, by the names that their results have.
+        """Return statistics of the reading, by the names that their results have.
 
         With "keys" of the features (`ColumnKeys`) features that are equal in every row get the mean of their scores.
         """
@@ -87,21 +87,21 @@ class OneReading(Method):
         return []
 
     def later(self, source: Profile | RowSource, found: Mapping[str, Any]) -> Passes:
-        """Passes that come later.
+        """Return passes that come later.
 
         `found` are the results until then; empty for a plan, in which sizes alone matter.
         """
         yield from ()
 
     def prepare(self, job: Readings, results: dict[str, Any]) -> dict[str, Any]:
-        """Results of the first pass, examined."""
+        """Return results of the first pass, examined."""
         sums = results["sums"]
         self.examine_unknown(job, sums.unknown)
         self.examine_moments(job, sums.mean, sums.m2)
         return results
 
     def complete(self, job: Readings, results: dict[str, Any]) -> dict[str, Any]:
-        """Results of all passes as `scores` takes them."""
+        """Return results of all passes as `scores` takes them."""
         return results
 
     def scores(self, *_: Any, **results: Any) -> Array | Scores:
@@ -113,7 +113,7 @@ class OneReading(Method):
         return None
 
     def warnings(self, job: Readings, outcome: Scores, results: Mapping[str, Any]) -> list[Warning]:
-        """The warning where nothing can rank the features."""
+        """Return the warning where nothing can rank the features."""
         informative = outcome.scores.any() if outcome.informative is None else outcome.informative
         if informative:
             return []
@@ -169,7 +169,7 @@ class OneReading(Method):
         )
 
     def _readings(self, source: Profile | RowSource, resampling: Resampling, resources: Resources) -> list[Reading]:
-        """The readings that feed all replicates of the rows, as many as fit in each."""
+        """Return the readings that feed all replicates of the rows, as many as fit in each."""
         statistics = self._read_statistics(source)
         if len(resampling) == 1:
             return [Reading(self.reading, tuple(statistics))]
@@ -185,7 +185,7 @@ class OneReading(Method):
         return [*self.reads(source).values(), *([of_covariates] if of_covariates else [])]
 
     def covariate_sums(self, source: Profile | RowSource) -> Statistic | None:
-        """The sums of covariates over the rows of `reads`."""
+        """Return the sums of covariates over the rows of `reads`."""
         return covariate_products(source, known_entries=self.known_entries)
 
     def first_reading(self, source: RowSource, resources: Resources, asked: Asked) -> Sequence[Statistic]:
@@ -222,7 +222,7 @@ class OneReading(Method):
         )
 
     def replicates(self, job: Readings, resampling: Resampling) -> Iterator[dict[str, Any]]:
-        """The results of `reads` for the rows, and then for every replicate of them."""
+        """Return the results of `reads` for the rows, and then for every replicate of them."""
         names = list(self.reads(job.source))
         for reading in self._readings(job.source, resampling, job.resources):
             results = job.run(reading.name, *reading.statistics)
@@ -251,18 +251,18 @@ class OneReading(Method):
         return super().is_random and ((self.resamples_rows and self.resamples > 0) or self._missing == "median")
 
     def resampling(self, asked: Asked) -> Resampling:
-        """The replicates of a fit, without the labels that shuffles draw from."""
+        """Return the replicates of a fit, without the labels that shuffles draw from."""
         return Resampling(asked.shuffles, self.resamples, self.seed) if self.resamples_rows else NOT_RESAMPLED
 
     def label_readings(self, profile: Profile, asked: Asked) -> list[Reading]:
-        """The reading of the labels that shuffles draw from, if there are any."""
+        """Return the reading of the labels that shuffles draw from, if there are any."""
         if not asked.shuffles:
             return []
         sample = label_sample(profile.labels_only(), self.seed)
         return [Reading(LABELS, (sample,), labels_only=True, workspace="2 labels")]
 
     def _draw_resampling(self, job: Readings) -> Resampling:
-        """The replicates of this fit; the labels that shuffles draw from are read."""
+        """Return the replicates of this fit; the labels that shuffles draw from are read."""
         planned = self.resampling(job.asked)
         if not planned.shuffles:
             return planned
@@ -340,7 +340,7 @@ def _discover(statistic: Array, null: Array, level: float) -> tuple[NDArray[np.b
 
 
 def q_values(statistic: Array, null: Array) -> Array:
-    """Least false discovery rate at which each feature is discovered.
+    """Return the least false discovery rate at which each feature is discovered.
 
     Parameters
     ----------

@@ -99,7 +99,7 @@ def pairs_workspace(question: PairQuestion, q: int, d: int) -> tuple[str, dict[s
 
 
 def tile_features(q: int, d: int) -> int:
-    """Features of a tile."""
+    """Return features of a tile."""
     return max(1, min(d, max(gates.TEST_FEATURES, gates.TEST_PAIRS // max(q, 1))))
 
 
@@ -188,11 +188,11 @@ class SumTests:
         return self._sums
 
     def tile(self, features: slice) -> PairTests:
-        """The tests of all labels with some features, arrays that broadcast to (q, w)."""
+        """Return the tests of all labels with some features, arrays that broadcast to (q, w)."""
         return correlation_tests(*self._terms(np.arange(self.shape[0])[:, np.newaxis], features))
 
     def at(self, labels: NDArray[np.intp], features: NDArray[np.intp]) -> PairTests:
-        """The tests of chosen pairs, arrays of the shape of their numbers."""
+        """Return the tests of chosen pairs, arrays of the shape of their numbers."""
         return correlation_tests(*self._terms(labels, features))
 
     def law(self, labels: NDArray[np.intp], features: NDArray[np.intp]) -> PairLaw:
@@ -222,7 +222,7 @@ class SumTests:
         return sums, PairLaw(mean, zero_one, skewness, kurtosis)
 
     def _law_within(self, sums: Sums, mean: Array, zero_one: Any, labels: NDArray[np.intp], features: Any) -> PairLaw:
-        """The law where labels are shuffled within strata; what covariates take of the variance is taken."""
+        """Return the law where labels are shuffled within strata; what covariates take of the variance is taken."""
         shapes, place = self._strata, self._place[labels] if len(self.unknown) else np.zeros_like(labels[:1])
         assert shapes is not None
         assert sums.residual_m2 is not None

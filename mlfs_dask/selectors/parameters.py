@@ -213,7 +213,7 @@ class Parameter:
             raise UsageError(f"{parameter(self.name)} must be at most {MAX_SEED}; got {value!r}")
 
     def parse(self, text: str) -> Any:
-        """The value that `text` stands for.
+        """Return the value that `text` stands for.
 
         Raises
         ------
@@ -249,7 +249,7 @@ class Parameter:
 
 
 def key_of(spelling: str) -> str:
-    """The key that a spelling stands for: the command line's, Python's, or the key itself.
+    """Return the key that a spelling stands for: the command line's, Python's, or the key itself.
 
     >>> key_of("--max-iter"), key_of("lambda_"), key_of("k_s")
     ('max_iter', 'lambda', 'k_s')
@@ -271,12 +271,12 @@ _READ: dict[type, Callable[[str], Any]] = {bool: _truth, int: int, float: float,
 
 
 def bare_type(hint: Any) -> Any:
-    """A type without what annotates it."""
+    """Return a type without what annotates it."""
     return typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
 
 
 def read_parameter(name: str, hint: Any, default: Any, owner: str) -> Parameter:
-    """The parameter that an annotation describes.
+    """Return the parameter that an annotation describes.
 
     Raises
     ------
@@ -306,7 +306,7 @@ def read_parameter(name: str, hint: Any, default: Any, owner: str) -> Parameter:
 
 
 def draw_seed(random_state: Seed) -> int:
-    """The seed of a fit: a whole number as it is, 0 for None, and a number drawn from a generator.
+    """Return the seed of a fit: a whole number as it is, 0 for None, and a number drawn from a generator.
 
     >>> draw_seed(None), draw_seed(7), draw_seed(np.random.RandomState(0)), draw_seed(np.random.default_rng(0))
     (0, 7, 209652396, 1826701615)
@@ -387,7 +387,7 @@ MaxIter: TypeAlias = Annotated[int, Param("Maximum number of iterations.")]
 
 
 def seed_of(text: str) -> Param:
-    """The `Param` of a `random_state`."""
+    """Return the `Param` of a `random_state`."""
     return Param(f"Seed of {text}.", least=0)
 
 

@@ -32,7 +32,7 @@ class ProductFilter(OneReading):
     random_state: Annotated[Seed, seed_of("shuffles, of resamples, and of the sample of rows for medians")] = None
 
     def pair(self, sums: Sums) -> Array:
-        """(p, w) statistics of labels and features."""
+        """Return (p, w) statistics of labels and features."""
         raise NotImplementedError
 
     def scores(self, *_: Any, **results: Any) -> Array:

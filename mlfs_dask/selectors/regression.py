@@ -81,7 +81,7 @@ class Regression(OneReading):
         return scale_gram(gram, factor), np.ascontiguousarray(sums.scaled_products(factor).T)
 
     def solved(self, solution: Solution, extra: dict[str, Any], *, exact: bool = False) -> Scores:
-        """Scores by the norms of the rows of W; `exact` ones with all their digits."""
+        """Return scores by the norms of the rows of W; `exact` ones with all their digits."""
         warnings = []
         if not solution.converged:
             text = f"{self.name} did not converge in {number_of(len(solution.objective), 'iteration')}"

@@ -83,7 +83,7 @@ class ReliefF(SampledMethod):
     unknown_entry = "leaves its row out, whose label set is not known; a warning says where too few classes are left"
 
     def working_bytes(self, profile: Profile, sample: RowSample) -> int:
-        """The sample again, its rows scaled with what the scaling allocates, distances and pairs."""
+        """Return the sample again, its rows scaled with what the scaling allocates, distances and pairs."""
         m, stored = len(sample.chosen), -(-profile.nonzeros // max(profile.n, 1)) if profile.sparse else profile.d
         scaled = (24 if profile.sparse else 16) * m * stored
         return sample.result_bytes + scaled + scratch_bytes(m) + m * profile.q
@@ -119,7 +119,7 @@ class ReliefF(SampledMethod):
 
 
 def scale_rows(X: Matrix, features: FeatureInfo, spread: Array) -> tuple[Matrix, NDArray[np.intp]]:
-    """Rows between which differences are ReliefF's, and the feature that each of their columns belongs to.
+    """Return rows between which differences are ReliefF's, and the feature that each of their columns belongs to.
 
     A feature of more than two categories is a column of halves for each of these: two rows of different categories
     differ in two of the columns.

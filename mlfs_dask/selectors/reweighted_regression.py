@@ -76,7 +76,7 @@ class ReweightedRegression(Loop[F, At]):
         return None
 
     def zero(self, fixed: Any) -> At:
-        """W = 0, and b the shares of the labels."""
+        """Return W = 0, and b the shares of the labels."""
         low, high = self.box
         return At(
             np.zeros((len(fixed.centre), len(fixed.share))),
@@ -91,7 +91,7 @@ class ReweightedRegression(Loop[F, At]):
         return self.first_step(fixed, at, sums, trace)
 
     def first_step(self, fixed: Any, at: At, sums: WeightedSums, trace: LoopTrace) -> At:
-        """W from the sums at W = 0, which also tell the least weight of the penalty that leaves it there."""
+        """Return W from the sums at W = 0, which also tell the least weight of the penalty that leaves it there."""
         slope = (sums.XY - np.outer(sums.X, at.b))[:, fixed.varies]
         weight = penalty_weight(self, self.penalty, row_sparse.critical_weight(slope), trace.penalties)
         return self.step(fixed, replace(at, weight=weight), sums, 1.0)

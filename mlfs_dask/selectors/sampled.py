@@ -36,15 +36,15 @@ class SampledMethod(OneReading):
         return True
 
     def working_bytes(self, profile: Profile, sample: RowSample) -> int:
-        """Bytes that `scores` holds beside the sample."""
+        """Return bytes that `scores` holds beside the sample."""
         raise NotImplementedError
 
     def draw_sample(self, profile: Profile) -> RowSample:
-        """The statistic of the rows that are drawn."""
+        """Return the statistic of the rows that are drawn."""
         return RowSample(draw_rows(profile, self.n_sampled, self.seed), profile)
 
     def reads(self, source: Profile | RowSource) -> dict[str, Statistic]:
-        """The sample, and what is not known of ranges and labels."""
+        """Return the sample, and what is not known of ranges and labels."""
         profile = profile_of(source)
         sample = self.draw_sample(profile)
         known = isinstance(source, RowSource) and source.features.minimum is not None

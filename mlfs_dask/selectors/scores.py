@@ -113,7 +113,7 @@ def count_kept(
     name: str = "n_features_to_select",
     of: str = "features",
 ) -> int:
-    """Number of features to keep out of `d`.
+    """Return the number of features to keep out of `d`.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ def uninformative_warning(
     otherwise: str = "no feature goes with any label",
     weighs_features: bool = False,
 ) -> UserWarning:
-    """The warning of a method that cannot rank the features.
+    """Return the warning of a method that cannot rank the features.
 
     Parameters
     ----------
@@ -194,7 +194,7 @@ def uninformative_warning(
 
 
 def zero_weights_warning(title: str, facts: Mapping[str, Any]) -> list[Warning]:
-    """The warning of a method whose scores are all 0, where penalties are why: the facts have their weights.
+    """Return the warning of a method whose scores are all 0, where penalties are why: the facts have their weights.
 
     >>> print(*zero_weights_warning("RFS", {"gamma": 30.0, "critical_gamma": 12.0}))
     RFS cannot rank the features: the penalty leaves all weights at 0. gamma has the weight 30, which is 2.5 times 12, \
@@ -217,7 +217,7 @@ the least at which they are 0. Give a smaller gamma. All features get the same s
 def never_positive_warnings(
     title: str, positives: NDArray[np.integer[Any]], names: Sequence[str] | None, consequence: str
 ) -> list[Warning]:
-    """The warning of labels that no row is known to have, if there are any.
+    """Return the warning of labels that no row is known to have, if there are any.
 
     Parameters
     ----------
@@ -255,12 +255,12 @@ def known_in_no_row(labels: NDArray[np.intp], names: Sequence[str] | None) -> st
 
 
 def no_part_in_scores(labels: NDArray[np.intp], names: Sequence[str] | None) -> str:
-    """Warning of labels of which no entry is known, where other labels have one."""
+    """Return the warning of labels of which no entry is known, where other labels have one."""
     return f"{known_in_no_row(labels, names)}, and {'has' if len(labels) == 1 else 'have'} no part in the scores"
 
 
 def _listed(labels: NDArray[np.intp], names: Sequence[str] | None) -> str:
-    """The first labels by name or place."""
+    """Return the first labels by name or place."""
     shown = [str(label) if names is None else repr(str(names[label])) for label in labels[:SHOWN]]
     if len(labels) > len(shown):
         shown.append(f"{len(labels) - len(shown):,} more")
@@ -297,7 +297,7 @@ def round_scores(scores: Array, bits: int = SCORE_BITS) -> Array:
 
 
 def rank(scores: Array, varies: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
-    """Indices by falling score; ties by lower index. Features that do not vary come last, by index.
+    """Return indices by falling score; ties by lower index. Features that do not vary come last, by index.
 
     >>> rank(np.array([0.5, 2.0, 0.5])), rank(np.array([0.5, 2.0, 0.5]), np.array([True, False, True]))
     (array([1, 0, 2]), array([0, 2, 1]))
@@ -308,7 +308,7 @@ def rank(scores: Array, varies: NDArray[np.bool_] | None = None) -> NDArray[np.i
 
 
 def most_relevant(relevance: Array, count: int) -> NDArray[np.intp]:
-    """The `count` features of largest relevance, rising; ties by lower index.
+    """Return the `count` features of largest relevance, rising; ties by lower index.
 
     >>> most_relevant(np.array([0.5, 2.0, 0.5]), 2)
     array([0, 1])
@@ -317,7 +317,7 @@ def most_relevant(relevance: Array, count: int) -> NDArray[np.intp]:
 
 
 def kept_first(ranking: NDArray[np.int64], kept: NDArray[np.int64]) -> NDArray[np.int64]:
-    """A ranking that begins with the features that are chosen in any case, in their order.
+    """Return a ranking that begins with the features that are chosen in any case, in their order.
 
     >>> kept_first(np.array([3, 0, 2, 1]), np.array([1, 0]))
     array([1, 0, 3, 2])
@@ -326,7 +326,7 @@ def kept_first(ranking: NDArray[np.int64], kept: NDArray[np.int64]) -> NDArray[n
 
 
 def lower_constant(scores: Array, varies: NDArray[np.bool_]) -> Array:
-    """Scores in which no feature without variation exceeds one that varies.
+    """Return scores in which no feature without variation exceeds one that varies.
 
     A filter gives a constant 0, which is more than the negative score of a redundant feature.
 
@@ -339,7 +339,7 @@ def lower_constant(scores: Array, varies: NDArray[np.bool_]) -> Array:
 
 
 def constant_warnings(k: int, d: int, n_constant: int, *, informed: bool) -> list[Warning]:
-    """The warning of features kept that do not vary, if there are any.
+    """Return the warning of features kept that do not vary, if there are any.
 
     Parameters
     ----------
@@ -444,7 +444,7 @@ def falsely_chosen(k: int, d: int, n_resamples: int) -> float | None:
 
 
 def unknown_labels_error(unknown: NDArray[np.integer[Any]], names: Sequence[str] | None) -> DataError:
-    """The refusal of labels that hold -1, which the user asked for."""
+    """Return the refusal of labels that hold -1, which the user asked for."""
     label = int(np.flatnonzero(unknown)[0])
     named = "" if names is None else f"label {str(names[label])!r}, "
     return DataError(

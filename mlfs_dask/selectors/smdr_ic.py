@@ -130,7 +130,7 @@ class SMDRIC(AnchoredRegression):
         return self.solved(solution._replace(W=solution.W.sum(axis=0)), facts)
 
     def _projection(self, G: Array, XF: Array) -> Array:
-        """P, shape (d, c), of the directions that depend on the labels."""
+        """Return P, shape (d, c), of the directions that depend on the labels."""
         C = row_sparse.solve_gram(self.mu * G, XF, 1.0 - self.mu, np.ones(len(G))).P
         values, vectors = np.linalg.eigh(XF.T @ C)
         dependent = values > RANK * max(values[-1], 0.0)

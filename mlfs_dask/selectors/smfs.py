@@ -297,7 +297,7 @@ class SMFS(InMemory, Loop[Fixed, At]):
         return TYPICAL_ITERATIONS if profile.d <= self.gram_cap else TYPICAL_WIDE_ITERATIONS
 
     def _max_features(self) -> int:
-        """Most features above the Gram cap that are solved for at a time."""
+        """Return the most features above the Gram cap that are solved for at a time."""
         return min(self.gram_cap, SET_FEATURES) if self.beta != 0 else 0
 
     def _typical_readings(self, profile: Profile) -> tuple[int, int]:
@@ -464,7 +464,7 @@ class SMFS(InMemory, Loop[Fixed, At]):
     def _place_landmarks(
         self, readings: Readings, sample: SampledRows, scaling: Scaling, weights: Array
     ) -> tuple[Anchors | MassAnchors, Array | None]:
-        """Landmarks among the sampled rows, with the masses of all leaves, and X'SX below the Gram cap."""
+        """Return landmarks among the sampled rows, with the masses of all leaves, and X'SX below the Gram cap."""
         profile = readings.source.profile
         grams = [WeightedGram(scaling, weights)] if profile.d <= self.gram_cap else []
         if self.structure != "density":
@@ -507,7 +507,7 @@ class SMFS(InMemory, Loop[Fixed, At]):
         return [self.row_labels(fixed, at), *([product] if at.regression.needs_product else [])]  # Y by Eq. 13
 
     def objective(self, fixed: Fixed, at: At, sums: list[Any], trace: LoopTrace) -> dict[str, float]:
-        """Eq. 6, and its change."""
+        """Return Eq. 6, and its change."""
         regression, rows = at.regression, sums[0] if fixed.coupled else fixed.sums
         if fixed.coupled:
             regression.GP = sums[1] if len(sums) > 1 else None
@@ -628,7 +628,7 @@ def _values_of_sample(recovery: RowRecovery, sample: SampledRows) -> Array:
 
 
 def _structure(sums: RecoveredSums, U: Array) -> float:
-    """Σ_i Σ_a z_ia ‖y_i − u_a‖², the labels of rows of which nothing is known being U'z_i."""
+    """Return Σ_i Σ_a z_ia ‖y_i − u_a‖², the labels of rows of which nothing is known being U'z_i."""
     of_anchors = float(sums.masses @ np.einsum("ij,ij->i", U, U)) - float(np.vdot(U, sums.ZZ @ U))
     return float(sums.terms[2]) - 2.0 * float(np.vdot(U, sums.ZY)) + of_anchors
 
@@ -637,7 +637,7 @@ def _structure(sums: RecoveredSums, U: Array) -> float:
 
 
 def known_labels(Y: sp.csr_array, *, zeros_are_unknown: bool) -> tuple[Array, NDArray[np.bool_], Array]:
-    """Y as 1 and −1 (n, q), which entries are known (n, q), and the diagonal of S of Eq. 7 (n,).
+    """Return Y as 1 and −1 (n, q), which entries are known (n, q), and the diagonal of S of Eq. 7 (n,).
 
     Parameters
     ----------
@@ -661,14 +661,14 @@ def known_labels(Y: sp.csr_array, *, zeros_are_unknown: bool) -> tuple[Array, ND
 
 
 def distance_structure(neighbours: Neighbours) -> sp.csr_array:
-    """W of Eq. 3 with Euclidean distances in the place of ξ."""
+    """Return W of Eq. 3 with Euclidean distances in the place of ξ."""
     distances = np.sqrt(np.maximum(neighbours.distances, 0.0))
     # Less the least of the row, which changes nothing: exponentials of far rows would all be 0.
     return density_structure(neighbours._replace(distances=distances - distances[:, :1]))
 
 
 def density_structure(neighbours: Neighbours) -> sp.csr_array:
-    """W of Eq. 3: row-softmax of −ξ over the neighbours, shape (n, n), k entries a row.
+    """Return W of Eq. 3: row-softmax of −ξ over the neighbours, shape (n, n), k entries a row.
 
     Parameters
     ----------
@@ -682,7 +682,7 @@ def density_structure(neighbours: Neighbours) -> sp.csr_array:
 
 
 def start_labels(Y: Array, known: NDArray[np.bool_], W: sp.csr_array) -> Array:
-    """Eq. 4: unknown entries of labelled rows become what their neighbours have (old Y on the right).
+    """Apply Eq. 4: unknown entries of labelled rows become what their neighbours have (old Y on the right).
 
     Rows of which nothing is known keep −1, as in the paper.
 
@@ -752,7 +752,7 @@ class _Loop:
         self.weighted_labels = self._weighted(self.Y)
 
     def run(self) -> LoopTrace:
-        """Algorithm 1."""
+        """Run Algorithm 1."""
         trace, regression = self.trace, self.regression
         for iteration in range(trace.iterations + 1, self.max_iter + 1):
             trace.record(regression_steps=regression.update(self.B))  # Eqs. 9 and 10
@@ -774,7 +774,7 @@ class _Loop:
         return trace
 
     def _update_Y(self) -> float:
-        """Y by Eq. 13, where P has a part in it. Gives Σ s_ii ‖xⁱP − yⁱ‖²."""
+        """Compute Y by Eq. 13, where P has a part in it. Gives Σ s_ii ‖xⁱP − yⁱ‖²."""
         P, B = self.regression.P, self.B
         if self.G is not None and not self.coupled:
             return float(np.vdot(P, self.G @ P) - 2.0 * np.vdot(P, B)) + self.weighted_labels
@@ -801,13 +801,13 @@ class _Loop:
         self.trace.record(recovery_steps=solution.steps, recovery_residual=solution.residual)
 
     def _backward(self) -> Array:
-        """X'SY."""
+        """Return X'SY."""
         return self.X.backward(self.s[:, np.newaxis] * self.Y)
 
     def _normal(self, V: Array) -> Array:
-        """X'SX V."""
+        """Return X'SX V."""
         return self.X.backward(self.s[:, np.newaxis] * self.X.forward(V))
 
     def _weighted(self, rows: Array) -> float:
-        """Σ s_ii ‖rowⁱ‖²."""
+        """Return Σ s_ii ‖rowⁱ‖²."""
         return float(self.s @ np.einsum("ij,ij->i", rows, rows))

@@ -162,7 +162,7 @@ class SMLFS(Loop[Fixed, At]):
         return self._step(fixed, at, sums[0], self.p * norms ** (self.p - 1.0))
 
     def _step(self, fixed: Fixed, at: At, sums: LogisticSums, weights: Array) -> At:
-        """W and b at the minimum of the quadratic that touches the loss at the last ones."""
+        """Return W and b at the minimum of the quadratic that touches the loss at the last ones."""
         right = fixed.quadratic @ at.W - fixed.features @ at.W - sums.XR
         W = proximal.solve(
             fixed.quadratic, right, fixed.labels, rows=at.weight * weights, start=at.W, tol=STEP_TOL, max_iter=STEPS

@@ -153,7 +153,7 @@ def preserved(sums: LabelMoments) -> Array:
 
 
 def correlations(G: Array) -> Array:
-    """Squared products of features of norm 1, shape (m, m), in place of X'X; 0 for constant ones."""
+    """Return squared products of features of norm 1, shape (m, m), in place of X'X; 0 for constant ones."""
     norms = np.sqrt(np.maximum(np.diag(G), 0.0))
     factor = np.zeros_like(norms)
     np.divide(1.0, norms, out=factor, where=norms > 0)
@@ -194,7 +194,7 @@ def forward_selection(alone: Array, squares: Array) -> Array:
 
 
 def join_scores(scores: Array, candidates: NDArray[np.intp], alone: Array) -> Array:
-    """Scores of all features: of the candidates as they are, and below them the others in the order of `alone`.
+    """Return scores of all features: of the candidates as they are, and below them the others in the order of `alone`.
 
     Parameters
     ----------

@@ -172,7 +172,7 @@ class UAFSBH(AnchoredLoop[Fixed, At]):
 
 
 def spectral_values(graph: AnchorTotals, centres: Array) -> Array:
-    """Values of the anchors in the eigenvectors of their graph, but for the constant one, shape (m, m).
+    """Return values of the anchors in the eigenvectors of their graph, but for the constant one, shape (m, m).
 
     Where the graph is in parts these have one eigenvalue, and which of their combinations come would be rounding. A
     little of the covariance of the anchors puts them in order.

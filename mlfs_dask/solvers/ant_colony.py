@@ -14,7 +14,7 @@ from mlfs_dask.typing import Array
 def lay_pheromone(
     attraction: Array, pheromone: Array, *, n_ants: int, n_moves: int, n_cycles: int, decay: float, seed: int
 ) -> Array:
-    """The pheromone of features after some cycles, in which ants visit features one after another.
+    """Return the pheromone of features after some cycles, in which ants visit features one after another.
 
     An ant begins at a feature that is drawn. In move i of N it goes to the feature g, among those that it has not
     visited, of the largest pheromone times attraction with probability 1 − (1 − i/N)^0.7, and else to one that is drawn
@@ -58,7 +58,7 @@ def lay_pheromone(
 
 
 def _draw_starts(d: int, n_ants: int, draw: Callable[..., float]) -> NDArray[np.intp]:
-    """Different features, each as likely: the first of a shuffle (Fisher & Yates)."""
+    """Return different features, each as likely: the first of a shuffle (Fisher & Yates)."""
     order = np.arange(d)
     for ant, number in enumerate([draw() for _ in range(n_ants)]):
         other = ant + int(number * (d - ant))

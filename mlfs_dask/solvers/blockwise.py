@@ -30,13 +30,13 @@ class Products(Protocol):
     """Products with X that a step needs."""
 
     def forward(self, W: Array) -> Array:
-        """X W."""
+        """Return X W."""
 
     def backward(self, V: Array) -> Array:
-        """X'V."""
+        """Return X'V."""
 
     def normal(self, W: Array) -> Array:
-        """X'X W."""
+        """Return X'X W."""
 
 
 @dataclass
@@ -91,13 +91,13 @@ class Problem:
         return 0.0 if self.laplacian is None else float(self.laplacian.degrees.max(initial=0.0))
 
     def smooth(self, V: Array) -> Array | None:
-        """L V; None where it is not needed."""
+        """Return L V; None where it is not needed."""
         if self.laplacian is None or not self.beta:
             return None
         return self.laplacian.product(V)
 
     def label_gradient(self, V: Array, B: Array, F: Array) -> Array:
-        """Half of ∇_V of Eq. 10: V − X W + α(VB − Y)B' + βLV. F is X W."""
+        """Return half of ∇_V of Eq. 10: V − X W + α(VB − Y)B' + βLV. F is X W."""
         gradient: Array = V @ (self.alpha * (B @ B.T) + np.eye(len(B))) - F
         if self.alpha:
             gradient -= self.Y @ (self.alpha * B.T)
@@ -105,11 +105,11 @@ class Problem:
         return gradient if LV is None else gradient + self.beta * LV
 
     def label_products(self, V: Array) -> tuple[Array, Array]:
-        """V'V, shape (l, l), and V'Y, shape (l, q)."""
+        """Return V'V, shape (l, l), and V'Y, shape (l, q)."""
         return V.T @ V, np.asarray((self.Y.T @ V).T)
 
     def objective(self, V: Array, B: Array, F: Array) -> tuple[float, float, float]:
-        """Eq. 8, its first term, and ‖V‖²."""
+        """Return Eq. 8, its first term, and ‖V‖²."""
         VV, VY = self.label_products(V)
         LV = self.smooth(V)
         fit = _squared(F - V)
@@ -263,7 +263,7 @@ def label_step(problem: Problem, at: Factors, F: Array) -> None:
 
 
 def unit_rows(B: Array) -> Array:
-    """The nearest matrix without negative entries whose rows have norm 1.
+    """Return the nearest matrix without negative entries whose rows have norm 1.
 
     Parameters
     ----------
@@ -294,7 +294,7 @@ def _record(trace: LoopTrace, problem: Problem, at: Factors, F: Array, change: A
 
 
 def _largest(matrix: Array) -> float:
-    """Largest eigenvalue of a small symmetric matrix."""
+    """Return the largest eigenvalue of a small symmetric matrix."""
     return float(np.linalg.eigvalsh(matrix)[-1])
 
 

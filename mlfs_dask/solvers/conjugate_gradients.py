@@ -186,12 +186,12 @@ def solve_groups(solve: Callable[[NDArray[np.intp]], _T], columns: NDArray[np.in
 
 
 def columns_at_once(c: int) -> int:
-    """Columns out of c that the threads of `solve_groups` hold arrays of at a time."""
+    """Return columns out of c that the threads of `solve_groups` hold arrays of at a time."""
     return min(c, GROUP * _threads(math.ceil(c / GROUP)))
 
 
 def _threads(groups: int) -> int:
-    """Threads of `solve_groups`, which change nothing but the time that it takes."""
+    """Return threads of `solve_groups`, which change nothing but the time that it takes."""
     return min(runtime.own_resources(current_resources()).threads_per_worker, groups)
 
 

@@ -71,7 +71,7 @@ class Rows:
     factor: Array
 
     def take(self, rows: NDArray[np.intp]) -> Array:
-        """Some rows, shape (m, d)."""
+        """Return some rows, shape (m, d)."""
         X = self.X[rows]
         dense: Array = (X.toarray() if sp.issparse(X) else X).astype(np.float64)
         dense -= self.mean
@@ -79,7 +79,7 @@ class Rows:
         return dense
 
     def columns(self, kept: NDArray[np.bool_]) -> Rows:
-        """The rows with some columns alone."""
+        """Return the rows with some columns alone."""
         return Rows(self.X[:, np.flatnonzero(kept)], self.mean[kept], self.factor[kept])
 
 
@@ -120,7 +120,7 @@ class Network:
         return products[:, : self.q] + hidden @ B + b, products
 
     def loss(self, X: Array, Y: Array) -> float:
-        """Mean squared error over the entries of Y that are no NaN."""
+        """Return the mean squared error over the entries of Y that are no NaN."""
         residual, known = _residual(self._forward(X)[0], Y)
         return float(np.sum(residual**2) / known)
 
@@ -142,7 +142,7 @@ class Network:
 
 
 def _residual(predicted: Array, Y: Array) -> tuple[Array, int]:
-    """Predictions less Y, 0 where Y is NaN, and the entries that are known, 1 at least."""
+    """Return predictions less Y, 0 where Y is NaN, and the entries that are known, 1 at least."""
     residual: Array = predicted - Y
     unknown = np.isnan(residual)
     residual[unknown] = 0.0
@@ -270,7 +270,7 @@ class _Trainer:
         epochs: int,
         report_progress: Callable[[], None] = runtime.check_stopped,
     ) -> float:
-        """Loss on the held-out rows after up to so many epochs."""
+        """Return the loss on the held-out rows after up to so many epochs."""
         X, Y = self.rows.take(self._held_out), self.Y[self._held_out]
         whole = None
         if self._n_batches == 1:

@@ -92,7 +92,7 @@ def propagate_labels(
         """Solve for some columns in place of their start; the steps that this took."""
 
         def operator(P: Array, active: NDArray[np.intp]) -> Array:
-            """(θL + H) P + K∘P, and P times the Laplacian of labels."""
+            """Return (θL + H) P + K∘P, and P times the Laplacian of labels."""
             runtime.check_stopped()
             product: Array = P - P.mean(axis=0) + known * P
             if laplacian is not None:

@@ -43,12 +43,12 @@ class Reconstruction:
         self.diagonal: Array = np.asarray(squares).ravel()
 
     def error(self, Y: Array) -> float:
-        """‖(I − W) Y‖²."""
+        """Return ‖(I − W) Y‖²."""
         rest = self._A @ Y
         return float(np.vdot(rest, rest))
 
     def normal(self, Y: Array) -> Array:
-        """(I − W)'(I − W) Y."""
+        """Return (I − W)'(I − W) Y."""
         return np.asarray(self._transposed @ (self._A @ Y))
 
 

@@ -34,5 +34,5 @@ class Laplacian:
         self.degrees = degrees(graph)
 
     def product(self, V: Array) -> Array:
-        """L V, shape (n, c)."""
+        """Return L V, shape (n, c)."""
         return np.asarray(self.degrees[:, np.newaxis] * V - self.graph @ V)

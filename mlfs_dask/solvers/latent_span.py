@@ -100,7 +100,7 @@ class Span:
         return vectors.T * root, values[:, np.newaxis]
 
     def latent(self, W: Array, B: Array) -> Latent:
-        """Sums of the best V."""
+        """Return sums of the best V."""
         (ZX, masses, ZZ, ZY), (T, nu), tied = self.graph, self.modes, self.tied
         p = 1.0 / (1.0 + self.alpha + self.smooth + self.coupling)
         A, C, z = p * W, p * self.alpha * B.T, p * self.smooth
@@ -129,14 +129,14 @@ class Span:
         return Latent(XV, YV, squares, spread, size - float(np.vdot(ZV, U)))
 
     def rest(self, latent: Latent, B: Array) -> float:
-        """Terms of the objective without W."""
+        """Return terms of the objective without W."""
         told = float(np.trace(self.YY)) - 2.0 * float(np.vdot(B, latent.YV.T)) + float(latent.squares.sum())
         coupled = float((self.coupling * latent.squares).sum())
         coupled += 0.0 if self.correlation is None else float(np.vdot(B, B @ self.correlation))
         return latent.spread + self.alpha * told + self.smooth * latent.roughness + coupled
 
     def rotated(self, latent: Latent, B: Array) -> Array:
-        """B for given V: the rotation that brings VB nearest to Y, or, with R, steps that lower the objective.
+        """Return B for given V: the rotation that brings VB nearest to Y, or, with R, steps that lower the objective.
 
         tr BRB' is touched from above by a linear function of B, less a constant, so that each of them is a rotation.
         """
@@ -153,7 +153,7 @@ class Span:
 
 
 def _rotation(M: Array) -> Array:
-    """The matrix with orthonormal rows that goes most with M."""
+    """Return the matrix with orthonormal rows that goes most with M."""
     P, _, Q = np.linalg.svd(M, full_matrices=False)
     return np.asarray(P @ Q)
 
@@ -168,7 +168,7 @@ def solve(
     tol: float,
     max_iter: int,
 ) -> Solution:
-    """W of least objective by blocks. No step raises the objective.
+    """Return W of least objective by blocks. No step raises the objective.
 
     Parameters
     ----------

@@ -53,7 +53,7 @@ class LowRankPlusDiagonal:
         return replace(self, c=factor * self.c, e=factor * self.e)
 
     def add_to_diagonal(self, value: float) -> LowRankPlusDiagonal:
-        """The matrix plus `value` times the identity."""
+        """Return the matrix plus `value` times the identity."""
         return replace(self, e=self.e + value)
 
     def principal_submatrix(self, rows: NDArray[np.intp]) -> LowRankPlusDiagonal:
@@ -61,7 +61,7 @@ class LowRankPlusDiagonal:
         return replace(self, F=self.F[rows], e=self.e[rows])
 
     def mean(self) -> float:
-        """Mean of all entries."""
+        """Return the mean of all entries."""
         d = len(self.e)
         return float(self.c @ self.F.sum(axis=0) ** 2 + self.e.sum()) / d**2
 
@@ -72,7 +72,7 @@ class LowRankPlusDiagonal:
 
 
 def nystroem(C: Array, landmarks: NDArray[np.intp], diagonal: Array) -> LowRankPlusDiagonal:
-    """Q ≈ C P⁺ C' + diag(e) from the columns of landmarks and the diagonal.
+    """Return Q ≈ C P⁺ C' + diag(e) from the columns of landmarks and the diagonal.
 
     Eigenvalues of P that are rounding errors of 0, as landmarks that are copies of each other make them, are cut;
     negative ones stay. Where Q is indefinite, C P⁺ C' may exceed the diagonal: e is 0 there.
@@ -105,7 +105,7 @@ def nystroem(C: Array, landmarks: NDArray[np.intp], diagonal: Array) -> LowRankP
 
 
 def solve_low_rank_sylvester(A: LowRankPlusDiagonal, B: Array, C: Array) -> Array:
-    """W of A W + W B = C.
+    """Return W of A W + W B = C.
 
     With the eigenvectors of B it falls into a system for each column, A plus a number on its diagonal, which the
     identity of Sherman, Morrison & Woodbury solves in r unknowns.

@@ -50,7 +50,7 @@ def search_subsets(
     n_judged: int,
     random: np.random.Generator,
 ) -> Population:
-    """Subsets of at most k features, of small loss.
+    """Return subsets of at most k features, of small loss.
 
     The population begins with random subsets. In a generation the best is refined a few times: of s features it gets a
     and gives b, both drawn from 0 to s times the share of subsets that are still to be judged, those of largest J from
@@ -112,7 +112,7 @@ def search_subsets(
 
 
 def criterion(subset: Subset, relevance: Array, redundancy: Callable[[int], Array]) -> Array:
-    """J of every feature: its relevance less what it shares with the features of a subset, but for itself."""
+    """Return J of every feature: its relevance less what it shares with the features of a subset, but for itself."""
     shared = np.zeros(len(relevance))
     for f in subset.tolist():
         with_f = redundancy(f).copy()
@@ -125,7 +125,7 @@ def criterion(subset: Subset, relevance: Array, redundancy: Callable[[int], Arra
 def _refined(
     subset: Subset, relevance: Array, redundancy: Callable[[int], Array], added: int, dropped: int, k: int
 ) -> Subset:
-    """The subset with features of largest J from outside, and without those of smallest J from inside."""
+    """Return the subset with features of largest J from outside, and without those of smallest J from inside."""
     J = criterion(subset, relevance, redundancy)
     inside = np.zeros(len(J), bool)
     inside[subset] = True

@@ -57,7 +57,7 @@ class Solution:
 
 
 def best_mask(residual: Array, k: int, preference: NDArray[np.integer]) -> NDArray[np.bool_]:
-    """Mask of the k smallest residuals; where they are equal, up to rounding, the preferred features.
+    """Return the mask of the k smallest residuals; where they are equal, up to rounding, the preferred features.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def solve_corrected(
     gap_tol: float,
     max_iter: int,
 ) -> Solution:
-    """Algorithm 1 with its corrections.
+    """Run Algorithm 1 with its corrections.
 
     Parameters
     ----------
@@ -209,7 +209,7 @@ def largest_of_copies(scores: Array, first: NDArray[np.intp]) -> Array:
 
 
 def _normal_product(A: Array) -> Callable[[Array], Array]:
-    """A function that gives A'A W: by A'A where that is smaller than A, of shape (q, k)."""
+    """Return a function that gives A'A W: by A'A where that is smaller than A, of shape (q, k)."""
     q, k = A.shape
     if k < q:
         return (A.T @ A).__matmul__
@@ -227,7 +227,7 @@ def solve_published(
     tol: float,
     max_iter: int,
 ) -> Solution:
-    """Algorithm 1 as printed, with λ and β as they are given.
+    """Run Algorithm 1 as printed, with λ and β as they are given.
 
     The printed signs make V double in every iteration, and with β = 10⁸ W hardly moves: the loop stops after two
     passes with the mask that it began with. Two things are not taken as printed, because nothing would be left to

@@ -60,13 +60,13 @@ class Factored(NamedTuple):
     least_eigenvalue: float
 
     def solve(self, right: Array) -> Array:
-        """R⁻¹ of some columns."""
+        """Return R⁻¹ of some columns."""
         solution: Array = linalg.cho_solve((self.triangle, True), right, check_finite=False)
         return solution
 
 
 def factored(R: Array) -> Factored | None:
-    """The triangle of a correlation matrix; None where it has none in floating point."""
+    """Return the triangle of a correlation matrix; None where it has none in floating point."""
     try:
         triangle = linalg.cholesky(R, lower=True, check_finite=False)
     except linalg.LinAlgError:
@@ -99,7 +99,7 @@ def partial_p_values(
     freedom: float,
     heavy_scores: Callable[[Array], Array],
 ) -> tuple[Array, Array, Array]:
-    """Coefficients, partial t statistics, and p-values of the larger of two tests.
+    """Return coefficients, partial t statistics, and p-values of the larger of two tests.
 
     The first is the least-squares t of a feature, whose normal score counts where values are rare or skewed. In the
     second the marginal statistics are normal scores before the others are taken out. Either alone is too sure: the
@@ -181,7 +181,7 @@ def _entropy(R2: Array, s: Array) -> tuple[float, Array] | None:
 
 
 def knockoff_correlations(R: Factored, s: Array, correlations: Array, residual: Array, noise: Array, n: float) -> Array:
-    """Correlations of knockoffs with the labels, shape (d, q): fixed-X knockoffs, of which none is formed.
+    """Return correlations of knockoffs with the labels, shape (d, q): fixed-X knockoffs, of which none is formed.
 
     Parameters
     ----------
@@ -207,7 +207,7 @@ def knockoff_correlations(R: Factored, s: Array, correlations: Array, residual: 
 
 
 def _root(V: Array) -> Array:
-    """A root of a matrix without negative eigenvalues but for rounding."""
+    """Return a root of a matrix without negative eigenvalues but for rounding."""
     try:
         root: Array = linalg.cholesky(V + 1e-12 * np.eye(len(V)), lower=True, check_finite=False)
     except linalg.LinAlgError:
@@ -248,7 +248,7 @@ def _shrink(values: Array, by: float) -> Array:
 
 
 def knockoff_q_values(statistics: Array) -> Array:
-    """Least level at which features are discovered: of (1 + those below −t) / those above t, over thresholds t.
+    """Return the least level that discovers each feature: of (1 + those below −t) / those above t, over thresholds t.
 
     Parameters
     ----------

@@ -42,7 +42,7 @@ def solve(
     tol: float,
     max_iter: int,
 ) -> Solution:
-    """W of the least objective. No step raises the objective.
+    """Return W of the least objective. No step raises the objective.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ def solve(
 
 
 def parts(groups: Array) -> list[NDArray[np.intp]]:
-    """Columns of every group.
+    """Return columns of every group.
 
     >>> [part.tolist() for part in parts(np.array([2.0, 0.0, 2.0]))]
     [[1], [0, 2]]

@@ -48,18 +48,18 @@ class Step(NamedTuple):
 
 
 def smoothing(P: Array) -> float:
-    """ε for a problem whose first solution is P."""
+    """Return ε for a problem whose first solution is P."""
     norms = row_norms(P)
     return SMOOTHING * float(np.sqrt((norms**2).mean())) if norms.size else 0.0
 
 
 def critical_weight(B: Array) -> float:
-    """The least β at which P is 0."""
+    """Return the least β at which P is 0."""
     return 2.0 * float(row_norms(B).max(initial=0.0))
 
 
 def weights(P: Array, epsilon: float, power: float = 1.0) -> Array:
-    """tⁱ = 1/D_ii of the next step, shape (d,), for a penalty by a power of the norms of rows, at most 1.
+    """Return tⁱ = 1/D_ii of the next step, shape (d,), for a penalty by a power of the norms of rows, at most 1.
 
     >>> weights(np.array([[3.0, 4.0], [0.0, 0.0]]), 0.5).round(3)
     array([10.05,  1.  ])
@@ -69,7 +69,7 @@ def weights(P: Array, epsilon: float, power: float = 1.0) -> Array:
 
 
 def penalty(P: Array, epsilon: float, power: float = 1.0) -> float:
-    """Σ (√(‖pⁱ‖² + ε²) − ε), which is ‖P‖_{2,1} up to ε; of another power Σ ((‖pⁱ‖² + ε²)^(power/2) − ε^power).
+    """Return Σ (√(‖pⁱ‖² + ε²) − ε), which is ‖P‖_{2,1} up to ε; of another power Σ ((‖pⁱ‖² + ε²)^(power/2) − ε^power).
 
     >>> penalty(np.array([[3.0, 4.0], [0.0, 0.0]]), 0.0)
     5.0
@@ -79,7 +79,7 @@ def penalty(P: Array, epsilon: float, power: float = 1.0) -> float:
 
 
 def solve_gram(G: Array, B: Array, beta: float, t: Array, *, start: Array | None = None) -> Step:
-    """(G + β diag(1/t))⁻¹ B by a factorisation; rows of t = 0 are zero.
+    """Return (G + β diag(1/t))⁻¹ B by a factorisation; rows of t = 0 are zero.
 
     As rows of P go to zero, so do their t and their coupling with the others. Where most rows are such weak ones, only
     the strong rows are factorised, and the two groups are solved for alternately; two or three rounds are enough.
@@ -166,7 +166,7 @@ def minimise(G: Array, B: Array, beta: float, *, tol: float, max_iter: int) -> t
 
 
 def _factorised(G: Array, beta: float, root: Array) -> Callable[[Array], Array]:
-    """A function that applies (diag(root) G diag(root) + β)⁻¹, or its pseudo-inverse."""
+    """Return a function that applies (diag(root) G diag(root) + β)⁻¹, or its pseudo-inverse."""
     M = root[:, np.newaxis] * G
     M *= root
     M[np.diag_indices_from(M)] += beta
@@ -228,7 +228,7 @@ def solve_products(
     tol: float,
     max_iter: int,
 ) -> Step:
-    """(G + β diag(1/t))⁻¹ B by conjugate gradients, G being known by its products alone.
+    """Return (G + β diag(1/t))⁻¹ B by conjugate gradients, G being known by its products alone.
 
     Parameters
     ----------

@@ -112,7 +112,7 @@ class RowSparseRegression:
         return self.beta * row_sparse.penalty(self.P, self.epsilon)
 
     def update(self, B: Array) -> int:
-        """P by Eq. 10 and D by Eq. 9 in turn; returns the number of steps."""
+        """Compute P by Eq. 10 and D by Eq. 9 in turn; return the number of steps."""
         self.critical = row_sparse.critical_weight(B)
         if self._reaches_zero and self.beta >= self.critical > 0:
             self.P = np.zeros_like(self.P)
@@ -181,7 +181,7 @@ class RowSparseRegression:
             self._working.update_inactive_rows(self.P, self.GP, B, self.beta, self.epsilon)
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Arrays to resume from."""
+        """Return arrays to resume from."""
         arrays = {name: np.asarray(getattr(self, name)) for name in NUMBERS}
         arrays["P"] = self.P
         if self._working is not None and self.GP is not None:

@@ -112,7 +112,7 @@ def solve_on_simplex(
 
 
 def principal_submatrix(Q: Array | LowRankPlusDiagonal, rows: NDArray[np.intp]) -> Array | LowRankPlusDiagonal:
-    """Rows and columns of Q.
+    """Return rows and columns of Q.
 
     >>> principal_submatrix(np.arange(9.0).reshape(3, 3), np.array([0, 2])).tolist()
     [[0.0, 2.0], [6.0, 8.0]]
@@ -121,13 +121,13 @@ def principal_submatrix(Q: Array | LowRankPlusDiagonal, rows: NDArray[np.intp]) 
 
 
 def _image(Q: Array | LowRankPlusDiagonal, W: Array, L: Array | None) -> Array:
-    """Q W + W L."""
+    """Return Q W + W L."""
     image: Array = Q @ W
     return image if L is None else image + W @ L
 
 
 def _relative_gap(W: Array, gradient: Array, objective: float) -> float:
-    """Frank & Wolfe's, as a share of the size of the objective."""
+    """Return the duality gap of Frank & Wolfe as a share of the size of the objective."""
     gap = max(float(np.vdot(W, gradient) - gradient.min(axis=0).sum()), 0.0)
     return gap / max(abs(objective), np.finfo(np.float64).tiny)
 
@@ -181,7 +181,7 @@ def _descend(
 
 
 def project_columns(W: Array) -> Array:
-    """The nearest columns without negative entries that sum to 1.
+    """Return the nearest columns without negative entries that sum to 1.
 
     J. Duchi et al., "Efficient projections onto the l1-ball for learning in high dimensions", ICML 2008, 272-279,
     doi:10.1145/1390156.1390191.

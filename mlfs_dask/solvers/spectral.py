@@ -59,7 +59,7 @@ def largest_eigenvalue(
     *,
     tol: float = 1e-2,
 ) -> float:
-    """Largest eigenvalue of a symmetric matrix without negative ones, from above.
+    """Return the largest eigenvalue of a symmetric matrix without negative ones, from above.
 
     Parameters
     ----------

@@ -16,7 +16,7 @@ SQUARE_MATRICES = 5
 
 
 def solve_symmetric_sylvester(A: Array, B: Array, C: Array) -> Array:
-    """W of A W + W B = C.
+    """Return W of A W + W B = C.
 
     Parameters
     ----------

@@ -155,7 +155,7 @@ def _root(values: Array, vectors: Array) -> tuple[Array, int]:
 
 
 def cholesky_solver(R: Array) -> Callable[[Array], Array]:
-    """A function that applies R⁻¹ to arrays of shape (d, c).
+    """Return a function that applies R⁻¹ to arrays of shape (d, c).
 
     Where R is singular its diagonal grows by the least fraction that lets it be factorised.
 
@@ -230,7 +230,7 @@ class GramRegression:
         self.gram = gram
 
     def solve(self, M: Array, ridge: Array, smoothing: Smoothing, image: Array | None = None) -> Projection:
-        """W for R = X'X + diag(ridge) + θ(X'X − X'ZΛ⁻¹Z'X)."""
+        """Return W for R = X'X + diag(ridge) + θ(X'X − X'ZΛ⁻¹Z'X)."""
         root = smoothing.root
         R = root.T @ root
         R *= -smoothing.theta
@@ -239,7 +239,7 @@ class GramRegression:
         return solve_gram(R, M)
 
     def state(self) -> dict[str, Array]:
-        """Arrays to resume from: none, since every solve starts anew."""
+        """Return arrays to resume from: none, since every solve starts anew."""
         return {}
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
@@ -265,7 +265,7 @@ class SubspaceRegression:
         self.direction: Array | None = None
 
     def solve(self, M: Array, ridge: Array, smoothing: Smoothing, image: Array | None = None) -> Projection:
-        """The best W of the subspace for R = X'X + diag(ridge) + θ(X'X − X'ZΛ⁻¹Z'X).
+        """Return the best W of the subspace for R = X'X + diag(ridge) + θ(X'X − X'ZΛ⁻¹Z'X).
 
         Parameters
         ----------
@@ -318,7 +318,7 @@ class SubspaceRegression:
         return Projection(W, rank, 1, error, values, vectors)
 
     def state(self) -> dict[str, Array]:
-        """Arrays to resume from."""
+        """Return arrays to resume from."""
         assert self.basis is not None
         assert self.images is not None
         assert self.direction is not None
@@ -378,7 +378,7 @@ class NystromSketch:
         self.excess: Array = values[large] - self.rest
 
     def precondition(self, residual: Array, ridge: Array, scale: float) -> Array:
-        """(scale · X'X + diag(ridge))⁻¹ residual, X'X being approximated by the sketch."""
+        """Return (scale · X'X + diag(ridge))⁻¹ residual, X'X being approximated by the sketch."""
         inverse = 1.0 / (scale * self.rest + ridge)[:, np.newaxis]
         first = inverse * residual
         if not len(self.excess):

@@ -112,7 +112,7 @@ class BinaryRows(ReweightedRows):
     def _decide(
         self, known: NDArray[np.bool_], Y: Array, predictions: Array, Z: sp.csr_array, shares: Array | None = None
     ) -> tuple[Array, Array, Array, Array]:
-        """F of some rows, their weights and losses, and τ of every turn; where shares are given, τ is found."""
+        """Return F of some rows, their weights and losses, and τ of every turn; where shares are given, τ is found."""
         settled = self.weight * (2.0 * (Z @ self.U) - 1.0)
         settled += self.kappa * known * (2.0 * Y - 1.0)
         weights, thresholds = np.ones(len(Y)), self.thresholds.copy()
@@ -127,7 +127,7 @@ class BinaryRows(ReweightedRows):
         return F, weights, loss, thresholds
 
     def thresholds_of(self, sample: SampledRows, shares: Array) -> Array:
-        """τ at which the labels have such shares of the unknown entries of a sample, shape (3, q)."""
+        """Return τ at which the labels have such shares of the unknown entries of a sample, shape (3, q)."""
         known, Y = self._known(sample.Y)
         return self._decide(known, Y, self.predict(sample.X), self.anchors.weigh(sample.X), shares)[-1]
 

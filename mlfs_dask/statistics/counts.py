@@ -214,7 +214,7 @@ class ContingencyCounts(Statistic):
     def tile_sizes(
         self, source: RowSource | Profile, resources: Resources, n_tiles: int, resampling: Resampling
     ) -> ReadingSizes:
-        """The most that any of so many tiles of the features takes; the tiles themselves are not made."""
+        """Return the largest size of any of so many tiles of the features takes; the tiles themselves are not made."""
         profile = profile_of(source)
         replicates = len(resampling)
         base, extra = divmod(self.book.d, n_tiles)
@@ -247,7 +247,7 @@ class ContingencyCounts(Statistic):
         return with_unknown_columns(Y, self.unknown) if len(self.unknown) else Y
 
     def split(self, state: State, pieces: int) -> list[State]:
-        """The tables of `pieces` runs of features, copied; each has all labels' positive rows."""
+        """Return the tables of `pieces` runs of features, copied; each has all labels' positive rows."""
         *table, positives, rows = state
         layout = self.coder.layout
         return [
@@ -261,12 +261,12 @@ class ContingencyCounts(Statistic):
         return self._finalize_part(self.coder.layout.part(a, b), state)
 
     def join(self, results: list[tuple[Array, Array]]) -> tuple[Array, Array]:
-        """The results of all runs of features, one after the other."""
+        """Return the results of all runs of features, one after the other."""
         scores, entropy = zip(*results, strict=True)
         return np.concatenate(scores, axis=-1), np.concatenate(entropy)
 
     def finalize(self, state: State) -> tuple[Array, Array]:
-        """(w,) scores, and (w,) entropy of the features."""
+        """Return (w,) scores, and (w,) entropy of the features."""
         return self._finalize_part(self.coder.layout, state)
 
     def _finalize_part(self, layout: CountLayout, state: State) -> tuple[Array, Array]:
@@ -305,7 +305,7 @@ class ContingencyCounts(Statistic):
 
     @abstractmethod
     def features_from_counts(self, counts: Counts) -> tuple[Array, Array]:
-        """Scores and entropy of some features."""
+        """Return scores and entropy of some features."""
 
     @property
     def finishes_compiled(self) -> bool:
@@ -313,16 +313,16 @@ class ContingencyCounts(Statistic):
         return self.compiled and "mlfs_dask.blocks.counts_compiled" in sys.modules
 
     def _finalize_bytes(self, n_codes: int) -> int:
-        """Bytes that turning the counts of one feature into numbers takes."""
+        """Return bytes that turning the counts of one feature into numbers takes."""
         return n_codes * (self.p + 1 + 3 * len(self.unknown)) * 8 + self.p * 48
 
     def _finalize_chunk_bytes(self, width: int, n_codes: int) -> int:
-        """Bytes that turning the counts of as many features into numbers takes as are done together."""
+        """Return bytes that turning the counts of as many features into numbers takes as are done together."""
         one = self._finalize_bytes(n_codes)
         return max(one, min(gates.FINALIZE_BYTES, width * one))
 
     def _finalize_chunks(self, n_codes: NDArray[np.int64], most_bytes: int) -> list[slice]:
-        """Runs of features whose temporaries stay under a number of bytes."""
+        """Return runs of features whose temporaries stay under a number of bytes."""
         chunks, start, widest = [], 0, 1
         for f, codes in enumerate(n_codes.tolist()):
             widest = max(widest, codes)
@@ -388,7 +388,7 @@ class CodeTests(ContingencyCounts):
 
     @classmethod
     def of(cls, counts: ContingencyCounts, q: int, unknown: NDArray[np.int64], *, n_strata: int, pearson: bool) -> Self:
-        """The tests of all q labels with the features of other counts, of which they may have the state."""
+        """Return the tests of all q labels with the features of other counts, of which they may have the state."""
         own = {each.name: getattr(counts, each.name) for each in fields(ContingencyCounts)}
         own |= {"slot_of_label": np.arange(q + len(unknown)), "unknown": unknown}
         return cls(**own, n_strata=n_strata, pearson=pearson)
@@ -629,7 +629,7 @@ class Ranges(Statistic):
         super().merge(into[2:], other[2:])
 
     def finalize(self, state: State) -> tuple[FeatureInfo, NDArray[Any]]:
-        """The features' record and the (3, q) label counts."""
+        """Return the features' record and the (3, q) label counts."""
         low, high, missing, zeros, present, labels = state
         empty = low > high
         low, high = np.where(empty, 0.0, low), np.where(empty, 0.0, high)

@@ -214,7 +214,7 @@ def _projected(PP: Array, PX: Array, PY: Array, squares: Array) -> tuple[Array, 
 
 
 def orthonormal(CC: Array, squares: Array) -> Array:
-    """Z such that centred C Z has orthonormal columns, shape (c, rank).
+    """Return Z such that centred C Z has orthonormal columns, shape (c, rank).
 
     Parameters
     ----------
@@ -275,7 +275,7 @@ class Adjustment:
         return self if place is None else Adjustment(*self.known[place])
 
     def gram(self, gram: Array, m2: Array | None = None) -> Array:
-        """X'X of the residuals of X, in the place of centred X'X.
+        """Return X'X of the residuals of X, in the place of centred X'X.
 
         Parameters
         ----------
@@ -292,7 +292,7 @@ class Adjustment:
         return gram
 
     def moments(self, sums: LabelMoments) -> AdjustedMoments:
-        """Sums of the residuals of X and Y, to which their means are added.
+        """Return sums of the residuals of X and Y, to which their means are added.
 
         Raises
         ------
@@ -324,7 +324,7 @@ class Adjustment:
         return AdjustedMoments(*of_residuals, residual_m2=label_m2, adjustment=self, known_terms=known)
 
     def _of_labels(self, sums: LabelMoments) -> Array:
-        """Q'Y of the labels as the sums have them: unknown entries are at the mean of the label's known ones."""
+        """Return Q'Y of the labels as the sums have them: unknown entries are at the mean of the label's known ones."""
         if self.unknown_QY is None:
             return self.QY
         QY = self.QY.copy()
@@ -332,7 +332,7 @@ class Adjustment:
         return QY
 
     def _known(self, sums: LabelMoments) -> Sums:
-        """Terms of each label over the rows where it is known."""
+        """Return terms of each label over the rows where it is known."""
         terms = sums.terms
         q = len(terms.positives)
         m2 = np.empty((q, sums.products.shape[1]))
@@ -354,14 +354,14 @@ class Adjustment:
 
 
 def _left(squares: Array, Q: Array) -> Array:
-    """Sums of squares of residuals, 0 where that is rounding."""
+    """Return sums of squares of residuals, 0 where that is rounding."""
     with np.errstate(over="ignore", invalid="ignore"):
         left = squares - np.einsum("cd,cd->d", Q, Q)
         return np.where(left <= COLLINEAR * squares, 0.0, left)
 
 
 def covariate_products(source: Profile | RowSource, *, known_entries: bool = True) -> CovariateProducts | None:
-    """The statistic for data whose rows have covariates; None for others.
+    """Return the statistic for data whose rows have covariates; None for others.
 
     Parameters
     ----------
@@ -381,7 +381,7 @@ def covariate_products(source: Profile | RowSource, *, known_entries: bool = Tru
 
 
 def adjusted(results: dict[str, Any], adjustment: Adjustment) -> dict[str, Any]:
-    """Results of `LabelProducts` and `Gram`, by their names, as those of the residuals of X and Y.
+    """Return results of `LabelProducts` and `Gram`, by their names, as those of the residuals of X and Y.
 
     Raises
     ------

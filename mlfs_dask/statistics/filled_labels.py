@@ -15,7 +15,7 @@ from mlfs_dask.typing import Array, Matrix
 
 
 def fill_labels(Y: Array, C: Array) -> Array:
-    """Labels of some rows, shape (rows, q): 1 where they are 1, and elsewhere what those of the row make likely.
+    """Return labels of some rows, shape (rows, q): 1 where they are 1, and elsewhere what those of the row make likely.
 
     That is y C, divided by the sum of the row with its ones.
 

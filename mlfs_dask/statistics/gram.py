@@ -115,12 +115,12 @@ class Gram(Statistic):
         return np.zeros(rows, np.float64 if self.weighted else np.int64), *map(np.zeros, sums)
 
     def _sums(self, state: State) -> tuple[NDArray[Any], Array, Array, Array]:
-        """The state, with an axis of all rows and those in which each label is unknown."""
+        """Return the state, with an axis of all rows and those in which each label is unknown."""
         rows, shift, sums, grams = state
         return rows, shift, sums.reshape(-1, self.n_features), grams.reshape(-1, self.size)
 
     def matrices(self, flat: Array) -> Iterator[tuple[Any, Array]]:
-        """The groups of features, each with its matrix, of the numbers of all of them."""
+        """Return the groups of features, each with its matrix, of the numbers of all of them."""
         if self.groups is None:
             yield slice(None), flat.reshape(self.n_features, self.n_features)
             return
@@ -333,7 +333,7 @@ def require_gram(d: int, cap: int, of: str = "", cure: str = "") -> None:
 
 
 def scale_gram(G: Array, factor: Array) -> Array:
-    """diag(factor) G diag(factor), symmetric as G is, in the place of G, some rows at a time."""
+    """Return diag(factor) G diag(factor), symmetric as G is, in the place of G, some rows at a time."""
     for low in range(0, len(G), gates.GRAM_ROWS):
         rows = slice(low, low + gates.GRAM_ROWS)
         # The product of both factors first, or rounding would part the two triangles.

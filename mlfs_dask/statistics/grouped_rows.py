@@ -134,7 +134,7 @@ class GroupedRows(RowLoop):
         sums.Z[...] += Z.sum(axis=0)
 
     def _latent(self, g: int, predictions: Array, Y: Array) -> tuple[Array, float]:
-        """Latent labels of some rows of a group, shape (rows, q), and their loss."""
+        """Return latent labels of some rows of a group, shape (rows, q), and their loss."""
         m, values, E = self.means[g], self.values[g], self.vectors[g]
         sizes = np.sqrt(np.einsum("ij,ij->i", Y, Y) * (m @ m))
         weights = self.alpha * np.divide(Y @ m, sizes, out=np.zeros_like(sizes), where=sizes > 0)[:, np.newaxis]

@@ -230,7 +230,7 @@ class FilledPairs(LabelPairs):
 
 
 def filled_pairs(pairs: NDArray[Any], unknown: NDArray[np.int64], n: int | float) -> Array:
-    """Y'Y of Y with the share of the known rows that have the label in the places of its unknown entries.
+    """Return Y'Y of Y with the share of the known rows that have the label in the places of its unknown entries.
 
     Parameters
     ----------
@@ -259,13 +259,13 @@ def filled_pairs(pairs: NDArray[Any], unknown: NDArray[np.int64], n: int | float
 
 
 def label_pairs(source: Profile | RowSource) -> LabelPairs:
-    """The statistic for rows, whose labels may be unknown."""
+    """Return the statistic for rows, whose labels may be unknown."""
     profile = profile_of(source)
     return LabelPairs(profile.q, profile.total, unknown_labels(source), weighted=profile.weight is not None)
 
 
 def label_cosines(pairs: NDArray[Any]) -> Array:
-    """Cosines of the columns of Y, shape (q, q); 0 for labels that no row has.
+    """Return cosines of the columns of Y, shape (q, q); 0 for labels that no row has.
 
     Parameters
     ----------
@@ -283,7 +283,7 @@ def label_cosines(pairs: NDArray[Any]) -> Array:
 
 
 def graph_laplacian(S: Array) -> Array:
-    """Laplacian of a graph of labels with weights S, shape (q, q); the diagonal of S has no part in it.
+    """Return the Laplacian of a graph of labels with weights S, shape (q, q); the diagonal of S has no part in it.
 
     >>> graph_laplacian(np.array([[1.0, 0.5], [0.5, 1.0]])).tolist()
     [[0.5, -0.5], [-0.5, 0.5]]
@@ -303,7 +303,7 @@ def cosine_distances(pairs: NDArray[Any]) -> Array:
 
 
 def neighbour_laplacian(pairs: NDArray[Any], k: int) -> Array:
-    """Laplacian of the graph of each label's k nearest ones, shape (q, q), divided by the graph's mean degree.
+    """Return the Laplacian of the graph of each label's k nearest labels, shape (q, q), over the mean degree.
 
     Labels are as far apart as their columns of Y. An edge that one label has and the other has not counts half; those
     that are all as near as the k-th share what is left of it, so that the order of the labels does not matter.

@@ -174,7 +174,7 @@ class LatentRows(RowLoop):
 
 
 def latent_system(first: Array, B: Array, alpha: float, gamma: float) -> Array:
-    """Q = first + γI + αBB', shape (l, l).
+    """Return Q = first + γI + αBB', shape (l, l).
 
     >>> latent_system(np.eye(1), np.array([[3.0, 4.0]]), 2.0, 0.5)
     array([[51.5]])
@@ -184,7 +184,7 @@ def latent_system(first: Array, B: Array, alpha: float, gamma: float) -> Array:
 
 
 def first_factors(pairs: Array, most: int, read: Callable[[Array], LatentSums]) -> tuple[Array, LatentSums]:
-    """B of a non-negative factorisation Y ≈ VB, and the sums for its V.
+    """Return B of a non-negative factorisation Y ≈ VB, and the sums for its V.
 
     Parameters
     ----------

@@ -312,7 +312,7 @@ def _power(X: Any, exponent: int) -> sp.csr_array:
 
 
 def _central(sums: Array, n: Array) -> Array:
-    """Sums of three powers of deviations from the mean, (..., 3, d), from those of four powers, (..., 4, d)."""
+    """Return sums of three powers of deviations from the mean, (..., 3, d), from those of four powers, (..., 4, d)."""
     first, second, third, fourth = np.moveaxis(sums, -2, 0)
     with np.errstate(over="ignore", invalid="ignore"):
         mean = first / np.maximum(n, 1)
@@ -340,7 +340,7 @@ def _add_rows(state: State, X: Matrix, weights: Array | None) -> None:
 
 
 def first_values(X: Matrix) -> Array:
-    """An origin near the values of X, shape (d,): its first row when dense, zero when sparse.
+    """Return an origin near the values of X, shape (d,): its first row when dense, zero when sparse.
 
     Values that are not finite give 0, so that they spoil their own column's sums and no origin.
     """
@@ -351,12 +351,12 @@ def first_values(X: Matrix) -> Array:
 
 
 def moved(moments: ColumnMoments, by: Array) -> ColumnMoments:
-    """The same moments about an origin that lies lower by `by`."""
+    """Return the same moments about an origin that lies lower by `by`."""
     return moments._replace(mean=moments.mean + by)
 
 
 def moments_scratch_bytes(profile: Profile) -> int:
-    """Bytes of temporaries of `moments_block` on the largest block, merging included."""
+    """Return bytes of temporaries of `moments_block` on the largest block, merging included."""
     if profile.sparse:
         # Deviations and their squares of the stored values, and indices as bincount takes them (int64).
         stored = profile.block_values

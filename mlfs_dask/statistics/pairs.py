@@ -192,7 +192,7 @@ def pair_information(
     *,
     with_labels: bool,
 ) -> PairInformation:
-    """The statistic of all features with some partners.
+    """Return the statistic of all features with some partners.
 
     Parameters
     ----------
@@ -258,7 +258,7 @@ def partners_that_fit(
     *,
     with_labels: bool,
 ) -> int:
-    """The most partners, up to `most`, that one reading can count, whichever they are.
+    """Return the most partners, up to `most`, that one reading can count, whichever they are.
 
     Raises
     ------

@@ -106,7 +106,7 @@ class RowPrediction:
         return np.maximum(dense, 0) * np.sqrt(self.duplicates.sizes), known
 
     def predict(self, XW: Array, Y: Array, known: NDArray[np.bool_]) -> tuple[Array, sp.csr_array | None]:
-        """F of some rows, shape (rows, q), and Z, shape (rows, m), or None without anchors.
+        """Return F of some rows, shape (rows, q), and Z, shape (rows, m), or None without anchors.
 
         Parameters
         ----------
@@ -128,7 +128,7 @@ class RowPrediction:
         return F, Z
 
     def _solve(self, right: Array, known: NDArray[np.bool_], level: float) -> Array:
-        """F of F(level·I + K + coupling) = right.
+        """Return F of F(level·I + K + coupling) = right.
 
         By the inverse for rows of which nothing is known, or all, whichever is nearer: the system of a row differs from
         it in at most half of the diagonal.
@@ -206,7 +206,7 @@ class PredictedRows(RowLoop):
     def _predict(
         self, X: Matrix, labels: sp.csr_array
     ) -> tuple[Array, NDArray[np.bool_], Array, Array, sp.csr_array | None]:
-        """Y, which labels are known, X W, F and Z of some rows."""
+        """Return Y, which labels are known, X W, F and Z of some rows."""
         Y, known = self.prediction.labels(labels)
         XW = self.forward(X)
         F, Z = self.prediction.predict(XW, Y, known)
@@ -217,7 +217,7 @@ class PredictedRows(RowLoop):
 
 
 def settle_anchors(prediction: RowPrediction, sums: PredictedSums) -> tuple[Array, Array]:
-    """b and U that agree with the F which follows from them: b is its mean and U = Λ⁻¹Z'F, Z and W being fixed.
+    """Return b and U that agree with the F which follows from them: b is its mean and U = Λ⁻¹Z'F, Z and W being fixed.
 
     F is linear in them: f_i = (c_i + b + θU'z_i) A with A = ((1 + θ + κ)I + μL_p)⁻¹, κ being 0 or 1. In the
     eigenvectors of L_p that makes a system of 1 + m equations for each of the q directions. Where rows are known in

@@ -123,14 +123,14 @@ class LabelMoments:
         return Sums(self.products, m2, self.known.positives[:, np.newaxis], self.known.n[:, np.newaxis])
 
     def _of_known(self, every: Array, known: Array) -> Array:
-        """Numbers of features over the rows where each label is known, shape (q, d)."""
+        """Return numbers of features over the rows where each label is known, shape (q, d)."""
         assert self.known is not None
         numbers = np.repeat(every[np.newaxis], len(self.positives), axis=0)
         numbers[self.known.labels] = known
         return numbers
 
     def adjusted_gram(self, gram: Array, columns: NDArray[np.intp]) -> Array:
-        """Centred X'X of some features as that of their residuals, where there are covariates; in its place."""
+        """Return centred X'X of some features as that of their residuals, where there are covariates; in its place."""
         return gram
 
     @property
@@ -150,7 +150,7 @@ class LabelMoments:
         return np.divide(1.0, std, out=np.zeros_like(std), where=std > 0)
 
     def scaled_products(self, factor: Array) -> Array:
-        """Y'(X − mean) of features times `factor`, shape (q, d), in the place of `products`."""
+        """Return Y'(X − mean) of features times `factor`, shape (q, d), in the place of `products`."""
         products = self.products
         products *= factor
         products[self.positives == self.n] = 0.0  # a label that always occurs goes with no feature: this is rounding
@@ -252,7 +252,7 @@ class LabelProducts(Statistic):
         return marked + max(own, 24 * profile.block_values + 24 * u * self.n_features)
 
     def _sum_bytes(self, profile: Profile) -> int:
-        """Temporaries of the sums but for squares."""
+        """Return temporaries of the sums but for squares."""
         d, q = self.n_features, self.n_labels + len(self.unknown)
         labels = 28 * profile.block_rows + 40 * min(profile.label_nonzeros, profile.block_rows * max(q, 1))
         if self.compiled:

@@ -62,12 +62,12 @@ class PropagationSums(NamedTuple):
     Y: Array
 
     def anchor_labels(self, alpha: float) -> Array:
-        """αU, shape (m, q); 0 for anchors of no row."""
+        """Return αU, shape (m, q); 0 for anchors of no row."""
         U = propagate_to_anchors(self.masses.sum(axis=0), alpha * self.ZZ, self.ZY, unreached=0.0)
         return alpha * np.maximum(U, 0.0)  # none is negative, but for rounding
 
     def of_all_rows(self) -> AnchorTotals:
-        """Z'X and Z'1 of the rows together."""
+        """Return Z'X and Z'1 of the rows together."""
         m, q = self.ZY.shape
         return AnchorTotals(self.ZX.sum(axis=0), self.masses.sum(axis=0), np.empty((0, 0)), np.empty((m, q)))
 
@@ -79,7 +79,7 @@ class PropagationSums(NamedTuple):
 
 
 def label_shares(Y: sp.csr_array) -> Array:
-    """Labels of labelled rows, divided by their sum, shape (rows, q); 0 in the other rows.
+    """Return labels of labelled rows, divided by their sum, shape (rows, q); 0 in the other rows.
 
     >>> label_shares(sp.csr_array(np.array([[1, 1], [1, -1], [0, 0]], np.int8))).tolist()
     [[0.5, 0.5], [0.0, 0.0], [0.0, 0.0]]

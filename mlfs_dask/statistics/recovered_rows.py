@@ -114,7 +114,7 @@ class RowRecovery:
         return np.where(entries > 0, 1.0, -1.0), known, row_weights(Y, self.label_weights)[:, np.newaxis]
 
     def recover(self, Y: Array, known: NDArray[np.bool_], s: Array, XP: Array | None, Z: sp.csr_array) -> Array:
-        """The labels of some rows, shape (rows, q)."""
+        """Return the labels of some rows, shape (rows, q)."""
         if self.U is None:
             return Y
         near = Z @ self.U
@@ -172,7 +172,7 @@ class RecoveredRows(RowLoop):
     def _recover(
         self, X: Matrix, labels: sp.csr_array
     ) -> tuple[sp.csr_array, NDArray[np.bool_], Array, Array | None, Array]:
-        """Z, which labels are known, s, X P, and Y of some rows."""
+        """Return Z, which labels are known, s, X P, and Y of some rows."""
         recovery = self.recovery
         Z = recovery.anchors.weigh(X)
         given, known, s = recovery.labels(labels)
@@ -188,7 +188,7 @@ class RecoveredRows(RowLoop):
 
 
 def settle_anchor_values(sums: RecoveredSums) -> Array:
-    """U that minimises Σ_i Σ_a z_ia ‖y_i − u_a‖² together with the y_i of the rows of which nothing is known.
+    """Return U that minimises Σ_i Σ_a z_ia ‖y_i − u_a‖² together with the y_i of the rows of which nothing is known.
 
     Σ_i z_ia (y_i − u_a) = 0 with y_i = U'z_i in the rows of which nothing is known is (Λ − ZZ) U = ZY.
 

@@ -78,7 +78,7 @@ class PooledStrata:
     columns: slice | None = None
 
     def of_rows(self, block: Block) -> NDArray[np.int64]:
-        """Strata of the rows of a block."""
+        """Return strata of the rows of a block."""
         if self.columns is None:
             return strata_of(block.Y)
         assert block.covariates is not None
@@ -122,12 +122,12 @@ class Resampling:
         return 1 + self.shuffles + self.resamples
 
     def pool_bytes(self, profile: Profile) -> int:
-        """Bytes of the pool, of data with that profile."""
+        """Return bytes of the pool, of data with that profile."""
         labels_of_row = profile.labels_of_row
         return min(profile.n, POOL_ROWS) * (16 + 5 * labels_of_row) * (self.shuffles > 0)
 
     def copied_bytes(self, profile: Profile) -> int:
-        """Bytes of the rows of one replicate of the largest block; a short one may lie in one half."""
+        """Return bytes of the rows of one replicate of the largest block; a short one may lie in one half."""
         labels = profile.block_rows * (8 + 5 * profile.labels_of_row)
         rows = profile.block_bytes + 8 * profile.block_rows
         return max(labels * (self.shuffles > 0), rows * (self.resamples > 0))
@@ -158,7 +158,7 @@ NOT_RESAMPLED = Resampling()
 
 
 def label_sample(profile: Profile, seed: int) -> RowSample:
-    """The statistic that `draw_pool` makes a pool of; for `RowSource.labels_only`.
+    """Return the statistic that `draw_pool` makes a pool of; for `RowSource.labels_only`.
 
     Parameters
     ----------
@@ -170,7 +170,7 @@ def label_sample(profile: Profile, seed: int) -> RowSample:
 
 
 def draw_pool(sample: SampledRows, seed: int) -> sp.csr_array:
-    """The labels of a sample of rows in a random order, shape (m, q)."""
+    """Return the labels of a sample of rows in a random order, shape (m, q)."""
     order = np.random.default_rng([seed, 0]).permutation(sample.Y.shape[0])
     return sp.csr_array(sample.Y[order])
 
@@ -178,7 +178,7 @@ def draw_pool(sample: SampledRows, seed: int) -> sp.csr_array:
 def pool_in_strata(
     sample: SampledRows, seed: int, n: int, n_strata: int, columns: slice | None
 ) -> tuple[sp.csr_array, PooledStrata]:
-    """The labels of a sample of n rows, stratum by stratum, each in a random order.
+    """Return the labels of a sample of n rows, stratum by stratum, each in a random order.
 
     Parameters
     ----------
@@ -271,7 +271,7 @@ class Resampled(Statistic):
         return self._unstacked("result_of", arrays)
 
     def _stacked(self, method: str, replicates: Sequence[Sequence[Any]]) -> Arrays:
-        """Arrays of the same names and shapes of every replicate, as arrays with an axis more."""
+        """Return arrays of the same names and shapes of every replicate, as arrays with an axis more."""
         stacked: dict[str, NDArray[Any]] = {}
         for s, statistic in enumerate(self.statistics):
             named = [getattr(statistic, method)(replicate[s]) for replicate in replicates]

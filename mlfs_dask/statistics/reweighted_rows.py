@@ -53,16 +53,16 @@ class WeightedSums(NamedTuple):
     loss: Array
 
     def centred(self) -> tuple[Array, Array]:
-        """X'SX and X'SY of X and Y less their weighted means: of a regression with an intercept."""
+        """Return X'SX and X'SY of X and Y less their weighted means: of a regression with an intercept."""
         return self.XX - np.outer(self.X, self.X) / self.total, self.centred_products()
 
     def centred_products(self) -> Array:
-        """X'SY of X and Y less their weighted means."""
+        """Return X'SY of X and Y less their weighted means."""
         products: Array = self.XY - np.outer(self.X, self.Y) / self.total
         return products
 
     def with_constant(self) -> tuple[Array, Array]:
-        """X'SX and X'SY where the first feature is 1 in every row."""
+        """Return X'SX and X'SY where the first feature is 1 in every row."""
         first = np.concatenate([self.total, self.X])
         return np.vstack([first, np.column_stack([self.X, self.XX])]), np.vstack([self.Y, self.XY])
 
@@ -132,7 +132,7 @@ class ReweightedRows(RowLoop):
         sums.loss[...] += loss.sum()
 
     def _weigh(self, residual: Array) -> tuple[Array, Array]:
-        """Weights and losses of some rows."""
+        """Return weights and losses of some rows."""
         squares: Array = np.einsum("ij,ij->i", residual, residual)
         if self.smoothing is None:
             return np.ones(len(squares)), squares
@@ -140,7 +140,7 @@ class ReweightedRows(RowLoop):
         return 0.5 / loss, loss
 
     def _targets(self, entries: NDArray[np.int8], predictions: Array) -> Array:
-        """Labels of some rows as ends of the box, shape (rows, q), and what unknown ones are."""
+        """Return labels of some rows as ends of the box, shape (rows, q), and what unknown ones are."""
         low, high = self.box
         targets: Array = np.where(entries > 0, high, low)
         unknown = np.clip(predictions, low, high) if self.unknown is None else self.unknown

@@ -26,7 +26,7 @@ class RowGroups(Statistic):
             self.add_rows(sums, block.X[part], block.Y[part])
 
     def sums_of(self, state: State) -> Any:
-        """The arrays of a state by name."""
+        """Return the arrays of a state by name."""
         return state
 
     @abstractmethod
@@ -65,13 +65,13 @@ class RowLoop(RowGroups):
         return self.scaling.scale_rows(self.W)
 
     def forward(self, X: Matrix) -> Array:
-        """X W of some rows, shape (rows, c)."""
+        """Return X W of some rows, shape (rows, c)."""
         product = np.empty((X.shape[0], self._scaled_W.shape[1]))
         forward_block(X, self._scaled_W, self.scaling.centre, product)
         return product
 
     def predict(self, X: Matrix) -> Array:
-        """X W + b of some rows, shape (rows, c)."""
+        """Return X W + b of some rows, shape (rows, c)."""
         predictions = self.forward(X)
         predictions += self.b
         return predictions
@@ -81,11 +81,11 @@ class RowLoop(RowGroups):
         backward_block(X, R, self.scaling.centre, into)
 
     def labels(self, block: Block) -> Array:
-        """Labels of the rows of a block that the loop computes, shape (rows, q)."""
+        """Return labels of the rows of a block that the loop computes, shape (rows, q)."""
         return np.concatenate([self.labels_of(block.X[part], block.Y[part]) for part in row_groups(block.X.shape[0])])
 
     def labels_of(self, X: Matrix, Y: sp.csr_array) -> Array:
-        """Labels of some rows."""
+        """Return labels of some rows."""
         raise NotImplementedError
 
     def sums_of(self, state: State) -> Any:

@@ -148,7 +148,7 @@ class RowSystem(RowLoop):
         return self.scaling.scale_rows(-2.0 * self.eta * C.T), squares
 
     def _solve(self, X: Matrix, XW: Array, Y: Array, kappa: Array) -> tuple[Array, sp.csr_array, float]:
-        """F of some rows, G, and the objective of the graph."""
+        """Return F of some rows, G, and the objective of the graph."""
         right = XW + self.b
         right += kappa * Y
         level = 1.0 + kappa
@@ -178,13 +178,13 @@ class RowSystem(RowLoop):
         return F, G, _spread(G, F, self.U)
 
     def _reweighted(self, Z: sp.csr_array, F: Array) -> sp.csr_array:
-        """Weights by distances in place of their squares."""
+        """Return weights by distances in place of their squares."""
         assert self.smoothing is not None
         lengths = np.sqrt(_distances(Z, F, self.U) + self.smoothing**2)
         return sp.csr_array((0.5 * self.weight * Z.data / lengths, Z.indices, Z.indptr), shape=Z.shape)
 
     def _nearest(self, D: Array) -> sp.csr_array:
-        """Weights of the nearest anchors; D are squared distances but for a number of each row."""
+        """Return weights of the nearest anchors; D are squared distances but for a number of each row."""
         (rows, m), s = D.shape, self.anchors.neighbors
         if m == 1:
             return sp.csr_array(np.ones((rows, 1)))
@@ -199,7 +199,7 @@ class RowSystem(RowLoop):
 
 
 def _distances(Z: sp.csr_array, F: Array, U: Array) -> Array:
-    """‖f_i − u_a‖² of every entry of Z, which has as many in each row."""
+    """Return ‖f_i − u_a‖² of every entry of Z, which has as many in each row."""
     s = len(Z.data) // max(len(F), 1)
     near = Z.indices.reshape(len(F), s)
     squares = np.empty(near.shape)
@@ -210,19 +210,19 @@ def _distances(Z: sp.csr_array, F: Array, U: Array) -> Array:
 
 
 def _spread(G: sp.csr_array, F: Array, U: Array) -> float:
-    """Σ_ia g_ia ‖f_i − u_a‖²."""
+    """Return Σ_ia g_ia ‖f_i − u_a‖²."""
     return float(G.data @ _distances(G, F, U))
 
 
 def _less_own(points: Array, anchors: Array, weight: float) -> Array:
-    """Squared distances of points from anchors, less the squares of the points, times the weight."""
+    """Return squared distances of points from anchors, less the squares of the points, times the weight."""
     D: Array = points @ (-2.0 * weight * anchors.T)
     D += weight * np.einsum("ij,ij->i", anchors, anchors)
     return D
 
 
 def settle_rows(system: RowSystem, sums: SystemSums) -> tuple[Array, Array, Array]:
-    """b and U of least objective together with the labels that follow from them, and X'F of these labels.
+    """Return b and U of least objective together with the labels that follow from them, and X'F of these labels.
 
     W and the rows' weights of anchors stay, and so do labels of rows that are known in part. With V = [b; U] the labels
     move by A H δV, so that (H'1)∘V = H'F, of which V is best, is m + 1 equations:

@@ -62,7 +62,7 @@ class RowsInMemory(Statistic):
         into.extend(other)
 
     def finalize(self, state: State) -> tuple[Matrix, sp.csr_array]:
-        """X, shape (n, k), and Y, shape (n, q)."""
+        """Return X, shape (n, k), and Y, shape (n, q)."""
         pieces = sorted(state, key=lambda piece: int(piece[0]))
         Y = _stacked([Y for _, _, Y in pieces], self.profile.q, np.int8)
         if self.out is not None:
@@ -78,7 +78,7 @@ def read_rows(
     out: Matrix | None = None,
     label: str = "rows",
 ) -> tuple[Matrix, sp.csr_array, ReadingRecord]:
-    """All rows in the memory of this process, by one reading that this process makes itself.
+    """Return all rows in the memory of this process, by one reading that this process makes itself.
 
     Parameters
     ----------

@@ -21,14 +21,14 @@ from mlfs_dask.typing import Matrix
 
 
 def row_bytes(profile: Profile) -> int:
-    """Bytes of a sampled row of X, on average."""
+    """Return bytes of a sampled row of X, on average."""
     if profile.sparse:
         return (profile.itemsize + 4) * -(-profile.nonzeros // max(profile.n, 1)) + 8
     return profile.itemsize * profile.d
 
 
 def draw_rows(profile: Profile, n_rows: int, seed: int | None, *, max_bytes: int = SAMPLE_BYTES) -> NDArray[np.int64]:
-    """Ascending indices of the sampled rows; all of them when n is small.
+    """Return ascending indices of the sampled rows; all of them when n is small.
 
     Parameters
     ----------

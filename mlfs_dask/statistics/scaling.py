@@ -47,11 +47,11 @@ class Scaling:
         return scaled
 
     def scale_rows(self, W: Array) -> Array:
-        """diag(factor) W of a (d, c) matrix: ((X − m) diag(f)) W = (X − m) (diag(f) W)."""
+        """Return diag(factor) W of a (d, c) matrix: ((X − m) diag(f)) W = (X − m) (diag(f) W)."""
         return np.ascontiguousarray(self.factor[:, np.newaxis] * W)
 
     def of_columns(self, columns: NDArray[np.intp]) -> Scaling:
-        """The scaling of some features."""
+        """Return the scaling of some features."""
         return Scaling(self.centre[columns], self.factor[columns])
 
 
