@@ -83,7 +83,7 @@ class BatchFailedError(MlfsError):
 
 @dataclass(frozen=True)
 class BatchResult:
-    """What a batch found, as tidy tables.
+    """Results of a batch, as tidy tables.
 
     Attributes
     ----------
@@ -103,13 +103,13 @@ class BatchResult:
 
     @property
     def failed(self) -> list[str]:
-        """Names of the jobs that failed."""
+        """Names of the failed jobs."""
         return list(self.jobs["job"][self.jobs["state"] == "failed"])
 
 
 @dataclass(frozen=True)
 class JobProjection:
-    """What one job will cost, as `selectors.costs.Plan` has it; or why it will fail. Evaluations have no seconds.
+    """Projected cost of one job (`selectors.costs.Plan`), or its error. Evaluations have no seconds.
 
     With `shared` it is no job of the plan, but the reading that several of them share.
     """
@@ -130,7 +130,7 @@ class JobProjection:
 
 @dataclass
 class BatchProjection:
-    """What a batch will cost: at most, where methods iterate.
+    """Projected cost of a batch; an upper bound if methods iterate.
 
     Attributes
     ----------
@@ -309,12 +309,12 @@ class Batch:
         return projection
 
     def _comes_after_its_ranking(self, job: Job) -> bool:
-        """Whether another number of features is selected before, or was."""
+        """Return True if the same ranking is, or was, selected earlier with another k."""
         others = self._jobs_by_ranking[_ranking_of(job)]
         return others[0] is not job or any(self._done_record(other) for other in others[1:])
 
     def _project_evaluation(self, job: Job, prepared: dict[Any, dict[str, Any]], resources: Resources) -> JobProjection:
-        """Those that differ in the method alone are prepared once, in `prepared`: each preparation reads all labels."""
+        """Project an evaluation; jobs that differ in the method alone share a pass over the labels in `prepared`."""
         assert job.evaluation is not None
         learns_nothing = job.point.method in (ALL, RANDOM)
         key = (job.evaluation.name, job.seed, job.point.method if learns_nothing else None)
@@ -601,7 +601,7 @@ class Batch:
 
 
 def _questions(jobs: Iterable[Job | None]) -> Iterator[Question]:
-    """What the selections among jobs ask."""
+    """Return the questions of the selections among jobs."""
     return (job.question for job in jobs if job is not None and job.evaluation is None)
 
 
@@ -636,7 +636,7 @@ def _failed(failures: Sequence[tuple[str, str, int]], total: int, verb: str) -> 
 
 
 def _job_projection(name: str, plan: Plan, *, fits: int = 1, driver_bytes: int = 0) -> JobProjection:
-    """What so many fits of a plan cost."""
+    """Return the projected cost of a number of fits of a plan."""
     same = {name: getattr(plan, name) for name in ("peak_worker_bytes", "seconds", "typical_seconds")}
     passes, nbytes = plan.typical_passes, plan.typical_bytes_read
     return JobProjection(
@@ -663,7 +663,7 @@ def _typical(jobs: Sequence[tuple[tuple[int, int] | None, int]]) -> tuple[int, i
 
 
 def _ranking_of(job: Job) -> tuple[str, str, int | None]:
-    """What a selection's ranking depends on in a plan, where it does not depend on the number of features."""
+    """Return the key of a selection's ranking in a plan, if the ranking does not depend on k."""
     return job.store.name, job.point.run, job.seed
 
 
@@ -682,7 +682,7 @@ def _row(job: Job, state: str) -> dict[str, Any]:
 
 
 def _facts(record: Mapping[str, Any]) -> dict[str, Any]:
-    """What a job took, from its record."""
+    """Return the cost of a job, from its record."""
     taken = record.get("extra", {}).get("from_cache")
     names = ("passes", "bytes_read", "iterations", "converged", "peak_worker_bytes", "peak_driver_bytes")
     return {name: record.get(name) for name in names} | {
@@ -692,7 +692,7 @@ def _facts(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _evaluation_facts(evaluation: Any) -> dict[str, Any]:
-    """What an evaluation took, in the names of a run's record."""
+    """Return the cost of an evaluation, under the names of a run's record."""
     fits = evaluation.fits
     record: dict[str, Any] = {"wall_seconds": evaluation.record.get("wall_seconds")}
     if len(fits):

@@ -1,4 +1,4 @@
-"""What several selections of a store read first is read once, into the cache, where each of them finds it."""
+"""Shared first pass of several selections of a store: read once, into the cache."""
 
 from __future__ import annotations
 

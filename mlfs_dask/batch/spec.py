@@ -59,7 +59,7 @@ class MethodPoint:
 
 @dataclass(frozen=True)
 class EvaluationEntry:
-    """How features are judged."""
+    """Settings of an evaluation."""
 
     name: str
     protocol: str | None
@@ -93,12 +93,12 @@ class Job:
 
     @property
     def kind(self) -> str:
-        """`select` or `evaluate`."""
+        """Kind of job: `select` or `evaluate`."""
         return "select" if self.evaluation is None else "evaluate"
 
     @property
     def question(self) -> Question:
-        """What a selection asks."""
+        """Question of a selection."""
         return ask(self.point.method, self.k, seed=self.seed, **self.point.params)
 
     def digest(self, store: str | None) -> str:
@@ -120,7 +120,7 @@ class Job:
 
 @dataclass(frozen=True)
 class BatchSpec:
-    """What a batch is to do, read and validated.
+    """Validated specification of a batch.
 
     Attributes
     ----------

@@ -105,13 +105,13 @@ def cache(place: str | os.PathLike[str] | None = BESIDE, *, size: int = SIZE) ->
 
 
 def is_on(source: RowSource | Profile) -> bool:
-    """Whether statistics of these rows are cached; never of a profile, which has no content."""
+    """Return True if statistics of these rows are cached; False for a profile, which has no content."""
     return isinstance(source, RowSource) and _folder_of(source) is not None
 
 
 @contextlib.contextmanager
 def record_hits() -> Iterator[list[str]]:
-    """The kinds of statistics that came from the cache in the with-block, in their order, each once."""
+    """Record the kinds of statistics loaded from the cache in the with-block, in order, each once."""
     kinds: list[str] = []
     with assigned(_hits, (*_hits.get(), kinds)):
         yield kinds
@@ -125,7 +125,7 @@ def assume_cached() -> Iterator[None]:
 
 
 def cache_of(store: str) -> Path:
-    """Folder of the cache of a store with `cache("auto")`.
+    """Return the cache folder of a store under `cache("auto")`.
 
     >>> str(cache_of("data/enron.zarr"))
     'data/enron.zarr.cache'
@@ -148,7 +148,7 @@ def _folder_of(source: RowSource) -> Path | None:
 
 
 def entry(source: RowSource, kind: str, parameters: Mapping[str, Any], *, digest: str | None = None) -> CacheEntry:
-    """The entry of one statistic.
+    """Return the cache entry of one statistic.
 
     Parameters
     ----------
@@ -202,7 +202,7 @@ class CacheEntry:
 
     @property
     def is_filled(self) -> bool:
-        """Whether the statistic is cached; its digests are not verified."""
+        """True if the statistic is cached; its digests are not verified."""
         if self.path is None:
             return False
         if any(self.path in paths for paths in _assumed.get()):
@@ -216,7 +216,7 @@ class CacheEntry:
         return True
 
     def load(self) -> dict[str, NDArray[Any]] | None:
-        """The cached arrays, verified; None if there are none. Writing to them changes no file."""
+        """Return the cached arrays, verified; None if there are none. Writing to them changes no file."""
         if self.path is None:
             return None
         try:
@@ -292,7 +292,7 @@ def _verify(file: Path, expected: Mapping[str, Any]) -> None:
 
 
 def _has_size(file: Path, expected: Mapping[str, Any]) -> bool:
-    """Whether it is a file, no pipe that would be waited for, of as many bytes as were written."""
+    """Return True for a regular file (not a pipe, which would block) of the recorded size."""
     facts = file.lstat()
     return stat.S_ISREG(facts.st_mode) and facts.st_size == int(expected["bytes"])
 
@@ -320,7 +320,7 @@ def _write_tag(folder: Path) -> None:
 
 
 def _make_room(folder: Path, size: int) -> None:
-    """Remove the least recently used entries until the others fit."""
+    """Remove the least recently used entries until the cache fits its limit."""
     remove_leftovers(folder / "entry", "*")
     entries = []
     for path in folder.iterdir():

@@ -87,7 +87,7 @@ class Checkpoint:
     _stopping: bool = False
 
     def load(self) -> State | None:
-        """The state to resume from; None if there is none."""
+        """Return the state to resume from; None if there is none."""
         if self.folder is None or not self.resume:
             return None
         state = self.folder.read(_STATE, self.key)
@@ -96,12 +96,12 @@ class Checkpoint:
         return state
 
     def stop(self) -> bool:
-        """Have the loop end with KeyboardInterrupt once it has saved its next state. Whether it will."""
+        """End the loop with KeyboardInterrupt after its next saved state. Return True if it will end."""
         self._stopping = self.folder is not None
         return self._stopping
 
     def due(self) -> bool:
-        """Whether it is time to save a state."""
+        """Return True if it is time to save a state."""
         if self.folder is None or self._stopping:
             return self._stopping
         pause = self._saving_seconds / MAX_SAVING_FRACTION if self.every > 0 else 0.0
@@ -141,12 +141,12 @@ class Folder:
 
     @property
     def is_remote(self) -> bool:
-        """Whether the place is a URL."""
+        """True if the folder is at a URL."""
         return is_url(self.place)
 
     @property
     def holds_state(self) -> bool:
-        """Whether a state is here, of any job."""
+        """True if the folder holds a state, of any job."""
         return open_objects(self.place).exists(_STATE)
 
     def write(self, file: str, key: str, arrays: Arrays, facts: Mapping[str, Any]) -> None:
@@ -172,7 +172,7 @@ class Folder:
             _write_npz(stream, content)
 
     def read(self, file: str, key: str) -> State | None:
-        """Content of a file; None if it does not exist, is damaged, or belongs to another job.
+        """Return the content of a file; None if it does not exist, is damaged, or belongs to another job.
 
         Raises
         ------
@@ -278,7 +278,7 @@ def keep_checkpoints(
 
 @contextlib.contextmanager
 def job(*, method: str, params: Mapping[str, Any], digest: str | None) -> Iterator[Checkpoint]:
-    """The checkpoint of one job, which `current` returns inside the with-block.
+    """Make the checkpoint of one job, which `current` returns inside the with-block.
 
     Parameters
     ----------
@@ -297,12 +297,12 @@ def job(*, method: str, params: Mapping[str, Any], digest: str | None) -> Iterat
 
 
 def current() -> Checkpoint:
-    """The checkpoint of the running job."""
+    """Return the checkpoint of the running job."""
     return _current.get() or Checkpoint()
 
 
 def checkpoint_place(run: str) -> str:
-    """Folder of the checkpoints of a run, beside the run.
+    """Return the folder of a run's checkpoints, beside the run.
 
     >>> checkpoint_place("results/run"), checkpoint_place("s3://bucket/run/")
     ('results/.run.checkpoint', 's3://bucket/run.checkpoint')

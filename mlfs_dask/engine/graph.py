@@ -39,7 +39,7 @@ _READ_KEY = re.compile(r"mlfs-read-(\d+)-(\d+)-")
 
 
 def read_key(first: int, last: int, token: str) -> str:
-    """Name of the task that reads partitions first..last-1."""
+    """Return the name of the task that reads partitions first..last-1."""
     return f"mlfs-read-{first}-{last}-{token}"
 
 
@@ -123,7 +123,7 @@ def compute_graph(source: RowSource, build: Callable[[], Delayed], plan: Reading
 
 
 def _may_end_otherwise(error: Exception, source: RowSource, cluster: Cluster, restriction: dict[str, Any]) -> bool:
-    """Whether a reading that failed may succeed with other workers; those that made it fail are left out."""
+    """Return True if a failed pass may succeed on other workers; exclude the workers that made it fail."""
     before = len(cluster.refused)
     try:
         workers = cluster.workers()  # some may have joined meanwhile
@@ -207,14 +207,14 @@ def _wait(future: Any, client: Any, cluster: Cluster, admitted: Sequence[str] | 
 
 
 def _describe_work(keys: Iterable[object]) -> str:
-    """What tasks with these keys read, and the verb."""
+    """Describe the partitions that tasks with these keys read, with the verb."""
     runs = [run for run in map(partitions_of, keys) if run is not None]
     count = sum(last - first for first, last in runs)
     return f"{number_of(count, 'partition')} {'goes' if count == 1 else 'go'}" if count else "work goes"
 
 
 def _killed(error: KilledWorker, plan: ReadingPlan, resources: Resources, cluster: Cluster) -> ClusterLostError:
-    """What is known of workers that died one after the other on the same task."""
+    """Describe the workers that died one after the other on the same task."""
     worker, run = error.last_worker, partitions_of(error.task)
     if run is None:
         work = "partial results were merged"
@@ -240,7 +240,7 @@ def _killed(error: KilledWorker, plan: ReadingPlan, resources: Resources, cluste
 
 
 class _NoWorkersError(ClusterLostError):
-    """Every worker that tasks may run on went away, and none came back in time."""
+    """Loss of every worker that tasks may run on; none came back in time."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(

@@ -56,7 +56,7 @@ PARAMETER_COPIES = 3
 
 @dataclass(frozen=True)
 class ReadingPlan:
-    """The shape of one reading.
+    """Shape of one pass: tasks, merges and memory.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ class ReadingPlan:
 
 @dataclass(frozen=True)
 class ReadingSizes:
-    """What the statistics of one reading take.
+    """Sizes of the statistics of one pass.
 
     Attributes
     ----------
@@ -165,7 +165,7 @@ def plan_reading(profile: Profile, resources: Resources, sizes: ReadingSizes) ->
 
 
 def memory_cure(resources: Resources, needed: int = 0) -> str:
-    """What to do where a reading needs more memory than a process may use.
+    """Return the cure for a pass that needs more memory than a process may use.
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ def memory_cure(resources: Resources, needed: int = 0) -> str:
 
 
 def reading_fits(profile: Profile, resources: Resources, sizes: ReadingSizes) -> bool:
-    """Whether `plan_reading` finds a plan."""
+    """Return True if `plan_reading` finds a plan."""
     usable = _usable_bytes(resources)
     return any(shape.peak_worker_bytes <= usable for shape in _shapes(profile, resources, sizes))
 
@@ -198,7 +198,7 @@ def _usable_bytes(resources: Resources) -> int:
 
 
 def _shapes(profile: Profile, resources: Resources, sizes: ReadingSizes) -> Iterator[_Shape]:
-    """The ways to make a reading, from the fastest to the one that needs the least memory."""
+    """Yield the shapes of a pass, from the fastest to the one that needs the least memory."""
     # What has been started with its threads keeps them; in process a reading takes those that fit.
     fewest = resources.threads_per_worker if resources.client is not None else 1
     for threads in range(resources.threads_per_worker, fewest - 1, -1):
@@ -206,7 +206,7 @@ def _shapes(profile: Profile, resources: Resources, sizes: ReadingSizes) -> Iter
 
 
 def _shapes_of(profile: Profile, resources: Resources, sizes: ReadingSizes) -> Iterator[_Shape]:
-    """The ways to make a reading with a given number of threads."""
+    """Yield the shapes of a pass with a given number of threads."""
     partitions = profile.partitions
     slots = max(1, min(resources.slots, partitions))
     large = sizes.state_bytes >= SPLIT_FROM_BYTES
@@ -266,7 +266,7 @@ def _peak(
 
 
 def _merge_rounds(n_runs: int, fan_in: int) -> list[int]:
-    """Merges in every round, the last of which is one.
+    """Return the number of merges in each round; the last round has one.
 
     >>> _merge_rounds(32, 8)
     [4, 1]

@@ -33,18 +33,18 @@ def cache_entry(source: RowSource, statistic: Statistic, digest: str | None = No
 
 
 def is_cached(source: RowSource | Profile, statistic: Statistic) -> bool:
-    """Whether the result of a statistic follows from the cache."""
+    """Return True if the result of a statistic follows from the cache."""
     return isinstance(source, RowSource) and cache_entry(source, statistic).is_filled
 
 
 def returned_bytes(source: RowSource | Profile, statistic: Statistic) -> int:
-    """Bytes of what a reading returns of a statistic: its result, or its state if that is kept."""
+    """Return the bytes that a pass returns for a statistic: its result, or its state if that is cached."""
     result: int = statistic.result_bytes
     return max(result, statistic.state_bytes) if keeps_state(source, statistic) else result
 
 
 def keeps_state(source: RowSource | Profile, statistic: Statistic) -> bool:
-    """Whether a reading returns the state of a statistic, for the cache; the driver then makes the result of it."""
+    """Return True if a pass returns the state of a statistic, to be cached; the driver then finalises the state."""
     return statistic.keeps == "state" and caching.is_on(source)
 
 
@@ -91,7 +91,7 @@ def _share(
 
 @dataclass(frozen=True)
 class ReadingRecord:
-    """What a reading took. One without tasks was no reading: what it would have given came from the cache.
+    """Cost of one pass. A record without tasks was no pass: its results came from the cache.
 
     Attributes
     ----------
@@ -113,12 +113,12 @@ NOT_READ = ReadingRecord(0, 0, 0.0, 0)
 
 
 def count_readings(records: Iterable[ReadingRecord]) -> int:
-    """Readings of the data among records."""
+    """Return the number of passes over the data among records."""
     return sum(record.tasks > 0 for record in records)
 
 
 def records_to_facts(records: Sequence[ReadingRecord]) -> list[list[float]]:
-    """Records as JSON can hold them, for a checkpoint.
+    """Convert records to JSON data, for a checkpoint.
 
     >>> records_from_facts(records_to_facts([ReadingRecord(1, 2, 0.5, 3)]))
     [ReadingRecord(tasks=1, bytes_read=2, seconds=0.5, peak_worker_bytes=3)]
@@ -127,7 +127,7 @@ def records_to_facts(records: Sequence[ReadingRecord]) -> list[list[float]]:
 
 
 def records_from_facts(facts: Sequence[Sequence[float]]) -> list[ReadingRecord]:
-    """The records of `records_to_facts`."""
+    """Restore records from the data of `records_to_facts`."""
     return [ReadingRecord(int(t), int(b), float(s), int(p)) for t, b, s, p in facts]
 
 
@@ -212,7 +212,7 @@ def _load_state(entry: CacheEntry, statistic: Statistic) -> State | None:
 
 
 def _results(source: RowSource, share: SharedState, kept: State | None, computed: Any) -> list[Any]:
-    """The results of the statistics of a state, which is added to the kept one and kept, or they are."""
+    """Finalise a shared state; merge it into the cached one first, and cache the state or the results."""
     if not share.keeps_state:
         for statistic, result in zip(share.statistics, computed, strict=True):
             if statistic.keeps == "result" and caching.is_on(source):
@@ -275,7 +275,7 @@ def _plan_reading(source: RowSource | Profile, statistics: Sequence[Statistic], 
 
 
 def reading_sizes(source: RowSource | Profile, statistics: Sequence[Statistic], resources: Resources) -> ReadingSizes:
-    """What the statistics of one reading take, as `plan_reading` needs it."""
+    """Return the sizes of the statistics of one pass, for `plan_reading`."""
     profile = profile_of(source)
     return ReadingSizes(
         state_bytes=sum(s.state_bytes for s in statistics),

@@ -94,7 +94,7 @@ class Statistic(ABC):
     # Large states, merged and finished in pieces on a cluster
 
     def split(self, state: State, pieces: int) -> list[State]:
-        """Pieces of a state, copied."""
+        """Return the pieces of a state, copied."""
         raise NotImplementedError
 
     def finalize_piece(self, state: State, piece: int, pieces: int) -> Any:
@@ -102,7 +102,7 @@ class Statistic(ABC):
         raise NotImplementedError
 
     def join(self, results: list[Any]) -> Any:
-        """Result of all pieces, from theirs in their order."""
+        """Return the result of all pieces from the results of the pieces, in order."""
         raise NotImplementedError
 
     # The cache
@@ -143,7 +143,7 @@ class Statistic(ABC):
         return {"state": self.parameters, "result": [type(self).__name__, self.result_parameters]}
 
     def state_arrays(self, state: State) -> Arrays:
-        """State as named arrays."""
+        """Return the state as named arrays."""
         return dict(zip(self.state_names, state, strict=True))
 
     def state_of(self, arrays: Arrays) -> State:
@@ -156,7 +156,7 @@ class Statistic(ABC):
         return 0
 
     def result_arrays(self, result: Any) -> Arrays:
-        """Result as named arrays."""
+        """Return the result as named arrays."""
         return dict(zip(self.result_names, result, strict=True))
 
     def result_of(self, arrays: Arrays) -> Any:
@@ -172,7 +172,7 @@ class Statistic(ABC):
 
 
 def array_bytes(value: Any) -> int:
-    """Bytes of the arrays that a parameter is or holds.
+    """Return the bytes of the arrays that a parameter is or holds.
 
     >>> array_bytes((np.zeros(2), "name", 3))
     16
@@ -201,7 +201,7 @@ class PartStatistic(Statistic):
 
     @abstractmethod
     def part_of(self, block: Block) -> Block:
-        """The part of a block."""
+        """Return the part of a block."""
 
     @property
     def compiled(self) -> bool:  # type: ignore[override]

@@ -39,13 +39,13 @@ class TaskSystemError(Exception):
 
     @property
     def error(self) -> OSError:
-        """The error of the task."""
+        """Error of the task."""
         number, text, file = self.args
         return OSError(text) if number is None else OSError(number, text, file)
 
 
 class LoadError(Exception):
-    """A library that did not load in a task.
+    """Failure of a library to load in a task.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What a page is made of: the folders given, recognised by the record that each holds."""
+"""Contents of a page: the given folders, recognised by the record in each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How good chosen sets of features are, by the two measures of the ELC paper (Wang et al. 2020, Section 5).
+"""Quality of feature sets by the two measures of the ELC paper (Wang et al. 2020, Section 5).
 
 One reading of X serves any number of sets.
 """

@@ -1,4 +1,4 @@
-"""What runs have chosen: figures and tables of their features, alone, with labels, and in pairs with labels."""
+"""Figures and tables of the selected features of runs: alone, with labels, and in pairs with labels."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MAX_PAIRED, MAX_PAIRED_LABELS, MAX_PAIRS_OF_LABEL, MAX_PAIRS = 30, 40, 3, 15
 def rankings_section(
     runs: Sequence[LabelledRun], styles: Styles, image_shape: tuple[int, int] | None, shown: Collection[str]
 ) -> Section:
-    """What each run chose; without the figures of the names `shown`, which the page has already."""
+    """Show the features that each run selected; omit the figures `shown`, which the page has already."""
     section = Section("rankings", "Features")
     by_dataset: dict[str, list[LabelledRun]] = {}
     for labelled in runs:
@@ -155,7 +155,7 @@ def _numbered(ranks: Sequence[int] | NDArray[np.int64], names: Sequence[str]) ->
 
 
 def rank_intervals(labelled: LabelledRun, styles: Styles) -> list[Figure]:
-    """How far the ranks of a run's best features vary, where rows were resampled."""
+    """Show the variation in rank of a run's best features over resampled rows."""
     import pandas as pd
 
     run, k = labelled.run, labelled.run.k
@@ -212,7 +212,7 @@ def _clusters(labelled: LabelledRun) -> list[Table]:
 
 
 def _replicates(labelled: LabelledRun) -> tuple[list[str], list[Table]]:
-    """What shuffled and resampled rows say of the chosen features, of as many as a page shows."""
+    """Tabulate the results of shuffled and resampled rows for the selected features that a page shows."""
     run = labelled.run
     texts = []
     if "q_value" in run.replicates:
@@ -244,7 +244,7 @@ def _replicates(labelled: LabelledRun) -> tuple[list[str], list[Table]]:
 
 
 def labels_section(runs: Sequence[LabelledRun], drawn: Sequence[LabelledRun], notes: list[str]) -> Section:
-    """What features have to do with labels; a sentence where the store cannot tell."""
+    """Show the association of features with labels; a sentence if the store is not available."""
     section = Section("labels", "Features and labels")
     rows, heat, missing = [], [], []
     groups: dict[str, list[LabelledRun]] = {}

@@ -73,7 +73,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Style:
-    """How the line of a run looks."""
+    """Line style of a run."""
 
     colour: str
     marker: str
@@ -486,7 +486,7 @@ def image_map(
     *,
     name: str,
 ) -> Figure:
-    """Where the chosen features lie in an image whose pixels, row by row, are the features."""
+    """Draw the selected features as pixels of an image; the features are its pixels, row by row."""
     import pandas as pd
 
     height, width = shape

@@ -249,7 +249,7 @@ def _parameters(params: Mapping[str, Any]) -> str:
 
 
 def _details(contents: Contents, drawn: Sequence[LabelledRun], styles: Styles) -> list[Block]:
-    """What was evaluated and run, how the loops went, and last all parameters."""
+    """Return the details of evaluations and runs, the convergence of loops, and last all parameters."""
     blocks = []
     rows: list[Sequence[Any]]
     if contents.evaluations:
@@ -329,7 +329,7 @@ def _convergence(labelled: LabelledRun, styles: Styles) -> Figure | None:
 
 
 def _judged_by_auto(labelled: LabelledRun) -> Block:
-    """What `auto` compared, with its errors: how sure its choice is."""
+    """Tabulate the methods that `auto` compared, with the standard errors."""
     extra = labelled.run.record["extra"]
     tied = extra.get("tied") or [extra["chosen"]]  # of version 0.1.0 there is the best alone
     taken = f"the ranking of {tied[0]}: no other is within one standard error of it"
@@ -516,7 +516,7 @@ def _stability_table(comparison: Comparison) -> Table:
 
 
 def render(sections: Sequence[Section], *, title: str, lead: str) -> str:
-    """The page as text.
+    """Return the page as text.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a page says first: which method is best here, by how much, at what cost, and which features it chooses."""
+"""Summary at the top of a page: the best method, its lead, its cost and its selected features."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _order(case: Case) -> list[str]:
 
 
 def _standing(case: Case, order: Sequence[str], selected: Sequence[str]) -> str:
-    """Which method is best, and by how much."""
+    """Name the best method and its lead."""
     means = case.rows("means")
     left_out: list[str] = []
     if means["rank"].notna().any():  # the order is that of the data sets that have all methods
@@ -156,7 +156,7 @@ def _standing(case: Case, order: Sequence[str], selected: Sequence[str]) -> str:
 
 
 def _friedman(case: Case) -> str:
-    """What Friedman's test says of the ranks, as the end of a sentence."""
+    """Return the verdict of Friedman's test on the ranks, as the end of a sentence."""
     test = case.test
     if test["friedman"] is None:
         return ""

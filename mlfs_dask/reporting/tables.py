@@ -41,7 +41,7 @@ class Cell:
 
     @property
     def is_number(self) -> bool:
-        """Whether it sorts as a number."""
+        """True if the cell sorts as a number."""
         return not isinstance(self.value, str)
 
     @property
@@ -79,7 +79,7 @@ class Table:
 
     @property
     def numeric(self) -> list[bool]:
-        """Whether each column holds numbers alone."""
+        """True for each column of numbers alone."""
         return [all(cell.is_number for cell in column) for column in zip(*self.cells(), strict=True)]
 
     @property
@@ -112,7 +112,7 @@ def cell(value: Any, form: str = "") -> Cell:
 
 
 def read_cell(value: float | None, passes: float) -> Cell:
-    """What passes read from a store.
+    """Return the cell of the bytes that passes read from a store.
 
     >>> read_cell(0, 1).text, read_cell(0, 0).text, read_cell(345126, 1).text
     ('rows in memory', 'none', '337 KiB')
