@@ -1,6 +1,6 @@
 """Preconditioned conjugate gradients for several right-hand sides at once, each with its own step and stopping test.
 
-The columns are independent systems that share the cost of one application of the operator, which may be a reading of
+The columns are independent systems that share the cost of one application of the operator, which may be a pass of
 the data. M. R. Hestenes, E. Stiefel, "Methods of conjugate gradients for solving linear systems", Journal of Research
 of the National Bureau of Standards 49 (1952) 409-436, doi:10.6028/jres.049.044.
 """

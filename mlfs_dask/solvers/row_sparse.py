@@ -233,7 +233,7 @@ def solve_products(
     Parameters
     ----------
     normal : callable
-        G P for any P of shape (d, c'); may be a reading of X.
+        G P for any P of shape (d, c'); may be a pass over X.
     B, beta, t
         As in `solve_gram`.
     start : float64 array, shape (d, c)

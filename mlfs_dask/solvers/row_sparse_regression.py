@@ -1,7 +1,7 @@
 """The P-step of SMFS: row-sparse weighted least squares, warm-started as the labels change.
 
 min tr(P'GP) − 2 tr(P'B) + β ‖P‖_{2,1} with G = X'SX and B = X'SY (Xu & Zhao 2020, Eqs. 9 and 10). G is a matrix, or
-known by products, each of which may be a reading of X, and entry by entry for some features at a time.
+known by products, each of which may be a pass over X, and entry by entry for some features at a time.
 """
 
 from __future__ import annotations

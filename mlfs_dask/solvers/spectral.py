@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from mlfs_dask.errors import MlfsError
 from mlfs_dask.typing import Array
 
-#: Columns of the block: so few hardly add to the time of a reading of X.
+#: Columns of the block: so few hardly add to the time of a pass over X.
 BLOCK = 16
 
 #: Most products; on real data three to nine are enough.

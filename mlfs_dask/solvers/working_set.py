@@ -36,7 +36,7 @@ class WorkingSet:
     Parameters
     ----------
     gram : callable
-        ``gram(rows)`` gives G of some rows and columns; may be a reading of X.
+        ``gram(rows)`` gives G of some rows and columns; may be a pass over X.
     size : int
         d.
     max_rows : int

@@ -1,4 +1,4 @@
-"""Z'X, Z'1, Z'Z and Z'Y of an anchor graph in one reading, from which X'SX = (Z'X)'Λ⁻¹Z'X follows."""
+"""Z'X, Z'1, Z'Z and Z'Y of an anchor graph in one pass, from which X'SX = (Z'X)'Λ⁻¹Z'X follows."""
 
 from __future__ import annotations
 

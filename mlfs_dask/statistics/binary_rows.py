@@ -1,4 +1,4 @@
-"""One iteration of a regression on labels 0 and 1 of all rows, which a graph of anchors makes alike, in one reading.
+"""One iteration of a regression on labels 0 and 1 of all rows, which a graph of anchors makes alike, in one pass.
 
 Given W, b and values U of the anchors, the labels f of a row minimise
 s √(‖x_iW + b − f‖² + e²) + κ Σ_known (f_l − y_l)² + c Σ_a z_a ‖f − u_a‖² + Σ_unknown τ_l f_l over {0, 1}. With the

@@ -545,7 +545,7 @@ def count_in_tiles(
     n_tiles : int, optional
         As found before.
     resampling : Resampling
-        The replicates of the rows that a tile is counted for in one reading.
+        The replicates of the rows that a tile is counted for in one pass.
 
     Raises
     ------

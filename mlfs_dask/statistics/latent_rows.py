@@ -1,4 +1,4 @@
-"""One iteration of mFSIR or CMFS in one reading: sums over the latent labels of all rows, which are not kept.
+"""One iteration of mFSIR or CMFS in one pass: sums over the latent labels of all rows, which are not kept.
 
 Given W, B and anchor values U, the latent labels v_i of a row minimise
 ‖x_iW − v‖² + α‖y_i − vB‖² + γ Σ_a z_ia ‖v − u_a‖² over v >= 0, that is v'Qv − 2r_i'v with Q = (1 + γ)I + αBB' and

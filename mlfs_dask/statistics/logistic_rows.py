@@ -1,4 +1,4 @@
-"""The logistic loss of a linear model of several labels, and its slope, in one reading."""
+"""The logistic loss of a linear model of several labels, and its slope, in one pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Missing features, filled in while rows are read: with their mean, from one reading before, or with their median.
+"""Missing features, filled in while rows are read: with their mean, from an earlier pass, or with their median.
 
 An exact median needs all values of a feature in order, which no bounded state holds. It is therefore that of a uniform
 sample of rows, as quantile edges are, and exact where the sample has all rows.

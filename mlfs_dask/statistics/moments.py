@@ -1,4 +1,4 @@
-"""Mean and variance of every feature in one reading."""
+"""Mean and variance of every feature in one pass."""
 
 from __future__ import annotations
 

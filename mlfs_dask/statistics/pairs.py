@@ -1,6 +1,6 @@
 """Information of every feature with some partners, other features, and with each of them and every label.
 
-`PairInformation` counts a block of partners against all features in one reading and turns the counts into information
+`PairInformation` counts a block of partners against all features in one pass and turns the counts into information
 where the last merge ran. It is a `ContingencyCounts` of columns that are made of each block's rows: the codes of the
 partners, the labels, and the products of both.
 """
@@ -258,7 +258,7 @@ def partners_that_fit(
     *,
     with_labels: bool,
 ) -> int:
-    """Return the most partners, up to `most`, that one reading can count, whichever they are.
+    """Return the most partners, up to `most`, that one pass can count, whichever they are.
 
     Raises
     ------

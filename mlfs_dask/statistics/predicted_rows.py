@@ -1,4 +1,4 @@
-"""One iteration of Access-MFS in one reading: sums over the predicted labels of all rows, which are not kept.
+"""One iteration of Access-MFS in one pass: sums over the predicted labels of all rows, which are not kept.
 
 Given W, b, L_p and anchors [u_a, t_a], the predicted labels f of a row and its weights z_i of anchors are computed
 alternately: z_i from the distances ½(‖f − u_a‖² + ‖x_iW − t_a‖²), and f from

@@ -1,4 +1,4 @@
-"""Y'(X − μ), Y'Y, label sums and the moments of X in one reading: what cross-product methods need."""
+"""Y'(X − μ), Y'Y, label sums and the moments of X in one pass: what cross-product methods need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Label propagation through anchors in closed form: sums of one reading, from which labels of all rows follow.
+"""Label propagation through anchors in closed form: sums of one pass, from which labels of all rows follow.
 
 F = A S F + (I − A) Y₀ with S = ZΛ⁻¹Z', Z holding the rows' weights of anchors and Λ = diag(Z'1). Y₀ has the labels of a
 labelled row, divided by their sum, and A is 0 for it; for other rows Y₀ is 0 and A is α. The values U = Λ⁻¹Z'F of the

@@ -1,4 +1,4 @@
-"""One iteration of SMFS in one reading: sums over the recovered labels of all rows, which are not kept.
+"""One iteration of SMFS in one pass: sums over the recovered labels of all rows, which are not kept.
 
 Known entries of a row stay. The others minimise s_i ‖x_iP − y‖² + α Σ_a z_ia ‖y − u_a‖²:
 y = (s_i x_iP + αU'z_i) / (s_i + α), within [−1, 1], with the weight s_i of the row (Eq. 7) and anchor values U.

@@ -7,7 +7,7 @@ reading grows with the number of replicates, its bytes do not.
 
 **Shuffles.** If features and labels are independent and rows exchangeable, the scores of the data have the same
 distribution as those of rows that are paired with the labels of a random permutation of the rows. A permutation of n
-rows asks for labels of far rows, which a task that streams its own does not have. Therefore a reading of the labels
+rows asks for labels of far rows, which a task that streams its own does not have. Therefore a pass over the labels
 alone takes those of m rows first, drawn without replacement (`draw_rows`), and puts them into a random order, the pool;
 rows i = 0..m-1 then get the labels of the pool at the places of `shuffled_places`, rows m..2m-1 those of the same pool
 at other places, and so on. A row's labels follow from its number, the seed and the number of the shuffle, so chunks,

@@ -1,4 +1,4 @@
-"""An iteration of a reweighted regression in one reading: sums over rows, whose weights follow from their residuals.
+"""An iteration of a reweighted regression in one pass: sums over rows, whose weights follow from their residuals.
 
 Given W and b, a row has the residual r_i = x_iW + b − y_i. The loss Σ ‖r_i‖ is touched from above by Σ s_i ‖r‖² with
 s_i = 1/(2√(‖r_i‖² + e²)), so that the next W and b follow from weighted sums.

@@ -1,4 +1,4 @@
-"""One iteration of a regression with a graph of anchors in one reading: sums over the labels of all rows, not kept.
+"""One iteration of a regression with a graph of anchors in one pass: sums over the labels of all rows, not kept.
 
 Given W, b and values U of the anchors, the labels f of a row minimise
 ‖x_iW + b − f‖² + Σ_l κ_il (f_l − y_il)² + Σ_a g_ia ‖f − u_a‖², κ_il being κ where y_il is known and else 0:

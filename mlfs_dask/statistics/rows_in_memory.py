@@ -1,4 +1,4 @@
-"""Rows of a source in the memory of this process: all of them, or chosen columns of them, by one reading."""
+"""Rows of a source in the memory of this process: all of them, or chosen columns of them, by one pass."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def read_rows(
     out: Matrix | None = None,
     label: str = "rows",
 ) -> tuple[Matrix, sp.csr_array, ReadingRecord]:
-    """Return all rows in the memory of this process, by one reading that this process makes itself.
+    """Return all rows in the memory of this process, by one pass that this process makes itself.
 
     Parameters
     ----------
