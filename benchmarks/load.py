@@ -91,11 +91,11 @@ def partitions(folder: Path) -> None:
 
 def usage(folder: str | None = None) -> dict[str, float]:
     """Memory without what is free in it, open files and threads of this process, and bytes of a folder."""
-    from mlfs_dask.runtime import settle
+    from mlfs_dask.runtime import measure_memory
 
     files = [path for path in Path(folder).rglob("*") if path.is_file()] if folder else []
     return {
-        "MiB": settle()[0] / 2**20,
+        "MiB": measure_memory()[0] / 2**20,
         "files": sum(1 for _ in Path("/proc/self/fd").iterdir()),
         "threads": sum(1 for _ in Path("/proc/self/task").iterdir()),
         "disk_MiB": sum(path.stat().st_size for path in files) / 2**20,

@@ -193,7 +193,7 @@ def give_back_freed_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def settle() -> tuple[int, frozenset[str]]:
+def measure_memory() -> tuple[int, frozenset[str]]:
     """Return freed memory to the system; return the resident bytes and the loaded libraries (`_loaded`).
 
     A worker keeps freed memory for its next blocks. The job fills that memory again, so counting it for the process and

@@ -168,7 +168,7 @@ def gram_block(X: Matrix, weights: Array | None, centre: Array | None, into: Arr
     ----------
     X : ndarray or csr_array, shape (rows, d)
     weights : float64 array, shape (rows,), or None for 1
-        Not negative.
+        Non-negative.
     centre : float64 array, shape (d,), or None for 0
     into : float64 array, shape (d, d)
 
@@ -190,7 +190,7 @@ def gram_block(X: Matrix, weights: Array | None, centre: Array | None, into: Arr
         for part, tile in dense_tiles(X, centre):
             if weights is not None:
                 tile = tile * np.sqrt(weights[part])[:, np.newaxis]
-            into += tile.T @ tile  # the same array twice: BLAS computes one triangle of it
+            into += tile.T @ tile  # both factors are one array, so BLAS computes a single triangle
         return
     wide = X.astype(np.float64)
     weighted = wide if weights is None else sp.csr_array(wide.multiply(weights[:, np.newaxis]))
@@ -200,7 +200,7 @@ def gram_block(X: Matrix, weights: Array | None, centre: Array | None, into: Arr
     for low in range(0, d, gates.GRAM_ROWS):
         part = slice(low, min(low + gates.GRAM_ROWS, d))
         product = (transposed[part] @ weighted).tocoo()
-        into[part][product.row, product.col] += product.data  # SciPy gives no entry twice
+        into[part][product.row, product.col] += product.data  # SciPy's product has no duplicate entries
         if centre is not None:
             into[part] -= np.outer(sums[part], centre)
             into[part] -= np.outer(centre[part], sums - total * centre)
@@ -225,18 +225,18 @@ def symmetrise(G: Array) -> None:
 
 
 def laplacian_gram(X: Matrix, graph: sp.csr_array, degrees: Array) -> Array:
-    """X'LX with L = diag(degrees) − graph, from rows that are all at hand.
+    """Return X'LX with L = diag(degrees) − graph, for rows in memory.
 
     Parameters
     ----------
     X : ndarray or csr_array, shape (n, d)
-        Need not be centred where L is a Laplacian, whose rows sum to zero; but what is far from zero loses digits.
+        Need not be centred if L is a Laplacian, whose rows sum to zero; but columns far from zero lose digits.
     graph : csr_array, shape (n, n)
     degrees : float64 array, shape (n,)
 
     Notes
     -----
-    Holds two arrays of shape (d, d), the result among them, and `laplacian_gram_bytes`.
+    Allocates two arrays of shape (d, d), including the result, and `laplacian_gram_bytes`.
 
     Examples
     --------
@@ -264,13 +264,13 @@ def laplacian_gram(X: Matrix, graph: sp.csr_array, degrees: Array) -> Array:
         part = slice(low, min(low + step, n))
         rows = wide[part]
         image = rows.multiply(degrees[part, np.newaxis]) - graph[part] @ wide
-        # A row of it has many more entries than one of X: as a dense one it is added column by column at memory speed.
+        # A row of L X has many more entries than a row of X: added densely, column by column, it runs at memory speed.
         into += rows.T @ image.toarray()
     return into
 
 
 def laplacian_gram_bytes(n: int, d: int, nonzeros: int | None) -> int:
-    """Bytes that `laplacian_gram` allocates for temporaries; `nonzeros` of a sparse X.
+    """Return the bytes that `laplacian_gram` allocates for temporaries; `nonzeros` is for sparse X.
 
     >>> laplacian_gram_bytes(10, 2, None)
     320
@@ -280,7 +280,7 @@ def laplacian_gram_bytes(n: int, d: int, nonzeros: int | None) -> int:
 
 
 def sparse_strips(X: sp.csr_array) -> Iterator[slice]:
-    """Consecutive rows of at most `gates.VALUES_AT_ONCE` stored values, at least one row: temporaries of `gram_block`.
+    """Yield runs of rows with at most `gates.VALUES_AT_ONCE` stored values, at least one row, for `gram_block`.
 
     >>> list(sparse_strips(sp.csr_array(np.eye(3))))
     [slice(0, 3, None)]
@@ -293,6 +293,6 @@ def sparse_strips(X: sp.csr_array) -> Iterator[slice]:
 
 
 def gram_scratch_bytes(d: int, rows: int, stored: int) -> int:
-    """Bytes that `gram_block` allocates for a sparse block of so many rows and stored values."""
+    """Return the bytes that `gram_block` allocates for a sparse block of `rows` rows and `stored` values."""
     product = 28 * min(gates.GRAM_ROWS, d) * d
     return 52 * stored + 8 * (rows + 2 * d) + product + 8 * min(gates.GRAM_ROWS, d) * d

@@ -1,7 +1,7 @@
-"""Anchors by isolation mass: a row belongs to the landmark rows with which it shares the smallest nodes of a forest.
+"""Anchors by isolation mass: a row is linked to the landmark rows with which it shares the smallest tree nodes.
 
-The mass of two rows, the mean over trees of the share of rows in the smallest node that holds both, is a look-up a tree
-for a row and all landmarks at once (`isolation`). Weights of the nearest landmarks are those of `anchors`.
+The mass of two rows, the mean over trees of the share of rows in their smallest common node, is one look-up per tree
+for a row and all landmarks at once (`isolation`). The weights of the nearest landmarks are those of `anchors`.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 
 class MassAnchors:
-    """Landmark rows of a forest, ready to weigh rows.
+    """Landmark rows of a forest, prepared for weighing rows.
 
     Parameters
     ----------
     forest : Forest
     tables : uint32 or uint64 array, shape (trees, leaves, m)
-        Of `landmark_tables`.
+        From `landmark_tables`.
     neighbors : int
-        s; at most m − 1 are used.
+        Number of landmarks per row, s; at most m − 1 are used.
     """
 
     def __init__(self, forest: Forest, tables: NDArray[Any], neighbors: int) -> None:
@@ -42,21 +42,21 @@ class MassAnchors:
 
     @property
     def count(self) -> int:
-        """m."""
+        """Number of landmarks, m."""
         return int(self.tables.shape[2])
 
     @property
     def nbytes(self) -> int:
-        """Bytes that a process holds."""
+        """Bytes of the landmarks in a process."""
         return int(self.tables.nbytes) + self.forest.nbytes
 
     def scratch_bytes(self, profile: Profile) -> int:
-        """Bytes that `weigh` allocates for a group of rows."""
+        """Return the bytes that `weigh` allocates for a group of rows."""
         totals = gates.MASS_ROWS * self.count * self.tables.dtype.itemsize
         return int(self.forest.leaf_scratch_bytes(profile) + 36 * gates.GROUP_ROWS * self.neighbors + totals)
 
     def weigh(self, X: Matrix) -> sp.csr_array:
-        """Z of some rows, shape (rows, m), s entries a row.
+        """Return Z of a group of rows, shape (rows, m), with s entries per row.
 
         Parameters
         ----------
@@ -79,17 +79,17 @@ class MassAnchors:
 def landmark_tables(
     shapes: Sequence[TreeShape], leaf_counts: NDArray[np.int64], landmarks: NDArray[Any], n: int
 ) -> NDArray[Any]:
-    """Masses of every leaf with every landmark, counted over all rows.
+    """Return the masses of every leaf with every landmark, counted over all rows.
 
     Parameters
     ----------
     shapes : sequence of TreeShape
     leaf_counts : int64 array, shape (trees, leaves)
-        Rows in each leaf.
+        Number of rows in each leaf.
     landmarks : int array, shape (m, trees)
         Leaf numbers of the landmarks.
     n : int
-        Rows in all, which settles the type: sums over trees have to fit.
+        Total number of rows, which determines the dtype: sums over trees must fit.
 
     Returns
     -------
@@ -114,5 +114,5 @@ def landmark_tables(
 
 
 def landmark_dtype(trees: int, n: int) -> Any:
-    """Type in which masses with a landmark are summed over the trees."""
+    """Return the dtype for masses with a landmark, summed over the trees."""
     return np.uint32 if trees * n < 2**32 else np.uint64

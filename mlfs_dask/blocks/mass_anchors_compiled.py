@@ -1,4 +1,4 @@
-"""Compiled kernels of `mass_anchors`: the masses that rows share with landmarks, and their weights."""
+"""Compiled kernels of `mass_anchors`: masses of rows with landmarks, and weights of the landmarks."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from mlfs_dask.blocks.compiling import njit
 
 @njit()
 def weigh_masses(codes, tables, totals, indices, weights):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Write the landmarks with which rows share least mass, and their weights.
+    """Write the landmarks with the smallest masses for each row, and their weights.
 
     Parameters: codes (rows, trees), leaf numbers; tables (trees, leaves, m), masses of leaves with landmarks; totals
-    (rows, m) of the type of tables, scratch; indices int32 and weights float64 (rows, s), the output, s < m. Ties by
-    lower index.
+    (rows, m), workspace with the dtype of tables; indices int32 and weights float64 (rows, s), the output, s < m. Ties
+    by lower index.
     """
     rows, trees = codes.shape
     m = tables.shape[2]

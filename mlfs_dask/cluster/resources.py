@@ -26,7 +26,9 @@ def current_resources(*, threads: int | None = None) -> Resources:
     if not workers:
         return Resources(1, 1, driver_limit, driver_limit, client)
     limits = [int(w["memory_limit"]) or driver_limit for w in workers]
-    answers = [answer for answer in cluster.ask(runtime.settle, workers=admitted).values() if isinstance(answer, tuple)]
+    answers = [
+        answer for answer in cluster.ask(runtime.measure_memory, workers=admitted).values() if isinstance(answer, tuple)
+    ]
     resident = [size for size, _ in answers]
     complete = len(answers) == len(admitted) > 0  # libraries loaded on only part of the workers count as not loaded
     loaded = frozenset.intersection(*(names for _, names in answers)) if complete else frozenset()

@@ -337,7 +337,7 @@ class Cluster:
 
     # Workers during a pass
 
-    def look(self, describe_work: Callable[[Iterable[object]], str]) -> set[str]:
+    def check_silent_workers(self, describe_work: Callable[[Iterable[object]], str]) -> set[str]:
         """Name silent workers in a warning, drop workers silent for long, and return the addresses of all workers.
 
         Parameters

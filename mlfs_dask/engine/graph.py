@@ -196,7 +196,7 @@ def _wait(future: Any, client: Any, cluster: Cluster, admitted: Sequence[str] | 
         while wait([result], timeout=min(cluster_workers.LOOK_SECONDS, cluster.wait / 2)).not_done:
             if client.status != "running":
                 raise cluster.loss()
-            looked, there = time.monotonic(), cluster.look(_describe_work)
+            looked, there = time.monotonic(), cluster.check_silent_workers(_describe_work)
             if there if admitted is None else there.intersection(admitted):
                 seen = looked
             elif looked - seen >= cluster.wait:

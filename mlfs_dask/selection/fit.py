@@ -375,7 +375,7 @@ def _prepare(question: Question, rows: OpenedRows, whole: RowSource, init: Mappi
     view = question.require_accepted(whole, rows.names)
     asked = question.asked(view.profile.d)
     of_scores, begun = {name: value for name, value in params.items() if name not in _AFTER_SCORES}, None
-    kept = question.kept(d, asked.k)
+    kept = question.kept_features(d, asked.k)
     if question.start_ is not None:
         begun = resume_choice(question, of_scores, rows, asked.k)
         kept = np.concatenate([begun.chosen, kept[~np.isin(kept, begun.chosen)]])

@@ -330,7 +330,7 @@ class Question:
         groups: Any = self.groups
         return groups.of_features(self.features(len(groups.group_of))) if isinstance(groups, Groups) else None
 
-    def kept(self, d: int, k: int) -> NDArray[np.int64]:
+    def kept_features(self, d: int, k: int) -> NDArray[np.int64]:
         """Return the numbers, among the features to read, of the features in `keep`, in the given order.
 
         Parameters
@@ -441,7 +441,7 @@ class Question:
         UsageError
         """
         features = self.features(d)
-        self.kept(d, self.asked(d if features is None else len(features)).k)
+        self.kept_features(d, self.asked(d if features is None else len(features)).k)
 
     def require_accepted(self, source: RowSource, names: Names) -> RowSource:
         """Refuse rows whose contents, as far as known without a pass, the method or a parameter does not support.

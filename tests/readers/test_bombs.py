@@ -267,7 +267,7 @@ def test_a_declaration_that_no_memory_holds(tmp_path: Path, monkeypatch: pytest.
     make, error, problem = BOMBS[name]
     path = make(tmp_path / name)
     keys = {"labels": str(tmp_path / "labels.csv")} if name.endswith(".h5") else {}
-    runtime.settle()
+    runtime.measure_memory()
     runtime.reset_peak_rss()
     before = runtime.current_rss()
     with runtime.process_limits(memory_limit=before + LIMIT), pytest.raises(error, match=problem) as raised:

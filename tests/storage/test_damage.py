@@ -296,7 +296,7 @@ def peak() -> Callable[[], int]:
     """Bytes by which this process has grown since the beginning of the test, libraries apart."""
     import mlfs_dask.storage.arrays  # noqa: F401 - those of lazy arrays
 
-    runtime.settle()
+    runtime.measure_memory()
     runtime.reset_peak_rss()
     before = runtime.current_rss()
     return lambda: runtime.peak_rss() - before
