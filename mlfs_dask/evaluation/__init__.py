@@ -1,1 +1,1 @@
-"""How good chosen features are: classifiers, metrics, splits, and the experiment that brings them together."""
+"""Evaluation of selected features: classifiers, metrics, splits, and the experiment that brings them together."""

@@ -221,7 +221,7 @@ class AutoSelector(Method):
     def _candidates(
         self, source: Profile | RowSource, resources: Resources, asked: Asked
     ) -> tuple[list[_Candidate], dict[str, str]]:
-        """Those that can be judged together, and why others cannot.
+        """Return the candidates that can be judged together, and the reason against each other candidate.
 
         Raises
         ------
@@ -463,7 +463,7 @@ def ranks_of(outcome: Scores, varies: NDArray[np.bool_]) -> Array:
 
 
 def _first_statistics(cost: Cost) -> tuple[Statistic, ...]:
-    """What a fit to rows whose ranges are known reads first."""
+    """Return the statistics of the first pass of a fit, given known ranges of the features."""
     first = next(step for step in cost.steps if isinstance(step, Reading) and step.name not in CODE_READINGS)
     return tuple(statistic for statistic in first.statistics if statistic.kind)
 
@@ -474,7 +474,7 @@ def _shared(of_candidates: Iterable[Sequence[Statistic]]) -> dict[str, Statistic
 
 
 def _sampled(source: Profile | RowSource, rows: NDArray[np.int64]) -> Profile | RowSource:
-    """Those rows alone, for a plan."""
+    """Restrict a source to some rows, for a plan."""
     if isinstance(source, RowSource):
         return RowView(source, rows, known=source.features, quantiles=source.quantiles)
     share = len(rows) / max(source.n, 1)
@@ -483,7 +483,7 @@ def _sampled(source: Profile | RowSource, rows: NDArray[np.int64]) -> Profile | 
 
 
 def _is_measured(source: RowSource) -> bool:
-    """Whether counts of labels, ranges of features and the default codes are known without a reading."""
+    """Return True if label counts, feature ranges and the default codes are known without a pass."""
     features = source.features
     if source.label_counts is None or features.minimum is None or features.zero_share is None:
         return False

@@ -1,4 +1,4 @@
-"""What is scored: a method that is learnt inside each training part, a finished run, random features, or all of them.
+"""Candidates to be scored: a method fitted to each training part, a finished run, random features, or all features.
 
 A candidate is written `elc`, `elc:lambda=0.1,variant=published`, `random`, `all`, or as the folder of a run. The folder
 of an evaluation stands for all its candidates, with the rankings that it has learnt.
@@ -49,7 +49,7 @@ class Candidate:
 
     @property
     def is_learnt(self) -> bool:
-        """Whether a method is fitted to each training part."""
+        """True if a method is fitted to each training part."""
         return self.finished is None and self.earlier is None and self.method not in (RANDOM, ALL)
 
     def with_default(self, name: str, value: Any) -> Candidate:

@@ -1,4 +1,4 @@
-"""Where chosen columns of all rows are kept that do not fit in memory: a scratch file.
+"""Scratch file for selected columns of all rows, if they do not fit in memory.
 
 The file has no name: it is gone with the array, however the process ends.
 """

@@ -120,7 +120,7 @@ class ColumnSubset:
 
 
 def missing_fill(train: ColumnSubset, test: ColumnSubset, missing: str) -> NDArray[np.float64] | None:
-    """What missing values of these columns are filled with: mean or median of those of `train`, 0 where it has none.
+    """Return the fill values of the columns: mean or median over the rows of `train`, 0 for a column without values.
 
     Parameters
     ----------

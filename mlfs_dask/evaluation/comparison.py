@@ -102,7 +102,7 @@ class Comparison:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader must know: gaps, undefined values, tests that were not possible."""
+        """Notes for the reader: gaps, undefined values, tests that were not possible."""
         return list(self.record["notes"])
 
 

@@ -338,7 +338,7 @@ class Experiment:
     # ------------------------------------------------------------------ running
 
     def job(self) -> dict[str, Any]:
-        """What the result depends on, as plain data: data, candidates, settings and splits."""
+        """Inputs of the result, as plain data: data, candidates, settings and splits."""
         rankings = [
             *(s.finished.ranking.tolist() for s in self._candidates if s.finished is not None),
             *(s.earlier.learnt(s.run, split) for s in self._candidates if s.earlier for split in self._splits),
@@ -360,7 +360,7 @@ class Experiment:
         return splits.hexdigest()
 
     def plan(self) -> dict[str, Any]:
-        """What would be done, as plain data."""
+        """Return the plan of the evaluation, as plain data."""
         learnt = [candidate for candidate in self._candidates if candidate.is_learnt]
         return {
             "store": self._table.path,

@@ -1,4 +1,4 @@
-"""What goes into an evaluation, and what a selector and a classifier get of each split of it."""
+"""Inputs of an evaluation, and of a selector and a classifier in each split."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Inputs:
 
 @dataclass(frozen=True)
 class SplitInputs:
-    """What a selector and a classifier get of one split.
+    """Inputs of a selector and a classifier in one split.
 
     Attributes
     ----------

@@ -57,7 +57,7 @@ class EvaluateJob:
         return evaluation
 
     def plan(self) -> dict[str, Any]:
-        """What would be done, as plain data."""
+        """Return the plan of the evaluation, as plain data."""
         return self._experiment.plan()
 
     def run(
@@ -135,7 +135,7 @@ class PartialResults:
         return self._place / f"{hashlib.blake2b(name.encode(), digest_size=12).hexdigest()}.json"
 
     def load(self, name: str) -> dict[str, Any] | None:
-        """What was saved under a name; None where there is no complete file."""
+        """Return the data saved under a name; None if there is no complete file."""
         try:
             document = parse_json(self._file(name).read_text())
         except (OSError, ValueError):

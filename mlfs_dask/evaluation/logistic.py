@@ -165,7 +165,7 @@ def _column(Y: sp.csc_array, label: int) -> NDArray[np.int8]:
 
 
 def _constant(known: int, positives: int) -> float | None:
-    """What is predicted where nothing is to be learnt: ½ without known rows, the class where there is one."""
+    """Return the constant prediction of a label: ½ without known rows, the class if there is only one."""
     if known == 0:
         return 0.5
     return float(positives > 0) if positives in (0, known) else None

@@ -38,7 +38,7 @@ _BLOCK_ENTRIES = 2**19
 
 @dataclass(frozen=True)
 class Predictions:
-    """What metrics are computed from.
+    """Labels and scores from which metrics are computed.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class Predictions:
     scores: NDArray[np.floating]
 
     def blocks(self) -> Iterator[tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.floating]]]:
-        """Which entries are present, which are known, and scores, of some rows after the others."""
+        """Yield masks of present and of known labels, and the scores, block by block of rows."""
         m, q = self.scores.shape
         step = max(1, _BLOCK_ENTRIES // max(q, 1))
         for low in range(0, m, step):
@@ -62,7 +62,7 @@ class Predictions:
 
     @cached_property
     def order(self) -> OrderSums:
-        """What follows from the order of labels within rows."""
+        """Sums over the order of labels within rows."""
         sums = OrderSums.zero(self.scores.shape[1])
         for truth, known, scores in self.blocks():
             sums.add(truth, known, scores)
@@ -70,7 +70,7 @@ class Predictions:
 
     @cached_property
     def counts(self) -> Counts:
-        """What follows from the labels that are predicted."""
+        """Counts of the predicted labels."""
         counts = Counts(0, 0, *np.zeros((4, self.scores.shape[1]), np.int64))
         for truth, known, scores in self.blocks():
             counts.add(truth, known, scores >= 0.5)

@@ -91,7 +91,7 @@ def nearest_rows(
 
 
 def count_near(indices: NDArray[np.int64], positive: sp.csr_array) -> NDArray[Any]:
-    """How many of the neighbours of a row have each label, shape (rows, q); a sum where labels are float64.
+    """Count the neighbours of each row that have each label, shape (rows, q); sum labels of float64.
 
     >>> count_near(np.array([[0, 1]]), sp.csr_array(np.array([[1, 0], [1, 1]], np.int8)))
     array([[2, 1]], dtype=int16)

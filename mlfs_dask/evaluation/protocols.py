@@ -21,7 +21,7 @@ from mlfs_dask.typing import MAX_SEED
 
 @dataclass(frozen=True)
 class Settings:
-    """How an evaluation is done; `SETTINGS` has what each field means, and its values."""
+    """Settings of an evaluation; `SETTINGS` has the meaning and the values of each field."""
 
     classifiers: Annotated[
         tuple[Literal["mlknn", "logistic", "sgd"], ...],
@@ -96,7 +96,7 @@ class Settings:
 
     @property
     def simulates(self) -> bool:
-        """Whether training labels are changed or rows added without labels."""
+        """True if training labels are changed or rows without labels are added."""
         return self.missing_labels > 0 or self.labelled_rows < 1 or self.unlabelled_test
 
     def to_dict(self) -> dict[str, Any]:

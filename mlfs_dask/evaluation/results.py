@@ -109,7 +109,7 @@ _CURE = "give the folder that `mlfs evaluate -o` wrote, or evaluate again."
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What an evaluation found.
+    """Results of an evaluation.
 
     Attributes
     ----------
@@ -138,7 +138,7 @@ class Evaluation:
 
     @cached_property
     def _learnt(self) -> dict[tuple[str, int, int], dict[str, Any]]:
-        """What `learnt` gives, by run, repeat and fold."""
+        """Values of `learnt`, by run, repeat and fold."""
         learnt: dict[tuple[str, int, int], dict[str, Any]] = defaultdict(lambda: {"rankings": {}, "fits": {}})
         for (*place, k), part in self.rankings.groupby(["run", "repeat", "fold", "k"]):
             learnt[*place]["rankings"][str(k)] = part.sort_values("rank")["feature_index"].tolist()

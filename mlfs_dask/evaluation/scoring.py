@@ -1,4 +1,4 @@
-"""What classifiers make of chosen columns: values of every metric for every number of features.
+"""Scores of classifiers on selected columns: values of every metric for every number of features.
 
 What is held is planned first. Columns that do not fit in memory are in a scratch file; where the training part of a
 logistic regression does not fit either, it is fitted by stochastic gradients, block by block. ML-kNN's neighbours are
@@ -44,7 +44,7 @@ _BLOCK_BYTES = 64 * 2**20
 
 @dataclass(frozen=True)
 class ScoringPlan:
-    """What this process holds while columns are scored.
+    """Memory plan of this process while columns are scored.
 
     Attributes
     ----------

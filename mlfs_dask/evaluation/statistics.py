@@ -34,7 +34,7 @@ class PairedTest:
     n_pairs: int
 
     def decides(self, alpha: float) -> bool:
-        """Whether the two differ at level `alpha`; never without a p-value."""
+        """Return True if the two differ at level `alpha`; False without a p-value."""
         return self.p_value < alpha
 
 

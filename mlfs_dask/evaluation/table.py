@@ -97,7 +97,7 @@ class Table:
 
     @property
     def held(self) -> bool:
-        """Whether X is in this process."""
+        """True if X is in memory of this process."""
         return self._X is not None
 
     @property
