@@ -67,7 +67,7 @@ class SourceFile:
 
     @property
     def enterable(self) -> bool:
-        """Whether reading can start at any byte without reading what lies before it."""
+        """Return True if reading can start at any byte without reading the bytes before it."""
         return self.compression is None
 
     def open(self, offset: int = 0) -> BinaryIO:
@@ -131,7 +131,7 @@ def open_source(path: str, storage_options: Mapping[str, Any] | None = None) -> 
 
 
 def exists(path: str, storage_options: Mapping[str, Any] | None = None) -> bool:
-    """Whether there is a file at `path`; False also where that cannot be found out."""
+    """Return True if there is a file at `path`; False also if access is refused."""
     if not is_url(path):
         return local_path(path).is_file()
     try:
