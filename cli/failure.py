@@ -1,4 +1,4 @@
-"""What an error looks like to the user: a message on standard error, an exit code, with --json one object."""
+"""Output of an error: a message on standard error and an exit code; with --json one object."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def describe_failure(error: BaseException, arguments: Sequence[str]) -> Failure 
 
 
 def _refusal_of_memory(error: BaseException) -> BaseException | None:
-    """What tells that the system refused memory: for an array, the stack of a thread, or a library to be loaded.
+    """Return the marks of refused memory: for an array, the stack of a thread, or a library to load.
 
     Behind an error of ours it may be an array that damaged data asked for; threads and libraries are asked for by none.
     """
@@ -130,7 +130,7 @@ def _refusal_of_memory(error: BaseException) -> BaseException | None:
 
 
 def _is_disk_full(error: BaseException | None) -> bool:
-    """Whether a disk that is full stands behind an error of ours, or is it."""
+    """Return True if a full disk is the error, or the cause of an error of this package."""
     while isinstance(error, MlfsError | OSError):
         if isinstance(error, OSError) and error.errno in DISK_FULL:
             return True

@@ -165,7 +165,7 @@ class MethodGroup(click.Group):
 
 
 def _is_common(options: dict[str, Parameter]) -> bool:
-    """Whether every method has the parameter: these stand together, after those of some methods."""
+    """Return True if every method has the parameter; such options come last, together."""
     from mlfs_dask.selection.question import COMMON
 
     return next(iter(options.values())) in COMMON

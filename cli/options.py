@@ -76,7 +76,7 @@ class Bytes(click.ParamType):
 
 
 class KeepCount(click.ParamType):
-    """How many features to keep: a count (20), or a share of them (10%, 0.1, 1/6).
+    """Number of features to keep: a count (20), or a share of the features (10%, 0.1, 1/6).
 
     Parameters
     ----------
@@ -311,7 +311,7 @@ cache_option_list = [
 
 @dataclass(frozen=True)
 class Computing:
-    """Where a command computes, and what it keeps.
+    """Cluster and cache of a command.
 
     Attributes
     ----------
@@ -534,7 +534,7 @@ ARGUMENTS = "mlfs.arguments"
 
 
 def command_line() -> str:
-    """What was typed, for records."""
+    """Return the command line as typed, for records."""
     return "mlfs " + shlex.join(click.get_current_context().meta[ARGUMENTS])
 
 

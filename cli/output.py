@@ -1,4 +1,4 @@
-"""What a command prints: its result on standard output, everything else on standard error."""
+"""Output of commands: the result on standard output, everything else on standard error."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def print_line(text: str) -> None:
 
 
 def is_terminal() -> bool:
-    """Whether somebody reads standard error as it is written."""
+    """Return True if standard error is read as it is written, as in a terminal."""
     return sys.stderr.isatty()
 
 
@@ -59,7 +59,7 @@ def beside(place: str, suffix: str) -> str:
 
 @dataclass(frozen=True)
 class Output:
-    """Where and how a command prints.
+    """Destination and form of a command's output.
 
     Attributes
     ----------

@@ -51,7 +51,7 @@ plan = MethodGroup(
 
 
 def _bounded(maximum: str, typical: tuple[Number, Number] | None, form: Callable[[Number], str]) -> str:
-    """What a method takes; of one with a loop the typical range, and the maximum."""
+    """Return the cost of a method; for a method with a loop the typical range and the maximum."""
     return maximum if typical is None else f"typically {between(typical, form)}, at most {maximum}"
 
 

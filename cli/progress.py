@@ -63,7 +63,7 @@ def waiting(sink: Callable[[dict[str, Any]], None]) -> Iterator[None]:
 
 
 class Status:
-    """What a command does, how far it is and what is left, from the events so far.
+    """Current stage of a command, its progress and the time left, from the events so far.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ class Status:
         return fraction
 
     def _remaining(self) -> str:
-        """What is left, in words; empty where it is not known."""
+        """Return the time left, in words; empty if it is unknown."""
         if self._first is None or self._last[1] <= self._first[1]:
             return ""
         (began, first), (risen, last), now = self._first, self._last, self._clock()

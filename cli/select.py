@@ -176,7 +176,7 @@ def _read_shared(dataset: Any, questions: Sequence[Any]) -> dict[str, Any] | Non
 
 
 def _result(run: Any) -> dict[str, Any]:
-    """What `--json` prints of a run."""
+    """Return the summary of a run that `--json` prints."""
     return {"run": run.path, "selected": run.feature_names[: run.k], **run.record}
 
 
@@ -187,7 +187,7 @@ def _judgement(row: dict[str, Any]) -> str:
 
 
 def _of_pairs(pairs: dict[str, Any]) -> str:
-    """How many pairs of labels and features are significant."""
+    """Return the number of significant pairs of a label and a feature."""
     return (
         f"{pairs['significant']:,} of {pairs['tested']:,} significant at {pairs['fdr']:g} ({pairs['control']}), of "
         f"{number_of(pairs['features'], 'feature')} and {number_of(pairs['labels'], 'label')}; {pairs['hypothesis']}"

@@ -1,4 +1,4 @@
-"""What a store or a file is, in numbers: the result of `convert` and of `inspect`."""
+"""Facts of a store or a file in numbers: the result of `convert` and of `inspect`."""
 
 from __future__ import annotations
 

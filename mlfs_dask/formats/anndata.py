@@ -115,7 +115,7 @@ def _open_root(path: str, options: FileSpec) -> Iterator[Any]:
 
 
 def _frames(options: FileSpec) -> tuple[str, str]:
-    """What stands before the elements of X's rows (``mod/NAME/`` in MuData), and the data frame of its columns.
+    """Return the prefix of X's elements (``mod/NAME/`` in MuData), and the data frame of its columns.
 
     The latter is "" where there is none: columns of `obsm` have no names in `var`.
     """
@@ -357,7 +357,7 @@ class _ObsColumn:
 
 
 def is_anndata(root: Any) -> bool:
-    """Whether a Zarr group is AnnData."""
+    """Return True if a Zarr group is AnnData."""
     return encoding_of(root) in ("anndata", "MuData") or ("X" in root and "obs" in root and "var" in root)
 
 

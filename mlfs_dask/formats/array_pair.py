@@ -52,7 +52,7 @@ def open_array_pair(paths: str | Sequence[str], options: FileSpec = _DEFAULTS) -
 
 
 def is_matrix(node: Any) -> bool:
-    """Whether a node is one matrix: an array or an encoded sparse one."""
+    """Return True if a node is one matrix: an array or an encoded sparse matrix."""
     return is_array(node) or encoding_of(node) in ("csr_matrix", "csc_matrix")
 
 

@@ -475,7 +475,7 @@ class _FirstRecord(NamedTuple):
 
 
 def _is_headerless(first: _FirstRecord, body: bytes, options: FileSpec) -> bool:
-    """Whether the first record is a row."""
+    """Return True if the first record is a row of data."""
     said = options.keys.get("header")
     if said is None:
         following = body[: body.find(b"\n") + 1 or None].decode("utf-8", "replace")
@@ -503,7 +503,7 @@ def _decoded(content: bytes, path: str, first_line: Callable[[], int]) -> str:
 
 
 def _begins_with_comments(first: list[str], rest: str, delimiter: str) -> bool:
-    """Whether the first record is a comment, and no header row that begins with # (`#id,a,b`)."""
+    """Return True if the first record is a comment, not a header row that begins with # (`#id,a,b`)."""
     if not first[0].startswith("#"):
         return False
     with contextlib.suppress(csv.Error):
@@ -513,7 +513,7 @@ def _begins_with_comments(first: list[str], rest: str, delimiter: str) -> bool:
 
 
 def _all_quoted(record: str, delimiter: str) -> bool:
-    """Whether every field of a record is in quotes."""
+    """Return True if every field of a record is in quotes."""
     return '"' in record and not re.sub('"[^"]*"', "", record).replace(delimiter, "").strip()
 
 
@@ -566,7 +566,7 @@ def _ignored_columns(sample: bytes, names: Sequence[str], delimiter: str, *, hea
 
 
 def _is_row_of_numbers(fields: Sequence[str]) -> bool:
-    """Whether a first line holds data: numbers, and not the column numbers that data frames write."""
+    """Return True if a first line holds data: numbers, not the column numbers that data frames write."""
     if not all(NUMBER.fullmatch(text) or is_missing(text) for text in fields):
         return False
     # The index that a data frame writes has no name.

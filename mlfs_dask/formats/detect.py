@@ -95,13 +95,13 @@ def _common_folder(sources: Sequence[str]) -> str:
 
 
 def is_named_as_file(path: str | Path) -> bool:
-    """Whether the suffix is that of a format whose data are a file."""
+    """Return True for the suffix of a format of files."""
     suffix = format_suffix(str(path).rstrip("/"))
     return any(suffix in known.suffixes for known in known_formats().values() if known.name != "zarr")
 
 
 def is_data_folder(path: str | Path) -> bool:
-    """Whether a local folder is one of a format, such as that of Cell Ranger."""
+    """Return True if a format recognises a local folder, such as a folder of Cell Ranger."""
     return any(known.folder(str(path)) for known in known_formats().values())
 
 
@@ -169,7 +169,7 @@ def _check_options(path: str, known: Format, options: FileSpec) -> None:
 
 
 def _has_table(known: Format, options: FileSpec) -> bool:
-    """Whether labels stand in a table beside a single matrix."""
+    """Return True if a table holds the labels of a single matrix."""
     return known.name == "mtx" and format_suffix(options.labels.xml or "") in _TABLES
 
 

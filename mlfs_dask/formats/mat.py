@@ -227,7 +227,7 @@ def _orient(
     orientation: str | None,
     path: str,
 ) -> tuple[bool, bool]:
-    """Whether X and Y are stored as columns of instances, so that n agrees in all pairs."""
+    """Return True if X and Y hold instances as columns, so that n agrees in all pairs."""
     for name in itertools.chain.from_iterable(names):
         variable = variables[name]
         if variable.problem is None and len(variable.shape) != 2:

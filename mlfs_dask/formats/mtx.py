@@ -76,7 +76,7 @@ def open_mtx(paths: Sequence[str], options: FileSpec = _DEFAULTS) -> MatrixReade
 
 @dataclass(frozen=True)
 class _Matrix:
-    """What the header of a file says, whose last line is `line`."""
+    """Header of a file; `line` is its last line."""
 
     source: SourceFile
     coordinate: bool

@@ -118,7 +118,7 @@ def _open_pair(paths: tuple[str, ...], options: FileSpec) -> Iterator[list[Pair]
 
 @contextlib.contextmanager
 def _open_file(path: str, options: FileSpec) -> Iterator[Callable[..., Rows]]:
-    """What gives the rows of a matrix in a file; parameters are those of `_Archive.rows`."""
+    """Yield the function that returns the rows of a matrix in a file; parameters are those of `_Archive.rows`."""
     if path.lower().endswith(".npz"):
         with _Archive.open(path, options) as archive:
             yield archive.rows
@@ -130,7 +130,7 @@ def _open_file(path: str, options: FileSpec) -> Iterator[Callable[..., Rows]]:
 
 
 class _Layout(NamedTuple):
-    """What a .npy header says; `offset` is where the values begin."""
+    """Layout in a .npy header; `offset` is the first byte of the values."""
 
     shape: tuple[int, ...]
     fortran: bool

@@ -82,14 +82,14 @@ _INDEX = re.compile(r"__index_level_\d+__")
 
 
 class _Stored(TypedDict, total=False):
-    """What `mlfs transform` writes of a table."""
+    """Metadata that `mlfs transform` writes beside a table."""
 
     labels: list[str]
     categories: dict[str, list[str]]
 
 
 class _Pandas(TypedDict, total=False):
-    """What pandas writes of one: the columns of the index, a mapping where they are a range."""
+    """Metadata that pandas writes: the columns of the index, a mapping for a range."""
 
     index_columns: list[Any]
 
@@ -378,7 +378,7 @@ def _index_columns(schema: Any, names: Sequence[str], path: str) -> list[int]:
 
 
 def _metadata(schema: Any, key: bytes, form: Any, path: str) -> Any:
-    """What a program wrote of the table behind its schema; {} where it wrote nothing."""
+    """Return a program's metadata in the schema of the table; {} if there is none."""
     try:
         return parse_json((schema.metadata or {}).get(key, b"{}"), form)
     except ValueError as error:
@@ -386,7 +386,7 @@ def _metadata(schema: Any, key: bytes, form: Any, path: str) -> Any:
 
 
 def _content(file: Any, column: Any) -> str:
-    """What is in a column without a name: "row numbers" (0, 1, 2... or 1, 2, 3...), "nothing", or "" for data."""
+    """Return the content of a nameless column: "row numbers" (0, 1, 2... or 1, 2, 3...), "nothing", or "" for data."""
     import pyarrow as pa
 
     if not is_number(column.type) or pa.types.is_boolean(column.type):
@@ -451,7 +451,7 @@ class _ParquetFile:
             yield run
 
     def _unpacks(self, rows: int, group: int, columns: Sequence[int]) -> bool:
-        """Whether so many rows, unpacked, take less than streaming the group of the first of them."""
+        """Return True if unpacking a number of rows takes less memory than streaming their first row group."""
         unpacked = self._unpacked_bytes(rows, columns)
         return unpacked is not None and unpacked <= sum(self.bytes_needed(group, columns))
 
@@ -570,7 +570,7 @@ class _Made:
 
 
 def _with_lists(made: _Made, file: Any, features: Sequence[str], labels: Sequence[str]) -> _Made:
-    """What is to be made of columns of lists: a feature for each element of a vector, a label for each tag.
+    """Columns made of columns of lists: a feature for each element of a vector, a label for each tag.
 
     Labels of lists of one size are a vector of 0 and 1.
     """

@@ -99,7 +99,7 @@ def _is_number(text: str) -> bool:
 
 
 def is_word(word: str) -> bool:
-    """Whether a word is labels (1,4), a class (-1, 3.0) or index:value; a comment may follow."""
+    """Return True for a word of labels (1,4), a class (-1, 3.0) or index:value; a comment may follow."""
     index, colon, value = word.partition(":")
     if not colon:
         return all(_is_number(part) for part in index.strip(",").split(",")) or index.startswith("#")

@@ -197,7 +197,7 @@ def _open_pair(path: str, options: FileSpec, labels: NDArray[np.float64]) -> Ite
 
 
 def is_folder(path: str) -> bool:
-    """Whether it is a folder as Cell Ranger writes it."""
+    """Return True for a folder of Cell Ranger."""
     # False where the folder may not be read.
     return any(os.path.isfile(f"{path}/barcodes.tsv{packed}") for packed in ("", ".gz"))  # noqa: PTH113
 

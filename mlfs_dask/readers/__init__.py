@@ -1,1 +1,1 @@
-"""What formats of files share: the interface of readers, three engines, labels, and detection of the format."""
+"""Parts that formats of files share: the interface of readers, three engines, and labels."""

@@ -1,4 +1,4 @@
-"""What every reader gives: a header, independent parts, and batches of rows.
+"""Interface of readers: a header, independent parts, and batches of rows.
 
 A reader turns one file into `Batch`es. It decides nothing about storage: values have the type of the file, labels are
 int8, dense or sparse as the file has them. `mlfs_dask.storage.convert` stages the batches and writes the store, and
@@ -49,7 +49,7 @@ def sort_categories(texts: Iterable[str]) -> list[str]:
 
 
 def is_subsequence(some: Sequence[str], texts: Sequence[str]) -> bool:
-    """Whether `texts`, all different, has the texts of `some` in the same order.
+    """Return True if the distinct texts of `some` occur in `texts` in the same order.
 
     Examples
     --------
@@ -232,7 +232,7 @@ class Reader(ABC):
 
 @dataclass(frozen=True)
 class LabelSpec:
-    """Which columns are labels, and what their values mean: what the label options of `mlfs convert` say.
+    """Label columns and the meaning of their values, as the label options of `mlfs convert` give them.
 
     Of `columns` and `count` at most one is given; formats that carry their labels apart need none.
 
@@ -277,18 +277,18 @@ class LabelSpec:
 
     @property
     def names_columns(self) -> bool:
-        """Whether it says which columns are labels."""
+        """True if the label columns are given."""
         return self.xml is not None or self.columns is not None or self.count is not None
 
     @cached_property
     def values(self) -> LabelValues:
-        """What the values of labels mean."""
+        """Meaning of label values."""
         return LabelValues(self.positive, self.negative, self.unknown)
 
 
 @dataclass(frozen=True)
 class FileSpec:
-    """What a person says about files: labels, format, columns.
+    """Specification of files: labels, format, columns.
 
     Attributes
     ----------
@@ -346,7 +346,7 @@ class FileSpec:
 
     @property
     def record(self) -> dict[str, Any]:
-        """What was said, as plain data without what was not, and without secrets."""
+        """Given values as plain data, without defaults and without secrets."""
         labels = {name: value for name, value in asdict(self.labels).items() if value}
         keys = {key: redact(value) for key, value in self.keys.items()}
         said: dict[str, Any] = {"labels": labels, "format": self.format, "keys": keys, "drop": self.drop}

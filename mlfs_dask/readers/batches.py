@@ -24,7 +24,7 @@ _PIECE_ROWS = 1 << 18
 
 
 class Scan(NamedTuple):
-    """How a table is read.
+    """Reading of a table: its schema, pieces and batches.
 
     Attributes
     ----------
@@ -143,7 +143,7 @@ def open_batches(scan: Scan, options: FileSpec, *, what: str) -> BatchReader:
 
 
 def scan_of(table: Any) -> Scan:
-    """How a LazyFrame of polars or a dataset of Arrow is read."""
+    """Return the reading of a LazyFrame of polars or a dataset of Arrow."""
     return _scan_of_frame(table) if hasattr(table, "collect_schema") else _scan_of_dataset(table)
 
 

@@ -64,7 +64,7 @@ def encoding_of(node: Any) -> str:
 
 
 def is_array(node: Any) -> bool:
-    """Whether a node is an array (h5py Dataset, zarr Array) and not a group."""
+    """Return True if a node is an array (h5py Dataset, zarr Array), not a group."""
     return hasattr(node, "dtype")
 
 
@@ -144,7 +144,7 @@ class _Decoded:
 
 
 def _decoder(array: Any) -> Callable[[Any], Any]:
-    """What makes values of those that are stored, as xarray does by the conventions of CF (NUG for `_Unsigned`)."""
+    """Return the decoding of stored values by the conventions of CF, as in xarray (NUG for `_Unsigned`)."""
     attributes = array.attrs
     marks = [attributes[name] for name in ("_FillValue", "missing_value") if name in attributes]
     # In version 2 of Zarr xarray has the missing value as the fill value of the array.

@@ -33,7 +33,7 @@ _UNBOUNDED = 1 << 31
 
 
 def fills_unknown(labels: LabelSpec, n_labels: int | None, path: str) -> bool:
-    """Whether labels that a row does not list are unknown.
+    """Return True if labels that a row does not list are unknown.
 
     Raises
     ------

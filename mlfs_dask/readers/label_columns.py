@@ -1,4 +1,4 @@
-"""Which columns are labels, and what a label may hold: the rules that all table and matrix readers share."""
+"""Choice of label columns: the rules that all table and matrix readers share."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ _PLACEHOLDER = re.compile(r"(Unnamed: \d+(_level_\d+)?|__index_level_\d+__)?")
 
 
 def is_nameless(name: str) -> bool:
-    """Whether a column has no name, or one that pandas makes up where there is none.
+    """Return True for a column without a name, or with a placeholder of pandas.
 
     Examples
     --------

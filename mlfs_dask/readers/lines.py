@@ -117,7 +117,7 @@ def line_from(block: LineBlock, p: int) -> str:
 
 
 def excerpt(text: str) -> str:
-    """What an error shows of a text: 40 characters, Latin-1 where it is no UTF-8.
+    """Return an excerpt of a text for an error: 40 characters, as Latin-1 if the text is no UTF-8.
 
     Examples
     --------

@@ -102,7 +102,7 @@ Opener: TypeAlias = Callable[[], AbstractContextManager[Sequence[Pair]]]
 
 
 class Sliceable(Protocol):
-    """What NumPy, h5py, zarr and our own streams have in common."""
+    """Interface that NumPy, h5py, zarr and the streams of this package share."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -169,7 +169,7 @@ def check_dataset(dataset: Any, *, file: str) -> Any:
 
 
 def _filters(dataset: Any) -> tuple[Any, ...]:
-    """What the chunks of an array of zarr go through; those of HDF5 have no names in h5py."""
+    """Return the names of the filters of a Zarr array's chunks; h5py has no names of HDF5 filters."""
     return (*getattr(dataset, "filters", ()), *getattr(dataset, "compressors", ()))
 
 

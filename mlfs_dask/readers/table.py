@@ -355,7 +355,7 @@ class TableReader(Reader):
         return None
 
     def _where(self, column: int, values: Collection[str]) -> dict[str, Any]:
-        """What a DataError says of the place of some values."""
+        """Return the arguments of DataError that locate some values."""
         return {}
 
     def text_counts(self, feature: int) -> tuple[float, float]:
@@ -506,7 +506,7 @@ def choose_columns(
 
 
 def _mark(written: re.Match[str]) -> tuple[str, str, str]:
-    """What a number is written with: money, a unit, and the letter of a power that only Fortran knows."""
+    """Return the marks of a written number: currency, unit, and Fortran's letter of an exponent."""
     power = written["power"] or ""
     return written["money"], written["unit"].strip(), "D" if power[:1] in ("d", "D") else ""
 
@@ -562,7 +562,7 @@ def _numbers(batch: Any, dtype: np.dtype[Any], *, safe: bool = False) -> Any:
 
 
 def is_text(column: Any, path: str, *, is_label: bool = False) -> bool:
-    """Whether a column is categorical (else it is a number)."""
+    """Return True for a categorical column, False for a column of numbers."""
     import pyarrow as pa
 
     kind = column.type

@@ -38,7 +38,7 @@ Fault = Literal["missing", "fraction", "below", "above"]
 
 
 class NotHeld(NamedTuple):
-    """Why a type cannot hold a feature; `value` is the one that lies outside of its range, where that is why."""
+    """Reason why a type cannot hold a feature; `value` is a value out of range, if that is the reason."""
 
     fault: Fault
     feature: int
