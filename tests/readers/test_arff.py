@@ -90,6 +90,11 @@ def test_labels_are_found(write: Any, relation: str, spec: LabelSpec, labels: st
     assert table.X.T.tolist() == [rows[name] for name in sorted(set("abcd") - set(labels))]
 
 
+@pytest.mark.parametrize("name", ["data.dat", "data"])
+def test_keel_is_known_by_its_header(write: Any, name: str) -> None:
+    assert read(write(arff(FOUR, ["1,0,0,1"], "r\n@outputs a, d"), name), LabelSpec()).header.label_names == ("a", "d")
+
+
 def xml(*names: str) -> str:
     return "<labels>" + "".join(f'<label name="{name}"/>' for name in names) + "</labels>"
 
