@@ -450,13 +450,13 @@ def test_a_cluster_that_has_lost_every_worker_is_given_up_in_time(start_dask, tm
         monkeypatch.setattr(cluster, "wait", 0.5)
         killer = threading.Timer(1, worker.kill)
         killer.start()
-        looks, look = [], Cluster.look
+        looks, look = [], Cluster.check_silent_workers
 
         def counted(*arguments):
             looks.append(look(*arguments))
             return looks[-1]
 
-        monkeypatch.setattr(Cluster, "look", counted)
+        monkeypatch.setattr(Cluster, "check_silent_workers", counted)
         source, plan = ArrayRows(*integers()[:1], sp.csr_array(integers()[1])), ReadingPlan(((0, 1),), 1, 1, 1, 0, 0)
         with pytest.raises(ClusterLostError) as caught:
             graph.compute_graph(source, lambda: delayed(time.sleep)(70), plan, resources)

@@ -405,7 +405,10 @@ def test_the_plan_has_the_readings_and_the_arrays():
         selector = SPFS(3, n_candidates=n_candidates)
         plan = selector.plan(source, current_resources())
         assert list(plan.readings) == readings
-        assert (plan.arrays["2 d q"], plan.arrays["2 m m"]) == (8 * 2 * 4 * 12, 8 * 2 * n_candidates**2)
+        # X'X of the candidates is what the second pass gives, and its squares are beside it.
+        gram = 8 * n_candidates**2
+        assert (plan.arrays["2 d q"], plan.arrays["m m"]) == (8 * 2 * 4 * 12, gram)
+        assert plan.arrays.get("later") == (gram if "candidates" in readings else None)
         assert selector.fit(source).report_.passes == plan.passes == len(readings)
 
 
