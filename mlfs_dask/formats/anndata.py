@@ -50,13 +50,13 @@ _DEFAULTS = FileSpec()
 _OBS_ROWS = 1 << 17
 
 
-def open_anndata(path: str, options: FileSpec = _DEFAULTS) -> Reader:
+def open_anndata(path: str, spec: FileSpec = _DEFAULTS) -> Reader:
     """Open an .h5ad file or a .zarr folder that holds AnnData.
 
     Parameters
     ----------
     path : str
-    options : FileSpec
+    spec : FileSpec
         `labels.columns` are columns of `obs`, of true and false or categorical (see `column_rows`). `keys` may hold
         ``x`` (default X; ``layers/NAME``, ``raw/X``, ``mod/NAME/X`` of MuData, whose rows `obs` of that modality
         describes), ``y`` (default obsm/labels; a matrix or a data frame), ``label_names`` (an array of texts; default
@@ -71,26 +71,26 @@ def open_anndata(path: str, options: FileSpec = _DEFAULTS) -> Reader:
     UsageError
         Labels named in a way that AnnData does not know; .h5ad without h5py.
     """
-    labels = options.labels
+    labels = spec.labels
     if labels.xml is not None or labels.count is not None:
         raise UsageError(
             f"{path}: AnnData keeps labels apart from features, so --label-file and --n-labels say nothing\n"
             "  cure: --key y=obsm/NAME, or --label-columns with columns of obs"
         )
-    with _open_root(path, options) as root, damage_in(path, "a name or a category"):
-        _element(root, options.keys.get("x", "X"), path)
-        feature_names = _feature_names(root, options, path)
-        label_names = _label_names(root, options, path)
+    with _open_root(path, spec) as root, damage_in(path, "a name or a category"):
+        _element(root, spec.keys.get("x", "X"), path)
+        feature_names = _feature_names(root, spec, path)
+        label_names = _label_names(root, spec, path)
         # Columns of a table are texts, too, and tell themselves what their values mean.
-        meaning = DEFAULT_VALUES if _label_columns(root, options, path) else None
+        meaning = DEFAULT_VALUES if _label_columns(root, spec, path) else None
         categories = _categories(root, path)
         # Stores and files of ours have unknown labels alone as -1.
         minus_one: MinusOne | None = "unknown" if "uns/mlfs" in root else None
-    opener = functools.partial(_open_pair, path, options)
+    opener = functools.partial(_open_pair, path, spec)
     return matrix_reader(
         path,
         opener,
-        options,
+        spec,
         feature_names=feature_names,
         label_names=label_names,
         categories=categories,
@@ -100,8 +100,8 @@ def open_anndata(path: str, options: FileSpec = _DEFAULTS) -> Reader:
 
 
 @contextlib.contextmanager
-def _open_root(path: str, options: FileSpec) -> Iterator[Any]:
-    with open_root(path, options) as root:
+def _open_root(path: str, spec: FileSpec) -> Iterator[Any]:
+    with open_root(path, spec) as root:
         if is_array(root):
             raise DataError("it is one Zarr array, a group was expected", file=path, cure="check the path and --format")
         for frame in ("obs", "var"):
@@ -114,12 +114,12 @@ def _open_root(path: str, options: FileSpec) -> Iterator[Any]:
         yield root
 
 
-def _frames(options: FileSpec) -> tuple[str, str]:
+def _frames(spec: FileSpec) -> tuple[str, str]:
     """Return the prefix of X's elements (``mod/NAME/`` in MuData), and the data frame of its columns.
 
     The latter is "" where there is none: columns of `obsm` have no names in `var`.
     """
-    key = options.keys.get("x", "X")
+    key = spec.keys.get("x", "X")
     group = "/".join(key.split("/", 2)[:2]) + "/" if key.startswith("mod/") else ""
     kind, _, _ = key.removeprefix(group).partition("/")
     return group, {"X": f"{group}var", "layers": f"{group}var", "raw": f"{group}raw/var"}.get(kind, "")
@@ -144,10 +144,10 @@ def _element(root: Any, key: str, path: str) -> Any:
     raise DataError(f"there is no {key}; there is {there}", file=path, cure=cure)
 
 
-def _feature_names(root: Any, options: FileSpec, path: str) -> tuple[str, ...] | None:
+def _feature_names(root: Any, spec: FileSpec, path: str) -> tuple[str, ...] | None:
     """Names of the features: the index of the frame that describes X, or what `names` of the keys says."""
-    _, frame = _frames(options)
-    key, columns = options.keys.get("names"), tuple[str, ...]()
+    _, frame = _frames(spec)
+    key, columns = spec.keys.get("names"), tuple[str, ...]()
     if key is not None and "/" in key and key in root:
         names = texts_of(root[key], file=path)
     elif key is None and (not frame or frame not in root):
@@ -186,35 +186,35 @@ def _feature_names(root: Any, options: FileSpec, path: str) -> tuple[str, ...] |
     return names or None
 
 
-def _label_columns(root: Any, options: FileSpec, path: str) -> tuple[Any, tuple[str, ...]] | None:
+def _label_columns(root: Any, spec: FileSpec, path: str) -> tuple[Any, tuple[str, ...]] | None:
     """The data frame that holds the labels and their columns, if a data frame does."""
-    if options.labels.columns is not None:
-        frame = _element(root, _frames(options)[0] + "obs", path)
+    if spec.labels.columns is not None:
+        frame = _element(root, _frames(spec)[0] + "obs", path)
         known = columns_of(frame)
-        chosen = find_label_columns(known, options.labels.columns, file=path)
+        chosen = find_label_columns(known, spec.labels.columns, file=path)
         return frame, tuple(known[index] for index in sorted(chosen))
-    node = _element(root, _labels_key(options), path)
+    node = _element(root, _labels_key(spec), path)
     if is_array(node) or not is_dataframe(node):
         return None
     return node, columns_of(node)
 
 
-def _label_names(root: Any, options: FileSpec, path: str) -> tuple[str, ...] | None:
-    frame = _label_columns(root, options, path)
+def _label_names(root: Any, spec: FileSpec, path: str) -> tuple[str, ...] | None:
+    frame = _label_columns(root, spec, path)
     if frame is not None:
-        return column_rows(*frame, options.labels, file=path)[1]
-    key = options.keys.get("label_names")
+        return column_rows(*frame, spec.labels, file=path)[1]
+    key = spec.keys.get("label_names")
     if key is not None:
         return texts_of(_element(root, key, path), file=path)
     for known in ("uns/mlfs/label_names", "uns/label_names"):
-        known = _frames(options)[0] + known
+        known = _frames(spec)[0] + known
         if known in root:
             return texts_of(root[known], file=path)
     return None
 
 
-def _labels_key(options: FileSpec) -> str:
-    return options.keys.get("y", _frames(options)[0] + _LABELS)
+def _labels_key(spec: FileSpec) -> str:
+    return spec.keys.get("y", _frames(spec)[0] + _LABELS)
 
 
 def _categories(root: Any, path: str) -> dict[int, tuple[str, ...]]:
@@ -226,19 +226,19 @@ def _categories(root: Any, path: str) -> dict[int, tuple[str, ...]]:
 
 
 @contextlib.contextmanager
-def _open_pair(path: str, options: FileSpec) -> Iterator[list[Pair]]:
-    with _open_root(path, options) as root:
-        x, y = options.keys.get("x", "X"), _labels_key(options)
-        frame = _label_columns(root, options, path)
+def _open_pair(path: str, spec: FileSpec) -> Iterator[list[Pair]]:
+    with _open_root(path, spec) as root:
+        x, y = spec.keys.get("x", "X"), _labels_key(spec)
+        frame = _label_columns(root, spec, path)
         Y: Rows = (
-            column_rows(*frame, options.labels, file=path)[0]
+            column_rows(*frame, spec.labels, file=path)[0]
             if frame is not None
             else rows_of(_element(root, y, path), file=path, what=y)
         )
         yield [(rows_of(_element(root, x, path), file=path, what=x), Y)]
 
 
-def var_column(path: str, name: str, options: FileSpec) -> tuple[str, ...]:
+def var_column(path: str, name: str, spec: FileSpec) -> tuple[str, ...]:
     """Texts of a column of `var`, empty where missing.
 
     Raises
@@ -248,8 +248,8 @@ def var_column(path: str, name: str, options: FileSpec) -> tuple[str, ...]:
     DataError
         It is damaged, or encoded in an unknown way.
     """
-    with _open_root(path, options) as root, damage_in(path, "var"):
-        var = _frames(options)[1]
+    with _open_root(path, spec) as root, damage_in(path, "var"):
+        var = _frames(spec)[1]
         frame = _element(root, var, path) if var else {}
         known = columns_of(frame) if var else ()
         if name not in known:
@@ -274,13 +274,13 @@ def _open_matrix(path: str, n: int) -> Iterator[list[Pair]]:
         yield [(rows_of(_element(root, "X", path), file=path, what="X"), array_rows(np.empty((n, 0))))]
 
 
-def obs_columns(path: str, options: FileSpec) -> tuple[str, ...]:
+def obs_columns(path: str, spec: FileSpec) -> tuple[str, ...]:
     """Names of the columns of `obs`."""
-    with _open_root(path, options) as root, damage_in(path, "obs"):
-        return columns_of(_element(root, _frames(options)[0] + "obs", path))
+    with _open_root(path, spec) as root, damage_in(path, "obs"):
+        return columns_of(_element(root, _frames(spec)[0] + "obs", path))
 
 
-def obs_of(path: str, names: Sequence[str], options: FileSpec) -> ObsColumns:
+def obs_of(path: str, names: Sequence[str], spec: FileSpec) -> ObsColumns:
     """Columns of `obs`: numbers, and texts, truth values and categoricals as categories.
 
     Rows are read some at a time, whenever blocks are asked for; those of texts once before, for their values.
@@ -290,11 +290,11 @@ def obs_of(path: str, names: Sequence[str], options: FileSpec) -> ObsColumns:
     DataError
         One is not there, or encoded in an unknown way.
     """
-    with _obs_columns(path, names, options) as columns:
+    with _obs_columns(path, names, spec) as columns:
         categories = {name: values for name, column in columns.items() if (values := column.categories()) is not None}
 
     def blocks() -> Iterator[NDArray[np.float64]]:
-        with _obs_columns(path, names, options) as columns:
+        with _obs_columns(path, names, spec) as columns:
             for start in range(0, max(column.length for column in columns.values()), _OBS_ROWS):
                 some = [column.take(start, categories.get(name, ())) for name, column in columns.items()]
                 yield np.column_stack(some)
@@ -303,9 +303,9 @@ def obs_of(path: str, names: Sequence[str], options: FileSpec) -> ObsColumns:
 
 
 @contextlib.contextmanager
-def _obs_columns(path: str, names: Sequence[str], options: FileSpec) -> Iterator[dict[str, _ObsColumn]]:
-    with _open_root(path, options) as root, damage_in(path, "obs"):
-        frame = _element(root, _frames(options)[0] + "obs", path)
+def _obs_columns(path: str, names: Sequence[str], spec: FileSpec) -> Iterator[dict[str, _ObsColumn]]:
+    with _open_root(path, spec) as root, damage_in(path, "obs"):
+        frame = _element(root, _frames(spec)[0] + "obs", path)
         known = columns_of(frame)
         places = [find_column(known, name, "column of rows,", file=path) for name in names]
         yield {

@@ -79,7 +79,7 @@ def _labels_at_an_end(count: int, attributes: Sequence[int], path: str, said: st
     return list(attributes[:count] if count > 0 else attributes[count:])
 
 
-def open_arff(path: str, options: FileSpec) -> ArffReader:
+def open_arff(path: str, spec: FileSpec) -> ArffReader:
     """Read the header and settle which attributes are labels.
 
     Raises
@@ -89,38 +89,38 @@ def open_arff(path: str, options: FileSpec) -> ArffReader:
     UsageError
         Nothing tells which attributes are labels.
     """
-    if not options.labels.names_columns and (xml := _xml_beside(path, options)) is not None:
+    if not spec.labels.names_columns and (xml := _xml_beside(path, spec)) is not None:
         logger.info("%s: labels are those named in %s", redact(path), redact(xml))
-        options = replace(options, labels=replace(options.labels, xml=xml))
-    return open_with(path, options, read_arff_header(open_source(path, options.storage_options)))
+        spec = replace(spec, labels=replace(spec.labels, xml=xml))
+    return open_with(path, spec, read_arff_header(open_source(path, spec.storage_options)))
 
 
-def open_with(path: str, options: FileSpec, header: ArffHeader, *, missing: tuple[str, ...] = ()) -> ArffReader:
+def open_with(path: str, spec: FileSpec, header: ArffHeader, *, missing: tuple[str, ...] = ()) -> ArffReader:
     """Return the reader of a file whose header is read; `missing` as of `make_reader`, errors as of `open_arff`."""
     from mlfs_dask.readers.arff_rows import make_reader  # loads Numba
 
-    if options.keys:
-        raise UsageError(f"{path}: ARFF files have no key {min(options.keys)!r}")
-    source = open_source(path, options.storage_options)
+    if spec.keys:
+        raise UsageError(f"{path}: ARFF files have no key {min(spec.keys)!r}")
+    source = open_source(path, spec.storage_options)
     names = AttributeNames(header.attributes, path)
-    dropped = set(names.find(options.drop, "column to leave out,", path))
-    labels = choose_labels(header, names, options.labels, source, dropped)
+    dropped = set(names.find(spec.drop, "column to leave out,", path))
+    labels = choose_labels(header, names, spec.labels, source, dropped)
     check_kept(labels, dropped, [readable(attribute.name) for attribute in header.attributes], file=path)
-    if not math.isnan(options.labels.values.of_text("NA") or 0):
+    if not math.isnan(spec.labels.values.of_text("NA") or 0):
         raise UsageError(
             f"{path}: a label ? of ARFF is unknown\n  cure: leave NA out, or write another value instead of ?"
         )
-    return make_reader(source, header, labels, dropped, options.labels, missing=missing)
+    return make_reader(source, header, labels, dropped, spec.labels, missing=missing)
 
 
-def _xml_beside(path: str, options: FileSpec) -> str | None:
+def _xml_beside(path: str, spec: FileSpec) -> str | None:
     """The XML file of the same stem, if there is one."""
     folder = path[: len(path) - len(PurePosixPath(path).name)]
     stem = PurePosixPath(path).name
     while PurePosixPath(stem).suffix.lower() in (".gz", ".xz", ".bz2", ".zst", ".arff"):
         stem = PurePosixPath(stem).stem
     xml = f"{folder}{stem}.xml"
-    return xml if exists(xml, options.storage_options) else None
+    return xml if exists(xml, spec.storage_options) else None
 
 
 FORMATS = (

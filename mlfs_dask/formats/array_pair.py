@@ -21,14 +21,14 @@ Y_KEYS = ("Y", "y", "labels", "target", "targets")
 _DEFAULTS = FileSpec()
 
 
-def open_array_pair(paths: str | Sequence[str], options: FileSpec = _DEFAULTS) -> MatrixReader:
+def open_array_pair(paths: str | Sequence[str], spec: FileSpec = _DEFAULTS) -> MatrixReader:
     """Open a group with X and Y, or the pair X, Y.
 
     Parameters
     ----------
     paths : str, or two of them
         Folders or URLs of Zarr, or one HDF5 file.
-    options : FileSpec
+    spec : FileSpec
         `keys` may hold ``x`` and ``y``, the arrays of a group; by default X, x, data, features and Y, y, labels,
         target, targets; and ``names`` and ``label_names``, arrays of texts or ``@FILE``; by default
         `feature_names` and `label_names`, or the coordinates of the columns, as xarray and netCDF name them.
@@ -39,16 +39,16 @@ def open_array_pair(paths: str | Sequence[str], options: FileSpec = _DEFAULTS) -
         No such array, shapes that disagree, an encoding that is not known.
     """
     paths = (paths,) if isinstance(paths, str) else tuple(paths)
-    with open_root(paths[0], options) as root, damage_in(paths[0], "a name"):
-        names = names_in(options, file=paths[0], texts=functools.partial(_texts_in, root, paths[0]))
+    with open_root(paths[0], spec) as root, damage_in(paths[0], "a name"):
+        names = names_in(spec, file=paths[0], texts=functools.partial(_texts_in, root, paths[0]))
         if len(paths) == 1:
             for key, known, what in (("feature_names", X_KEYS, "X"), ("label_names", Y_KEYS, "Y")):
-                node = _matrix(root, options.keys.get(what.lower()), known, what, paths[0])
+                node = _matrix(root, spec.keys.get(what.lower()), known, what, paths[0])
                 coordinate = coordinate_of(root, node, file=paths[0])
                 if key not in names and coordinate and repeated_name(coordinate) is None:
                     names[key] = coordinate
-    opener = functools.partial(_open_pair, paths, options)
-    return matrix_reader(" ".join(paths), opener, options, **names)
+    opener = functools.partial(_open_pair, paths, spec)
+    return matrix_reader(" ".join(paths), opener, spec, **names)
 
 
 def is_matrix(node: Any) -> bool:
@@ -61,11 +61,11 @@ def _texts_in(root: Any, path: str, name: str) -> tuple[str, ...] | None:
 
 
 @contextlib.contextmanager
-def _open_pair(paths: tuple[str, ...], options: FileSpec) -> Iterator[list[Pair]]:
+def _open_pair(paths: tuple[str, ...], spec: FileSpec) -> Iterator[list[Pair]]:
     with contextlib.ExitStack() as stack:
-        nodes = [stack.enter_context(open_root(path, options)) for path in paths]
-        X = _matrix(nodes[0], options.keys.get("x"), X_KEYS, "X", paths[0])
-        Y = _matrix(nodes[-1], options.keys.get("y"), Y_KEYS, "Y", paths[-1])
+        nodes = [stack.enter_context(open_root(path, spec)) for path in paths]
+        X = _matrix(nodes[0], spec.keys.get("x"), X_KEYS, "X", paths[0])
+        Y = _matrix(nodes[-1], spec.keys.get("y"), Y_KEYS, "Y", paths[-1])
         yield [(rows_of(X, file=paths[0], what="X"), rows_of(Y, file=paths[-1], what="Y"))]
 
 

@@ -322,14 +322,14 @@ class CsvReader(TableReader):
         ) from error
 
 
-def open_csv(path: str, options: FileSpec = _DEFAULTS, *, tabs: bool = False) -> CsvReader:
+def open_csv(path: str, spec: FileSpec = _DEFAULTS, *, tabs: bool = False) -> CsvReader:
     """Open a CSV or TSV file.
 
     Parameters
     ----------
     path : str
         Local path or URL; may be compressed.
-    options : FileSpec
+    spec : FileSpec
         `labels` by columns or count. `keys` may hold ``categorical`` (names of columns to read as categories,
         separated by commas) and ``header`` (yes or no; by default a first line of nothing but numbers, other
         than 0, 1, 2... or 1, 2, 3..., is taken for a row).
@@ -345,7 +345,7 @@ def open_csv(path: str, options: FileSpec = _DEFAULTS, *, tabs: bool = False) ->
         No such file, an empty one, a ragged row, a name given twice, an unknown label column.
     """
     require_arrow()
-    source = open_source(path, options.storage_options)
+    source = open_source(path, spec.storage_options)
     sample = _sample(source)
     tabs = tabs or format_suffix(path) in (".tsv", ".tab")
     first = _first_record(sample, path, tabs=tabs)
@@ -358,11 +358,11 @@ def open_csv(path: str, options: FileSpec = _DEFAULTS, *, tabs: bool = False) ->
             value=delimiter.join(first.fields)[:60],
             cure="remove the lines of comments, for example with grep -v '^#'",
         )
-    headerless = _is_headerless(first, body, options)
+    headerless = _is_headerless(first, body, spec)
     names = tuple(map(str, range(1, len(first.fields) + 1))) if headerless else tuple(first.fields)
     if headerless:
         body = sample[first.start :]
-        if "header" not in options.keys:
+        if "header" not in spec.keys:
             logger.warning(
                 "%s: no header row: the first line holds numbers, and is not taken for names (--key header=yes)",
                 redact(path),
@@ -374,9 +374,9 @@ def open_csv(path: str, options: FileSpec = _DEFAULTS, *, tabs: bool = False) ->
     ignored = _ignored_columns(complete, names, delimiter, headerless=headerless)
     for column, content in ignored.items():
         logger.warning("%s: column %d has no name and holds %s: it is left out", redact(path), column + 1, content)
-    dropped = find_columns(names, options.drop, "column to leave out,", file=path)
+    dropped = find_columns(names, spec.drop, "column to leave out,", file=path)
     names_column = first_kept(names, dropped)
-    features, labels = choose_columns(names, options, ignored=ignored, names_column=names_column, file=path)
+    features, labels = choose_columns(names, spec, ignored=ignored, names_column=names_column, file=path)
     if not body.strip():
         raise NoRowsError("a header row and no rows after it", file=path, cure="check the file")
     # What is empty in the sample has to be so behind it.
@@ -398,25 +398,25 @@ def open_csv(path: str, options: FileSpec = _DEFAULTS, *, tabs: bool = False) ->
         _row_bytes=len(complete) / max(complete.count(b"\n"), 1),
         _sample_has_quotes=b'"' in complete,
         _empty=frozenset(empty if len(sample) >= SAMPLE_BYTES else ()),
-        _meaning=options.labels.values,
+        _meaning=spec.labels.values,
         _names_column=names_column,
     )
     texts, decimal = reader._text_columns(complete)
-    if options.transpose:
+    if spec.transpose:
         reader.require_numbers(texts)
-    by_option = filter(None, options.keys.get("categorical", "").split(","))
+    by_option = filter(None, spec.keys.get("categorical", "").split(","))
     asked = set(find_columns(names, by_option, "column of categories", file=path))
     texts |= asked
-    if options.labels.values.has_texts or options.labels.key is not None:  # also where the sample holds none
+    if spec.labels.values.has_texts or spec.labels.key is not None:  # also where the sample holds none
         texts |= {*labels}
     reader = replace(reader, _texts=frozenset(texts), _decimal=decimal)
     categorical = [place for place, column in enumerate(features) if column in texts]
     if categorical:
         by_key = {place for place in categorical if features[place] in asked}
         reader = reader.with_found_texts(categorical, asked=by_key)
-    if options.labels.key is not None:
-        return reader.with_label_table(options.labels, options.storage_options)
-    return reader.with_found_classes(options.labels) if options.labels.classes else reader
+    if spec.labels.key is not None:
+        return reader.with_label_table(spec.labels, spec.storage_options)
+    return reader.with_found_classes(spec.labels) if spec.labels.classes else reader
 
 
 def _sample(source: SourceFile) -> bytes:
@@ -474,9 +474,9 @@ class _FirstRecord(NamedTuple):
     end: int
 
 
-def _is_headerless(first: _FirstRecord, body: bytes, options: FileSpec) -> bool:
+def _is_headerless(first: _FirstRecord, body: bytes, spec: FileSpec) -> bool:
     """Return True if the first record is a row of data."""
-    said = options.keys.get("header")
+    said = spec.keys.get("header")
     if said is None:
         following = body[: body.find(b"\n") + 1 or None].decode("utf-8", "replace")
         # Only names are quoted where values are not.
@@ -690,9 +690,9 @@ def _record_starts(stream: BinaryIO, start: int, targets: Iterable[int]) -> list
     return starts
 
 
-def open_tsv(path: str, options: FileSpec = _DEFAULTS) -> CsvReader:
+def open_tsv(path: str, spec: FileSpec = _DEFAULTS) -> CsvReader:
     """`open_csv` with tabs between fields, whatever the suffix."""
-    return open_csv(path, options, tabs=True)
+    return open_csv(path, spec, tabs=True)
 
 
 def _head_of_csv(content: bytes, lines: list[str]) -> bool:

@@ -39,7 +39,7 @@ def known_formats() -> dict[str, Format]:
     return {known.name: known for known in sorted(found, key=lambda known: known.order)}
 
 
-def open_source(sources: Sequence[str], options: FileSpec = _DEFAULTS) -> Reader:
+def open_source(sources: Sequence[str], spec: FileSpec = _DEFAULTS) -> Reader:
     """Open what the user named as one reader.
 
     Parameters
@@ -47,7 +47,7 @@ def open_source(sources: Sequence[str], options: FileSpec = _DEFAULTS) -> Reader
     sources : sequence of str
         Files or URLs of one format, read one after the other; or a pair X, Y (.npz, .npy, .mtx, .zarr); or a folder of
         Parquet files; a `*` in a URL, or in a path that does not exist as it stands, is expanded.
-    options : FileSpec
+    spec : FileSpec
         Where it has no format, the suffix tells, and the first line where the suffix does not (.txt, .dat, .data,
         none).
 
@@ -62,24 +62,24 @@ def open_source(sources: Sequence[str], options: FileSpec = _DEFAULTS) -> Reader
     DataError
         A file that is missing, unreadable, empty or invalid; files that do not agree.
     """
-    return open_resolved(sources, *resolve_sources(sources, options), options)
+    return open_resolved(sources, *resolve_sources(sources, spec), spec)
 
 
-def open_resolved(sources: Sequence[str], paths: Sequence[str], known: Format, options: FileSpec) -> Reader:
+def open_resolved(sources: Sequence[str], paths: Sequence[str], known: Format, spec: FileSpec) -> Reader:
     """The reader of files that `resolve_sources` has found, of one format; errors as of `open_source`."""
-    options = replace(options, keys={key.lower(): value for key, value in options.keys.items()})
-    _check_options(paths[0], known, options)
-    if options.transpose:
+    spec = replace(spec, keys={key.lower(): value for key, value in spec.keys.items()})
+    _check_options(paths[0], known, spec)
+    if spec.transpose:
         from mlfs_dask.readers.transposed import open_transposed
 
-        return concatenate([open_transposed(path, options, known.open) for path in paths])
-    if known.is_matrix is not None and (pair := _as_pair(paths, known, options)):
-        return known.open(pair, options)
-    options = replace(options, folder=_common_folder(sources))
+        return concatenate([open_transposed(path, spec, known.open) for path in paths])
+    if known.is_matrix is not None and (pair := _as_pair(paths, known, spec)):
+        return known.open(pair, spec)
+    spec = replace(spec, folder=_common_folder(sources))
     readers, empty = [], None
     for path in paths:
         try:
-            readers.append(known.open(path, _with_names(path, known, options)))
+            readers.append(known.open(path, _with_names(path, known, spec)))
         except NoRowsError as error:
             empty = error
             if len(paths) > 1:
@@ -105,15 +105,15 @@ def is_data_folder(path: str | Path) -> bool:
     return any(known.folder(str(path)) for known in known_formats().values())
 
 
-def resolve_sources(sources: Sequence[str], options: FileSpec = _DEFAULTS) -> tuple[list[str], Format]:
+def resolve_sources(sources: Sequence[str], spec: FileSpec = _DEFAULTS) -> tuple[list[str], Format]:
     """Files that the user named, and their format; parameters and errors are those of `open_source`."""
     if not sources:
         raise UsageError("no files were given\n  cure: name at least one file to read")
-    format = options.format
+    format = spec.format
     if format is not None and format not in known_formats():
         raise UsageError(f"unknown format {format!r}\n  cure: --format is one of {', '.join(sorted(known_formats()))}")
-    paths = [path for source in sources for path in _expanded(str(source), options)]
-    formats = [format or _format_of(path, options) for path in paths]
+    paths = [path for source in sources for path in _expanded(str(source), spec)]
+    formats = [format or _format_of(path, spec) for path in paths]
     if set(formats) == {"npz", "npy"}:  # of a pair one may be sparse
         formats = ["npz"] * len(paths)
     for path, found in zip(paths, formats, strict=True):
@@ -129,38 +129,38 @@ def resolve_sources(sources: Sequence[str], options: FileSpec = _DEFAULTS) -> tu
     return paths, known_formats()[name]
 
 
-def _check_options(path: str, known: Format, options: FileSpec) -> None:
+def _check_options(path: str, known: Format, spec: FileSpec) -> None:
     """Refuse options that the format would ignore."""
     keys = known.keys
-    if keys is not None and options.transpose:
+    if keys is not None and spec.transpose:
         keys = (*keys, "names")
-    for key in options.keys:
+    for key in spec.keys:
         if keys is not None and key not in keys:
             raise UsageError(
                 f"{path}: {known.name} has no key {key!r}\n  cure: "
                 + (f"its keys are {', '.join(keys)}" if keys else "leave --key out")
             )
-    if options.transpose and not known.is_table:
+    if spec.transpose and not known.is_table:
         tables = ", ".join(sorted(each.name for each in known_formats().values() if each.is_table))
         raise UsageError(
             f"{path}: {known.name} is no table\n  cure: --transpose goes with {tables}; leave it out otherwise"
         )
-    if options.obs and not known.is_table and known.obs is None:
+    if spec.obs and not known.is_table and known.obs is None:
         raise UsageError(
             f"{path}: {known.name} has no columns of rows, which --obs would keep"
             "\n  cure: leave --obs out, or give the data as CSV, Parquet or AnnData"
         )
-    if options.labels.classes and known.has_label_array and not _has_table(known, options):
+    if spec.labels.classes and known.has_label_array and not _has_table(known, spec):
         raise UsageError(
             f"{path}: labels are a matrix here, and no columns of classes\n  cure: leave --label-classes and "
             "--label-separator out"
         )
-    if options.labels.key is not None and not known.is_table:
+    if spec.labels.key is not None and not known.is_table:
         raise UsageError(
             f"{path}: {known.name} has no column of keys\n  cure: leave --label-key out; a table beside .mtx has its "
             "rows in the order of the matrix"
         )
-    if known.has_label_array and options.labels.names_columns and not _has_table(known, options):
+    if known.has_label_array and spec.labels.names_columns and not _has_table(known, spec):
         raise UsageError(
             f"{path}: labels are an array of their own here, which --label-file, --label-columns and --n-labels say "
             "nothing of\n  cure: leave them out; --key y=NAME names the array, and one in a file of its own is a "
@@ -168,34 +168,34 @@ def _check_options(path: str, known: Format, options: FileSpec) -> None:
         )
 
 
-def _has_table(known: Format, options: FileSpec) -> bool:
+def _has_table(known: Format, spec: FileSpec) -> bool:
     """Return True if a table holds the labels of a single matrix."""
-    return known.name == "mtx" and format_suffix(options.labels.xml or "") in _TABLES
+    return known.name == "mtx" and format_suffix(spec.labels.xml or "") in _TABLES
 
 
-def _with_names(path: str, known: Format, options: FileSpec) -> FileSpec:
-    """The options, with the labels that an XML file names as columns of a table."""
-    labels = options.labels
+def _with_names(path: str, known: Format, spec: FileSpec) -> FileSpec:
+    """Return the specification, with the labels that an XML file names as columns of a table."""
+    labels = spec.labels
     if not known.is_table or labels.xml is None:
-        return options
+        return spec
     if format_suffix(labels.xml) in _TABLES:
         if labels.key is None:
             raise UsageError(
                 f"{path}: nothing tells which row of {labels.xml} has the labels of a row"
                 "\n  cure: --label-key NAME, the column whose values stand in the first column of that table"
             )
-        return options
+        return spec
     from mlfs_dask.readers.mulan_xml import read_mulan_labels
 
-    names = read_mulan_labels(labels.xml, options.storage_options)
-    return replace(options, labels=replace(labels, xml=None, columns=names))
+    names = read_mulan_labels(labels.xml, spec.storage_options)
+    return replace(spec, labels=replace(labels, xml=None, columns=names))
 
 
-def _as_pair(paths: Sequence[str], known: Format, options: FileSpec) -> tuple[str, ...] | None:
+def _as_pair(paths: Sequence[str], known: Format, spec: FileSpec) -> tuple[str, ...] | None:
     """X and Y, if each of the files holds one matrix alone."""
     assert known.is_matrix is not None
-    alone = [known.is_matrix(path, options) for path in paths]
-    if all(alone) and len(paths) == 2 - _has_table(known, options):
+    alone = [known.is_matrix(path, spec) for path in paths]
+    if all(alone) and len(paths) == 2 - _has_table(known, spec):
         return tuple(paths)
     if any(alone):
         raise UsageError(
@@ -205,26 +205,26 @@ def _as_pair(paths: Sequence[str], known: Format, options: FileSpec) -> tuple[st
     return None
 
 
-def _format_of(path: str, options: FileSpec) -> str:
+def _format_of(path: str, spec: FileSpec) -> str:
     suffix = format_suffix(path.rstrip("/"))
     formats = known_formats().values()
     candidates = [known for known in formats if suffix in known.suffixes]
     by_suffix = candidates[0].name if candidates else None
     if len(candidates) > 1:  # a dialect, and the format that its name says
-        by_suffix = _format_by_content(path, options, candidates) or candidates[-1].name
+        by_suffix = _format_by_content(path, spec, candidates) or candidates[-1].name
     if by_suffix in ("zarr", "hdf5") or (by_suffix is None and _is_zarr_folder(path)):
-        return _kind_of_group(path, options)
+        return _kind_of_group(path, spec)
     if by_suffix is not None:
         return by_suffix
     for known in formats:
         if known.folder(path):
             return known.name
     if suffix in (".txt", ".dat", ".data", ""):
-        found = _format_by_content(path, options, formats)
+        found = _format_by_content(path, spec, formats)
         if found is not None:
             return found
     else:
-        compressed_io.open_source(path, options.storage_options)  # a missing file is that before anything else
+        compressed_io.open_source(path, spec.storage_options)  # a missing file is that before anything else
         if suffix in _ARCHIVES:
             raise UsageError(
                 f"{path} is an archive, which may hold several files\n  cure: unpack it, and name the files in it"
@@ -235,15 +235,15 @@ def _format_of(path: str, options: FileSpec) -> str:
     )
 
 
-def _format_by_content(path: str, options: FileSpec, formats: Iterable[Format]) -> str | None:
-    source = compressed_io.open_source(path, options.storage_options)
+def _format_by_content(path: str, spec: FileSpec, formats: Iterable[Format]) -> str | None:
+    source = compressed_io.open_source(path, spec.storage_options)
     first = source.read_range(0, _SNIFF_BYTES)
     if not first.strip():
         raise DataError("the file is empty", file=path, cure="give a file with data in it")
     lines = first.decode("utf-8", errors="replace").removeprefix("\ufeff").splitlines()
     content = [line for line in lines if line.strip() and not line.lstrip().startswith(("%", "#"))]
     found = next((known.name for known in formats if known.head(first, content)), None)
-    return _kind_of_group(path, options) if found == "hdf5" else found
+    return _kind_of_group(path, spec) if found == "hdf5" else found
 
 
 def _is_zarr_folder(path: str) -> bool:
@@ -251,19 +251,19 @@ def _is_zarr_folder(path: str) -> bool:
     return any((folder / name).is_file() for name in ZARR_ROOTS)
 
 
-def _kind_of_group(path: str, options: FileSpec) -> str:
+def _kind_of_group(path: str, spec: FileSpec) -> str:
     """The format of a Zarr folder or an HDF5 file, by what is in it."""
     from mlfs_dask.readers.encoded import open_root
 
-    with open_root(path, options) as root:
+    with open_root(path, spec) as root:
         return next(known.name for known in known_formats().values() if known.group(root))
 
 
-def _expanded(source: str, options: FileSpec) -> list[str]:
+def _expanded(source: str, spec: FileSpec) -> list[str]:
     """The files that a source stands for: itself, a pattern's, or a folder's Parquet files."""
     url = "://" in source or "::" in source
     if "*" in source and (url or not Path(source).exists()):
-        found = expand(source, options.storage_options)
+        found = expand(source, spec.storage_options)
         if not found:
             raise DataError("no file matches", file=source, cure="check the pattern")
         return found
@@ -284,19 +284,19 @@ def _expanded(source: str, options: FileSpec) -> list[str]:
     )
 
 
-def obs_names(path: str, options: FileSpec) -> tuple[str, ...]:
+def obs_names(path: str, spec: FileSpec) -> tuple[str, ...]:
     """Names of the columns of rows of a file: those of `obs`, or of a table the columns that are left out."""
-    _, known = resolve_sources([path], options)
-    return options.drop if known.obs is None else known.obs[0](path, options)
+    _, known = resolve_sources([path], spec)
+    return spec.drop if known.obs is None else known.obs[0](path, spec)
 
 
-def read_obs(paths: Sequence[str], options: FileSpec) -> ObsColumns:
-    """The columns `options.obs` of the rows of files; they are read when blocks are asked for.
+def read_obs(paths: Sequence[str], spec: FileSpec) -> ObsColumns:
+    """The columns `spec.obs` of the rows of files; they are read when blocks are asked for.
 
     Parameters
     ----------
     paths : sequence of str
-    options : FileSpec
+    spec : FileSpec
 
     Raises
     ------
@@ -305,11 +305,11 @@ def read_obs(paths: Sequence[str], options: FileSpec) -> ObsColumns:
     UsageError
         The format has no columns of rows.
     """
-    files, known = resolve_sources(paths, options)
-    names = options.obs
+    files, known = resolve_sources(paths, spec)
+    names = spec.obs
     if known.obs is not None:
-        return joined([known.obs[1](file, names, options) for file in files], paths=files)
-    reader = open_source(list(paths), options=replace(options, only_obs=True))
+        return joined([known.obs[1](file, names, spec) for file in files], paths=files)
+    reader = open_source(list(paths), replace(spec, only_obs=True))
     order = [list(reader.header.feature_names or ()).index(name) for name in names]
     codes = reader.header.categories
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _OWN = re.compile(r"\s*@(inputs?|outputs?)\b|\s*@attribute\s.*\b(real|integer)\s*\[", re.IGNORECASE)
 
 
-def open_keel(path: str, options: FileSpec) -> ArffReader:
+def open_keel(path: str, spec: FileSpec) -> ArffReader:
     """Open a KEEL file; errors as of `open_arff`."""
     outputs: list[str] = []
 
@@ -29,10 +29,10 @@ def open_keel(path: str, options: FileSpec) -> ArffReader:
             outputs.extend(readable(unquote(name.strip()) or name) for name in rest.split(","))
         return keyword in ("@input", "@inputs", "@output", "@outputs")
 
-    header = read_arff_header(open_source(path, options.storage_options), other)
-    if outputs and not options.labels.names_columns and header.counted_labels is None:
-        options = replace(options, labels=replace(options.labels, columns=tuple(outputs)))
-    return open_with(path, options, header, missing=("<null>",))
+    header = read_arff_header(open_source(path, spec.storage_options), other)
+    if outputs and not spec.labels.names_columns and header.counted_labels is None:
+        spec = replace(spec, labels=replace(spec.labels, columns=tuple(outputs)))
+    return open_with(path, spec, header, missing=("<null>",))
 
 
 def _head(content: bytes, lines: list[str]) -> bool:

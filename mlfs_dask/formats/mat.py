@@ -84,13 +84,13 @@ _CELL_BYTES = 128
 _NUMERIC_7 = {"double", "single", "logical"} | {f"{u}int{bits}" for u in ("", "u") for bits in (8, 16, 32, 64)}
 
 
-def open_mat(path: str, options: FileSpec = _DEFAULTS) -> MatrixReader:
+def open_mat(path: str, spec: FileSpec = _DEFAULTS) -> MatrixReader:
     """Open a MATLAB file of version 5 or 7.3.
 
     Parameters
     ----------
     path : str
-    options : FileSpec
+    spec : FileSpec
         `keys` may hold ``x`` and ``y``: names of variables, or of fields of structures (``data/X``), several of them
         (stacked) separated by commas;
         ``orientation``: ``rows`` if each row of Y is an instance, ``columns`` if each column is (that is needed only
@@ -104,15 +104,15 @@ def open_mat(path: str, options: FileSpec = _DEFAULTS) -> MatrixReader:
     UsageError
         Version 7.3 without h5py.
     """
-    orientation = options.keys.get("orientation")
+    orientation = spec.keys.get("orientation")
     if orientation not in (None, *_ORIENTATIONS):
         raise DataError("orientation is rows or columns", file=path, value=orientation, cure="--key orientation=rows")
-    with _open_variables(path, options) as variables:
-        names = _choose(variables, options, path)
+    with _open_variables(path, spec) as variables:
+        names = _choose(variables, spec, path)
         transposed = _orient(variables, names, orientation, path)
-        texts = names_in(options, file=path, texts=lambda name: variables[name].texts() if name in variables else None)
-    opener = functools.partial(_open_pairs, path, options, tuple(names), transposed)
-    return matrix_reader(path, opener, options, **texts)
+        texts = names_in(spec, file=path, texts=lambda name: variables[name].texts() if name in variables else None)
+    opener = functools.partial(_open_pairs, path, spec, tuple(names), transposed)
+    return matrix_reader(path, opener, spec, **texts)
 
 
 @dataclass(frozen=True)
@@ -130,16 +130,16 @@ class _Variable:
 
 
 @contextlib.contextmanager
-def _open_variables(path: str, options: FileSpec) -> Iterator[Mapping[str, _Variable]]:
-    with open_random(path, options.storage_options) as file:
+def _open_variables(path: str, spec: FileSpec) -> Iterator[Mapping[str, _Variable]]:
+    with open_random(path, spec.storage_options) as file:
         start = file.read(128)
         file.seek(0)
         if start[124:128] in (b"\x00\x01IM", b"\x01\x00MI"):
             with damage_in(path, "the file"):
-                yield _with_fields(_version_5(file, path, ">" if start[126:128] == b"MI" else "<"), options)
+                yield _with_fields(_version_5(file, path, ">" if start[126:128] == b"MI" else "<"), spec)
         elif b"\x89HDF\r\n\x1a\n" in (start[:8], _at(file, 512, 8)):
             with hdf5_in(file, path, "the file is damaged or cut off") as hdf5:
-                yield _with_fields(_version_7(hdf5, hdf5, path), options)
+                yield _with_fields(_version_7(hdf5, hdf5, path), spec)
         else:
             raise DataError(
                 "it is no MATLAB file of version 5 or 7.3",
@@ -148,9 +148,9 @@ def _open_variables(path: str, options: FileSpec) -> Iterator[Mapping[str, _Vari
             )
 
 
-def _with_fields(variables: dict[str, _Variable], options: FileSpec) -> Mapping[str, _Variable]:
+def _with_fields(variables: dict[str, _Variable], spec: FileSpec) -> Mapping[str, _Variable]:
     """The variables, and the fields of structures that a key names, as `data/X`."""
-    for name in (name for value in options.keys.values() for name in value.split(",") if not value.startswith("@")):
+    for name in (name for value in spec.keys.values() for name in value.split(",") if not value.startswith("@")):
         *outer, field = name.split("/")
         here: Mapping[str, _Variable] = variables
         for part in outer:
@@ -170,17 +170,17 @@ def _at(file: BinaryIO, position: int, count: int) -> bytes:
 @contextlib.contextmanager
 def _open_pairs(
     path: str,
-    options: FileSpec,
+    spec: FileSpec,
     names: tuple[tuple[str, str], ...],
     transposed: tuple[bool, bool],
 ) -> Iterator[list[Pair]]:
-    with _open_variables(path, options) as variables:
+    with _open_variables(path, spec) as variables:
         yield [(variables[x].rows(transposed[0]), variables[y].rows(transposed[1])) for x, y in names]
 
 
-def _choose(variables: Mapping[str, _Variable], options: FileSpec, path: str) -> list[tuple[str, str]]:
+def _choose(variables: Mapping[str, _Variable], spec: FileSpec, path: str) -> list[tuple[str, str]]:
     """Names of X and Y, and of those that follow them."""
-    x, y = (options.keys.get(key, "") for key in ("x", "y"))
+    x, y = (spec.keys.get(key, "") for key in ("x", "y"))
     keys: list[tuple[str, str]] = []
     lower = {name.lower(): name for name in variables}
     if x or y:

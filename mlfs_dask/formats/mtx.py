@@ -43,7 +43,7 @@ _NO_TEXT = re.compile(rb"[^\t\n\r -~]")
 _DEFAULTS = FileSpec()
 
 
-def open_mtx(paths: Sequence[str], options: FileSpec = _DEFAULTS) -> MatrixReader:
+def open_mtx(paths: Sequence[str], spec: FileSpec = _DEFAULTS) -> MatrixReader:
     """Open the pair X, Y of MatrixMarket files.
 
     Parameters
@@ -51,7 +51,7 @@ def open_mtx(paths: Sequence[str], options: FileSpec = _DEFAULTS) -> MatrixReade
     paths : two of them, or X alone
         Local paths or URLs; may be compressed. Each may hold the instances as rows or as columns: whichever makes their
         numbers agree, rows if both do. The labels of X alone are those of the table `labels.xml`, row by row.
-    options : FileSpec
+    spec : FileSpec
         `keys` may hold ``names`` and ``label_names``: ``@FILE``, a name a line.
 
     Raises
@@ -59,19 +59,19 @@ def open_mtx(paths: Sequence[str], options: FileSpec = _DEFAULTS) -> MatrixReade
     DataError
         Not such a file, a matrix of complex numbers or a symmetric one, numbers of rows that disagree.
     """
-    matrices = [read_header(path, options) for path in paths]
+    matrices = [read_header(path, spec) for path in paths]
     if len(paths) == 1:
-        assert options.labels.xml is not None
-        labels, label_names = read_labels_in_order(options.labels.xml, options.labels, options.storage_options)
+        assert spec.labels.xml is not None
+        labels, label_names = read_labels_in_order(spec.labels.xml, spec.labels, spec.storage_options)
         beside = functools.partial(_open_beside, matrices[0], labels)
-        names = names_in(options, file=paths[0]) | {"label_names": label_names}
-        return matrix_reader(paths[0], beside, options, meaning=DEFAULT_VALUES, **names)
+        names = names_in(spec, file=paths[0]) | {"label_names": label_names}
+        return matrix_reader(paths[0], beside, spec, meaning=DEFAULT_VALUES, **names)
     turned = next(
         ((x, y) for x, y in itertools.product((False, True), repeat=2) if matrices[0].shape[x] == matrices[1].shape[y]),
         (False, False),  # the reader says that they disagree
     )
     opener = functools.partial(_open_pair, matrices, turned)
-    return matrix_reader(" ".join(paths), opener, options, **names_in(options, file=paths[0]))
+    return matrix_reader(" ".join(paths), opener, spec, **names_in(spec, file=paths[0]))
 
 
 @dataclass(frozen=True)
@@ -146,9 +146,9 @@ def _open_beside(matrix: _Matrix, labels: NDArray[np.float64]) -> Iterator[list[
     yield [(matrix.rows(turned=n != len(labels) == width), array_rows(labels))]
 
 
-def read_header(path: str, options: FileSpec) -> _Matrix:
+def read_header(path: str, spec: FileSpec) -> _Matrix:
     """Read what a file says of its matrix."""
-    source = open_source(path, options.storage_options)
+    source = open_source(path, spec.storage_options)
     with source.open() as stream:
         banner = stream.readline(SMALL_PIECE_BYTES)
         match = _BANNER.fullmatch(banner)

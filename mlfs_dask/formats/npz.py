@@ -56,13 +56,13 @@ _MAX_HEADER_BYTES = 10_000
 _DEFAULTS = FileSpec()
 
 
-def open_npz(paths: str | Sequence[str], options: FileSpec = _DEFAULTS) -> MatrixReader:
+def open_npz(paths: str | Sequence[str], spec: FileSpec = _DEFAULTS) -> MatrixReader:
     """Open one .npz with X and Y, or the pair X, Y of .npz or .npy files.
 
     Parameters
     ----------
     paths : str, or two of them
-    options : FileSpec
+    spec : FileSpec
         `keys` may hold ``x`` and ``y``, the names of the arrays; by default X, x, data, features and Y, y,
         labels, target, targets, or the only one there is. A sparse matrix under the key K is five arrays
         K_data, K_indices, K_indptr, K_shape, K_format; without a key, as `scipy.sparse.save_npz` writes it,
@@ -78,17 +78,17 @@ def open_npz(paths: str | Sequence[str], options: FileSpec = _DEFAULTS) -> Matri
         disagree.
     """
     paths = (paths,) if isinstance(paths, str) else tuple(paths)
-    opener = functools.partial(_open_pair, paths, options)
+    opener = functools.partial(_open_pair, paths, spec)
     if not paths[0].lower().endswith(".npz"):
-        names = names_in(options, file=paths[0])
+        names = names_in(spec, file=paths[0])
     else:
-        with _Archive.open(paths[0], options) as archive:
-            names = names_in(options, file=paths[0], texts=archive.texts)
+        with _Archive.open(paths[0], spec) as archive:
+            names = names_in(spec, file=paths[0], texts=archive.texts)
             if "unknown_label" in archive.names:
                 names["minus_one"] = "unknown"
             if "categories" in archive.names:
                 names["categories"] = parse_categories(str(archive.small("categories")[()]))
-    return matrix_reader(" ".join(paths), opener, options, **names)
+    return matrix_reader(" ".join(paths), opener, spec, **names)
 
 
 def _as_text(name: object) -> str:
@@ -96,34 +96,34 @@ def _as_text(name: object) -> str:
     return name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else str(name)
 
 
-def matrices_in(path: str, options: FileSpec = _DEFAULTS) -> list[str]:
+def matrices_in(path: str, spec: FileSpec = _DEFAULTS) -> list[str]:
     """Keys of the matrices in a file: "" for the unnamed sparse matrix of save_npz, and for a .npy."""
     if not path.lower().endswith(".npz"):
         return [""]
-    with _Archive.open(path, options) as archive:
+    with _Archive.open(path, spec) as archive:
         return archive.matrices()
 
 
 @contextlib.contextmanager
-def _open_pair(paths: tuple[str, ...], options: FileSpec) -> Iterator[list[Pair]]:
+def _open_pair(paths: tuple[str, ...], spec: FileSpec) -> Iterator[list[Pair]]:
     with contextlib.ExitStack() as stack:
-        opened = [stack.enter_context(_open_file(path, options)) for path in paths]
+        opened = [stack.enter_context(_open_file(path, spec)) for path in paths]
         yield [
             (
-                opened[0](options.keys.get("x"), X_KEYS, "X", alone=len(opened) == 2),
-                opened[-1](options.keys.get("y"), Y_KEYS, "Y", alone=len(opened) == 2),
+                opened[0](spec.keys.get("x"), X_KEYS, "X", alone=len(opened) == 2),
+                opened[-1](spec.keys.get("y"), Y_KEYS, "Y", alone=len(opened) == 2),
             )
         ]
 
 
 @contextlib.contextmanager
-def _open_file(path: str, options: FileSpec) -> Iterator[Callable[..., Rows]]:
+def _open_file(path: str, spec: FileSpec) -> Iterator[Callable[..., Rows]]:
     """Yield the function that returns the rows of a matrix in a file; parameters are those of `_Archive.rows`."""
     if path.lower().endswith(".npz"):
-        with _Archive.open(path, options) as archive:
+        with _Archive.open(path, spec) as archive:
             yield archive.rows
     else:
-        with open_random(path, options.storage_options) as file:
+        with open_random(path, spec.storage_options) as file:
             yield lambda key, known, what, *, alone: _dense_rows(
                 file, _layout(file, path, "the file"), path=path, what=what
             )
@@ -185,8 +185,8 @@ class _Archive:
 
     @classmethod
     @contextlib.contextmanager
-    def open(cls, path: str, options: FileSpec) -> Iterator[_Archive]:
-        with open_random(path, options.storage_options) as file:
+    def open(cls, path: str, spec: FileSpec) -> Iterator[_Archive]:
+        with open_random(path, spec.storage_options) as file:
             try:
                 archive = zipfile.ZipFile(file)
             except (zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError, OSError) as error:

@@ -250,14 +250,14 @@ def _from(row: int) -> Place:
     return lambda offset: {"row": row + offset + 1}
 
 
-def open_parquet(path: str, options: FileSpec = _DEFAULTS) -> ParquetReader:
+def open_parquet(path: str, spec: FileSpec = _DEFAULTS) -> ParquetReader:
     """Open one Parquet or Feather file.
 
     Parameters
     ----------
     path : str
         Local path or URL.
-    options : FileSpec
+    spec : FileSpec
         `labels` by columns or count, unless the file says which they are.
 
     Raises
@@ -267,11 +267,11 @@ def open_parquet(path: str, options: FileSpec = _DEFAULTS) -> ParquetReader:
     DataError
         No such file, a column of a type that is neither number nor text, an unknown label column.
     """
-    with _open(path, options.storage_options, _Made()) as file:
+    with _open(path, spec.storage_options, _Made()) as file:
         if not sum(file.rows):
             raise NoRowsError("the table has no rows", file=path, cure="check the file")
         # Some writers keep the columns of folders in the files, too.
-        constants = _folder_columns(path, options.folder)
+        constants = _folder_columns(path, spec.folder)
         for name in constants.keys() & {*file.schema.names}:
             _check_folder_column(file, name, constants[name], path)
         made = _Made({name: value for name, value in constants.items() if name not in file.schema.names})
@@ -283,24 +283,24 @@ def open_parquet(path: str, options: FileSpec = _DEFAULTS) -> ParquetReader:
             if is_nameless(name) and column not in index and (content := _content(file, file.schema.field(column))):
                 index[column] = f"has no name and holds {content}"
         unique_names(names, file=path)
-        labels = options.labels
+        labels = spec.labels
         if not labels.names_columns and "labels" in stored:
             labels = replace(labels, columns=tuple(stored["labels"]))
         # The index of pandas, else the first column that is not left out, has the names of rows.
-        kept = first_kept(names, find_columns(names, options.drop, "column to leave out,", file=path))
+        kept = first_kept(names, find_columns(names, spec.drop, "column to leave out,", file=path))
         names_column = next(
             (column for column, what in index.items() if what == "is the index of a pandas table"), kept
         )
-        choice = replace(options, labels=labels)
+        choice = replace(spec, labels=labels)
         beside = [column for column, name in enumerate(names) if name in constants]
         features, label_columns = choose_columns(
             names, choice, ignored=index, beside=beside, names_column=names_column, file=path
         )
-        if options.transpose:
+        if spec.transpose:
             index = {}
         for column, what in index.items():
-            if column not in label_columns and names[column] not in options.drop:
-                warn_left_out(redact(options.folder or path), names[column], what)
+            if column not in label_columns and names[column] not in spec.drop:
+                warn_left_out(redact(spec.folder or path), names[column], what)
         made = _with_lists(made, file, [names[column] for column in features], [names[c] for c in label_columns])
         features, label_columns = (made.places(names, columns) for columns in (features, label_columns))
         file = made.of(file, path)
@@ -318,7 +318,7 @@ def open_parquet(path: str, options: FileSpec = _DEFAULTS) -> ParquetReader:
     reader = ParquetReader(
         header=Header.of_columns(names, features, label_columns, n_rows=sum(rows)),
         path=path,
-        _storage_options=dict(options.storage_options),
+        _storage_options=dict(spec.storage_options),
         _made=made,
         _names=names,
         _features=tuple(features),
@@ -332,7 +332,7 @@ def open_parquet(path: str, options: FileSpec = _DEFAULTS) -> ParquetReader:
         opened_bytes=opened_bytes,
         dtype=narrowest(schema.field(column).type for column in features),
     )
-    if options.transpose:
+    if spec.transpose:
         reader.require_numbers(texts)
     declared = stored.get("categories", {})
     categories = {
@@ -341,11 +341,11 @@ def open_parquet(path: str, options: FileSpec = _DEFAULTS) -> ParquetReader:
         if column in texts and names[column] in declared
     }
     missing = [place for place, column in enumerate(features) if column in texts and place not in categories]
-    by_key = filter(None, options.keys.get("categorical", "").split(","))
+    by_key = filter(None, spec.keys.get("categorical", "").split(","))
     asked = {*find_columns(names, by_key, "column of categories", file=path), *beside}
     plain = {place for place in missing if is_string(schema.field(features[place]).type)}
     reader = reader.with_found_texts(
-        sorted(plain), asked={place for place in plain if options.only_obs or features[place] in asked}
+        sorted(plain), asked={place for place in plain if spec.only_obs or features[place] in asked}
     )
     ordered = set()
     for place, values in reader.distinct(place for place in missing if place not in plain).items():
@@ -367,7 +367,7 @@ def open_parquet(path: str, options: FileSpec = _DEFAULTS) -> ParquetReader:
     reader = replace(reader, ordered=frozenset(ordered))
     reader = reader.with_categories(categories) if categories else reader
     if labels.key is not None:
-        return reader.with_label_table(labels, options.storage_options)
+        return reader.with_label_table(labels, spec.storage_options)
     return reader.with_found_classes(labels, made.tags) if labels.classes or made.tags else reader
 
 

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 _KEYS = ("feature_base", "n_features", "n_labels")
 
 
-def open_svmlight(path: str, options: FileSpec) -> IndexedTextReader:
+def open_svmlight(path: str, spec: FileSpec) -> IndexedTextReader:
     """Open svmlight text.
 
     Parameters
     ----------
     path : str
-    options : FileSpec
+    spec : FileSpec
         `keys` may hold `feature_base`: "1" (default), "0", or "auto" (0 if any row has a feature 0; this reads
         the file once more), and `n_features`, `n_labels`: widths, where the last columns may be empty in
         this file. `labels.count` means the same as `n_labels`. With `labels.classes` rows begin with their class, any
@@ -36,33 +36,33 @@ def open_svmlight(path: str, options: FileSpec) -> IndexedTextReader:
     """
     from mlfs_dask.readers.indexed_text import IndexedTextReader, fills_unknown  # loads Numba
 
-    labels = options.labels
+    labels = spec.labels
     if labels.separator is not None or (labels.classes and labels.count is not None):
         raise UsageError(
             f"{path}: classes of svmlight text are found in its rows\n  cure: say --label-classes alone, without "
             "--label-separator and --n-labels"
         )
-    if labels.xml is not None or labels.columns is not None or options.drop:
+    if labels.xml is not None or labels.columns is not None or spec.drop:
         raise UsageError(
             f"{path}: svmlight text has no names, so labels and columns cannot be named\n"
             "  cure: leave out --label-file, --label-columns and --drop"
         )
-    unknown = sorted(set(options.keys) - set(_KEYS))
+    unknown = sorted(set(spec.keys) - set(_KEYS))
     if unknown:
         raise UsageError(f"{path}: svmlight text has no key {unknown[0]!r}; known are {', '.join(_KEYS)}")
-    base = options.keys.get("feature_base", "1")
+    base = spec.keys.get("feature_base", "1")
     if base not in ("0", "1", "auto"):
         raise UsageError(f"feature_base must be 0, 1 or auto, not {base!r}")
-    n_labels = labels.count if labels.count is not None else _width(options, "n_labels")
+    n_labels = labels.count if labels.count is not None else _width(spec, "n_labels")
     reader = IndexedTextReader(
         header=Header(
             feature_names=None,
             label_names=None,
-            n_features=_width(options, "n_features"),
+            n_features=_width(spec, "n_features"),
             n_labels=n_labels,
         ),
         path=path,
-        source=open_source(path, options.storage_options),
+        source=open_source(path, spec.storage_options),
         feature_base=1 if base != "0" else 0,
         base_cure="if its features count from 0, give --key feature_base=0",
         fills_unknown=not labels.classes and fills_unknown(labels, n_labels, path),
@@ -75,8 +75,8 @@ def open_svmlight(path: str, options: FileSpec) -> IndexedTextReader:
     return reader.found_classes(labels.values) if labels.classes else reader
 
 
-def _width(options: FileSpec, key: str) -> int | None:
-    text = options.keys.get(key)
+def _width(spec: FileSpec, key: str) -> int | None:
+    text = spec.keys.get(key)
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and int(text) > 0):

@@ -48,7 +48,7 @@ _GENES = "Gene Expression"
 _DEFAULTS = FileSpec()
 
 
-def open_tenx(path: str, options: FileSpec = _DEFAULTS) -> MatrixReader:
+def open_tenx(path: str, spec: FileSpec = _DEFAULTS) -> MatrixReader:
     """Open a 10x .h5 file, or a folder of `matrix.mtx`, `features.tsv` (or `genes.tsv`) and `barcodes.tsv`.
 
     Features have their names, or their ids where a name stands twice. Beside genes, those of other types (antibodies,
@@ -57,7 +57,7 @@ def open_tenx(path: str, options: FileSpec = _DEFAULTS) -> MatrixReader:
     Parameters
     ----------
     path : str
-    options : FileSpec
+    spec : FileSpec
         `keys` must hold ``labels``: a CSV or TSV file whose first column has the barcodes, in any order, and whose
         others are the labels, or those of `labels.columns`. A cell that is not in it has unknown labels.
         ``feature_types``: types of features, separated by commas, or ``all`` (default: Gene Expression, where there
@@ -70,30 +70,30 @@ def open_tenx(path: str, options: FileSpec = _DEFAULTS) -> MatrixReader:
     UsageError
         No table of labels.
     """
-    if "labels" not in options.keys or options.labels.xml or options.labels.count:
+    if "labels" not in spec.keys or spec.labels.xml or spec.labels.count:
         raise UsageError(
             f"{path}: a 10x file has no labels\n  cure: --key labels=FILE.csv, a table of barcodes and labels, and of "
             "other options of labels --label-columns alone"
         )
     if file := in_folder(path, "matrix.mtx"):
-        types, found, barcodes = _folder_names(path, options)
-        opener = functools.partial(open_turned, read_header(file, options))
+        types, found, barcodes = _folder_names(path, spec)
+        opener = functools.partial(open_turned, read_header(file, spec))
     else:
-        with open_hdf5(path, options.storage_options) as root:
+        with open_hdf5(path, spec.storage_options) as root:
             matrix = _matrix(root, path)
             types = texts_of(matrix[_TYPES], file=path) if _TYPES in matrix else None
             found = [texts_of(matrix[key], file=path) for key in (*_NAMES, *_IDS) if key in matrix]
             barcodes = texts_of(matrix["barcodes"], file=path)
-        opener = functools.partial(_open_pair, path, options)
-    left_out = _left_out(types, options, path)
+        opener = functools.partial(_open_pair, path, spec)
+    left_out = _left_out(types, spec, path)
     names = _features(found, left_out, path)
     labels, label_names = read_label_table(
-        options.keys["labels"], barcodes, options.labels, options.storage_options, file=path, row="barcode"
+        spec.keys["labels"], barcodes, spec.labels, spec.storage_options, file=path, row="barcode"
     )
     return matrix_reader(
         path,
         functools.partial(opener, labels),
-        options,
+        spec,
         feature_names=names,
         label_names=label_names,
         left_out=left_out,
@@ -107,20 +107,20 @@ def in_folder(path: str, *names: str) -> str | None:
     return next((str(file) for file in files if file.is_file()), None)
 
 
-def _folder_names(path: str, options: FileSpec) -> tuple[tuple[str, ...] | None, list[tuple[str, ...]], Sequence[str]]:
+def _folder_names(path: str, spec: FileSpec) -> tuple[tuple[str, ...] | None, list[tuple[str, ...]], Sequence[str]]:
     """Types of the features, if any; their names, and their ids; barcodes."""
-    features = _columns(path, options, "features.tsv", "genes.tsv")
+    features = _columns(path, spec, "features.tsv", "genes.tsv")
     types = features[2] if len(features) > 2 else None
-    return types, features[1::-1], _columns(path, options, "barcodes.tsv")[0]
+    return types, features[1::-1], _columns(path, spec, "barcodes.tsv")[0]
 
 
-def _columns(folder: str, options: FileSpec, *names: str) -> list[tuple[str, ...]]:
+def _columns(folder: str, spec: FileSpec, *names: str) -> list[tuple[str, ...]]:
     """Columns of a file of a folder, whose fields are separated by tabs."""
     path = in_folder(folder, *names)
     if path is None:
         raise DataError(f"a folder of 10x holds {names[0]}", file=folder, cure="fetch all files of the folder")
     content = bytearray()
-    with open_source(path, options.storage_options).open() as stream:
+    with open_source(path, spec.storage_options).open() as stream:
         while piece := stream.read(PIECE_BYTES):
             content += piece
             require_memory(f"{path}: its names", 8 * len(content))
@@ -144,9 +144,9 @@ def _matrix(root: Any, path: str) -> Any:
     return groups[0]
 
 
-def _left_out(types: Sequence[str] | None, options: FileSpec, path: str) -> frozenset[int]:
+def _left_out(types: Sequence[str] | None, spec: FileSpec, path: str) -> frozenset[int]:
     """Features of types that are not wanted."""
-    asked = options.keys.get("feature_types", "")
+    asked = spec.keys.get("feature_types", "")
     if types is None:
         if asked:
             raise DataError(
@@ -186,8 +186,8 @@ def _features(found: Sequence[tuple[str, ...]], left_out: Collection[int], path:
 
 
 @contextlib.contextmanager
-def _open_pair(path: str, options: FileSpec, labels: NDArray[np.float64]) -> Iterator[list[Pair]]:
-    with open_hdf5(path, options.storage_options) as root:
+def _open_pair(path: str, spec: FileSpec, labels: NDArray[np.float64]) -> Iterator[list[Pair]]:
+    with open_hdf5(path, spec.storage_options) as root:
         matrix = _matrix(root, path)
         d, n = map(int, whole(matrix["shape"], file=path))
         # Columns of features x cells are rows of cells x features.

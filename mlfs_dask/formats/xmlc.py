@@ -32,13 +32,13 @@ _INDEX_ROWS = 1 << 14
 _AS_LABELS = "say which file holds the labels, as in mlfs convert trn_X_Xf.txt trn.zarr --label-file trn_X_Y.txt"
 
 
-def open_xmlc(path: str, options: FileSpec) -> IndexedTextReader | PairedTextReader:
+def open_xmlc(path: str, spec: FileSpec) -> IndexedTextReader | PairedTextReader:
     """Open XMLC text and read its header; `header.n_rows` is what the file declares.
 
     Parameters
     ----------
     path : str
-    options : FileSpec
+    spec : FileSpec
         `labels.xml` is the file of the labels where they lie apart.
 
     Raises
@@ -50,15 +50,15 @@ def open_xmlc(path: str, options: FileSpec) -> IndexedTextReader | PairedTextRea
     """
     from mlfs_dask.readers.indexed_text import IndexedTextReader, fills_unknown  # loads Numba
 
-    labels = options.labels
-    if labels.columns is not None or labels.count is not None or labels.classes or options.drop or options.keys:
+    labels = spec.labels
+    if labels.columns is not None or labels.count is not None or labels.classes or spec.drop or spec.keys:
         raise UsageError(
             f"{path}: XMLC text says itself which labels it has, and has no names and no keys\n"
             "  cure: leave out the label options, --drop and keys"
         )
-    source, start, numbers = _open(path, options)
+    source, start, numbers = _open(path, spec)
     if labels.xml is not None:
-        return _open_pair(source, start, numbers, labels.xml, options)
+        return _open_pair(source, start, numbers, labels.xml, spec)
     if len(numbers) == 2:
         raise UsageError(
             f"{path}: the first line has two numbers: features and labels lie in two files\n  cure: {_AS_LABELS}"
@@ -93,9 +93,9 @@ def _count_lines(source: SourceFile, start: int) -> int:
     return count + (not ends_line)
 
 
-def _open(path: str, options: FileSpec) -> tuple[SourceFile, int, tuple[int, ...]]:
+def _open(path: str, spec: FileSpec) -> tuple[SourceFile, int, tuple[int, ...]]:
     """A file, where its rows begin, and the numbers of its first line."""
-    source = open_source(path, options.storage_options)
+    source = open_source(path, spec.storage_options)
     with source.open() as stream:
         line = stream.readline(_LONGEST_HEADER)
     match = _HEADER.fullmatch(line.removeprefix(UTF8_MARK))
@@ -112,9 +112,9 @@ def _open(path: str, options: FileSpec) -> tuple[SourceFile, int, tuple[int, ...
 
 
 def _open_pair(
-    source: SourceFile, start: int, numbers: tuple[int, ...], labels_path: str, options: FileSpec
+    source: SourceFile, start: int, numbers: tuple[int, ...], labels_path: str, spec: FileSpec
 ) -> PairedTextReader:
-    labels, labels_start, labels_numbers = _open(labels_path, options)
+    labels, labels_start, labels_numbers = _open(labels_path, spec)
     for file, found in ((source, numbers), (labels, labels_numbers)):
         if len(found) != 2:
             raise DataError(
@@ -138,7 +138,7 @@ def _open_pair(
         X=_rows_alone(source, start, numbers[1]),
         Y=_rows_alone(labels, labels_start, labels_numbers[1]),
         offsets=(_index(source, start, numbers[0]), _index(labels, labels_start, numbers[0])),
-        meaning=options.labels.values,
+        meaning=spec.labels.values,
     )
 
 

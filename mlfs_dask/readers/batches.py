@@ -104,13 +104,13 @@ class BatchReader(TableReader):
                 yield from self._scan.read([self._names[column]], SCAN_ROWS, piece)
 
 
-def open_batches(scan: Scan, options: FileSpec, *, what: str) -> BatchReader:
+def open_batches(scan: Scan, spec: FileSpec, *, what: str) -> BatchReader:
     """A reader of a table by batches.
 
     Parameters
     ----------
     scan : Scan
-    options : FileSpec
+    spec : FileSpec
         `labels` by columns; without them all columns are features.
     what : str
         What it is, for messages.
@@ -124,8 +124,8 @@ def open_batches(scan: Scan, options: FileSpec, *, what: str) -> BatchReader:
     names = tuple(schema.names)
     unique_names(names, file=what)
     features, labels = list(range(len(names))), list[int]()
-    if options.labels.names_columns:
-        features, labels = choose_columns(names, options, ignored=(), file=what)
+    if spec.labels.names_columns:
+        features, labels = choose_columns(names, spec, ignored=(), file=what)
     reader = BatchReader(
         header=Header.of_columns(names, features, labels, n_rows=n),
         path=what,
@@ -133,7 +133,7 @@ def open_batches(scan: Scan, options: FileSpec, *, what: str) -> BatchReader:
         _features=tuple(features),
         _labels=tuple(labels),
         _texts=frozenset(column for column in (*features, *labels) if is_text(schema.field(column), what)),
-        _meaning=options.labels.values,
+        _meaning=spec.labels.values,
         dtype=narrowest(schema.field(column).type for column in features),
         _scan=scan,
     )

@@ -44,16 +44,16 @@ _SCAN_ROWS = 1 << 20
 
 
 @contextlib.contextmanager
-def open_root(path: str, options: FileSpec) -> Iterator[Any]:
+def open_root(path: str, spec: FileSpec) -> Iterator[Any]:
     """The root of a Zarr folder (an array or a group) or of an HDF5 file."""
     if path.rstrip("/").lower().endswith(".zarr") or Path(path).is_dir():
         from mlfs_dask.readers.zarr_nodes import open_node  # which HDF5 does not need
 
-        root = open_node(path, options)
+        root = open_node(path, spec)
         with damage_in(path, "the store"):
             yield root
         return
-    with open_hdf5(path, options.storage_options) as root:
+    with open_hdf5(path, spec.storage_options) as root:
         yield root
 
 

@@ -847,7 +847,7 @@ class MatrixReader(Reader):
 
 
 def names_in(
-    options: FileSpec, *, file: str, texts: Callable[[str], Sequence[str] | None] = lambda name: None
+    spec: FileSpec, *, file: str, texts: Callable[[str], Sequence[str] | None] = lambda name: None
 ) -> dict[str, Any]:
     """Names of features and labels, as `matrix_reader` takes them.
 
@@ -861,7 +861,7 @@ def names_in(
     """
     found = {}
     for key, usual in (("names", "feature_names"), ("label_names", "label_names")):
-        given = options.keys.get(key, usual)
+        given = spec.keys.get(key, usual)
         if given.startswith("@"):
             try:
                 found[usual] = tuple(read_text_file(given[1:]).splitlines())
@@ -869,7 +869,7 @@ def names_in(
                 raise DataError(f"{key}: it is no text in UTF-8: {error}", file=given[1:], cure="check it") from error
         elif (names := texts(given)) is not None:
             found[usual] = tuple(names)
-        elif key in options.keys:
+        elif key in spec.keys:
             raise DataError(
                 f"there is no array of texts {given!r}",
                 file=file,
@@ -881,7 +881,7 @@ def names_in(
 def matrix_reader(
     path: str,
     opener: Opener,
-    options: FileSpec,
+    spec: FileSpec,
     *,
     feature_names: tuple[str, ...] | None = None,
     label_names: tuple[str, ...] | None = None,
@@ -893,8 +893,8 @@ def matrix_reader(
 ) -> MatrixReader:
     """Open once, check that the shapes agree, and make the reader.
 
-    `left_out`: indices of features that are left out beside those of `options.drop`. `meaning`: what the values of Y
-    mean, where that is not what the options say. `without_labels`: Y has no column.
+    `left_out`: indices of features that are left out beside those of `spec.drop`. `meaning`: what the values of Y
+    mean, if not as in `spec`. `without_labels`: Y has no column.
 
     Raises
     ------
@@ -941,7 +941,7 @@ def matrix_reader(
             _held_bytes=max(X.held_bytes + Y.held_bytes for X, Y in pairs),
             _step=max(X.step for X, _ in pairs),
             opened_bytes=sum(each.opened_bytes for each in rows),
-            _meaning=options.labels.values if meaning is None else meaning,
+            _meaning=spec.labels.values if meaning is None else meaning,
         )
     for names, width, what in ((feature_names, d, "feature"), (label_names, q, "label")):
         if names is not None and len(names) != width:
@@ -950,8 +950,8 @@ def matrix_reader(
                 file=path,
                 cure="give one name for each column",
             )
-    if options.drop or left_out:
-        reader = _without_features(reader, d, options.drop, left_out)
+    if spec.drop or left_out:
+        reader = _without_features(reader, d, spec.drop, left_out)
     header = reader.header
     if header.n_rows == 0 or header.n_features == 0 or (q == 0 and not without_labels):
         raise DataError(

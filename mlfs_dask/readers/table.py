@@ -487,7 +487,7 @@ def first_kept(names: Sequence[str], dropped: Collection[int]) -> int:
 
 def choose_columns(
     names: Sequence[str],
-    options: FileSpec,
+    spec: FileSpec,
     *,
     ignored: Collection[int],
     beside: Collection[int] = (),
@@ -495,13 +495,13 @@ def choose_columns(
     file: str,
 ) -> tuple[list[int], list[int]]:
     """Columns of the features and of the labels; of a table with features as rows, those of samples and none."""
-    if not options.transpose:
-        obs = [find_column(names, name, "column of rows,", file=file) for name in options.obs]
+    if not spec.transpose:
+        obs = [find_column(names, name, "column of rows,", file=file) for name in spec.obs]
         features, labels = split_columns(
-            names, options.labels, drop=(*options.drop, *options.obs), ignored=ignored, beside=beside, file=file
+            names, spec.labels, drop=(*spec.drop, *spec.obs), ignored=ignored, beside=beside, file=file
         )
-        return sorted(obs) if options.only_obs else features, labels
-    dropped = set(find_columns(names, options.drop, "column to leave out,", file=file))
+        return sorted(obs) if spec.only_obs else features, labels
+    dropped = set(find_columns(names, spec.drop, "column to leave out,", file=file))
     return [column for column in range(len(names)) if column not in {names_column, *ignored, *dropped}], []
 
 

@@ -36,8 +36,8 @@ from mlfs_dask.readers.matrix import (
 from mlfs_dask.readers.table import TableReader
 
 
-def open_transposed(path: str, options: FileSpec, open_table: Callable[..., Any]) -> MatrixReader:
-    """Open a table with features as rows; `labels.xml` of the options is the table of the samples.
+def open_transposed(path: str, spec: FileSpec, open_table: Callable[..., Any]) -> MatrixReader:
+    """Open a table with features as rows; `labels.xml` of `spec` is the table of the samples.
 
     `open_table` opens a table of its format.
 
@@ -50,27 +50,27 @@ def open_transposed(path: str, options: FileSpec, open_table: Callable[..., Any]
     DoesNotFitError
         The temporary file finds no room.
     """
-    labels = options.labels
+    labels = spec.labels
     if labels.xml is None:
         raise UsageError(
             f"{path}: rows are features, and nothing tells the labels of the samples\n"
             "  cure: --label-file FILE.csv, a table with the names of the samples in its first column, and "
             "--label-columns NAMES of it"
         )
-    alone = replace(options, labels=LabelSpec(), keys={k: v for k, v in options.keys.items() if k != "names"})
+    alone = replace(spec, labels=LabelSpec(), keys={k: v for k, v in spec.keys.items() if k != "names"})
     table = open_table(path, alone)
     samples = table.header.feature_names
     if samples is None:
         raise DataError("a header row with the names of the samples was expected", file=path, line=1, cure="write one")
     names = tuple(name for some in table.row_names() for name in some)
-    names = _distinct(names, options, path)
+    names = _distinct(names, spec, path)
     n, d = len(samples), len(names)
     _require_room(path, n, d)
-    Y, label_names = read_label_table(labels.xml, samples, labels, options.storage_options, file=path, row="sample")
+    Y, label_names = read_label_table(labels.xml, samples, labels, spec.storage_options, file=path, row="sample")
     reader = matrix_reader(
         path,
         _Opener(table, Y, (n, d)),
-        replace(options, drop=()),
+        replace(spec, drop=()),
         feature_names=names,
         label_names=label_names,
         meaning=DEFAULT_VALUES,
@@ -78,8 +78,8 @@ def open_transposed(path: str, options: FileSpec, open_table: Callable[..., Any]
     return replace(reader, in_threads=True)
 
 
-def _distinct(names: tuple[str, ...], options: FileSpec, path: str) -> tuple[str, ...]:
-    if options.keys.get("names") == "unique":
+def _distinct(names: tuple[str, ...], spec: FileSpec, path: str) -> tuple[str, ...]:
+    if spec.keys.get("names") == "unique":
         return numbered_apart(names)
     twice = repeated_name(names)
     if twice is not None:

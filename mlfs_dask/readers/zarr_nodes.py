@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 
-def open_node(path: str, options: FileSpec) -> Any:
+def open_node(path: str, spec: FileSpec) -> Any:
     """The Zarr array or group at a path.
 
     Raises
@@ -43,7 +43,7 @@ def open_node(path: str, options: FileSpec) -> Any:
     """
     source: Any = path
     if is_url(path):
-        source = RemoteStore(RemoteObjects(path, options.storage_options))
+        source = RemoteStore(RemoteObjects(path, spec.storage_options))
     elif local_path(path).is_dir():
         source = LocalFolder(local_path(path), read_only=True)
     try:

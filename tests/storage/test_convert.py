@@ -697,7 +697,7 @@ def test_a_source_that_is_changed_while_it_is_read(tmp_path: Path) -> None:
     source = write_csv(tmp_path / "a.csv")
 
     def open_and_change() -> Any:
-        reader = open_source([str(source)], options=FileSpec(labels=LabelSpec(columns=("sky", "sea"))))
+        reader = open_source([str(source)], FileSpec(labels=LabelSpec(columns=("sky", "sea"))))
         with source.open("a") as file:
             file.write("1,2,0,1\n")
         return reader
