@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -50,7 +50,9 @@ _DEFAULTS = FileSpec()
 _OBS_ROWS = 1 << 17
 
 
-def open_anndata(path: str, spec: FileSpec = _DEFAULTS) -> Reader:
+def open_anndata(
+    path: str, spec: FileSpec = _DEFAULTS, *, open_store: Callable[[str, FileSpec], Reader] | None = None
+) -> Reader:
     """Open an .h5ad file or a .zarr folder that holds AnnData.
 
     Parameters
@@ -63,6 +65,8 @@ def open_anndata(path: str, spec: FileSpec = _DEFAULTS) -> Reader:
         the data frame's columns, uns/mlfs/label_names, or uns/label_names) and ``names`` (names of the features: an
         array of texts, a column of the `var` that describes X, or ``unique`` to number apart those of its index that
         stand twice).
+    open_store : callable, optional
+        Opens a store of this package, where it is to be read as one.
 
     Raises
     ------
@@ -78,6 +82,8 @@ def open_anndata(path: str, spec: FileSpec = _DEFAULTS) -> Reader:
             "  cure: --key y=obsm/NAME, or --label-columns with columns of obs"
         )
     with _open_root(path, spec) as root, damage_in(path, "a name or a category"):
+        if open_store is not None and "format_version" in root.attrs.get("mlfs", ()):
+            return open_store(path, spec)
         _element(root, spec.keys.get("x", "X"), path)
         feature_names = _feature_names(root, spec, path)
         label_names = _label_names(root, spec, path)
@@ -375,6 +381,7 @@ FORMATS = tuple(
         group=functools.partial(_is_group, in_file=in_file),
         order=-1,
         obs=(obs_columns, obs_of),
+        var_column=var_column,
     )
     for name, title, suffixes, in_file in (
         ("h5ad", "AnnData .h5ad, MuData .h5mu", (".h5ad", ".h5mu"), True),

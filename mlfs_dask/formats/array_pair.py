@@ -100,6 +100,7 @@ FORMATS = (
         group=lambda root: hasattr(root, "filename"),
         order=1,
         has_label_array=True,
+        is_container=True,
     ),
     Format(
         name="zarr",
@@ -110,6 +111,7 @@ FORMATS = (
         group=lambda root: True,
         order=2,
         has_label_array=True,
+        is_container=True,
         is_matrix=_is_matrix,
     ),
 )

@@ -170,7 +170,7 @@ def _check_options(path: str, known: Format, spec: FileSpec) -> None:
 
 def _has_table(known: Format, spec: FileSpec) -> bool:
     """Return True if a table holds the labels of a single matrix."""
-    return known.name == "mtx" and format_suffix(spec.labels.xml or "") in _TABLES
+    return known.takes_label_table and format_suffix(spec.labels.xml or "") in _TABLES
 
 
 def _with_names(path: str, known: Format, spec: FileSpec) -> FileSpec:
@@ -206,44 +206,42 @@ def _as_pair(paths: Sequence[str], known: Format, spec: FileSpec) -> tuple[str, 
 
 
 def _format_of(path: str, spec: FileSpec) -> str:
+    """Return the name of a file's format, by suffix, folder or content."""
     suffix = format_suffix(path.rstrip("/"))
     formats = known_formats().values()
     candidates = [known for known in formats if suffix in known.suffixes]
-    by_suffix = candidates[0].name if candidates else None
+    found = candidates[-1] if candidates else None
     if len(candidates) > 1:  # a dialect, and the format that its name says
-        by_suffix = _format_by_content(path, spec, candidates) or candidates[-1].name
-    if by_suffix in ("zarr", "hdf5") or (by_suffix is None and _is_zarr_folder(path)):
+        found = _format_by_content(path, spec, candidates) or found
+    elif found is None and _is_zarr_folder(path):
         return _kind_of_group(path, spec)
-    if by_suffix is not None:
-        return by_suffix
-    for known in formats:
-        if known.folder(path):
-            return known.name
-    if suffix in (".txt", ".dat", ".data", ""):
+    elif found is None:
+        found = next((known for known in formats if known.folder(path)), None)
+    if found is None and suffix in (".txt", ".dat", ".data", ""):
         found = _format_by_content(path, spec, formats)
-        if found is not None:
-            return found
-    else:
+    elif found is None:
         compressed_io.open_source(path, spec.storage_options)  # a missing file is that before anything else
         if suffix in _ARCHIVES:
             raise UsageError(
                 f"{path} is an archive, which may hold several files\n  cure: unpack it, and name the files in it"
             )
-    names = "; ".join(f"{known.name} ({known.title})" for _, known in sorted(known_formats().items()))
-    raise UsageError(
-        f"{path}: neither its name nor its first line tells the format\n  cure: --format with one of {names}"
-    )
+    if found is None:
+        names = "; ".join(f"{known.name} ({known.title})" for _, known in sorted(known_formats().items()))
+        raise UsageError(
+            f"{path}: neither its name nor its first line tells the format\n  cure: --format with one of {names}"
+        )
+    return _kind_of_group(path, spec) if found.is_container else found.name
 
 
-def _format_by_content(path: str, spec: FileSpec, formats: Iterable[Format]) -> str | None:
+def _format_by_content(path: str, spec: FileSpec, formats: Iterable[Format]) -> Format | None:
+    """Return the first of some formats that recognises the beginning of a file."""
     source = compressed_io.open_source(path, spec.storage_options)
     first = source.read_range(0, _SNIFF_BYTES)
     if not first.strip():
         raise DataError("the file is empty", file=path, cure="give a file with data in it")
     lines = first.decode("utf-8", errors="replace").removeprefix("\ufeff").splitlines()
     content = [line for line in lines if line.strip() and not line.lstrip().startswith(("%", "#"))]
-    found = next((known.name for known in formats if known.head(first, content)), None)
-    return _kind_of_group(path, spec) if found == "hdf5" else found
+    return next((known for known in formats if known.head(first, content)), None)
 
 
 def _is_zarr_folder(path: str) -> bool:

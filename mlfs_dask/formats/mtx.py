@@ -195,6 +195,7 @@ FORMATS = (
         head=begins_with(b"%%MatrixMarket"),
         in_place=lambda path: False,
         has_label_array=True,
+        takes_label_table=True,
         is_matrix=lambda path, spec: True,
     ),
 )

@@ -186,6 +186,8 @@ class Reader(ABC):
     in_threads : bool
         Whether `read` spends its time in compiled code without the interpreter's lock, so that threads read parts side
         by side. Then nothing of the reader may be changed by reading.
+    opened_bytes : int
+        Bytes that the open source takes beside batches.
     enterable : bool
         Whether rows are read from any row on at no extra cost, so that readings need no store. The members below are
         those of such a reader.
@@ -198,6 +200,7 @@ class Reader(ABC):
     """
 
     in_threads: bool = True
+    opened_bytes: int = 0
     enterable: bool = False
     dtype: np.dtype[Any] = np.dtype(np.float64)
     sparse: bool = False
@@ -393,10 +396,16 @@ class Format:
         Labels are columns, and so are columns of rows.
     has_label_array : bool
         Labels are an array of their own, which no label option can name.
+    takes_label_table : bool
+        A table may hold the labels of a single matrix.
+    is_container : bool
+        The content decides the format, by `group`.
     is_matrix : callable or None
         ``is_matrix(path, spec)``: whether a file is X or Y alone, of two that are a pair.
     obs : tuple of two callables, or None
         ``names(path, spec)`` and ``read(path, names, spec)`` of columns of rows, where it is no table.
+    var_column : callable or None
+        ``var_column(path, name, spec)``: texts of a column of the features.
     """
 
     name: str
@@ -411,8 +420,11 @@ class Format:
     in_place: Callable[[str], bool] = lambda path: True
     is_table: bool = False
     has_label_array: bool = False
+    takes_label_table: bool = False
+    is_container: bool = False
     is_matrix: Callable[[str, FileSpec], bool] | None = None
     obs: tuple[Callable[..., tuple[str, ...]], Callable[..., Any]] | None = None
+    var_column: Callable[[str, str, FileSpec], tuple[str, ...]] | None = None
 
 
 def begins_with(mark: bytes) -> Callable[[bytes, list[str]], bool]:

@@ -46,6 +46,7 @@ class ConcatReader(Reader):
         self.path = " ".join(reader.path for reader in readers)
         self.readers = tuple(readers)
         self.in_threads = all(reader.in_threads for reader in readers)
+        self.opened_bytes = max(reader.opened_bytes for reader in readers)
         self.enterable = all(reader.enterable for reader in readers)
         self.dtype = np.result_type(*(reader.dtype for reader in readers))
         if self.enterable:

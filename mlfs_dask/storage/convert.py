@@ -441,11 +441,12 @@ def _record_hashes(hashing: Future[dict[str, str | None]], wip: Path) -> dict[st
 def _plan(reader: Reader, memory_limit: int, workers: int, source_bytes: int | None) -> ConversionPlan:
     n_features = reader.header.n_features or 0
     facts: dict[str, Any] = {"memory_limit": memory_limit, "threads": reader.in_threads}
-    facts["reader_bytes"] = max(getattr(each, "opened_bytes", 0) for each in getattr(reader, "readers", [reader]))
+    facts["reader_bytes"] = reader.opened_bytes
     workers = plan_workers(
         workers=workers, source_bytes=source_bytes, base_bytes=runtime.current_rss(), n_features=n_features, **facts
     )
-    if workers == 1 or reader.in_threads:
+    # A matrix that is held whole would be read twice, and its size is known.
+    if (workers == 1 or reader.in_threads) and reader.opened_bytes <= MAX_BATCH:
         # One small batch brings in what the reader needs, which then is measured instead of guessed.
         for part in reader.parts(sys.maxsize)[:1]:
             for batch in itertools.islice(reader.read(part, batch_bytes=MIN_BATCH), 1):

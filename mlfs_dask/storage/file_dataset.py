@@ -66,11 +66,9 @@ class FileDataset(Dataset):
 
     def feature_column(self, name: str) -> list[str]:
         files, known = resolve_sources([self.path], self._spec)
-        if known.obs is None:
+        if known.var_column is None:
             return super().feature_column(name)
-        from mlfs_dask.formats.anndata import var_column  # which Parquet does not need
-
-        return list(var_column(files[0], name, self._spec))
+        return list(known.var_column(files[0], name, self._spec))
 
     @cached_property
     def kinds(self) -> NDArray[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -15,7 +15,6 @@ from mlfs_dask.blocks.sparse import columns_of_block
 from mlfs_dask.errors import UsageError
 from mlfs_dask.formats.detect import open_resolved, resolve_sources
 from mlfs_dask.readers.base import Batch, FileSpec, Header, Part, Reader, parts_at
-from mlfs_dask.readers.encoded import open_root
 from mlfs_dask.readers.label_columns import find_columns
 from mlfs_dask.storage.dataset import Store, open_store
 from mlfs_dask.typing import Matrix
@@ -93,15 +92,12 @@ def open_sources(sources: Sequence[str], spec: FileSpec) -> Reader:
     """Return the reader of files or stores; errors as of `formats.detect.open_source`."""
     paths, known = resolve_sources(sources, spec)
     if known.name == "anndata" and not spec.keys and spec.labels.columns is None:
-        known = replace(known, open=partial(_open_store_or, known.open))
+        known = replace(known, open=partial(known.open, open_store=_open_store))
     return open_resolved(sources, paths, known, spec)
 
 
-def _open_store_or(open_file: Callable[[str, FileSpec], Reader], path: str, spec: FileSpec) -> Reader:
-    """Return the reader of a store, without the columns to leave out, or of AnnData of other programs."""
-    with open_root(path, spec) as root:
-        if "format_version" not in root.attrs.get("mlfs", ()):
-            return open_file(path, spec)
+def _open_store(path: str, spec: FileSpec) -> StoreReader:
+    """Return the reader of a store, without the columns to leave out."""
     if not spec.labels.values.is_default:
         raise UsageError(
             f"{path} is a store, whose labels are 1, 0 and unknown\n  cure: say what the values of labels mean where "
