@@ -26,7 +26,7 @@ help:
 	@echo "make docs         the documentation site, in docs/_build/html"
 	@echo "make dist         wheel and source distribution, in dist/, each installed anew and run through the demo"
 	@echo "make constraints  the versions of the container image, in deploy/constraints.txt; PYTHON is the image's"
-	@echo "make clean        remove $(VENV), $(VENV)-floors, $(VENV)-image, $(DEMO) and docs/_build"
+	@echo "make clean        remove $(VENV), $(VENV)-floors, $(VENV)-image, $(DEMO) and what 'make docs' makes"
 
 # --group came with pip 25.1, which is newer than what many systems bring.
 $(VENV)/.pip:
@@ -78,7 +78,7 @@ audit: $(VENV)/.lint
 
 # Warnings are errors: a link, a heading or a name that leads nowhere is one. -E reads all pages and docstrings anew.
 docs: $(VENV)/.docs
-	rm -rf docs/_build  # pages that are gone
+	rm -rf docs/_build docs/reference/generated  # pages that are gone
 	$(BIN)/sphinx-build -W --keep-going -E -q docs docs/_build/html
 	$(BIN)/python docs/links.py docs/_build/html
 	@echo "Open docs/_build/html/index.html"
@@ -111,4 +111,4 @@ test-floors: $(VENV)-floors/.test
 	$(VENV)-floors/bin/python -m pytest $(ARGS)
 
 clean:
-	rm -rf $(VENV) $(VENV)-floors $(VENV)-image $(DEMO) docs/_build
+	rm -rf $(VENV) $(VENV)-floors $(VENV)-image $(DEMO) docs/_build docs/reference/generated

@@ -14,8 +14,9 @@ project = "mlfs-dask"
 author = "the authors of mlfs-dask"
 version = release = __version__
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "numpydoc"]
-exclude_patterns = ["_build"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "numpydoc"]
+exclude_patterns = ["_build", "_templates"]
+templates_path = ["_templates"]
 
 myst_heading_anchors = 3
 nb_execution_mode = "off"  # notebooks are shown as they were run; tests run them again

@@ -1,4 +1,4 @@
-"""Writes what is made of commands and methods: lists of options, the reference of methods, the stub of the package.
+"""Write what follows from commands and methods: lists of options, a page per method, the stub of the package.
 
 python docs/listing.py
 """
@@ -24,16 +24,8 @@ from mlfs_dask_cli.method_group import SEED_PARAMETER
 
 ROOT = Path(__file__).parent.parent
 
-#: Where methods are listed in the page about them, by name; where options of several stand; where all are described.
+#: Where methods are listed in the page about them, by name.
 FAMILY = re.compile(r"(?<=<!-- methods )([a-z0-9 -]+) -->\n.*?(?=<!-- end -->)", re.DOTALL)
-SHARED = re.compile(r"(?<=<!-- options shared -->\n).*?(?=<!-- end -->)", re.DOTALL)
-SECTIONS = re.compile(r"(?<=<!-- sections -->\n).*", re.DOTALL)
-
-#: Methods from which on an option in the same words stands in one place for all of them.
-SEVERAL = 10
-
-#: Characters up to which a note is printed again, where another method has it.
-SHORT = 300
 
 #: Where a list of methods follows from what they are.
 UNKNOWN = re.compile(r"(?<=<!-- methods by unknown entries -->\n).*?(?=<!-- end -->)", re.DOTALL)
@@ -59,9 +51,10 @@ def files() -> dict[Path, str]:
     lists = _option_lists()
     listed = OPTIONS.sub(lambda found: f"{found[1]} -->\n\n{lists[found[1]]}\n\n", commands.read_text(encoding="utf-8"))
     methods = ROOT / "docs" / "reference" / "methods.md"
-    described = _methods_page(methods.read_text(encoding="utf-8"))
     howto = ROOT / "docs" / "howto"
-    made = {methods: described, commands: listed, ROOT / "mlfs_dask" / "__init__.pyi": stub}
+    made = {commands: listed, ROOT / "mlfs_dask" / "__init__.pyi": stub}
+    made[methods] = _methods_page(methods.read_text(encoding="utf-8"))
+    made |= {methods.with_suffix("") / f"{name}.md": _method_page(name) for name in METHODS}
     others = {
         howto / "unknown-labels.md": (UNKNOWN, f"\n{_unknown_entries()}\n\n"),
         howto / "covariates.md": (COVARIATES, f"\n{_takers_of_covariates()}\n\n"),
@@ -130,65 +123,45 @@ def _options(name: str) -> Iterator[str]:
 
 
 def _methods_page(text: str) -> str:
-    """The page of methods with what follows from their classes."""
-    methods_of: dict[tuple[str, str], list[str]] = {}
-    for name in METHODS:
-        for flag, _, help in _options_of_some()[name]:
-            methods_of.setdefault((flag, help), []).append(name)
-    shared = {option for option, names in methods_of.items() if len(names) >= SEVERAL}
+    """The page of all methods with the tables of its families."""
     order = [name for names in FAMILY.findall(text) for name in names.split()]
     if sorted(order) != sorted(METHODS):
         raise ValueError(f"docs/reference/methods.md has to list every method once: {set(order) ^ set(METHODS)}")
-    printed: dict[str, str] = {}
-    sections = [_method_section(name, shared, printed) for name in order]
-    text = SECTIONS.sub(lambda _: "\n" + "\n\n".join(sections) + "\n", text)
-    options = "\n".join(f"- `{flag}`: {_plain(help)}" for flag, help in sorted(shared))
-    text = SHARED.sub(lambda _: f"\n{options}\n\n", text)
     return FAMILY.sub(lambda found: f"{found[1]} -->\n\n{_family_table(found[1].split())}\n\n", text)
 
 
 def _family_table(names: list[str]) -> str:
-    rows = [
-        f"| [`{name}`](#{name}) | {get_method(name).title} | {re.sub(r' [(].*?[)]', '', get_method(name).passes)} |"
-        for name in names
-    ]
-    return "\n".join(["| method | what it is | readings |", "| --- | --- | --- |", *rows])
+    passes = {name: re.sub(r" [(].*?[)]", "", get_method(name).passes) for name in names}
+    rows = [f"| [`{name}`](methods/{name}.md) | {get_method(name).title} | {passes[name]} |" for name in names]
+    return "\n".join(["| method | what it is | passes |", "| --- | --- | --- |", *rows])
 
 
-def _method_section(name: str, shared: set[tuple[str, str]], printed: dict[str, str]) -> str:
-    """Section of a method. `printed` has the notes of earlier sections, with the method under which they stand."""
-    method = get_method(name)
-    prose, *sections = re.split(r"\n\n(?=\w[\w ]*\n-{3,}\n)", inspect.getdoc(get_estimator(name)) or "")
+def _method_page(name: str) -> str:
+    """Page of a method: what its docstring says, its options, and its estimator."""
+    method, estimator = get_method(name), get_estimator(name)
+    prose, *sections = re.split(r"\n\n(?=\w[\w ]*\n-{3,}\n)", inspect.getdoc(estimator) or "")
+    text_of = {section.partition("\n")[0]: section.split("\n", 2)[2] for section in sections}
     paper = f"{method.paper}, [doi:{method.doi}](https://doi.org/{method.doi})" if method.doi else method.paper
-    parts = [f"## {name}", f"{method.title}. *{paper}.* In Python `{method.__name__}`."]
     title, *paragraphs = prose.split("\n\n")
-    parts += map(_set_formula_apart, paragraphs or [title])
-    own, also = [], []
-    for flag, default, help in _options_of_some()[name]:
-        if (flag, help) in shared:
-            also.append(f"`{flag}`" + (f" {default}" if default else ""))
-        else:
-            own.append(f"| `{flag}` | {default} | {_plain(help)} |".replace("\n", " "))
-    if own:
-        parts.append("\n".join(["| option | default | meaning |", "| --- | --- | --- |", *own]))
-    if also:
-        parts.append(
-            f"{'Also' if own else 'Options'}, [as of others](#options-that-several-methods-share): {', '.join(also)}."
-        )
-    costs = f"Readings of X: {method.passes}. Memory: {method.memory}."
-    parts.append(costs.replace("Readings of X:", "**Readings of X:**").replace("Memory:", "**Memory:**"))
-    notes = [section.split("\n", 2)[2] for section in sections if section.startswith("Notes\n")]
-    attributes = [section.split("\n", 2)[2] for section in sections if section.startswith("Attributes\n")]
-    for found in re.finditer(r"^(\w+) : .*\n((?:    .*\n?)+)", "\n".join(attributes), re.MULTILINE):
-        parts.append(f"`{found[1]}`: {' '.join(found[2].split())}")
-    for paragraph in "\n\n".join(notes).split("\n\n"):
-        if " ".join(paragraph.split()) == costs:
-            continue
-        if paragraph and (len(paragraph) < SHORT or printed.setdefault(paragraph, name) == name):
-            parts.append(paragraph)
-        elif paragraph and (more := f"More under [`{printed[paragraph]}`](#{printed[paragraph]}).") not in parts:
-            parts.append(more)
-    return "\n\n".join(part.strip("\n") for part in parts)
+    parts = [f"# {name}", f"{method.title}. *{paper}.*", *map(_set_formula_apart, paragraphs or [title])]
+    parts.insert(2, f"On the command line `mlfs select {name}`, in Python `mlfs_dask.{estimator.__name__}`.")
+    options = [f"| `{flag}` | {default} | {_plain(help)} |" for flag, default, help in _options_of_some()[name]]
+    costs, *notes = text_of["Notes"].split("\n\n")
+    costs = " ".join(costs.split()).replace(" Memory: ", "\n- Memory: ")
+    parts += ["## Cost", f"- {costs}", *["## Options"] * bool(options)]
+    parts += ["\n".join(["| option | default | meaning |", "| --- | --- | --- |", *options])] * bool(options)
+    parts.append("[Options that every method has](../commands.md) are those of `mlfs select`.")
+    parts += [*["## Notes"] * bool(notes), *notes]
+    signature = inspect.signature(estimator)
+    plain = [each.replace(annotation=inspect.Parameter.empty) for each in signature.parameters.values()]
+    called = f"{estimator.__name__}{signature.replace(parameters=plain, return_annotation=inspect.Signature.empty)}"
+    parts += ["## In Python", f"```{{py:class}} mlfs_dask.{called}\n```"]
+    parts.append("Options are parameters with underscores. [All selectors](../python.md#selectors) have one interface.")
+    for found in re.finditer(r"^(\w+) : (.*)\n((?:    .*\n?)+)", text_of.get("Attributes", ""), re.MULTILINE):
+        parts.append(f"- `{found[1]}`, {found[2]}: {' '.join(found[3].split())}")
+    if "Examples" in text_of:
+        parts.append(f"```pycon\n{text_of['Examples']}\n```")
+    return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
 
 @functools.cache
@@ -245,4 +218,5 @@ def _hint(each: Parameter) -> str:
 
 if __name__ == "__main__":
     for path, text in files().items():
+        path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")

@@ -202,9 +202,10 @@ def test_the_plans_of_the_page_on_machines_have_the_lines_of_a_plan(tmp_path: Pa
 
 def test_the_reference_names_everything_public() -> None:
     text = (DOCS / "reference" / "python.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"^\.\. auto\w+:: ([\w.]+)$", text, re.MULTILINE))
-    methods = (DOCS / "reference" / "methods.md").read_text(encoding="utf-8")
-    named |= set(re.findall(r"In Python `(\w+)`\.$", methods, re.MULTILINE))
+    named = set(re.findall(r"^   ~mlfs_dask\.([A-Za-z_.]+)$", text, re.MULTILINE))
+    for method in METHODS:
+        page = (DOCS / "reference" / "methods" / f"{method}.md").read_text(encoding="utf-8")
+        named |= set(re.findall(r"^```{py:class} mlfs_dask\.(\w+)\(", page, re.MULTILINE))
     assert {name for name in mlfs_dask.__all__ if name != "__version__"} <= named
 
 

@@ -486,7 +486,7 @@ def _documentation(method: type[Method]) -> str:
     parts = [prose, "    Parameters\n    ----------\n" + "\n".join(entries)]
     heading = "    Notes\n    -----"
     costs = textwrap.fill(
-        f"Readings of X: {method.passes}. Memory: {method.memory}.",
+        f"Passes over X: {method.passes}. Memory: {method.memory}.",
         116,
         initial_indent="    ",
         subsequent_indent="    ",

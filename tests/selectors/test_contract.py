@@ -192,7 +192,7 @@ size : float, default 1.0
         == """
 Notes
 -----
-Readings of X: 1. Memory: worker: 8 bytes * d.
+Passes over X: 1. Memory: worker: 8 bytes * d.
 
 What all have.
 
