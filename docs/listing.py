@@ -206,6 +206,7 @@ def _stub(estimator: type[Selector]) -> str:
     """An estimator for type checkers: its bases and its constructor."""
     bases = ", ".join(base.__name__ for base in estimator.__bases__)
     options = [f"        {each.name}: {_hint(each)} = ...,\n" for each in parameters_of(estimator.plain)]
+    options.append("        target_type: str = ...,\n")
     first = "        self,\n        n_features_to_select: int | float | str | None = ...,\n        *,\n"
     return f"class {estimator.__name__}({bases}):\n    def __init__(\n{first}{''.join(options)}    ) -> None: ...\n\n"
 

@@ -61,6 +61,8 @@ class AccessMFS(LabelRecoverer, Selector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class AMI(WeightedSelector):
@@ -88,6 +90,8 @@ class AMI(WeightedSelector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class AnovaF(WeightedSelector):
@@ -114,6 +118,8 @@ class AnovaF(WeightedSelector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class AutoSelector(Selector):
@@ -141,6 +147,8 @@ class AutoSelector(Selector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class BRCC(WeightedSelector):
@@ -167,6 +175,8 @@ class BRCC(WeightedSelector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class BROR(WeightedSelector):
@@ -196,6 +206,8 @@ class BROR(WeightedSelector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class Chi2(WeightedSelector):
@@ -224,6 +236,8 @@ class Chi2(WeightedSelector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class CMFS(Selector):
@@ -257,6 +271,8 @@ class CMFS(Selector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class CSFS(Selector):
@@ -287,6 +303,8 @@ class CSFS(Selector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class D2F(WeightedSelector):
@@ -314,6 +332,8 @@ class D2F(WeightedSelector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class ELAChi2(WeightedSelector):
@@ -342,6 +362,8 @@ class ELAChi2(WeightedSelector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class ELC(WeightedSelector):
@@ -375,6 +397,8 @@ class ELC(WeightedSelector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class ENM(WeightedSelector):
@@ -403,6 +427,8 @@ class ENM(WeightedSelector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class FIMF(WeightedSelector):
@@ -432,6 +458,8 @@ class FIMF(WeightedSelector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class FisherScore(WeightedSelector):
@@ -458,6 +486,8 @@ class FisherScore(WeightedSelector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class FSCLA(Selector):
@@ -495,6 +525,8 @@ class FSCLA(Selector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class FSSRDM(WeightedSelector):
@@ -526,6 +558,8 @@ class FSSRDM(WeightedSelector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class GLFS(Selector):
@@ -562,6 +596,8 @@ class GLFS(Selector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class GMLC(WeightedSelector):
@@ -588,6 +624,8 @@ class GMLC(WeightedSelector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class GMM(WeightedSelector):
@@ -616,6 +654,8 @@ class GMM(WeightedSelector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class GRRO(WeightedSelector):
@@ -646,6 +686,8 @@ class GRRO(WeightedSelector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class JMI(WeightedSelector):
@@ -673,6 +715,8 @@ class JMI(WeightedSelector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class LabelEntropy(WeightedSelector):
@@ -703,6 +747,8 @@ class LabelEntropy(WeightedSelector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class LaplacianScore(Selector):
@@ -733,6 +779,8 @@ class LaplacianScore(Selector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class LassoNet(Selector):
@@ -766,6 +814,8 @@ class LassoNet(Selector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class LEDA(Selector):
@@ -796,6 +846,8 @@ class LEDA(Selector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class LFFS(Selector):
@@ -834,6 +886,8 @@ class LFFS(Selector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class LLSF(WeightedSelector):
@@ -868,6 +922,8 @@ class LLSF(WeightedSelector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class LSMR(Selector):
@@ -903,6 +959,8 @@ class LSMR(Selector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class MAMFS(Selector):
@@ -933,6 +991,8 @@ class MAMFS(Selector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class MDDM(WeightedSelector):
@@ -964,6 +1024,8 @@ class MDDM(WeightedSelector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class MDFS(Selector):
@@ -1000,6 +1062,8 @@ class MDFS(Selector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class MDMR(WeightedSelector):
@@ -1027,6 +1091,8 @@ class MDMR(WeightedSelector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class MultiLabelF(WeightedSelector):
@@ -1053,6 +1119,8 @@ class MultiLabelF(WeightedSelector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class MFSIR(Selector):
@@ -1094,6 +1162,8 @@ class MFSIR(Selector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class MICO(WeightedSelector):
@@ -1126,6 +1196,8 @@ class MICO(WeightedSelector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class MIFS(Selector):
@@ -1165,6 +1237,8 @@ class MIFS(Selector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class MLACO(WeightedSelector):
@@ -1196,6 +1270,8 @@ class MLACO(WeightedSelector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class MLMLFS(Selector):
@@ -1232,6 +1308,8 @@ class MLMLFS(Selector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class MRMR(WeightedSelector):
@@ -1260,6 +1338,8 @@ class MRMR(WeightedSelector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class PMU(WeightedSelector):
@@ -1287,6 +1367,8 @@ class PMU(WeightedSelector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class QPMLFS(WeightedSelector):
@@ -1318,6 +1400,8 @@ class QPMLFS(WeightedSelector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class ReliefF(Selector):
@@ -1346,6 +1430,8 @@ class ReliefF(Selector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class RFS(Selector):
@@ -1376,6 +1462,8 @@ class RFS(Selector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class SCFS(Selector):
@@ -1411,6 +1499,8 @@ class SCFS(Selector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class SCLS(WeightedSelector):
@@ -1438,6 +1528,8 @@ class SCLS(WeightedSelector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class SFAM(Selector):
@@ -1474,6 +1566,8 @@ class SFAM(Selector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class SFSBLL(Selector):
@@ -1513,6 +1607,8 @@ class SFSBLL(Selector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class SFSS(Selector):
@@ -1547,6 +1643,8 @@ class SFSS(Selector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class SMDRIC(Selector):
@@ -1584,6 +1682,8 @@ class SMDRIC(Selector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class SMFS(LabelRecoverer, Selector):
@@ -1625,6 +1725,8 @@ class SMFS(LabelRecoverer, Selector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class SMILE(Selector):
@@ -1657,6 +1759,8 @@ class SMILE(Selector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class SMLFS(Selector):
@@ -1691,6 +1795,8 @@ class SMLFS(Selector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class SPFS(Selector):
@@ -1717,6 +1823,8 @@ class SPFS(Selector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 
 class UAFSBH(Selector):
@@ -1751,5 +1859,7 @@ class UAFSBH(Selector):
         covariates: str | Sequence[str] | None = ...,
         strata: str | None = ...,
         strata_by: Literal["sum", "rank"] = ...,
+        target_bins: int | None = ...,
+        target_type: str = ...,
     ) -> None: ...
 

@@ -136,7 +136,8 @@ class Sums(NamedTuple):
     n : int or float, or array of shape (p, 1)
         Number of rows; for each label the number of known rows.
     residual_m2 : float64 array, shape (p, 1), or None
-        Residual sums of squares of labels adjusted for covariates; the other sums are then of residuals, too.
+        Sums of squares of numeric targets, and of labels adjusted for covariates; the other sums are then of residuals,
+        too.
     rank : int, or int64 array of shape (p, 1)
         Degrees of freedom of the covariates; for each label over its known rows.
     """
@@ -167,8 +168,7 @@ class Sums(NamedTuple):
 
     @property
     def varying(self) -> NDArray[np.bool_]:
-        varying = _varying(self.positives, self.n)
-        return varying if self.residual_m2 is None else varying & (self.residual_m2[:, 0] > 0)
+        return _varying(self.positives, self.n) if self.residual_m2 is None else self.residual_m2[:, 0] > 0
 
     def tile(self, labels: NDArray[np.intp], features: slice) -> Sums:
         residual = None if self.residual_m2 is None else self.residual_m2[labels]

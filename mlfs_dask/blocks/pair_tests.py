@@ -33,8 +33,8 @@ _FLAT = 1e-3
 _NEGLIGIBLE = 1e-17
 
 #: Names of effects, with their numbers.
-EFFECTS = ("log odds ratio", "difference of means", "information", "information, trend", "partial slope")
-LOG_ODDS, DIFFERENCE, INFORMATION, TREND, SLOPE = range(len(EFFECTS))
+EFFECTS = ("log odds ratio", "difference of means", "information", "information, trend", "partial slope", "slope")
+LOG_ODDS, DIFFERENCE, INFORMATION, TREND, PARTIAL_SLOPE, SLOPE = range(len(EFFECTS))
 
 #: Names of tests, with their numbers.
 TESTS = ("t", "exact", "z within strata", "CMH", "G", "Pearson", "partial t", "knockoffs")

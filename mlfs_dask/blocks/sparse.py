@@ -71,6 +71,24 @@ def as_labels(block: Any) -> sp.csr_array:
     return sp.csr_array(Y.astype(np.int8, copy=False))
 
 
+def as_targets(block: Any) -> Array:
+    """Convert `block` to a dense float64 array of numeric targets, shape (rows, q), NaN for unknown.
+
+    Raises
+    ------
+    DataError
+        If an entry is infinite; the message names the first one with row and column.
+    """
+    matrix = as_matrix(block)
+    Y: Array = (matrix.toarray() if sp.issparse(matrix) else matrix).astype(np.float64, copy=False)
+    if (infinite := np.isinf(Y)).any():
+        row, column = (int(i) for i in np.argwhere(infinite)[0])
+        raise DataError(
+            f"a numeric target is infinite (row {row}; counted from 0)", column=column, cure="write NaN for unknown"
+        )
+    return Y
+
+
 def columns_of_block(block: Any, columns: NDArray[np.integer[Any]]) -> Any:
     """Return the given columns of a block, as a block of the same kind.
 
@@ -239,12 +257,17 @@ def _numbers(array: NDArray[Any]) -> NDArray[Any]:
 def count_labels(Y: sp.csr_array, weights: Array | None = None) -> NDArray[Any]:
     """Count unknown, negative and positive entries of each label, shape (3, q); for weighted rows, sum the weights.
 
+    Of numeric targets NaN is unknown, and a number up to 0 negative.
+
     >>> count_labels(sp.csr_array(np.array([[1, 0], [-1, 0]], dtype=np.int8)))
     array([[1, 0],
            [0, 2],
            [1, 0]])
     """
     n, q = Y.shape
+    if isinstance(Y, np.ndarray):
+        of_rows = np.ones(n, np.int64) if weights is None else weights
+        return np.stack([of_rows @ which for which in (np.isnan(Y), Y <= 0, Y > 0)])
     if weights is not None:
         of_entries = np.repeat(weights, np.diff(Y.indptr))
         positive, unknown = (

@@ -21,22 +21,26 @@ def with_unknown_columns(Y: sp.csr_array, unknown: NDArray[np.int64]) -> sp.csr_
 
     Parameters
     ----------
-    Y : csr_array of int8, shape (rows, q)
-        Canonical, entries 1 and -1.
+    Y : csr_array of int8, or ndarray, shape (rows, q)
+        Canonical, entries 1 and -1; or numeric targets, NaN for unknown.
     unknown : int64 array, shape (u,)
         Labels with unknown entries, ascending; entries -1 of other labels are dropped.
 
     Returns
     -------
-    csr_array of int8, shape (rows, q + u)
-        Entries 1 only.
+    csr_array of int8, or ndarray, shape (rows, q + u)
+        Entries 1 only; numeric targets are 0 where they are unknown.
 
     Examples
     --------
     >>> Y = sp.csr_array(np.array([[1, -1], [-1, 1]], np.int8))
     >>> with_unknown_columns(Y, np.array([1])).toarray().tolist()
     [[1, 0, 1], [0, 1, 0]]
+    >>> with_unknown_columns(np.array([[2.5, np.nan], [-1.0, 1.5]]), np.array([1])).tolist()
+    [[2.5, 0.0, 1.0], [-1.0, 1.5, 0.0]]
     """
+    if isinstance(Y, np.ndarray):
+        return np.column_stack([np.nan_to_num(Y), np.isnan(Y[:, unknown])])
     n, q = Y.shape
     column = np.full(q, -1, np.int64)
     column[unknown] = q + np.arange(len(unknown))
@@ -48,6 +52,11 @@ def with_unknown_columns(Y: sp.csr_array, unknown: NDArray[np.int64]) -> sp.csr_
     marked = sp.csr_array((np.ones(len(indices), np.int8), indices, indptr), shape=(n, q + len(unknown)))
     marked.sort_indices()
     return marked
+
+
+def unknown_marks(Y: Any, unknown: NDArray[np.int64]) -> sp.csr_array:
+    """Return the columns that `with_unknown_columns` appends, shape (rows, u), sparse."""
+    return sp.csr_array(with_unknown_columns(Y, unknown)[:, Y.shape[1] :])
 
 
 def at_shares(Y: sp.csr_array, shares: Array) -> sp.csr_array:

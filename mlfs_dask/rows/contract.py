@@ -13,6 +13,7 @@ from scipy.sparse import csr_array, vstack
 
 from mlfs_dask.blocks.unknown import no_labels
 from mlfs_dask.rows.covariates import Covariates, RowColumn, RowSpan
+from mlfs_dask.rows.targets import TargetForm
 from mlfs_dask.typing import Array, Matrix, RowArray
 
 
@@ -26,8 +27,9 @@ class Block(NamedTuple):
     X : ndarray or csr_array, shape (rows, d)
         C-ordered if dense; canonical (sorted, no duplicates) if sparse. The arrays may be views of a buffer that the
         next block overwrites: a kernel keeps no reference.
-    Y : csr_array of int8, shape (rows, q)
-        Canonical, entries 1 and -1 only; absent entries are 0.
+    Y : csr_array of int8, or float64 array, shape (rows, q)
+        Labels: canonical, entries 1 and -1 only; absent entries are 0. Numeric targets (`Profile.numeric`): dense, NaN
+        for unknown.
     weights : float64 array, shape (rows,), or None
         Weight of each row; None: 1. Only weighted statistics use it.
     covariates : float64 array, shape (rows, c), or None
@@ -36,7 +38,7 @@ class Block(NamedTuple):
 
     start: int
     X: Matrix
-    Y: csr_array
+    Y: Any
     weights: Array | None = None
     covariates: Array | None = None
 
@@ -103,6 +105,8 @@ class Profile:
         True if a server with a latency for every request delivers the rows.
     foreign : bool
         True if every pass decodes a file of another program, which conversion to a store would avoid.
+    numeric : bool
+        True if Y holds numeric targets instead of labels.
     arrays : tuple of RowArray
         Arrays that every process of a pass holds besides buffers, such as a row mask or row weights.
     """
@@ -123,6 +127,7 @@ class Profile:
     covariates: int = 0
     remote: bool = False
     foreign: bool = False
+    numeric: bool = False
     arrays: tuple[RowArray, ...] = ()
 
     @property
@@ -157,7 +162,7 @@ class Profile:
 
     def labels_only(self) -> Profile:
         """Return the profile of the labels of the same rows, without features."""
-        label_bytes = 5 * self.label_nonzeros + 8 * self.n
+        label_bytes = (8 if self.numeric else 5) * self.label_nonzeros + 8 * self.n
         return replace(
             self,
             d=0,
@@ -202,10 +207,10 @@ class RowSource(ABC):
         """Return a source of the labels alone, without features, or self if labels cannot be read without X."""
         return self
 
-    def all_labels(self) -> csr_array:
-        """Return Y of all rows as int8, read without X if the source can."""
+    def all_labels(self) -> Any:
+        """Return Y of all rows, as in a `Block`, read without X if the source can."""
         pieces = [block.Y.copy() for block in self.labels_only().stream(0, len(self.row_offsets) - 1)]
-        return csr_array(vstack([csr_array((0, self.profile.q), dtype=np.int8), *pieces], format="csr"))
+        return stack_labels(pieces, self.profile.q, numeric=self.profile.numeric)
 
     @property
     def features(self) -> FeatureInfo:
@@ -264,6 +269,11 @@ class RowSource(ABC):
         return None
 
     @property
+    def targets(self) -> TargetForm | None:
+        """Form in which numeric targets are streamed; None: as they are."""
+        return None
+
+    @property
     def covariates(self) -> Covariates | None:
         """Covariates of the rows, for which scores are adjusted."""
         return None
@@ -294,6 +304,15 @@ class RowSource(ABC):
     def delayed_partition(self, partition: int) -> Any:
         """Return a Dask Delayed of a `RowSource` that streams one partition; for `residence` "graph"."""
         raise TypeError(f"{type(self).__name__} is no Dask array")
+
+
+def stack_labels(pieces: Sequence[Any], q: int, *, numeric: bool) -> Any:
+    """Stack the labels, or numeric targets, of consecutive rows; a single piece is returned as it is."""
+    if len(pieces) == 1:
+        return pieces[0]
+    if numeric:
+        return np.concatenate([np.empty((0, q)), *pieces])
+    return csr_array(vstack([csr_array((0, q), dtype=np.int8), *pieces], format="csr"))
 
 
 def profile_of(source: RowSource | Profile) -> Profile:

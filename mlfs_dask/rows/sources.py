@@ -18,7 +18,7 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.codes import edge_rows, quantile_table, zero_share
 from mlfs_dask.blocks.missing import count_nonzero_block
-from mlfs_dask.blocks.sparse import as_labels, as_matrix, count_labels
+from mlfs_dask.blocks.sparse import as_labels, as_matrix, as_targets, count_labels
 from mlfs_dask.errors import DataError
 from mlfs_dask.rows.contract import Block, FeatureInfo, Profile, RowSource
 from mlfs_dask.typing import Array, Matrix
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 BLOCK_BYTES = 8 * 2**20
 
 
-def as_rows(X: Any, Y: Any = None) -> RowSource:
+def as_rows(X: Any, Y: Any = None, *, numeric: bool = False) -> RowSource:
     """Return a source of the rows of X and Y, for any supported container.
 
     Parameters
@@ -39,6 +39,8 @@ def as_rows(X: Any, Y: Any = None) -> RowSource:
         Shape (n, d).
     Y : like X, optional
         Shape (n, q). None when X carries its labels (a Dataset or RowSource).
+    numeric : bool
+        True if Y holds numeric targets, NaN for unknown, instead of labels.
 
     Raises
     ------
@@ -61,8 +63,8 @@ def as_rows(X: Any, Y: Any = None) -> RowSource:
     if shortcut is not None:
         return shortcut
     if _is_dask(X) or _is_dask(Y):
-        return DaskRows(X, Y)
-    return ArrayRows(as_matrix(X), as_labels(Y))
+        return DaskRows(X, Y, numeric=numeric)
+    return ArrayRows(as_matrix(X), as_targets(Y) if numeric else as_labels(Y))
 
 
 def _is_dask(array: Any) -> bool:
@@ -86,7 +88,8 @@ class ArrayRows(RowSource):
     Parameters
     ----------
     X : ndarray or csr_array, shape (n, d)
-    Y : csr_array of int8, shape (n, q)
+    Y : csr_array of int8, or float64 array, shape (n, q)
+        Labels or numeric targets.
     block_bytes : int
         Bytes of X per block.
     n_categories : int64 array, shape (d,), optional
@@ -103,7 +106,7 @@ class ArrayRows(RowSource):
     def __init__(
         self,
         X: Matrix,
-        Y: sp.csr_array,
+        Y: Any,
         *,
         block_bytes: int = BLOCK_BYTES,
         n_categories: NDArray[np.int64] | None = None,
@@ -128,7 +131,8 @@ class ArrayRows(RowSource):
             sparse=sp.issparse(X),
             dtype=X.dtype,
             nonzeros=nonzeros,
-            label_nonzeros=int(Y.nnz),
+            label_nonzeros=int(np.size(Y) if isinstance(Y, np.ndarray) else Y.nnz),
+            numeric=isinstance(Y, np.ndarray),
             partitions=max(1, -(-n // self._block_rows)),
             block_rows=self._block_rows,
             block_bytes=largest,
@@ -179,17 +183,19 @@ class DaskRows(RowSource):
     ----------
     X, Y : dask Array, or one of them an array in memory
         The task of a row chunk joins its column chunks.
+    numeric : bool
+        True if Y holds numeric targets.
     """
 
     residence = "graph"
 
-    def __init__(self, X: Any, Y: Any) -> None:
+    def __init__(self, X: Any, Y: Any, *, numeric: bool = False) -> None:
         import dask.array as da
 
         if not _is_dask(X):
             X = da.from_array(as_matrix(X), chunks=(Y.chunks[0], -1), asarray=False)
         if not _is_dask(Y):
-            Y = da.from_array(as_labels(Y), chunks=(X.chunks[0], -1), asarray=False)
+            Y = da.from_array(as_targets(Y) if numeric else as_labels(Y), chunks=(X.chunks[0], -1), asarray=False)
         self.X: da.Array = X
         self.Y: da.Array = Y
         self.meta_is_sparse = not isinstance(X._meta, np.ndarray)
@@ -209,8 +215,9 @@ class DaskRows(RowSource):
             partitions=max(1, len(X.chunks[0])),
             block_rows=int(rows),
             block_bytes=int(block_bytes),
-            buffer_bytes=int(block_bytes) + int(rows) * int(Y.shape[1]),
+            buffer_bytes=int(block_bytes) + int(rows) * int(Y.shape[1]) * (8 if numeric else 1),
             read_bytes=0,
+            numeric=numeric,
         )
         self._x_blocks = X.to_delayed()
         self._y_blocks = Y.to_delayed()
@@ -228,7 +235,8 @@ class DaskRows(RowSource):
     def labels_only(self) -> RowSource:
         import dask.array as da
 
-        return DaskRows(da.zeros((self.profile.n, 0), chunks=(self.X.chunks[0], (0,))), self.Y)
+        no_features = da.zeros((self.profile.n, 0), chunks=(self.X.chunks[0], (0,)))
+        return DaskRows(no_features, self.Y, numeric=self.profile.numeric)
 
     def stream(self, first: int, last: int) -> Iterator[Block]:
         """Yield blocks, computed in order by the default scheduler; passes use `delayed_partition`."""
@@ -287,9 +295,12 @@ class ChunkRows(RowSource):
         start, stop = (int(bound) for bound in row_offsets[partition : partition + 2])
         X = [as_matrix(piece) for piece in x]
         self._X = X[0] if len(X) == 1 else _join_columns(X)
-        rows = [[as_labels(piece) for piece in row] for row in y]
-        Y = sp.vstack([r[0] if len(r) == 1 else sp.hstack(r) for r in rows], format="csr")
-        self._Y = sp.csr_array(Y[start - y_start : stop - y_start])
+        if profile.numeric:
+            Y: Any = np.vstack([np.hstack([as_targets(piece) for piece in row]) for row in y])
+        else:
+            rows = [[as_labels(piece) for piece in row] for row in y]
+            Y = sp.csr_array(sp.vstack([r[0] if len(r) == 1 else sp.hstack(r) for r in rows], format="csr"))
+        self._Y = Y[start - y_start : stop - y_start]
 
     @property
     def profile(self) -> Profile:

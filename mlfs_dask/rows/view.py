@@ -20,6 +20,7 @@ from mlfs_dask.rows.contract import Block, FeatureInfo, Profile, RowSource
 from mlfs_dask.rows.covariates import Covariates, RowColumn, RowSpan, labels_in_strata, stratified_labels
 from mlfs_dask.rows.row_mask import RowMask, Rows, compose_rows, offsets_of, row_numbers, row_numbers_between
 from mlfs_dask.rows.sources import ArrayRows
+from mlfs_dask.rows.targets import TargetForm
 from mlfs_dask.typing import Array, RowArray
 
 Columns: TypeAlias = NDArray[np.int64] | None
@@ -39,8 +40,8 @@ class RowView(RowSource):
         Rows of the view, ascending; default all.
     features, labels : int64 array, optional
         Columns of X and Y in the view, ascending; default all.
-    Y : csr_array of int8, shape (m, q), optional
-        Labels of the view's rows, instead of the source's labels.
+    Y : csr_array of int8, or float64 array, shape (m, q), optional
+        Labels or numeric targets of the view's rows, instead of the source's labels.
     weights : float64 array, shape (m,), optional
         Weights of the view's rows, positive, with exact sums (`weighted_rows`).
     fill : float64 array, shape (d,), optional
@@ -59,6 +60,8 @@ class RowView(RowSource):
         Covariates of the view's rows and features.
     strata : RowColumn, optional
         Strata of the rows: labels are split by stratum (`stratified_labels`).
+    targets : TargetForm, optional
+        Form of numeric targets in the view.
     columns : mapping of str to RowColumn, optional
         Further columns of the view's rows, if the source has none.
     feature_names : sequence of str, optional
@@ -77,7 +80,7 @@ class RowView(RowSource):
         *,
         features: Columns = None,
         labels: Columns = None,
-        Y: sp.csr_array | None = None,
+        Y: Any = None,
         weights: Array | None = None,
         fill: Array | None = None,
         unknown: UnknownLabels = "use",
@@ -89,6 +92,7 @@ class RowView(RowSource):
         strata: RowColumn | None = None,
         columns: Mapping[str, RowColumn] | None = None,
         feature_names: Sequence[str] | None = None,
+        targets: TargetForm | None = None,
     ) -> None:
         rows = RowMask(rows, source.profile.n) if isinstance(rows, np.ndarray) else rows
         if isinstance(source, RowView):
@@ -101,7 +105,7 @@ class RowView(RowSource):
                 if quantiles is None and inner._quantiles is not None:
                     quantiles = inner._quantiles[_all_or(features)]
             if Y is None and inner._Y is not None:
-                Y = sp.csr_array(inner._Y[numbers][:, _all_or(labels)])
+                Y = inner._Y[numbers][:, _all_or(labels)]
             if weights is None and inner._weights is not None:
                 weights = inner._weights[numbers]
             if covariates is None and inner._covariates is not None:
@@ -112,6 +116,7 @@ class RowView(RowSource):
                 columns = {name: column.cut(numbers) for name, column in inner._columns.items()}
             if feature_names is None and inner._feature_names is not None:
                 feature_names = _names_of(inner._feature_names, features)
+            targets = inner._targets if targets is None else targets
             if inner._fill is not None:
                 fill = inner._fill[_all_or(features)]
             unknown = inner._unknown if unknown == "use" else unknown
@@ -125,7 +130,8 @@ class RowView(RowSource):
         self._rows: Rows | None = rows
         self._features: Columns = features
         self._labels: Columns = labels
-        self._Y: sp.csr_array | None = Y
+        self._Y: Any = Y
+        self._targets: TargetForm | None = targets
         self._weights: Array | None = weights
         self._fill: Array | None = fill
         self._unknown: UnknownLabels = unknown
@@ -152,12 +158,19 @@ class RowView(RowSource):
         q = whole.q if self._labels is None else len(self._labels)
         q = q if self._Y is None else self._Y.shape[1]
         n_share, d_share, q_share = n / max(whole.n, 1), d / max(whole.d, 1), q / max(whole.q, 1)
-        label_nonzeros = int(whole.label_nonzeros * n_share * q_share) if self._Y is None else int(self._Y.nnz)
+        numeric = whole.numeric if self._Y is None else isinstance(self._Y, np.ndarray)
+        label_nonzeros = n * q if numeric else int(whole.label_nonzeros * n_share * q_share)
+        if self._Y is not None and not numeric:
+            label_nonzeros = int(self._Y.nnz)
         # Selecting rows or columns copies a block, and filling copies it again.
         copies = (rows is not None or self._features is not None) + (self._fill is not None)
         copied = copies * whole.block_bytes + 16 * whole.block_rows * (weights is not None)
         if self._unknown != "use":
             copied += (8 + 14 * label_nonzeros // max(n, 1)) * whole.block_rows
+        if self._targets is not None:
+            numeric, q = self._targets.cuts is None, len(self._targets.columns)
+            label_nonzeros = n * q
+            copied += 16 * q * whole.block_rows
         if self._strata is not None:
             assert self._strata.categories is not None
             n_strata = len(self._strata.categories)
@@ -170,7 +183,8 @@ class RowView(RowSource):
         if isinstance(rows, RowMask):
             arrays.append(RowArray("chosen rows", rows.bits.nbytes))
         if self._Y is not None:
-            label_bytes = self._Y.data.nbytes + self._Y.indices.nbytes + self._Y.indptr.nbytes
+            parts = [self._Y] if isinstance(self._Y, np.ndarray) else [self._Y.data, self._Y.indices, self._Y.indptr]
+            label_bytes = sum(part.nbytes for part in parts)
             arrays.append(RowArray("labels of chosen rows", label_bytes))
         if weights is not None:
             arrays.append(RowArray("weights of rows", 8 * n))
@@ -189,6 +203,7 @@ class RowView(RowSource):
             read_bytes=whole.read_bytes * n_read // max(whole.n, 1),
             weight=None if weights is None else float(weights.sum()),
             covariates=width,
+            numeric=numeric,
             arrays=tuple(arrays),
         )
 
@@ -232,7 +247,7 @@ class RowView(RowSource):
 
     @property
     def label_counts(self) -> NDArray[np.int64] | None:
-        return self._counts if self._strata is None else None
+        return self._counts if self._strata is None and self._targets is None else None
 
     @property
     def _counts(self) -> NDArray[np.int64] | None:
@@ -254,6 +269,8 @@ class RowView(RowSource):
         elif labels is None:
             of_source = self._source.unknown_labels  # a subset of rows adds no label
             labels = None if of_source is None else _positions_of(of_source, self._labels)
+        if self._targets is not None and labels is not None:
+            labels = np.flatnonzero(np.isin(self._targets.columns, labels))
         if self._strata is None or labels is None:
             return labels
         return labels_in_strata(labels, len(self._strata.categories or ()))
@@ -284,6 +301,10 @@ class RowView(RowSource):
         return self._strata
 
     @property
+    def targets(self) -> TargetForm | None:
+        return self._targets
+
+    @property
     def covariates(self) -> Covariates | None:
         return self._covariates
 
@@ -292,17 +313,25 @@ class RowView(RowSource):
         whole, rows, Y = self._source.digest, self._rows, self._Y
         unknown = None if self._unknown == "use" else self._unknown
         changes: list[Any] = [rows, self._features, self._labels, Y, self._weights, self._fill, unknown, self._strata]
+        changes.append(self._targets)
         if whole is None or all(change is None for change in changes):
             return whole
         identity = {
             "source": whole,
             "rows": rows.bits if isinstance(rows, RowMask) else rows and [rows.start, rows.stop, rows.step],
             "columns": [self._features, self._labels],
-            "labels": None if Y is None else [Y.indptr, Y.indices, Y.data],
+            "labels": Y if Y is None or isinstance(Y, np.ndarray) else [Y.indptr, Y.indices, Y.data],
         }
         # Digests of subsets of stores are in run records: an unchanged property adds nothing to them.
         strata = None if self._strata is None else self._strata.identity
-        values = {"weights": self._weights, "fill": self._fill, "unknown": unknown, "strata": strata}
+        targets = None if self._targets is None else list(vars(self._targets).values())
+        values = {
+            "weights": self._weights,
+            "fill": self._fill,
+            "unknown": unknown,
+            "strata": strata,
+            "targets": targets,
+        }
         return digest_of(identity | {name: value for name, value in values.items() if value is not None})
 
     @property
@@ -315,11 +344,11 @@ class RowView(RowSource):
     def labels_only(self) -> RowSource:
         if self._Y is not None:
             labels: RowSource = ArrayRows(sp.csr_array((self.profile.n, 0)), self._Y)
-            return RowView(labels, weights=self._weights, unknown=self._unknown)
+            return RowView(labels, weights=self._weights, unknown=self._unknown, targets=self._targets)
         labels = self._source.labels_only()
         features = self._features if labels is self._source else None
         view = RowView(labels, self._rows, features=features, labels=self._labels, weights=self._weights)
-        return RowView(view, unknown=self._unknown, strata=self._strata)
+        return RowView(view, unknown=self._unknown, strata=self._strata, targets=self._targets)
 
     def stream(self, first: int, last: int) -> Iterator[Block]:
         """Yield the blocks of partitions first..last-1 in row order."""
@@ -348,8 +377,10 @@ class RowView(RowSource):
             Y = self._Y[rows]
         elif self._labels is not None:
             Y = Y[:, self._labels]
-        if self._unknown != "use" and (Y.data < 0).any():
+        if self._unknown != "use" and not isinstance(Y, np.ndarray) and (Y.data < 0).any():
             Y = self._without_unknown(Y, row)
+        if self._targets is not None:
+            Y = self._targets.apply(Y)
         span = RowSpan(start, stop, inside, row)
         if self._strata is not None:
             assert self._strata.categories is not None
@@ -362,6 +393,13 @@ class RowView(RowSource):
         if self._covariates is None:
             return Block(row, X, Y, weights)
         return Block(row, X, Y, weights, self._covariates.of_rows(span, X))
+
+    def as_read(self) -> RowView:
+        """Return the view with numeric targets as they are."""
+        view = copy(self)
+        view._targets = None
+        view.__dict__.pop("profile", None)
+        return view
 
     def _without_unknown(self, Y: sp.csr_array, row: int) -> sp.csr_array:
         """Return labels with entries -1 replaced by 0; `row` is the number of the first row.

@@ -10,7 +10,7 @@ from scipy.linalg import eigh
 from scipy.special import ndtri
 
 from mlfs_dask.blocks.pair_scores import quotient
-from mlfs_dask.blocks.pair_tests import KNOCKOFFS, PARTIAL_T, PEAKED, SKEWED, SLOPE, PairTests, heavy_scores
+from mlfs_dask.blocks.pair_tests import KNOCKOFFS, PARTIAL_SLOPE, PARTIAL_T, PEAKED, SKEWED, PairTests, heavy_scores
 from mlfs_dask.errors import DataError, number_of, parameter
 from mlfs_dask.selectors.costs import Names
 from mlfs_dask.selectors.pairs import PairQuestion, SumTests, tile_features
@@ -210,7 +210,7 @@ class ConditionalTests:
     def _tests(self, selection: Any, n: Any, positives: Any) -> PairTests:
         effect, statistic, p, order = (values[selection] for values in self._results)
         test = PARTIAL_T if self.any_label is None else KNOCKOFFS
-        kinds = np.full(p.shape, SLOPE), np.full(p.shape, test)
+        kinds = np.full(p.shape, PARTIAL_SLOPE), np.full(p.shape, test)
         return PairTests(n, positives, effect, statistic, p, order, self._corrected[selection], *kinds)
 
 

@@ -10,7 +10,7 @@ import textwrap
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,13 +39,16 @@ from mlfs_dask.selection.containers import (
     open_matrix,
 )
 from mlfs_dask.selection.fit import OpenedRows, Report, fit, open_rows, resolve_names
-from mlfs_dask.selection.labels import labels_and_names
+from mlfs_dask.selection.labels import labels_and_names, targets_and_names
 from mlfs_dask.selection.question import Question, ask, parameters_of
 from mlfs_dask.selectors import METHODS, get_method
 from mlfs_dask.selectors.contract import Method
 from mlfs_dask.selectors.costs import Names, Plan
 from mlfs_dask.statistics.write_rows import ArraySink, RowSink
 from mlfs_dask.typing import Array
+
+#: Values of `target_type`.
+TARGET_TYPES = ("labels", "continuous")
 
 
 class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
@@ -83,6 +86,8 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         cluster, feature, its representative, correlation with it. Only with `prune` or `redundancy`.
     """
 
+    target_type: str
+
     #: Method that the estimator fits.
     plain: ClassVar[type[Method]]
 
@@ -98,7 +103,10 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         ------
         UsageError
         """
-        question = ask(self.plain, **self.get_params(deep=False))
+        params = self.get_params(deep=False)
+        if params.pop("target_type") not in TARGET_TYPES:
+            raise UsageError(f"target_type must be one of {', '.join(TARGET_TYPES)}; got {self.target_type!r}")
+        question = ask(self.plain, **params)
         question.check()
         return question
 
@@ -239,8 +247,10 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         container = X
         X, y, feature_names, label_names = open_container(X, y)
         supervised = self.plain.supervision != "unsupervised"
+        numeric = self.target_type == "continuous"
+        read = targets_and_names if numeric else labels_and_names
         if isinstance(X, RowSource) and y is not None:
-            Y, named = labels_and_names(y)
+            Y, named = read(y)
             label_names = label_names if named is None else named
             if Y.shape[0] != X.profile.n:
                 raise DataError(
@@ -285,9 +295,9 @@ class Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         if y is None:
             y = _unknown_labels(X, 0)
         elif not (is_dask_array(y) and y.ndim == 2):
-            y, named = labels_and_names(y)
+            y, named = read(y)
             label_names = label_names if named is None else named
-        source = as_rows(X, y)
+        source = as_rows(X, y, numeric=numeric)
         if source.profile.n < 1 or source.profile.d < 1 or (source.profile.q < 1 and supervised):
             raise DataError(
                 f"X has shape {(source.profile.n, source.profile.d)} and Y {source.profile.q} columns; "
@@ -453,7 +463,10 @@ def _constructor(method: type[Method]) -> Callable[..., None]:
         inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=hints[each.name])
         for each in parameters_of(method)
     ]
-    signature = inspect.Signature([first, count, *others], return_annotation=None)
+    kind = inspect.Parameter(
+        "target_type", inspect.Parameter.KEYWORD_ONLY, default="labels", annotation=Literal["labels", "continuous"]
+    )
+    signature = inspect.Signature([first, count, *others, kind], return_annotation=None)
 
     def __init__(*args: Any, **kwargs: Any) -> None:
         try:
@@ -483,6 +496,11 @@ def _documentation(method: type[Method]) -> str:
     )
     entries = [f"    n_features_to_select : int or float, optional\n{count}"]
     entries += [each.documentation for each in parameters_of(method)]
+    entries.append(
+        '    target_type : {"labels", "continuous"}, default "labels"\n'
+        "        Kind of an array y: labels 1, 0, -1 and classes; or numeric targets, NaN for unknown. A store tells\n"
+        "        its own kind."
+    )
     parts = [prose, "    Parameters\n    ----------\n" + "\n".join(entries)]
     heading = "    Notes\n    -----"
     costs = textwrap.fill(

@@ -19,11 +19,13 @@ from numpy.typing import NDArray
 
 from mlfs_dask import runtime
 from mlfs_dask.blocks.rounding import SAME
+from mlfs_dask.blocks.row_draws import QUANTILE_ROWS
 from mlfs_dask.cluster.resources import current_resources
 from mlfs_dask.cluster.workers import refused_workers
 from mlfs_dask.engine import checkpoints
 from mlfs_dask.engine.cache import record_hits
 from mlfs_dask.engine.readings import ReadingRecord, count_readings, run_reading
+from mlfs_dask.engine.statistic import Statistic
 from mlfs_dask.errors import DataError, UsageError, parameter
 from mlfs_dask.files.json_text import as_json
 from mlfs_dask.rows.contract import RowSource
@@ -42,6 +44,8 @@ from mlfs_dask.selectors.parameters import GENERATORS, draw_seed
 from mlfs_dask.selectors.scores import OFTEN, Scores, constant_warnings, falsely_chosen, no_part_in_scores, rank
 from mlfs_dask.statistics.missing import FILL_READING, fill_values
 from mlfs_dask.statistics.moments import Moments
+from mlfs_dask.statistics.sample import RowSample, draw_rows
+from mlfs_dask.statistics.targets import TARGETS, TargetSums, target_form
 from mlfs_dask.statistics.write_rows import RowSink, WriteLabels
 from mlfs_dask.typing import Array
 
@@ -315,12 +319,13 @@ def fit(
     _check_init(question, init)
     if question.ranks_strata:
         return _fit_within_strata(question, rows, sample_weight)
-    job = _prepare(question, rows, weighted_rows(rows.source, sample_weight), init)
+    rows, whole, records = _form_targets(question, rows, weighted_rows(rows.source, sample_weight))
+    job = _prepare(question, rows, whole, init)
     runtime.reset_peak_rss()
     # NumPy and SciPy each bring a BLAS, and idle threads of one keep the cores from the other: with one thread for
     # each, loops that use both were up to 15 times faster. Passes have threads of their own.
     with job.checkpoint, record_hits() as hits, runtime.one_blas_thread():
-        results = _run_passes(job)
+        results = _run_passes(job, records)
         choice, choice_warnings = choose(job.question, results.readings, results.outcome, results.pairs)
     emitted = [*results.outcome.warnings, *_warnings_of(job, results, choice), *choice_warnings]
     for warning in emitted:
@@ -401,9 +406,32 @@ def _prepare(question: Question, rows: OpenedRows, whole: RowSource, init: Mappi
     return _Job(question, rows, whole, view, asked, plan, resources, params, kept, begun, init, checkpoint)
 
 
-def _run_passes(job: _Job) -> _PassResults:
-    """Run the passes; repeat them if they discover unknown labels that the plan did not include."""
-    question, records = job.question, list[ReadingRecord]()
+def _form_targets(
+    question: Question, rows: OpenedRows, whole: RowSource
+) -> tuple[OpenedRows, RowSource, list[ReadingRecord]]:
+    """Return the rows with numeric targets standardised or cut, by a pass over the targets alone; others unchanged."""
+    if not whole.profile.numeric:
+        return rows, whole, []
+    question.require_accepted(whole, rows.names)
+    targets, n_bins = whole.labels_only(), question.target_bins
+    profile = targets.profile
+    statistics: list[Statistic] = [TargetSums(profile.q)]
+    if n_bins is not None:
+        statistics.append(RowSample(draw_rows(profile, QUANTILE_ROWS, question.method.seed), profile))
+    results, record = run_reading(targets, statistics, current_resources(), label=TARGETS)
+    form, known = target_form(results[0], results[-1] if n_bins else None, n_bins), results[0][0]
+    names = replace(rows.names, labels=form.names(rows.names.labels)) if n_bins else rows.names
+    unknown = np.flatnonzero(known < profile.total * (1 - SAME))
+    question.method.refuse_unknown(profile.total - known, profile.total, rows.names, question.unknown)
+    return replace(rows, names=names), RowView(whole, targets=form, unknown_labels=unknown), [record]
+
+
+def _run_passes(job: _Job, records: list[ReadingRecord]) -> _PassResults:
+    """Run the passes; repeat them if they discover unknown labels that the plan did not include.
+
+    `records` are those of earlier passes.
+    """
+    question = job.question
     features, names = question.features(job.rows.source.profile.d), question.names(job.rows.names)
     while True:
         readings = Readings(job.view, job.resources, job.plan, job.asked, names, kept=job.kept)

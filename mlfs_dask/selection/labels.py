@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.blocks.sparse import as_labels
+from mlfs_dask.blocks.sparse import as_labels, as_targets
 from mlfs_dask.errors import DataError
 from mlfs_dask.selection.containers import table_columns
+from mlfs_dask.typing import Array
 
 #: Entries of a label matrix written as text.
 _WRITTEN_ENTRIES = {"1": 1, "1.0": 1, "True": 1, "0": 0, "0.0": 0, "False": 0, "-1": -1, "-1.0": -1}
@@ -98,6 +99,32 @@ def labels_and_names(y: Any) -> tuple[sp.csr_array, list[str] | None]:
     ]
     label_names = [name for names_of_column in column_names for name in names_of_column or ()]
     return sp.csr_array(sp.hstack([labels for labels, _ in columns], format="csr")), label_names
+
+
+def targets_and_names(y: Any) -> tuple[Array, list[str] | None]:
+    """Return numeric targets as float64, shape (n, q), NaN for unknown, and their names if columns have names.
+
+    Raises
+    ------
+    DataError
+        If y holds text or infinity.
+
+    Examples
+    --------
+    >>> targets_and_names([0.5, None, 2])[0].ravel()
+    array([0.5, nan, 2. ])
+    """
+    names = table_columns(y)
+    if names is None and getattr(y, "name", None) is not None:  # a series
+        names = [y.name]
+    array = y.toarray() if sp.issparse(y) else _as_array(y)
+    if array.dtype.kind not in "biuf":
+        try:
+            array = np.where(np.vectorize(_is_absent, otypes=[bool])(array), np.nan, array).astype(np.float64)
+        except (TypeError, ValueError):
+            raise DataError("numeric targets must be numbers, and Y holds text", cure="leave that column out") from None
+    targets = as_targets(array.reshape(len(array), -1) if array.ndim == 1 else array)
+    return targets, None if names is None else [str(name) for name in names]
 
 
 def _label_names(column: Any, classes: list[Any] | None) -> list[str] | None:
@@ -215,6 +242,7 @@ def _check_entries(matrix: NDArray[Any], names: Any) -> None:
     if np.isfinite(value):
         if value == np.floor(value):
             cure += "; if the columns hold classes, pass them as text (Y.astype(str))"
+        cure += "; for numeric targets give target_type='continuous'"
         cure += "; or say what the values mean: mlfs_dask.label_matrix(Y, positive=..., negative=..., unknown=...)"
     raise DataError(
         f"Y must be 0/1; {_column_name(column, names)} holds {value} (row {row}; counted from 0)", cure=cure
@@ -243,7 +271,7 @@ def _column_labels(values: NDArray[Any], name: str) -> tuple[sp.csr_array, list[
                 f"{name} must hold classes; Unknown label type: continuous, for example {value}",
                 cure="write unknown labels as -1: mlfs_dask.label_matrix(y) does it for NaN"
                 if np.isnan(value)
-                else "give classes, or 0/1 labels of shape (rows, labels)",
+                else "give classes, 0/1 labels of shape (rows, labels), or target_type='continuous' for numbers",
             )
         unknown[~unknown] = numbers == -1
         classes = numbers[numbers != -1]

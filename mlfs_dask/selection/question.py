@@ -22,6 +22,7 @@ from mlfs_dask.errors import DoesNotFitError, UsageError, number_of, parameter
 from mlfs_dask.files.fingerprints import digest_of
 from mlfs_dask.rows.contract import Profile, RowSource, profile_of, unknown_labels
 from mlfs_dask.rows.covariates import find_covariates, find_strata
+from mlfs_dask.rows.targets import TargetForm
 from mlfs_dask.rows.view import RowView, UnknownLabels
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selection.groups import GROUPS, Groups, read_groups
@@ -36,6 +37,7 @@ from mlfs_dask.statistics.counts import CodeTests
 from mlfs_dask.statistics.gram import GRAM_CAP, Gram
 from mlfs_dask.statistics.missing import FILL_READING, fill_values
 from mlfs_dask.statistics.products import LabelProducts, label_products
+from mlfs_dask.statistics.targets import TARGETS, TargetSums
 from mlfs_dask.statistics.write_rows import RowSink
 from mlfs_dask.storage.subset_spec import list_columns
 from mlfs_dask.typing import Array, join_terms, numbers
@@ -173,6 +175,15 @@ class Question:
             "separate fit within each stratum, then by their mean rank."
         ),
     ] = "sum"
+
+    target_bins: Annotated[
+        int | None,
+        Param(
+            "Number of quantile bins that each numeric target is cut into: it becomes 0/1 labels, one for each cut "
+            "between bins, positive above the cut. For methods that need labels.",
+            least=2,
+        ),
+    ] = None
 
     #: Destination of the recovered labels after the fit, for plans; no parameter.
     labels_sink: RowSink | None = None
@@ -386,6 +397,8 @@ class Question:
             unknown = "use"
         if features is not None or unknown != "use":
             source = RowView(source, features=features, unknown=unknown)
+        if source.profile.numeric and source.targets is None:
+            source = RowView(source, targets=TargetForm.placeholder(source.profile.q, self.target_bins))
         pooled = None if self.ranks_strata else self.strata
         if pooled is not None and self.method.takes_strata:
             return RowView(source, strata=find_strata(source, pooled))
@@ -471,10 +484,36 @@ class Question:
         if self.pair_question is not None and not source.profile.q:
             raise UsageError("there are no labels to test features with: leave out what asks for pairs of them")
         self._refuse_columns(source)
+        self._refuse_targets(source)
         if counts is not None:
             self.method.refuse_unknown(counts[0], source.profile.total, names, self.unknown)
         self.method.refuse_missing(source.features.n_missing, names)
         return source
+
+    def _refuse_targets(self, source: RowSource) -> None:
+        """Refuse numeric targets that the method does not support, and parameters that are of labels alone.
+
+        Raises
+        ------
+        UsageError
+        """
+        if source.targets is None:
+            if self.target_bins is not None:
+                raise UsageError(f"{parameter('target_bins')} cuts numeric targets, and Y holds labels: leave it out")
+            return
+        if source.profile.numeric and not self.method.takes_numbers:
+            raise UsageError(
+                f"{self.method.method} needs 0/1 labels, and Y holds numeric targets\n  cure: cut them at quantiles "
+                f"({parameter('target_bins', 4)}), or take a method of means and products, as br-cc or anova-f (`mlfs "
+                "methods` tells which)"
+            )
+        if source.profile.numeric and self.pair_question is not None and self.pair_question.given_others:
+            raise UsageError(
+                f"pairs given the other features are of 0/1 labels, and Y holds numeric targets\n  cure: choose "
+                f"{parameter('control', 'bh')}, or {parameter('target_bins', 4)}"
+            )
+        if self.unknown == "negative":
+            raise UsageError(f"{parameter('unknown', 'negative')} is of labels, and Y holds numeric targets")
 
     def _refuse_columns(self, source: RowSource) -> None:
         """Refuse covariates and strata that the method does not support.
@@ -554,8 +593,13 @@ class Question:
 
     def _project(self, view: Profile | RowSource, resources: Resources) -> Plan:
         """Return the plan for a view of the rows, including the pass that computes the fill values."""
+        steps = []
+        if isinstance(view, RowView) and view.targets is not None:
+            targets = view.as_read().labels_only()
+            steps.append(Reading(TARGETS, (TargetSums(targets.profile.q),), source=targets))
         if not isinstance(view, RowSource) or not self.method.fills(view):
-            return project(self.cost(view, resources), view, resources)
+            cost = self.cost(view, resources)
+            return project(replace(cost, steps=[*steps, *cost.steps]), view, resources)
         statistics = tuple(self.method.fill_statistics(view))
         fill: Array | None = np.full(view.profile.d, np.nan)
         if all(is_cached(view, statistic) for statistic in statistics):
@@ -563,7 +607,7 @@ class Question:
         filled = view if fill is None else RowView(view, fill=fill)
         cost = self.cost(filled, resources)
         first = Reading(FILL_READING, statistics, source=view)
-        return project(replace(cost, steps=[first, *cost.steps]), filled, resources)
+        return project(replace(cost, steps=[*steps, first, *cost.steps]), filled, resources)
 
     def _plan_of_strata(self, source: Profile | RowSource, resources: Resources) -> Plan:
         """Return the plan of separate fits within all strata; each reads at most all partitions."""

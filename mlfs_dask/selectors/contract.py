@@ -98,6 +98,8 @@ class Method:
     takes_covariates: ClassVar[bool] = False
     #: Whether scores can be pooled over strata of the rows, in one reading, where they cannot be adjusted.
     takes_strata: ClassVar[bool] = False
+    #: True if Y may hold numeric targets: no formula counts labels or needs 0 and 1.
+    takes_numbers: ClassVar[bool] = False
     #: Whether rows may have weights.
     takes_weights: ClassVar[bool] = False
     #: Whether it learns from shuffled and resampled rows too (`mlfs_dask.selectors.one_reading`).

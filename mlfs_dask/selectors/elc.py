@@ -94,7 +94,7 @@ class ELC(OneReading):
     array([0, 1, 2])
     """
 
-    takes_covariates = True
+    takes_covariates = takes_numbers = True
     on_features = (
         'The choice depends on it: the best 10 are not the first 10 of the best 20. "auto": as many as have a better '
         'score of the variant "screen" than by chance, at the false discovery rate `fdr`.'

@@ -90,7 +90,7 @@ class MLACO(OneReading):
 
     known_entries = True
     unknown_entry = LEFT_OUT
-    takes_covariates = True
+    takes_covariates = takes_numbers = True
     resamples_rows = False
     passes = "1"
     memory = "worker: 8 bytes * (d² + q d + q²); driver: 8 bytes * (3 d² + 2 q d)"

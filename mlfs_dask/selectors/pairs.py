@@ -12,6 +12,9 @@ from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.pair_scores import Sums, quotient
 from mlfs_dask.blocks.pair_tests import (
     INFORMATION,
+    PEAKED,
+    SKEWED,
+    SLOPE,
     TREND,
     PairLaw,
     PairTests,
@@ -124,7 +127,7 @@ def pair_statistics(source: Profile | RowSource, question: PairQuestion) -> tupl
         statistics.append(Gram(profile.d, unknown=unknown_labels(source), weighted=profile.weight is not None))
     kinds = None if isinstance(source, Profile) else source.features.n_categories
     covariates = None if isinstance(source, Profile) else source.covariates
-    if covariates is not None and covariates.in_strata:
+    if covariates is not None and covariates.in_strata and not profile.numeric:
         of_strata = profile.q, covariates.stratum_columns, covariates.columns[-1].identity
         statistics.append(FeatureShapes(profile.d, unknown_labels(source), *of_strata))
     elif kinds is None or not (kinds == 2).all():
@@ -155,6 +158,7 @@ class SumTests:
         moments, *shapes = results
         self.unknown: NDArray[np.int64] = unknown_labels(source)
         adjustment: Adjustment | None = shapes.pop() if source.covariates is not None else None
+        self._targets = source.targets if source.profile.numeric else None
         self.shape: tuple[int, int] = moments.products.shape
         terms, mean = moments.terms, moments.known_mean
         m2, share, n = moments.m2[np.newaxis], moments.mean[np.newaxis], np.asarray(terms.n).reshape(-1, 1)
@@ -189,11 +193,21 @@ class SumTests:
 
     def tile(self, features: slice) -> PairTests:
         """Return the tests of all labels with some features, arrays that broadcast to (q, w)."""
-        return correlation_tests(*self._terms(np.arange(self.shape[0])[:, np.newaxis], features))
+        return self._tests(np.arange(self.shape[0])[:, np.newaxis], features)
 
     def at(self, labels: NDArray[np.intp], features: NDArray[np.intp]) -> PairTests:
         """Return the tests of chosen pairs, arrays of the shape of their numbers."""
-        return correlation_tests(*self._terms(labels, features))
+        return self._tests(labels, features)
+
+    def _tests(self, labels: NDArray[np.intp], features: Any) -> PairTests:
+        """Return `correlation_tests`; of numeric targets with the slope on the feature, in the target's unit."""
+        sums, law = self._terms(labels, features)
+        tests = correlation_tests(sums, law)
+        if self._targets is None:
+            return tests
+        effect = quotient(sums.products, sums.m2) * self._targets.scale[labels]
+        effect = np.where(np.isnan(tests.effect), np.nan, effect)
+        return tests._replace(positives=np.array(np.nan), effect=effect, kind=np.array(SLOPE))
 
     def law(self, labels: NDArray[np.intp], features: NDArray[np.intp]) -> PairLaw:
         """Return the facts about the null distribution of the tests of chosen pairs."""
@@ -217,8 +231,14 @@ class SumTests:
             return sums, self._law_within(sums, mean, zero_one, labels, features)
         n, share = np.asarray(sums.n, dtype=np.float64), sums.positives / np.maximum(sums.n, 1)
         with np.errstate(invalid="ignore"):  # of constant features and labels
-            skewness = skewness * skewness_of_share(share) / np.sqrt(n)
-            kurtosis = kurtosis * kurtosis_of_share(share) / n
+            if self._targets is None:
+                of_labels = skewness_of_share(share), kurtosis_of_share(share)
+            else:
+                of_labels = self._targets.skewness[labels], self._targets.kurtosis[labels]
+            skewness, kurtosis = skewness * of_labels[0] / np.sqrt(n), kurtosis * of_labels[1] / n
+            if self._targets is not None:  # a test of a slope that needs no correction is t
+                corrected = (np.abs(skewness) > SKEWED) | (kurtosis > PEAKED)
+                skewness, kurtosis = skewness * corrected, kurtosis * corrected
         return sums, PairLaw(mean, zero_one, skewness, kurtosis)
 
     def _law_within(self, sums: Sums, mean: Array, zero_one: Any, labels: NDArray[np.intp], features: Any) -> PairLaw:

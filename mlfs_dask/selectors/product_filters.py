@@ -110,7 +110,7 @@ class _ClassFilter(ProductFilter):
     known_entries = False
     unknown_entry = "is no membership: a row is in the classes that it is known to have"
 
-    takes_covariates = False
+    takes_covariates = takes_numbers = False
 
     def reads(self, source: Profile | RowSource) -> dict[str, Statistic]:
         return super().reads(source) | {"classes": CardinalityMoments(profile_of(source).d)}

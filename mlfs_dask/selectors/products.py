@@ -23,7 +23,7 @@ class ProductFilter(OneReading):
     known_entries = True
     unknown_entry = LEFT_OUT
     on_features = ON_AUTO
-    takes_covariates = True
+    takes_covariates = takes_numbers = True
     over: ClassVar[Aggregation] = SUM
     has_joint_scores = True
 

@@ -87,7 +87,8 @@ class AnchorSums(RowGroups):
         if self.n_labels:
             sums.ZZ[...] += (Z.T @ Z).toarray()
             labels = with_unknown_columns(Y, self.unknown) if len(self.unknown) else positives_block(Y)
-            sums.ZY[...] += (Z.T @ labels).toarray()
+            ZY = Z.T @ labels
+            sums.ZY[...] += ZY.toarray() if sp.issparse(ZY) else ZY
 
     def finalize(self, state: State) -> AnchorTotals:
         sums, q = AnchorTotals(*state), self.n_labels

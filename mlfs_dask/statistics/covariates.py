@@ -17,7 +17,7 @@ from mlfs_dask.blocks import gates
 from mlfs_dask.blocks.linear import dense_tiles, group_values, row_groups, tile_bytes
 from mlfs_dask.blocks.pair_scores import Sums
 from mlfs_dask.blocks.products import positives_block
-from mlfs_dask.blocks.unknown import no_labels, spread_rows, with_unknown_columns
+from mlfs_dask.blocks.unknown import no_labels, spread_rows, unknown_marks
 from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.errors import DataError, parameter
 from mlfs_dask.rows.contract import Block, Profile, RowSource, profile_of, unknown_labels
@@ -139,8 +139,8 @@ class CovariateProducts(Statistic):
 
     def _add_unknown(self, s: _Sums, block: Block, P: Array, weighted: Array) -> None:
         """Add the sums over the rows in which labels are unknown."""
-        X, q = block.X, self.n_labels
-        marks = with_unknown_columns(block.Y, self.unknown)[:, q:]
+        X = block.X
+        marks = unknown_marks(block.Y, self.unknown)
         if not marks.nnz:
             return
         u, c1, d = s.unknown_PX.shape
@@ -314,7 +314,7 @@ class Adjustment:
         m2, label_m2 = _left(sums.m2, self.QX), _left(sums.label_m2, QY)
         with np.errstate(over="ignore", invalid="ignore"):
             products = sums.products - QY.T @ self.QX
-            drop_rounding(products.T, np.sqrt(sums.positives * sums.m2[:, np.newaxis]))
+            drop_rounding(products.T, np.sqrt(sums.label_squares * sums.m2[:, np.newaxis]))
         products[label_m2 == 0] = 0.0
         products[:, m2 == 0] = 0.0
         pairs = sums.pairs - QY.T @ QY
@@ -348,7 +348,7 @@ class Adjustment:
             m2[label] = _left(terms.m2[label], QX)
             residual[label] = _left(label_m2[label : label + 1], Qy)[0]
             rank[label] = len(QX)
-        drop_rounding(products, np.sqrt(terms.positives * terms.m2))
+        drop_rounding(products, np.sqrt(sums.label_squares[:, np.newaxis] * terms.m2))
         products[(residual[:, np.newaxis] == 0) | (m2 == 0)] = 0.0
         return Sums(products, m2, terms.positives, terms.n, residual[:, np.newaxis], rank)
 

@@ -20,7 +20,7 @@ from mlfs_dask.blocks.linear import (
     symmetrise,
     tile_bytes,
 )
-from mlfs_dask.blocks.unknown import with_unknown_columns
+from mlfs_dask.blocks.unknown import unknown_marks
 from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.errors import DoesNotFitError, parameter
 from mlfs_dask.rows.contract import Block, Profile
@@ -139,7 +139,7 @@ class Gram(Statistic):
         self._add_rows(X, weights, shift, rows[:1], sums[0], grams[0])
         if not len(self.unknown):
             return
-        marks = with_unknown_columns(block.Y, self.unknown)[:, block.Y.shape[1] :].tocsc()
+        marks = unknown_marks(block.Y, self.unknown).tocsc()
         for i in range(len(self.unknown)):
             inside = marks.indices[marks.indptr[i] : marks.indptr[i + 1]]
             if len(inside):

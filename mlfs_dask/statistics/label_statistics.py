@@ -229,7 +229,9 @@ class FilledPairs(LabelPairs):
         return filled_pairs(state[0], self.unknown, self.n)
 
 
-def filled_pairs(pairs: NDArray[Any], unknown: NDArray[np.int64], n: int | float) -> Array:
+def filled_pairs(
+    pairs: NDArray[Any], unknown: NDArray[np.int64], n: int | float, sums: NDArray[Any] | None = None
+) -> Array:
     """Return Y'Y of Y with the share of the known rows that have the label in the places of its unknown entries.
 
     Parameters
@@ -240,6 +242,8 @@ def filled_pairs(pairs: NDArray[Any], unknown: NDArray[np.int64], n: int | float
         These labels.
     n : int or float
         Rows.
+    sums : array, shape (q,), optional
+        Of the known entries of each label; by default the diagonal of `pairs`, as of 0/1 labels.
 
     Examples
     --------
@@ -249,7 +253,7 @@ def filled_pairs(pairs: NDArray[Any], unknown: NDArray[np.int64], n: int | float
     """
     q = len(pairs) - len(unknown)
     known = np.maximum(n - np.diag(pairs)[q:], np.finfo(float).tiny)
-    shares = (np.diag(pairs)[unknown] / known)[:, np.newaxis]
+    shares = ((np.diag(pairs) if sums is None else sums)[unknown] / known)[:, np.newaxis]
     filled = pairs[:q, :q].astype(np.float64)
     across = shares * pairs[q:, :q]
     filled[unknown] += across

@@ -23,6 +23,9 @@ def labelled_rows(Y: sp.csr_array, *, partly: bool = False) -> NDArray[np.bool_]
     >>> labelled_rows(Y).tolist(), labelled_rows(Y, partly=True).tolist()
     ([True, False, False], [True, True, False])
     """
+    if isinstance(Y, np.ndarray):
+        absent = np.isnan(Y)
+        return np.asarray(~(absent.all(axis=1) if partly else absent.any(axis=1)))
     n, q = Y.shape
     rows = np.searchsorted(Y.indptr, np.flatnonzero(Y.data < 0), side="right") - 1
     unknown = np.bincount(rows, minlength=n)

@@ -13,7 +13,7 @@ from scipy import sparse as sp
 from mlfs_dask.blocks.missing import only_zero_and_one_block
 from mlfs_dask.blocks.moments import ColumnMoments, add_zeros, integer_sums, merge_moments, moments_block
 from mlfs_dask.blocks.products import label_products_block, label_sums_block, positives_block, weighted_block
-from mlfs_dask.blocks.unknown import no_labels, with_unknown_columns
+from mlfs_dask.blocks.unknown import no_labels, unknown_marks
 from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.rows.contract import Block, Profile
 from mlfs_dask.rows.covariates import indicator_codes
@@ -274,8 +274,8 @@ class FeatureShapes(Statistic):
                     power *= X.data
                     total += np.bincount(X.indices, weights=power, minlength=self.n_features)
             if len(self.unknown):
-                marks = with_unknown_columns(block.Y, self.unknown)[:, block.Y.shape[1] :]
-                marks = weighted_block(sp.csr_array(marks), weights)
+                marks = unknown_marks(block.Y, self.unknown)
+                marks = weighted_block(marks, weights)
                 rows[1:] += label_sums_block(marks)
                 origin = np.zeros(self.n_features)
                 for p in range(4):
@@ -287,13 +287,8 @@ class FeatureShapes(Statistic):
             return
         if not into[0].any():
             into[1][:] = other[1]
-        move, n = other[1] - into[1], other[0][:, :, np.newaxis]
-        first, second, third, fourth = np.moveaxis(other[2], 2, 0)
         with np.errstate(over="ignore", invalid="ignore"):
-            into[2][:, :, 0] += first + n * move
-            into[2][:, :, 1] += second + 2 * move * first + n * move**2
-            into[2][:, :, 2] += third + 3 * move * second + 3 * move**2 * first + n * move**3
-            into[2][:, :, 3] += fourth + 4 * move * third + 6 * move**2 * second + 4 * move**3 * first + n * move**4
+            into[2][...] += move_powers(other[2], other[0][:, :, np.newaxis], other[1] - into[1])
         np.add(into[0], other[0], out=into[0])
         np.logical_or(into[3], other[3], out=into[3])
         np.add(into[4], other[4], out=into[4])
@@ -303,7 +298,7 @@ class FeatureShapes(Statistic):
         known_rows, known = rows.copy(), sums.copy()
         known_rows[:, 1:] = rows[:, :1] - rows[:, 1:]
         known[:, 1:] = sums[:, :1] - sums[:, 1:]
-        return Shapes(~others, known_rows, _central(known, known_rows[:, :, np.newaxis]), positives)
+        return Shapes(~others, known_rows, central_sums(known, known_rows[:, :, np.newaxis]), positives)
 
 
 def _power(X: Any, exponent: int) -> sp.csr_array:
@@ -311,7 +306,19 @@ def _power(X: Any, exponent: int) -> sp.csr_array:
     return sp.csr_array((X.data.astype(np.float64) ** exponent, X.indices, X.indptr), shape=X.shape)
 
 
-def _central(sums: Array, n: Array) -> Array:
+def move_powers(sums: Array, n: Array, move: Array) -> Array:
+    """Return sums of the first four powers, (..., 4, d), about an origin that lies lower by `move`; n are rows."""
+    first, second, third, fourth = np.moveaxis(sums, -2, 0)
+    moved_sums = (
+        first + n * move,
+        second + 2 * move * first + n * move**2,
+        third + 3 * move * second + 3 * move**2 * first + n * move**3,
+        fourth + 4 * move * third + 6 * move**2 * second + 4 * move**3 * first + n * move**4,
+    )
+    return np.stack(moved_sums, axis=-2)
+
+
+def central_sums(sums: Array, n: Array) -> Array:
     """Return sums of three powers of deviations from the mean, (..., 3, d), from those of four powers, (..., 4, d)."""
     first, second, third, fourth = np.moveaxis(sums, -2, 0)
     with np.errstate(over="ignore", invalid="ignore"):

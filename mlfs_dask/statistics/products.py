@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,6 +21,7 @@ from mlfs_dask.blocks.products import (
     weighted_block,
 )
 from mlfs_dask.blocks.rounding import ROUNDING
+from mlfs_dask.blocks.sparse import count_labels
 from mlfs_dask.blocks.unknown import no_labels, with_unknown_columns
 from mlfs_dask.engine.statistic import State, Statistic
 from mlfs_dask.rows.contract import Block, Profile, RowSource, profile_of, unknown_labels
@@ -95,6 +96,8 @@ class LabelMoments:
         Rows that have both labels.
     known : KnownSums or None
         Of each label over the rows where it is known, where some may be unknown.
+    residual_m2 : float64 array, shape (q,), or None
+        M2 of labels that are numbers: numeric targets, of which `positives` are sums and `pairs` Y'Y, and residuals.
     """
 
     n: int | float
@@ -105,10 +108,13 @@ class LabelMoments:
     unknown: NDArray[Any]
     pairs: NDArray[Any]
     known: KnownSums | None = None
+    residual_m2: Array | None = None
 
     @property
     def label_m2(self) -> Array:
         """M2 of each label, shape (q,)."""
+        if self.residual_m2 is not None:
+            return self.residual_m2
         if self.known is None:
             return np.asarray(self.positives * (1.0 - self.positives / (self.n or 1)))
         share = self.known.positives / np.maximum(self.known.n, 1)
@@ -117,10 +123,18 @@ class LabelMoments:
     @property
     def terms(self) -> Sums:
         """Terms of formulas of a label and a feature; if labels may be unknown, over the known rows of each label."""
+        residual = None if self.residual_m2 is None else self.residual_m2[:, np.newaxis]
         if self.known is None:
-            return Sums(self.products, self.m2[np.newaxis], self.positives[:, np.newaxis], self.n)
+            return Sums(self.products, self.m2[np.newaxis], self.positives[:, np.newaxis], self.n, residual)
         m2 = self._of_known(self.m2, self.known.m2)
-        return Sums(self.products, m2, self.known.positives[:, np.newaxis], self.known.n[:, np.newaxis])
+        return Sums(self.products, m2, self.known.positives[:, np.newaxis], self.known.n[:, np.newaxis], residual)
+
+    @property
+    def label_squares(self) -> Array:
+        """Sum of squares of the known entries of each label, shape (q,)."""
+        if self.residual_m2 is None:
+            return np.asarray(self.positives if self.known is None else self.known.positives)
+        return np.asarray(self.residual_m2 + self.positives**2 / (self.n or 1))
 
     def _of_known(self, every: Array, known: Array) -> Array:
         """Return numbers of features over the rows where each label is known, shape (q, d)."""
@@ -171,26 +185,17 @@ class AdjustedMoments(LabelMoments):
 
     Attributes
     ----------
-    residual_m2 : float64 array, shape (q,)
-        M2 of each label.
     adjustment : Adjustment
     known_terms : Sums or None
         Terms of the labels, where some may be unknown.
     """
 
-    residual_m2: Array = field(kw_only=True)
     adjustment: Adjustment = field(kw_only=True)
     known_terms: Sums | None = field(default=None, kw_only=True)
 
     @property
-    def label_m2(self) -> Array:
-        return self.residual_m2
-
-    @property
     def terms(self) -> Sums:
-        if self.known_terms is not None:
-            return self.known_terms
-        return super().terms._replace(residual_m2=self.residual_m2[:, np.newaxis], rank=self.adjustment.rank)
+        return self.known_terms or super().terms._replace(rank=self.adjustment.rank)
 
     def adjusted_gram(self, gram: Array, columns: NDArray[np.intp]) -> Array:
         return self.adjustment.of_features(columns).gram(gram, self.m2[columns])
@@ -216,6 +221,8 @@ class LabelProducts(Statistic):
         Use the compiled kernels. To be decided once per job (`wants_compiled`), never per block.
     weighted : bool
         Whether rows have weights.
+    numeric : bool
+        Whether Y holds numeric targets.
     """
 
     n_features: int
@@ -223,6 +230,7 @@ class LabelProducts(Statistic):
     unknown: NDArray[np.int64] = field(default_factory=no_labels)
     compiled: bool = field(default=False, kw_only=True)
     weighted: bool = field(default=False, kw_only=True)
+    numeric: bool = field(default=False, kw_only=True)
 
     kind = "products"
     state_names = _Sums._fields
@@ -263,7 +271,8 @@ class LabelProducts(Statistic):
 
     def zero(self) -> State:
         counted = ("rows", "counts", "positives", "unknown", "pairs")
-        kinds = (np.int64 if name in counted and not self.weighted else np.float64 for name in _Sums._fields)
+        whole = not (self.weighted or self.numeric)
+        kinds = (np.int64 if name in counted and whole else np.float64 for name in _Sums._fields)
         return tuple(np.zeros(shape, kind) for shape, kind in zip(self.shapes, kinds, strict=True))
 
     def add(self, state: State, block: Block) -> None:
@@ -272,7 +281,7 @@ class LabelProducts(Statistic):
             Y = with_unknown_columns(Y, self.unknown)
         self._add_sums(s, block._replace(Y=Y))
         if len(self.unknown):
-            self._add_squares(s, block.X, weighted_block(Y[:, self.n_labels :], block.weights))
+            self._add_squares(s, block.X, weighted_block(sp.csr_array(Y[:, self.n_labels :]), block.weights))
 
     def _add_sums(self, s: _Sums, block: Block) -> None:
         X, Y, weights = block.X, block.Y, block.weights
@@ -294,7 +303,10 @@ class LabelProducts(Statistic):
         np.add(s.products, label_products_block(X, weighted, s.shift), out=s.products)
         sums = label_sums_block(weighted)
         np.add(s.positives, sums, out=s.positives)
-        np.add(s.unknown, label_sums_block(weighted_block(Y, weights)) - sums, out=s.unknown)
+        if self.numeric:
+            np.add(s.unknown, count_labels(Y, weights)[0], out=s.unknown)
+        else:
+            np.add(s.unknown, label_sums_block(weighted_block(Y, weights)) - sums, out=s.unknown)
         np.add(s.pairs, label_pairs_block(P, None if weights is None else weighted), out=s.pairs)
 
     def _add_squares(self, s: _Sums, X: Matrix, marks: sp.csr_array) -> None:
@@ -334,16 +346,18 @@ class LabelProducts(Statistic):
         mean, m2, integers = total.mean + s.shift, total.m2, integer_sums(total, s.shift, *s.products)
         mean[integers.which], m2[integers.which] = integers.mean, integers.m2
         # A new array: the state belongs to Dask, and the task may run twice.
-        centred = s.products.copy()
-        for products, positive in zip(centred, s.positives, strict=True):
+        centred, squares = s.products.copy(), np.diag(s.pairs)
+        for products, positive, square in zip(centred, s.positives, squares, strict=True):
             exact = np.rint(products[integers.which])
             products -= positive * total.mean
-            if positive % 1 == 0:  # weights need not be whole
+            if positive % 1 == 0 and not self.numeric:  # weights need not be whole
                 difference = integers.n * exact.astype(np.int64) - int(positive) * integers.total
                 products[integers.which] = difference / integers.n
             with np.errstate(over="ignore", invalid="ignore"):
-                drop_rounding(products, np.sqrt(positive * m2))
+                drop_rounding(products, np.sqrt(square * m2))
         every = LabelMoments(n, mean, m2, centred, s.positives, s.unknown, s.pairs)
+        if self.numeric and not len(self.unknown):
+            every = replace(every, residual_m2=_m2_of_sums(squares, s.positives, n))
         return self._of_known(s, every) if len(self.unknown) else every
 
     def _of_known(self, s: _Sums, every: LabelMoments) -> LabelMoments:
@@ -365,14 +379,16 @@ class LabelProducts(Statistic):
         # Of a feature that is constant over the known rows this is rounding, of sums about zero or the shift.
         m2[m2 <= ROUNDING * every.m2 + np.finfo(np.float64).eps * 16 * every.n * mean**2] = 0.0
         products[unknown] += of_unknown * marked
+        squares = np.diag(s.pairs)[:q]
         for label, own in zip(unknown, m2, strict=True):
-            drop_rounding(products[label], np.sqrt(positives[label] * own))
+            drop_rounding(products[label], np.sqrt(squares[label] * own))
 
-        pairs = filled_pairs(s.pairs, unknown, every.n)
+        pairs = filled_pairs(s.pairs, unknown, every.n, positives)
         of_known = KnownSums(known, positives, unknown, every.mean - below, m2)
         filled = positives + share * n_unknown
         sums = every.n, every.mean, every.m2, products, filled, n_unknown, pairs
-        return LabelMoments(*sums, known=of_known)
+        residual = _m2_of_sums(squares, positives, known) if self.numeric else None
+        return LabelMoments(*sums, known=of_known, residual_m2=residual)
 
 
 def _add_compiled(s: _Sums, X: Matrix, Y: sp.csr_array) -> None:
@@ -390,6 +406,12 @@ def _add_compiled(s: _Sums, X: Matrix, Y: sp.csr_array) -> None:
     kernels.add_pairs(*labels, s.positives, s.unknown, s.pairs)
 
 
+def _m2_of_sums(squares: Array, sums: Array, n: Any) -> Array:
+    """Return M2 of numeric targets, 0 of constant ones."""
+    m2 = squares - sums**2 / np.maximum(n, 1)
+    return np.where(m2 <= ROUNDING * squares, 0.0, m2)
+
+
 def drop_rounding(products: Array, most: Array) -> Array:
     """Products of labels and features, in place; those that are rounding beside the most that they could be are 0.
 
@@ -403,8 +425,14 @@ def drop_rounding(products: Array, most: Array) -> Array:
 def label_products(source: Profile | RowSource) -> LabelProducts:
     """The statistic for rows, whose labels may be unknown; for those of a profile, all of whose labels are known."""
     profile = profile_of(source)
-    compiled, weighted = wants_compiled(profile), profile.weight is not None
-    return LabelProducts(profile.d, profile.q, unknown_labels(source), compiled=compiled, weighted=weighted)
+    return LabelProducts(
+        profile.d,
+        profile.q,
+        unknown_labels(source),
+        compiled=wants_compiled(profile),
+        weighted=profile.weight is not None,
+        numeric=profile.numeric,
+    )
 
 
 def wants_compiled(profile: Profile) -> bool:
@@ -412,7 +440,7 @@ def wants_compiled(profile: Profile) -> bool:
 
     The two paths round differently in the last digits, so it may depend on sizes, never on chunks.
     """
-    if profile.weight is not None:
+    if profile.weight is not None or profile.numeric:
         return False  # the compiled kernels count every row once
     cardinality = profile.label_nonzeros / max(profile.n, 1)
     return profile.nonzeros * (2 + cardinality) > gates.COMPILED_PRODUCTS

@@ -46,7 +46,7 @@ from mlfs_dask.engine.plan import split_evenly
 from mlfs_dask.engine.readings import plan_statistics
 from mlfs_dask.engine.statistic import Arrays, State, Statistic
 from mlfs_dask.errors import DoesNotFitError
-from mlfs_dask.rows.contract import Block, Profile, RowSource, profile_of
+from mlfs_dask.rows.contract import Block, Profile, RowSource, profile_of, stack_labels
 from mlfs_dask.rows.covariates import indicator_codes, strata_of, without_strata
 from mlfs_dask.runtime import Resources
 from mlfs_dask.statistics.sample import RowSample, SampledRows, draw_rows
@@ -146,7 +146,7 @@ class Resampling:
                 return block._replace(Y=pool[shuffled_places(start, rows, pool.shape[0], key)])
             places = self.strata.places(self.strata.of_rows(block), start, key)
             if (places < 0).any():
-                pool = sp.csr_array(sp.vstack([pool, block.Y], format="csr"))
+                pool = stack_labels([pool, block.Y], block.Y.shape[1], numeric=isinstance(block.Y, np.ndarray))
                 places = np.where(places < 0, pool.shape[0] - rows + np.arange(rows), places)
             return block._replace(Y=pool[places])
         drawn = np.flatnonzero(row_bits(start, rows, key) & np.uint64(1) == half)
@@ -172,7 +172,7 @@ def label_sample(profile: Profile, seed: int) -> RowSample:
 def draw_pool(sample: SampledRows, seed: int) -> sp.csr_array:
     """Return the labels of a sample of rows in a random order, shape (m, q)."""
     order = np.random.default_rng([seed, 0]).permutation(sample.Y.shape[0])
-    return sp.csr_array(sample.Y[order])
+    return sample.Y[order]
 
 
 def pool_in_strata(
@@ -194,7 +194,7 @@ def pool_in_strata(
         in_turn = np.argsort(strata, kind="stable")
         numbers = np.empty(n, np.int64)
         numbers[in_turn] = np.arange(n) - first[strata[in_turn]]
-    pool = sp.csr_array(pool[np.argsort(strata_of(pool), kind="stable")])
+    pool = pool[np.argsort(strata_of(pool), kind="stable")]
     return pool if columns is None else without_strata(pool, n_strata), PooledStrata(first, numbers, columns)
 
 

@@ -16,7 +16,7 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.row_draws import SAMPLE_BYTES, draw_row_numbers
 from mlfs_dask.engine.statistic import Arrays, State, Statistic
-from mlfs_dask.rows.contract import Block, Profile
+from mlfs_dask.rows.contract import Block, Profile, stack_labels
 from mlfs_dask.typing import Matrix
 
 
@@ -42,10 +42,10 @@ def draw_rows(profile: Profile, n_rows: int, seed: int | None, *, max_bytes: int
 
 
 class SampledRows(NamedTuple):
-    """Rows of a sample, in the order of their indices: X (m, d), as the source has it, and Y (m, q) of int8."""
+    """Rows of a sample, in the order of their indices: X (m, d), as the source has it, and Y (m, q) as in blocks."""
 
     X: Matrix
-    Y: sp.csr_array
+    Y: Any
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class RowSample(Statistic):
         pieces = sorted(state, key=lambda piece: int(piece[0]))
         if len(pieces) == 1:
             return SampledRows(*pieces[0][1:])
-        Y = sp.csr_array(sp.vstack([Y for _, _, Y in pieces], format="csr"))
+        Y = stack_labels([Y for _, _, Y in pieces], self.profile.q, numeric=self.profile.numeric)
         rows = [X for _, X, _ in pieces]
         if any(sp.issparse(X) for X in rows):
             joined = sp.csr_array(sp.vstack(rows, format="csr"))

@@ -30,7 +30,7 @@ def test_every_parameter_of_every_method_is_an_option():
     for name in METHODS:
         selector = get_estimator(name)
         found = {option.name: option for option in parameters_of(selector.plain)}
-        assert set(found) == set(selector().get_params()) - {"n_features_to_select"}
+        assert set(found) == set(selector().get_params()) - {"n_features_to_select", "target_type"}
         assert getattr(mlfs_dask, selector.__name__) is selector
         assert selector.__name__ in mlfs_dask.__all__
         for option in found.values():
@@ -186,7 +186,7 @@ size : float, default 1.0
     How large.
 """
     )
-    assert re.findall(r"^(\w+) : ", shared, re.MULTILINE) == [each.name for each in COMMON]
+    assert re.findall(r"^(\w+) : ", shared, re.MULTILINE) == [*(each.name for each in COMMON), "target_type"]
     assert (
         rest
         == """
